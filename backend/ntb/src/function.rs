@@ -1,0 +1,361 @@
+//! The bridge as a network function: carries the handshake, opens and closes queue pairs.
+
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
+use mqnet_netdev::{Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan};
+
+use crate::hw::memfd::Memfd;
+use crate::hw::{Hw, HwLink};
+use crate::layout::{PADS, Phase, VERSION_MAX, VERSION_MIN, pad};
+use crate::link::{self, Agreement, Happening, Offer, Refusal, State};
+use crate::session;
+
+/// How long a peer may take from its introduction to its acceptance.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a refused link rests before it tries again: the reason stays to be read, and the user
+/// has time to mend it.
+const REFUSED_REST: Duration = Duration::from_secs(1);
+/// How long a faulty link rests.
+const FAULT_REST: Duration = Duration::from_millis(100);
+
+/// How to open a bridge.
+#[derive(Clone, Debug)]
+pub struct NtbConfig {
+    /// Where the two ends meet.
+    pub path: PathBuf,
+    /// Bytes of our window.
+    pub window: u32,
+    /// Most queue pairs.
+    pub channels: u16,
+    /// Wanted MTU.
+    pub mtu: Option<u32>,
+}
+
+/// A bridge with one peer.
+pub struct NtbFunction {
+    name: String,
+    hw: Box<dyn Hw>,
+    channels: u16,
+    mtu: Option<u32>,
+    partner: Option<Caps>,
+    stats: Vec<Arc<ChannelStats>>,
+    state: State,
+    session: u64,
+    since: Duration,
+    our_offer: Option<Offer>,
+    agreement: Option<Agreement>,
+    why_down: String,
+    seed: u64,
+    now: Duration,
+}
+
+impl NtbFunction {
+    /// A bridge between two processes that meet at a socket. `seed` is any number that differs
+    /// from life to life (a random one); generations come from it.
+    pub fn memfd(config: &NtbConfig, seed: u64) -> Self {
+        let hw = Memfd::new(&config.path, config.window, config.channels);
+        let name = format!("ntb:{}", config.path.display());
+        Self::with_hw(name, Box::new(hw), config.channels, config.mtu, seed)
+    }
+
+    /// A bridge over any hardware.
+    pub fn with_hw(
+        name: String,
+        hw: Box<dyn Hw>,
+        channels: u16,
+        mtu: Option<u32>,
+        seed: u64,
+    ) -> Self {
+        let channels = channels.clamp(1, CHANNELS_MAX);
+        Self {
+            name,
+            hw,
+            channels,
+            mtu,
+            partner: None,
+            stats: (0..channels).map(|_| Arc::default()).collect(),
+            state: State::Down,
+            session: 0,
+            since: Duration::ZERO,
+            our_offer: None,
+            agreement: None,
+            why_down: "waiting for a peer".to_owned(),
+            seed,
+            now: Duration::ZERO,
+        }
+    }
+
+    /// The agreement of the running link.
+    pub fn agreement(&self) -> Option<&Agreement> {
+        self.agreement.as_ref().filter(|_| self.state == State::Up)
+    }
+
+    /// Where the link stands.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// What we tell the peer: what our partner behind this function can do, within our own limits.
+    fn offered_caps(&self) -> Caps {
+        let own = self.caps();
+        match &self.partner {
+            None => own,
+            Some(partner) => Caps {
+                channels: own.channels.min(partner.channels),
+                mtu: self.mtu.or(partner.mtu),
+                mtu_max: own.mtu_max.min(partner.mtu_max),
+                frame_max: own.frame_max.min(partner.frame_max),
+                rx_offloads: partner.rx_offloads,
+                tx_offloads: partner.tx_offloads,
+            },
+        }
+    }
+
+    /// Takes a move of the table. A forbidden one is the peer's fault.
+    fn step(&mut self, happening: Happening, now: Duration) -> Result<(), String> {
+        self.state = link::next(self.state, happening).map_err(str::to_owned)?;
+        self.since = now;
+        Ok(())
+    }
+
+    /// The peer is lost or at fault: back to the start.
+    fn drop_link(&mut self, why: String, now: Duration, rest: Option<Duration>) {
+        let happening = if rest.is_some() { Happening::Fault } else { Happening::HwDown };
+        self.state = link::next(self.state, happening).unwrap_or(State::Down);
+        self.since = now;
+        self.agreement = None;
+        self.our_offer = None;
+        self.why_down = why;
+        if let Some(rest) = rest {
+            self.hw.reset(now, rest);
+        }
+    }
+
+    fn say(&self, phase: Phase) {
+        self.hw.peer_spad_write(pad::PHASE, phase as u32);
+        if let Some(bell) = self.hw.peer_doorbell(0) {
+            // A peer whose doorbell cannot be rung is found dead by its hardware link.
+            let _ = bell.ring();
+        }
+    }
+
+    fn make_offer(&mut self) {
+        // splitmix64: a new generation for every life.
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.seed;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let offer = Offer {
+            versions: (VERSION_MIN, VERSION_MAX),
+            generation: ((z ^ (z >> 27)) as u32).max(1),
+            window: self.hw.window_len(),
+            caps: self.offered_caps(),
+        };
+        for (at, value) in offer.encode().into_iter().enumerate() {
+            self.hw.peer_spad_write(at, value);
+        }
+        self.our_offer = Some(offer);
+        self.say(Phase::Offer);
+    }
+
+    /// Reads the peer's scratchpads, each once.
+    fn read_pads(&self) -> [u32; PADS] {
+        // The phase first (it was written last), then what lies before it.
+        let phase = self.hw.spad_read(pad::PHASE);
+        let mut pads: [u32; PADS] = std::array::from_fn(|at| self.hw.spad_read(at));
+        pads[pad::PHASE] = phase;
+        pads
+    }
+
+    /// One look at what the peer says.
+    fn listen(&mut self, now: Duration) -> Result<(), String> {
+        let pads = self.read_pads();
+        let phase = Phase::decode(pads[pad::PHASE])
+            .ok_or_else(|| format!("the peer is in phase {}, which is none", pads[pad::PHASE]))?;
+        match (phase, self.state) {
+            (Phase::None, State::Up) => Err("the peer took its words back".to_owned()),
+            (Phase::None, _) => Ok(()),
+            (Phase::Bye, _) => Err("the peer closed the link".to_owned()),
+            (Phase::Refuse, _) => self.was_refused(&pads, now),
+            (Phase::Offer, State::Offered) => self.answer(&pads, now),
+            (Phase::Offer, State::Accepted | State::Refused) => Ok(()),
+            (Phase::Offer, _) => self.step(Happening::GoodOffer, now),
+            // The peer may have seen our offer, answered, and been faster than our look.
+            (Phase::Accept, State::Offered) => {
+                self.answer(&pads, now)?;
+                if self.state == State::Accepted { self.was_accepted(&pads, now) } else { Ok(()) }
+            }
+            (Phase::Accept, State::Accepted) => self.was_accepted(&pads, now),
+            (Phase::Accept, State::Up | State::Refused) => Ok(()),
+            (Phase::Accept, State::Down) => self.step(Happening::PeerAccepts, now),
+        }
+    }
+
+    /// Answers the peer's offer.
+    fn answer(&mut self, pads: &[u32; PADS], now: Duration) -> Result<(), String> {
+        let window = self.hw.windows().map_or(0, |w| w.outbound_len);
+        let Some(ours) = &self.our_offer else { return Err("no offer of ours".to_owned()) };
+        let result = Offer::decode(pads, window).and_then(|theirs| link::agree(ours, &theirs));
+        match result {
+            Ok(agreement) => {
+                self.step(Happening::GoodOffer, now)?;
+                self.hw.peer_spad_write(pad::CODE, agreement.generation);
+                self.agreement = Some(agreement);
+                self.say(Phase::Accept);
+                Ok(())
+            }
+            Err(refusal) => {
+                self.step(Happening::BadOffer, now)?;
+                let (code, a, b) = refusal.encode();
+                self.hw.peer_spad_write(pad::CODE, code);
+                self.hw.peer_spad_write(pad::ARG0, a);
+                self.hw.peer_spad_write(pad::ARG1, b);
+                self.say(Phase::Refuse);
+                self.why_down = format!("refused: {}", Refusal::text(code, a, b, true));
+                Ok(())
+            }
+        }
+    }
+
+    fn was_accepted(&mut self, pads: &[u32; PADS], now: Duration) -> Result<(), String> {
+        let ours = self.agreement.as_ref().map(|a| a.generation);
+        if ours != Some(pads[pad::CODE]) {
+            let theirs = pads[pad::CODE];
+            return Err(format!("the peer accepted generation {theirs:#x}, ours is {ours:x?}"));
+        }
+        self.step(Happening::PeerAccepts, now)
+    }
+
+    fn was_refused(&mut self, pads: &[u32; PADS], now: Duration) -> Result<(), String> {
+        if self.state == State::Refused {
+            return Ok(()); // Both refused, or we were told already.
+        }
+        self.step(Happening::PeerRefuses, now)?;
+        let text = Refusal::text(pads[pad::CODE], pads[pad::ARG0], pads[pad::ARG1], false);
+        self.why_down = format!("refused by the peer: {text}");
+        Ok(())
+    }
+
+    /// The part of a poll after the hardware is known to be up.
+    fn negotiate(&mut self, now: Duration) {
+        if self.state == State::Down {
+            if let Err(why) = self.step(Happening::HwUp, now) {
+                return self.drop_link(why, now, Some(FAULT_REST));
+            }
+            self.make_offer();
+            self.why_down = "negotiating with the peer".to_owned();
+        }
+        if let Err(why) = self.listen(now) {
+            return self.drop_link(why, now, Some(FAULT_REST));
+        }
+        let waited = now.saturating_sub(self.since);
+        match self.state {
+            State::Offered | State::Accepted if waited > HANDSHAKE_TIMEOUT => {
+                let why = "the peer did not finish the handshake within 5 s".to_owned();
+                self.drop_link(why, now, Some(FAULT_REST));
+            }
+            State::Refused if waited > REFUSED_REST => {
+                let why = std::mem::take(&mut self.why_down);
+                self.drop_link(why, now, Some(REFUSED_REST));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Function for NtbFunction {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn caps(&self) -> Caps {
+        Caps {
+            channels: self.channels,
+            mtu: self.mtu,
+            mtu_max: MTU_MAX,
+            frame_max: FRAME_MAX,
+            rx_offloads: Offloads::ALL,
+            tx_offloads: Offloads::ALL,
+        }
+    }
+
+    fn set_partner(&mut self, partner: &Caps) {
+        self.partner = Some(partner.clone());
+    }
+
+    fn poll_link(&mut self, now: Duration) -> LinkStatus {
+        self.now = now;
+        match self.hw.poll_link(now) {
+            HwLink::Down(why) => {
+                if self.state != State::Down {
+                    let refused = self.state == State::Refused;
+                    let keep = std::mem::take(&mut self.why_down);
+                    self.drop_link(if refused { keep } else { why }, now, None);
+                } else if !self.why_down.starts_with("refused") {
+                    self.why_down = why;
+                }
+            }
+            HwLink::Up(session) => {
+                if session != self.session {
+                    self.session = session;
+                    if self.state != State::Down {
+                        self.drop_link("a new peer".to_owned(), now, None);
+                    }
+                }
+                self.negotiate(now);
+            }
+        }
+        match (self.state, &self.agreement) {
+            (State::Up, Some(agreement)) => {
+                // For our partner this function is the far end: what it sends and takes.
+                let plan = &agreement.plan;
+                let caps = Caps {
+                    channels: plan.channels,
+                    mtu: Some(plan.mtu),
+                    mtu_max: plan.mtu,
+                    frame_max: plan.frame_max,
+                    rx_offloads: plan.tx_offloads,
+                    tx_offloads: plan.rx_offloads,
+                };
+                LinkStatus::Up { session: self.session, caps }
+            }
+            _ => LinkStatus::Down(self.why_down.clone()),
+        }
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        self.hw.events()
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let error = |what: String| OpenError { function: self.name.clone(), what };
+        let agreement = self.agreement().ok_or_else(|| error("the link is down".to_owned()))?;
+        if plan.channels != agreement.plan.channels {
+            let (want, have) = (plan.channels, agreement.plan.channels);
+            return Err(error(format!("{want} channels wanted, {have} were negotiated")));
+        }
+        session::open_queue_pairs(&*self.hw, agreement, &self.stats).map_err(error)
+    }
+
+    fn close(&mut self, channels: Vec<Channel>, why: &str) {
+        drop(channels);
+        if self.state == State::Up {
+            // The memory of this life is never used again: a peer that reconnects gets a new one.
+            self.say(Phase::Bye);
+            self.drop_link(why.to_owned(), self.now, Some(FAULT_REST));
+        }
+    }
+
+    fn set_carrier(&mut self, _up: bool) {}
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    fn takes_high_cpus(&self) -> bool {
+        self.hw.is_second()
+    }
+}

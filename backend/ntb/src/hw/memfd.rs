@@ -1,0 +1,295 @@
+//! Two processes as two hosts: each owns one window (a sealed memory file) and one doorbell a
+//! queue pair (an eventfd), and hands them to the other over a Unix socket.
+//!
+//! Both ends are given the same path. Whoever finds nobody listening listens; a lock file that the
+//! kernel releases with its process keeps two from listening at once, so a socket left by a crash
+//! is known to be stale and is removed. When the listener dies, the survivor connects, fails, and
+//! becomes the listener.
+
+mod hello;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mqnet_shmem::Region;
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::socket::{FileLock, SeqSocket};
+
+use super::{Doorbell, Hw, HwLink, MemoryWindows};
+use crate::layout::PADS;
+use hello::{HELLO, Hello};
+
+/// In front of the window lie the scratchpads, one 64-bit word each.
+const WINDOW_AT: usize = 4096;
+
+/// How long a peer may take to introduce itself.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long to wait before looking for a peer again.
+const RETRY: Duration = Duration::from_millis(10);
+
+const _: () = assert!(PADS * 8 <= WINDOW_AT);
+
+/// Our side of one connection.
+#[derive(Debug)]
+struct Port {
+    socket: SeqSocket,
+    ours: Arc<Region>,
+    our_bells: Vec<Arc<EventFd>>,
+    peer: Option<Peer>,
+    deadline: Duration,
+}
+
+/// What the peer gave us.
+#[derive(Debug)]
+struct Peer {
+    window: Arc<Region>,
+    window_len: u32,
+    bells: Vec<Arc<EventFd>>,
+}
+
+/// The provider.
+#[derive(Debug)]
+pub struct Memfd {
+    path: PathBuf,
+    window: u32,
+    bells: usize,
+    listener: Option<(SeqSocket, FileLock)>,
+    port: Option<Port>,
+    session: u64,
+    second: bool,
+    retry_at: Duration,
+    why_down: String,
+}
+
+impl Memfd {
+    /// A port at `path` with a window of `window` bytes and doorbells for `queue_pairs`.
+    pub fn new(path: &Path, window: u32, queue_pairs: u16) -> Self {
+        Self {
+            path: path.to_owned(),
+            window,
+            bells: 1 + usize::from(queue_pairs),
+            listener: None,
+            port: None,
+            session: 0,
+            second: false,
+            retry_at: Duration::ZERO,
+            why_down: "waiting for a peer".to_owned(),
+        }
+    }
+
+    fn down(&mut self, why: impl Into<String>) -> HwLink {
+        self.why_down = why.into();
+        HwLink::Down(self.why_down.clone())
+    }
+
+    /// One step towards a connected socket.
+    fn find_peer(&mut self, now: Duration) -> Result<Option<SeqSocket>, String> {
+        if now < self.retry_at {
+            return Ok(None);
+        }
+        if let Some((listener, _)) = &self.listener {
+            return listener.accept().map_err(|e| format!("{}: accept: {e}", self.path.display()));
+        }
+        self.retry_at = now + RETRY;
+        match SeqSocket::connect(&self.path) {
+            Ok(socket) => {
+                self.second = true;
+                return Ok(Some(socket));
+            }
+            Err(e) => match e.kind() {
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {}
+                std::io::ErrorKind::WouldBlock => return Ok(None),
+                _ => return Err(format!("cannot connect to {}: {e}", self.path.display())),
+            },
+        }
+        self.listen()?;
+        Ok(None)
+    }
+
+    fn listen(&mut self) -> Result<(), String> {
+        let mut lock_path = self.path.clone().into_os_string();
+        lock_path.push(".lock");
+        let lock_path = Path::new(&lock_path);
+        let lock = FileLock::try_take(lock_path)
+            .map_err(|e| format!("cannot lock {}: {e}", lock_path.display()))?;
+        let Some(lock) = lock else {
+            return Ok(()); // Somebody else is about to listen: connect next time.
+        };
+        if let Ok(there) = std::fs::symlink_metadata(&self.path) {
+            use std::os::unix::fs::FileTypeExt;
+            if !there.file_type().is_socket() {
+                return Err(format!("{} exists and is not a socket", self.path.display()));
+            }
+            // We hold the lock, so whoever made it is gone.
+            std::fs::remove_file(&self.path)
+                .map_err(|e| format!("cannot remove stale {}: {e}", self.path.display()))?;
+        }
+        let socket = SeqSocket::listen(&self.path)
+            .map_err(|e| format!("cannot listen at {}: {e}", self.path.display()))?;
+        self.second = false;
+        self.listener = Some((socket, lock));
+        Ok(())
+    }
+
+    /// Introduces ourselves on a fresh connection. The memory is fresh too: whatever a former peer
+    /// still writes, it writes into memory that nobody reads.
+    fn introduce(&self, socket: SeqSocket, now: Duration) -> Result<Port, String> {
+        let ours = Region::shared("mqnet-ntb", WINDOW_AT + self.window as usize, false)
+            .map_err(|e| format!("window: {e}"))?;
+        let mut our_bells = Vec::with_capacity(self.bells);
+        for _ in 0..self.bells {
+            our_bells.push(Arc::new(EventFd::new().map_err(|e| format!("doorbell: {e}"))?));
+        }
+        let hello = Hello { window: self.window, doorbells: self.bells as u32 };
+        let mut fds: Vec<BorrowedFd<'_>> = ours.file().into_iter().collect();
+        fds.extend(our_bells.iter().map(|bell| bell.as_fd()));
+        socket.send(&hello.encode(), &fds).map_err(|e| format!("peer: {e}"))?;
+        let deadline = now + HELLO_TIMEOUT;
+        Ok(Port { socket, ours: Arc::new(ours), our_bells, peer: None, deadline })
+    }
+
+    fn turn_away_third(&self) {
+        if let Some((listener, _)) = &self.listener
+            && let Ok(Some(third)) = listener.accept()
+        {
+            let _ = third.send(&hello::busy(), &[]);
+        }
+    }
+}
+
+impl Port {
+    /// Takes what the peer sent: its introduction, or its end.
+    fn hear(&mut self, now: Duration) -> Result<(), String> {
+        let mut bytes = [0u8; HELLO + 1];
+        let message = match self.socket.receive(&mut bytes) {
+            Ok(None) if self.peer.is_none() && now > self.deadline => {
+                return Err("the peer connected and did not introduce itself in 2 s".to_owned());
+            }
+            Ok(None) => return Ok(()),
+            Ok(Some(message)) => message,
+            Err(e) => return Err(format!("the peer is gone: {e}")),
+        };
+        if message.len == 0 {
+            return Err("the peer closed the link".to_owned());
+        }
+        if self.peer.is_some() {
+            return Err("the peer introduced itself twice".to_owned());
+        }
+        let hello = Hello::decode(&bytes[..message.len.min(bytes.len())])?;
+        let want = 1 + hello.doorbells as usize;
+        if message.truncated || message.fds.len() != want {
+            let got = message.fds.len();
+            return Err(format!("the peer sent {got} descriptors, announced were {want}"));
+        }
+        let mut fds = message.fds.into_iter();
+        let file = fds.next().ok_or("the peer sent no memory")?;
+        let window =
+            Region::of_peer(file, WINDOW_AT + hello.window as usize).map_err(|e| e.to_string())?;
+        let bells = fds.map(|fd| Arc::new(EventFd::from_peer(fd))).collect();
+        self.peer = Some(Peer { window: Arc::new(window), window_len: hello.window, bells });
+        Ok(())
+    }
+}
+
+impl Hw for Memfd {
+    fn poll_link(&mut self, now: Duration) -> HwLink {
+        if self.port.is_some() {
+            self.turn_away_third();
+        } else {
+            let found = self.find_peer(now);
+            let port = found.and_then(|s| s.map(|s| self.introduce(s, now)).transpose());
+            match port {
+                Ok(port) => self.port = port,
+                Err(why) => return self.down(why),
+            }
+        }
+        let Some(port) = &mut self.port else { return HwLink::Down(self.why_down.clone()) };
+        // Before the scratchpads are read: what is written later rings again.
+        port.our_bells[0].drain();
+        let had_peer = port.peer.is_some();
+        if let Err(why) = port.hear(now) {
+            self.port = None;
+            return self.down(why);
+        }
+        if port.peer.is_none() {
+            return HwLink::Down("the peer is introducing itself".to_owned());
+        }
+        if !had_peer {
+            self.session += 1;
+        }
+        HwLink::Up(self.session)
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        let mut fds = Vec::new();
+        if let Some((listener, _)) = &self.listener {
+            fds.push(listener.as_fd());
+        }
+        if let Some(port) = &self.port {
+            fds.push(port.socket.as_fd());
+            fds.push(port.our_bells[0].as_fd());
+        }
+        fds
+    }
+
+    fn windows(&self) -> Option<MemoryWindows> {
+        let port = self.port.as_ref()?;
+        let peer = port.peer.as_ref()?;
+        Some(MemoryWindows {
+            inbound: port.ours.clone(),
+            inbound_len: self.window,
+            outbound: peer.window.clone(),
+            outbound_len: peer.window_len,
+            offset: WINDOW_AT,
+        })
+    }
+
+    fn spad_read(&self, pad: usize) -> u32 {
+        let Some(port) = &self.port else { return 0 };
+        // Pairs with the Release store in peer_spad_write: the pads written before this one.
+        u64::from_le(port.ours.word(pad * 8).load(Ordering::Acquire)) as u32
+    }
+
+    fn peer_spad_write(&self, pad: usize, value: u32) {
+        let peer = self.port.as_ref().and_then(|port| port.peer.as_ref());
+        if let Some(peer) = peer {
+            // Pairs with the Acquire load in spad_read: the pads written before this one.
+            peer.window.word(pad * 8).store(u64::from(value).to_le(), Ordering::Release);
+        }
+    }
+
+    fn peer_doorbell(&self, bit: usize) -> Option<Arc<dyn Doorbell>> {
+        let bell = self.port.as_ref()?.peer.as_ref()?.bells.get(bit)?;
+        Some(bell.clone())
+    }
+
+    fn doorbell_event(&self, bit: usize) -> Option<Arc<EventFd>> {
+        self.port.as_ref()?.our_bells.get(bit).cloned()
+    }
+
+    fn reset(&mut self, now: Duration, retry_after: Duration) {
+        self.port = None;
+        self.retry_at = now + retry_after;
+    }
+
+    fn window_len(&self) -> u32 {
+        self.window
+    }
+
+    fn is_second(&self) -> bool {
+        self.second
+    }
+}
+
+impl Drop for Memfd {
+    fn drop(&mut self) {
+        if self.listener.is_some() {
+            // The lock file stays: removing it would let two processes lock two files.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}

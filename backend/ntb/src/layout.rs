@@ -1,0 +1,284 @@
+//! The whole shared ABI: every byte that the two ends of a bridge see. Nothing outside this file
+//! defines one. All numbers are little-endian.
+//!
+//! # Window
+//! Each end owns one window; its peer writes it and never reads it.
+//!
+//! ```text
+//! 0                       control block of queue pair 0        512 B
+//! 512                     control block of queue pair 1
+//! ...
+//! 512 * Q                 ring of queue pair 0                 R bytes
+//! 512 * Q + R             ring of queue pair 1
+//! ...                     R = (window - 512 * Q) / Q, rounded down to 64
+//! ```
+//!
+//! # Control block, one 128 B line pair per word so that no two writers' words share a line
+//! | offset | written by the peer's | word |
+//! |---|---|---|
+//! | 0 | TX half | `tail`: index up to which its records are complete in our ring |
+//! | 128 | RX half | `credit`: index up to which it has consumed our records |
+//! | 136 | RX half | `taken`: frames that it has consumed, for our statistics |
+//! | 256 | RX half | `rx-arm`: ring its doorbell when we publish a record |
+//! | 384 | TX half | `tx-arm`: ring its doorbell when we have freed room |
+//!
+//! An index word is `generation << 32 | index`; the index runs through `0..2R`
+//! (`mqnet_rings::cursor`). A word of another generation than the link's is stale; a word of 0 has
+//! not been written yet. The arm words are `mqnet_rings::arm`'s.
+//!
+//! # Record
+//! A ring holds records of 16 bytes of header and the frame, padded to 16. It wraps anywhere at a
+//! multiple of 16. A 64-byte frame costs 80 bytes.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..8 | the first eight bytes of the frame's `virtio_net_hdr`: flags to csum_start |
+//! | 8..12 | length of the frame |
+//! | 12..14 | csum_offset |
+//! | 14..16 | number of the record, modulo 65,536 |
+//!
+//! # Scratchpads
+//! 16 of 32 bits, see [`pad`]; written by the peer, phase last.
+
+use mqnet_netdev::limits::CHANNELS_MAX;
+use mqnet_wire::VnetHdr;
+
+/// Versions of this file that this program speaks.
+pub const VERSION_MIN: u16 = 1;
+/// See [`VERSION_MIN`].
+pub const VERSION_MAX: u16 = 1;
+
+/// First scratchpad: "mqnb".
+pub const MAGIC: u32 = 0x626e_716d;
+
+/// Scratchpads that a provider must offer.
+pub const PADS: usize = 16;
+
+/// What each scratchpad means.
+pub mod pad {
+    /// [`super::MAGIC`].
+    pub const MAGIC: usize = 0;
+    /// Lowest version in the lower half, highest in the upper.
+    pub const VERSION: usize = 1;
+    /// Random number of this life of the writer's link, not 0.
+    pub const GENERATION: usize = 2;
+    /// Most queue pairs.
+    pub const QUEUE_PAIRS: usize = 3;
+    /// Bytes of the writer's own window.
+    pub const WINDOW: usize = 4;
+    /// Wanted MTU, 0 for none.
+    pub const MTU: usize = 5;
+    /// Largest possible MTU.
+    pub const MTU_MAX: usize = 6;
+    /// Largest possible frame.
+    pub const FRAME_MAX: usize = 7;
+    /// Offloads with which frames may come from the writer.
+    pub const RX_OFFLOADS: usize = 8;
+    /// Offloads with which frames may go to the writer.
+    pub const TX_OFFLOADS: usize = 9;
+    /// With [`super::Phase::Accept`]: generation of the link. With a refusal: its code.
+    pub const CODE: usize = 10;
+    /// First number of a refusal.
+    pub const ARG0: usize = 11;
+    /// Second number of a refusal.
+    pub const ARG1: usize = 12;
+    /// [`super::Phase`]; written last, with the doorbell of the link after it.
+    pub const PHASE: usize = 13;
+}
+
+/// How far the writer of the scratchpads is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Phase {
+    /// Nothing is written yet.
+    None = 0,
+    /// The offer is complete.
+    Offer = 1,
+    /// The peer's offer was accepted.
+    Accept = 2,
+    /// The peer's offer was refused.
+    Refuse = 3,
+    /// The writer leaves in good order.
+    Bye = 4,
+}
+
+impl Phase {
+    /// Reads what a peer wrote; `None` for a number that means nothing.
+    pub fn decode(word: u32) -> Option<Self> {
+        [Self::None, Self::Offer, Self::Accept, Self::Refuse, Self::Bye]
+            .into_iter()
+            .find(|phase| *phase as u32 == word)
+    }
+}
+
+/// Bytes of a control block.
+pub const CONTROL: usize = 512;
+
+/// Offsets in a control block.
+pub mod control {
+    /// Index up to which records are complete.
+    pub const TAIL: usize = 0;
+    /// Index up to which records are consumed.
+    pub const CREDIT: usize = 128;
+    /// Frames consumed.
+    pub const TAKEN: usize = 136;
+    /// Arming of the RX half.
+    pub const RX_ARM: usize = 256;
+    /// Arming of the TX half.
+    pub const TX_ARM: usize = 384;
+}
+
+/// Bytes of a record's header, and the unit of a ring.
+pub const UNIT: u32 = 16;
+
+/// Bytes that a frame of `len` bytes takes in a ring.
+#[inline]
+pub const fn record_size(len: u32) -> u32 {
+    // A length that a peer wrote may be anything: a sum that wraps is refused with its length.
+    len.wrapping_add(2 * UNIT - 1) & !(UNIT - 1)
+}
+
+/// An index word.
+#[inline]
+pub const fn index_word(generation: u32, index: u32) -> u64 {
+    (generation as u64) << 32 | index as u64
+}
+
+/// The index in a word that a peer wrote; `None` when it is of another life of the link.
+#[inline]
+pub const fn read_index(word: u64, generation: u32) -> Option<u32> {
+    if (word >> 32) as u32 == generation || word == 0 { Some(word as u32) } else { None }
+}
+
+/// Header of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Length of the frame.
+    pub len: u32,
+    /// What is unfinished about it.
+    pub hdr: VnetHdr,
+    /// Number of the record.
+    pub number: u16,
+}
+
+impl Record {
+    /// The two words of the header.
+    #[inline]
+    pub const fn encode(&self) -> [u64; 2] {
+        let (hdr, csum_offset) = self.hdr.pack();
+        [hdr, self.len as u64 | (csum_offset as u64) << 32 | (self.number as u64) << 48]
+    }
+
+    /// Reads the two words of a header; any value is some record.
+    #[inline]
+    pub const fn decode([a, b]: [u64; 2]) -> Self {
+        let hdr = VnetHdr::unpack(a, (b >> 32) as u16);
+        Self { len: b as u32, hdr, number: (b >> 48) as u16 }
+    }
+}
+
+/// Where the queue pairs of a window lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Queue pairs.
+    pub queue_pairs: u16,
+    /// Bytes of one ring.
+    pub ring: u32,
+}
+
+impl Geometry {
+    /// Divides a window of `window` bytes among `queue_pairs`. Every share is the same; what is
+    /// left over stays unused.
+    pub fn divide(window: u32, queue_pairs: u16) -> Self {
+        let share = window / u32::from(queue_pairs.max(1));
+        Self { queue_pairs, ring: share.saturating_sub(CONTROL as u32) & !63 }
+    }
+
+    /// Largest frame that a ring can ever carry (0 for none). One unit is left over, so that a
+    /// receiver can ask for room for one byte more than fits, and notice a frame that is too long.
+    pub fn frame_max(&self) -> u32 {
+        self.ring.saturating_sub(2 * UNIT)
+    }
+
+    /// Smallest window in which `queue_pairs` rings carry frames of `frame` bytes.
+    pub fn window_for(queue_pairs: u16, frame: u32) -> u64 {
+        u64::from(queue_pairs)
+            * (CONTROL as u64 + u64::from(record_size(frame) + UNIT).next_multiple_of(64))
+    }
+
+    /// Most queue pairs whose rings carry frames of `frame` bytes in a window (0 for none).
+    pub fn queue_pairs_for(window: u32, frame: u32) -> u16 {
+        let each = Self::window_for(1, frame);
+        (u64::from(window) / each).min(u64::from(CHANNELS_MAX)) as u16
+    }
+
+    /// Offset of a word of queue pair `qp`.
+    pub fn control(&self, qp: u16, word: usize) -> usize {
+        CONTROL * usize::from(qp) + word
+    }
+
+    /// Offset of the ring of queue pair `qp`.
+    pub fn ring_at(&self, qp: u16) -> usize {
+        CONTROL * usize::from(self.queue_pairs) + self.ring as usize * usize::from(qp)
+    }
+}
+
+const _: () = assert!(UNIT as usize == size_of::<[u64; 2]>());
+const _: () = assert!(control::TX_ARM + 8 <= CONTROL);
+const _: () = assert!(pad::PHASE < PADS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        // Goal: for every window and number of queue pairs the shares lie within the window, do not
+        // overlap, are aligned, and the "numbers that would work" do work.
+        #[test]
+        fn shares_never_overlap(
+            (window, qps, frame) in (0u32..16 << 20, 1u16..=64, 60u32..70_000),
+        ) {
+            let g = Geometry::divide(window, qps);
+            prop_assert_eq!(g.ring % 64, 0);
+            let mut end = CONTROL * usize::from(qps);
+            for qp in 0..qps {
+                prop_assert!(g.control(qp, control::TX_ARM) + 8 <= g.ring_at(0));
+                prop_assert_eq!(g.ring_at(qp), end);
+                end += g.ring as usize;
+            }
+            if g.ring > 0 {
+                prop_assert!(end <= window as usize);
+            }
+            let enough = Geometry::window_for(qps, frame);
+            prop_assert!(Geometry::divide(enough as u32, qps).frame_max() >= frame);
+            let most = Geometry::queue_pairs_for(window, frame);
+            if most > 0 {
+                prop_assert!(Geometry::divide(window, most).frame_max() >= frame);
+            }
+        }
+
+        // Goal: a record survives its encoding, and every pair of words decodes to something.
+        #[test]
+        fn records_round_trip(a: u64, b: u64) {
+            let record = Record::decode([a, b]);
+            prop_assert_eq!(Record::decode(record.encode()), record);
+        }
+    }
+
+    // Goal: a small frame costs a small record (the kernel's transport takes 64 KiB for it).
+    #[test]
+    fn small_frames_are_small() {
+        assert_eq!(record_size(64), 80);
+        assert_eq!(record_size(1), 32);
+        assert_eq!(record_size(0), 16);
+    }
+
+    // Goal: a word of another generation is not an index, an unwritten one is index 0.
+    #[test]
+    fn stale_words_are_told_apart() {
+        assert_eq!(read_index(index_word(7, 5), 7), Some(5));
+        assert_eq!(read_index(index_word(6, 5), 7), None);
+        assert_eq!(read_index(0, 7), Some(0));
+    }
+}

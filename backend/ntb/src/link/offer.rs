@@ -1,0 +1,182 @@
+//! What an end offers, and what two offers come to.
+
+use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN, frame_of_mtu};
+use mqnet_netdev::{Caps, Incompatible, Offloads, Plan};
+
+use crate::layout::{Geometry, MAGIC, PADS, VERSION_MAX, VERSION_MIN, pad};
+
+/// What one end says of itself, once a life of the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Lowest and highest version spoken.
+    pub versions: (u16, u16),
+    /// Random, not 0.
+    pub generation: u32,
+    /// Bytes of its own window.
+    pub window: u32,
+    /// What frames it sends and takes, how many queue pairs, which MTU.
+    pub caps: Caps,
+}
+
+/// What both ends compute from the two offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// Number of this life of the link, the same on both ends, not 0.
+    pub generation: u32,
+    /// Queue pairs, MTU, largest frame, offloads, as this end sees them.
+    pub plan: Plan,
+    /// How our window is divided.
+    pub inbound: Geometry,
+    /// How the peer's window is divided.
+    pub outbound: Geometry,
+}
+
+/// Why two offers come to nothing. `ours` and `theirs` are from the side of the end that refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The version ranges do not meet (each: highest << 16 | lowest).
+    Version(u32, u32),
+    /// Both ends were given an MTU, and not the same.
+    Mtu(u32, u32),
+    /// The wanted MTU, and what one end can carry.
+    MtuTooLarge(u32, u32),
+    /// No frame of the MTU fits into a ring: bytes of the smaller window, queue pairs << 20 | MTU.
+    Window(u32, u32),
+    /// A scratchpad holds what no honest end writes: its number and value.
+    Nonsense(u32, u32),
+}
+
+impl Refusal {
+    /// Code and numbers for the scratchpads.
+    pub fn encode(self) -> (u32, u32, u32) {
+        match self {
+            Self::Version(a, b) => (1, a, b),
+            Self::Mtu(a, b) => (2, a, b),
+            Self::MtuTooLarge(a, b) => (3, a, b),
+            Self::Window(a, b) => (4, a, b),
+            Self::Nonsense(a, b) => (5, a, b),
+        }
+    }
+
+    /// The text, on the side that refuses (`here`) or on the side that was refused. An unknown
+    /// code is a text too: it comes from a peer.
+    pub fn text(code: u32, a: u32, b: u32, here: bool) -> String {
+        let (ours, theirs) = if here { (a, b) } else { (b, a) };
+        let range = |v: u32| format!("{} to {}", v & 0xffff, v >> 16);
+        match code {
+            1 => format!(
+                "no common version of the NTB layout: here {}, at the peer {}: update one end",
+                range(ours),
+                range(theirs)
+            ),
+            2 => format!("mtu {ours} here and {theirs} at the peer: give both ends the same mtu="),
+            3 => format!("mtu {a} is wanted, one end carries at most {b}: lower mtu="),
+            4 => window_text(a, (b >> 20) as u16, b & 0xf_ffff),
+            5 => {
+                let who = if here { "the peer" } else { "this end, says the peer," };
+                format!("{who} wrote {b:#x} into scratchpad {a}, which no honest end does")
+            }
+            _ => format!("the peer refuses with code {code} ({a}, {b}), which we do not know"),
+        }
+    }
+}
+
+/// Which numbers would work.
+fn window_text(window: u32, queue_pairs: u16, mtu: u32) -> String {
+    let frame = frame_of_mtu(mtu);
+    let ring = Geometry::divide(window, queue_pairs).ring;
+    let need = Geometry::window_for(queue_pairs, frame);
+    let most = Geometry::queue_pairs_for(window, frame);
+    let fewer = match most {
+        0 => String::new(),
+        n => format!(", or at most {n} channels"),
+    };
+    format!(
+        "a window of {window} bytes gives {queue_pairs} queue pairs rings of {ring} bytes, in \
+         which no frame of mtu {mtu} fits: use window={need} or more{fewer}, or a smaller mtu="
+    )
+}
+
+impl Offer {
+    /// The scratchpads of this offer, without the phase.
+    pub fn encode(&self) -> [u32; PADS] {
+        let mut pads = [0; PADS];
+        pads[pad::MAGIC] = MAGIC;
+        pads[pad::VERSION] = pack_versions(self.versions);
+        pads[pad::GENERATION] = self.generation;
+        pads[pad::QUEUE_PAIRS] = u32::from(self.caps.channels);
+        pads[pad::WINDOW] = self.window;
+        pads[pad::MTU] = self.caps.mtu.unwrap_or(0);
+        pads[pad::MTU_MAX] = self.caps.mtu_max;
+        pads[pad::FRAME_MAX] = self.caps.frame_max;
+        pads[pad::RX_OFFLOADS] = self.caps.rx_offloads.bits();
+        pads[pad::TX_OFFLOADS] = self.caps.tx_offloads.bits();
+        pads
+    }
+
+    /// Reads what a peer wrote (each scratchpad was read once). `window` is what its hardware
+    /// really lends us.
+    pub fn decode(pads: &[u32; PADS], window: u32) -> Result<Self, Refusal> {
+        let check = |at: usize, good: bool| {
+            if good { Ok(pads[at]) } else { Err(Refusal::Nonsense(at as u32, pads[at])) }
+        };
+        check(pad::MAGIC, pads[pad::MAGIC] == MAGIC)?;
+        let version = pads[pad::VERSION];
+        let versions = (version as u16, (version >> 16) as u16);
+        check(pad::VERSION, versions.0 >= 1 && versions.0 <= versions.1)?;
+        let ours = (VERSION_MIN, VERSION_MAX);
+        if versions.0 > ours.1 || versions.1 < ours.0 {
+            // Before anything else of the offer: another version may mean it differently.
+            return Err(Refusal::Version(pack_versions(ours), version));
+        }
+        let qps = pads[pad::QUEUE_PAIRS];
+        check(pad::QUEUE_PAIRS, (1..=u32::from(CHANNELS_MAX)).contains(&qps))?;
+        let mtus = MTU_MIN..=MTU_MAX;
+        let mtu = pads[pad::MTU];
+        let caps = Caps {
+            channels: qps as u16,
+            mtu: (check(pad::MTU, mtu == 0 || mtus.contains(&mtu))? != 0).then_some(mtu),
+            mtu_max: check(pad::MTU_MAX, mtus.contains(&pads[pad::MTU_MAX]))?,
+            frame_max: check(pad::FRAME_MAX, pads[pad::FRAME_MAX] <= FRAME_MAX)?,
+            rx_offloads: Offloads::from_bits(pads[pad::RX_OFFLOADS]),
+            tx_offloads: Offloads::from_bits(pads[pad::TX_OFFLOADS]),
+        };
+        Ok(Self {
+            versions,
+            generation: check(pad::GENERATION, pads[pad::GENERATION] != 0)?,
+            window: check(pad::WINDOW, pads[pad::WINDOW] == window)?,
+            caps,
+        })
+    }
+}
+
+fn pack_versions((low, high): (u16, u16)) -> u32 {
+    u32::from(high) << 16 | u32::from(low)
+}
+
+/// What two offers come to. The result is the same on both ends, each seen from its side.
+pub fn agree(ours: &Offer, theirs: &Offer) -> Result<Agreement, Refusal> {
+    // What comes out of our RX queues is what the peer sends, and the other way round: on the
+    // bridge itself everything can cross, so the two ends' own limits are joined directly.
+    let queue_pairs = ours.caps.channels.min(theirs.caps.channels);
+    let inbound = Geometry::divide(ours.window, queue_pairs);
+    let outbound = Geometry::divide(theirs.window, queue_pairs);
+    let fits = inbound.frame_max().min(outbound.frame_max());
+    let bounded = |caps: &Caps| Caps { frame_max: caps.frame_max.min(fits), ..caps.clone() };
+    let plan = Plan::join(&bounded(&ours.caps), &bounded(&theirs.caps)).map_err(|e| match e {
+        Incompatible::Mtu { here, there } => Refusal::Mtu(here, there),
+        Incompatible::MtuTooLarge { wanted, max } => Refusal::MtuTooLarge(wanted, max),
+        Incompatible::Frame { mtu, need, max } if max == fits && fits < need => {
+            Refusal::Window(ours.window.min(theirs.window), u32::from(queue_pairs) << 20 | mtu)
+        }
+        Incompatible::Frame { mtu, max, .. } => Refusal::MtuTooLarge(mtu, max),
+    })?;
+    let generation = match ours.generation ^ theirs.generation {
+        0 => ours.generation,
+        g => g,
+    };
+    Ok(Agreement { generation, plan, inbound, outbound })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use super::*;
+use proptest::prelude::*;
+
+fn offer(generation: u32, channels: u16, window: u32, mtu: Option<u32>) -> Offer {
+    let caps = Caps {
+        channels,
+        mtu,
+        mtu_max: MTU_MAX,
+        frame_max: FRAME_MAX,
+        rx_offloads: Offloads::ALL,
+        tx_offloads: Offloads::ALL,
+    };
+    Offer { versions: (VERSION_MIN, VERSION_MAX), generation, window, caps }
+}
+
+proptest! {
+    // Goal: whatever a peer writes into the scratchpads gives an offer or a refusal with a text,
+    // and what two offers come to is the same on both ends.
+    #[test]
+    fn any_scratchpads_are_answered(
+        pads in prop::array::uniform16(any::<u32>()),
+        patch in prop::collection::vec((0usize..PADS, any::<u32>()), 0..3),
+        (channels, window) in (1u16..=64, 1u32..8 << 20),
+    ) {
+        let ours = offer(3, 4, 2 << 20, None);
+        let mut near = offer(5, channels, window, None).encode();
+        for (at, value) in patch {
+            near[at] = value;
+        }
+        for pads in [pads, near] {
+            let refusal = match Offer::decode(&pads, window) {
+                Ok(theirs) => match agree(&ours, &theirs) {
+                    Ok(a) => {
+                        let b = agree(&theirs, &ours).unwrap();
+                        prop_assert_eq!(a.generation, b.generation);
+                        prop_assert_eq!(&a.plan, &b.plan.mirrored());
+                        prop_assert_eq!((a.inbound, a.outbound), (b.outbound, b.inbound));
+                        prop_assert!(a.plan.frame_max <= a.inbound.frame_max());
+                        prop_assert!(a.plan.frame_max <= a.outbound.frame_max());
+                        prop_assert!(a.generation != 0);
+                        continue;
+                    }
+                    Err(refusal) => refusal,
+                },
+                Err(refusal) => refusal,
+            };
+            let (code, a, b) = refusal.encode();
+            prop_assert!(!Refusal::text(code, a, b, true).is_empty());
+            prop_assert!(!Refusal::text(code, a, b, false).is_empty());
+        }
+    }
+}
+
+// Goal: an offer survives the scratchpads.
+#[test]
+fn offers_round_trip() {
+    let o = offer(7, 64, 1 << 20, Some(9000));
+    assert_eq!(Offer::decode(&o.encode(), 1 << 20), Ok(o));
+}
+
+// Goal: the smaller number of queue pairs wins and the geometry follows.
+#[test]
+fn the_smaller_count_wins() {
+    let a = agree(&offer(1, 8, 2 << 20, None), &offer(2, 2, 1 << 20, None)).unwrap();
+    assert_eq!(a.plan.channels, 2);
+    assert_eq!((a.inbound.queue_pairs, a.outbound.queue_pairs), (2, 2));
+    assert_eq!(a.generation, 3);
+}
+
+// Goal: a refusal reads right on both sides, with the numbers that would work.
+#[test]
+fn refusals_are_text_on_both_sides() {
+    let (code, a, b) = Refusal::Mtu(9000, 1500).encode();
+    assert!(Refusal::text(code, a, b, true).starts_with("mtu 9000 here and 1500 at the peer"));
+    assert!(Refusal::text(code, a, b, false).starts_with("mtu 1500 here and 9000 at the peer"));
+
+    let refused = agree(&offer(1, 4, 64 << 10, Some(65521)), &offer(2, 4, 2 << 20, None));
+    let Err(refusal @ Refusal::Window(..)) = refused else { panic!("{refused:?}") };
+    let (code, a, b) = refusal.encode();
+    let text = Refusal::text(code, a, b, true);
+    let need = Geometry::window_for(4, frame_of_mtu(65521));
+    assert!(text.contains(&format!("window={need}")), "{text}");
+    let enough = agree(&offer(1, 4, need as u32, Some(65521)), &offer(2, 4, 2 << 20, None));
+    assert!(enough.is_ok());
+}
+
+// Goal: a version from the future is refused as such, whatever else its offer holds.
+#[test]
+fn version_comes_first() {
+    let mut pads = [0xffff_ffff; PADS];
+    pads[pad::MAGIC] = MAGIC;
+    pads[pad::VERSION] = 9 << 16 | 5;
+    let Err(Refusal::Version(ours, theirs)) = Offer::decode(&pads, 0) else { panic!() };
+    assert!(Refusal::text(1, ours, theirs, true).contains("here 1 to 1, at the peer 5 to 9"));
+}
+
+// Goal: large frames that a small ring cannot carry are given up, not the link.
+#[test]
+fn small_windows_carry_small_frames() {
+    let a = agree(&offer(1, 64, 2 << 20, None), &offer(2, 64, 2 << 20, None)).unwrap();
+    assert_eq!(a.plan.channels, 64);
+    assert!(a.plan.frame_max < FRAME_MAX && a.plan.frame_max >= frame_of_mtu(1500));
+}

@@ -1,0 +1,260 @@
+//! The RX half of a queue pair: reads records in our window, posts credit into the peer's.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES};
+use mqnet_netdev::{
+    Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings, Trigger,
+};
+use mqnet_rings::{Cursor, Ringer, Waiter};
+use mqnet_shmem::{Region, Window};
+use mqnet_sysio::eventfd::EventFd;
+
+use crate::hw::Doorbell;
+use crate::layout::{Geometry, Record, UNIT, control, index_word, read_index, record_size};
+
+/// Where the words of one queue pair are.
+#[derive(Clone, Debug)]
+pub(crate) struct Words {
+    region: Arc<Region>,
+    base: usize,
+}
+
+impl Words {
+    pub(crate) fn new(region: Arc<Region>, window: usize, geometry: &Geometry, qp: u16) -> Self {
+        Self { region, base: window + geometry.control(qp, 0) }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, word: usize) -> &std::sync::atomic::AtomicU64 {
+        self.region.word(self.base + word)
+    }
+
+    /// The index in a word that the peer writes.
+    #[inline]
+    pub(crate) fn index(&self, word: usize, generation: u32) -> Result<u32, String> {
+        // Pairs with the Release store in post (of the peer): what lies before the index.
+        let value = u64::from_le(self.get(word).load(Ordering::Acquire));
+        read_index(value, generation).ok_or_else(|| {
+            let theirs = value >> 32;
+            format!("stale generation {theirs:#x} in a shared word, the link has {generation:#x}")
+        })
+    }
+
+    /// Posts an index into the peer's window.
+    #[inline]
+    pub(crate) fn post(&self, word: usize, generation: u32, index: u32) {
+        // Pairs with the Acquire load in index (of the peer): what lies before the index.
+        self.get(word).store(index_word(generation, index).to_le(), Ordering::Release);
+    }
+}
+
+/// What both halves of a queue pair have in common.
+pub(crate) struct Common {
+    pub(crate) channel: u16,
+    pub(crate) generation: u32,
+    /// In our window; the peer writes.
+    pub(crate) inbound: Words,
+    /// In the peer's window; we write.
+    pub(crate) outbound: Words,
+    pub(crate) peer_bell: Arc<dyn Doorbell>,
+    pub(crate) event: Arc<EventFd>,
+    pub(crate) stats: Arc<ChannelStats>,
+}
+
+impl Common {
+    #[cold]
+    pub(crate) fn fault(&self, what: impl Into<String>) -> Fault {
+        Fault { channel: self.channel, what: what.into() }
+    }
+
+    #[cold]
+    pub(crate) fn ring(&self) -> Result<(), Fault> {
+        self.peer_bell.ring().map_err(|e| self.fault(format!("the peer's doorbell: {e}")))
+    }
+
+    pub(crate) fn watch(&self) -> Event<'_> {
+        Event { fd: self.event.as_fd(), trigger: Trigger::Edge }
+    }
+}
+
+/// The RX half.
+pub(crate) struct RxHalf {
+    common: Common,
+    cursor: Cursor,
+    ring: Window,
+    frame_max: u32,
+    /// Lengths of the frames of the last peek.
+    lens: [u32; BURST_FRAMES],
+    shown: usize,
+    number: u16,
+    taken: u64,
+    waiter: Waiter,
+    ringer: Ringer,
+}
+
+impl RxHalf {
+    pub(crate) fn new(common: Common, ring: Window, frame_max: u32) -> Self {
+        let generation = common.generation as u16;
+        Self {
+            cursor: Cursor::consumer(ring.len()),
+            ring,
+            frame_max,
+            lens: [0; BURST_FRAMES],
+            shown: 0,
+            number: 0,
+            taken: 0,
+            waiter: Waiter::new(generation),
+            ringer: Ringer::new(generation),
+            common,
+        }
+    }
+
+    /// Looks at the peer's tail; returns the bytes that are there.
+    #[inline]
+    fn refresh(&mut self) -> Result<u32, Fault> {
+        let tail = self.common.inbound.index(control::TAIL, self.common.generation);
+        let tail = tail.map_err(|e| self.common.fault(e))?;
+        let there = self.cursor.refresh(tail).map_err(|e| self.common.fault(e.to_string()))?;
+        if there % UNIT != 0 {
+            return Err(self.common.fault(format!("tail {tail} is not at a record's boundary")));
+        }
+        Ok(there)
+    }
+}
+
+/// What the next record may be.
+struct Due {
+    left: u32,
+    number: u16,
+    frame_max: u32,
+}
+
+/// Appends what is not a small finished frame in one piece: a large or unfinished one, one that
+/// wraps, or none at all. Out of line, so that the loop over small frames stays small.
+#[inline(never)]
+fn push_other<'a>(
+    ring: &'a Window,
+    at: u32,
+    header: [u64; 2],
+    due: &Due,
+    burst: &mut Burst<'a>,
+) -> Result<(), String> {
+    let record = Record::decode(header);
+    let len = record.len;
+    if record.number != due.number {
+        return Err(format!("record {} where {} was due", record.number, due.number));
+    }
+    if len == 0 || len > due.frame_max {
+        return Err(format!("a frame of {len} bytes, allowed are 1 to {}", due.frame_max));
+    }
+    let (bytes, left) = (record_size(len), due.left);
+    if bytes > left {
+        return Err(format!("a record of {bytes} bytes where {left} are published"));
+    }
+    if let Err(why) = record.hdr.check(len) {
+        let hdr = record.hdr;
+        return Err(format!("a frame of {len} bytes with a wrong header ({why:?}): {hdr:?}"));
+    }
+    let (head, tail) = ring.read(wrap(at + UNIT, ring.len()), len);
+    if tail.is_empty() {
+        burst.push(record.hdr, len, head);
+    } else {
+        burst.push_pieces(record.hdr, len, head, &[tail]);
+    }
+    Ok(())
+}
+
+impl Queue for RxHalf {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        self.waiter.arm(self.common.outbound.get(control::RX_ARM), 0);
+        self.common.stats.rx.arms.add(1);
+        Ok(if self.refresh()? > 0 { Armed::MoreWork } else { Armed::Sleep })
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        Some(self.common.watch())
+    }
+}
+
+impl RxBrings for RxHalf {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        self.shown = 0;
+        if self.cursor.available() == 0 && self.refresh()? == 0 {
+            return Ok(());
+        }
+        let (mut at, mut left) = (self.cursor.position(), self.cursor.available());
+        let (mut number, frame_max) = (self.number, self.frame_max);
+        // The burst borrows the ring; the list of lengths is ours to write meanwhile.
+        let Self { common, ring, lens, shown, .. } = self;
+        let (ring, size): (&'a Window, u32) = (ring, ring.len());
+        // What stays for the next burst once this one carries enough.
+        let stop = left.saturating_sub(BURST_BYTES as u32);
+        let mut n = 0;
+        for slot in lens.iter_mut().take(budget) {
+            if left <= stop {
+                break;
+            }
+            // The header is read once; what it says is checked against what was published.
+            let header = ring.load_unit(at);
+            let record = Record::decode(header);
+            let bytes = record_size(record.len);
+            let sound = record.number == number
+                && record.len.wrapping_sub(1) < frame_max
+                && bytes <= left;
+            match ring.piece(at + UNIT, record.len) {
+                Some(head) if sound && record.hdr.is_finished() => {
+                    burst.push(record.hdr, record.len, head);
+                }
+                _ => {
+                    let what = Due { left, number, frame_max };
+                    push_other(ring, at, header, &what, burst).map_err(|e| common.fault(e))?;
+                }
+            }
+            let len = record.len;
+            at = wrap(at + bytes, size);
+            left -= bytes;
+            *slot = len;
+            n += 1;
+            number = number.wrapping_add(1);
+        }
+        *shown = n;
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        if frames == 0 {
+            return Ok(());
+        }
+        let (mut payload, mut ring) = (0u64, 0u32);
+        for &len in &self.lens[..self.shown][..frames] {
+            payload += u64::from(len);
+            ring += record_size(len);
+        }
+        let stats = &self.common.stats.rx;
+        stats.packets.add(frames as u64);
+        stats.bytes.add(payload);
+        self.cursor.advance(ring);
+        self.shown = 0;
+        self.number = self.number.wrapping_add(frames as u16);
+        self.taken += frames as u64;
+        let out = &self.common.outbound;
+        out.get(control::TAKEN).store(self.taken.to_le(), Ordering::Relaxed);
+        out.post(control::CREDIT, self.common.generation, self.cursor.index());
+        // What the producer finds is at least this much, less what it has published since.
+        let free = self.cursor.size() - self.cursor.available();
+        if self.ringer.due(self.common.inbound.get(control::TX_ARM), free) {
+            stats.kicks.add(1);
+            self.common.ring()?;
+        }
+        Ok(())
+    }
+}
+
+/// A ring position that may have run over the end once.
+#[inline]
+pub(crate) fn wrap(at: u32, size: u32) -> u32 {
+    if at >= size { at - size } else { at }
+}

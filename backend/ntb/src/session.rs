@@ -1,0 +1,56 @@
+//! One life of the link: the queue pairs over two windows.
+
+use std::sync::Arc;
+
+use mqnet_netdev::{Channel, ChannelStats, Rx, Tx};
+use mqnet_shmem::Window;
+
+use crate::hw::{Hw, MemoryWindows};
+use crate::layout::Geometry;
+use crate::link::Agreement;
+use crate::rx::{Common, RxHalf, Words};
+use crate::tx::TxHalf;
+
+/// Makes the queue pairs of an agreement. Fails when the hardware lacks a doorbell.
+pub(crate) fn open_queue_pairs(
+    hw: &dyn Hw,
+    agreement: &Agreement,
+    stats: &[Arc<ChannelStats>],
+) -> Result<Vec<Channel>, String> {
+    let windows = hw.windows().ok_or("the hardware link is down")?;
+    (0..agreement.plan.channels).map(|qp| open(hw, &windows, agreement, stats, qp)).collect()
+}
+
+fn open(
+    hw: &dyn Hw,
+    windows: &MemoryWindows,
+    agreement: &Agreement,
+    stats: &[Arc<ChannelStats>],
+    qp: u16,
+) -> Result<Channel, String> {
+    let bit = 1 + usize::from(qp);
+    let words = |region: &Arc<_>, geometry: &Geometry| {
+        Words::new(Arc::clone(region), windows.offset, geometry, qp)
+    };
+    let common = || -> Result<Common, String> {
+        Ok(Common {
+            channel: qp,
+            generation: agreement.generation,
+            inbound: words(&windows.inbound, &agreement.inbound),
+            outbound: words(&windows.outbound, &agreement.outbound),
+            peer_bell: hw.peer_doorbell(bit).ok_or(format!("the peer has no doorbell {bit}"))?,
+            event: hw.doorbell_event(bit).ok_or(format!("this end has no doorbell {bit}"))?,
+            stats: stats[usize::from(qp)].clone(),
+        })
+    };
+    let ring = |region: &Arc<_>, geometry: &Geometry| {
+        let base = windows.offset + geometry.ring_at(qp);
+        Window::new(Arc::clone(region), base, geometry.ring)
+    };
+    let inbound = ring(&windows.inbound, &agreement.inbound);
+    let outbound = ring(&windows.outbound, &agreement.outbound);
+    Ok(Channel {
+        rx: Rx::Brings(Box::new(RxHalf::new(common()?, inbound, agreement.plan.frame_max))),
+        tx: Tx::Brings(Box::new(TxHalf::new(common()?, outbound))),
+    })
+}

@@ -1,0 +1,173 @@
+//! The TX half of a queue pair: places records in the peer's window, posts its tail there.
+
+use std::sync::atomic::Ordering;
+
+use mqnet_netdev::{Armed, Burst, Event, Fault, FrameMeta, Queue, TxBrings};
+use mqnet_rings::arm::wake_threshold;
+use mqnet_rings::{Cursor, Ringer, Waiter};
+use mqnet_shmem::{Segments, Span, Window};
+
+use crate::layout::{Record, UNIT, control, record_size};
+use crate::rx::{Common, wrap};
+
+/// The TX half.
+pub(crate) struct TxHalf {
+    common: Common,
+    cursor: Cursor,
+    ring: Window,
+    number: u16,
+    sent: u64,
+    /// Records lie in the ring that the peer has not been told of.
+    unpublished: bool,
+    waiter: Waiter,
+    ringer: Ringer,
+}
+
+impl TxHalf {
+    pub(crate) fn new(common: Common, ring: Window) -> Self {
+        let generation = common.generation as u16;
+        Self {
+            cursor: Cursor::producer(ring.len()),
+            ring,
+            number: 0,
+            sent: 0,
+            unpublished: false,
+            waiter: Waiter::new(generation),
+            ringer: Ringer::new(generation),
+            common,
+        }
+    }
+
+    /// Reads the peer's credit: how many bytes are free now. Called only when what is known to be
+    /// free does not do.
+    #[cold]
+    fn look_for_room(&mut self) -> Result<u32, Fault> {
+        let credit = self.common.inbound.index(control::CREDIT, self.common.generation);
+        let credit = credit.map_err(|e| self.common.fault(e))?;
+        let free = self.cursor.refresh(credit).map_err(|e| self.common.fault(e.to_string()))?;
+        // Records begin at multiples of the unit because we make them so; a credit between two
+        // of them would move us off.
+        if free % UNIT != 0 {
+            return Err(self
+                .common
+                .fault(format!("credit {credit} is not at a record's boundary")));
+        }
+        Ok(free)
+    }
+
+    /// Takes the room of complete records and counts their frames.
+    #[inline]
+    fn take(&mut self, ring: u32, frames: u64, bytes: u64) {
+        self.cursor.advance(ring);
+        self.unpublished = true;
+        self.sent += frames;
+        self.common.stats.tx.packets.add(frames);
+        self.common.stats.tx.bytes.add(bytes);
+    }
+}
+
+/// Copies a frame into room; both may lie in pieces.
+#[cold]
+fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>]) {
+    let (mut room, mut next) = (room.head, Some(room.tail));
+    for piece in std::iter::once(&head).chain(more) {
+        let mut rest = *piece;
+        while !rest.is_empty() {
+            let n = room.copy_from(rest);
+            rest = rest.skip(n);
+            room = room.split_at(n).1;
+            if room.is_empty() {
+                let Some(tail) = next.take() else { return };
+                room = tail;
+            }
+        }
+    }
+}
+
+impl Queue for TxHalf {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        let bytes = record_size(need);
+        let want = wake_threshold(self.cursor.size(), bytes);
+        self.waiter.arm(self.common.outbound.get(control::TX_ARM), want);
+        self.common.stats.tx.arms.add(1);
+        Ok(if self.look_for_room()? >= bytes { Armed::MoreWork } else { Armed::Sleep })
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        Some(self.common.watch())
+    }
+}
+
+impl TxBrings for TxHalf {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let (mut bytes, mut used) = (0u64, 0u32);
+        let size = self.ring.len();
+        let (mut at, mut free) = (self.cursor.position(), self.cursor.available());
+        let mut number = self.number;
+        for frame in &burst.frames()[from..] {
+            let record = record_size(frame.len);
+            if used + record > free {
+                free = self.look_for_room()?;
+                if used + record > free {
+                    break;
+                }
+            }
+            let header = Record { len: frame.len, hdr: frame.hdr, number }.encode();
+            if !(frame.is_one_piece() && self.ring.place(at, header, frame.head)) {
+                self.ring.store_unit(at, header);
+                let room = self.ring.write(wrap(at + UNIT, size), frame.len);
+                gather(room, frame.head, burst.more(frame));
+            }
+            at = wrap(at + record, size);
+            number = number.wrapping_add(1);
+            used += record;
+            bytes += u64::from(frame.len);
+        }
+        let frames = number.wrapping_sub(self.number);
+        if frames > 0 {
+            self.number = number;
+            self.take(used, u64::from(frames), bytes);
+            self.common.stats.tx.copies.add(u64::from(frames));
+        }
+        Ok(usize::from(frames))
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        let record = record_size(max);
+        if self.cursor.available() < record && self.look_for_room()? < record {
+            return Ok(None);
+        }
+        let at = wrap(self.cursor.position() + UNIT, self.ring.len());
+        Ok(Some(self.ring.write(at, max)))
+    }
+
+    fn commit(&mut self, frame: FrameMeta) {
+        let record = Record { len: frame.len, hdr: frame.hdr, number: self.number };
+        self.ring.store_unit(self.cursor.position(), record.encode());
+        self.number = self.number.wrapping_add(1);
+        self.take(record_size(frame.len), 1, u64::from(frame.len));
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        if !self.unpublished {
+            return Ok(());
+        }
+        self.unpublished = false;
+        self.common.outbound.post(control::TAIL, self.common.generation, self.cursor.index());
+        if self.ringer.due(self.common.inbound.get(control::RX_ARM), u32::MAX) {
+            self.common.stats.tx.kicks.add(1);
+            self.common.ring()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for TxHalf {
+    /// Counts what the peer had not taken. Its own count of what it took is a claim: it can make
+    /// the loss look smaller or larger, never larger than what was sent.
+    fn drop(&mut self) {
+        let taken = self.common.inbound.get(control::TAKEN).load(Ordering::Relaxed);
+        let lost = self.sent.saturating_sub(u64::from_le(taken));
+        self.common.stats.tx.lost.add(lost);
+    }
+}

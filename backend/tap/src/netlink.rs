@@ -1,0 +1,133 @@
+//! The few rtnetlink requests that a TAP needs. The socket stays in the network namespace in which
+//! it was opened.
+
+use std::io;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use crate::Address;
+
+/// A socket to the kernel's routing subsystem.
+pub(crate) struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// What is read of a link.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LinkInfo {
+    pub(crate) index: u32,
+    pub(crate) mtu: u32,
+    pub(crate) gso_max_size: u32,
+    pub(crate) tx_dropped: u64,
+}
+
+impl Netlink {
+    pub(crate) fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Sends one request and returns the answer to it, if it has one besides the acknowledgement.
+    fn ask(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Option<RouteNetlinkMessage>> {
+        self.sequence += 1;
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = NLM_F_REQUEST | flags;
+        request.header.sequence_number = self.sequence;
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        loop {
+            let (bytes, _) = self.socket.recv_from_full()?;
+            let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes)
+                .map_err(|e| io::Error::other(format!("netlink: {e}")))?;
+            if reply.header.sequence_number != self.sequence {
+                continue;
+            }
+            match reply.payload {
+                NetlinkPayload::Error(e) if e.code.is_none() => return Ok(None),
+                NetlinkPayload::Error(e) => return Err(e.to_io()),
+                NetlinkPayload::InnerMessage(inner) => return Ok(Some(inner)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads a link by name.
+    pub(crate) fn link(&mut self, name: &str) -> io::Result<LinkInfo> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        let reply = self.ask(RouteNetlinkMessage::GetLink(message), 0)?;
+        let Some(RouteNetlinkMessage::NewLink(link)) = reply else {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        };
+        let mut info = LinkInfo { index: link.header.index, ..LinkInfo::default() };
+        for attribute in link.attributes {
+            match attribute {
+                LinkAttribute::Mtu(mtu) => info.mtu = mtu,
+                LinkAttribute::GsoMaxSize(size) => info.gso_max_size = size,
+                LinkAttribute::Stats64(stats) => info.tx_dropped = stats.tx_dropped,
+                _ => {}
+            }
+        }
+        Ok(info)
+    }
+
+    fn set(&mut self, index: u32, attribute: LinkAttribute) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes.push(attribute);
+        self.ask(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
+    }
+
+    /// Sets the MTU.
+    pub(crate) fn set_mtu(&mut self, index: u32, mtu: u32) -> io::Result<()> {
+        self.set(index, LinkAttribute::Mtu(mtu))
+    }
+
+    /// Sets the Ethernet address.
+    pub(crate) fn set_mac(&mut self, index: u32, mac: [u8; 6]) -> io::Result<()> {
+        self.set(index, LinkAttribute::Address(mac.to_vec()))
+    }
+
+    /// Limits large frames: bytes from the network header on.
+    pub(crate) fn set_gso_max(&mut self, index: u32, size: u32) -> io::Result<()> {
+        self.set(index, LinkAttribute::GsoMaxSize(size))
+    }
+
+    /// Sets the link up.
+    pub(crate) fn set_up(&mut self, index: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+        self.ask(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
+    }
+
+    /// Adds an address, usable at once (no duplicate address detection).
+    pub(crate) fn add_address(&mut self, index: u32, address: &Address) -> io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.index = index;
+        message.header.prefix_len = address.prefix;
+        message.header.flags = AddressHeaderFlags::Nodad;
+        message.header.family =
+            if address.ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.attributes.push(AddressAttribute::Local(address.ip));
+        message.attributes.push(AddressAttribute::Address(address.ip));
+        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
+        self.ask(RouteNetlinkMessage::NewAddress(message), flags).map(drop)
+    }
+}

@@ -1,0 +1,137 @@
+//! One queue of a TAP: two halves over one descriptor.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use mqnet_netdev::{
+    Armed, Burst, ChannelStats, DropReason, Event, Fault, Frame, FrameMeta, Queue, Recv, RxBorrows,
+    Trigger, TxBorrows,
+};
+use mqnet_shmem::{Segments, Span, read_into, write_from};
+use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
+
+/// Error numbers that are outcomes here (identical on every Linux architecture that we know).
+const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
+const EINVAL: i32 = 22;
+const EBADFD: i32 = 77;
+const ENOBUFS: i32 = 105;
+
+fn fault(channel: u16, error: &io::Error) -> Fault {
+    let what = match error.raw_os_error() {
+        Some(EBADFD) => "the TAP device was removed".to_owned(),
+        _ => format!("TAP: {error}"),
+    };
+    Fault { channel, what }
+}
+
+/// Frames from the kernel.
+pub(crate) struct TapRx {
+    pub(crate) channel: u16,
+    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) frame_max: u32,
+    pub(crate) stats: Arc<ChannelStats>,
+}
+
+impl Queue for TapRx {
+    /// The descriptor is watched edge-triggered from the start, so a frame that came after the
+    /// last empty read is reported by the next wait: there is nothing to arm and no race.
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        self.stats.rx.arms.add(1);
+        Ok(Armed::Sleep)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        Some(Event { fd: self.fd.as_fd(), trigger: Trigger::Edge })
+    }
+}
+
+impl RxBorrows for TapRx {
+    fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
+        let mut header = [0u8; VNET_HDR_LEN];
+        let n = match read_into(self.fd.as_fd(), &mut header, room) {
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Recv::Empty),
+            Err(e) => return Err(fault(self.channel, &e)),
+        };
+        let len = n.saturating_sub(VNET_HDR_LEN) as u32;
+        self.stats.rx.packets.add(1);
+        self.stats.rx.bytes.add(u64::from(len));
+        let hdr = VnetHdr::from_bytes(&header);
+        let reason = if len > self.frame_max {
+            DropReason::TooLong
+        } else if hdr.check(len).is_err() {
+            DropReason::BadHeader
+        } else {
+            return Ok(Recv::Frame(FrameMeta { len, hdr }));
+        };
+        self.stats.rx.drops.count(reason, 1);
+        Ok(Recv::Dropped)
+    }
+}
+
+/// Frames to the kernel.
+pub(crate) struct TapTx {
+    pub(crate) channel: u16,
+    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) stats: Arc<ChannelStats>,
+}
+
+impl Queue for TapTx {
+    /// A TAP takes frames at once; it is "full" only while the kernel has no memory, and nothing
+    /// would tell when that ends.
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::MoreWork)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+/// What became of one frame.
+enum Sent {
+    Yes,
+    Full,
+    Dropped(DropReason),
+}
+
+fn send(fd: BorrowedFd<'_>, frame: &Frame<'_>, more: &[Span<'_>]) -> Result<Sent, io::Error> {
+    match write_from(fd, &frame.hdr.to_bytes(), frame.head, more) {
+        Ok(_) => Ok(Sent::Yes),
+        Err(e) => match e.raw_os_error() {
+            Some(ENOMEM | ENOBUFS) => Ok(Sent::Full),
+            Some(EINVAL) => Ok(Sent::Dropped(DropReason::Refused)),
+            Some(EIO) => Ok(Sent::Dropped(DropReason::DeviceDown)),
+            _ if e.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Full),
+            _ => Err(e),
+        },
+    }
+}
+
+impl TxBorrows for TapTx {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let stats = &self.stats.tx;
+        let (mut taken, mut sent, mut bytes) = (0, 0, 0);
+        let mut gone = None;
+        for frame in &burst.frames()[from..] {
+            match send(self.fd.as_fd(), frame, burst.more(frame)) {
+                Ok(Sent::Yes) => {
+                    sent += 1;
+                    bytes += u64::from(frame.len);
+                }
+                Ok(Sent::Full) => break,
+                Ok(Sent::Dropped(reason)) => stats.drops.count(reason, 1),
+                Err(e) => {
+                    gone = Some(fault(self.channel, &e));
+                    break;
+                }
+            }
+            taken += 1;
+        }
+        stats.packets.add(sent);
+        stats.bytes.add(bytes);
+        gone.map_or(Ok(taken), Err)
+    }
+}

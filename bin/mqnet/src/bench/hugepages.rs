@@ -1,0 +1,69 @@
+//! Huge pages for DPDK, borrowed from the system while a benchmark runs.
+
+use std::fs;
+
+const FOLDER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+
+/// Options of DPDK's environment layer: no files are left behind either way.
+const HUGE: &[&str] = &["--in-memory", "--single-file-segments", "--no-telemetry"];
+pub(super) const PLAIN: &[&str] = &["--no-huge", "--no-shconf", "--no-telemetry"];
+
+/// A reservation; what was there before is restored when it is dropped.
+#[derive(Debug)]
+pub(super) struct HugePages {
+    there: bool,
+    restore: Option<u64>,
+}
+
+fn read(name: &str) -> Option<u64> {
+    fs::read_to_string(format!("{FOLDER}/{name}")).ok()?.trim().parse().ok()
+}
+
+fn write(pages: u64) -> bool {
+    fs::write(format!("{FOLDER}/nr_hugepages"), pages.to_string()).is_ok()
+}
+
+impl HugePages {
+    /// Makes sure that `pages` of 2 MiB are free, if it can. They are a wish: DPDK also runs on
+    /// plain pages.
+    pub(super) fn reserve(pages: u64) -> Self {
+        let nothing = Self { there: false, restore: None };
+        let (Some(all), Some(free)) = (read("nr_hugepages"), read("free_hugepages")) else {
+            return nothing;
+        };
+        if free >= pages {
+            return Self { there: true, restore: None };
+        }
+        if !write(all + pages - free) {
+            return nothing;
+        }
+        // Memory may be too fragmented for all of them; then the drop gives back the few.
+        let there = read("free_hugepages").is_some_and(|free| free >= pages);
+        Self { there, restore: Some(all) }
+    }
+
+    /// Options of DPDK's environment layer for `megabytes` of memory.
+    pub(super) fn eal(&self, megabytes: u32) -> Vec<String> {
+        let pages = if self.there { HUGE } else { PLAIN };
+        let size = ["-m".to_owned(), megabytes.to_string()];
+        size.into_iter().chain(pages.iter().map(|&option| option.to_owned())).collect()
+    }
+
+    /// What a reader of the results should know.
+    pub(super) fn note(&self) -> &'static str {
+        if self.there {
+            "DPDK runs on 2 MiB pages"
+        } else {
+            "DPDK runs on 4 KiB pages: no free huge pages, and only root can reserve some"
+        }
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        if let Some(pages) = self.restore.take() {
+            // It was written before, so it can be written again.
+            write(pages);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Instructions per frame and per object, counted by callgrind: the same to the last digit in
+//! every run, whatever else the machine does.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use mqnet_rings::spsc;
+use mqnet_shmem::{Span, SpanMut};
+
+use super::child::{self, Child, RunFolder};
+use super::hugepages;
+use super::report::{Case, Line, Report, Unit};
+use super::stats::{Class, Sample};
+use super::{LinkPlug, Result, Session, peers, pool, ring};
+
+/// Bursts that are counted, after some that are not.
+const BURSTS: u64 = 1000;
+const WARM_UP: u64 = 400;
+/// Valgrind is slow, above all to start DPDK.
+const TIMEOUT: Duration = Duration::from_secs(180);
+
+/// What one core does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Section {
+    /// Both ends of a link.
+    Link,
+    /// A ring, in and out.
+    Ring,
+    /// A pool, allocation and free.
+    Pool,
+    /// The copies alone: one frame into shared memory and out of it.
+    Copy,
+}
+
+impl Section {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Ring => "ring",
+            Self::Pool => "pool",
+            Self::Copy => "copy",
+        }
+    }
+}
+
+/// What the hidden subcommand `bench-instr` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct InstrArgs {
+    section: Section,
+    bytes: usize,
+    bursts: u64,
+}
+
+/// What callgrind counts: it is told this function's name. Nothing but the bursts may be in it.
+#[inline(never)]
+fn measured_section(burst: &mut dyn FnMut() -> usize, bursts: u64) -> u64 {
+    let mut units = 0;
+    for _ in 0..bursts {
+        units += burst() as u64;
+    }
+    units
+}
+
+/// The hidden program that runs under callgrind.
+pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<()> {
+    match args.section {
+        Section::Ring => {
+            let (mut producer, mut consumer) = spsc::ring(ring::ENTRIES);
+            measure(&mut ring::both_ways(&mut producer, &mut consumer), args.bursts);
+        }
+        Section::Pool => {
+            let mut pool = pool::new_pool()?;
+            measure(&mut pool::alloc_and_free(&mut pool), args.bursts);
+            pool.close()?;
+        }
+        Section::Copy => measure(&mut copies(args.bytes), args.bursts),
+        Section::Link => {
+            let plug = plug.ok_or("this program has no link to measure")?;
+            measure(&mut (plug.burst)(args.bytes)?, args.bursts);
+        }
+    }
+    Ok(())
+}
+
+fn measure(burst: &mut dyn FnMut() -> usize, bursts: u64) {
+    for _ in 0..WARM_UP {
+        burst();
+    }
+    println!("units {}", measured_section(burst, bursts));
+}
+
+/// A bulk of frames copied in and out.
+fn copies(bytes: usize) -> impl FnMut() -> usize {
+    let (from, mut slot, mut to) = (vec![1; bytes], vec![0; bytes], vec![0; bytes]);
+    move || {
+        for _ in 0..ring::BULK {
+            SpanMut::of(&mut slot).copy_from(Span::of(black_box(&from)));
+            SpanMut::of(&mut to).copy_from(Span::of(black_box(&slot)));
+            black_box(&mut to);
+        }
+        ring::BULK
+    }
+}
+
+pub(super) fn run(session: &Session, report: &mut Report, plug: Option<&LinkPlug>) -> Result<()> {
+    peers::needs("valgrind", "valgrind")?;
+    let folder = RunFolder::new()?;
+    let program = peers::build(&peers::ONECORE).map_err(|error| error.to_string());
+    let cases = [
+        (Section::Link, 64, "DPDK memif copy"),
+        (Section::Link, 1514, "DPDK memif copy"),
+        (Section::Ring, 8, "rte_ring SP/SC"),
+        (Section::Pool, 8, "rte_mempool cache 512"),
+    ];
+    for (section, bytes, who) in cases {
+        session.check()?;
+        session.progress.show(&format!("counting {} {bytes} B", section.word()));
+        let mut lines = vec![match (section, plug) {
+            (Section::Link, None) => Line::skipped("mqnet", "this program has no link to measure"),
+            _ => line("mqnet", ours(&folder.path, section, bytes)),
+        }];
+        let peer = program.clone().map_err(Into::into);
+        lines.push(line(who, peer.and_then(|p| theirs(&folder.path, &p, section, bytes))));
+        if section == Section::Link {
+            lines.push(line("copies alone", ours(&folder.path, Section::Copy, bytes)));
+        }
+        let name = match section {
+            Section::Link => format!("link {bytes} B, both ends, bulk 32"),
+            _ => format!("{}, both ways, bulk 32", section.word()),
+        };
+        report.cases.push(Case::new(name, Unit::Instructions, lines));
+    }
+    Ok(())
+}
+
+fn line(who: &str, counted: Result<f64>) -> Line {
+    match counted {
+        Ok(value) => Line::of(who, vec![Sample { value, class: Class::Single }]),
+        Err(reason) => Line::skipped(who, reason.to_string()),
+    }
+}
+
+fn valgrind(folder: &Path, name: &str) -> Result<Command> {
+    let mut command = child::guarded("valgrind")?;
+    command.args(["--tool=callgrind", "--collect-atstart=no"]);
+    // A pattern: Rust's symbols carry their path and a hash.
+    command.arg("--toggle-collect=*measured_section*");
+    command.arg(format!("--callgrind-out-file={}", folder.join(name).display()));
+    Ok(command)
+}
+
+fn ours(folder: &Path, section: Section, bytes: usize) -> Result<f64> {
+    let mut command = valgrind(folder, "ours")?;
+    command.arg(child::own_path()?).arg("bench-instr").arg(section.word());
+    command.arg(bytes.to_string()).arg(BURSTS.to_string());
+    count(command, "our one-core program")
+}
+
+fn theirs(folder: &Path, program: &Path, section: Section, bytes: usize) -> Result<f64> {
+    let mut command = valgrind(folder, "theirs")?;
+    // Valgrind does not know huge pages.
+    command.arg(program).args(["--lcores", "0", "--no-pci"]).args(hugepages::PLAIN);
+    command.args(["-m", "256", "--log-level", "3", "--"]);
+    command.arg(section.word()).arg(bytes.to_string()).arg(BURSTS.to_string());
+    command.arg(folder.join(format!("core-{bytes}.sock")));
+    count(command, "the DPDK one-core program")
+}
+
+fn count(command: Command, name: &str) -> Result<f64> {
+    let mut child = Child::spawn(&format!("valgrind of {name}"), command, Stdio::null())?;
+    let (status, text) = child.finish(TIMEOUT)?;
+    parse(&text).ok_or_else(|| {
+        format!("callgrind of {name} counted nothing ({status}): {}", child.tail()).into()
+    })
+}
+
+/// Instructions for one unit, from `units N` of the program and callgrind's own summary.
+fn parse(text: &str) -> Option<f64> {
+    let after = |mark: &str| -> Option<f64> {
+        let (_, rest) = text.rsplit_once(mark)?;
+        rest.trim_start_matches([' ', ':']).split_whitespace().next()?.parse().ok()
+    };
+    let (units, counted) = (after("units ")?, after("Collected")?);
+    (units > 0.0 && counted > 0.0).then(|| counted / units)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the figure is instructions over units; a program that failed yields none.
+    #[test]
+    fn counts_are_parsed() {
+        let text = "==7== Callgrind\nunits 32000\n==7== \n==7== Collected : 640000\n";
+        assert_eq!(parse(text), Some(20.0));
+        assert_eq!(parse("units 32000\n==7== Collected : 0\n"), None);
+        assert_eq!(parse("error: no link\n==7== Collected : 99\n"), None);
+    }
+
+    // Goal: a counted section reports exactly the units of its bursts.
+    #[test]
+    fn sections_count_units() {
+        assert_eq!(measured_section(&mut copies(64), 10), 320);
+    }
+}

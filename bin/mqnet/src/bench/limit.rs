@@ -1,0 +1,201 @@
+//! The memory limit: frames copied into slots of shared memory by one process and out of them by
+//! another, and nothing else. What a link of the same frames between the same CPUs can reach.
+
+use std::hint::{black_box, spin_loop};
+use std::os::fd::AsFd;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mqnet_shmem::{Region, Span, SpanMut, Window};
+
+use super::child::{self, Child};
+use super::slices::End;
+use super::{Result, Session, pingpong};
+
+/// Frames between two publications of an index.
+const BATCH: u64 = 32;
+/// Words of the shared memory: frames written and frames read so far, two cache lines apart.
+const WRITTEN: usize = 0;
+const READ: usize = 128;
+/// Where the slots begin.
+const SLOTS: usize = 4096;
+/// What the writer copies from and the reader copies to: in the second-level cache, as a pool is.
+const PRIVATE: usize = 256 << 10;
+
+/// Which process this is.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Side {
+    /// Copies in.
+    Tx,
+    /// Copies out.
+    Rx,
+}
+
+/// What the hidden subcommand `bench-limit` takes; the memory file is its standard input.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LimitArgs {
+    side: Side,
+    bytes: usize,
+    cpu: usize,
+}
+
+/// Where frames of one size lie.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    bytes: usize,
+    stride: usize,
+    slots: u64,
+}
+
+impl Shape {
+    fn of(bytes: usize) -> Result<Self> {
+        if !(1..=65536).contains(&bytes) {
+            return Err(format!("frames have 1 to 65536 bytes, not {bytes}").into());
+        }
+        let slots = if bytes <= 2048 { 1024 } else { 256 };
+        Ok(Self { bytes, stride: bytes.next_multiple_of(2048), slots })
+    }
+
+    fn len(self) -> usize {
+        SLOTS + self.slots as usize * self.stride
+    }
+
+    /// Ring position of a frame.
+    fn slot(self, frame: u64) -> u32 {
+        ((frame & (self.slots - 1)) as usize * self.stride) as u32
+    }
+
+    /// The place in private memory after `at`.
+    fn next_private(self, at: usize) -> usize {
+        if at + 2 * self.stride <= PRIVATE { at + self.stride } else { 0 }
+    }
+}
+
+/// The two processes.
+#[derive(Debug)]
+pub(super) struct Limit {
+    region: Region,
+    children: [Child; 2],
+}
+
+impl Limit {
+    pub(super) fn start(session: &Session, bytes: usize) -> Result<Self> {
+        let shape = Shape::of(bytes)?;
+        // Plain pages, like a link's window on a machine that reserved nothing.
+        let region = Region::shared("mqnet-bench-limit", shape.len(), false)?;
+        let open = |side: &str, cpu: usize| -> Result<Child> {
+            let file = region.file().ok_or("shared memory without a file")?;
+            let file = file.try_clone_to_owned()?;
+            let args = ["bench-limit", side, &bytes.to_string(), &cpu.to_string()];
+            let command = child::own(&args)?;
+            Child::spawn(&format!("limit {side}"), command, Stdio::from(file))
+        };
+        let [tx, rx] = session.cpus;
+        let children = [open("rx", rx)?, open("tx", tx)?];
+        let mut limit = Self { region, children };
+        limit.await_traffic()?;
+        Ok(limit)
+    }
+
+    fn await_traffic(&mut self) -> Result<()> {
+        for _ in 0..200 {
+            if self.frames_received()? > 0 {
+                return Ok(());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let [rx, tx] = &self.children;
+        Err(format!("the bare ring moves no frames: {} {}", rx.tail(), tx.tail()).into())
+    }
+}
+
+impl End for Limit {
+    fn pids(&self) -> Vec<u32> {
+        self.children.iter().map(Child::pid).collect()
+    }
+
+    fn frames_received(&mut self) -> Result<u64> {
+        Ok(self.region.word(READ).load(Ordering::Relaxed))
+    }
+}
+
+/// One of the two processes; never returns when it starts well.
+pub(super) fn run(args: &LimitArgs) -> Result<()> {
+    let shape = Shape::of(args.bytes)?;
+    pingpong::pin(args.cpu)?;
+    let file = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let region = Arc::new(Region::of_peer(file, shape.len().next_multiple_of(SLOTS))?);
+    let slots = Window::new(region.clone(), SLOTS, shape.slots as u32 * shape.stride as u32);
+    match args.side {
+        Side::Tx => send(&region, slots, shape),
+        Side::Rx => receive(&region, &slots, shape),
+    }
+}
+
+fn send(region: &Region, mut slots: Window, shape: Shape) -> ! {
+    let source = vec![0x5a; PRIVATE];
+    let (mut frame, mut read, mut at) = (0u64, 0u64, 0usize);
+    loop {
+        if frame - read > shape.slots - BATCH {
+            // Pairs with the Release store in receive: the slots below are free.
+            read = region.word(READ).load(Ordering::Acquire);
+            if frame - read > shape.slots - BATCH {
+                spin_loop();
+                continue;
+            }
+        }
+        for _ in 0..BATCH {
+            let from = Span::of(&source[at..at + shape.bytes]);
+            slots.write(shape.slot(frame), shape.bytes as u32).head.copy_from(from);
+            at = shape.next_private(at);
+            frame += 1;
+        }
+        // Pairs with the Acquire load in receive: the frames below are whole.
+        region.word(WRITTEN).store(frame, Ordering::Release);
+    }
+}
+
+fn receive(region: &Region, slots: &Window, shape: Shape) -> ! {
+    let mut sink = vec![0; PRIVATE];
+    let (mut frame, mut at) = (0u64, 0usize);
+    loop {
+        // Pairs with the Release store in send: the frames below are whole.
+        let written = region.word(WRITTEN).load(Ordering::Acquire);
+        if written == frame {
+            spin_loop();
+            continue;
+        }
+        for _ in 0..BATCH.min(written - frame) {
+            let (from, _) = slots.read(shape.slot(frame), shape.bytes as u32);
+            SpanMut::of(&mut sink[at..at + shape.bytes]).copy_from(from);
+            at = shape.next_private(at);
+            frame += 1;
+        }
+        black_box(&mut sink);
+        // Pairs with the Acquire load in send: our reads of the slots come first.
+        region.word(READ).store(frame, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: every slot and every private frame lies within its memory, for all sizes.
+    #[test]
+    fn frames_stay_in_their_memory() {
+        for bytes in [1, 64, 1514, 2048, 2049, 9000, 65536] {
+            let shape = Shape::of(bytes).unwrap();
+            let last = SLOTS + shape.slot(shape.slots - 1) as usize + bytes;
+            assert!(last <= shape.len(), "{bytes}");
+            assert_eq!(shape.slot(shape.slots), 0);
+            let mut at = 0;
+            for _ in 0..1000 {
+                assert!(at + bytes <= PRIVATE, "{bytes}");
+                at = shape.next_private(at);
+            }
+        }
+        assert!(Shape::of(0).is_err() && Shape::of(65537).is_err());
+    }
+}

@@ -1,0 +1,68 @@
+//! Our link between two processes against DPDK's memif and against the memory limit.
+
+use super::child::RunFolder;
+use super::hugepages::HugePages;
+use super::limit::Limit;
+use super::report::{Case, Line, Report, Unit};
+use super::slices::{self, End, Plan};
+use super::testpmd::Memif;
+use super::{LinkPlug, LinkSetup, Result, Session};
+
+/// 2 MiB pages for two testpmd with the largest frames.
+const HUGE_PAGES: u64 = 2 * (256 + 32) / 2;
+
+type Contender = (&'static str, Result<Box<dyn End>>);
+
+pub(super) fn run(
+    session: &Session,
+    report: &mut Report,
+    plug: Option<&LinkPlug>,
+    sizes: &[usize],
+) -> Result<()> {
+    let folder = RunFolder::new()?;
+    let pages = HugePages::reserve(HUGE_PAGES);
+    report.notes.push(pages.note().to_owned());
+    for &bytes in sizes {
+        session.progress.show(&format!("link {bytes} B: starting the processes"));
+        let contenders = vec![
+            ("mqnet", ours(session, plug, bytes)),
+            ("memory limit", Limit::start(session, bytes).map(boxed)),
+            ("DPDK memif copy", Memif::start(session, &folder, &pages, bytes).map(boxed)),
+        ];
+        report.cases.push(row(session, bytes, contenders)?);
+    }
+    Ok(())
+}
+
+fn boxed<E: End + 'static>(end: E) -> Box<dyn End> {
+    Box::new(end)
+}
+
+fn ours(session: &Session, plug: Option<&LinkPlug>, bytes: usize) -> Result<Box<dyn End>> {
+    let plug = plug.ok_or("this program has no link to measure")?;
+    (plug.start)(&LinkSetup { bytes, tx_cpu: session.cpus[0], rx_cpu: session.cpus[1] })
+}
+
+/// Runs those that started; the others are shown with their reasons.
+fn row(session: &Session, bytes: usize, contenders: Vec<Contender>) -> Result<Case> {
+    let name = format!("link {bytes} B");
+    let mut lines = Vec::new();
+    let mut running = Vec::new();
+    let mut ends = Vec::new();
+    for (at, (who, end)) in contenders.into_iter().enumerate() {
+        match end {
+            Ok(end) => {
+                ends.push(end);
+                running.push(at);
+                lines.push(Line::of(who, Vec::new()));
+            }
+            Err(reason) => lines.push(Line::skipped(who, reason.to_string())),
+        }
+    }
+    let plan = Plan::new(session.pairs, session.slice);
+    let series = slices::compare(session, &name, &mut ends, plan)?;
+    for (at, samples) in running.into_iter().zip(series) {
+        lines[at] = Line::of(&lines[at].who.clone(), samples);
+    }
+    Ok(Case::new(name, Unit::Frames { bytes }, lines))
+}

@@ -1,0 +1,69 @@
+//! How much of the machine others use: a benchmark beside a busy compiler measures the scheduler.
+
+use std::time::Duration;
+
+/// Long enough for the kernel's clock ticks (4 ms on two CPUs) to say something.
+const WINDOW: Duration = Duration::from_millis(300);
+/// More than this is worth a note.
+const QUIET: f64 = 0.05;
+
+/// Share of all CPU time that is used while we sleep; `None` when the kernel does not say.
+pub(super) fn share() -> Option<f64> {
+    let before = parse(&std::fs::read_to_string("/proc/stat").ok()?)?;
+    std::thread::sleep(WINDOW);
+    let after = parse(&std::fs::read_to_string("/proc/stat").ok()?)?;
+    share_of(before, after)
+}
+
+fn share_of(before: [u64; 2], after: [u64; 2]) -> Option<f64> {
+    let [idle, all] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
+    (all > 0).then(|| 1.0 - idle as f64 / all as f64)
+}
+
+/// Idle and all ticks of all CPUs.
+fn parse(stat: &str) -> Option<[u64; 2]> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal; guest time is part of user time.
+    let all = ticks.iter().take(8).sum();
+    Some([ticks.get(3)? + ticks.get(4)?, all])
+}
+
+/// What to say about it, if anything.
+pub(super) fn note(before: Option<f64>, after: Option<f64>) -> Option<String> {
+    let percent = |share: Option<f64>| {
+        share.map_or("?".to_owned(), |share| format!("{:.0} %", share * 100.0))
+    };
+    let busy = [before, after].into_iter().flatten().any(|share| share > QUIET);
+    busy.then(|| {
+        let (before, after) = (percent(before), percent(after));
+        format!(
+            "NOT QUIET: others used {before} of the CPUs before and {after} after the run; \
+             repeat it on an idle machine"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the share is what is not idle, waiting for a disk counts as idle, and guest time,
+    // which the kernel reports twice, counts once.
+    #[test]
+    fn the_share_is_what_is_not_idle() {
+        let before = parse("cpu  100 0 100 800 0 0 0 0 50 0\ncpu0 1 2 3\n").unwrap();
+        let after = parse("cpu  120 5 105 850 20 0 0 0 70 0\n").unwrap();
+        assert_eq!((before, after), ([800, 1000], [870, 1100]));
+        let share = share_of(before, after).unwrap();
+        assert!((share - 0.3).abs() < 1e-9);
+        assert_eq!(share_of(after, after), None);
+    }
+
+    // Goal: a quiet machine is no news, a busy one is.
+    #[test]
+    fn only_noise_is_noted() {
+        assert_eq!(note(Some(0.01), Some(0.02)), None);
+        assert!(note(Some(0.01), Some(0.4)).unwrap().contains("40 %"));
+    }
+}

@@ -1,0 +1,81 @@
+//! One hop through our single-producer single-consumer ring, against DPDK's `rte_ring`.
+
+use std::hint::{black_box, spin_loop};
+
+use mqnet_rings::spsc;
+
+use super::pingpong::{Slice, one_cpu_slice, two_cpu_slice};
+use super::report::Report;
+use super::{Peers, Result, Rival, Session};
+
+pub(super) const ENTRIES: u32 = 1024;
+pub(super) const BULK: usize = 32;
+const PEER: &str = "rte_ring SP/SC";
+
+pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
+    let mut peers = Peers::start(session);
+    peers.note(report);
+    let (mut producer, mut consumer) = spsc::ring::<u64>(ENTRIES);
+    let mut hop = || two_cpus(session, &mut producer, &mut consumer);
+    let rivals = [Rival { who: PEER, verb: "ring" }];
+    report.cases.push(session.versus(&mut peers, "hop CPU to CPU, bulk 32", &rivals, &mut hop)?);
+
+    let (mut producer, mut consumer) = spsc::ring::<u64>(ENTRIES);
+    let mut burst = both_ways(&mut producer, &mut consumer);
+    let mut slice = || one_cpu_slice(session.cpus[0], session.slice, &mut burst);
+    let rivals = [Rival { who: PEER, verb: "ring1" }];
+    let name = "in and out, one CPU, bulk 32";
+    report.cases.push(session.versus(&mut peers, name, &rivals, &mut slice)?);
+    Ok(())
+}
+
+/// A bulk in and out again on one thread.
+pub(super) fn both_ways(
+    producer: &mut spsc::Producer<u64>,
+    consumer: &mut spsc::Consumer<u64>,
+) -> impl FnMut() -> usize {
+    let entries = [1u64; BULK];
+    let mut out = [0u64; BULK];
+    move || {
+        producer.push(black_box(&entries));
+        let n = consumer.pop(&mut out);
+        black_box(&out);
+        n
+    }
+}
+
+fn two_cpus(
+    session: &Session,
+    producer: &mut spsc::Producer<u64>,
+    consumer: &mut spsc::Consumer<u64>,
+) -> Result<Slice> {
+    let entries = [1u64; BULK];
+    let mut out = [0u64; BULK];
+    let produce = || {
+        if producer.push(black_box(&entries)) == 0 {
+            spin_loop();
+        }
+    };
+    let consume = || {
+        let n = consumer.pop(&mut out);
+        black_box(&out);
+        if n == 0 {
+            spin_loop();
+        }
+        n
+    };
+    two_cpu_slice(session.cpus, session.slice, produce, consume)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: what a one-CPU burst reports is what went through the ring.
+    #[test]
+    fn bursts_move_whole_bulks() {
+        let (mut producer, mut consumer) = spsc::ring::<u64>(ENTRIES);
+        let mut burst = both_ways(&mut producer, &mut consumer);
+        assert_eq!((0..100).map(|_| burst()).sum::<usize>(), 3200);
+    }
+}

@@ -1,0 +1,204 @@
+//! Comparing pairs of processes on the same two CPUs: only one pair is awake at a time, for some
+//! 25 ms, and they take turns (SIGCONT, SIGSTOP), so that all see the same machine.
+//!
+//! Frames are read at the marks between rounds, while the pair that is asked is awake; the time
+//! that this takes counts as its own. A round of several slices gives one sample.
+
+use std::time::{Duration, Instant};
+
+use mqnet_sysio::process;
+
+use super::pingpong;
+use super::report::Progress;
+use super::stats::{Class, Sample};
+use super::{Result, Session};
+
+/// One side of a comparison: processes that move frames from one CPU to another until they are
+/// dropped, which must end them (frozen or not).
+pub(crate) trait End {
+    /// All its processes.
+    fn pids(&self) -> Vec<u32>;
+
+    /// Frames that its receiver has taken since the start. Called while it is awake.
+    fn frames_received(&mut self) -> Result<u64>;
+}
+
+/// How a comparison is cut up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) rounds: usize,
+    pub(super) slices: usize,
+    pub(super) slice: Duration,
+}
+
+/// Slices that a contender gets at least: with fewer, the same pair differs from itself by more
+/// than 3 %.
+const SLICES_MIN: usize = 160;
+
+impl Plan {
+    pub(super) fn new(rounds: usize, slice: Duration) -> Self {
+        Self { rounds, slices: SLICES_MIN.div_ceil(rounds), slice }
+    }
+}
+
+struct Turn<'a> {
+    end: &'a mut dyn End,
+    awake: Duration,
+    frames: u64,
+    distances: Vec<f64>,
+    samples: Vec<Sample>,
+}
+
+impl<'a> Turn<'a> {
+    fn new(end: &'a mut dyn End) -> Result<Self> {
+        let mut turn = Self {
+            end,
+            awake: Duration::ZERO,
+            frames: 0,
+            distances: Vec::new(),
+            samples: Vec::new(),
+        };
+        turn.freeze()?;
+        Ok(turn)
+    }
+
+    fn freeze(&mut self) -> Result<()> {
+        self.signal("freeze", process::freeze)
+    }
+
+    fn thaw(&mut self) -> Result<()> {
+        self.signal("thaw", process::thaw)
+    }
+
+    fn signal(&mut self, verb: &str, send: fn(u32) -> std::io::Result<()>) -> Result<()> {
+        for pid in self.end.pids() {
+            send(pid).map_err(|error| format!("cannot {verb} process {pid}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Awake for one slice.
+    fn slice(&mut self, length: Duration) -> Result<()> {
+        let start = Instant::now();
+        self.thaw()?;
+        std::thread::sleep(length);
+        self.freeze()?;
+        self.awake += start.elapsed();
+        Ok(())
+    }
+
+    /// The end of one round and the start of the next: frames a second since the last mark.
+    fn mark(&mut self) -> Result<f64> {
+        let start = Instant::now();
+        self.thaw()?;
+        let frames = self.end.frames_received()?;
+        let answered = Instant::now();
+        let awake = self.awake + (answered - start);
+        // A counter that runs backwards would be a receiver that was replaced: no sample.
+        let rate = frames.saturating_sub(self.frames) as f64 / awake.as_secs_f64();
+        self.frames = frames;
+        self.freeze()?;
+        self.awake = answered.elapsed();
+        Ok(rate)
+    }
+
+    fn end_round(&mut self) -> Result<()> {
+        let value = self.mark()?;
+        let class = Class::of_round(&std::mem::take(&mut self.distances));
+        self.samples.push(Sample { value, class });
+        Ok(())
+    }
+}
+
+/// Runs the contenders against each other; a series of frames a second for each, in rounds.
+pub(super) fn compare(
+    session: &Session,
+    name: &str,
+    ends: &mut [Box<dyn End>],
+    plan: Plan,
+) -> Result<Vec<Vec<Sample>>> {
+    let mut turns = Vec::new();
+    for end in ends {
+        turns.push(Turn::new(end.as_mut())?);
+    }
+    for turn in &mut turns {
+        turn.mark()?;
+    }
+    for round in 0..plan.rounds {
+        show(&session.progress, name, round, plan.rounds);
+        let mut before = pingpong::distance(session.cpus)?;
+        for slice in 0..plan.slices {
+            session.check()?;
+            for at in order(turns.len(), slice) {
+                turns[at].slice(plan.slice)?;
+                let after = pingpong::distance(session.cpus)?;
+                turns[at].distances.extend([before, after]);
+                before = after;
+            }
+        }
+        for turn in &mut turns {
+            turn.end_round()?;
+        }
+    }
+    Ok(turns.into_iter().map(|turn| turn.samples).collect())
+}
+
+fn show(progress: &Progress, name: &str, round: usize, rounds: usize) {
+    progress.show(&format!("{name}: round {} of {rounds}", round + 1));
+}
+
+/// Forwards and backwards in turn, so that a drift favours nobody.
+pub(super) fn order(n: usize, slice: usize) -> impl Iterator<Item = usize> {
+    (0..n).map(move |at| if slice.is_multiple_of(2) { at } else { n - 1 - at })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: whatever the number of rounds, each contender gets the slices that make it exact.
+    #[test]
+    fn plans_have_enough_slices() {
+        for rounds in [10, 12, 20, 160, 1000] {
+            let plan = Plan::new(rounds, Duration::from_millis(25));
+            assert!(plan.rounds * plan.slices >= SLICES_MIN, "{rounds}");
+            assert!(plan.slices >= 1);
+        }
+    }
+
+    // Goal: each contender has one turn a slice, and the order alternates.
+    #[test]
+    fn the_order_alternates() {
+        assert_eq!(order(3, 0).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(order(3, 1).collect::<Vec<_>>(), [2, 1, 0]);
+    }
+
+    struct Sleeper(super::super::child::Child, u64);
+
+    impl End for Sleeper {
+        fn pids(&self) -> Vec<u32> {
+            vec![self.0.pid()]
+        }
+
+        fn frames_received(&mut self) -> Result<u64> {
+            self.1 += 1000;
+            Ok(self.1)
+        }
+    }
+
+    // Goal: the rate is frames over the time awake, and frozen time does not count.
+    #[test]
+    fn frozen_time_does_not_count() {
+        let mut command = std::process::Command::new("sleep");
+        command.arg("60");
+        let stdin = std::process::Stdio::null();
+        let child = super::super::child::Child::spawn("sleep", command, stdin).unwrap();
+        let mut end = Sleeper(child, 0);
+        let mut turn = Turn::new(&mut end).unwrap();
+        turn.mark().unwrap();
+        turn.slice(Duration::from_millis(20)).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        let rate = turn.mark().unwrap();
+        assert!(rate > 1000.0 / 0.150 && rate <= 1000.0 / 0.020, "{rate}");
+    }
+}

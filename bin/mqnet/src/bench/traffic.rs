@@ -1,0 +1,227 @@
+//! Two functions for benchmarks: one brings frames without end, one copies frames to memory of its
+//! own and forgets them. Between them a link does exactly its own work: one copy in, one copy out.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_netdev::limits::{BURST_BYTES, FRAME_MAX, MTU_MAX};
+use mqnet_netdev::{
+    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, FrameMeta, Function, LinkStatus,
+    Offloads, OpenError, Plan, Queue, Recv, Rx, RxBorrows, RxBrings, Tx, TxBorrows, TxBrings,
+};
+use mqnet_shmem::{Segments, Span, SpanMut};
+use mqnet_wire::VnetHdr;
+
+/// Private memory that frames are taken from, or copied to: in the second-level cache, as a pool
+/// of buffers is.
+const PRIVATE: usize = 256 << 10;
+
+/// What a benchmark function does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Brings frames of this length.
+    Source(usize),
+    /// Takes frames.
+    Sink,
+}
+
+/// A benchmark function.
+pub(super) struct Traffic {
+    role: Role,
+    stats: Vec<Arc<ChannelStats>>,
+}
+
+impl Traffic {
+    pub(super) fn new(role: Role, channels: u16) -> Self {
+        Self { role, stats: (0..channels).map(|_| Arc::default()).collect() }
+    }
+}
+
+impl Function for Traffic {
+    fn name(&self) -> &str {
+        match self.role {
+            Role::Source(_) => "source",
+            Role::Sink => "sink",
+        }
+    }
+
+    fn caps(&self) -> Caps {
+        Caps {
+            channels: self.stats.len() as u16,
+            mtu: Some(MTU_MAX.min(9000)),
+            mtu_max: MTU_MAX,
+            frame_max: FRAME_MAX,
+            rx_offloads: Offloads::ALL,
+            tx_offloads: Offloads::ALL,
+        }
+    }
+
+    fn set_partner(&mut self, _partner: &Caps) {}
+
+    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
+        LinkStatus::Up { session: 0, caps: self.caps() }
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let stats = self.stats.iter().take(usize::from(plan.channels));
+        Ok(stats.map(|stats| channel(self.role, stats)).collect())
+    }
+
+    fn close(&mut self, _channels: Vec<Channel>, _why: &str) {}
+
+    fn set_carrier(&mut self, _up: bool) {}
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+}
+
+/// One channel of a benchmark function.
+pub(super) fn channel(role: Role, stats: &Arc<ChannelStats>) -> Channel {
+    match role {
+        Role::Source(bytes) => Channel {
+            rx: Rx::Brings(Box::new(Source {
+                memory: vec![0x5a; PRIVATE + bytes],
+                bytes,
+                at: 0,
+                next: 0,
+                stats: stats.clone(),
+            })),
+            tx: Tx::Borrows(Box::new(Nothing)),
+        },
+        Role::Sink => Channel {
+            rx: Rx::Borrows(Box::new(Nothing)),
+            tx: Tx::Brings(Box::new(Sink {
+                memory: vec![0; PRIVATE + FRAME_MAX as usize],
+                at: 0,
+                stats: stats.clone(),
+            })),
+        },
+    }
+}
+
+struct Source {
+    memory: Vec<u8>,
+    bytes: usize,
+    at: usize,
+    next: usize,
+    stats: Arc<ChannelStats>,
+}
+
+impl Queue for Source {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::MoreWork)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBrings for Source {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        let Self { memory, bytes, .. } = self;
+        let (bytes, stride) = (*bytes, bytes.next_power_of_two());
+        let memory: &'a [u8] = memory;
+        let mut at = self.at;
+        for _ in 0..budget.min(BURST_BYTES / bytes).max(1) {
+            burst.push(VnetHdr::default(), bytes as u32, Span::of(&memory[at..at + bytes]));
+            at = (at + stride) & (PRIVATE - 1);
+        }
+        self.next = at;
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        // What was not taken is shown again later: which bytes a frame has means nothing here.
+        self.at = self.next;
+        self.stats.rx.packets.add(frames as u64);
+        Ok(())
+    }
+}
+
+struct Sink {
+    memory: Vec<u8>,
+    at: usize,
+    stats: Arc<ChannelStats>,
+}
+
+impl Queue for Sink {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::MoreWork)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl TxBrings for Sink {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let frames = &burst.frames()[from..];
+        let (memory, mut at) = (&mut *self.memory, self.at);
+        for frame in frames {
+            let len = frame.len as usize;
+            let mut room = SpanMut::of(&mut memory[at..at + len]);
+            let n = room.copy_from(frame.head);
+            if !frame.is_one_piece() {
+                copy_rest(room.split_at(n).1, burst.more(frame));
+            }
+            at = (at + len + 63) & (PRIVATE - 64);
+        }
+        self.at = at;
+        self.stats.tx.packets.add(frames.len() as u64);
+        Ok(frames.len())
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        let head = SpanMut::of(&mut self.memory[..max as usize]);
+        Ok(Some(Segments { head, tail: SpanMut::empty() }))
+    }
+
+    fn commit(&mut self, _frame: FrameMeta) {
+        self.stats.tx.packets.add(1);
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+#[cold]
+fn copy_rest(mut room: SpanMut<'_>, pieces: &[Span<'_>]) {
+    for piece in pieces {
+        let n = room.copy_from(*piece);
+        room = room.split_at(n).1;
+    }
+}
+
+/// The direction that a benchmark does not use.
+struct Nothing;
+
+impl Queue for Nothing {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::Sleep)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBorrows for Nothing {
+    fn recv(&mut self, _room: &mut Segments<'_>) -> Result<Recv, Fault> {
+        Ok(Recv::Empty)
+    }
+}
+
+impl TxBorrows for Nothing {
+    fn submit(&mut self, _burst: &Burst<'_>, _from: usize) -> Result<usize, Fault> {
+        Ok(0)
+    }
+}

@@ -1,0 +1,143 @@
+//! The command line.
+
+use clap::builder::TypedValueParser;
+use clap::{Args, Parser, Subcommand, value_parser};
+
+use mqnet_engine::Cpus;
+use mqnet_netdev::limits::CHANNELS_MAX;
+use mqnet_topology::parse_cpu_list;
+
+use crate::bench::{self, BenchArgs};
+use crate::demo::{DemoArgs, HostArgs};
+use crate::endpoint::{Endpoint, parse};
+
+/// Why a command ended badly.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What was asked for makes no sense: exit code 2, nothing was touched.
+    BadInput(String),
+    /// It could not be done: exit code 1.
+    Broken(String),
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(e: E) -> Self {
+        Self::Broken(e.to_string())
+    }
+}
+
+/// Plugs any two packet endpoints together and gives the link what a good NIC has: many queues,
+/// backpressure instead of drops, counters that account for every packet.
+#[derive(Debug, Parser)]
+#[command(name = "mqnet", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Say more on stderr (twice: still more).
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub(crate) verbose: u8,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Join two endpoints and run the link until Ctrl-C.
+    Link(LinkArgs),
+    /// Build two hosts, link them, run traffic, kill one side and watch the link heal (no root).
+    Demo(DemoArgs),
+    /// One host of the demo.
+    #[command(hide = true)]
+    DemoHost(HostArgs),
+    /// Measure, interleaved with a peer where there is one.
+    Bench(BenchArgs),
+    #[command(flatten)]
+    BenchHelper(bench::Helper),
+}
+
+/// The allowed numbers of channels.
+fn channels() -> impl TypedValueParser<Value = u16> {
+    value_parser!(u16).range(1..=i64::from(CHANNELS_MAX))
+}
+
+/// The allowed poll windows.
+fn poll_window() -> impl TypedValueParser<Value = u32> {
+    value_parser!(u32).range(0..=1_000_000)
+}
+
+const ADDRESSES: &str = "\
+Endpoint addresses:
+  tap:NAME      a TAP device; options: netns=NAME|PATH mac=M mtu=N address=IP/PREFIX (repeatable)
+                persist fd=N[:N...] (queues that the parent process has attached)
+  ntb:SOCKET    a bridge to the mqnet that uses the same socket; options: window=SIZE (2M) mtu=N
+  null:         swallows everything
+
+Example, two hosts that talk (the second line on the other host):
+  mqnet link tap:a,address=10.0.0.1/24 ntb:/run/x.sock --channels 4
+  mqnet link tap:b,address=10.0.0.2/24 ntb:/run/x.sock --channels 4";
+
+#[derive(Args, Debug)]
+#[command(after_help = ADDRESSES)]
+pub(crate) struct LinkArgs {
+    /// One endpoint.
+    #[arg(value_parser = parse)]
+    pub(crate) a: Endpoint,
+    /// The other endpoint.
+    #[arg(value_parser = parse)]
+    pub(crate) b: Endpoint,
+    /// Channels wanted; the two ends of a bridge settle on the smaller number.
+    #[arg(short, long, default_value_t = 1, value_parser = channels())]
+    pub(crate) channels: u16,
+    /// Worker threads [default: one a channel, at most one a CPU].
+    #[arg(short, long, value_parser = value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: Option<u16>,
+    /// CPUs for the workers: auto (distinct cores), float (not pinned) or a list like 0-3,8.
+    #[arg(long, default_value = "auto", value_parser = parse_cpus)]
+    pub(crate) cpus: Cpus,
+    /// Microseconds that a lane is polled after its last frame before it sleeps.
+    #[arg(long, value_name = "US", default_value_t = 100, value_parser = poll_window())]
+    pub(crate) poll_window: u32,
+    /// One JSON object a second on stdout instead of the status line.
+    #[arg(short, long)]
+    pub(crate) json: bool,
+    /// Milliseconds between two status lines or JSON objects.
+    #[arg(long, value_name = "MS", default_value_t = 1000, hide = true, value_parser = value_parser!(u64).range(10..=60_000))]
+    pub(crate) interval_ms: u64,
+    /// End in good order when this process, our parent, ends.
+    #[arg(long, value_name = "PID", hide = true)]
+    pub(crate) with_parent: Option<u32>,
+}
+
+fn parse_cpus(text: &str) -> Result<Cpus, String> {
+    match text {
+        "auto" => Ok(Cpus::Auto),
+        "float" => Ok(Cpus::Float),
+        list => parse_cpu_list(list).map(Cpus::List).map_err(|e| format!("{e}, auto or float")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: clap's own consistency checks hold for every command.
+    #[test]
+    fn command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    // Goal: what cannot be is refused with the field and the range.
+    #[test]
+    fn bad_options_are_refused() {
+        let base = ["mqnet", "link", "tap:a", "null:"];
+        for (option, value, words) in [
+            ("--channels", "0", "1..=64"),
+            ("--channels", "65", "1..=64"),
+            ("--cpus", "x", "auto or float"),
+            ("--poll-window", "-1", "--poll-window"),
+        ] {
+            let args = base.iter().copied().chain([option, value]);
+            let text = Cli::try_parse_from(args).unwrap_err().to_string();
+            assert!(text.contains(words), "{option} {value}: {text}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The demo's handles: a host process, the private folder, the progress display.
+
+use std::fs::{self, DirBuilder};
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::protocol::{Event, Order, Side};
+
+/// How long a host may take to end its link and itself.
+const END_LIMIT: Duration = Duration::from_secs(7);
+
+/// A running host; ended in good order when dropped, or killed when it does not end.
+pub(super) struct Host {
+    side: Side,
+    process: Child,
+}
+
+impl Host {
+    /// Starts a host. What it says goes to `events`; `None` is its end.
+    pub(super) fn start(
+        side: Side,
+        socket: &Path,
+        events: Sender<(Side, Option<Event>)>,
+    ) -> Result<Self, String> {
+        let fail = |e: io::Error| format!("starting the {} host: {e}", side.name());
+        let program = std::env::current_exe().map_err(fail)?;
+        let mut process = Command::new(program)
+            .args(["demo-host", "--side", side.name(), "--socket"])
+            .arg(socket)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for us alone: we end the hosts, in order.
+            .process_group(0)
+            .spawn()
+            .map_err(fail)?;
+        let stdout = process.stdout.take();
+        thread::spawn(move || {
+            for line in stdout.map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+                let Ok(line) = line else { break };
+                let event = serde_json::from_str(&line).unwrap_or_else(|e| Event::Broken {
+                    what: format!("a word of the {} host that is none: {e}: {line}", side.name()),
+                });
+                if events.send((side, Some(event))).is_err() {
+                    return;
+                }
+            }
+            let _ = events.send((side, None));
+        });
+        Ok(Self { side, process })
+    }
+
+    /// Tells the host to do something.
+    pub(super) fn tell(&mut self, order: &Order) -> Result<(), String> {
+        let fail = |e: io::Error| format!("the {} host does not listen: {e}", self.side.name());
+        let mut line = serde_json::to_string(order).map_err(|e| fail(e.into()))?;
+        line.push('\n');
+        let stdin = self.process.stdin.as_mut().ok_or_else(|| fail(io::Error::other("closed")))?;
+        stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()).map_err(fail)
+    }
+
+    /// Tells the host that nothing more will come: it ends.
+    pub(super) fn dismiss(&mut self) {
+        drop(self.process.stdin.take());
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.dismiss();
+        let deadline = Instant::now() + END_LIMIT;
+        while matches!(self.process.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                // Its link ends with it.
+                let _ = self.process.kill();
+                let _ = self.process.wait();
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A folder that only this user can enter; removed when dropped.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new() -> Result<Self, String> {
+        let chance = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        let path = std::env::temp_dir().join(format!("mqnet-demo-{chance:016x}"));
+        let fail = |e: &dyn std::fmt::Display| {
+            format!("the folder {}: {e}: set TMPDIR to a better place", path.display())
+        };
+        let name = path.to_str().ok_or_else(|| fail(&"is not UTF-8"))?;
+        if name.len() > 90 || name.contains(',') {
+            return Err(fail(&"is too long, or has a comma, for the name of a socket"));
+        }
+        DirBuilder::new().mode(0o700).create(&path).map_err(|e| fail(&e))?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.0.join("ntb.sock")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What goes on, on stderr: a line that rewrites itself on a terminal, else a line a phase.
+pub(super) struct Progress {
+    terminal: bool,
+    phase: String,
+    shown: Instant,
+    open: bool,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        let terminal = io::stderr().is_terminal();
+        Self { terminal, phase: String::new(), shown: Instant::now(), open: false }
+    }
+
+    /// A phase begins.
+    pub(super) fn phase(&mut self, name: &str) {
+        name.clone_into(&mut self.phase);
+        if self.terminal {
+            self.write("");
+        }
+    }
+
+    /// How it goes; shown ten times a second.
+    pub(super) fn live(&mut self, text: impl FnOnce() -> String) {
+        if self.terminal && self.shown.elapsed() >= Duration::from_millis(100) {
+            self.write(&text());
+        }
+    }
+
+    fn write(&mut self, text: &str) {
+        self.shown = Instant::now();
+        self.open = true;
+        // "Erase to the end of the line" after the text: no flicker.
+        eprint!("\r  {:<34} {text}\x1b[K", self.phase);
+    }
+
+    /// The phase is over.
+    pub(super) fn done(&mut self, text: &str) {
+        if self.terminal {
+            self.write(text);
+            eprintln!();
+        } else {
+            eprintln!("  {:<34} {text}", self.phase);
+        }
+        self.open = false;
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        // A phase was interrupted: what comes next deserves a line of its own.
+        if self.open {
+            eprintln!();
+        }
+    }
+}

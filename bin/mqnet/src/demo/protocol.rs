@@ -1,0 +1,178 @@
+//! What the demo and its two hosts say to each other: one JSON object a line.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use mqnet_sysio::clock;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::tracker::Tally;
+
+/// Channels of the demo's link.
+pub(super) const CHANNELS: u16 = 2;
+/// Name of the TAP device in each host.
+pub(super) const DEVICE: &str = "demo";
+/// Milliseconds between two lines of a link's counters.
+pub(super) const INTERVAL_MS: u64 = 100;
+/// Flows of datagrams in each direction.
+pub(super) const FLOWS: u16 = 4;
+
+/// Which of the two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+impl Side {
+    pub(super) const BOTH: [Self; 2] = [Self::Left, Self::Right];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Left => "left",
+            Self::Right => "right",
+        }
+    }
+
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Left => Self::Right,
+            Self::Right => Self::Left,
+        }
+    }
+
+    pub(super) fn address(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 90, 0, 1 + self as u8)
+    }
+}
+
+/// What a host is told to do.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "order")]
+pub(super) enum Order {
+    LinkStart,
+    LinkKill,
+    LinkStop,
+    /// Open the sockets; `listen`: for TCP too.
+    Sockets {
+        listen: bool,
+    },
+    /// Open this many TCP connections more.
+    Connect {
+        streams: u32,
+    },
+    /// Let the TCP senders send, or rest.
+    TcpRun {
+        on: bool,
+    },
+    /// End every TCP stream in good order and report.
+    TcpFinish,
+    /// Send datagrams until told to stop: one a flow every `pace_us`, or as fast as the receiver
+    /// answers.
+    UdpStart {
+        run: u32,
+        pace_us: Option<u64>,
+    },
+    UdpStop,
+    /// Report what came of a run.
+    UdpReport {
+        run: u32,
+    },
+}
+
+/// One TCP stream as one end saw it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct StreamReport {
+    pub(super) id: u32,
+    pub(super) sent: u64,
+    /// Bytes received and verified.
+    pub(super) verified: u64,
+    /// Position of the first wrong byte.
+    pub(super) wrong_at: Option<u64>,
+    /// What ended the stream before its time.
+    pub(super) error: Option<String>,
+    /// Silences of the sender, from and to (nanoseconds of the monotonic clock).
+    pub(super) gaps: Vec<(u64, u64)>,
+}
+
+/// Counters of a host's kernel.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(super) struct KernelCounters {
+    /// Frames that the TAP dropped before the link saw them.
+    pub(super) tap_dropped: u64,
+    /// Datagrams that found their socket's buffer full.
+    pub(super) socket_full: u64,
+    /// Datagrams with a wrong checksum.
+    pub(super) bad_checksum: u64,
+    /// TCP segments sent again.
+    pub(super) retransmitted: u64,
+}
+
+/// What a host says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "event")]
+pub(super) enum Event {
+    /// It lives in its namespaces.
+    Ready,
+    LinkStarted {
+        at: u64,
+    },
+    LinkLine {
+        life: usize,
+        at: u64,
+        line: Value,
+    },
+    /// The link's output ended; its last words on stderr.
+    LinkSilent {
+        life: usize,
+        words: String,
+    },
+    LinkKilled {
+        at: u64,
+    },
+    LinkEnded {
+        life: usize,
+        status: String,
+    },
+    Sockets,
+    Connected {
+        streams: u32,
+    },
+    /// Bytes verified of each TCP stream (the client's order) and datagrams, so far.
+    Progress {
+        at: u64,
+        tcp: Vec<u64>,
+        udp: u64,
+    },
+    TcpDone {
+        streams: Vec<StreamReport>,
+    },
+    UdpSent {
+        run: u32,
+        sent: Vec<u64>,
+        refused: u64,
+        nanos: u64,
+    },
+    UdpReport {
+        run: u32,
+        flows: Vec<Tally>,
+        kernel: KernelCounters,
+    },
+    /// The host cannot go on.
+    Broken {
+        what: String,
+    },
+}
+
+/// Now, in nanoseconds of the clock that all processes of a machine share.
+pub(super) fn now() -> u64 {
+    clock::monotonic().as_nanos() as u64
+}
+
+/// Milliseconds between two moments.
+pub(super) fn millis(from: u64, to: u64) -> f64 {
+    Duration::from_nanos(to.saturating_sub(from)).as_secs_f64() * 1e3
+}

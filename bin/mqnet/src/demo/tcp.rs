@@ -1,0 +1,239 @@
+//! TCP streams: each sends an endless pattern both ways, and each receiver verifies every byte.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::pattern::{BLOCK, Pattern};
+use super::protocol::{Side, StreamReport, now};
+
+const PORT: u16 = 7000;
+/// How often a blocked end looks whether it is wanted elsewhere.
+const LOOK: Duration = Duration::from_millis(100);
+/// Silences shorter than this are the scheduler's business.
+const GAP_MIN: u64 = 2_000_000;
+const GAPS_MAX: usize = 1000;
+
+/// What the ends of all streams of this host look at.
+#[derive(Debug, Default)]
+struct Shared {
+    /// The senders send.
+    running: AtomicBool,
+    /// The senders end their streams.
+    finish: AtomicBool,
+    streams: Mutex<Vec<Stream>>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    id: u32,
+    verified: Arc<AtomicU64>,
+    ends: Option<(JoinHandle<Sent>, JoinHandle<Got>)>,
+}
+
+/// What a sender did.
+#[derive(Debug, Default)]
+struct Sent {
+    bytes: u64,
+    error: Option<String>,
+}
+
+/// What a receiver saw.
+#[derive(Debug, Default)]
+struct Got {
+    verified: u64,
+    wrong_at: Option<u64>,
+    error: Option<String>,
+    gaps: Vec<(u64, u64)>,
+}
+
+/// The TCP streams of one host.
+#[derive(Debug)]
+pub(super) struct Streams {
+    side: Side,
+    shared: Arc<Shared>,
+}
+
+impl Streams {
+    pub(super) fn new(side: Side) -> Self {
+        Self { side, shared: Arc::default() }
+    }
+
+    /// Listens; every connection that comes becomes a stream.
+    pub(super) fn listen(&self) -> Result<(), String> {
+        let at = (self.side.address(), PORT);
+        let listener = TcpListener::bind(at)
+            .map_err(|e| format!("listening at TCP {}:{PORT}: {e}", self.side.address()))?;
+        let (side, shared) = (self.side, self.shared.clone());
+        // It ends with the process.
+        thread::spawn(move || {
+            while let Ok((mut socket, _)) = listener.accept() {
+                let mut id = [0; 4];
+                let known = socket.read_exact(&mut id).map(|()| u32::from_le_bytes(id));
+                // A connection that says nothing is not ours; the other host misses it.
+                if let Ok(id) = known.and_then(|id| shared.add(side, id, socket).map(|()| id)) {
+                    tracing::debug!("stream {id} accepted");
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Opens streams more; returns how many there are now.
+    pub(super) fn connect(&self, streams: u32) -> Result<u32, String> {
+        let peer: Ipv4Addr = self.side.other().address();
+        let first = self.shared.lock().len() as u32;
+        for id in first..first + streams {
+            let fail = |e: std::io::Error| format!("connecting to TCP {peer}:{PORT}: {e}");
+            let to = (peer, PORT).into();
+            let mut socket =
+                TcpStream::connect_timeout(&to, Duration::from_secs(10)).map_err(fail)?;
+            socket.write_all(&id.to_le_bytes()).map_err(fail)?;
+            self.shared.add(self.side, id, socket).map_err(fail)?;
+        }
+        Ok(first + streams)
+    }
+
+    /// Lets the senders send, or rest after the block at hand.
+    pub(super) fn run(&self, on: bool) {
+        self.shared.running.store(on, Ordering::Relaxed);
+    }
+
+    /// Bytes verified so far, by stream.
+    pub(super) fn progress(&self) -> Vec<u64> {
+        self.shared.lock().iter().map(|s| s.verified.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Ends the streams and waits until both directions of each are over.
+    pub(super) fn finish(&self) -> Vec<StreamReport> {
+        self.shared.finish.store(true, Ordering::Relaxed);
+        let streams = std::mem::take(&mut *self.shared.lock());
+        let mut reports: Vec<StreamReport> = streams.into_iter().map(Stream::report).collect();
+        reports.sort_by_key(|r| r.id);
+        reports
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Vec<Stream>> {
+        // Streams are only pushed and taken whole.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(self: &Arc<Self>, side: Side, id: u32, socket: TcpStream) -> std::io::Result<()> {
+        socket.set_read_timeout(Some(LOOK))?;
+        socket.set_write_timeout(Some(LOOK))?;
+        let verified = Arc::new(AtomicU64::new(0));
+        let (reader, count) = (socket.try_clone()?, verified.clone());
+        let shared = self.clone();
+        let sender = thread::spawn(move || send(&socket, &pattern(id, side), &shared));
+        let receiver = thread::spawn(move || receive(&reader, &pattern(id, side.other()), &count));
+        self.lock().push(Stream { id, verified, ends: Some((sender, receiver)) });
+        Ok(())
+    }
+}
+
+/// What `from` sends on a stream.
+fn pattern(id: u32, from: Side) -> Pattern {
+    Pattern::new(u64::from(id) << 1 | from as u64)
+}
+
+impl Stream {
+    fn report(mut self) -> StreamReport {
+        let died = || Some("a thread of the demo died".to_owned());
+        let Some((sender, receiver)) = self.ends.take() else { return StreamReport::default() };
+        let sent = sender.join().unwrap_or_else(|_| Sent { error: died(), ..Sent::default() });
+        let got = receiver.join().unwrap_or_else(|_| Got { error: died(), ..Got::default() });
+        StreamReport {
+            id: self.id,
+            sent: sent.bytes,
+            verified: got.verified,
+            wrong_at: got.wrong_at,
+            error: sent.error.or(got.error),
+            gaps: got.gaps,
+        }
+    }
+}
+
+/// True for what a socket's time-out says.
+fn timed_out(e: &std::io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+fn send(mut socket: &TcpStream, pattern: &Pattern, shared: &Shared) -> Sent {
+    let mut done = Sent::default();
+    let mut bytes = vec![0; BLOCK];
+    for block in 0.. {
+        while !shared.running.load(Ordering::Relaxed) && !shared.finish.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(2));
+        }
+        if shared.finish.load(Ordering::Relaxed) {
+            break;
+        }
+        pattern.fill(block, &mut bytes);
+        let mut left = &bytes[..];
+        while !left.is_empty() {
+            match socket.write(left) {
+                Ok(n) => {
+                    left = &left[n..];
+                    done.bytes += n as u64;
+                }
+                Err(e) if timed_out(&e) => {}
+                Err(e) => {
+                    done.error = Some(format!("sending at byte {}: {e}", done.bytes));
+                    return done;
+                }
+            }
+        }
+    }
+    if let Err(e) = socket.shutdown(Shutdown::Write) {
+        done.error = Some(format!("ending the stream: {e}"));
+    }
+    done
+}
+
+fn receive(mut socket: &TcpStream, pattern: &Pattern, count: &AtomicU64) -> Got {
+    let mut got = Got::default();
+    let mut bytes = vec![0; BLOCK];
+    let mut last = now();
+    for block in 0.. {
+        let start = block * BLOCK as u64;
+        let mut filled = 0;
+        let mut ended = false;
+        while filled < BLOCK && !ended {
+            match socket.read(&mut bytes[filled..]) {
+                Ok(0) => ended = true,
+                Ok(n) => {
+                    filled += n;
+                    let at = now();
+                    if at - last >= GAP_MIN {
+                        // The oldest are of no interest.
+                        if got.gaps.len() == GAPS_MAX {
+                            got.gaps.remove(0);
+                        }
+                        got.gaps.push((last, at));
+                    }
+                    last = at;
+                }
+                Err(e) if timed_out(&e) => {}
+                Err(e) => {
+                    got.error = Some(format!("receiving at byte {}: {e}", start + filled as u64));
+                    return got;
+                }
+            }
+        }
+        if let Some(wrong) = pattern.check(block, &bytes[..filled]) {
+            got.wrong_at.get_or_insert(start + wrong as u64);
+        } else {
+            got.verified += filled as u64;
+            count.fetch_add(filled as u64, Ordering::Relaxed);
+        }
+        if ended {
+            break;
+        }
+    }
+    got
+}

@@ -1,0 +1,262 @@
+//! Flows of numbered datagrams in both directions, every payload verified.
+//!
+//! A fast flow never has more than [`WINDOW`] datagrams unanswered, so that neither the ring of a
+//! TAP nor the buffer of a socket overflows, however slow the machine is at that moment.
+
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::pattern::{Pattern, scatter};
+use super::protocol::{FLOWS, Side, now};
+use super::tracker::{Tally, Tracker};
+
+const PORT: u16 = 7100;
+const WINDOW: u64 = 48;
+/// Every so many datagrams are answered.
+const ANSWER_EACH: u64 = 8;
+/// Without an answer for so long, what is out counts as lost (the tracker knows better).
+const PATIENCE: Duration = Duration::from_millis(20);
+const HEADER: usize = 24;
+/// Longest datagram: fits an MTU of 1500.
+const LENGTH_MAX: usize = 1472;
+const DATA: u32 = 0x6d71_4401;
+const ANSWER: u32 = 0x6d71_4402;
+
+#[derive(Debug)]
+struct Flow {
+    number: u16,
+    socket: UdpSocket,
+    /// What the other side sends, what we send.
+    theirs: Pattern,
+    ours: Pattern,
+    state: Mutex<State>,
+    answered: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The run that `tracker` is about.
+    run: u32,
+    tracker: Tracker,
+    /// Of our own run: its number, and the datagrams known to have arrived or been overtaken.
+    our_run: u32,
+    arrived: u64,
+}
+
+/// What the senders of one run did.
+#[derive(Debug, Default)]
+pub(super) struct SentRun {
+    pub(super) run: u32,
+    pub(super) sent: Vec<u64>,
+    /// Times that the kernel would not take a datagram (no route while the link is down).
+    pub(super) refused: u64,
+    pub(super) nanos: u64,
+}
+
+/// The UDP flows of one host.
+#[derive(Debug, Default)]
+pub(super) struct Flows {
+    flows: Vec<Arc<Flow>>,
+    total: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    senders: Vec<JoinHandle<(u64, u64)>>,
+    run: u32,
+    started: u64,
+}
+
+impl Flows {
+    /// Opens the sockets; from now on everything that comes is received and verified.
+    pub(super) fn open(&mut self, side: Side) -> Result<(), String> {
+        for number in 0..FLOWS {
+            let port = PORT + number;
+            let fail = |e| format!("UDP {}:{port}: {e}", side.address());
+            let socket = UdpSocket::bind((side.address(), port)).map_err(fail)?;
+            socket.connect((side.other().address(), port)).map_err(fail)?;
+            let pattern = |from: Side| Pattern::new(1 << 40 | u64::from(number) << 1 | from as u64);
+            let flow = Arc::new(Flow {
+                number,
+                socket,
+                theirs: pattern(side.other()),
+                ours: pattern(side),
+                state: Mutex::default(),
+                answered: Condvar::new(),
+            });
+            let (receiver, total) = (flow.clone(), self.total.clone());
+            // It ends with the process.
+            thread::spawn(move || receiver.receive(&total));
+            self.flows.push(flow);
+        }
+        Ok(())
+    }
+
+    /// Datagrams received so far.
+    pub(super) fn total(&self) -> Arc<AtomicU64> {
+        self.total.clone()
+    }
+
+    /// Starts the senders.
+    pub(super) fn start(&mut self, run: u32, pace: Option<Duration>) {
+        self.run = run;
+        self.started = now();
+        self.stop = Arc::default();
+        for flow in &self.flows {
+            let (flow, stop) = (flow.clone(), self.stop.clone());
+            self.senders.push(thread::spawn(move || match pace {
+                None => flow.send_fast(run, &stop),
+                Some(pace) => flow.send_paced(run, pace, &stop),
+            }));
+        }
+    }
+
+    /// Stops the senders.
+    pub(super) fn stop(&mut self) -> Result<SentRun, String> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut done = SentRun { run: self.run, ..SentRun::default() };
+        for sender in self.senders.drain(..) {
+            let (sent, refused) = sender.join().map_err(|_| "a thread of the demo died")?;
+            done.sent.push(sent);
+            done.refused += refused;
+        }
+        done.nanos = now() - self.started;
+        Ok(done)
+    }
+
+    /// What came of the other side's run.
+    pub(super) fn report(&self, run: u32) -> Vec<Tally> {
+        let of = |flow: &Arc<Flow>| {
+            let state = flow.lock();
+            if state.run == run { state.tracker.tally() } else { Tally::default() }
+        };
+        self.flows.iter().map(of).collect()
+    }
+}
+
+fn put(out: &mut [u8], kind: u32, run: u32, flow: u16, len: usize, number: u64) {
+    out[..4].copy_from_slice(&kind.to_le_bytes());
+    out[4..8].copy_from_slice(&run.to_le_bytes());
+    out[8..12].copy_from_slice(&u32::from(flow).to_le_bytes());
+    out[12..16].copy_from_slice(&(len as u32).to_le_bytes());
+    out[16..24].copy_from_slice(&number.to_le_bytes());
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..at + 4].iter().rev().fold(0, |n, &b| n << 8 | u32::from(b))
+}
+
+/// Lengths vary, so that frames of every size take part.
+fn length_of(number: u64) -> usize {
+    HEADER + (scatter(number) % (LENGTH_MAX - HEADER + 1) as u64) as usize
+}
+
+impl Flow {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every field is sound by itself at any time.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn receive(&self, total: &AtomicU64) {
+        let mut bytes = [0; 2048];
+        loop {
+            match self.socket.recv(&mut bytes) {
+                Ok(n) => self.take(&bytes[..n], total),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // A word of the kernel about something sent while the link was down.
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn take(&self, bytes: &[u8], total: &AtomicU64) {
+        if bytes.len() < HEADER {
+            self.lock().tracker.note(0, 0, false);
+            return;
+        }
+        let number = u64::from(word(bytes, 20)) << 32 | u64::from(word(bytes, 16));
+        let (kind, run) = (word(bytes, 0), word(bytes, 4));
+        let mut state = self.lock();
+        if kind == ANSWER {
+            if run == state.our_run && number > state.arrived {
+                state.arrived = number;
+                self.answered.notify_one();
+            }
+            return;
+        }
+        if kind == DATA && run < state.run {
+            return; // A straggler of a run that has been reported.
+        }
+        let sound = kind == DATA
+            && word(bytes, 8) == u32::from(self.number)
+            && word(bytes, 12) as usize == bytes.len()
+            && bytes.len() == length_of(number)
+            && self.theirs.check(number, &bytes[HEADER..]).is_none();
+        if sound && run > state.run {
+            state.run = run;
+            state.tracker = Tracker::default();
+        }
+        state.tracker.note(number, bytes.len() as u64, sound);
+        total.fetch_add(u64::from(sound), Ordering::Relaxed);
+        let next = state.tracker.next();
+        drop(state);
+        if sound && number % ANSWER_EACH == 0 {
+            let mut answer = [0; HEADER];
+            put(&mut answer, ANSWER, run, self.number, HEADER, next);
+            // A lost answer is made up for by the next one, or by the sender's patience.
+            let _ = self.socket.send(&answer);
+        }
+    }
+
+    fn send(&self, run: u32, number: u64, buffer: &mut [u8; LENGTH_MAX]) -> bool {
+        let out = &mut buffer[..length_of(number)];
+        put(out, DATA, run, self.number, out.len(), number);
+        self.ours.fill(number, &mut out[HEADER..]);
+        self.socket.send(out).is_ok()
+    }
+
+    fn begin(&self, run: u32) {
+        let mut state = self.lock();
+        state.our_run = run;
+        state.arrived = 0;
+    }
+
+    /// As fast as answers come. Returns how many were sent, and refused by our kernel.
+    fn send_fast(&self, run: u32, stop: &AtomicBool) -> (u64, u64) {
+        self.begin(run);
+        let mut buffer = [0; LENGTH_MAX];
+        let (mut sent, mut refused, mut given_up) = (0, 0, 0);
+        while !stop.load(Ordering::Relaxed) {
+            let state = self.lock();
+            let full = |s: &mut State| sent - s.arrived.max(given_up) >= WINDOW;
+            let waited = self.answered.wait_timeout_while(state, PATIENCE, full);
+            if waited.map_or(true, |(_, timeout)| timeout.timed_out()) {
+                given_up = sent;
+            }
+            if self.send(run, sent, &mut buffer) {
+                sent += 1;
+            } else {
+                refused += 1;
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        (sent, refused)
+    }
+
+    /// One every `pace`, whatever happens to them.
+    fn send_paced(&self, run: u32, pace: Duration, stop: &AtomicBool) -> (u64, u64) {
+        self.begin(run);
+        let mut buffer = [0; LENGTH_MAX];
+        let (mut sent, mut refused) = (0, 0);
+        while !stop.load(Ordering::Relaxed) {
+            if self.send(run, sent, &mut buffer) {
+                sent += 1;
+            } else {
+                refused += 1;
+            }
+            thread::sleep(pace);
+        }
+        (sent, refused)
+    }
+}

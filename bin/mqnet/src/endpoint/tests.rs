@@ -1,0 +1,73 @@
+use super::*;
+use proptest::prelude::*;
+
+// Goal: the addresses of the README parse to what they say.
+#[test]
+fn good_addresses() {
+    let Ok(Endpoint::Tap(tap)) = parse("tap:a,address=10.0.0.1/24,address=fd00::1/64,mtu=9000")
+    else {
+        panic!()
+    };
+    assert_eq!((tap.name.as_str(), tap.mtu, tap.addresses.len()), ("a", Some(9000), 2));
+    let Ok(Endpoint::Tap(tap)) = parse("tap:a,netns=blue,persist,fd=5:6,mac=02:00:00:00:00:01")
+    else {
+        panic!()
+    };
+    assert_eq!(tap.netns, Some("/run/netns/blue".into()));
+    assert_eq!((tap.persist, tap.fds, tap.mac), (true, vec![5, 6], Some([2, 0, 0, 0, 0, 1])));
+    let ntb = parse("ntb:/run/x.sock,window=512K").unwrap();
+    assert_eq!(ntb, Endpoint::Ntb { path: "/run/x.sock".into(), window: 512 << 10, mtu: None });
+    assert_eq!(parse("null:"), Ok(Endpoint::Null));
+}
+
+// Goal: every malformed address names the field and the allowed values.
+#[test]
+fn bad_addresses_name_the_field() {
+    for (address, words) in [
+        ("", "no kind"),
+        ("tap", "no kind"),
+        ("tun:a", "unknown kind 'tun'"),
+        ("tap:", "not a device name"),
+        ("tap:averyveryverylongname", "1 to 15"),
+        ("tap:a/b", "not a device name"),
+        ("tap:a,mtu=9", "68 to 65521"),
+        ("tap:a,mtu=65522", "68 to 65521"),
+        ("tap:a,mtu", "unknown option 'mtu'"),
+        ("tap:a,persist=1", "unknown option 'persist=1'"),
+        ("tap:a,speed=3", "allowed: netns= mac="),
+        ("tap:a,mac=01:00:00:00:00:00", "one station"),
+        ("tap:a,mac=2:0:0:0:0:1", "02:00:00:00:00:01"),
+        ("tap:a,address=10.0.0.1", "10.0.0.1/24"),
+        ("tap:a,fd=1", "above 2"),
+        ("ntb:", "0 bytes"),
+        ("ntb:/x,window=1", "4K to 1G"),
+        ("ntb:/x,window=99999999999999999999", "4K to 1G"),
+        ("ntb:/x,queues=2", "allowed: window= mtu="),
+        ("null:,a", "unknown option 'a'"),
+    ] {
+        let text = parse(address).unwrap_err().to_string();
+        assert!(text.contains(words), "{address}: {text}");
+    }
+}
+
+// Goal: a window that could never carry a frame is refused with numbers that work.
+#[test]
+fn impossible_windows_are_refused() {
+    let ntb = |window| Endpoint::Ntb { path: "/x".into(), window, mtu: Some(9000) };
+    let text = ntb(64 << 10).check(8).unwrap_err();
+    let need = Geometry::window_for(8, frame_of_mtu(9000)) as u32;
+    assert!(text.contains(&format!("window={need} or more or --channels")), "{text}");
+    assert_eq!(ntb(need).check(8), Ok(()));
+}
+
+proptest! {
+    // Goal: no text makes the parser panic, and what it refuses it refuses in words.
+    #[test]
+    fn any_text_is_answered(text in "(tap|ntb|null|x)?:?[a-z0-9/,=:.KMG%-]{0,40}", noise: String) {
+        for text in [text, noise] {
+            if let Err(e) = parse(&text) {
+                prop_assert!(!e.to_string().is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! `mqnet`: plugs any two packet endpoints together.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cli;
+mod demo;
+mod endpoint;
+mod link;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command, Failure};
+
+fn broken(e: Box<dyn std::error::Error>) -> Failure {
+    Failure::Broken(e.to_string())
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = match cli.verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
+    let done = match cli.command {
+        Command::Link(args) => link::run(args),
+        Command::Demo(args) => demo::run(&args),
+        Command::DemoHost(args) => demo::host::run(&args),
+        Command::Bench(args) => bench::run(&args, Some(&bench::PLUG)).map_err(broken),
+        Command::BenchHelper(helper) => {
+            bench::run_helper(&helper, Some(&bench::PLUG)).map_err(broken)
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::BadInput(what)) => {
+            eprintln!("mqnet: {what}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Broken(what)) => {
+            eprintln!("mqnet: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}

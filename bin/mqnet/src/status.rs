@@ -1,0 +1,165 @@
+//! What a running link shows: one aligned line a second, or JSON, and a table at the end.
+
+mod sums;
+mod table;
+
+use std::io::Write;
+use std::time::Duration;
+
+use mqnet_engine::{Link, Notice};
+use mqnet_sysio::clock;
+use serde_json::json;
+
+use sums::{LaneSums, channels_json, link_sums};
+
+/// How to show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatusStyle {
+    /// A line that rewrites itself.
+    Line,
+    /// A JSON object a line.
+    Json,
+    /// Only what happens to the link.
+    Quiet,
+}
+
+/// The display of a running link.
+pub(crate) struct Status {
+    style: StatusStyle,
+    interval: Duration,
+    started: Duration,
+    last: Duration,
+    before: [LaneSums; 2],
+    up: Option<String>,
+    line_open: bool,
+}
+
+impl Status {
+    pub(crate) fn new(style: StatusStyle, interval: Duration) -> Self {
+        let now = clock::monotonic();
+        let before = [LaneSums::default(); 2];
+        Self { style, interval, started: now, last: now, before, up: None, line_open: false }
+    }
+
+    /// Something happened to the link.
+    pub(crate) fn notice(&mut self, link: &mut Link, notice: &Notice) {
+        let names: Vec<String> = link.functions().iter().map(|f| f.name().to_owned()).collect();
+        let text = match notice {
+            Notice::Up(plan) => {
+                let cpus: Vec<String> = link
+                    .workers()
+                    .map(|(cpu, _)| cpu.map_or("any".to_owned(), |c| c.to_string()))
+                    .collect();
+                self.up = Some(format!("{}ch", plan.channels));
+                format!(
+                    "{} <-> {}: up, {} channels, mtu {}, frames up to {}, offloads {} / {}, \
+                     cpus {}",
+                    names[0],
+                    names[1],
+                    plan.channels,
+                    plan.mtu,
+                    plan.frame_max,
+                    plan.rx_offloads,
+                    plan.tx_offloads,
+                    cpus.join(",")
+                )
+            }
+            Notice::Down(why) => {
+                self.up = None;
+                format!("{} <-> {}: down: {why}", names[0], names[1])
+            }
+        };
+        if self.style == StatusStyle::Json {
+            let up = matches!(notice, Notice::Up(_));
+            println!("{}", json!({ "event": if up { "up" } else { "down" }, "text": text }));
+            return;
+        }
+        self.close_line();
+        eprintln!("mqnet: {text}");
+    }
+
+    /// Until when the next line is due.
+    pub(crate) fn due_in(&self) -> Duration {
+        (self.last + self.interval).saturating_sub(clock::monotonic())
+    }
+
+    /// Called often; shows something once an interval.
+    pub(crate) fn tick(&mut self, link: &mut Link) {
+        let now = clock::monotonic();
+        let passed = now - self.last;
+        if passed < self.interval {
+            return;
+        }
+        self.last = now;
+        let sums = link_sums(link);
+        let rates = [0, 1].map(|i| sums[i].since(&self.before[i]));
+        self.before = sums;
+        match self.style {
+            StatusStyle::Line => self.line(&rates, passed),
+            StatusStyle::Json => {
+                let state = if self.up.is_some() { "up" } else { "down" };
+                let lanes = sums.map(|s| s.json());
+                println!(
+                    "{}",
+                    json!({ "uptime-s": (now - self.started).as_secs_f64(), "link": state,
+                            "a-to-b": lanes[0], "b-to-a": lanes[1],
+                            "channels": channels_json(link) })
+                );
+            }
+            StatusStyle::Quiet => {}
+        }
+    }
+
+    fn line(&mut self, rates: &[LaneSums; 2], passed: Duration) {
+        let seconds = passed.as_secs_f64();
+        let rate = |s: &LaneSums| {
+            format!(
+                "{:>8} f/s {:>6.2} Gb/s",
+                si(s.rx_packets as f64 / seconds),
+                s.rx_bytes as f64 * 8.0 / seconds / 1e9
+            )
+        };
+        let drops: u64 = rates.iter().map(|s| s.drops + s.lost).sum();
+        let stops: u64 = rates.iter().map(|s| s.stops).sum();
+        let frames: u64 = rates.iter().map(|s| s.tx_packets).sum();
+        let kicks: u64 = rates.iter().map(|s| s.kicks).sum();
+        let per_frame = if frames == 0 { 0.0 } else { kicks as f64 / frames as f64 };
+        let total = (self.last - self.started).as_secs();
+        print!(
+            "\r{:>3}:{:02} {:>6}  -> {}  <- {}  drops {drops:>4}  stops {stops:>4}  \
+             kicks/frame {per_frame:.4} ",
+            total / 60,
+            total % 60,
+            self.up.as_deref().unwrap_or("down"),
+            rate(&rates[0]),
+            rate(&rates[1]),
+        );
+        let _ = std::io::stdout().flush();
+        self.line_open = true;
+    }
+
+    fn close_line(&mut self) {
+        if std::mem::take(&mut self.line_open) {
+            println!();
+        }
+    }
+
+    /// The table at the end.
+    pub(crate) fn finish(&mut self, link: &mut Link) {
+        self.close_line();
+        match self.style {
+            StatusStyle::Json => println!("{}", table::json(link)),
+            _ => print!("{}", table::text(link)),
+        }
+    }
+}
+
+/// A rate with a metric prefix, four significant characters.
+pub(crate) fn si(value: f64) -> String {
+    match value {
+        v if v >= 1e9 => format!("{:.2} G", v / 1e9),
+        v if v >= 1e6 => format!("{:.2} M", v / 1e6),
+        v if v >= 1e3 => format!("{:.1} k", v / 1e3),
+        v => format!("{v:.0} "),
+    }
+}

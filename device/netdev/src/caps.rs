@@ -1,0 +1,243 @@
+//! What a function can do, and the plan that two functions agree on.
+
+use std::fmt;
+
+use crate::limits;
+
+/// A set of offloads. On RX: frames may arrive unfinished in these ways. On TX: such frames are
+/// taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offloads(u32);
+
+impl Offloads {
+    /// Frames whose checksum is still to be filled in.
+    pub const CSUM: Self = Self(1);
+    /// Large TCP frames over IPv4.
+    pub const TSO4: Self = Self(2);
+    /// Large TCP frames over IPv6.
+    pub const TSO6: Self = Self(4);
+    /// Large TCP frames with ECN bits.
+    pub const TSO_ECN: Self = Self(8);
+    /// Large UDP frames over IPv4.
+    pub const USO4: Self = Self(16);
+    /// Large UDP frames over IPv6.
+    pub const USO6: Self = Self(32);
+    /// Everything.
+    pub const ALL: Self = Self(63);
+    /// Nothing: every frame is finished and fits the MTU.
+    pub const NONE: Self = Self(0);
+    const LARGE: Self = Self(2 | 4 | 16 | 32);
+    const NAMES: [(Self, &str); 6] = [
+        (Self::CSUM, "csum"),
+        (Self::TSO4, "tso4"),
+        (Self::TSO6, "tso6"),
+        (Self::TSO_ECN, "tso-ecn"),
+        (Self::USO4, "uso4"),
+        (Self::USO6, "uso6"),
+    ];
+
+    /// The set with these bits; unknown bits are dropped.
+    pub fn from_bits(bits: u32) -> Self {
+        Self(bits & Self::ALL.0)
+    }
+
+    /// The bits.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// What is in both.
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// What is in either.
+    pub fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// True when all of `other` is in this set.
+    pub fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// True when frames may be larger than the MTU.
+    pub fn any_large(self) -> bool {
+        self.0 & Self::LARGE.0 != 0
+    }
+
+    /// The set without the large-frame bits.
+    pub fn without_large(self) -> Self {
+        Self(self.0 & !(Self::LARGE.0 | Self::TSO_ECN.0))
+    }
+}
+
+impl fmt::Display for Offloads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = Self::NAMES.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, n)| *n);
+        match names.next() {
+            None => f.write_str("none"),
+            Some(first) => {
+                f.write_str(first)?;
+                names.try_for_each(|name| write!(f, ",{name}"))
+            }
+        }
+    }
+}
+
+/// What one side of a link can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// Most channels, 1..=64.
+    pub channels: u16,
+    /// The MTU that the user asked for here; `None`: whatever the other side wants.
+    pub mtu: Option<u32>,
+    /// Largest MTU possible here.
+    pub mtu_max: u32,
+    /// Largest frame possible here.
+    pub frame_max: u32,
+    /// How frames that arrive here may be unfinished.
+    pub rx_offloads: Offloads,
+    /// Which unfinished frames can be sent here.
+    pub tx_offloads: Offloads,
+}
+
+/// What two functions agreed on, as one of them sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Channels that run.
+    pub channels: u16,
+    /// MTU of the link.
+    pub mtu: u32,
+    /// Largest frame that may cross, in either direction.
+    pub frame_max: u32,
+    /// How frames that arrive at this function may be unfinished.
+    pub rx_offloads: Offloads,
+    /// How frames that are sent through this function may be unfinished.
+    pub tx_offloads: Offloads,
+}
+
+/// Why two sides cannot be joined.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Incompatible {
+    /// Both sides were given an MTU, and not the same.
+    #[error("mtu {here} here and {there} on the other side: give both the same mtu=")]
+    Mtu {
+        /// Asked for on this side.
+        here: u32,
+        /// Asked for on the other side.
+        there: u32,
+    },
+    /// One side wants more than the other can carry.
+    #[error("mtu {wanted} is wanted, but one side carries at most {max}: lower mtu=")]
+    MtuTooLarge {
+        /// What is wanted.
+        wanted: u32,
+        /// What is possible.
+        max: u32,
+    },
+    /// No frame of the MTU fits.
+    #[error("frames of mtu {mtu} need {need} bytes, one side takes at most {max}: lower mtu=")]
+    Frame {
+        /// MTU of the link.
+        mtu: u32,
+        /// Bytes of its largest frame.
+        need: u32,
+        /// Bytes that fit.
+        max: u32,
+    },
+}
+
+impl Plan {
+    /// Joins two sides: the plan as the first of them sees it.
+    pub fn join(here: &Caps, there: &Caps) -> Result<Self, Incompatible> {
+        let mtu = agree_mtu(here, there)?;
+        let rx = here.rx_offloads.and(there.tx_offloads);
+        let tx = here.tx_offloads.and(there.rx_offloads);
+        let need = limits::frame_of_mtu(mtu);
+        let max = here.frame_max.min(there.frame_max);
+        if max < need {
+            return Err(Incompatible::Frame { mtu, need, max });
+        }
+        let large = rx.any_large() || tx.any_large();
+        Ok(Self {
+            channels: here.channels.min(there.channels).max(1),
+            mtu,
+            frame_max: if large { max } else { need },
+            rx_offloads: rx,
+            tx_offloads: tx,
+        })
+    }
+
+    /// The same plan as the other side sees it.
+    pub fn mirrored(&self) -> Self {
+        Self { rx_offloads: self.tx_offloads, tx_offloads: self.rx_offloads, ..self.clone() }
+    }
+}
+
+fn agree_mtu(here: &Caps, there: &Caps) -> Result<u32, Incompatible> {
+    let max = here.mtu_max.min(there.mtu_max);
+    let wanted = match (here.mtu, there.mtu) {
+        (Some(a), Some(b)) if a != b => return Err(Incompatible::Mtu { here: a, there: b }),
+        (Some(mtu), _) | (None, Some(mtu)) => mtu,
+        (None, None) => limits::MTU_DEFAULT.min(max),
+    };
+    if wanted > max {
+        return Err(Incompatible::MtuTooLarge { wanted, max });
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caps() -> Caps {
+        Caps {
+            channels: 4,
+            mtu: None,
+            mtu_max: limits::MTU_MAX,
+            frame_max: limits::FRAME_MAX,
+            rx_offloads: Offloads::ALL,
+            tx_offloads: Offloads::ALL,
+        }
+    }
+
+    // Goal: the smaller channel count wins, offloads are the intersection per direction, and both
+    // sides compute the same plan.
+    #[test]
+    fn both_sides_agree() {
+        let mut far = caps();
+        far.channels = 2;
+        far.tx_offloads = Offloads::CSUM;
+        let near = Plan::join(&caps(), &far).unwrap();
+        assert_eq!((near.channels, near.mtu), (2, 1500));
+        assert_eq!(near.rx_offloads, Offloads::CSUM);
+        assert_eq!(near.tx_offloads, Offloads::ALL);
+        assert_eq!(Plan::join(&far, &caps()).unwrap(), near.mirrored());
+    }
+
+    // Goal: without large frames the frame limit is the MTU's.
+    #[test]
+    fn small_frames_need_small_room() {
+        let mut plain = caps();
+        plain.rx_offloads = Offloads::CSUM;
+        plain.tx_offloads = Offloads::NONE;
+        assert_eq!(Plan::join(&plain, &caps()).unwrap().frame_max, 1518);
+    }
+
+    // Goal: contradicting or impossible MTUs are refused with both numbers.
+    #[test]
+    fn mtu_conflicts_are_refused() {
+        let with = |mtu, max| Caps { mtu, mtu_max: max, ..caps() };
+        assert_eq!(
+            Plan::join(&with(Some(9000), 65521), &with(Some(1500), 65521)),
+            Err(Incompatible::Mtu { here: 9000, there: 1500 })
+        );
+        assert_eq!(
+            Plan::join(&with(Some(9000), 65521), &with(None, 4000)),
+            Err(Incompatible::MtuTooLarge { wanted: 9000, max: 4000 })
+        );
+        assert_eq!(Plan::join(&with(None, 65521), &with(Some(9000), 65521)).unwrap().mtu, 9000);
+    }
+}

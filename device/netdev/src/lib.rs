@@ -1,0 +1,45 @@
+//! The contract between the engine and every way to reach a peer.
+//!
+//! # Who is who
+//! - A [`Function`] is one opened way to reach a peer. It is control plane: the control thread
+//!   polls it for link changes, opens its channels and closes them.
+//! - A [`Channel`] is one RX queue and one TX queue. Each half is owned by exactly one worker at a
+//!   time; bursts in, bursts out; no allocation and no lock.
+//! - The engine joins the RX half of one function with the TX half of another: a *lane*.
+//!
+//! # The memory rule
+//! A queue either **brings memory** (frames lie, or can be placed, in memory it owns) or **borrows
+//! it** (a system call moves the bytes). It is the type of the queue, [`Rx`] and [`Tx`], so that a
+//! lane has exactly four shapes:
+//!
+//! | RX | TX | how a frame crosses | payload copies |
+//! |---|---|---|---|
+//! | borrows | brings | `reserve` room, `recv` into it, `commit` | 0 |
+//! | brings | borrows | `peek`, `submit` reads in place, `release` | 0 |
+//! | brings | brings | `peek`, `submit` copies, `release` | 1 |
+//! | borrows | borrows | a page of the page pool is lent to both | 0 |
+//!
+//! # Three kinds of "no"
+//! *Outcome*: full and empty are a short count, `None` or [`Recv::Empty`]; never an error.
+//! *[`Fault`]*: the peer broke the protocol or the device is gone; the function is closed.
+//! *Bug*: an assertion, never on bytes that a peer wrote.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod burst;
+mod caps;
+mod function;
+pub mod limits;
+pub mod null;
+mod queue;
+mod stats;
+
+pub use burst::{Burst, Frame};
+pub use caps::{Caps, Incompatible, Offloads, Plan};
+pub use function::{Function, LinkStatus, OpenError};
+pub use queue::{
+    Armed, Channel, Event, Fault, FrameMeta, Queue, Recv, Rx, RxBorrows, RxBrings, Trigger, Tx,
+    TxBorrows, TxBrings,
+};
+pub use stats::{ChannelStats, DropReason, RxStats, TxStats};

@@ -1,0 +1,53 @@
+//! Every maximum, in one place, with the relations between them proved at compile time.
+
+/// Most channels of a netdev (the limit of the kernel's NTB netdev).
+pub const CHANNELS_MAX: u16 = 64;
+
+/// Frames that a lane moves before the worker turns to the next one (a NAPI budget).
+pub const BUDGET: usize = 64;
+
+/// Frames in one burst between two queues.
+pub const BURST_FRAMES: usize = 64;
+
+/// Pieces of memory in one burst beyond the first of each frame: room for some frames that lie in
+/// many pages. A ring needs one, where it wraps.
+pub const BURST_MORE_PIECES: usize = 64;
+
+/// Bytes after which a queue ends a burst early, so that what it used is returned (and what it
+/// carries is seen) before the next one: about two large frames.
+pub const BURST_BYTES: usize = 128 << 10;
+
+/// Pieces of one frame (64 KiB in 4 KiB pages, unaligned, plus a header piece).
+pub const FRAME_PIECES_MAX: usize = 18;
+
+/// Smallest MTU (RFC 791: every IPv4 host forwards 68 bytes).
+pub const MTU_MIN: u32 = 68;
+
+/// Largest MTU: a TAP takes frames of 65,535 bytes with their Ethernet header of 14.
+pub const MTU_MAX: u32 = 65_521;
+
+/// Default MTU.
+pub const MTU_DEFAULT: u32 = 1500;
+
+/// Ethernet header with one VLAN tag.
+pub const L2_HEADER: u32 = 18;
+
+/// Largest frame that any queue carries: a 64 KiB segmentation frame (65,536 bytes from the IP
+/// header on, `GSO_MAX_SIZE` of the kernel) with its L2 header.
+pub const FRAME_MAX: u32 = 65_536 + L2_HEADER;
+
+/// Largest frame of a link without segmentation offloads.
+pub const fn frame_of_mtu(mtu: u32) -> u32 {
+    mtu + L2_HEADER
+}
+
+/// Room that a receiver asks for when frames have up to `frame_max` bytes: one byte more, so that
+/// a longer frame shows.
+pub const fn room_for(frame_max: u32) -> u32 {
+    frame_max + 1
+}
+
+const _: () = assert!(frame_of_mtu(MTU_MAX) <= FRAME_MAX);
+const _: () = assert!(BURST_FRAMES >= BUDGET);
+const _: () = assert!(BURST_MORE_PIECES >= FRAME_PIECES_MAX);
+const _: () = assert!(BURST_BYTES >= FRAME_MAX as usize);

@@ -1,0 +1,108 @@
+//! A function that swallows everything and never sends.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_shmem::Segments;
+
+use crate::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
+use crate::{
+    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, LinkStatus, Offloads,
+    OpenError, Plan, Queue, Recv, Rx, RxBorrows, Tx, TxBorrows,
+};
+
+/// The null function.
+#[derive(Debug)]
+pub struct Null {
+    stats: Vec<Arc<ChannelStats>>,
+}
+
+impl Null {
+    /// A null function with `channels` channels (1..=64).
+    pub fn new(channels: u16) -> Self {
+        let channels = channels.clamp(1, CHANNELS_MAX);
+        Self { stats: (0..channels).map(|_| Arc::default()).collect() }
+    }
+}
+
+impl Function for Null {
+    fn name(&self) -> &str {
+        "null:"
+    }
+
+    fn caps(&self) -> Caps {
+        Caps {
+            channels: self.stats.len() as u16,
+            mtu: None,
+            mtu_max: MTU_MAX,
+            frame_max: FRAME_MAX,
+            rx_offloads: Offloads::NONE,
+            tx_offloads: Offloads::ALL,
+        }
+    }
+
+    fn set_partner(&mut self, _partner: &Caps) {}
+
+    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
+        LinkStatus::Up { session: 0, caps: self.caps() }
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let channel = |stats: &Arc<ChannelStats>| Channel {
+            rx: Rx::Borrows(Box::new(Silence)),
+            tx: Tx::Borrows(Box::new(Swallow(stats.clone()))),
+        };
+        Ok(self.stats.iter().take(usize::from(plan.channels)).map(channel).collect())
+    }
+
+    fn close(&mut self, _channels: Vec<Channel>, _why: &str) {}
+
+    fn set_carrier(&mut self, _up: bool) {}
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+}
+
+struct Silence;
+struct Swallow(Arc<ChannelStats>);
+
+impl Queue for Silence {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::Sleep)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBorrows for Silence {
+    fn recv(&mut self, _room: &mut Segments<'_>) -> Result<Recv, Fault> {
+        Ok(Recv::Empty)
+    }
+}
+
+impl Queue for Swallow {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::MoreWork)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl TxBorrows for Swallow {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let frames = &burst.frames()[from..];
+        self.0.tx.packets.add(frames.len() as u64);
+        self.0.tx.bytes.add(frames.iter().map(|f| u64::from(f.len)).sum());
+        Ok(frames.len())
+    }
+}

@@ -1,0 +1,176 @@
+//! The queues of a channel: the hot half of the contract.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+use mqnet_shmem::Segments;
+use mqnet_wire::VnetHdr;
+
+use crate::Burst;
+
+/// A peer broke the protocol, or the device under a queue is gone. The function is closed.
+#[derive(Debug, thiserror::Error)]
+#[error("channel {channel}: {what}")]
+pub struct Fault {
+    /// Which channel saw it.
+    pub channel: u16,
+    /// What happened, with the numbers.
+    pub what: String,
+}
+
+/// How a descriptor tells that there is work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// Each arrival is reported once, whether or not the descriptor is read.
+    Edge,
+}
+
+/// What a sleeping worker watches for a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// The descriptor.
+    pub fd: BorrowedFd<'a>,
+    /// How it reports.
+    pub trigger: Trigger,
+}
+
+/// Answer of a queue that was asked to wake its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Armed {
+    /// Nothing to do: the event will tell.
+    Sleep,
+    /// There is work already: poll again.
+    MoreWork,
+}
+
+/// A frame that has arrived in borrowed memory.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameMeta {
+    /// Length in bytes.
+    pub len: u32,
+    /// What is unfinished about it.
+    pub hdr: VnetHdr,
+}
+
+/// What every queue, RX or TX, brings or borrows, can be asked.
+pub trait Queue: Send {
+    /// Asks to be woken: an RX queue when there is a frame, a TX queue when there is room (`need`
+    /// bytes in one frame, or more, as the queue thinks worth a wake-up). Looks once more
+    /// after asking, so that nothing that happened meanwhile is missed.
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault>;
+
+    /// What to watch while armed; `None` for a queue that is never without work.
+    fn event(&self) -> Option<Event<'_>>;
+}
+
+/// An RX queue whose frames lie in memory that it owns.
+pub trait RxBrings: Queue {
+    /// Shows up to `budget` waiting frames in order, without taking them. An empty burst is an
+    /// outcome. What is shown again after a partial release begins with the first frame that was
+    /// not released.
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault>;
+
+    /// Takes the first `frames` of the last peek and gives their memory back to the sender.
+    fn release(&mut self, frames: usize) -> Result<(), Fault>;
+}
+
+/// Outcome of [`RxBorrows::recv`].
+#[derive(Clone, Copy, Debug)]
+pub enum Recv {
+    /// A frame lies in the room now.
+    Frame(FrameMeta),
+    /// A frame was taken and dropped, with its reason counted: the room is unused.
+    Dropped,
+    /// Nothing is waiting.
+    Empty,
+}
+
+/// An RX queue that moves its frames by a system call.
+pub trait RxBorrows: Queue {
+    /// Receives one frame into `room`, which holds `limits::room_for` the largest frame of the
+    /// plan.
+    fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault>;
+}
+
+/// A TX queue that has memory in which frames can be placed.
+pub trait TxBrings: Queue {
+    /// Copies the frames from number `from` on into its memory: the one payload copy of the
+    /// engine. Returns how many were taken, a prefix; fewer means full.
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault>;
+
+    /// Room for one frame of up to `max` bytes; `None` means full. Nothing is sent before
+    /// [`commit`](Self::commit); a reservation that is not committed is forgotten.
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault>;
+
+    /// Sends the frame that was placed in the last reservation.
+    fn commit(&mut self, frame: FrameMeta);
+
+    /// Publishes what was submitted or committed and rings the doorbell if the peer armed it: once
+    /// a burst.
+    fn flush(&mut self) -> Result<(), Fault>;
+}
+
+/// A TX queue that moves its frames by a system call.
+pub trait TxBorrows: Queue {
+    /// Sends the frames from number `from` on straight from where they lie. Returns how many were
+    /// taken, a prefix (sent, or dropped with a counted reason); fewer means full.
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault>;
+}
+
+/// An RX queue, by the memory rule.
+pub enum Rx {
+    /// Frames lie in its memory.
+    Brings(Box<dyn RxBrings>),
+    /// A system call moves them.
+    Borrows(Box<dyn RxBorrows>),
+}
+
+/// A TX queue, by the memory rule.
+pub enum Tx {
+    /// Frames can be placed in its memory.
+    Brings(Box<dyn TxBrings>),
+    /// A system call moves them.
+    Borrows(Box<dyn TxBorrows>),
+}
+
+impl Rx {
+    /// The part that does not depend on memory.
+    pub fn queue(&mut self) -> &mut dyn Queue {
+        match self {
+            Self::Brings(q) => &mut **q,
+            Self::Borrows(q) => &mut **q,
+        }
+    }
+}
+
+impl Tx {
+    /// The part that does not depend on memory.
+    pub fn queue(&mut self) -> &mut dyn Queue {
+        match self {
+            Self::Brings(q) => &mut **q,
+            Self::Borrows(q) => &mut **q,
+        }
+    }
+}
+
+impl fmt::Debug for Rx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if matches!(self, Self::Brings(_)) { "Rx::Brings" } else { "Rx::Borrows" })
+    }
+}
+
+impl fmt::Debug for Tx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if matches!(self, Self::Brings(_)) { "Tx::Brings" } else { "Tx::Borrows" })
+    }
+}
+
+/// One RX queue and one TX queue with the same number.
+#[derive(Debug)]
+pub struct Channel {
+    /// What arrives.
+    pub rx: Rx,
+    /// What leaves.
+    pub tx: Tx,
+}

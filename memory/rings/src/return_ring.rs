@@ -1,0 +1,228 @@
+//! The way home for what other threads have finished with: many producers, one owner.
+//!
+//! A producer brings a batch. It reserves its slots with one compare-and-swap, writes them, and
+//! publishes the batch with the store of its *first* slot, which it writes last; no producer ever
+//! waits for another one. The owner spends no atomic read-modify-write at all.
+//!
+//! Whether a slot is published is written in the slot: its top bit is the parity of the lap in
+//! which it was filled. So the owner never writes a slot (the line stays where the producers
+//! write), never reads the producers' index, and finds an empty ring with one load. An owner that
+//! meets a reserved slot whose producer has not got round to it stops there and comes back later.
+//!
+//! What finds no room can be *parked*: an unbounded list behind a lock, off the fast path, so that
+//! a producer that goes away while the ring is full loses nothing.
+
+#[cfg(loom)]
+use loom::sync::Mutex;
+#[cfg(not(loom))]
+use std::sync::Mutex;
+
+use crate::primitive::sync::Arc;
+use crate::primitive::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Entries are below this: the top bit of a slot is its lap's parity.
+pub const ENTRY_LIMIT: u32 = 1 << 31;
+/// Largest ring.
+pub const SIZE_MAX: u32 = 1 << 24;
+
+/// 128 bytes: a cache line and the one that the adjacent-line prefetcher brings with it.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Padded<T>(T);
+
+#[derive(Debug)]
+struct Shared {
+    /// The producers' index: slots below it are reserved. Runs on for ever, never wraps.
+    reserved: Padded<AtomicU64>,
+    /// The owner's index: slots below it are drained. Written by the owner only.
+    drained: Padded<AtomicU64>,
+    /// 1 when `parked` holds something: lets the owner pass by without the lock.
+    any_parked: Padded<AtomicU32>,
+    parked: Mutex<Vec<u32>>,
+    slots: Box<[AtomicU32]>,
+}
+
+impl Shared {
+    #[inline]
+    fn position(&self, index: u64) -> usize {
+        // The length is a power of two.
+        index as usize & (self.slots.len() - 1)
+    }
+
+    /// The top bit that a slot filled at `index` carries: set in the first lap, so that the zeros
+    /// of a new ring are "not yet filled".
+    #[inline]
+    fn parity(&self, index: u64) -> u32 {
+        if index & self.slots.len() as u64 == 0 { ENTRY_LIMIT } else { 0 }
+    }
+}
+
+/// A producer; one clone per thread, or one for all: every call is a batch of its own.
+#[derive(Clone, Debug)]
+pub struct Producer {
+    shared: Arc<Shared>,
+}
+
+/// The owner's half.
+#[derive(Debug)]
+pub struct Consumer {
+    shared: Arc<Shared>,
+    /// Our index; `Shared::drained` is its published copy.
+    next: u64,
+}
+
+/// An empty ring of `size` entries, rounded up to a power of two.
+///
+/// # Panics
+/// When `size` is 0 or above [`SIZE_MAX`].
+pub fn ring(size: u32) -> (Producer, Consumer) {
+    assert!((1..=SIZE_MAX).contains(&size), "return ring of {size} entries");
+    let shared = Arc::new(Shared {
+        reserved: Padded(AtomicU64::new(0)),
+        drained: Padded(AtomicU64::new(0)),
+        any_parked: Padded(AtomicU32::new(0)),
+        parked: Mutex::new(Vec::new()),
+        slots: (0..size.next_power_of_two()).map(|_| AtomicU32::new(0)).collect(),
+    });
+    (Producer { shared: shared.clone() }, Consumer { shared, next: 0 })
+}
+
+impl Producer {
+    /// Entries that the ring holds when full.
+    pub fn size(&self) -> usize {
+        self.shared.slots.len()
+    }
+
+    /// Hands over as many of `entries` as fit, in order; returns how many. All entries must be
+    /// below [`ENTRY_LIMIT`]. One atomic read-modify-write a call, however long the batch.
+    #[inline]
+    pub fn push(&self, entries: &[u32]) -> usize {
+        let (first, n) = self.reserve(entries.len());
+        if n == 0 {
+            return 0;
+        }
+        let (at, parity) = (self.shared.position(first), self.shared.parity(first));
+        let slots = &self.shared.slots;
+        let (one, two) = entries[..n].split_at(n.min(slots.len() - at));
+        fill(&slots[at + 1..at + one.len()], &one[1..], parity);
+        fill(&slots[..two.len()], two, parity ^ ENTRY_LIMIT);
+        debug_assert!(one[0] < ENTRY_LIMIT, "entry {:#x}", one[0]);
+        // Pairs with the Acquire load in Consumer::drain: the batch's other slots, and what we
+        // did with the things that the entries name, come first. The owner takes slots in order,
+        // so it cannot reach the others before this one.
+        slots[at].store(one[0] | parity, Ordering::Release);
+        n
+    }
+
+    /// Reserves up to `want` slots; returns the first one's index and how many.
+    #[inline]
+    fn reserve(&self, want: usize) -> (u64, usize) {
+        let size = self.shared.slots.len() as u64;
+        loop {
+            // Pairs with the Release store in Consumer::drain: the owner has read the slots below
+            // it, so they may be written again. Read before `reserved`, which therefore cannot be
+            // behind it; a stale value only makes the ring look fuller.
+            let drained = self.shared.drained.0.load(Ordering::Acquire);
+            // Relaxed: only the number matters, the slots are published one by one.
+            let reserved = self.shared.reserved.0.load(Ordering::Relaxed);
+            let n = size.saturating_sub(reserved - drained).min(want as u64);
+            if n == 0 {
+                return (reserved, 0);
+            }
+            let claim = self.shared.reserved.0.compare_exchange_weak(
+                reserved,
+                reserved + n,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            if claim.is_ok() {
+                return (reserved, n as usize);
+            }
+        }
+    }
+
+    /// Leaves `entries` on the unbounded list beside the ring, in no order with what the ring
+    /// holds. Takes a lock and may allocate: for what finds the ring full and cannot wait.
+    #[cold]
+    pub fn park(&self, entries: &[u32]) {
+        if entries.is_empty() {
+            return;
+        }
+        debug_assert!(entries.iter().all(|&entry| entry < ENTRY_LIMIT));
+        let mut parked = self.shared.parked.lock().unwrap_or_else(|e| e.into_inner());
+        parked.extend_from_slice(entries);
+        // Relaxed: a hint that is only ever written under the lock, which orders everything else.
+        self.shared.any_parked.0.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Writes slots that the store of their batch's first slot will publish.
+#[inline]
+fn fill(slots: &[AtomicU32], entries: &[u32], parity: u32) {
+    for (slot, &entry) in slots.iter().zip(entries) {
+        debug_assert!(entry < ENTRY_LIMIT, "entry {entry:#x}");
+        // Relaxed: see above.
+        slot.store(entry | parity, Ordering::Relaxed);
+    }
+}
+
+impl Consumer {
+    /// A new producer for this ring.
+    pub fn producer(&self) -> Producer {
+        Producer { shared: self.shared.clone() }
+    }
+
+    /// Takes as many entries as are published and fit into `out`; returns how many. Entries of
+    /// one batch stay together and in order. Loads and stores only.
+    #[inline]
+    pub fn drain(&mut self, out: &mut [u32]) -> usize {
+        let mut n = 0;
+        // At most twice: the ring's end, where the parity changes, lies between.
+        while n < out.len() {
+            let (at, parity) = (self.shared.position(self.next), self.shared.parity(self.next));
+            let slots = &self.shared.slots[at..];
+            let before = n;
+            for (place, slot) in out[n..].iter_mut().zip(slots) {
+                // Pairs with the Release store in Producer::push: the whole batch and what its
+                // producer did before.
+                let slot = slot.load(Ordering::Acquire);
+                if slot & ENTRY_LIMIT != parity {
+                    break;
+                }
+                *place = slot & !ENTRY_LIMIT;
+                n += 1;
+            }
+            self.next += (n - before) as u64;
+            if n - before < slots.len() {
+                break;
+            }
+        }
+        if n > 0 {
+            // Pairs with the Acquire load in Producer::reserve: our reads of these slots come
+            // before they are written again.
+            self.shared.drained.0.store(self.next, Ordering::Release);
+        }
+        n
+    }
+
+    /// True when something is parked beside the ring. May lag behind [`Producer::park`].
+    #[inline]
+    pub fn any_parked(&self) -> bool {
+        // Relaxed: a hint; take_parked goes through the lock.
+        self.shared.any_parked.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Moves everything that was parked to the end of `out`; returns how many entries.
+    #[cold]
+    pub fn take_parked(&mut self, out: &mut Vec<u32>) -> usize {
+        let mut parked = self.shared.parked.lock().unwrap_or_else(|e| e.into_inner());
+        let n = parked.len();
+        out.append(&mut parked);
+        // Relaxed: written under the lock, see Producer::park.
+        self.shared.any_parked.0.store(0, Ordering::Relaxed);
+        n
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! Ranges of bytes that may change under our feet.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+
+use mqnet_sysio::vectored::{self, RawRange};
+
+/// A readable range of bytes. A peer may be writing it: what is read is whatever was there.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    ptr: *const u8,
+    len: u32,
+    memory: PhantomData<&'a [u8]>,
+}
+
+/// A writable range of bytes that nobody else on our side writes during `'a`.
+#[derive(Debug)]
+pub struct SpanMut<'a> {
+    ptr: *mut u8,
+    len: u32,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+/// Payload copies made by this thread (a copy of one frame in two pieces counts once per piece).
+/// Counted only with the feature `count-copies`, which tests switch on: the memory rule is held by
+/// a test, and the data path pays nothing for it.
+pub mod copies {
+    #[cfg(feature = "count-copies")]
+    thread_local! {
+        static COUNT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    /// Number of payload copies that this thread has made so far; 0 without the feature.
+    pub fn made() -> u64 {
+        #[cfg(feature = "count-copies")]
+        return COUNT.with(std::cell::Cell::get);
+        #[cfg(not(feature = "count-copies"))]
+        0
+    }
+
+    #[inline(always)]
+    pub(crate) fn count() {
+        #[cfg(feature = "count-copies")]
+        COUNT.with(|c| c.set(c.get() + 1));
+    }
+}
+
+impl<'a> Span<'a> {
+    /// An empty range.
+    pub const EMPTY: Self =
+        Self { ptr: std::ptr::NonNull::dangling().as_ptr(), len: 0, memory: PhantomData };
+
+    /// # Safety
+    /// `ptr..ptr + len` must stay mapped and readable during `'a`.
+    #[inline]
+    pub(crate) unsafe fn from_raw(ptr: *const u8, len: usize) -> Self {
+        Self { ptr, len: len as u32, memory: PhantomData }
+    }
+
+    /// The bytes of private memory.
+    #[inline]
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self { ptr: bytes.as_ptr(), len: bytes.len() as u32, memory: PhantomData }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// True when there is no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first `n` bytes (all when there are fewer).
+    #[inline]
+    pub fn first(self, n: usize) -> Self {
+        Self { len: self.len.min(n as u32), ..self }
+    }
+
+    /// All but the first `n` bytes (empty when there are fewer).
+    #[inline]
+    pub fn skip(self, n: usize) -> Self {
+        let n = (n as u32).min(self.len);
+        // SAFETY: n <= len, so the result is within the range or one past its end.
+        Self { ptr: unsafe { self.ptr.add(n as usize) }, len: self.len - n, memory: PhantomData }
+    }
+
+    /// Copies the start of the range into private memory before it is parsed; returns how much.
+    /// Meant for headers (at most 128 B): it is not counted as a payload copy.
+    #[inline]
+    pub fn read_header(&self, into: &mut [u8]) -> usize {
+        let n = into.len().min(self.len as usize);
+        // SAFETY: both ranges hold n bytes; `into` is exclusively ours, so they cannot overlap.
+        unsafe { std::ptr::copy_nonoverlapping(self.ptr, into.as_mut_ptr(), n) };
+        n
+    }
+
+    #[inline]
+    fn raw(&self) -> RawRange {
+        RawRange::new(self.ptr.cast_mut(), self.len as usize)
+    }
+}
+
+impl<'a> SpanMut<'a> {
+    /// # Safety
+    /// `ptr..ptr + len` must stay mapped and writable during `'a`, and no `SpanMut` or reference
+    /// of ours may overlap it. (A peer may write it too: that is its own loss.)
+    #[inline]
+    pub(crate) unsafe fn from_raw(ptr: *mut u8, len: usize) -> Self {
+        Self { ptr, len: len as u32, memory: PhantomData }
+    }
+
+    /// An empty range.
+    #[inline]
+    pub fn empty() -> Self {
+        Self { ptr: std::ptr::NonNull::dangling().as_ptr(), len: 0, memory: PhantomData }
+    }
+
+    /// The bytes of private memory.
+    #[inline]
+    pub fn of(bytes: &'a mut [u8]) -> Self {
+        Self { ptr: bytes.as_mut_ptr(), len: bytes.len() as u32, memory: PhantomData }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// True when there is no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first `n` bytes and the rest.
+    #[inline]
+    pub fn split_at(self, n: usize) -> (SpanMut<'a>, SpanMut<'a>) {
+        let n = (n as u32).min(self.len);
+        // SAFETY: n <= len: the halves are disjoint and within the range.
+        let rest = unsafe { self.ptr.add(n as usize) };
+        (
+            Self { ptr: self.ptr, len: n, memory: PhantomData },
+            Self { ptr: rest, len: self.len - n, memory: PhantomData },
+        )
+    }
+
+    /// THE payload copy: fills the start of this range from `from` and returns how much
+    /// (the shorter length). The only other way for payload to move is a system call.
+    ///
+    /// A plain `memcpy`, although a peer may write either range at the same time. Rust calls that
+    /// a data race; like every implementation of shared rings we rely on the copy being an opaque
+    /// byte copy whose *values* are never trusted (rejected: byte-wise volatile, 10x slower;
+    /// small frames inline in 16-byte blocks, 10 instructions more than the call).
+    #[inline]
+    pub fn copy_from(&mut self, from: Span<'_>) -> usize {
+        let n = self.len.min(from.len) as usize;
+        // SAFETY: both ranges hold n bytes; a source and a sink never overlap, because a SpanMut
+        // is exclusive on our side.
+        unsafe { std::ptr::copy_nonoverlapping(from.ptr, self.ptr, n) };
+        copies::count();
+        n
+    }
+
+    /// The same range, readable.
+    #[inline]
+    pub fn as_span(&self) -> Span<'_> {
+        Span { ptr: self.ptr, len: self.len, memory: PhantomData }
+    }
+
+    #[inline]
+    fn raw(&self) -> RawRange {
+        RawRange::new(self.ptr, self.len as usize)
+    }
+}
+
+/// A frame's room or payload in at most two pieces (a ring wraps once).
+#[derive(Debug)]
+pub struct Segments<'a> {
+    /// Where it begins.
+    pub head: SpanMut<'a>,
+    /// Where it goes on; empty when it did not wrap.
+    pub tail: SpanMut<'a>,
+}
+
+impl Segments<'_> {
+    /// Length of both pieces.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+
+    /// True when there is no room at all.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// One `readv`: first `header`, then the segments. Returns the bytes read, which may exceed the
+/// room on a datagram-like descriptor that was truncated (TAP reports the full length).
+#[inline]
+pub fn read_into(
+    fd: BorrowedFd<'_>,
+    header: &mut [u8],
+    room: &mut Segments<'_>,
+) -> io::Result<usize> {
+    let header = RawRange::new(header.as_mut_ptr(), header.len());
+    let ranges = [header, room.head.raw(), room.tail.raw()];
+    let used = if room.tail.is_empty() { 2 } else { 3 };
+    // SAFETY: `header` and the segments are exclusive writable ranges for the call.
+    unsafe { vectored::read(fd, &ranges[..used]) }
+}
+
+/// Most pieces after the first that a frame may have in [`write_from`] (a 64 KiB frame in 4 KiB
+/// pages has 17).
+const MORE_MAX: usize = 30;
+
+/// One `writev`: first `header`, then `head`, then `more`. More than 30 are `EMSGSIZE`.
+#[inline]
+pub fn write_from(
+    fd: BorrowedFd<'_>,
+    header: &[u8],
+    head: Span<'_>,
+    more: &[Span<'_>],
+) -> io::Result<usize> {
+    let header = RawRange::new(header.as_ptr().cast_mut(), header.len());
+    if more.is_empty() {
+        // SAFETY: `header` and `head` are readable for the call.
+        return unsafe { vectored::write(fd, &[header, head.raw()]) };
+    }
+    if more.len() > MORE_MAX {
+        return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+    }
+    let mut ranges = [RawRange::EMPTY; MORE_MAX + 2];
+    ranges[0] = header;
+    ranges[1] = head.raw();
+    for (range, piece) in ranges[2..].iter_mut().zip(more) {
+        *range = piece.raw();
+    }
+    // SAFETY: `header` and every piece are readable for the call.
+    unsafe { vectored::write(fd, &ranges[..2 + more.len()]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: a copy moves exactly the shorter length and leaves the rest alone.
+    #[test]
+    fn copy_moves_the_shorter_length() {
+        let mut to = [0u8; 8];
+        assert_eq!(SpanMut::of(&mut to).copy_from(Span::of(&[1, 2, 3])), 3);
+        assert_eq!(to, [1, 2, 3, 0, 0, 0, 0, 0]);
+        assert_eq!(SpanMut::of(&mut to[..2]).copy_from(Span::of(&[9; 5])), 2);
+        assert_eq!(to, [9, 9, 3, 0, 0, 0, 0, 0]);
+    }
+
+    // Goal: every length is copied whole and not one byte more.
+    #[test]
+    fn every_length_is_exact() {
+        let from: Vec<u8> = (0..200).collect();
+        for n in 0..=200 {
+            let mut to = [0xffu8; 201];
+            assert_eq!(SpanMut::of(&mut to).copy_from(Span::of(&from[..n])), n);
+            assert_eq!(&to[..n], &from[..n]);
+            assert!(to[n..].iter().all(|&b| b == 0xff), "{n}");
+        }
+    }
+
+    // Goal: cutting a span never leaves it, whatever the numbers.
+    #[test]
+    fn cuts_are_clamped() {
+        let bytes = [1u8, 2, 3, 4];
+        let span = Span::of(&bytes);
+        assert_eq!(span.skip(9).len(), 0);
+        assert_eq!(span.first(9).len(), 4);
+        let mut out = [0u8; 4];
+        assert_eq!(span.skip(1).first(2).read_header(&mut out), 2);
+        assert_eq!(out, [2, 3, 0, 0]);
+        let mut own = bytes;
+        let (a, b) = SpanMut::of(&mut own).split_at(100);
+        assert_eq!((a.len(), b.len()), (4, 0));
+    }
+
+    // Goal: both system calls see the pieces in order, through a real pipe.
+    #[test]
+    fn vectored_calls_keep_order() {
+        use std::os::fd::AsFd;
+        let (reader, writer) = std::io::pipe().unwrap();
+        let more = [Span::of(b"efg")];
+        assert_eq!(write_from(writer.as_fd(), b"ab", Span::of(b"cd"), &more).unwrap(), 7);
+        let (mut header, mut one, mut two) = ([0u8; 3], [0u8; 2], [0u8; 8]);
+        let mut room = Segments { head: SpanMut::of(&mut one), tail: SpanMut::of(&mut two) };
+        assert_eq!(read_into(reader.as_fd(), &mut header, &mut room).unwrap(), 7);
+        assert_eq!((&header, &one, &two[..2]), (b"abc", b"de", &b"fg"[..]));
+    }
+}

@@ -1,0 +1,143 @@
+//! A byte ring placed in a shared region, seen from its writer or from its reader.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{Region, Segments, Span, SpanMut};
+
+/// `len` bytes of a region in which ring positions wrap. It holds the region alive.
+///
+/// Exactly one `Window` of this process may write a given range: the transport makes one per
+/// queue pair and direction.
+#[derive(Debug)]
+pub struct Window {
+    /// Where the range begins; resolved once, because every frame asks.
+    base: NonNull<u8>,
+    len: u32,
+    _region: Arc<Region>,
+}
+
+// SAFETY: a Window hands out only Spans and atomic words of a region that is Send and Sync.
+unsafe impl Send for Window {}
+
+impl Window {
+    /// The range `base..base + len` of `region`.
+    ///
+    /// # Panics
+    /// When the range is not within the region or not made of whole 16-byte units.
+    pub fn new(region: Arc<Region>, base: usize, len: u32) -> Self {
+        assert!(base % 16 == 0 && len % 16 == 0, "window {base}+{len} is not made of 16 B units");
+        let base = region.pointer(base, len as usize);
+        Self { base, len, _region: region }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// True for a window without bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Length of the first piece of `len` bytes from `at` on.
+    ///
+    /// # Panics
+    /// When there are not as many: a position is ours, a length was checked against the cursor.
+    #[inline]
+    fn first_piece(&self, at: u32, len: u32) -> u32 {
+        assert!(at < self.len && len <= self.len);
+        len.min(self.len - at)
+    }
+
+    /// `len` readable bytes from ring position `at` on, in one or two pieces.
+    #[inline]
+    pub fn read(&self, at: u32, len: u32) -> (Span<'_>, Span<'_>) {
+        let first = self.first_piece(at, len);
+        // SAFETY: first_piece keeps both pieces within the range, which the region keeps mapped.
+        unsafe {
+            let head = Span::from_raw(self.base.as_ptr().add(at as usize), first as usize);
+            if first == len {
+                return (head, Span::EMPTY);
+            }
+            (head, Span::from_raw(self.base.as_ptr(), (len - first) as usize))
+        }
+    }
+
+    /// `len` writable bytes from ring position `at` on, in one or two pieces.
+    #[inline]
+    pub fn write(&mut self, at: u32, len: u32) -> Segments<'_> {
+        let first = self.first_piece(at, len);
+        // SAFETY: in range as in read. `&mut self` and one Window per written range make the
+        // pieces exclusive; they do not overlap each other because len <= self.len.
+        unsafe {
+            let head = SpanMut::from_raw(self.base.as_ptr().add(at as usize), first as usize);
+            if first == len {
+                return Segments { head, tail: SpanMut::empty() };
+            }
+            let tail = SpanMut::from_raw(self.base.as_ptr(), (len - first) as usize);
+            Segments { head, tail }
+        }
+    }
+
+    /// `len` readable bytes from ring position `at` on, if they lie in one piece: the quick way.
+    #[inline]
+    pub fn piece(&self, at: u32, len: u32) -> Option<Span<'_>> {
+        if u64::from(at) + u64::from(len) > u64::from(self.len) {
+            return None;
+        }
+        // SAFETY: in range, as just checked; the region keeps it mapped.
+        Some(unsafe { Span::from_raw(self.base.as_ptr().add(at as usize), len as usize) })
+    }
+
+    /// The 16 bytes at the ring position `at`, read once. (Positions are multiples of 16; the
+    /// lower bits of any other are ignored.)
+    #[inline]
+    pub fn load_unit(&self, at: u32) -> [u64; 2] {
+        let [low, high] = self.unit(at);
+        [u64::from_le(low.load(Ordering::Relaxed)), u64::from_le(high.load(Ordering::Relaxed))]
+    }
+
+    /// Writes the 16 bytes at the ring position `at`.
+    #[inline]
+    pub fn store_unit(&mut self, at: u32, unit: [u64; 2]) {
+        let [low, high] = self.unit(at);
+        low.store(unit[0].to_le(), Ordering::Relaxed);
+        high.store(unit[1].to_le(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn unit(&self, at: u32) -> &[AtomicU64; 2] {
+        assert!(at < self.len);
+        let at = at as usize & !15;
+        // SAFETY: base and len are multiples of 16, so the whole unit is in range and aligned;
+        // atomics allow any writer.
+        unsafe { &*self.base.as_ptr().add(at).cast() }
+    }
+
+    /// A header and bytes after it, copied from ring position `at` on, if they fit in one piece:
+    /// the quick way. False, and nothing is written, when they do not.
+    #[inline]
+    pub fn place(&mut self, at: u32, unit: [u64; 2], bytes: Span<'_>) -> bool {
+        if u64::from(at) + 16 + bytes.len() as u64 > u64::from(self.len) {
+            return false;
+        }
+        let at = at as usize & !15;
+        // SAFETY: in range, as just checked (and rounded down); exclusive as in write.
+        let (header, mut room) = unsafe {
+            let header = self.base.as_ptr().add(at);
+            (header, SpanMut::from_raw(header.add(16), bytes.len()))
+        };
+        // SAFETY: base and `at` are multiples of 16, so the unit is aligned; atomics allow any
+        // other writer.
+        let [low, high]: &[AtomicU64; 2] = unsafe { &*header.cast() };
+        low.store(unit[0].to_le(), Ordering::Relaxed);
+        high.store(unit[1].to_le(), Ordering::Relaxed);
+        room.copy_from(bytes);
+        true
+    }
+}

@@ -1,0 +1,59 @@
+//! eventfd as a doorbell.
+//!
+//! A doorbell is shared with a peer process: both hold the same open file description, so the
+//! peer may clear `O_NONBLOCK` or fill the counter. Waiting is therefore done with edge-triggered
+//! epoll and no read, and [`EventFd::drain`] asks for `RWF_NOWAIT` explicitly.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::sys::eventfd as sys;
+
+/// A counting event descriptor.
+#[derive(Debug)]
+pub struct EventFd {
+    fd: OwnedFd,
+}
+
+impl EventFd {
+    /// Creates a non-blocking eventfd with a zero count.
+    pub fn new() -> io::Result<Self> {
+        let flags = sys::EfdFlags::EFD_NONBLOCK | sys::EfdFlags::EFD_CLOEXEC;
+        Ok(Self { fd: sys::EventFd::from_value_and_flags(0, flags)?.into() })
+    }
+
+    /// Takes over a descriptor that a peer sent. That it is an eventfd is not checked: a write
+    /// of eight bytes to anything else harms only the peer who sent it.
+    pub fn from_peer(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Adds one to the count, which wakes the waiter. A full counter already wakes it, so
+    /// `EAGAIN` is success.
+    #[inline]
+    pub fn ring(&self) -> io::Result<()> {
+        match nix::unistd::write(&self.fd, &1u64.to_ne_bytes()) {
+            Ok(_) | Err(nix::errno::Errno::EAGAIN) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Sets the count to zero without ever blocking, whatever the peer did to the flags.
+    pub fn drain(&self) {
+        let mut value = [0u8; 8];
+        let iov = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: 8 };
+        // SAFETY: `iov` describes `value`, which outlives the call.
+        unsafe { libc::preadv2(self.fd.as_raw_fd(), &iov, 1, -1, libc::RWF_NOWAIT) };
+    }
+
+    /// Another descriptor for the same counter, to hand to a peer.
+    pub fn try_clone(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

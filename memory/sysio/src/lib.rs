@@ -1,0 +1,17 @@
+//! The system-call room: every libc call of the data path and of the control plane, behind
+//! functions that are safe to call.
+//!
+//! No policy, no retries (except `EINTR` where the call is a wait), no logging.
+
+pub mod affinity;
+pub mod clock;
+pub mod epoll;
+pub mod eventfd;
+pub mod memory;
+pub mod namespace;
+pub mod poll;
+pub mod process;
+pub mod signal;
+pub mod socket;
+pub mod tap;
+pub mod vectored;

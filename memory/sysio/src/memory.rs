@@ -1,0 +1,105 @@
+//! Memory files and mappings. What a mapping means (who writes it) is `shmem`'s business.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+/// Size of a small page.
+pub const PAGE: usize = 4096;
+/// Size of a huge page.
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// Creates a memory file of `len` bytes that can be sealed. `huge` asks for 2 MiB pages and fails
+/// with `ENOMEM` later, at mapping, when none are reserved.
+pub fn memory_file(name: &str, len: usize, huge: bool) -> io::Result<OwnedFd> {
+    let mut flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    if huge {
+        flags |= MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB;
+    }
+    let fd = memfd_create(name, flags)?;
+    nix::unistd::ftruncate(&fd, len as i64)?;
+    Ok(fd)
+}
+
+/// Fixes the size of a memory file for ever: without it a peer could truncate the file under our
+/// mapping and kill us with `SIGBUS`.
+pub fn seal_size(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(fd, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(())
+}
+
+/// True when the file can neither shrink nor grow any more.
+pub fn size_is_sealed(fd: BorrowedFd<'_>) -> bool {
+    let want = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+    fcntl(fd, FcntlArg::F_GET_SEALS)
+        .is_ok_and(|bits| SealFlag::from_bits_truncate(bits).contains(want))
+}
+
+/// Length of the file behind `fd` in bytes.
+pub fn file_len(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    Ok(usize::try_from(nix::sys::stat::fstat(fd)?.st_size).unwrap_or(0))
+}
+
+fn nonzero(len: usize) -> io::Result<NonZeroUsize> {
+    NonZeroUsize::new(len).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+}
+
+/// Maps `len` bytes of `fd`, readable and writable, shared with every other mapping of it.
+pub fn map_shared(fd: impl AsFd, len: usize) -> io::Result<NonNull<u8>> {
+    let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+    let p = unsafe { mmap(None, nonzero(len)?, prot, MapFlags::MAP_SHARED, fd, 0)? };
+    Ok(p.cast())
+}
+
+/// Maps `len` bytes of private zeroed memory.
+pub fn map_private(len: usize, huge: bool) -> io::Result<NonNull<u8>> {
+    let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let mut flags = MapFlags::MAP_PRIVATE;
+    if huge {
+        flags |= MapFlags::MAP_HUGETLB | MapFlags::MAP_HUGE_2MB;
+    }
+    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+    let p = unsafe { mmap_anonymous(None, nonzero(len)?, prot, flags)? };
+    Ok(p.cast())
+}
+
+/// Asks for transparent huge pages; refusal is no error.
+///
+/// # Safety
+/// `ptr..ptr + len` must be one live mapping.
+pub unsafe fn advise_huge(ptr: NonNull<u8>, len: usize) {
+    // SAFETY: the caller vouches for the range; MADV_HUGEPAGE does not change its contents.
+    let _ = unsafe { madvise(ptr.cast(), len, MmapAdvise::MADV_HUGEPAGE) };
+}
+
+/// Prefers NUMA node `node` for pages of the range that are not yet touched. Refusal (one node,
+/// no permission) is no error: placement is a wish.
+///
+/// # Safety
+/// `ptr..ptr + len` must be one live mapping.
+pub unsafe fn prefer_node(ptr: NonNull<u8>, len: usize, node: u32) {
+    const MPOL_PREFERRED: libc::c_ulong = 1;
+    let mut mask = [0u64; 16];
+    let Some(word) = mask.get_mut(node as usize / 64) else { return };
+    *word = 1 << (node % 64);
+    // SAFETY: the mask outlives the call; mbind only sets the policy of the range.
+    unsafe {
+        libc::syscall(libc::SYS_mbind, ptr.as_ptr(), len, MPOL_PREFERRED, mask.as_ptr(), 1024, 0);
+    }
+}
+
+/// Removes a mapping.
+///
+/// # Safety
+/// `ptr..ptr + len` must be one live mapping to which no pointer is used afterwards.
+pub unsafe fn unmap(ptr: NonNull<u8>, len: usize) {
+    // SAFETY: the caller gives up the mapping.
+    let _ = unsafe { munmap(ptr.cast(), len) };
+}

@@ -1,0 +1,32 @@
+//! User and network namespaces. The `unshare` calls need a single-threaded process; they are made
+//! first thing in `main` of the helper processes that use them.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// Enters a new user namespace in which the caller is root, and a new network namespace that it
+/// owns. Needs no privilege where unprivileged user namespaces are enabled.
+pub fn enter_new_user_and_net() -> io::Result<()> {
+    let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)?;
+    // A process without CAP_SETGID may map its group only after giving up setgroups.
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+    fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
+}
+
+/// Runs `f` on a new thread inside the network namespace at `path` (for example
+/// `/run/netns/NAME` or `/proc/PID/ns/net`); the calling thread stays where it is.
+pub fn run_in_net<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let file = File::open(path)?;
+    std::thread::scope(|scope| {
+        let inside = scope.spawn(move || -> io::Result<T> {
+            setns(&file, CloneFlags::CLONE_NEWNET)?;
+            Ok(f())
+        });
+        inside.join().unwrap_or_else(|_| Err(io::Error::other("the namespace thread panicked")))
+    })
+}

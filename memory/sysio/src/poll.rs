@@ -1,0 +1,20 @@
+//! Waiting for a handful of descriptors that change from call to call (control threads).
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+
+/// Waits until one of `fds` is readable or has hung up, at most `timeout`. An interrupting signal
+/// ends the wait.
+pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
+    let mut polled: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    let millis = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
+    let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+    match nix::poll::poll(&mut polled, timeout) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}

@@ -1,0 +1,76 @@
+//! Processes: identity, signals to others, resource use.
+
+use std::io;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// True when the effective user is root (of its user namespace).
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+fn send(pid: u32, signal: Signal) -> io::Result<()> {
+    Ok(kill(Pid::from_raw(pid as i32), signal)?)
+}
+
+/// SIGKILL: ends a process at once, without a chance to clean up.
+pub fn kill_hard(pid: u32) -> io::Result<()> {
+    send(pid, Signal::SIGKILL)
+}
+
+/// SIGTERM: asks a process to end.
+pub fn terminate(pid: u32) -> io::Result<()> {
+    send(pid, Signal::SIGTERM)
+}
+
+/// SIGSTOP: freezes a process.
+pub fn freeze(pid: u32) -> io::Result<()> {
+    send(pid, Signal::SIGSTOP)
+}
+
+/// SIGCONT: lets a frozen process go on.
+pub fn thaw(pid: u32) -> io::Result<()> {
+    send(pid, Signal::SIGCONT)
+}
+
+/// Ends the calling process with SIGTERM when its parent thread dies, so that no helper outlives
+/// the program that started it.
+pub fn die_with_parent() -> io::Result<()> {
+    Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?)
+}
+
+/// Raises the soft limit of open descriptors to the hard limit (64 channels need about 260).
+pub fn raise_descriptor_limit() -> io::Result<()> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
+}
+
+/// Makes a descriptor non-blocking.
+pub fn set_nonblocking(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let flags = OFlag::from_bits_truncate(fcntl(fd, FcntlArg::F_GETFL)?);
+    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
+/// Takes over a descriptor that the parent process left open for us, by number, and keeps it from
+/// our own children. Each number can be taken once in the life of the process.
+pub fn take_inherited(number: i32) -> io::Result<std::os::fd::OwnedFd> {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::sync::Mutex;
+    static TAKEN: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if number <= 2 || taken.contains(&number) {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    // SAFETY: F_SETFD only touches a flag of the descriptor, and fails when there is none.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    taken.push(number);
+    // SAFETY: the descriptor is open, was not opened by us (callers run this before they open
+    // anything, see `main`), and the list above makes us its only owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}

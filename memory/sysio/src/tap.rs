@@ -1,0 +1,159 @@
+//! The TUN/TAP ioctls (`linux/if_tun.h`, Documentation/networking/tuntap.rst).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use libc::{c_char, c_int, c_short, c_uint, c_ulong};
+
+/// Flag bits of a TAP queue as `TUNSETIFF`, `TUNGETIFF` and `TUNGETFEATURES` use them.
+pub mod flag {
+    /// Ethernet frames (not IP packets).
+    pub const TAP: u32 = 0x0002;
+    /// A full ring stops the qdisc instead of dropping (Linux 7.3). Older kernels accept the bit
+    /// silently, so only `TUNGETFEATURES` tells.
+    pub const BACKPRESSURE: u32 = 0x0080;
+    /// Several queues, one descriptor each.
+    pub const MULTI_QUEUE: u32 = 0x0100;
+    /// No packet information header.
+    pub const NO_PI: u32 = 0x1000;
+    /// A `virtio_net_hdr` in front of each frame.
+    pub const VNET_HDR: u32 = 0x4000;
+}
+
+/// Offload bits of `TUNSETOFFLOAD`: what the reader of the device can take.
+pub mod offload {
+    /// Frames without a finished checksum.
+    pub const CSUM: u32 = 0x01;
+    /// TCP segmentation, IPv4.
+    pub const TSO4: u32 = 0x02;
+    /// TCP segmentation, IPv6.
+    pub const TSO6: u32 = 0x04;
+    /// TCP segmentation with ECN bits.
+    pub const TSO_ECN: u32 = 0x08;
+    /// UDP segmentation, IPv4 (Linux 6.2).
+    pub const USO4: u32 = 0x20;
+    /// UDP segmentation, IPv6 (Linux 6.2).
+    pub const USO6: u32 = 0x40;
+}
+
+const TUNSETIFF: c_ulong = 0x4004_54ca;
+const TUNSETPERSIST: c_ulong = 0x4004_54cb;
+const TUNGETFEATURES: c_ulong = 0x8004_54cf;
+const TUNSETOFFLOAD: c_ulong = 0x4004_54d0;
+const TUNGETIFF: c_ulong = 0x8004_54d2;
+const TUNSETVNETHDRSZ: c_ulong = 0x4004_54d8;
+const TUNSETQUEUE: c_ulong = 0x4004_54d9;
+const TUNSETVNETLE: c_ulong = 0x4004_54dc;
+const TUNSETCARRIER: c_ulong = 0x4004_54e2;
+const ATTACH_QUEUE: c_short = 0x0200;
+const DETACH_QUEUE: c_short = 0x0400;
+
+#[repr(C)]
+struct IfReq {
+    name: [c_char; libc::IFNAMSIZ],
+    flags: c_short,
+    pad: [u8; 22],
+}
+
+const _: () = assert!(size_of::<IfReq>() == 40);
+
+impl IfReq {
+    fn new(name: &str, flags: c_short) -> io::Result<Self> {
+        let mut request = Self { name: [0; libc::IFNAMSIZ], flags, pad: [0; 22] };
+        if name.len() >= libc::IFNAMSIZ {
+            return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+        }
+        for (to, from) in request.name.iter_mut().zip(name.bytes()) {
+            *to = from as c_char;
+        }
+        Ok(request)
+    }
+
+    fn name(&self) -> String {
+        self.name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect()
+    }
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn ioctl_value(fd: BorrowedFd<'_>, request: c_ulong, value: c_ulong) -> io::Result<()> {
+    // SAFETY: these requests take their argument by value.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, value) })
+}
+
+fn ioctl_int(fd: BorrowedFd<'_>, request: c_ulong, value: &mut c_int) -> io::Result<()> {
+    // SAFETY: these requests read or write one int at the address.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(value)) })
+}
+
+fn ioctl_ifreq(fd: BorrowedFd<'_>, request: c_ulong, value: &mut IfReq) -> io::Result<()> {
+    // SAFETY: these requests read or write one ifreq (40 bytes, asserted above) at the address.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, std::ptr::from_mut(value)) })
+}
+
+/// Opens `/dev/net/tun`, non-blocking.
+pub fn open_clone_device() -> io::Result<OwnedFd> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+    Ok(options.open("/dev/net/tun")?.into())
+}
+
+/// Flag bits that this kernel knows.
+pub fn features(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut bits: c_int = 0;
+    ioctl_int(fd, TUNGETFEATURES, &mut bits)?;
+    Ok(bits as c_uint)
+}
+
+/// Attaches `fd` to the device `name` (may hold a `%d`), creating it; returns its real name.
+pub fn attach(fd: BorrowedFd<'_>, name: &str, flags: u32) -> io::Result<String> {
+    let mut request = IfReq::new(name, flags as u16 as c_short)?;
+    ioctl_ifreq(fd, TUNSETIFF, &mut request)?;
+    Ok(request.name())
+}
+
+/// Name and flags of the device that `fd` is attached to.
+pub fn identify(fd: BorrowedFd<'_>) -> io::Result<(String, u32)> {
+    let mut request = IfReq::new("", 0)?;
+    ioctl_ifreq(fd, TUNGETIFF, &mut request)?;
+    Ok((request.name(), u32::from(request.flags as u16)))
+}
+
+/// Size of the `virtio_net_hdr`, 12 bytes in little-endian order (virtio 1).
+pub fn set_vnet_header(fd: BorrowedFd<'_>) -> io::Result<()> {
+    ioctl_int(fd, TUNSETVNETHDRSZ, &mut 12)?;
+    match ioctl_int(fd, TUNSETVNETLE, &mut 1) {
+        // Not built in (CONFIG_TUN_VNET_CROSS_LE is about big endian only): native order is
+        // little-endian on such hosts anyway.
+        Err(e) if cfg!(target_endian = "little") && e.raw_os_error() == Some(libc::EINVAL) => {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// Tells the kernel what the reader of this device takes unfinished.
+pub fn set_offload(fd: BorrowedFd<'_>, bits: u32) -> io::Result<()> {
+    ioctl_value(fd, TUNSETOFFLOAD, c_ulong::from(bits))
+}
+
+/// Keeps the device when its last descriptor closes, or not.
+pub fn set_persist(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    ioctl_value(fd, TUNSETPERSIST, c_ulong::from(on))
+}
+
+/// Switches the carrier of the device.
+pub fn set_carrier(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    ioctl_int(fd, TUNSETCARRIER, &mut c_int::from(on))
+}
+
+/// Enables (`true`) or disables a queue of a multi-queue device. A disabled queue keeps its
+/// descriptor, is not counted by `ethtool -l` and gets no frames.
+pub fn set_queue(fd: BorrowedFd<'_>, attached: bool) -> io::Result<()> {
+    let mut request = IfReq::new("", if attached { ATTACH_QUEUE } else { DETACH_QUEUE })?;
+    ioctl_ifreq(fd, TUNSETQUEUE, &mut request)
+}

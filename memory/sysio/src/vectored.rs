@@ -1,0 +1,48 @@
+//! Vectored reads and writes on raw ranges: the two calls through which a borrowing queue moves
+//! payload straight into, or out of, memory that another queue brought.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// One range of memory for a vectored call.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawRange(libc::iovec);
+
+const _: () = assert!(size_of::<RawRange>() == 16);
+
+impl RawRange {
+    /// A range of `len` bytes at `ptr`.
+    #[inline]
+    pub fn new(ptr: *mut u8, len: usize) -> Self {
+        Self(libc::iovec { iov_base: ptr.cast(), iov_len: len })
+    }
+
+    /// An empty range.
+    pub const EMPTY: Self = Self(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });
+}
+
+#[inline]
+fn count(n: isize) -> io::Result<usize> {
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// `readv`: fills the ranges in order.
+///
+/// # Safety
+/// Every range must be writable for the duration of the call.
+#[inline]
+pub unsafe fn read(fd: BorrowedFd<'_>, ranges: &[RawRange]) -> io::Result<usize> {
+    // SAFETY: RawRange is a transparent iovec; the caller vouches for the ranges.
+    count(unsafe { libc::readv(fd.as_raw_fd(), ranges.as_ptr().cast(), ranges.len() as i32) })
+}
+
+/// `writev`: takes the ranges in order.
+///
+/// # Safety
+/// Every range must be readable for the duration of the call.
+#[inline]
+pub unsafe fn write(fd: BorrowedFd<'_>, ranges: &[RawRange]) -> io::Result<usize> {
+    // SAFETY: RawRange is a transparent iovec; the caller vouches for the ranges.
+    count(unsafe { libc::writev(fd.as_raw_fd(), ranges.as_ptr().cast(), ranges.len() as i32) })
+}

@@ -1,0 +1,559 @@
+//! The pool: its owner's side.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use mqnet_rings::return_ring::{self, Consumer};
+use mqnet_shmem::{Region, Span, SpanMut};
+
+use crate::arena::Arena;
+use crate::frag::OpenPage;
+use crate::ledger::Ledger;
+use crate::page::{INDEX_MASK, PAGES_MAX, Page};
+use crate::returner::{FRAG_BIT, Returner};
+use crate::stats::PoolStats;
+
+/// Pages in the array when they have 4 KiB.
+const CACHE_MAX: usize = 128;
+/// Entries of the return ring when nothing is said, and at most.
+const RING_DEFAULT: u32 = 1024;
+const RING_MAX: u32 = 16384;
+const PAGE_SIZE_MIN: u32 = 4096;
+const PAGE_SIZE_MAX: u32 = 2 << 20;
+/// No node is preferred.
+const NODE_NONE: u32 = u32::MAX;
+/// In place of the node of a page that was given up.
+const NODE_GONE: u32 = u32::MAX - 1;
+
+/// What a pool is made of.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// Pages of the arena, at most 2^20. They cost no memory until they are first used.
+    pub pages: u32,
+    /// Bytes of a page: a power of two from 4 KiB to 2 MiB.
+    pub page_size: u32,
+    /// Entries of the return ring; 0 means 1024, more than 16384 means 16384.
+    pub ring_size: u32,
+    /// The NUMA node that the pages should be on; a page is placed when it is first touched.
+    pub node: Option<u32>,
+    /// Use huge pages for the arena if the machine has some free.
+    pub huge: bool,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self { pages: 1024, page_size: 4096, ring_size: 0, node: None, huge: false }
+    }
+}
+
+/// Why a pool cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// Not a power of two, or out of range.
+    #[error("page size {0} is not a power of two from 4096 to 2097152")]
+    PageSize(u32),
+    /// None, or too many.
+    #[error("a page pool has 1 to {PAGES_MAX} pages, not {0}")]
+    Pages(u32),
+    /// Handles tell 4095 pools apart.
+    #[error("too many page pools in this process (4095, lost pages of closed ones included)")]
+    TooManyPools,
+    /// No memory.
+    #[error(transparent)]
+    Memory(#[from] mqnet_shmem::Error),
+}
+
+/// The owner of the pages. It may move to another thread but belongs to one at a time:
+///
+/// ```compile_fail
+/// fn shared<T: Sync>() {}
+/// shared::<mqnet_pktbuf::PagePool>();
+/// ```
+#[derive(Debug)]
+pub struct PagePool {
+    /// Pages in `cache`; at most `CACHE_MAX`.
+    cached: usize,
+    /// The array: only its first `cached` entries mean something.
+    cache: [u32; CACHE_MAX],
+    /// Pages that the array may hold on the fast path: `cache_size`, or 0 while pages of another
+    /// node are about, so that every page that is freed is looked at.
+    cache_limit: usize,
+    cache_size: usize,
+    pub(crate) counters: PoolStats,
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) open: OpenPage,
+    /// References to each page that is cut into fragments.
+    pub(crate) refs: Vec<u32>,
+    ledger: Ledger,
+    home: Consumer,
+    /// Pages that came back and that the array could not hold.
+    spare: Vec<u32>,
+    /// Pages that were released to the arena after use.
+    vacant: Vec<u32>,
+    /// For each page that was ever used, the node that it was last taken from the arena for.
+    nodes: Vec<u32>,
+    node: u32,
+    /// Pages not in the arena that are of another node than `node`.
+    strays: u32,
+    pages: u32,
+    /// Room for what is taken from beside the return ring.
+    parked: Vec<u32>,
+    /// One thread's.
+    not_sync: PhantomData<Cell<()>>,
+}
+
+impl PagePool {
+    /// A pool of fresh memory (a memory file that could be handed to a peer).
+    pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
+        let &PoolConfig { pages, page_size, ring_size, node, huge } = config;
+        let range = PAGE_SIZE_MIN..=PAGE_SIZE_MAX;
+        if !page_size.is_power_of_two() || !range.contains(&page_size) {
+            return Err(PoolError::PageSize(page_size));
+        }
+        if !(1..=PAGES_MAX).contains(&pages) {
+            return Err(PoolError::Pages(pages));
+        }
+        let region = Region::shared("mqnet-pool", pages as usize * page_size as usize, huge)?;
+        let arena = Arena::new(region, page_size.trailing_zeros());
+        let ring_size = if ring_size == 0 { RING_DEFAULT } else { ring_size.min(RING_MAX) };
+        // The array holds about as many bytes whatever the size of a page.
+        let cache_size = (CACHE_MAX * PAGE_SIZE_MIN as usize / page_size as usize).max(2);
+        let list = || Vec::with_capacity(pages as usize);
+        Ok(Self {
+            cached: 0,
+            cache: [0; CACHE_MAX],
+            cache_limit: cache_size,
+            cache_size,
+            counters: PoolStats { page_size, ..PoolStats::default() },
+            arena: Arc::new(arena.ok_or(PoolError::TooManyPools)?),
+            open: OpenPage::default(),
+            refs: list(),
+            ledger: Ledger::default(),
+            home: return_ring::ring(ring_size).1,
+            spare: list(),
+            vacant: list(),
+            nodes: list(),
+            node: node.unwrap_or(NODE_NONE),
+            strays: 0,
+            pages,
+            parked: Vec::new(),
+            not_sync: PhantomData,
+        })
+    }
+
+    /// One page; `None` when all are in use.
+    #[inline]
+    pub fn alloc(&mut self) -> Option<Page> {
+        if self.cached == 0 {
+            return self.alloc_cold();
+        }
+        self.counters.alloc_fast += 1;
+        Some(self.pop())
+    }
+
+    /// Appends up to `n` pages to `out`, as many as it has room for and the pool has; returns how
+    /// many.
+    #[inline]
+    pub fn alloc_bulk<const N: usize>(&mut self, out: &mut ArrayVec<Page, N>, n: usize) -> usize {
+        let n = n.min(out.remaining_capacity());
+        if n > self.cached {
+            return self.alloc_bulk_cold(out, n);
+        }
+        self.move_out(out, n);
+        n
+    }
+
+    /// Moves the top `n` pages of the array to `out`, which has room for them.
+    #[inline(always)]
+    fn move_out<const N: usize>(&mut self, out: &mut ArrayVec<Page, N>, n: usize) {
+        let left = self.cached - n;
+        let from = &self.cache[left..self.cached];
+        self.ledger.lend(from);
+        let len = out.len();
+        debug_assert!(n <= out.remaining_capacity());
+        // SAFETY: `out` has room for n more. A `Page` is a transparent u32, and those of `from`
+        // stop being the pool's with `cached = left`.
+        unsafe {
+            let to = out.as_mut_ptr().add(len).cast::<u32>();
+            std::ptr::copy_nonoverlapping(from.as_ptr(), to, n);
+            out.set_len(len + n);
+        }
+        self.cached = left;
+        self.counters.alloc_fast += n as u64;
+    }
+
+    /// Gives back a page.
+    ///
+    /// # Panics
+    /// When the page is of another pool.
+    #[inline]
+    pub fn free(&mut self, page: Page) {
+        if self.cached >= self.cache_limit {
+            return self.free_cold(std::slice::from_ref(&page));
+        }
+        self.arena.check(page.raw());
+        self.ledger.take_back(page.raw());
+        self.cache[self.cached] = page.raw();
+        self.cached += 1;
+        self.counters.recycle_cached += 1;
+    }
+
+    /// Gives back pages; `pages` is empty afterwards.
+    ///
+    /// # Panics
+    /// When a page is of another pool.
+    #[inline]
+    pub fn free_bulk<const N: usize>(&mut self, pages: &mut ArrayVec<Page, N>) {
+        let n = pages.len();
+        if self.cached + n > self.cache_limit {
+            self.free_cold(pages);
+            return pages.clear();
+        }
+        self.move_in(pages);
+        self.counters.recycle_cached += n as u64;
+        pages.clear();
+    }
+
+    /// Puts pages into the array, which has room for them.
+    #[inline(always)]
+    fn move_in(&mut self, pages: &[Page]) {
+        // Copied and checked in one pass, which is a quarter faster than two; what was copied
+        // counts only when all of it was ours.
+        let mut strange = 0;
+        for (slot, page) in self.cache[self.cached..][..pages.len()].iter_mut().zip(pages) {
+            *slot = page.raw();
+            strange |= page.raw() ^ self.arena.tag();
+        }
+        if strange & !INDEX_MASK != 0 {
+            self.arena.check_all(pages);
+        }
+        pages.iter().for_each(|page| self.ledger.take_back(page.raw()));
+        self.cached += pages.len();
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Page {
+        self.cached -= 1;
+        let raw = self.cache[self.cached];
+        self.ledger.lend(&[raw]);
+        Page::from_raw(raw)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_cold(&mut self) -> Option<Page> {
+        // Counted by refill.
+        self.refill().then(|| self.pop())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_bulk_cold<const N: usize>(&mut self, out: &mut ArrayVec<Page, N>, n: usize) -> usize {
+        let goal = out.len() + n;
+        loop {
+            self.move_out(out, self.cached.min(goal - out.len()));
+            if out.len() == goal || !self.refill() {
+                return n - (goal - out.len());
+            }
+            // This one is counted by refill.
+            out.push(self.pop());
+        }
+    }
+
+    /// Frees pages when they do not fit or when their nodes must be looked at.
+    #[cold]
+    #[inline(never)]
+    fn free_cold(&mut self, pages: &[Page]) {
+        // All before the first: a panic must not leave a page both here and with the caller.
+        self.arena.check_all(pages);
+        // One by one while nodes must be looked at.
+        let chunk = if self.strays == 0 { self.bulk() } else { 1 };
+        for pages in pages.chunks(chunk) {
+            if self.waive(pages[0].raw()) {
+                self.ledger.take_back(pages[0].raw());
+                continue;
+            }
+            let fit = pages.len().min(self.cache_size - self.cached);
+            if fit < pages.len() {
+                self.spill();
+            }
+            self.move_in(pages);
+            self.counters.recycle_cached += fit as u64;
+            self.counters.recycle_cache_full += (pages.len() - fit) as u64;
+        }
+    }
+
+    /// Makes room for half an array by moving the oldest pages out: what was used last stays hot.
+    fn spill(&mut self) {
+        let half = self.bulk().min(self.cached);
+        self.spare.extend_from_slice(&self.cache[..half]);
+        self.cache.copy_within(half..self.cached, 0);
+        self.cached -= half;
+    }
+
+    /// Releases a page of another node than the pool's; false when it is none.
+    #[inline]
+    fn waive(&mut self, raw: u32) -> bool {
+        if self.strays == 0 || self.nodes[(raw & INDEX_MASK) as usize] == self.node {
+            return false;
+        }
+        self.counters.alloc_waive += 1;
+        self.release_page(raw);
+        true
+    }
+
+    /// Gives a page back to the arena.
+    pub(crate) fn release_page(&mut self, raw: u32) {
+        self.vacant.push(raw);
+        self.leave(raw);
+    }
+
+    /// Accounts for a page that leaves the pool.
+    fn leave(&mut self, raw: u32) {
+        self.counters.release = self.counters.release.wrapping_add(1);
+        if self.strays > 0 && self.nodes[(raw & INDEX_MASK) as usize] != self.node {
+            self.strays -= 1;
+            self.update_limit();
+        }
+    }
+
+    fn update_limit(&mut self) {
+        self.cache_limit = if self.strays == 0 { self.cache_size } else { 0 };
+    }
+
+    /// Fills the empty array from what came back, else from the arena; false when both have none.
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self) -> bool {
+        debug_assert_eq!(self.cached, 0);
+        while self.cached == 0 && self.drain_some() > 0 {}
+        if self.cached == 0 {
+            let bulk = self.bulk().min(self.spare.len());
+            let at = self.spare.len() - bulk;
+            self.cache[..bulk].copy_from_slice(&self.spare[at..]);
+            self.spare.truncate(at);
+            self.cached = bulk;
+        }
+        if self.cached > 0 {
+            self.counters.alloc_refill += 1;
+            return true;
+        }
+        self.counters.alloc_empty += 1;
+        self.grow()
+    }
+
+    /// Pages that move at a time: half of the array.
+    fn bulk(&self) -> usize {
+        self.cache_size / 2
+    }
+
+    /// Takes a bulk from the arena, pages that nobody has used yet before others: those are placed
+    /// on the owner's node when it first touches them.
+    fn grow(&mut self) -> bool {
+        let used = self.nodes.len() as u32;
+        let fresh = self.bulk().min((self.pages - used) as usize);
+        if fresh > 0 {
+            // Reversed: the array is emptied from its end, the arena used from its start.
+            for (slot, index) in self.cache.iter_mut().zip((used..used + fresh as u32).rev()) {
+                *slot = self.arena.tag() | index;
+            }
+            self.refs.resize(self.refs.len() + fresh, 0);
+            self.nodes.resize(self.nodes.len() + fresh, self.node);
+            self.cached = fresh;
+        } else {
+            let at = self.vacant.len() - self.bulk().min(self.vacant.len());
+            for (slot, raw) in self.cache.iter_mut().zip(self.vacant.drain(at..)) {
+                // Wherever it lies: it is the best there is, so it is not waived once more.
+                self.nodes[(raw & INDEX_MASK) as usize] = self.node;
+                *slot = raw;
+                self.cached += 1;
+            }
+        }
+        if self.cached == 0 {
+            return false;
+        }
+        self.counters.hold = self.counters.hold.wrapping_add(self.cached as u32);
+        if self.page_size() > 4096 {
+            self.counters.alloc_slow_high_order += 1;
+        } else {
+            self.counters.alloc_slow += 1;
+        }
+        true
+    }
+
+    /// Takes home everything that other threads have handed over; returns how many entries. The
+    /// pool does this by itself, a bulk at a time, when its array runs empty.
+    pub fn drain(&mut self) -> usize {
+        let mut entries = 0;
+        loop {
+            match self.drain_some() {
+                0 => return entries,
+                n => entries += n,
+            }
+        }
+    }
+
+    fn drain_some(&mut self) -> usize {
+        let mut entries = [0; CACHE_MAX / 2];
+        let bulk = self.bulk();
+        let mut n = self.home.drain(&mut entries[..bulk]);
+        self.come_home(&entries[..n]);
+        if self.home.any_parked() {
+            let mut parked = std::mem::take(&mut self.parked);
+            n += self.home.take_parked(&mut parked);
+            self.come_home(&parked);
+            parked.clear();
+            self.parked = parked;
+        }
+        n
+    }
+
+    /// Accounts for what other threads gave back.
+    fn come_home(&mut self, entries: &[u32]) {
+        let kinds = entries.iter().fold(0, |kinds, entry| kinds | entry);
+        let plain = kinds & FRAG_BIT == 0 && self.strays == 0;
+        if !plain || self.cached + entries.len() > self.cache_size {
+            return entries.iter().for_each(|&entry| self.come_home_alone(entry));
+        }
+        // Whole pages that fit: the same in one go.
+        for (slot, &index) in self.cache[self.cached..][..entries.len()].iter_mut().zip(entries) {
+            *slot = self.arena.tag() | index;
+            self.ledger.take_back(*slot);
+        }
+        self.cached += entries.len();
+        self.counters.recycle_ring += entries.len() as u64;
+    }
+
+    fn come_home_alone(&mut self, entry: u32) {
+        // The returner has checked that it was of this pool.
+        let raw = self.arena.tag() | (entry & INDEX_MASK);
+        if entry & FRAG_BIT != 0 && !self.drop_ref(raw) {
+            return;
+        }
+        self.ledger.take_back(raw);
+        self.counters.recycle_ring += 1;
+        if self.waive(raw) {
+            return;
+        }
+        if self.cached < self.cache_size {
+            self.cache[self.cached] = raw;
+            self.cached += 1;
+        } else {
+            self.spare.push(raw);
+        }
+    }
+
+    /// Any page that the pool has.
+    pub(crate) fn take_any(&mut self) -> Option<u32> {
+        if self.cached > 0 {
+            self.cached -= 1;
+            return Some(self.cache[self.cached]);
+        }
+        self.spare.pop()
+    }
+
+    /// Gives up a page to which somebody else still holds a reference (a kernel ring, a peer that
+    /// went away): it leaves the pool and is never handed out again.
+    ///
+    /// # Panics
+    /// When the page is of another pool.
+    pub fn abandon(&mut self, page: Page) {
+        self.arena.check(page.raw());
+        self.ledger.take_back(page.raw());
+        self.counters.recycle_released_refcnt += 1;
+        self.leave(page.raw());
+        self.nodes[page.index() as usize] = NODE_GONE;
+    }
+
+    /// The owner moved to another NUMA node: pages that were taken for another one are released
+    /// when they come back (`alloc-waive`); those at hand, at once.
+    pub fn set_node(&mut self, node: Option<u32>) {
+        let node = node.unwrap_or(NODE_NONE);
+        if node == self.node {
+            return;
+        }
+        self.node = node;
+        if node == NODE_NONE {
+            self.strays = 0;
+            return self.update_limit();
+        }
+        let of_others = |other: &&u32| **other != node && **other != NODE_GONE;
+        let of_others = self.nodes.iter().filter(of_others).count();
+        let is_stray = |raw: &&u32| self.nodes[(**raw & INDEX_MASK) as usize] != node;
+        let resting = self.vacant.iter().filter(is_stray).count();
+        self.strays = (of_others - resting) as u32;
+        let at_hand: Vec<u32> = std::iter::from_fn(|| self.take_any()).collect();
+        // Backwards: the hottest page was taken first and goes in last.
+        for raw in at_hand.into_iter().rev() {
+            if self.nodes[(raw & INDEX_MASK) as usize] != node {
+                self.release_page(raw);
+            } else if self.cached < self.cache_size {
+                self.cache[self.cached] = raw;
+                self.cached += 1;
+            } else {
+                self.spare.push(raw);
+            }
+        }
+        self.update_limit();
+    }
+
+    /// The bytes of a page.
+    ///
+    /// # Panics
+    /// When the page is of another pool.
+    #[inline]
+    pub fn span<'a>(&'a self, page: &'a Page) -> Span<'a> {
+        self.arena.span(page)
+    }
+
+    /// The bytes of a page, to write.
+    ///
+    /// # Panics
+    /// When the page is of another pool.
+    #[inline]
+    pub fn span_mut<'a>(&'a self, page: &'a mut Page) -> SpanMut<'a> {
+        self.arena.span_mut(page)
+    }
+
+    /// A way for another thread to give back pages.
+    pub fn returner(&self) -> Returner {
+        Returner::new(self.arena.clone(), self.home.producer())
+    }
+
+    /// The memory behind the pages.
+    pub fn region(&self) -> &Region {
+        self.arena.region()
+    }
+
+    /// Bytes of a page.
+    #[inline]
+    pub fn page_size(&self) -> u32 {
+        self.arena.page_size()
+    }
+
+    /// Pages of the arena.
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// Pages that are not in the arena: handed out, on their way home, or kept by the pool.
+    pub fn inflight(&self) -> u32 {
+        self.counters.inflight()
+    }
+
+    /// Pages that are handed out or on their way home (in a magazine or in the return ring).
+    pub fn outstanding(&self) -> u32 {
+        let idle = self.cached as u32 + self.spare.len() as u32 + self.idle_open_page();
+        self.inflight() - idle
+    }
+
+    /// The statistics now.
+    pub fn stats(&self) -> PoolStats {
+        PoolStats { recycle_ring_full: self.arena.ring_full(), ..self.counters }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

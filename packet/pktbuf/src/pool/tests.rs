@@ -1,0 +1,291 @@
+use super::*;
+
+fn pool(pages: u32) -> PagePool {
+    PagePool::new(&PoolConfig { pages, ..PoolConfig::default() }).unwrap()
+}
+
+fn take<const N: usize>(pool: &mut PagePool) -> ArrayVec<Page, N> {
+    let mut pages = ArrayVec::new();
+    assert_eq!(pool.alloc_bulk(&mut pages, N), N);
+    pages
+}
+
+// Goal: the array is last in, first out, so that the page with the warmest lines goes out first.
+#[test]
+fn the_last_page_freed_is_the_next_one_allocated() {
+    let mut pool = pool(200);
+    let (one, two) = (pool.alloc().unwrap(), pool.alloc().unwrap());
+    let (first, second) = (one.index(), two.index());
+    pool.free(one);
+    pool.free(two);
+    let (one, two) = (pool.alloc().unwrap(), pool.alloc().unwrap());
+    assert_eq!((one.index(), two.index()), (second, first));
+    pool.free(two);
+    pool.free(one);
+    assert_eq!(pool.close().unwrap().inflight(), 0);
+}
+
+// Goal: bad configurations are refused with the numbers that would work.
+#[test]
+fn configurations_are_checked() {
+    let refused = |pages, page_size| {
+        let config = PoolConfig { pages, page_size, ..PoolConfig::default() };
+        PagePool::new(&config).unwrap_err().to_string()
+    };
+    assert!(refused(1, 5000).contains("power of two from 4096"));
+    assert!(refused(1, 2048).contains("power of two from 4096"));
+    assert!(refused(0, 4096).contains("1 to 1048576"));
+    assert!(refused(PAGES_MAX + 1, 4096).contains("1 to 1048576"));
+}
+
+// Goal: every statistic counts what its name says, with exact values.
+#[test]
+fn every_statistic_counts() {
+    let config = PoolConfig { pages: 256, ring_size: 2, node: Some(0), ..PoolConfig::default() };
+    let mut pool = PagePool::new(&config).unwrap();
+    let mut home = pool.returner();
+    // 200 pages: four bulks of 64 from the arena, the first page of each is "slow".
+    let mut pages = take::<200>(&mut pool);
+    let stats = pool.stats();
+    assert_eq!((stats.alloc_slow, stats.alloc_empty, stats.alloc_fast), (4, 4, 196));
+    assert_eq!((stats.hold, pool.outstanding()), (256, 200));
+    // 56 lie in the array, which makes room for 64 at a time: 64 fit, 8 of 64 twice, and 8.
+    pool.free_bulk(&mut pages);
+    let stats = pool.stats();
+    assert_eq!((stats.recycle_cached, stats.recycle_cache_full), (88, 112));
+    // 128 in the array, 128 out of it: the second half is refilled in two goes.
+    let mut pages = take::<256>(&mut pool);
+    let stats = pool.stats();
+    assert_eq!((stats.alloc_slow, stats.alloc_refill, stats.alloc_fast), (4, 2, 196 + 254));
+    assert!(pool.alloc().is_none());
+    assert_eq!(pool.stats().alloc_empty, 5);
+    // Three pages through a ring of two: one is kept, then parked.
+    for _ in 0..3 {
+        home.free_page(pages.pop().unwrap());
+    }
+    assert!(!home.flush());
+    drop(home);
+    assert_eq!(pool.drain(), 3);
+    let stats = pool.stats();
+    assert_eq!((stats.recycle_ring, stats.recycle_ring_full), (3, 2));
+    // The owner moves: the three at hand are released, the others when they come back.
+    pool.set_node(Some(1));
+    assert_eq!((pool.inflight(), pool.stats().alloc_waive), (253, 0));
+    pool.free(pages.pop().unwrap());
+    let mut home = pool.returner();
+    home.free_page(pages.pop().unwrap());
+    drop(home);
+    pool.drain();
+    assert_eq!((pool.inflight(), pool.stats().alloc_waive), (251, 2));
+    // Somebody else keeps one.
+    pool.abandon(pages.pop().unwrap());
+    assert_eq!(pool.stats().recycle_released_refcnt, 1);
+    pool.free_bulk(&mut pages);
+    let stats = pool.close().unwrap();
+    assert_eq!((stats.inflight(), stats.inflight_bytes(), stats.release), (0, 0, 256));
+    let silent: Vec<_> = stats.counters().filter(|(_, value)| *value == 0).collect();
+    assert_eq!(silent, [("alloc-slow-high-order", 0)]);
+}
+
+// Goal: the array shrinks as pages grow, and such pages count as high order.
+#[test]
+fn large_pages_have_a_small_array() {
+    for (page_size, expected) in [(8192, 64), (16384, 32), (65536, 8), (2 << 20, 2)] {
+        let config = PoolConfig { pages: 40, page_size, ..PoolConfig::default() };
+        let mut pool = PagePool::new(&config).unwrap();
+        assert_eq!(pool.cache_size, expected);
+        let mut pages = take::<40>(&mut pool);
+        let stats = pool.stats();
+        assert_eq!(stats.alloc_slow_high_order, 40u64.div_ceil(expected as u64 / 2));
+        assert_eq!(stats.alloc_slow, 0);
+        pool.free_bulk(&mut pages);
+        assert_eq!(pool.close().unwrap().inflight(), 0);
+    }
+}
+
+// Goal: after a move to another node the fast path comes back when the last stray page is gone,
+// and a page that has to be used although it is far is not waived for ever.
+#[test]
+fn strays_run_out() {
+    let config = PoolConfig { pages: 64, node: Some(0), ..PoolConfig::default() };
+    let mut pool = PagePool::new(&config).unwrap();
+    let mut pages = take::<64>(&mut pool);
+    pool.abandon(pages.pop().unwrap());
+    pool.set_node(Some(1));
+    assert_eq!((pool.strays, pool.cache_limit), (63, 0));
+    pool.free_bulk(&mut pages);
+    assert_eq!((pool.strays, pool.cache_limit), (0, 128));
+    assert_eq!((pool.stats().alloc_waive, pool.inflight()), (63, 0));
+    let mut pages = take::<63>(&mut pool);
+    pool.free_bulk(&mut pages);
+    assert_eq!(pool.stats().alloc_waive, 63);
+    // What rests in the arena is no stray.
+    for node in [2, 0] {
+        pool.set_node(Some(node));
+        assert_eq!((pool.inflight(), pool.strays, pool.cache_limit), (0, 0, 128));
+    }
+    assert_eq!(pool.close().unwrap().inflight(), 0);
+}
+
+// Goal: in flight is a serial number: it stays right when hold and release run over.
+#[test]
+fn inflight_survives_the_wrap_of_its_counters() {
+    let mut pool = pool(64);
+    (pool.counters.hold, pool.counters.release) = (u32::MAX - 1, u32::MAX - 1);
+    let mut pages = take::<3>(&mut pool);
+    assert_eq!((pool.counters.hold, pool.inflight(), pool.outstanding()), (62, 64, 3));
+    pool.free_bulk(&mut pages);
+    assert_eq!(pool.close().unwrap().inflight(), 0);
+}
+
+// Goal: fragments are cut at 64 B, the last one takes the rest of its page, more than half a page
+// is a page, and more than a page is refused.
+#[test]
+fn fragments_are_cut_as_documented() {
+    let mut pool = pool(64);
+    let mut cut = |len| {
+        let frag = pool.alloc_frag(len)?;
+        let seen = (frag.page_index(), frag.offset(), frag.len());
+        let _lost = frag;
+        Some(seen)
+    };
+    assert_eq!(cut(1500), Some((0, 0, 1536)));
+    assert_eq!(cut(1500), Some((0, 1536, 4096 - 1536)));
+    assert_eq!(cut(2049), Some((1, 0, 4096)));
+    assert_eq!(cut(0), Some((2, 0, 64)));
+    assert_eq!(cut(2048), Some((2, 64, 4096 - 64)));
+    assert_eq!(cut(4096), Some((3, 0, 4096)));
+    assert_eq!(cut(4097), None);
+    assert_eq!(pool.outstanding(), 4);
+    assert_eq!(pool.close().unwrap_err().in_flight(), 4);
+}
+
+// Goal: a page goes home with its last fragment, whoever frees it, in any order; a page all of
+// whose fragments are back is cut again in place.
+#[test]
+fn a_page_goes_home_with_its_last_fragment() {
+    let mut pool = pool(64);
+    let mut home = pool.returner();
+    let [a, b, c] = [0; 3].map(|_| pool.alloc_frag(1024).unwrap());
+    home.free_frag(b);
+    pool.free_frag(a);
+    assert_eq!(pool.outstanding(), 1);
+    home.free_frag(c);
+    home.flush();
+    assert_eq!(pool.drain(), 2);
+    assert_eq!((pool.outstanding(), pool.stats().recycle_ring), (0, 0));
+    // 2048 does not fit behind the three: the page is begun again.
+    let (before, again) = (pool.stats(), pool.alloc_frag(2048).unwrap());
+    assert_eq!((again.page_index(), again.offset()), (0, 0));
+    assert_eq!(pool.stats().alloc_fast, before.alloc_fast + 1);
+    assert_eq!(pool.stats().recycle_cached, before.recycle_cached + 1);
+    let last = pool.alloc_frag(2048).unwrap();
+    pool.free_frag(again);
+    home.free_frag(last);
+    home.flush();
+    pool.drain();
+    assert_eq!((pool.outstanding(), pool.stats().recycle_ring), (0, 1));
+    drop(home);
+    assert_eq!(pool.close().unwrap().inflight(), 0);
+}
+
+// Goal: memory that was never used costs nothing, and huge pages are a wish.
+#[test]
+fn the_arena_is_touched_lazily() {
+    let config = PoolConfig { pages: 1 << 20, huge: true, ..PoolConfig::default() };
+    let mut pool = PagePool::new(&config).unwrap();
+    let mut page = pool.alloc().unwrap();
+    assert_eq!(pool.span_mut(&mut page).copy_from(Span::of(&[7; 5000])), 4096);
+    assert_eq!(pool.region().len(), 4 << 30);
+    assert!(resident() < 64 << 20, "{} bytes resident", resident());
+    pool.free(page);
+    assert_eq!(pool.close().unwrap().inflight(), 0);
+}
+
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+// Goal: a pool with pages out can be closed later, from the thread that waited for them, and its
+// bytes stay readable until then.
+#[test]
+fn a_detached_pool_takes_the_last_pages_back() {
+    let mut pool = pool(64);
+    let (mut ours, theirs) = (pool.alloc().unwrap(), pool.alloc().unwrap());
+    pool.span_mut(&mut ours).copy_from(Span::of(b"bytes"));
+    let frag = pool.alloc_frag(100).unwrap();
+    let mut home = pool.returner();
+    let detached = pool.close().unwrap_err();
+    assert_eq!(detached.to_string(), "page pool closed with 3 pages in flight");
+    let mut read = [0; 5];
+    home.span(&ours).read_header(&mut read);
+    assert_eq!(&read, b"bytes");
+    home.free_page(theirs);
+    let mut detached = detached.retry().unwrap_err();
+    assert_eq!(detached.in_flight(), 3);
+    home.flush();
+    detached.free_frag(frag);
+    detached.free(ours);
+    let stats = detached.retry().unwrap();
+    assert_eq!((stats.inflight(), stats.hold, stats.release), (0, 64, 64));
+}
+
+// Goal: a page of another pool is refused everywhere in release builds too: a handle is a number,
+// and taking it would let two holders write one page.
+#[test]
+fn pages_of_other_pools_are_refused() {
+    fn refused(f: impl FnOnce(&mut PagePool, Page)) {
+        let (mut ours, mut theirs) = (pool(4), pool(4));
+        let _held = ours.alloc().unwrap();
+        let page = theirs.alloc().unwrap();
+        let run = std::panic::AssertUnwindSafe(|| f(&mut ours, page));
+        let message = std::panic::catch_unwind(run).unwrap_err();
+        assert!(message.downcast_ref::<String>().unwrap().contains("of another pool"));
+    }
+    refused(|pool, page| pool.free(page));
+    refused(|pool, page| pool.free_bulk(&mut ArrayVec::from([page])));
+    refused(|pool, page| pool.free_frag(crate::Frag::new(page.raw(), 0, 64)));
+    refused(|pool, page| pool.abandon(page));
+    refused(|pool, page| pool.returner().free_page(page));
+    refused(|pool, page| assert!(pool.span(&page).is_empty()));
+    refused(|pool, mut page| assert!(pool.span_mut(&mut page).is_empty()));
+}
+
+// Goal: a pool's identity is given again when nothing is lost, and never otherwise.
+#[test]
+fn identities_are_reused_when_nothing_is_lost() {
+    for _ in 0..10_000 {
+        drop(pool(1));
+    }
+    let mut leaky = pool(1);
+    let _lost = leaky.alloc();
+    let tag = leaky.arena.tag();
+    drop(leaky);
+    let tags: Vec<u32> = (0..200).map(|_| pool(1).arena.tag()).collect();
+    assert!(!tags.contains(&tag));
+}
+
+// Goal: a double free, impossible through the interface, is caught in debug builds wherever the
+// page comes from.
+#[cfg(debug_assertions)]
+#[test]
+fn double_frees_are_caught() {
+    fn caught(f: impl FnOnce(&mut PagePool, Page, Page)) {
+        let mut pool = pool(4);
+        let page = pool.alloc().unwrap();
+        let twin = Page::from_raw(page.raw());
+        let run = std::panic::AssertUnwindSafe(|| f(&mut pool, page, twin));
+        let message = std::panic::catch_unwind(run).unwrap_err();
+        assert!(message.downcast_ref::<String>().unwrap().contains("freed twice"));
+        // It may hold anything now.
+        std::mem::forget(pool);
+    }
+    caught(|pool, page, twin| [page, twin].map(|page| pool.free(page)).into_iter().collect());
+    caught(|pool, page, twin| pool.free_bulk(&mut ArrayVec::from([page, twin])));
+    caught(|pool, page, twin| {
+        pool.free(page);
+        pool.returner().free_page(twin);
+        pool.drain();
+    });
+}

@@ -1,0 +1,66 @@
+//! Statistics under the names of the kernel's netlink family `netdev`.
+
+macro_rules! statistics {
+    ($($field:ident $name:literal $doc:literal;)*) => {
+        /// What a pool has done since it was made.
+        ///
+        /// Every page handed out is counted once under `alloc_fast`, `alloc_refill`, `alloc_slow`
+        /// or `alloc_slow_high_order`; every page that its owner gave back once under
+        /// `recycle_cached` or `recycle_cache_full`; every page that came from another thread once
+        /// under `recycle_ring`.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct PoolStats {
+            $(#[doc = $doc] pub $field: u64,)*
+            /// Pages taken from the arena, a 32-bit serial number.
+            pub hold: u32,
+            /// Pages given back to the arena, or given up, a 32-bit serial number.
+            pub release: u32,
+            /// Bytes of a page.
+            pub page_size: u32,
+        }
+
+        impl PoolStats {
+            /// The counters with their names, in the kernel's order.
+            pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$(($name, self.$field)),*].into_iter()
+            }
+        }
+    };
+}
+
+statistics! {
+    alloc_fast "alloc-fast"
+        "Pages handed out from the array (fragments that reused a page in place included).";
+    alloc_slow "alloc-slow"
+        "Allocations that took a bulk of pages of at most 4 KiB from the arena.";
+    alloc_slow_high_order "alloc-slow-high-order"
+        "Allocations that took a bulk of larger pages from the arena.";
+    alloc_empty "alloc-empty"
+        "Allocations that found no page in the array and none returned.";
+    alloc_refill "alloc-refill"
+        "Allocations that refilled the array with returned pages.";
+    alloc_waive "alloc-waive"
+        "Pages that came back from another node than the pool's and were released.";
+    recycle_cached "recycle-cached"
+        "Pages that the owner gave back into the array.";
+    recycle_cache_full "recycle-cache-full"
+        "Pages that the owner gave back when the array was full; the oldest moved out of it.";
+    recycle_ring "recycle-ring"
+        "Pages that came back from other threads.";
+    recycle_ring_full "recycle-ring-full"
+        "Hand-overs of other threads that found the return ring full and kept or parked the rest.";
+    recycle_released_refcnt "recycle-released-refcnt"
+        "Pages given up, because somebody else still holds a reference to them.";
+}
+
+impl PoolStats {
+    /// Pages that are not in the arena: handed out, on their way home, or kept by the pool.
+    pub fn inflight(&self) -> u32 {
+        self.hold.wrapping_sub(self.release)
+    }
+
+    /// The same in bytes.
+    pub fn inflight_bytes(&self) -> u64 {
+        u64::from(self.inflight()) * u64::from(self.page_size)
+    }
+}

@@ -1,0 +1,268 @@
+//! A lane: one RX queue, one TX queue, and the four ways in which a frame crosses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_netdev::limits::{BUDGET, room_for};
+use mqnet_netdev::{
+    Armed, Burst, Channel, ChannelStats, Fault, FrameMeta, Recv, Rx, RxBorrows, RxBrings, Tx,
+    TxBorrows, TxBrings,
+};
+use mqnet_pktbuf::{Page, PagePool, PoolConfig};
+use mqnet_shmem::{Segments, SpanMut};
+
+/// Bytes after which received frames are published early: about one large frame, so that the
+/// other end works on it while we fetch the next.
+const FLUSH_BYTES: u32 = 48 << 10;
+
+/// What ended a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// The budget was used up; there may be more.
+    Budget,
+    /// The source is empty.
+    Empty,
+    /// The sink is full.
+    Full,
+}
+
+/// What a poll did.
+#[derive(Clone, Copy, Debug)]
+pub struct Polled {
+    /// Frames that left the source.
+    pub frames: usize,
+    /// What ended it.
+    pub rest: Rest,
+}
+
+/// A lane could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("page pool of a lane: {0}")]
+pub struct LaneError(String);
+
+/// Pages for the one shape in which neither queue brings memory.
+struct Loan {
+    pool: PagePool,
+    /// A frame that the sink had no room for.
+    held: Option<(Page, FrameMeta)>,
+}
+
+/// A lane.
+pub struct Lane {
+    rx: Rx,
+    tx: Tx,
+    loan: Option<Loan>,
+    room: u32,
+    tx_stats: Arc<ChannelStats>,
+    stopped_since: Option<Duration>,
+    rest: Rest,
+}
+
+impl Lane {
+    /// Joins two queues for frames of up to `frame_max` bytes. `tx_stats` are those of the sink's
+    /// channel.
+    pub fn new(
+        rx: Rx,
+        tx: Tx,
+        frame_max: u32,
+        node: Option<u32>,
+        tx_stats: Arc<ChannelStats>,
+    ) -> Result<Self, LaneError> {
+        let room = room_for(frame_max);
+        let loan = match (&rx, &tx) {
+            (Rx::Borrows(_), Tx::Borrows(_)) => {
+                let page_size = room.next_power_of_two().max(4096);
+                let config = PoolConfig { pages: 2, page_size, ring_size: 0, node, huge: false };
+                let pool = PagePool::new(&config).map_err(|e| LaneError(e.to_string()))?;
+                Some(Loan { pool, held: None })
+            }
+            _ => None,
+        };
+        Ok(Self { rx, tx, loan, room, tx_stats, stopped_since: None, rest: Rest::Empty })
+    }
+
+    /// Moves up to a budget of frames. `now` is used only when the lane stops or goes on.
+    #[inline]
+    pub fn poll(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
+        let polled = match (&mut self.rx, &mut self.tx) {
+            (Rx::Borrows(rx), Tx::Brings(tx)) => receive_in_place(&mut **rx, &mut **tx, self.room),
+            (Rx::Brings(rx), Tx::Brings(tx)) => copy_across(&mut **rx, &mut **tx),
+            (Rx::Brings(rx), Tx::Borrows(tx)) => send_in_place(&mut **rx, &mut **tx),
+            (Rx::Borrows(rx), Tx::Borrows(tx)) => match &mut self.loan {
+                Some(loan) => lend_a_page(&mut **rx, &mut **tx, loan, self.room),
+                None => Ok(Polled { frames: 0, rest: Rest::Empty }),
+            },
+        }?;
+        self.rest = polled.rest;
+        if (polled.rest == Rest::Full) != self.stopped_since.is_some() {
+            self.note_stop_or_wake(polled.rest, now());
+        }
+        Ok(polled)
+    }
+
+    #[cold]
+    fn note_stop_or_wake(&mut self, rest: Rest, now: Duration) {
+        let stats = &self.tx_stats.tx;
+        match self.stopped_since.take() {
+            None if rest == Rest::Full => {
+                stats.stops.add(1);
+                self.stopped_since = Some(now);
+            }
+            None => {}
+            Some(since) => {
+                stats.wakes.add(1);
+                stats.stopped_ns.add(now.saturating_sub(since).as_nanos() as u64);
+            }
+        }
+    }
+
+    /// Asks the queue that ended the last poll to wake the worker.
+    pub fn arm(&mut self) -> Result<Armed, Fault> {
+        match self.rest {
+            Rest::Budget => Ok(Armed::MoreWork),
+            Rest::Empty => self.rx.queue().arm(self.room),
+            Rest::Full => self.tx.queue().arm(self.room),
+        }
+    }
+
+    /// The queues, to watch their events.
+    pub fn queues(&mut self) -> (&mut Rx, &mut Tx) {
+        (&mut self.rx, &mut self.tx)
+    }
+
+    /// Takes the lane apart. A frame that was held for a full sink is lost; nothing else is.
+    pub fn into_queues(mut self) -> (Rx, Tx) {
+        if let Some(Loan { mut pool, held }) = self.loan.take() {
+            if let Some((page, _)) = held {
+                pool.free(page);
+                self.tx_stats.tx.drops.count(mqnet_netdev::DropReason::LinkClosed, 1);
+            }
+            let open = pool.close();
+            debug_assert!(open.is_ok(), "pages in flight after a lane was closed");
+        }
+        (self.rx, self.tx)
+    }
+}
+
+/// Two lanes back into two channels: the opposite of joining them.
+pub(crate) fn part(a_to_b: Lane, b_to_a: Lane) -> (Channel, Channel) {
+    let (a_rx, b_tx) = a_to_b.into_queues();
+    let (b_rx, a_tx) = b_to_a.into_queues();
+    (Channel { rx: a_rx, tx: a_tx }, Channel { rx: b_rx, tx: b_tx })
+}
+
+/// Borrows -> brings: the system call writes straight into the sink's memory.
+fn receive_in_place(
+    rx: &mut dyn RxBorrows,
+    tx: &mut dyn TxBrings,
+    room: u32,
+) -> Result<Polled, Fault> {
+    let (mut frames, mut unseen) = (0, 0);
+    let rest = loop {
+        if frames == BUDGET {
+            break Rest::Budget;
+        }
+        let Some(mut segments) = tx.reserve(room)? else { break Rest::Full };
+        match rx.recv(&mut segments)? {
+            Recv::Empty => break Rest::Empty,
+            Recv::Dropped => frames += 1,
+            Recv::Frame(frame) => {
+                tx.commit(frame);
+                frames += 1;
+                unseen += frame.len;
+                if unseen >= FLUSH_BYTES {
+                    unseen = 0;
+                    tx.flush()?;
+                }
+            }
+        }
+    };
+    tx.flush()?;
+    Ok(Polled { frames, rest })
+}
+
+/// Brings -> borrows: the system call reads straight from the source's memory.
+fn send_in_place(rx: &mut dyn RxBrings, tx: &mut dyn TxBorrows) -> Result<Polled, Fault> {
+    let (shown, frames) = {
+        let mut burst = Burst::new();
+        rx.peek(&mut burst, BUDGET)?;
+        match burst.frames().len() {
+            0 => return Ok(Polled { frames: 0, rest: Rest::Empty }),
+            shown => (shown, tx.submit(&burst, 0)?),
+        }
+    };
+    rx.release(frames)?;
+    Ok(Polled { frames, rest: if frames < shown { Rest::Full } else { Rest::Budget } })
+}
+
+/// Brings -> brings: the one copy.
+fn copy_across(rx: &mut dyn RxBrings, tx: &mut dyn TxBrings) -> Result<Polled, Fault> {
+    let (shown, frames) = {
+        let mut burst = Burst::new();
+        rx.peek(&mut burst, BUDGET)?;
+        match burst.frames().len() {
+            0 => return Ok(Polled { frames: 0, rest: Rest::Empty }),
+            shown => (shown, tx.submit(&burst, 0)?),
+        }
+    };
+    // The sink first: its reader can begin while we return credit to the source.
+    tx.flush()?;
+    rx.release(frames)?;
+    Ok(Polled { frames, rest: if frames < shown { Rest::Full } else { Rest::Budget } })
+}
+
+/// Borrows -> borrows: a page is lent to both.
+fn lend_a_page(
+    rx: &mut dyn RxBorrows,
+    tx: &mut dyn TxBorrows,
+    loan: &mut Loan,
+    room: u32,
+) -> Result<Polled, Fault> {
+    let mut frames = 0;
+    loop {
+        let (page, frame) = match loan.held.take() {
+            Some(held) => held,
+            None => {
+                if frames == BUDGET {
+                    return Ok(Polled { frames, rest: Rest::Budget });
+                }
+                let Some(mut page) = loan.pool.alloc() else {
+                    return Ok(Polled { frames, rest: Rest::Full });
+                };
+                let head = loan.pool.span_mut(&mut page).split_at(room as usize).0;
+                let got = rx.recv(&mut Segments { head, tail: SpanMut::empty() });
+                match got {
+                    Ok(Recv::Frame(frame)) => {
+                        frames += 1;
+                        (page, frame)
+                    }
+                    other => {
+                        loan.pool.free(page);
+                        match other? {
+                            Recv::Dropped => frames += 1,
+                            _ => return Ok(Polled { frames, rest: Rest::Empty }),
+                        }
+                        continue;
+                    }
+                }
+            }
+        };
+        if !submit_page(tx, &loan.pool, &page, frame)? {
+            loan.held = Some((page, frame));
+            return Ok(Polled { frames, rest: Rest::Full });
+        }
+        loan.pool.free(page);
+    }
+}
+
+fn submit_page(
+    tx: &mut dyn TxBorrows,
+    pool: &PagePool,
+    page: &Page,
+    frame: FrameMeta,
+) -> Result<bool, Fault> {
+    let mut burst = Burst::new();
+    let bytes = pool.span(page).first(frame.len as usize);
+    burst.push(frame.hdr, frame.len, bytes);
+    Ok(tx.submit(&burst, 0)? == 1)
+}

@@ -1,0 +1,335 @@
+//! A worker: a pinned thread that polls lanes, and sleeps when none has work.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mqnet_counters::{Counter, Padded};
+use mqnet_netdev::{Armed, Fault};
+use mqnet_sysio::epoll::{Epoll, Interest};
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::{affinity, clock};
+
+use crate::idle::{IdlePolicy, Pause};
+use crate::lane::{Lane, Polled};
+
+/// How many busy passes may go by before sleeping lanes are looked at.
+const PASSES_PER_LOOK: u32 = 32;
+
+/// Key of the command event in the worker's epoll.
+const COMMAND: u64 = u64::MAX;
+
+/// How a worker spends its time.
+#[derive(Debug, Default)]
+pub struct WorkerStats {
+    /// Passes over the lanes.
+    pub passes: Counter,
+    /// Times that it slept.
+    pub sleeps: Counter,
+}
+
+/// Orders for a worker.
+enum Command {
+    Attach(Box<Lane>),
+    /// Give every lane back, in the order of attachment.
+    Detach(Sender<Vec<Lane>>),
+    Stop,
+}
+
+/// What a worker tells the control thread.
+pub(crate) struct LaneFault {
+    pub(crate) fault: Fault,
+}
+
+struct Shared {
+    pending: AtomicBool,
+    wake: EventFd,
+    stats: Padded<WorkerStats>,
+}
+
+/// The control thread's end of a worker.
+pub(crate) struct Worker {
+    pub(crate) cpu: Option<usize>,
+    commands: Sender<Command>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How faults reach the control thread.
+#[derive(Clone)]
+pub(crate) struct FaultLine {
+    pub(crate) sender: Sender<LaneFault>,
+    pub(crate) wake: Arc<EventFd>,
+}
+
+impl Worker {
+    pub(crate) fn spawn(
+        number: usize,
+        cpu: Option<usize>,
+        policy: IdlePolicy,
+        faults: FaultLine,
+    ) -> io::Result<Self> {
+        let (commands, receiver) = channel();
+        let shared = Arc::new(Shared {
+            pending: AtomicBool::new(false),
+            wake: EventFd::new()?,
+            stats: Padded::default(),
+        });
+        let epoll = Epoll::new()?;
+        epoll.add(shared.wake.as_fd(), Interest::ReadableEdge, COMMAND)?;
+        let body = Body {
+            receiver,
+            shared: shared.clone(),
+            epoll,
+            policy,
+            faults,
+            slots: Vec::new(),
+            watches: Vec::new(),
+            active: 0,
+            now: clock::monotonic(),
+        };
+        let name = format!("mqnet-worker{number}");
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            if let Some(cpu) = cpu {
+                // Refused when the cpuset shrank since we read it: the worker floats then.
+                let _ = affinity::pin_current_thread(cpu);
+            }
+            body.run();
+        })?;
+        Ok(Self { cpu, commands, shared, thread: Some(thread) })
+    }
+
+    fn send(&self, command: Command) {
+        // A worker that is gone has nothing to be told.
+        let _ = self.commands.send(command);
+        // Pairs with the Acquire swap in Body::obey: the command in the queue.
+        self.shared.pending.store(true, Ordering::Release);
+        let _ = self.shared.wake.ring();
+    }
+
+    pub(crate) fn attach(&self, lane: Lane) {
+        self.send(Command::Attach(Box::new(lane)));
+    }
+
+    /// Takes every lane back; `None` when the worker does not answer.
+    pub(crate) fn detach_all(&self) -> Option<Vec<Lane>> {
+        let (reply, lanes) = channel();
+        self.send(Command::Detach(reply));
+        lanes.recv_timeout(Duration::from_secs(5)).ok()
+    }
+
+    pub(crate) fn stats(&self) -> &WorkerStats {
+        &self.shared.stats
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LaneState {
+    /// Polled in every pass.
+    Active,
+    /// Asleep: its queue was asked to wake us.
+    Armed,
+    /// It has failed; the control thread knows.
+    Faulty,
+}
+
+struct Slot {
+    lane: Lane,
+    state: LaneState,
+    last_work: Duration,
+}
+
+/// One descriptor and the lanes that it wakes (both lanes of a queue pair share a doorbell).
+struct Watch {
+    fd: OwnedFd,
+    raw: i32,
+    slots: Vec<usize>,
+}
+
+struct Body {
+    receiver: Receiver<Command>,
+    shared: Arc<Shared>,
+    epoll: Epoll,
+    policy: IdlePolicy,
+    faults: FaultLine,
+    slots: Vec<Slot>,
+    watches: Vec<Watch>,
+    active: usize,
+    now: Duration,
+}
+
+impl Body {
+    fn run(mut self) {
+        let mut passes = 0u32;
+        let mut empty = 0u32;
+        loop {
+            if self.shared.pending.load(Ordering::Relaxed) && self.obey() {
+                return;
+            }
+            passes = passes.wrapping_add(1);
+            self.shared.stats.passes.add(1);
+            let moved = self.pass();
+            if moved > 0 {
+                empty = 0;
+                if passes % PASSES_PER_LOOK == 0 {
+                    self.now = clock::monotonic();
+                    self.look(Some(Duration::ZERO));
+                }
+                continue;
+            }
+            empty += 1;
+            self.rest(empty);
+        }
+    }
+
+    /// Polls every active lane once; returns the frames moved.
+    #[inline]
+    fn pass(&mut self) -> usize {
+        let mut moved = 0;
+        for slot in &mut self.slots {
+            if slot.state != LaneState::Active {
+                continue;
+            }
+            match slot.lane.poll(clock::monotonic) {
+                Ok(Polled { frames: 0, .. }) => {}
+                Ok(Polled { frames, .. }) => {
+                    moved += frames;
+                    slot.last_work = self.now;
+                }
+                Err(fault) => fail(slot, &mut self.active, &self.faults, fault),
+            }
+        }
+        moved
+    }
+
+    /// A pass moved nothing.
+    #[cold]
+    fn rest(&mut self, empty: u32) {
+        if empty < self.policy.spins && self.active > 0 {
+            std::hint::spin_loop();
+            return;
+        }
+        self.now = clock::monotonic();
+        for i in 0..self.slots.len() {
+            self.consider_sleep(i, empty);
+        }
+        if self.active > 0 {
+            affinity::yield_now();
+            self.look(Some(Duration::ZERO));
+        } else {
+            self.shared.stats.sleeps.add(1);
+            self.look(None);
+            self.now = clock::monotonic();
+        }
+    }
+
+    fn consider_sleep(&mut self, i: usize, empty: u32) {
+        let slot = &mut self.slots[i];
+        if slot.state != LaneState::Active {
+            return;
+        }
+        let idle = self.now.saturating_sub(slot.last_work);
+        if self.policy.pause(empty, idle) != Pause::Sleep {
+            return;
+        }
+        match slot.lane.arm() {
+            Ok(Armed::MoreWork) => {}
+            Ok(Armed::Sleep) => {
+                slot.state = LaneState::Armed;
+                self.active -= 1;
+            }
+            Err(fault) => fail(slot, &mut self.active, &self.faults, fault),
+        }
+    }
+
+    /// Looks at the events, or waits for one.
+    fn look(&mut self, timeout: Option<Duration>) {
+        let Self { epoll, watches, slots, active, now, .. } = self;
+        // The wait fails only for a descriptor of ours that is no epoll: a bug.
+        let _ = epoll.wait(timeout, |ready| {
+            let Some(watch) = watches.get(ready.key as usize) else { return };
+            for &i in &watch.slots {
+                if slots[i].state == LaneState::Armed {
+                    slots[i].state = LaneState::Active;
+                    slots[i].last_work = *now;
+                    *active += 1;
+                }
+            }
+        });
+    }
+
+    /// Carries out what was ordered; true to stop.
+    #[cold]
+    fn obey(&mut self) -> bool {
+        // Pairs with the Release store in Worker::send: the command in the queue.
+        self.shared.pending.swap(false, Ordering::Acquire);
+        while let Ok(command) = self.receiver.try_recv() {
+            match command {
+                Command::Attach(lane) => self.attach(*lane),
+                Command::Detach(reply) => {
+                    let _ = reply.send(self.detach_all());
+                }
+                Command::Stop => return true,
+            }
+        }
+        false
+    }
+
+    fn attach(&mut self, mut lane: Lane) {
+        let number = self.slots.len();
+        let (rx, tx) = lane.queues();
+        let rx = rx.queue().event().map(|e| self.watch(e.fd, number));
+        let tx = tx.queue().event().map(|e| self.watch(e.fd, number));
+        self.now = clock::monotonic();
+        let mut slot = Slot { lane, state: LaneState::Active, last_work: self.now };
+        self.active += 1;
+        if let Some(Err(e)) = rx.into_iter().chain(tx).find(Result::is_err) {
+            let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
+            fail(&mut slot, &mut self.active, &self.faults, fault);
+        }
+        self.slots.push(slot);
+    }
+
+    fn watch(&mut self, fd: BorrowedFd<'_>, slot: usize) -> io::Result<()> {
+        let raw = fd.as_raw_fd();
+        if let Some(watch) = self.watches.iter_mut().find(|w| w.raw == raw) {
+            watch.slots.push(slot);
+            return Ok(());
+        }
+        // A descriptor of our own, so that it can be removed even if the queue closes its own.
+        let own = fd.try_clone_to_owned()?;
+        self.epoll.add(own.as_fd(), Interest::ReadableEdge, self.watches.len() as u64)?;
+        self.watches.push(Watch { fd: own, raw, slots: vec![slot] });
+        Ok(())
+    }
+
+    fn detach_all(&mut self) -> Vec<Lane> {
+        for watch in self.watches.drain(..) {
+            let _ = self.epoll.remove(watch.fd.as_fd());
+        }
+        self.active = 0;
+        self.slots.drain(..).map(|slot| slot.lane).collect()
+    }
+}
+
+/// Takes a lane out of service and tells the control thread.
+#[cold]
+fn fail(slot: &mut Slot, active: &mut usize, faults: &FaultLine, fault: Fault) {
+    slot.state = LaneState::Faulty;
+    *active -= 1;
+    let _ = faults.sender.send(LaneFault { fault });
+    let _ = faults.wake.ring();
+}

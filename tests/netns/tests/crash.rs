@@ -1,0 +1,107 @@
+//! Peers that die in mid-flow.
+
+use mqnet_testkit::{Need, Stream, World, descriptors, has, resident_kib, threads, until};
+
+/// Bytes after which a flow is surely under way.
+const UNDER_WAY: u64 = 1 << 20;
+
+// Goal: a peer that is killed 100 times in mid-flow costs the link a reconnect each time, never
+// the connection, a byte, a descriptor, a thread or memory.
+#[test]
+fn a_peer_killed_a_hundred_times() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| end.tap("persist").channels(2));
+    let (mut victim, survivor) = (pair.a, pair.b);
+    let flow = Stream::start(&world.a, &world.b, "10.0.0.2");
+    let back = Stream::start(&world.b, &world.a, "fd00::1");
+    let mut before = None;
+    let measure = || {
+        let pid = survivor.pid();
+        (descriptors(pid), threads(pid), resident_kib(pid))
+    };
+    for kill in 1..=100 {
+        flow.wait_more(UNDER_WAY);
+        back.wait_more(UNDER_WAY);
+        if kill == 4 {
+            before = Some(measure());
+        }
+        victim.kill();
+        survivor.wait_lost(kill);
+        victim.restart();
+        victim.wait_up(1);
+        survivor.wait_up(kill + 1);
+    }
+    flow.wait_more(UNDER_WAY);
+    back.wait_more(UNDER_WAY);
+    let (after, before) = (measure(), before.expect("a measurement"));
+    println!("descriptors, threads, KiB: {before:?} after 3 kills, {after:?} after 100");
+    assert_eq!((after.0, after.1), (before.0, before.1), "descriptors, threads: a leak");
+    assert!(after.2 <= before.2 + 4096, "KiB resident: {} before, {} after", before.2, after.2);
+    flow.finish();
+    back.finish();
+    victim.wait_quiet();
+    let victim = victim.stop();
+    victim.assert_law();
+    let survivor = survivor.stop();
+    survivor.assert_law();
+    println!("frames of the survivor: out {:?}, back {:?}", survivor.out(), survivor.back());
+    // What it sent in the last life of the victim, and the frames of the other 100.
+    assert!(survivor.back().rx_packets > victim.out().tx_packets);
+}
+
+// Goal: whichever end dies, the one that listens or the one that connects, the other goes on.
+#[test]
+fn either_end_may_die() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| end.tap("persist"));
+    let mut ends = [pair.a, pair.b];
+    let flow = Stream::start(&world.a, &world.b, "10.0.0.2");
+    let mut ups = [1, 1];
+    for round in 0..8 {
+        flow.wait_more(UNDER_WAY);
+        let dies = round % 2;
+        ends[dies].kill();
+        ends[dies].restart();
+        ups = [ups[0] + 1, ups[1] + 1];
+        ups[dies] = 1;
+        ends[0].wait_up(ups[0]);
+        ends[1].wait_up(ups[1]);
+    }
+    flow.wait_more(UNDER_WAY);
+    flow.finish();
+    for end in ends {
+        end.stop().assert_law();
+    }
+}
+
+// Goal: both ends die at once, also without `persist`; whoever comes first listens again, though
+// the socket of a dead process is in its way.
+#[test]
+fn both_ends_die() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let mut pair = world.pair(|end| end);
+    for _ in 0..5 {
+        pair.a.kill();
+        pair.b.kill();
+        assert!(world.socket().exists(), "a killed process cannot remove its socket");
+        pair.b.restart();
+        pair.a.restart();
+        pair.a.wait_up(1);
+        pair.b.wait_up(1);
+    }
+    let flow = Stream::start(&world.a, &world.b, "fd00::2");
+    flow.wait_more(UNDER_WAY);
+    flow.finish();
+    pair.a.wait_quiet();
+    pair.stop();
+    until("the socket is removed", || (!world.socket().exists()).then_some(()));
+}

@@ -1,0 +1,84 @@
+//! What a link costs.
+
+use std::time::Duration;
+
+use mqnet_testkit::{Need, Stream, World, has, resident_kib, ticks};
+
+/// The window in which an idle link is watched, and the ticks (of 10 ms) that it may use there.
+const WATCHED: Duration = Duration::from_secs(5);
+const TICKS_MAX: u64 = 5;
+
+/// Most resident memory of an end with 4 channels and windows of 2 MiB.
+const RESIDENT_MAX_KIB: u64 = 24 << 10;
+
+// Goal: an idle link uses less than 1 % of a core, and less than 24 MiB, also after traffic has
+// touched all of its memory.
+#[test]
+fn an_idle_link_is_cheap() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| end.channels(4));
+    // Enough streams for the flow hash to find every channel.
+    let start = |n: usize| {
+        let (from, to) = if n.is_multiple_of(2) { (&world.a, &world.b) } else { (&world.b, &world.a) };
+        Stream::start(from, to, ["10.0.0.2", "10.0.0.1", "fd00::2", "fd00::1"][n % 4])
+    };
+    let flows: Vec<Stream> = (0..16).map(start).collect();
+    for flow in flows {
+        flow.wait_more(16 << 20);
+        flow.finish();
+    }
+    pair.a.wait_quiet();
+    pair.b.wait_quiet();
+    for (name, end) in [("a", &pair.a), ("b", &pair.b)] {
+        let before = ticks(end.pid());
+        std::thread::sleep(WATCHED);
+        let used = ticks(end.pid()) - before;
+        let resident = resident_kib(end.pid());
+        println!("idle end {name}: {used} ticks of 10 ms in {WATCHED:?}, {resident} KiB resident");
+        assert!(used < TICKS_MAX, "{used} ticks in {WATCHED:?}");
+        assert!(resident < RESIDENT_MAX_KIB, "{resident} KiB resident");
+    }
+    pair.stop();
+}
+
+// Goal: an end without a peer is as cheap.
+#[test]
+fn waiting_for_a_peer_is_cheap() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let a = world.end_a().spawn();
+    a.wait_down("peer");
+    let before = ticks(a.pid());
+    std::thread::sleep(WATCHED);
+    let used = ticks(a.pid()) - before;
+    println!("waiting for a peer: {used} ticks of 10 ms in {WATCHED:?}");
+    assert!(used < TICKS_MAX, "{used} ticks in {WATCHED:?}");
+    a.stop().assert_law();
+}
+
+// Goal: doorbells are counted on both ends, and under load they are far fewer than frames.
+#[test]
+fn kicks_are_counted() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| end);
+    let flow = Stream::start(&world.a, &world.b, "10.0.0.2");
+    flow.wait_more(512 << 20);
+    flow.finish();
+    pair.a.wait_quiet();
+    let (a, b) = pair.stop();
+    for (name, end) in [("a", &a), ("b", &b)] {
+        let kicks = end.out().kicks + end.back().kicks;
+        let per_frame = kicks as f64 / end.frames() as f64;
+        println!("end {name}: {kicks} kicks, {} frames, {per_frame:.4} a frame", end.frames());
+        assert!(kicks > 0, "no kick ever: how did the first frame wake anybody?");
+        assert!(kicks < end.frames(), "a kick for each frame");
+    }
+}

@@ -1,0 +1,11 @@
+//! The program between real network stacks: two hosts in network namespaces, each with its own
+//! `mqnet link` process.
+
+mod crash;
+mod idle;
+mod kernel_tools;
+mod matrix;
+mod refusals;
+mod stall;
+mod transfer;
+mod unprivileged;

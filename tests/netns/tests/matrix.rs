@@ -1,0 +1,123 @@
+//! iperf3 over every shape of link.
+
+use mqnet_testkit::{EndTable, Host, LinkCounters, Need, World, has, iperf3};
+use serde_json::Value;
+
+/// What a run needs to know of a host to account for lost datagrams.
+#[derive(Clone, Copy)]
+struct Snapshot {
+    device: LinkCounters,
+    full_sockets: u64,
+    corrupt: u64,
+}
+
+impl Snapshot {
+    fn take(host: &Host, device: &str) -> Self {
+        let sum = |names: &[&str]| names.iter().map(|name| host.protocol(name)).sum();
+        Self {
+            device: host.counters(device),
+            full_sockets: sum(&["UdpRcvbufErrors", "Udp6RcvbufErrors"]),
+            corrupt: sum(&["UdpInCsumErrors", "Udp6InCsumErrors", "TcpInCsumErrors"]),
+        }
+    }
+}
+
+/// One link, and where its hosts stood before it.
+struct Matrix<'a> {
+    world: &'a World,
+    mtu: u32,
+    what: String,
+    /// Datagrams that iperf3 missed.
+    missed: u64,
+}
+
+impl Matrix<'_> {
+    fn tcp(&self, address: &str, streams: &str) {
+        let World { a, b, .. } = self.world;
+        let report = iperf3(b, a, address, &["-t", "1", "-P", streams]);
+        let bytes = report["end"]["sum_received"]["bytes"].as_u64().unwrap_or(0);
+        assert!(bytes > 0, "{}: TCP to {address}, {streams} streams: nothing came", self.what);
+    }
+
+    fn udp(&mut self, address: &str, streams: &str) {
+        let World { a, b, .. } = self.world;
+        // A datagram that fits a frame with its IPv6 and UDP headers.
+        let len = (self.mtu - 48).to_string();
+        let report =
+            iperf3(b, a, address, &["-u", "-b", "50M", "-l", &len, "-t", "1", "-P", streams]);
+        let sum: &Value = &report["end"]["sum"];
+        let number = |key: &str| sum[key].as_f64().unwrap_or(0.0) as i64;
+        let (packets, lost) = (number("packets"), number("lost_packets"));
+        let what = format!("{}: UDP to {address}, {streams} streams: {sum}", self.what);
+        assert!(packets > 0 && lost < packets, "nothing came: {what}");
+        // Datagrams that come late count as less than nothing.
+        self.missed += u64::try_from(lost).unwrap_or(0);
+    }
+
+    /// Every missed datagram was dropped by a counter that says so.
+    fn account(&self, before: [Snapshot; 2], after: [Snapshot; 2], ends: &[EndTable; 2]) {
+        let mut known = 0;
+        for (before, after) in before.iter().zip(&after) {
+            assert_eq!(before.corrupt, after.corrupt, "{}: wrong checksums", self.what);
+            let (old, new) = (before.device, after.device);
+            known += new.rx_dropped - old.rx_dropped + new.tx_dropped - old.tx_dropped;
+            known += new.qdisc_dropped - old.qdisc_dropped;
+            known += after.full_sockets - before.full_sockets;
+        }
+        known += ends.iter().map(|end| end.out().drops + end.back().drops).sum::<u64>();
+        println!("{}: {} datagrams missed, {known} drops counted", self.what, self.missed);
+        assert!(self.missed <= known, "{}: {} missed, {known} counted", self.what, self.missed);
+    }
+}
+
+/// All runs over one link.
+fn run(channels: u16, mtu: u32) {
+    let world = World::create();
+    let mtu_option = format!("mtu={mtu}");
+    let pair = world.pair(|end| end.tap(&mtu_option).channels(channels));
+    let what = format!("{channels} channels, mtu {mtu}");
+    let snapshots = || [Snapshot::take(&world.a, "a"), Snapshot::take(&world.b, "b")];
+    let before = snapshots();
+    let mut matrix = Matrix { world: &world, mtu, what, missed: 0 };
+    for address in ["10.0.0.2", "fd00::2"] {
+        for streams in ["1", "4"] {
+            matrix.tcp(address, streams);
+            matrix.udp(address, streams);
+        }
+    }
+    let after = snapshots();
+    pair.a.wait_quiet();
+    let (a, b) = pair.stop();
+    let used = a.channels().iter().filter(|(out, _)| out.tx_packets > 0).count();
+    assert_eq!(a.channels().len(), usize::from(channels));
+    // Sixteen flows and more: on four channels they never all hash to one.
+    assert!(used > 1 || channels < 4, "{}: one channel carried everything", matrix.what);
+    matrix.account(before, after, &[a, b]);
+}
+
+const NEEDS: [Need; 2] = [Need::Root, Need::Program("iperf3")];
+
+// Goal: TCP and UDP, IPv4 and IPv6, 1 and 4 streams cross a link of 1 channel at every MTU, no
+// byte wrong, every frame accounted for.
+#[test]
+fn iperf3_over_one_channel() {
+    if has(&NEEDS) {
+        [1500, 9000, 65_521].into_iter().for_each(|mtu| run(1, mtu));
+    }
+}
+
+// Goal: the same over 2 channels.
+#[test]
+fn iperf3_over_two_channels() {
+    if has(&NEEDS) {
+        [1500, 9000, 65_521].into_iter().for_each(|mtu| run(2, mtu));
+    }
+}
+
+// Goal: the same over 4 channels, of which several carry the streams.
+#[test]
+fn iperf3_over_four_channels() {
+    if has(&NEEDS) {
+        [1500, 9000, 65_521].into_iter().for_each(|mtu| run(4, mtu));
+    }
+}

@@ -1,0 +1,27 @@
+//! Worlds for tests: hosts in network namespaces, `mqnet link` processes, traffic that is verified.
+//!
+//! Everything that a test starts ends with it, also when it panics. What went wrong is told by a
+//! panic: this crate is for tests only.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod flow;
+mod host;
+mod iperf;
+mod link;
+mod need;
+mod process;
+mod table;
+mod wait;
+mod world;
+
+pub use flow::{Datagrams, Stream, pattern};
+pub use host::{Host, LinkCounters};
+pub use iperf::iperf3;
+pub use link::{LinkProcess, program};
+pub use need::{Need, has, skip};
+pub use process::{descriptors, resident_kib, run_command, threads, ticks};
+pub use table::{EndTable, Lane, assert_pair};
+pub use wait::{DEADLINE, until};
+pub use world::{EndSpec, Folder, Pair, World};

@@ -1,0 +1,267 @@
+//! One `mqnet link` process.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use mqnet_sysio::process;
+use serde_json::Value;
+
+use crate::table::{EndTable, Lane};
+use crate::wait::{DEADLINE, until};
+
+/// The program under test: `$MQNET_BIN`, or the one that cargo built beside the running test, or
+/// the newest below `target/`.
+pub fn program() -> PathBuf {
+    if let Some(path) = std::env::var_os("MQNET_BIN") {
+        return path.into();
+    }
+    let beside = std::env::current_exe().ok().and_then(|exe| {
+        let folder = exe.parent()?.parent()?;
+        Some(folder.join("mqnet")).filter(|path| path.is_file())
+    });
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let built = ["release/mqnet", "debug/mqnet"].map(|file| target.join(file));
+    let newest =
+        built.into_iter().max_by_key(|path| path.metadata().and_then(|m| m.modified()).ok());
+    let found = beside.or(newest.filter(|path| path.is_file()));
+    found.expect("no mqnet: run `cargo build --release -p mqnet`, or set MQNET_BIN")
+}
+
+/// What the process has written so far.
+#[derive(Debug, Default)]
+struct Shown {
+    /// JSON objects on stdout.
+    lines: Vec<Value>,
+    /// Everything else, and stderr.
+    text: String,
+}
+
+/// A running link.
+pub struct LinkProcess {
+    child: Child,
+    command: Command,
+    shown: Arc<Mutex<Shown>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl LinkProcess {
+    /// Starts it. The command must print JSON (`--json`).
+    #[track_caller]
+    pub fn spawn(mut command: Command) -> Self {
+        command.stdout(Stdio::piped());
+        let (child, shown, readers) = start(&mut command, Stdio::null(), Stdio::piped());
+        Self { child, command, shown, readers }
+    }
+
+    /// Starts it with two descriptors of ours as its stdin and stderr: the ones that a child can
+    /// be given without unsafe code.
+    #[track_caller]
+    pub fn spawn_with(mut command: Command, stdin: Stdio, stderr: Stdio) -> Self {
+        command.stdout(Stdio::piped());
+        let (child, shown, readers) = start(&mut command, stdin, stderr);
+        Self { child, command, shown, readers }
+    }
+
+    /// Kills it and starts it anew; what it wrote is forgotten.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        self.kill();
+        let (child, shown, readers) = start(&mut self.command, Stdio::null(), Stdio::piped());
+        (self.child, self.shown, self.readers) = (child, shown, readers);
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it wrote that is no JSON.
+    pub fn text(&self) -> String {
+        self.shown().text.clone()
+    }
+
+    /// How often the link came up.
+    pub fn ups(&self) -> usize {
+        self.shown().lines.iter().filter(|line| line["event"] == "up").count()
+    }
+
+    /// Why the link was down, each time that it said so.
+    pub fn downs(&self) -> Vec<String> {
+        let shown = self.shown();
+        let down = shown.lines.iter().filter(|line| line["event"] == "down");
+        down.map(|line| line["text"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// Waits until its output shows what the test waits for.
+    #[track_caller]
+    pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut(&[Value]) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            // Before the look: what it wrote before it ended is looked at.
+            let ended = self.readers.iter().all(JoinHandle::is_finished);
+            if let Some(found) = look(&self.shown().lines) {
+                return found;
+            }
+            assert!(!ended, "the process ended; waited for: {what}");
+            assert!(start.elapsed() < DEADLINE, "waited {DEADLINE:?} in vain: {what}");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until the link has come up for the `n`th time; returns what it said.
+    #[track_caller]
+    pub fn wait_up(&self, n: usize) -> String {
+        self.wait_for(&format!("link up, number {n}"), |lines| {
+            let mut ups = lines.iter().filter(|line| line["event"] == "up");
+            ups.nth(n - 1).map(|line| line["text"].as_str().unwrap_or_default().to_owned())
+        })
+    }
+
+    /// Waits until it says that the link is down for a reason with `words` in it.
+    #[track_caller]
+    pub fn wait_down(&self, words: &str) -> String {
+        self.wait_for(&format!("link down: {words}"), |lines| {
+            let mut down = lines.iter().filter(|line| line["event"] == "down");
+            down.find_map(|l| l["text"].as_str().filter(|t| t.contains(words)).map(str::to_owned))
+        })
+    }
+
+    /// Waits until it has lost a link that was up for the `n`th time; returns the reason.
+    #[track_caller]
+    pub fn wait_lost(&self, n: usize) -> String {
+        self.wait_for(&format!("link lost, number {n}"), |lines| {
+            let mut events = lines.iter().filter(|line| line.get("event").is_some());
+            let (mut was_up, mut lost) = (false, 0);
+            let found = events.find(|line| {
+                lost += usize::from(was_up && line["event"] == "down");
+                was_up = line["event"] == "up";
+                lost == n
+            });
+            found.map(|line| line["text"].as_str().unwrap_or_default().to_owned())
+        })
+    }
+
+    /// The newest status line, as the lanes from the TAP to the bridge and back. Waits for a line
+    /// that was written after the call.
+    #[track_caller]
+    pub fn next_status(&self) -> (Lane, Lane) {
+        let is_status = |line: &&Value| line.get("uptime-s").is_some();
+        let before = self.shown().lines.iter().filter(is_status).count();
+        self.wait_for("a status line", |lines| {
+            let line = lines.iter().filter(is_status).nth(before)?;
+            Some((Lane::read(line, "a-to-b"), Lane::read(line, "b-to-a")))
+        })
+    }
+
+    /// Waits until a whole second passed without a frame.
+    #[track_caller]
+    pub fn wait_quiet(&self) {
+        let mut last = self.next_status();
+        until("a quiet link", || {
+            let now = self.next_status();
+            let quiet = now == last;
+            last = now;
+            quiet.then_some(())
+        });
+    }
+
+    /// SIGKILL, and waits for the end.
+    pub fn kill(&mut self) {
+        // It fails for a process that has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// SIGSTOP.
+    #[track_caller]
+    pub fn freeze(&self) {
+        process::freeze(self.pid()).expect("SIGSTOP");
+    }
+
+    /// SIGCONT.
+    #[track_caller]
+    pub fn thaw(&self) {
+        process::thaw(self.pid()).expect("SIGCONT");
+    }
+
+    /// Ends it as Ctrl-C does; it must end well. Returns its table.
+    #[track_caller]
+    pub fn stop(mut self) -> EndTable {
+        process::terminate(self.pid()).expect("SIGTERM");
+        let status = self.wait_end();
+        assert!(status.success(), "{status}: {}", self.text());
+        let shown = self.shown();
+        let end = shown.lines.last().filter(|line| line["event"] == "end");
+        EndTable(end.expect("a table at the end").clone())
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    fn wait_end(&mut self) -> ExitStatus {
+        let status = until("the end of mqnet", || self.child.try_wait().expect("a child"));
+        for reader in self.readers.drain(..) {
+            reader.join().expect("a reader of a pipe");
+        }
+        status
+    }
+}
+
+impl Drop for LinkProcess {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            for reader in self.readers.drain(..) {
+                let _ = reader.join();
+            }
+            let shown = self.shown();
+            println!("---- {:?}", self.command);
+            for line in &shown.lines {
+                println!("{line}");
+            }
+            println!("{}----", shown.text);
+        }
+    }
+}
+
+type Started = (Child, Arc<Mutex<Shown>>, Vec<JoinHandle<()>>);
+
+#[track_caller]
+fn start(command: &mut Command, stdin: Stdio, stderr: Stdio) -> Started {
+    command.stdin(stdin).stderr(stderr);
+    let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    // The command is kept for a restart: it must not keep what it gave away open.
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    let shown = Arc::new(Mutex::new(Shown::default()));
+    let mut readers = Vec::new();
+    if let Some(out) = child.stdout.take() {
+        readers.push(follow(out, shown.clone()));
+    }
+    if let Some(err) = child.stderr.take() {
+        readers.push(follow(err, shown.clone()));
+    }
+    (child, shown, readers)
+}
+
+/// Reads lines until the process closes the pipe.
+fn follow(pipe: impl Read + Send + 'static, shown: Arc<Mutex<Shown>>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            match serde_json::from_str(&line) {
+                Ok(value) => shown.lines.push(value),
+                Err(_) => {
+                    shown.text.push_str(&line);
+                    shown.text.push('\n');
+                }
+            }
+        }
+    })
+}

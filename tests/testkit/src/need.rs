@@ -1,0 +1,70 @@
+//! What a test needs of the machine.
+
+use std::path::Path;
+
+/// Something that not every machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The right to make network namespaces.
+    Root,
+    /// `/dev/net/tun` that anybody may open.
+    OpenTun,
+    /// A program.
+    Program(&'static str),
+}
+
+impl Need {
+    /// The reason to skip, when it is missing.
+    fn missing(self) -> Option<String> {
+        match self {
+            Self::Root if mqnet_sysio::process::is_root() => None,
+            Self::Root => Some("needs root (network namespaces)".to_owned()),
+            Self::OpenTun if tun_is_open() => None,
+            Self::OpenTun => Some("needs /dev/net/tun with mode 0666".to_owned()),
+            Self::Program(name) if in_path(name) => None,
+            Self::Program(name) => Some(format!("needs the program {name}")),
+        }
+    }
+}
+
+fn tun_is_open() -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata("/dev/net/tun").is_ok_and(|m| m.permissions().mode() & 0o666 == 0o666)
+}
+
+fn in_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| Path::new(&folder).join(name).is_file())
+}
+
+/// True when everything is there; else the test is [skipped](skip), and should return.
+#[must_use]
+pub fn has(needs: &[Need]) -> bool {
+    let missing = needs.iter().find_map(|need| need.missing());
+    match &missing {
+        Some(reason) => skip(reason),
+        None => true,
+    }
+}
+
+/// Says that the calling test proves nothing here, and why. Fails it when `MQNET_NO_SKIP=1` forbids
+/// that. Returns false.
+pub fn skip(reason: &str) -> bool {
+    let forbidden = std::env::var_os("MQNET_NO_SKIP").is_some_and(|value| value == "1");
+    assert!(!forbidden, "MQNET_NO_SKIP=1 forbids to skip: {reason}");
+    println!("SKIP: {reason}");
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: what is missing is found to be missing, and what is there is there.
+    #[test]
+    fn a_missing_program_is_missing() {
+        assert!(Need::Program("sh").missing().is_none());
+        let reason = Need::Program("mqnet-no-such-program").missing();
+        assert_eq!(reason.as_deref(), Some("needs the program mqnet-no-such-program"));
+    }
+}

@@ -1,0 +1,100 @@
+//! Commands that end, and what `/proc` tells of processes.
+
+use std::fs;
+use std::io::Read;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
+
+use crate::wait::until;
+
+/// Runs a command to its end (at most the deadline) and returns what it wrote.
+#[track_caller]
+pub fn run_command(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    finish(child, &format!("{command:?}"))
+}
+
+/// Waits for the end of a process and returns what it wrote.
+#[track_caller]
+pub(crate) fn finish(child: Child, what: &str) -> Output {
+    let mut guard = Guard(child);
+    let out = drain(guard.0.stdout.take());
+    let err = drain(guard.0.stderr.take());
+    let status = until(what, || guard.0.try_wait().expect("waiting for a child"));
+    let text = |thread: JoinHandle<Vec<u8>>| thread.join().expect("a reader of a pipe");
+    Output { status, stdout: text(out), stderr: text(err) }
+}
+
+/// A child that does not outlive its owner.
+pub(crate) struct Guard(pub(crate) Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Either fails for a child that has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn drain(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            pipe.read_to_end(&mut bytes).expect("reading a pipe");
+        }
+        bytes
+    })
+}
+
+/// How many descriptors a process has open.
+pub fn descriptors(pid: u32) -> usize {
+    let folder = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors of a process");
+    folder.count()
+}
+
+/// How many threads a process has.
+pub fn threads(pid: u32) -> u64 {
+    status_number(pid, "Threads:")
+}
+
+/// Resident memory of a process in KiB.
+pub fn resident_kib(pid: u32) -> u64 {
+    status_number(pid, "VmRSS:")
+}
+
+fn status_number(pid: u32, key: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status of a process");
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.unwrap_or_else(|| panic!("no {key} in the status of {pid}"))
+}
+
+/// CPU time that a process has used, in clock ticks (100 a second on every Linux).
+pub fn ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat of a process");
+    // The name in brackets may hold anything; utime and stime are the 12th and 13th after it.
+    let rest = stat.rsplit_once(')').expect("a name in brackets").1;
+    let numbers: Vec<&str> = rest.split_whitespace().collect();
+    let number = |at: usize| numbers[at].parse::<u64>().expect("a number of ticks");
+    number(11) + number(12)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the numbers are those of the process that is asked for.
+    #[test]
+    fn own_numbers_are_plausible() {
+        let pid = std::process::id();
+        assert!(threads(pid) >= 1);
+        assert!(resident_kib(pid) > 100);
+        let before = descriptors(pid);
+        let files: Vec<_> = (0..50).map(|_| fs::File::open("/proc/self/stat")).collect();
+        // Other tests open and close files meanwhile.
+        assert!(descriptors(pid) >= before + 30);
+        drop(files);
+        assert!(ticks(pid) < 1_000_000);
+    }
+}

@@ -1,0 +1,108 @@
+//! Runs the fuzz targets: shortly on the stable toolchain, or at length under sanitizers.
+
+use std::path::Path;
+
+use toml::{Table, Value};
+
+use crate::{Result, project};
+
+const FOLDER: &str = "tests/fuzz";
+
+/// Coverage feedback for libFuzzer: these options need neither nightly nor cargo-fuzz.
+const COVERAGE: [&str; 5] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cdebug-assertions",
+];
+
+/// What libFuzzer's loop is called with: a single input may neither hang nor eat the memory.
+const LIMITS: [&str; 2] = ["-timeout=5", "-rss_limit_mb=1024"];
+
+/// Fuzzes each target for `seconds` with the stable toolchain. A crash is an error.
+pub(crate) fn smoke(only: Option<&str>, seconds: u32) -> Result<()> {
+    let targets = targets(only)?;
+    if targets.is_empty() {
+        println!("SKIP: {FOLDER} has no targets");
+        return Ok(());
+    }
+    let host = host()?;
+    let build = project::target().join("fuzz-smoke");
+    let mut cargo = project::command("cargo");
+    // With --target the options reach the project's code and not the build scripts.
+    cargo.args(["build", "--release", "--target", &host, "--manifest-path"]);
+    cargo.arg(format!("{FOLDER}/Cargo.toml")).arg("--target-dir").arg(&build);
+    run(cargo.env("RUSTFLAGS", COVERAGE.join(" ")), "the build of the fuzz targets")?;
+    for target in targets {
+        let found = build.join("found").join(&target);
+        let corpus = build.join("corpus").join(&target);
+        std::fs::create_dir_all(&found)?;
+        std::fs::create_dir_all(&corpus)?;
+        let program = build.join(&host).join("release").join(&target);
+        let mut fuzzer = project::command(&program.to_string_lossy());
+        fuzzer.arg(format!("-max_total_time={seconds}"));
+        fuzzer.arg(format!("-artifact_prefix={}/", found.display())).args(LIMITS).arg(&corpus);
+        run(&mut fuzzer, &format!("fuzz target `{target}`"))?;
+    }
+    Ok(())
+}
+
+/// Fuzzes each target for `seconds` with cargo-fuzz (nightly, address sanitizer).
+pub(crate) fn with_sanitizers(only: Option<&str>, seconds: u32) -> Result<()> {
+    let targets = targets(only)?;
+    if targets.is_empty() {
+        return Err(format!("{FOLDER} has no targets").into());
+    }
+    let there = project::command("rustup")
+        .args(["run", "nightly", "cargo", "fuzz", "--version"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !there {
+        return Err("cargo-fuzz on the nightly toolchain is missing; get it with\n    \
+            rustup toolchain install nightly && cargo install cargo-fuzz\n\
+            or use `cargo xtask fuzz --smoke` (stable toolchain, no sanitizers)"
+            .into());
+    }
+    for target in targets {
+        println!("fuzzing {target} for {seconds} s");
+        let mut fuzzer = project::command("rustup");
+        // `cargo +nightly` needs rustup's cargo, and inside xtask that is not the first one.
+        fuzzer.args(["run", "nightly", "cargo", "fuzz", "run", "--fuzz-dir", FOLDER, &target]);
+        fuzzer.arg("--").arg(format!("-max_total_time={seconds}")).args(LIMITS);
+        run(&mut fuzzer, &format!("fuzz target `{target}`"))?;
+    }
+    Ok(())
+}
+
+fn run(command: &mut std::process::Command, what: &str) -> Result<()> {
+    let status = command.status().map_err(|error| format!("{what}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{what} failed: {status}").into()) }
+}
+
+/// The targets that the fuzz crate declares, or only the named one.
+fn targets(only: Option<&str>) -> Result<Vec<String>> {
+    let manifest = project::root().join(FOLDER).join("Cargo.toml");
+    let all = declared_targets(&manifest)?;
+    let Some(name) = only else { return Ok(all) };
+    if all.iter().any(|target| target == name) {
+        return Ok(vec![name.to_owned()]);
+    }
+    Err(format!("no fuzz target `{name}`; there are: {}", all.join(", ")).into())
+}
+
+fn declared_targets(manifest: &Path) -> Result<Vec<String>> {
+    let Ok(text) = std::fs::read_to_string(manifest) else { return Ok(Vec::new()) };
+    let table: Table = text.parse()?;
+    let programs = table.get("bin").and_then(Value::as_array);
+    let names = programs.into_iter().flatten().filter_map(|bin| bin.get("name")?.as_str());
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// The triple that this machine builds for.
+fn host() -> Result<String> {
+    let output = project::command("rustc").arg("-vV").output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "`rustc -vV` names no host".into())
+}

@@ -1,0 +1,77 @@
+//! The project's own tools: `cargo xtask test`, `tidy`, `setup` and `fuzz`.
+
+#![forbid(unsafe_code)]
+
+mod fuzz;
+mod project;
+mod setup;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A tool only reports its errors, so text is enough.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Tools of the mqnet project.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Subcommand)]
+enum Tool {
+    /// Run all tests, or the named steps of them
+    Test {
+        /// Steps to run (see --list); all of them when none is named
+        steps: Vec<String>,
+        /// List the steps
+        #[arg(long)]
+        list: bool,
+    },
+    /// Check the law of the rooms
+    Tidy,
+    /// Install the system packages that the tests need, or say which are missing
+    Setup,
+    /// Fuzz one target, or all in turn, with coverage and sanitizers
+    Fuzz {
+        /// Target to fuzz (all when missing)
+        target: Option<String>,
+        /// Time for each target
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+        /// Use the stable toolchain, without sanitizers and cargo-fuzz
+        #[arg(long)]
+        smoke: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().tool {
+        Tool::Test { list: true, .. } => {
+            test::list();
+            Ok(true)
+        }
+        Tool::Test { steps, .. } => test::run(&steps),
+        Tool::Tidy => tidy::run(&project::root()).map(|findings| findings == 0),
+        Tool::Setup => setup::run().map(|missing| missing.is_empty()),
+        Tool::Fuzz { target, seconds, smoke: true } => {
+            fuzz::smoke(target.as_deref(), seconds).map(|()| true)
+        }
+        Tool::Fuzz { target, seconds, .. } => {
+            fuzz::with_sanitizers(target.as_deref(), seconds).map(|()| true)
+        }
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Where things are, and how to call cargo from inside cargo.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let here = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    here.parent().map(PathBuf::from).unwrap_or(here)
+}
+
+/// The folder that cargo builds into.
+pub(crate) fn target() -> PathBuf {
+    let folder = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    root().join(folder)
+}
+
+/// A command that runs in the root, without what cargo told xtask about xtask itself: the
+/// children would take it for their own and build again.
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command.current_dir(root());
+    command
+}
+
+/// True when a failed precondition must fail the run: in CI, where everything is installed.
+pub(crate) fn no_skip() -> bool {
+    std::env::var_os("MQNET_NO_SKIP").is_some_and(|value| value == "1")
+}

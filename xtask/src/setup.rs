@@ -1,0 +1,164 @@
+//! The system packages that the tests need: installed when root, named exactly when not.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::Result;
+
+/// How to see that a package is there, whatever distribution installed it.
+enum Sign {
+    Program(&'static str),
+    PkgConfig(&'static str),
+}
+
+struct Package {
+    /// Name for apt-get.
+    name: &'static str,
+    sign: Sign,
+    used_for: &'static str,
+}
+
+const fn program(name: &'static str, program: &'static str, used_for: &'static str) -> Package {
+    Package { name, sign: Sign::Program(program), used_for }
+}
+
+const PACKAGES: [Package; 9] = [
+    program("gcc", "cc", "links the programs and builds the peers of the benchmarks"),
+    program("g++", "c++", "builds libFuzzer for the fuzz smoke"),
+    program("iproute2", "ip", "sets up the hosts of the netns tests"),
+    program("iperf3", "iperf3", "TCP and UDP traffic of the netns tests"),
+    program("ethtool", "ethtool", "checks what the kernel's tools see of a TAP"),
+    program("valgrind", "valgrind", "counts instructions per frame (callgrind)"),
+    program("pkg-config", "pkg-config", "finds the DPDK libraries"),
+    program("dpdk", "dpdk-testpmd", "memif peer of the link benchmark"),
+    Package {
+        name: "libdpdk-dev",
+        sign: Sign::PkgConfig("libdpdk"),
+        used_for: "rte_ring and rte_mempool, peers of the ring and pool benchmarks",
+    },
+];
+
+const TUN: &str = "/dev/net/tun";
+/// What udev gives the node: creating an interface is still checked by the kernel.
+const TUN_MODE: u32 = 0o666;
+
+/// Installs or names what is missing; returns what is still missing.
+pub(crate) fn run() -> Result<Vec<&'static str>> {
+    let root = is_root();
+    let mut missing = missing_packages();
+    if root && !missing.is_empty() && Sign::Program("apt-get").is_there() {
+        install(&missing)?;
+        missing = missing_packages();
+    }
+    for package in &missing {
+        println!("missing: {} ({})", package.name, package.used_for);
+        println!("         sudo apt-get install -y --no-install-recommends {}", package.name);
+    }
+    let mut still: Vec<&str> = missing.iter().map(|package| package.name).collect();
+    if !tun_is_open(root)? {
+        still.push(TUN);
+    }
+    if still.is_empty() {
+        println!("setup: everything that the tests need is there");
+    }
+    Ok(still)
+}
+
+fn missing_packages() -> Vec<&'static Package> {
+    PACKAGES.iter().filter(|package| !package.sign.is_there()).collect()
+}
+
+fn install(missing: &[&Package]) -> Result<()> {
+    for package in missing {
+        println!("installing {} ({})", package.name, package.used_for);
+    }
+    let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
+    // The lists of a fresh container are empty; a failure here shows up in the install.
+    apt_get(&["update"])?;
+    apt_get(&[&["install", "-y", "--no-install-recommends"], &names[..]].concat())
+}
+
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let output = Command::new("apt-get")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .output()?;
+    if !output.status.success() && arguments != ["update"] {
+        print!("{}", String::from_utf8_lossy(&output.stdout));
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        return Err(format!("`apt-get {}` failed: {}", arguments.join(" "), output.status).into());
+    }
+    Ok(())
+}
+
+/// Sees that anybody may open the TUN device, which the tests without root need.
+fn tun_is_open(root: bool) -> Result<bool> {
+    let Ok(metadata) = std::fs::metadata(TUN) else {
+        println!("missing: {TUN} (the kernel's TAP devices)");
+        println!("         sudo modprobe tun");
+        return Ok(false);
+    };
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & TUN_MODE == TUN_MODE {
+        return Ok(true);
+    }
+    if !root {
+        println!("missing: access to {TUN}, mode {mode:04o} (TAP devices without root)");
+        println!("         sudo chmod {TUN_MODE:04o} {TUN}");
+        return Ok(false);
+    }
+    std::fs::set_permissions(TUN, std::fs::Permissions::from_mode(TUN_MODE))?;
+    println!("{TUN}: mode {mode:04o} -> {TUN_MODE:04o}, as udev sets it");
+    Ok(true)
+}
+
+impl Sign {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Program(name) => in_path(name),
+            Self::PkgConfig(library) => Command::new("pkg-config")
+                .args(["--exists", library])
+                .status()
+                .is_ok_and(|status| status.success()),
+        }
+    }
+}
+
+/// `ip` and `ethtool` live in folders that are not in the PATH of every user.
+fn in_path(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path);
+    let system = ["/usr/sbin", "/sbin"].into_iter().map(Into::into);
+    folders.chain(system).any(|folder| is_executable(&folder.join(name)))
+}
+
+fn is_executable(path: &Path) -> bool {
+    std::fs::metadata(path)
+        .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+/// The effective user is 0. Read from /proc, for the sake of one number.
+pub(crate) fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    uids.and_then(|uids| uids.split_whitespace().nth(1)) == Some("0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_missed() {
+        assert!(Sign::Program("sh").is_there());
+        assert!(!Sign::Program("mqnet-no-such-program").is_there());
+        assert!(!Sign::PkgConfig("mqnet-no-such-library").is_there());
+    }
+
+    #[test]
+    fn every_package_says_what_it_is_for() {
+        assert!(PACKAGES.iter().all(|package| package.used_for.len() > 10));
+    }
+}

@@ -1,0 +1,159 @@
+//! `cargo xtask test`: everything that must hold, in order, until the first failure.
+
+mod output;
+mod process;
+mod steps;
+
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::{Result, project, setup};
+use output::Outcome;
+use steps::{STEPS, Step};
+
+/// Lines of a failed step that are shown; the log has all of them.
+const SHOWN_LINES: usize = 300;
+
+/// A finished step.
+struct Done {
+    step: &'static Step,
+    ok: bool,
+    time: Duration,
+    outcome: Outcome,
+    log: PathBuf,
+}
+
+/// Prints the names of the steps.
+pub(crate) fn list() {
+    for step in STEPS {
+        println!("{:12} {}", step.name, step.title);
+    }
+}
+
+/// Sets up, runs the steps named (or all), prints a table. False when something failed.
+pub(crate) fn run(names: &[String]) -> Result<bool> {
+    let chosen = choose(names)?;
+    let missing = setup::run()?;
+    if !missing.is_empty() && project::no_skip() {
+        return Err("the above is missing, and MQNET_NO_SKIP=1 asks for all tests".into());
+    }
+    let folder = project::target().join("xtask");
+    std::fs::create_dir_all(&folder)?;
+    let mut done: Vec<Done> = Vec::new();
+    for (index, step) in chosen.iter().enumerate() {
+        let label = format!("[{}/{}] {} ...", index + 1, chosen.len(), step.title);
+        let log = folder.join(format!("{}.log", step.name));
+        done.push(run_step(step, &label, log)?);
+        let last = &done[index];
+        println!("{label} {} ({})", verdict(last), seconds(last.time));
+        if !last.ok {
+            show_failure(last)?;
+            break;
+        }
+    }
+    Ok(summarize(&done))
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
+    for name in names {
+        if !STEPS.iter().any(|step| step.name == name) {
+            let known: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+            return Err(format!("no step `{name}`; there are: {}", known.join(", ")).into());
+        }
+    }
+    let is_chosen = |step: &&Step| names.is_empty() || names.iter().any(|name| name == step.name);
+    Ok(STEPS.iter().filter(is_chosen).collect())
+}
+
+fn run_step(step: &'static Step, label: &str, log: PathBuf) -> Result<Done> {
+    let mut file = File::create(&log)?;
+    let start = Instant::now();
+    let deadline = start + Duration::from_secs(step.limit_seconds);
+    let terminal = std::io::stdout().is_terminal();
+    let mut shown = None;
+    let mut ok = true;
+    for command in step.commands {
+        let tick = || {
+            let elapsed = start.elapsed().as_secs();
+            if terminal && shown != Some(elapsed) {
+                shown = Some(elapsed);
+                print!("\r{label} {elapsed} s ");
+                // A terminal that went away is no reason to stop the tests.
+                let _ = std::io::stdout().flush();
+            }
+        };
+        let status = process::run(command, &file, deadline, tick)?;
+        if status.is_none() {
+            let limit = step.limit_seconds;
+            writeln!(file, "xtask: killed: `{}` hung for {limit} s", command.line)?;
+        }
+        ok = status.is_some_and(|status| status.success());
+        if !ok {
+            break;
+        }
+    }
+    if terminal {
+        print!("\r\x1b[K");
+    }
+    let mut outcome = output::read(&String::from_utf8_lossy(&std::fs::read(&log)?));
+    if ok && step.has_tests && outcome.passed + outcome.failed == 0 {
+        writeln!(file, "xtask: not a single test ran")?;
+        ok = false;
+    }
+    ok &= outcome.failed == 0 && (outcome.skips.is_empty() || !project::no_skip());
+    if !ok {
+        // A step without a test harness, such as clippy, fails as one.
+        outcome.failed = outcome.failed.max(1);
+    }
+    Ok(Done { step, ok, time: start.elapsed(), outcome, log })
+}
+
+fn verdict(done: &Done) -> &'static str {
+    if done.ok { "ok" } else { "FAILED" }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.0} s", time.as_secs_f64())
+}
+
+fn show_failure(done: &Done) -> Result<()> {
+    let text = String::from_utf8_lossy(&std::fs::read(&done.log)?).into_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    let hidden = lines.len().saturating_sub(SHOWN_LINES);
+    if hidden > 0 {
+        println!("... {hidden} lines before these are in {}", done.log.display());
+    }
+    for line in &lines[hidden..] {
+        println!("{line}");
+    }
+    if project::no_skip() && !done.outcome.skips.is_empty() {
+        println!("MQNET_NO_SKIP=1, and these were skipped:");
+    }
+    for reason in &done.outcome.skips {
+        println!("SKIP: {reason}");
+    }
+    println!("The whole output is in {}", done.log.display());
+    Ok(())
+}
+
+/// The table, and as the last line the sum that scripts read.
+fn summarize(done: &[Done]) -> bool {
+    println!();
+    println!("{:32} {:>8} {:>8} {:>8} {:>8}", "step", "result", "time", "passed", "skipped");
+    for step in done {
+        let (title, result, time) = (step.step.title, verdict(step), seconds(step.time));
+        let Outcome { passed, skips, .. } = &step.outcome;
+        println!("{title:32} {result:>8} {time:>8} {passed:>8} {:>8}", skips.len());
+    }
+    for done in done {
+        for reason in &done.outcome.skips {
+            println!("skipped in {}: {reason}", done.step.name);
+        }
+    }
+    let passed: usize = done.iter().map(|done| done.outcome.passed).sum();
+    let failed: usize = done.iter().map(|done| done.outcome.failed).sum();
+    println!("{passed} passed, {failed} failed");
+    failed == 0
+}

@@ -1,0 +1,113 @@
+//! Runs one command into a log file, within a time limit.
+
+use std::fs::File;
+use std::process::{Child, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::steps::Command;
+use crate::{Result, project};
+
+const POLL: Duration = Duration::from_millis(100);
+
+/// Runs `command` to its end, or kills it with all its children at `deadline`. `tick` is called
+/// while it runs. Returns None for a killed command.
+pub(super) fn run(
+    command: &Command,
+    log: &File,
+    deadline: Instant,
+    mut tick: impl FnMut(),
+) -> Result<Option<ExitStatus>> {
+    let line = fill(command.line)?;
+    let mut words = line.split_whitespace();
+    let program = words.next().ok_or("an empty command")?;
+    let mut child = project::command(program);
+    child.args(words).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
+    for (name, value) in command.env {
+        child.env(name, fill(value)?);
+    }
+    let mut child = child.spawn().map_err(|error| format!("`{line}`: {error}"))?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            kill_family(&mut child)?;
+            return Ok(None);
+        }
+        tick();
+        sleep(POLL);
+    }
+}
+
+/// Puts the folders of this run into `{target}` and `{xtask}`.
+fn fill(text: &str) -> Result<String> {
+    let xtask = std::env::current_exe()?;
+    let target = project::target();
+    Ok(text
+        .replace("{target}", &target.to_string_lossy())
+        .replace("{xtask}", &xtask.to_string_lossy()))
+}
+
+/// Kills a child and what it started: cargo's death alone would leave its tests running.
+fn kill_family(child: &mut Child) -> Result<()> {
+    let mut family = vec![child.id()];
+    let mut next = 0;
+    while next < family.len() {
+        family.extend(children(family[next]));
+        next += 1;
+    }
+    let pids = family.iter().map(u32::to_string);
+    // A process that ended by itself meanwhile makes `kill` complain, and nothing else.
+    project::command("kill").arg("-KILL").args(pids).stderr(Stdio::null()).status()?;
+    child.wait()?;
+    Ok(())
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| parent_of(pid) == Some(parent)).collect()
+}
+
+/// The field behind `pid (name) state`; the name may hold anything, brackets too.
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_line(line: &'static str, milliseconds: u64) -> Option<ExitStatus> {
+        let log = File::create("/dev/null").unwrap();
+        let deadline = Instant::now() + Duration::from_millis(milliseconds);
+        run(&Command { line, env: &[] }, &log, deadline, || {}).unwrap()
+    }
+
+    #[test]
+    fn the_exit_status_comes_back() {
+        assert!(run_line("true", 5_000).unwrap().success());
+        assert!(!run_line("false", 5_000).unwrap().success());
+    }
+
+    #[test]
+    fn a_hanging_command_dies_with_its_children() {
+        // `timeout --foreground` stands for cargo, and the sleep for a test that hangs. The
+        // odd length tells this sleep from all others.
+        assert!(run_line("timeout --foreground 600 sleep 598.125", 300).is_none());
+        let is_alive = || {
+            std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+                let command = std::fs::read_to_string(entry.path().join("cmdline"));
+                command.is_ok_and(|text| text.split('\0').eq(["sleep", "598.125", ""]))
+            })
+        };
+        // The kernel ends a killed process in its own time.
+        let patience = Instant::now() + Duration::from_secs(5);
+        while is_alive() && Instant::now() < patience {
+            sleep(POLL);
+        }
+        assert!(!is_alive());
+    }
+}

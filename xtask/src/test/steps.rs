@@ -1,0 +1,105 @@
+//! The steps of `cargo xtask test`, in order. This table is all there is to change.
+
+/// One step: commands that run one after another until one fails.
+pub(super) struct Step {
+    /// Name on the command line and of the log file.
+    pub(super) name: &'static str,
+    /// What the progress line says.
+    pub(super) title: &'static str,
+    pub(super) commands: &'static [Command],
+    /// It is made of tests, so that a run of none of them is a failure.
+    pub(super) has_tests: bool,
+    /// A step that takes longer hangs, and is killed.
+    pub(super) limit_seconds: u64,
+}
+
+/// A command line. `{target}` is the build folder, `{xtask}` this program.
+pub(super) struct Command {
+    pub(super) line: &'static str,
+    pub(super) env: &'static [(&'static str, &'static str)],
+}
+
+const fn run(line: &'static str) -> Command {
+    Command { line, env: &[] }
+}
+
+/// The program as users get it.
+const BUILD: Command = run("cargo build --release -p mqnet");
+
+pub(super) const STEPS: &[Step] = &[
+    Step {
+        name: "fmt",
+        title: "formatting",
+        commands: &[run("cargo fmt --all --check")],
+        has_tests: false,
+        limit_seconds: 60,
+    },
+    Step {
+        name: "clippy",
+        title: "clippy",
+        commands: &[run("cargo clippy --workspace --all-targets -- -D warnings")],
+        has_tests: false,
+        limit_seconds: 900,
+    },
+    Step {
+        name: "tidy",
+        title: "law of the rooms",
+        commands: &[run("{xtask} tidy")],
+        has_tests: false,
+        limit_seconds: 60,
+    },
+    Step {
+        name: "unit",
+        title: "unit and property tests",
+        commands: &[run("cargo test --workspace --exclude mqnet-conformance \
+             --exclude mqnet-netns -- --show-output")],
+        has_tests: true,
+        limit_seconds: 1200,
+    },
+    Step {
+        name: "loom",
+        title: "loom models",
+        commands: &[Command {
+            line: "cargo test --release --target-dir {target}/loom -p mqnet-rings --lib \
+                   -- --show-output",
+            env: &[("RUSTFLAGS", "--cfg loom"), ("LOOM_MAX_PREEMPTIONS", "3")],
+        }],
+        has_tests: true,
+        limit_seconds: 1200,
+    },
+    Step {
+        name: "fuzz",
+        title: "fuzz smoke",
+        commands: &[run("{xtask} fuzz --smoke --seconds 10")],
+        has_tests: false,
+        limit_seconds: 900,
+    },
+    Step {
+        name: "conformance",
+        title: "conformance of every backend",
+        commands: &[run("cargo test --release -p mqnet-conformance -- --show-output")],
+        has_tests: true,
+        limit_seconds: 900,
+    },
+    Step {
+        name: "netns",
+        title: "hosts in network namespaces",
+        commands: &[
+            BUILD,
+            // One at a time: they share two CPUs and measure throughput.
+            Command {
+                line: "cargo test --release -p mqnet-netns -- --test-threads=1 --show-output",
+                env: &[("MQNET_BIN", "{target}/release/mqnet")],
+            },
+        ],
+        has_tests: true,
+        limit_seconds: 1800,
+    },
+    Step {
+        name: "demo",
+        title: "demo",
+        commands: &[BUILD, run("{target}/release/mqnet demo")],
+        has_tests: false,
+        limit_seconds: 900,
+    },
+];

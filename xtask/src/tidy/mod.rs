@@ -1,0 +1,93 @@
+//! The law of the rooms, as a program. One rule a file; nothing can be configured, and the only
+//! list is the register of unsafe code, which may only shrink.
+
+mod banned_calls;
+mod counters;
+mod dead_files;
+mod dependencies;
+mod fences;
+mod lex;
+mod machine_paths;
+mod modules;
+mod repository;
+mod repr_c;
+mod room_readme;
+mod safety_comments;
+mod sizes;
+mod source;
+mod test_goals;
+#[cfg(test)]
+mod testing;
+mod unsafe_register;
+
+use std::fmt;
+use std::path::Path;
+
+use crate::Result;
+use repository::Repository;
+
+/// A rule: its name in the output, and its check.
+type Rule = (&'static str, fn(&Repository, &mut Report));
+
+const RULES: [Rule; 12] = [
+    ("banned-call", banned_calls::check),
+    ("counter", counters::check),
+    ("dead-file", dead_files::check),
+    ("dependency", dependencies::check),
+    ("fence", fences::check),
+    ("machine-path", machine_paths::check),
+    ("repr-c", repr_c::check),
+    ("readme", room_readme::check),
+    ("safety", safety_comments::check),
+    ("size", sizes::check),
+    ("test-goal", test_goals::check),
+    ("unsafe", unsafe_register::check),
+];
+
+/// One breach of one rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    path: String,
+    line: usize,
+    rule: &'static str,
+    message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule, self.message)
+    }
+}
+
+/// Where the rules leave their findings.
+#[derive(Debug, Default)]
+struct Report {
+    rule: &'static str,
+    findings: Vec<Finding>,
+}
+
+impl Report {
+    fn add(&mut self, path: &str, line: usize, message: impl Into<String>) {
+        let finding =
+            Finding { path: path.to_owned(), line, rule: self.rule, message: message.into() };
+        self.findings.push(finding);
+    }
+}
+
+/// Checks the project below `root`, prints the findings and returns how many there are.
+pub(crate) fn run(root: &Path) -> Result<usize> {
+    let repository = Repository::load(root)?;
+    let mut report = Report::default();
+    for (name, check) in RULES {
+        report.rule = name;
+        check(&repository, &mut report);
+    }
+    let mut findings = report.findings;
+    findings.sort();
+    findings.dedup();
+    for finding in &findings {
+        println!("{finding}");
+    }
+    println!("tidy: {} files, {} findings", repository.files.len(), findings.len());
+    Ok(findings.len())
+}

@@ -1,0 +1,95 @@
+//! All files of the project in memory: what git tracks and what it would track.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use toml::Table;
+
+use super::modules;
+use super::source::Source;
+use crate::Result;
+
+/// The rooms, from the most basic one up; a room may use the rooms before it.
+pub(crate) const ROOMS: [&str; 6] = ["memory", "packet", "device", "backend", "runtime", "bin"];
+
+/// Folders beside the rooms whose crates may use anything.
+pub(crate) const SUPPORT: [&str; 2] = ["tests", "xtask"];
+
+/// A crate: its folder, and its parsed manifest.
+#[derive(Debug)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) folder: String,
+    pub(crate) manifest: Table,
+}
+
+impl Package {
+    /// Path of a file of this crate.
+    pub(crate) fn file(&self, inner: &str) -> String {
+        format!("{}/{inner}", self.folder)
+    }
+
+    pub(crate) fn room(&self) -> &str {
+        self.folder.split('/').next().unwrap_or_default()
+    }
+}
+
+/// The project as the rules see it.
+#[derive(Debug)]
+pub(crate) struct Repository {
+    /// Every text file by its path from the root.
+    pub(crate) files: BTreeMap<String, String>,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) packages: Vec<Package>,
+    /// Rust files that some crate compiles.
+    pub(crate) reached: BTreeSet<String>,
+}
+
+impl Repository {
+    /// Reads the files that `git ls-files` names below `root`.
+    pub(crate) fn load(root: &Path) -> Result<Self> {
+        let listing = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root)
+            .output()
+            .map_err(|error| format!("cannot run git: {error}"))?;
+        if !listing.status.success() {
+            return Err(String::from_utf8_lossy(&listing.stderr).into());
+        }
+        let mut files = BTreeMap::new();
+        for path in String::from_utf8_lossy(&listing.stdout).split_terminator('\0') {
+            // A file that is deleted but not yet committed is listed; a binary file has no text.
+            let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
+            if let Ok(text) = String::from_utf8(bytes) {
+                files.insert(path.to_owned(), text);
+            }
+        }
+        Self::new(files)
+    }
+
+    /// The project made of exactly `files`.
+    pub(crate) fn new(files: BTreeMap<String, String>) -> Result<Self> {
+        let mut packages = Vec::new();
+        for (path, text) in &files {
+            let Some(folder) = path.strip_suffix("/Cargo.toml") else { continue };
+            let manifest: Table = text.parse().map_err(|error| format!("{path}: {error}"))?;
+            let name = manifest.get("package").and_then(|package| package.get("name")?.as_str());
+            if let Some(name) = name.map(str::to_owned) {
+                packages.push(Package { name, folder: folder.to_owned(), manifest });
+            }
+        }
+        let mut sources: Vec<Source> = files
+            .iter()
+            .filter(|(path, _)| path.ends_with(".rs"))
+            .map(|(path, text)| Source::new(path, text))
+            .collect();
+        let reached = modules::mark_tests(&packages, &mut sources);
+        Ok(Self { files, sources, packages, reached })
+    }
+
+    /// Sources of what ships: the rooms, without tests and xtask.
+    pub(crate) fn shipped(&self) -> impl Iterator<Item = &Source> {
+        self.sources.iter().filter(|source| ROOMS.contains(&source.room()))
+    }
+}
