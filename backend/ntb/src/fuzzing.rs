@@ -1,2 +1,203 @@
-//! Targets for fuzzing and property tests: each takes any bytes and must neither panic nor read
-//! outside the window. One body serves the fuzzer and the tests.
+//! Targets for fuzzing and property tests: each takes any bytes and must neither panic nor leave
+//! the window (which would panic). One body serves the fuzzer (`cargo xtask fuzz`) and the tests.
+
+use std::io;
+use std::sync::Arc;
+
+use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
+use mqnet_netdev::{Burst, Caps, FrameMeta, Offloads, Queue, RxBrings, TxBrings};
+use mqnet_shmem::{Region, Span, Window};
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_wire::VnetHdr;
+
+use crate::hw::{Doorbell, memfd};
+use crate::layout::{Geometry, PADS, VERSION_MAX, VERSION_MIN, control};
+use crate::link::{Offer, Refusal, agree};
+use crate::rx::{Common, RxHalf, Words};
+use crate::tx::TxHalf;
+
+/// Takes numbers from the input, zeros when it has ended.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn u8(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn u64(&mut self) -> u64 {
+        (0..8).fold(0, |n, _| n << 8 | u64::from(self.u8()))
+    }
+}
+
+/// What a peer says before the link is up: its introduction and its scratchpads.
+pub fn handshake(data: &[u8]) {
+    let _ = memfd::check_hello(data);
+    let mut input = Input(data);
+    let caps = Caps {
+        channels: u16::from(input.u8() % 64) + 1,
+        mtu: None,
+        mtu_max: MTU_MAX,
+        frame_max: FRAME_MAX,
+        rx_offloads: Offloads::ALL,
+        tx_offloads: Offloads::from_bits(u32::from(input.u8())),
+    };
+    let versions = (VERSION_MIN, VERSION_MAX);
+    let ours = Offer { versions, generation: 1, window: 2 << 20, caps };
+    let honest = input.u8() % 2 == 0;
+    let mut pads = if honest { ours.encode() } else { [0; PADS] };
+    for _ in 0..input.u8() % 32 {
+        pads[usize::from(input.u8()) % PADS] = input.u64() as u32;
+    }
+    let window = if honest { 2 << 20 } else { input.u64() as u32 };
+    let refusal = match Offer::decode(&pads, window).and_then(|theirs| agree(&ours, &theirs)) {
+        Ok(agreement) => {
+            assert!(agreement.plan.frame_max <= agreement.inbound.frame_max());
+            assert!(agreement.plan.frame_max <= agreement.outbound.frame_max());
+            return;
+        }
+        Err(refusal) => refusal.encode(),
+    };
+    let (code, a, b) = refusal;
+    assert!(!Refusal::text(code, a, b, true).is_empty());
+    assert!(!Refusal::text(input.u64() as u32, input.u64() as u32, b, false).is_empty());
+}
+
+struct Mute;
+
+impl Doorbell for Mute {
+    fn ring(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+const WINDOW: usize = 8192;
+const FRAME: u32 = 1518;
+
+/// A queue pair whose two windows are plain memory.
+struct Pair {
+    inbound: Arc<Region>,
+    rx: RxHalf,
+    tx: TxHalf,
+}
+
+fn pair(generation: u32) -> Option<Pair> {
+    let geometry = Geometry::divide(WINDOW as u32, 1);
+    let region = || Region::private(WINDOW, false, None).ok().map(Arc::new);
+    let (inbound, outbound) = (region()?, region()?);
+    let event = Arc::new(EventFd::new().ok()?);
+    let common = || Common {
+        channel: 0,
+        generation,
+        inbound: Words::new(inbound.clone(), 0, &geometry, 0),
+        outbound: Words::new(outbound.clone(), 0, &geometry, 0),
+        peer_bell: Arc::new(Mute),
+        event: event.clone(),
+        stats: Arc::default(),
+    };
+    let ring =
+        |region: &Arc<Region>| Window::new(region.clone(), geometry.ring_at(0), geometry.ring);
+    let rx = RxHalf::new(common(), ring(&inbound), FRAME);
+    let tx = TxHalf::new(common(), ring(&outbound));
+    Some(Pair { inbound, rx, tx })
+}
+
+/// What a peer writes into the window while both halves work. Ends at the first fault, as the
+/// engine would.
+pub fn ring(data: &[u8]) {
+    let mut input = Input(data);
+    let generation = u32::from(input.u8()).max(1);
+    let Some(mut pair) = pair(generation) else { return };
+    let words = [control::TAIL, control::CREDIT, control::TAKEN, control::RX_ARM, control::TX_ARM];
+    for _ in 0..400 {
+        let step = input.u8();
+        let done = match step % 8 {
+            // The peer: an index of the right generation, any word, or any bytes of the ring.
+            0 => {
+                let index = input.u64() % (2 * WINDOW as u64) & !15;
+                store(
+                    &pair,
+                    words[usize::from(step >> 3) % 2],
+                    u64::from(generation) << 32 | index,
+                );
+                Ok(())
+            }
+            1 => {
+                let value = input.u64();
+                store(&pair, words[usize::from(step >> 3) % words.len()], value);
+                Ok(())
+            }
+            2 | 3 => {
+                let at = 512 + usize::from(step >> 3) * 32 % (WINDOW - 512 - 16);
+                let number = u64::from(input.u8()) << 48;
+                store(&pair, at, if step % 8 == 2 { 0 } else { input.u64() });
+                store(&pair, at + 8, number | u64::from(input.u8()) * 8);
+                Ok(())
+            }
+            // The victim.
+            4 => receive(&mut pair.rx, usize::from(step >> 3)),
+            5 => send(&mut pair.tx, usize::from(step >> 3) * 48 + 1),
+            6 => pair.rx.arm(0).map(drop),
+            _ => pair.tx.arm(FRAME).map(drop),
+        };
+        if done.is_err() || input.0.is_empty() {
+            return;
+        }
+    }
+}
+
+fn store(pair: &Pair, at: usize, value: u64) {
+    pair.inbound.word(at & !7).store(value, std::sync::atomic::Ordering::Relaxed);
+}
+
+fn receive(rx: &mut RxHalf, leave: usize) -> Result<(), mqnet_netdev::Fault> {
+    let shown = {
+        let mut burst = Burst::new();
+        rx.peek(&mut burst, 64)?;
+        for frame in burst.frames() {
+            assert!(frame.len >= 1 && frame.len <= FRAME);
+            let bytes = frame.head.len() + burst.more(frame).iter().map(Span::len).sum::<usize>();
+            assert_eq!(bytes, frame.len as usize);
+            assert!(frame.hdr.check(frame.len).is_ok());
+        }
+        burst.frames().len()
+    };
+    rx.release(shown - leave.min(shown))
+}
+
+fn send(tx: &mut TxHalf, len: usize) -> Result<(), mqnet_netdev::Fault> {
+    let bytes = vec![7; len.min(FRAME as usize)];
+    {
+        let mut burst = Burst::new();
+        burst.push(VnetHdr::default(), bytes.len() as u32, Span::of(&bytes));
+        tx.submit(&burst, 0)?;
+    }
+    if let Some(mut room) = tx.reserve(FRAME)? {
+        room.head.copy_from(Span::of(&bytes));
+        tx.commit(FrameMeta { len: bytes.len() as u32, hdr: VnetHdr::default() });
+    }
+    tx.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        // Goal: no bytes of a peer's make the handshake panic or agree to what cannot be.
+        #[test]
+        fn handshake_survives_anything(data in prop::collection::vec(any::<u8>(), 0..300)) {
+            super::handshake(&data);
+        }
+
+        // Goal: no bytes of a peer's make a queue pair panic, leave its window, or hand on a frame
+        // that breaks the contract.
+        #[test]
+        fn ring_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+            super::ring(&data);
+        }
+    }
+}

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES};
-use mqnet_netdev::{
-    Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings, Trigger,
-};
+use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings, Trigger};
 use mqnet_rings::{Cursor, Ringer, Waiter};
 use mqnet_shmem::{Region, Window};
 use mqnet_sysio::eventfd::EventFd;
@@ -201,9 +199,8 @@ impl RxBrings for RxHalf {
             let header = ring.load_unit(at);
             let record = Record::decode(header);
             let bytes = record_size(record.len);
-            let sound = record.number == number
-                && record.len.wrapping_sub(1) < frame_max
-                && bytes <= left;
+            let sound =
+                record.number == number && record.len.wrapping_sub(1) < frame_max && bytes <= left;
             match ring.piece(at + UNIT, record.len) {
                 Some(head) if sound && record.hdr.is_finished() => {
                     burst.push(record.hdr, record.len, head);

@@ -99,7 +99,8 @@ pub(crate) struct LinkArgs {
     #[arg(short, long)]
     pub(crate) json: bool,
     /// Milliseconds between two status lines or JSON objects.
-    #[arg(long, value_name = "MS", default_value_t = 1000, hide = true, value_parser = value_parser!(u64).range(10..=60_000))]
+    #[arg(long, value_name = "MS", default_value_t = 1000, hide = true,
+          value_parser = value_parser!(u64).range(10..=60_000))]
     pub(crate) interval_ms: u64,
     /// End in good order when this process, our parent, ends.
     #[arg(long, value_name = "PID", hide = true)]
@@ -133,7 +134,7 @@ mod tests {
             ("--channels", "0", "1..=64"),
             ("--channels", "65", "1..=64"),
             ("--cpus", "x", "auto or float"),
-            ("--poll-window", "-1", "--poll-window"),
+            ("--poll-window", "1000001", "0..=1000000"),
         ] {
             let args = base.iter().copied().chain([option, value]);
             let text = Cli::try_parse_from(args).unwrap_err().to_string();

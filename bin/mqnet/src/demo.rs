@@ -34,7 +34,8 @@ pub(crate) struct DemoArgs {
     #[arg(short, long)]
     json: bool,
     /// Seconds of traffic in all
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u64).range(3..=3600))]
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = value_parser!(u64).range(3..=3600))]
     seconds: u64,
 }
 

@@ -31,6 +31,7 @@ mod burst;
 mod caps;
 mod function;
 pub mod limits;
+pub mod loopback;
 pub mod null;
 mod queue;
 mod stats;

@@ -63,6 +63,12 @@ impl Cursor {
         if index >= modulus { index - modulus } else { index }
     }
 
+    /// Makes this the cursor of a consumer that stands at `index` of an empty ring.
+    pub(crate) fn jump(&mut self, index: u32) {
+        debug_assert!(self.shift == 0 && index < 2 * self.size);
+        (self.local, self.limit) = (index, index);
+    }
+
     /// Units of the ring.
     #[inline]
     pub fn size(&self) -> u32 {

@@ -49,7 +49,7 @@ pub struct Consumer<T> {
 ///
 /// # Panics
 /// When `size` is 0 or above [`crate::cursor::SIZE_MAX`].
-pub fn ring<T: Copy + Send>(size: u32) -> (Producer<T>, Consumer<T>) {
+pub fn ring<T: Send>(size: u32) -> (Producer<T>, Consumer<T>) {
     let slots = (0..size).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
     let (tail, head) = (Padded(AtomicU32::new(0)), Padded(AtomicU32::new(0)));
     let shared = Arc::new(Shared { tail, head, slots });
@@ -63,7 +63,26 @@ fn broken(violation: crate::IndexViolation) -> u32 {
     unreachable!("both halves are ours: {violation}")
 }
 
-impl<T: Copy + Send> Producer<T> {
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        if !std::mem::needs_drop::<T>() {
+            return;
+        }
+        let mut left = Cursor::consumer(self.slots.len() as u32);
+        // Both halves are gone: their last indices say what is left. The head catches up first.
+        let (head, tail) =
+            (self.head.0.load(Ordering::Acquire), self.tail.0.load(Ordering::Acquire));
+        left.jump(head);
+        for _ in 0..left.refresh(tail).unwrap_or_else(broken) {
+            let slot = &self.slots[left.position() as usize];
+            // SAFETY: between head and tail every slot is initialised, and nobody else is left.
+            slot.with_mut(|p| unsafe { (*p).assume_init_drop() });
+            left.advance(1);
+        }
+    }
+}
+
+impl<T: Send> Producer<T> {
     /// Entries that fit now.
     #[inline]
     pub fn free(&mut self) -> usize {
@@ -72,6 +91,30 @@ impl<T: Copy + Send> Producer<T> {
         self.cursor.refresh(head).unwrap_or_else(broken) as usize
     }
 
+    /// Appends one entry, or hands it back when the ring is full.
+    #[inline]
+    pub fn push_one(&mut self, entry: T) -> Result<(), T> {
+        if self.cursor.available() == 0 && self.free() == 0 {
+            return Err(entry);
+        }
+        let slot = &self.shared.slots[self.cursor.position() as usize];
+        // SAFETY: the cursor says that this slot is free: only the producer touches it.
+        slot.with_mut(|p| unsafe {
+            (*p).write(entry);
+        });
+        self.publish(1);
+        Ok(())
+    }
+
+    #[inline]
+    fn publish(&mut self, n: usize) {
+        self.cursor.advance(n as u32);
+        // Pairs with the Acquire load in Consumer::len: the slots before the index.
+        self.shared.tail.0.store(self.cursor.index(), Ordering::Release);
+    }
+}
+
+impl<T: Copy + Send> Producer<T> {
     /// Appends as many of `entries` as fit, in order; returns how many.
     #[inline]
     pub fn push(&mut self, entries: &[T]) -> usize {
@@ -85,14 +128,12 @@ impl<T: Copy + Send> Producer<T> {
         let (one, two) = entries[..n].split_at(first);
         fill(&self.shared.slots[at..at + first], one);
         fill(&self.shared.slots[..n - first], two);
-        self.cursor.advance(n as u32);
-        // Pairs with the Acquire load in Consumer::len: the slots before the index.
-        self.shared.tail.0.store(self.cursor.index(), Ordering::Release);
+        self.publish(n);
         n
     }
 }
 
-impl<T: Copy + Send> Consumer<T> {
+impl<T: Send> Consumer<T> {
     /// Entries that are there now.
     #[inline]
     pub fn len(&mut self) -> usize {
@@ -107,6 +148,29 @@ impl<T: Copy + Send> Consumer<T> {
         self.len() == 0
     }
 
+    /// Takes one entry, if there is one.
+    #[inline]
+    pub fn pop_one(&mut self) -> Option<T> {
+        if self.cursor.available() == 0 && self.len() == 0 {
+            return None;
+        }
+        let slot = &self.shared.slots[self.cursor.position() as usize];
+        // SAFETY: the cursor says that this slot is published: initialised, and only the consumer
+        // touches it; the index store below makes it free, so nobody reads it again.
+        let entry = slot.with(|p| unsafe { (*p).assume_init_read() });
+        self.give_back(1);
+        Some(entry)
+    }
+
+    #[inline]
+    fn give_back(&mut self, n: usize) {
+        self.cursor.advance(n as u32);
+        // Pairs with the Acquire load in Producer::free: our reads of the slots come first.
+        self.shared.head.0.store(self.cursor.index(), Ordering::Release);
+    }
+}
+
+impl<T: Copy + Send> Consumer<T> {
     /// Takes as many entries as are there and fit into `out`, in order; returns how many.
     #[inline]
     pub fn pop(&mut self, out: &mut [T]) -> usize {
@@ -120,9 +184,7 @@ impl<T: Copy + Send> Consumer<T> {
         let (one, two) = out[..n].split_at_mut(first);
         take(&self.shared.slots[at..at + first], one);
         take(&self.shared.slots[..n - first], two);
-        self.cursor.advance(n as u32);
-        // Pairs with the Acquire load in Producer::free: our reads of the slots come first.
-        self.shared.head.0.store(self.cursor.index(), Ordering::Release);
+        self.give_back(n);
         n
     }
 }

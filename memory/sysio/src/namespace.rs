@@ -30,3 +30,9 @@ pub fn run_in_net<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> io::Res
         inside.join().unwrap_or_else(|_| Err(io::Error::other("the namespace thread panicked")))
     })
 }
+
+/// Moves the calling thread, and it alone, into a new network namespace. Needs CAP_SYS_ADMIN.
+/// Devices that the thread makes there vanish with it.
+pub fn enter_new_net() -> io::Result<()> {
+    Ok(unshare(CloneFlags::CLONE_NEWNET)?)
+}

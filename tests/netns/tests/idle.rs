@@ -22,7 +22,8 @@ fn an_idle_link_is_cheap() {
     let pair = world.pair(|end| end.channels(4));
     // Enough streams for the flow hash to find every channel.
     let start = |n: usize| {
-        let (from, to) = if n.is_multiple_of(2) { (&world.a, &world.b) } else { (&world.b, &world.a) };
+        let (from, to) =
+            if n.is_multiple_of(2) { (&world.a, &world.b) } else { (&world.b, &world.a) };
         Stream::start(from, to, ["10.0.0.2", "10.0.0.1", "fd00::2", "fd00::1"][n % 4])
     };
     let flows: Vec<Stream> = (0..16).map(start).collect();

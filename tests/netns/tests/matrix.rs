@@ -56,16 +56,22 @@ impl Matrix<'_> {
 
     /// Every missed datagram was dropped by a counter that says so.
     fn account(&self, before: [Snapshot; 2], after: [Snapshot; 2], ends: &[EndTable; 2]) {
-        let mut known = 0;
+        let mut kernel = 0;
+        let mut sockets = 0;
         for (before, after) in before.iter().zip(&after) {
             assert_eq!(before.corrupt, after.corrupt, "{}: wrong checksums", self.what);
             let (old, new) = (before.device, after.device);
-            known += new.rx_dropped - old.rx_dropped + new.tx_dropped - old.tx_dropped;
-            known += new.qdisc_dropped - old.qdisc_dropped;
-            known += after.full_sockets - before.full_sockets;
+            kernel += new.rx_dropped - old.rx_dropped + new.tx_dropped - old.tx_dropped;
+            kernel += new.qdisc_dropped - old.qdisc_dropped;
+            sockets += after.full_sockets - before.full_sockets;
         }
-        known += ends.iter().map(|end| end.out().drops + end.back().drops).sum::<u64>();
-        println!("{}: {} datagrams missed, {known} drops counted", self.what, self.missed);
+        let ours: u64 = ends.iter().map(|end| end.out().drops + end.back().drops).sum();
+        let known = kernel + sockets + ours;
+        println!(
+            "{}: {} datagrams missed; dropped: {kernel} by devices, {sockets} by full sockets, \
+             {ours} by us",
+            self.what, self.missed
+        );
         assert!(self.missed <= known, "{}: {} missed, {known} counted", self.what, self.missed);
     }
 }

@@ -60,7 +60,8 @@ pub(super) const STEPS: &[Step] = &[
         name: "loom",
         title: "loom models",
         commands: &[Command {
-            line: "cargo test --release --target-dir {target}/loom -p mqnet-rings --lib \
+            line: "cargo test --release --target-dir {target}/loom -p mqnet-rings \
+                   -p mqnet-pktbuf --lib --tests \
                    -- --show-output",
             env: &[("RUSTFLAGS", "--cfg loom"), ("LOOM_MAX_PREEMPTIONS", "3")],
         }],
@@ -77,7 +78,7 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "conformance",
         title: "conformance of every backend",
-        commands: &[run("cargo test --release -p mqnet-conformance -- --show-output")],
+        commands: &[run("cargo test -p mqnet-conformance -- --show-output")],
         has_tests: true,
         limit_seconds: 900,
     },
@@ -88,7 +89,7 @@ pub(super) const STEPS: &[Step] = &[
             BUILD,
             // One at a time: they share two CPUs and measure throughput.
             Command {
-                line: "cargo test --release -p mqnet-netns -- --test-threads=1 --show-output",
+                line: "cargo test -p mqnet-netns -- --test-threads=1 --show-output",
                 env: &[("MQNET_BIN", "{target}/release/mqnet")],
             },
         ],

@@ -293,3 +293,8 @@ impl Drop for Memfd {
         }
     }
 }
+
+/// Reads a peer's introduction: the parser alone, for fuzzing.
+pub(crate) fn check_hello(bytes: &[u8]) -> Result<(), String> {
+    Hello::decode(bytes).map(drop)
+}

@@ -41,6 +41,7 @@ pub(crate) fn run(args: &HostArgs) -> Result<(), Failure> {
         return Ok(());
     }
     process::die_with_parent()?;
+    kernel::keep_neighbours();
     say(&Event::Ready);
     let mut host = Host::new(args)?;
     for line in io::stdin().lines() {

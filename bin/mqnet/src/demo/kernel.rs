@@ -34,6 +34,15 @@ fn tx_dropped(dev: &str, device: &str) -> Option<u64> {
     values.split_whitespace().nth(11)?.parse().ok()
 }
 
+/// Tells this namespace's kernel to remember its neighbours while a device has no carrier.
+///
+/// By default it forgets them, and when it asks for one anew while the link is down, it waits a
+/// second before it asks again: much longer than the link needs to heal. Kernels before 5.16 do
+/// not have the knob; there the heal may take that second.
+pub(super) fn keep_neighbours() {
+    let _ = fs::write("/proc/sys/net/ipv4/conf/all/arp_evict_nocarrier", "0");
+}
+
 /// Why entering the namespaces failed, and which knob opens them.
 pub(super) fn namespaces_hint(e: &io::Error) -> String {
     let knob = match e.raw_os_error() {

@@ -149,7 +149,7 @@ impl Progress {
         self.shown = Instant::now();
         self.open = true;
         // "Erase to the end of the line" after the text: no flicker.
-        eprint!("\r  {:<34} {text}\x1b[K", self.phase);
+        eprint!("\r  {:<36} {text}\x1b[K", self.phase);
     }
 
     /// The phase is over.
@@ -158,7 +158,7 @@ impl Progress {
             self.write(text);
             eprintln!();
         } else {
-            eprintln!("  {:<34} {text}", self.phase);
+            eprintln!("  {:<36} {text}", self.phase);
         }
         self.open = false;
     }

@@ -64,6 +64,8 @@ struct Datagrams {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Heal {
+    /// The SIGKILL, in seconds from the start.
+    killed_at_s: f64,
     restarted_ms: f64,
     up_ms: f64,
     /// The first and the last TCP stream (in either direction) that had bytes again.
@@ -300,6 +302,7 @@ impl Heal {
         let lost = survivor.and_then(Life::last).map_or(0, |c| c.sums.a_to_b.tx_lost);
         let down = survivor.and_then(|l| l.downs.iter().find(|d| d.0 >= played.killed));
         Self {
+            killed_at_s: millis(played.started, played.killed) / 1e3,
             restarted_ms: millis(played.killed, played.restarted),
             up_ms: millis(played.killed, played.up),
             first_bytes_ms: times.iter().copied().reduce(f64::min).unwrap_or_default(),

@@ -19,7 +19,7 @@ const WINDOW: u64 = 48;
 /// Every so many datagrams are answered.
 const ANSWER_EACH: u64 = 8;
 /// Without an answer for so long, what is out counts as lost (the tracker knows better).
-const PATIENCE: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_millis(200);
 const HEADER: usize = 24;
 /// Longest datagram: fits an MTU of 1500.
 const LENGTH_MAX: usize = 1472;

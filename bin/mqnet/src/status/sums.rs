@@ -102,10 +102,9 @@ pub(crate) fn channel_stats(link: &mut Link) -> [Vec<Arc<ChannelStats>>; 2] {
 /// Both directions of each channel.
 pub(crate) fn channels_json(link: &mut Link) -> Vec<Value> {
     let [a, b] = channel_stats(link);
-    let both = |(a, b): (&Arc<ChannelStats>, &Arc<ChannelStats>)| {
-        json!({ "a-to-b": LaneSums::of(a, b).json(), "b-to-a": LaneSums::of(b, a).json() })
-    };
-    a.iter().zip(&b).map(both).collect()
+    let lane = |from: &ChannelStats, to: &ChannelStats| LaneSums::of(from, to).json();
+    let both = a.iter().zip(&b);
+    both.map(|(a, b)| json!({ "a-to-b": lane(a, b), "b-to-a": lane(b, a) })).collect()
 }
 
 /// Each direction over all channels that there have been: a to b, then b to a.

@@ -33,6 +33,29 @@ proptest! {
     }
 }
 
+// Goal: entries that own something are handed over once, and what is left in a ring is dropped with
+// it, wherever the ring's indices stand.
+#[cfg(not(loom))]
+#[test]
+fn left_entries_are_dropped() {
+    for offset in 0..7 {
+        let (mut tx, mut rx) = ring(3);
+        let entry = std::sync::Arc::new(());
+        for _ in 0..offset {
+            tx.push_one(entry.clone()).unwrap();
+            drop(rx.pop_one().unwrap());
+        }
+        for _ in 0..3 {
+            tx.push_one(entry.clone()).unwrap();
+        }
+        assert!(tx.push_one(entry.clone()).is_err());
+        assert!(rx.pop_one().is_some());
+        assert_eq!(std::sync::Arc::strong_count(&entry), 3);
+        drop((tx, rx));
+        assert_eq!(std::sync::Arc::strong_count(&entry), 1);
+    }
+}
+
 // Goal: nothing is lost, doubled or torn between two real threads.
 #[cfg(not(loom))]
 #[test]

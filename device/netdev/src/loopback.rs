@@ -1,0 +1,219 @@
+//! A function whose frames come back: what is sent on a channel arrives on the same channel.
+//!
+//! Its memory is a page pool that the TX half owns; the RX half returns pages from wherever it
+//! runs. It needs no operating system and therefore cannot wake anybody: it is polled.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use mqnet_pktbuf::{Page, PagePool, PoolConfig, Returner};
+use mqnet_rings::spsc::{self, Consumer, Producer};
+use mqnet_shmem::{Segments, Span, SpanMut};
+
+use crate::limits::{BURST_FRAMES, CHANNELS_MAX, FRAME_MAX, MTU_MAX, room_for};
+use crate::{
+    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, FrameMeta, Function, LinkStatus,
+    Offloads, OpenError, Plan, Queue, Rx, RxBrings, Tx, TxBrings,
+};
+
+/// Frames that a channel holds.
+const DEPTH: u32 = 256;
+
+/// The loopback function.
+#[derive(Debug)]
+pub struct Loopback {
+    stats: Vec<Arc<ChannelStats>>,
+}
+
+impl Loopback {
+    /// A loopback with `channels` channels (1..=64).
+    pub fn new(channels: u16) -> Self {
+        let channels = channels.clamp(1, CHANNELS_MAX);
+        Self { stats: (0..channels).map(|_| Arc::default()).collect() }
+    }
+}
+
+impl Function for Loopback {
+    fn name(&self) -> &str {
+        "loop:"
+    }
+
+    fn caps(&self) -> Caps {
+        Caps {
+            channels: self.stats.len() as u16,
+            mtu: None,
+            mtu_max: MTU_MAX,
+            frame_max: FRAME_MAX,
+            rx_offloads: Offloads::ALL,
+            tx_offloads: Offloads::ALL,
+        }
+    }
+
+    fn set_partner(&mut self, _partner: &Caps) {}
+
+    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
+        LinkStatus::Up { session: 0, caps: self.caps() }
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let stats = self.stats.iter().take(usize::from(plan.channels));
+        stats.map(|stats| open_channel(plan, stats)).collect()
+    }
+
+    fn close(&mut self, _channels: Vec<Channel>, _why: &str) {}
+
+    fn set_carrier(&mut self, _up: bool) {}
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+}
+
+fn open_channel(plan: &Plan, stats: &Arc<ChannelStats>) -> Result<Channel, OpenError> {
+    let config = PoolConfig {
+        pages: DEPTH,
+        page_size: room_for(plan.frame_max).next_power_of_two().max(4096),
+        ring_size: DEPTH,
+        node: None,
+        huge: false,
+    };
+    let error =
+        |e: mqnet_pktbuf::PoolError| OpenError { function: "loop:".into(), what: e.to_string() };
+    let pool = PagePool::new(&config).map_err(error)?;
+    let (tx, rx) = spsc::ring(DEPTH);
+    let returner = pool.returner();
+    let rx = LoopRx { ring: rx, returner, waiting: ArrayVec::new(), stats: stats.clone() };
+    let tx = LoopTx { pool, ring: tx, reserved: None, stats: stats.clone() };
+    Ok(Channel { rx: Rx::Brings(Box::new(rx)), tx: Tx::Brings(Box::new(tx)) })
+}
+
+struct LoopTx {
+    pool: PagePool,
+    ring: Producer<(Page, FrameMeta)>,
+    reserved: Option<Page>,
+    stats: Arc<ChannelStats>,
+}
+
+impl LoopTx {
+    fn send(&mut self, page: Page, frame: FrameMeta) {
+        self.stats.tx.packets.add(1);
+        self.stats.tx.bytes.add(u64::from(frame.len));
+        // The ring has as many entries as the pool has pages, so a page always finds room.
+        if let Err((page, _)) = self.ring.push_one((page, frame)) {
+            self.pool.free(page);
+        }
+    }
+}
+
+impl Queue for LoopTx {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::MoreWork)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl TxBrings for LoopTx {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let mut taken = 0;
+        for frame in &burst.frames()[from..] {
+            let Some(mut page) = self.pool.alloc() else { break };
+            let mut room = self.pool.span_mut(&mut page);
+            for piece in std::iter::once(&frame.head).chain(burst.more(frame)) {
+                let n = room.copy_from(*piece);
+                room = room.split_at(n).1;
+            }
+            self.send(page, FrameMeta { len: frame.len, hdr: frame.hdr });
+            taken += 1;
+        }
+        self.stats.tx.copies.add(taken as u64);
+        Ok(taken)
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        if self.reserved.is_none() {
+            self.reserved = self.pool.alloc();
+        }
+        let Self { reserved: Some(page), pool, .. } = self else { return Ok(None) };
+        let head = pool.span_mut(page).split_at(max as usize).0;
+        Ok(Some(Segments { head, tail: SpanMut::empty() }))
+    }
+
+    fn commit(&mut self, frame: FrameMeta) {
+        if let Some(page) = self.reserved.take() {
+            self.send(page, frame);
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+impl Drop for LoopTx {
+    fn drop(&mut self) {
+        if let Some(page) = self.reserved.take() {
+            self.pool.free(page);
+        }
+    }
+}
+
+struct LoopRx {
+    ring: Consumer<(Page, FrameMeta)>,
+    returner: Returner,
+    waiting: ArrayVec<(Page, FrameMeta), BURST_FRAMES>,
+    stats: Arc<ChannelStats>,
+}
+
+impl Queue for LoopRx {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::MoreWork)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBrings for LoopRx {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        while !self.waiting.is_full() {
+            let Some(frame) = self.ring.pop_one() else { break };
+            self.waiting.push(frame);
+        }
+        let Self { waiting, returner, .. } = self;
+        for (page, frame) in waiting.iter().take(budget) {
+            let bytes: Span<'a> = returner.span(page).first(frame.len as usize);
+            burst.push(frame.hdr, frame.len, bytes);
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        for (page, frame) in self.waiting.drain(..frames) {
+            self.stats.rx.packets.add(1);
+            self.stats.rx.bytes.add(u64::from(frame.len));
+            self.returner.free_page(page);
+        }
+        self.returner.flush();
+        Ok(())
+    }
+}
+
+impl Drop for LoopRx {
+    /// Frames that nobody took go home.
+    fn drop(&mut self) {
+        let waiting = self.waiting.drain(..).chain(std::iter::from_fn(|| self.ring.pop_one()));
+        for (page, _) in waiting {
+            self.returner.free_page(page);
+        }
+    }
+}

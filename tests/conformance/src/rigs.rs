@@ -1,0 +1,170 @@
+//! The backends.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use mqnet_netdev::loopback::Loopback;
+use mqnet_netdev::{Caps, Channel, Function, LinkStatus, Plan};
+use mqnet_ntb::{NtbConfig, NtbFunction};
+use mqnet_sysio::{clock, namespace, process};
+use mqnet_tap::{TapConfig, TapFunction};
+
+use crate::Rig;
+
+/// A folder of its own that goes when the test ends.
+pub struct Folder(pub std::path::PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "mqnet-conformance-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder for sockets");
+        Self(path)
+    }
+}
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn first(channels: Vec<Channel>) -> Channel {
+    channels.into_iter().next().expect("a channel")
+}
+
+/// The loopback device.
+pub fn loopback() -> Rig {
+    let mut function = Loopback::new(1);
+    let caps = function.caps();
+    let plan = Plan::join(&caps, &caps).expect("plan");
+    let channel = first(function.open(&plan).expect("open"));
+    let stats = function.stats()[0].clone();
+    Rig {
+        name: "loopback",
+        tx: channel.tx,
+        rx: channel.rx,
+        tx_stats: stats.clone(),
+        rx_stats: stats,
+        frame_max: plan.frame_max,
+        lossless: true,
+        keep: Box::new(function),
+    }
+}
+
+/// Two ends of a bridge that have shaken hands.
+pub fn connected(window: u32, channels: u16, partner: &Caps) -> (NtbFunction, NtbFunction, Folder) {
+    let folder = Folder::new();
+    let path = folder.0.join("x.sock");
+    let end = |seed| {
+        let config = NtbConfig { path: path.clone(), window, channels, mtu: None };
+        let mut end = NtbFunction::memfd(&config, seed);
+        end.set_partner(partner);
+        end
+    };
+    let (mut a, mut b) = (end(1), end(2));
+    shake_hands(&mut a, &mut b);
+    (a, b, folder)
+}
+
+/// Polls two ends until both are up.
+pub fn shake_hands(a: &mut NtbFunction, b: &mut NtbFunction) {
+    for _ in 0..2000 {
+        let now = clock::monotonic();
+        let up = |status| matches!(status, LinkStatus::Up { .. });
+        if up(a.poll_link(now)) & up(b.poll_link(now)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("the ends did not come up: {:?} {:?}", a.state(), b.state());
+}
+
+/// A bridge with windows of `window` bytes.
+pub fn ntb(window: u32) -> Rig {
+    let caps = Loopback::new(1).caps();
+    let (mut a, mut b, folder) = connected(window, 1, &caps);
+    let LinkStatus::Up { caps, .. } = a.poll_link(clock::monotonic()) else { panic!("down") };
+    let plan = Plan::join(&caps, &caps).expect("plan");
+    let (near, far) = (first(a.open(&plan).expect("open")), first(b.open(&plan).expect("open")));
+    let (tx_stats, rx_stats) = (a.stats()[0].clone(), b.stats()[0].clone());
+    Rig {
+        name: "ntb",
+        tx: near.tx,
+        rx: far.rx,
+        tx_stats,
+        rx_stats,
+        frame_max: plan.frame_max,
+        lossless: true,
+        keep: Box::new((near.rx, far.tx, a, b, folder)),
+    }
+}
+
+fn ip(args: &str) {
+    let done = Command::new("ip").args(args.split(' ')).status().expect("ip");
+    assert!(done.success(), "ip {args}");
+}
+
+/// True when this thread now stands in a network namespace of its own; otherwise the test is
+/// skipped, with the reason.
+pub fn own_network() -> bool {
+    if !process::is_root() {
+        mqnet_testkit::skip("a TAP in a namespace of its own needs root");
+        return false;
+    }
+    namespace::enter_new_net().expect("unshare(CLONE_NEWNET)");
+    std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").expect("disable ipv6");
+    true
+}
+
+/// Opens a TAP of one queue for a link whose other side is its equal.
+pub fn tap(name: &str, mtu: u32) -> (TapFunction, Channel, Plan) {
+    let config =
+        TapConfig { name: name.into(), channels: 1, mtu: Some(mtu), ..TapConfig::default() };
+    let mut tap = TapFunction::open(config).expect("tap");
+    let caps = tap.caps();
+    let plan = Plan::join(&caps, &caps).expect("plan");
+    let channel = first(tap.open(&plan).expect("open"));
+    tap.set_carrier(true);
+    (tap, channel, plan)
+}
+
+/// Two TAPs on one kernel bridge: what is written to one is read from the other.
+pub fn taps() -> Rig {
+    let (a, near, plan) = tap("ta", 9000);
+    let (b, far, _) = tap("tb", 9000);
+    ip("link add br0 type bridge mcast_snooping 0");
+    for line in ["ta", "tb"] {
+        ip(&format!("link set {line} master br0"));
+        ip(&format!("link set {line} up"));
+    }
+    ip("link set br0 mtu 9000");
+    ip("link set br0 up");
+    let (tx_stats, rx_stats) = (a.stats()[0].clone(), b.stats()[0].clone());
+    // Without offloads of its own the far side gets frames of the MTU.
+    let frame_max = 9000 + 14;
+    assert!(plan.frame_max >= frame_max);
+    let keep = Box::new((near.rx, far.tx, Bridge, a, b));
+    let (tx, rx) = (near.tx, far.rx);
+    Rig { name: "tap", tx, rx, tx_stats, rx_stats, frame_max, lossless: false, keep }
+}
+
+struct Bridge;
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        ip("link del br0");
+    }
+}

@@ -1,0 +1,180 @@
+//! The checks. Each takes a rig fresh from its factory.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use mqnet_netdev::{Armed, Queue, Rx, Tx};
+
+use crate::{Rig, frame};
+
+/// How long an event may take before it counts as lost.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn rx_queue(rig: &mut Rig) -> &mut dyn Queue {
+    rig.rx.queue()
+}
+
+/// Frames of every length arrive whole, once and in order.
+pub fn frames_arrive_in_order(rig: &mut Rig) {
+    let max = rig.frame_max as usize;
+    let lens = [18, 60, 63, 64, 65, 127, 128, 1499, 1500, 1501, 4095, 4096, 9000, max - 1, max];
+    let mut expected = 0;
+    for (number, len) in (0u32..).zip(lens.into_iter().filter(|&len| len <= max).cycle().take(200))
+    {
+        let bytes = frame(number, len);
+        while rig.send(std::slice::from_ref(&bytes)) == 0 {
+            expect_next(rig, &mut expected);
+        }
+        if number % 7 == 0 {
+            expect_next(rig, &mut expected);
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while expected < 200 {
+        assert!(Instant::now() < deadline, "{}: {expected} of 200 frames arrived", rig.name);
+        expect_next(rig, &mut expected);
+    }
+}
+
+fn expect_next(rig: &mut Rig, expected: &mut u32) {
+    for number in rig.drain() {
+        assert_eq!(number, *expected, "{}: out of order", rig.name);
+        *expected += 1;
+    }
+}
+
+/// A burst of which only a part fits is taken as a prefix; the rest can be sent later, and what a
+/// receiver looks at without taking comes again.
+pub fn partial_bursts_lose_nothing(rig: &mut Rig) {
+    let frames: Vec<_> = (0..2000u32).map(|n| frame(n, 100 + (n as usize * 37) % 1300)).collect();
+    let (mut sent, mut expected, mut turn) = (0usize, 0u32, 0usize);
+    let deadline = Instant::now() + PATIENCE;
+    while expected < frames.len() as u32 {
+        assert!(Instant::now() < deadline, "{}: stuck at {expected}", rig.name);
+        turn += 1;
+        let burst = &frames[sent..frames.len().min(sent + 1 + turn % 64)];
+        // A kernel between the queues drops what does not fit its ring: stay below it.
+        if rig.lossless || sent - (expected as usize) < 400 {
+            sent += rig.send(burst);
+        }
+        for bytes in rig.receive(1 + turn % 50, turn % 3) {
+            if let Some(number) = crate::number_of(&bytes) {
+                assert_eq!(number, expected, "{}: out of order", rig.name);
+                expected += 1;
+            }
+        }
+    }
+    assert!(rig.drain().is_empty(), "{}: a frame came twice", rig.name);
+}
+
+/// A full queue says so with a short count and takes frames again when there is room.
+pub fn full_is_an_outcome(rig: &mut Rig) {
+    if !rig.lossless {
+        return; // A TAP never says full.
+    }
+    let bytes = frame(0, 1000);
+    let mut sent = 0u64;
+    while rig.send(std::slice::from_ref(&bytes)) == 1 {
+        sent += 1;
+        assert!(sent < 1 << 20, "{}: never full", rig.name);
+    }
+    assert_eq!(rig.drain().len() as u64, sent);
+    assert_eq!(rig.send(&[bytes]), 1, "{}: no room after everything was taken", rig.name);
+    assert_eq!(rig.drain().len(), 1);
+}
+
+/// Whoever arms and is told to sleep is woken by what comes next; whoever has work is told so.
+pub fn an_armed_queue_is_woken(rig: &mut Rig) {
+    rig.drain();
+    let Some(event) = rx_queue(rig).event() else { return };
+    let watched = event.fd.try_clone_to_owned().expect("dup");
+    let epoll = mqnet_sysio::epoll::Epoll::new().expect("epoll");
+    epoll.add(watched.as_fd(), mqnet_sysio::epoll::Interest::ReadableEdge, 1).expect("add");
+    for number in 0..100 {
+        // Leave no old report behind, then arm.
+        epoll.wait(Some(Duration::ZERO), |_| ()).expect("wait");
+        assert!(rig.drain().is_empty());
+        let armed = rx_queue(rig).arm(0).expect("arm");
+        assert_eq!(rig.send(&[frame(number, 60)]), 1);
+        if armed == Armed::Sleep {
+            let n = epoll.wait(Some(PATIENCE), |_| ()).expect("wait");
+            assert!(n > 0, "{}: the wake-up for frame {number} was lost", rig.name);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while rig.drain().is_empty() {
+            assert!(Instant::now() < deadline, "{}: frame {number} was lost", rig.name);
+        }
+    }
+    // With a frame waiting: either told at once, or woken.
+    epoll.wait(Some(Duration::ZERO), |_| ()).expect("wait");
+    assert_eq!(rig.send(&[frame(7, 60)]), 1);
+    if rx_queue(rig).arm(0).expect("arm") == Armed::Sleep {
+        assert!(epoll.wait(Some(PATIENCE), |_| ()).expect("wait") > 0, "{}", rig.name);
+    }
+}
+
+/// A producer that stops on a full queue is woken when there is room.
+pub fn a_stopped_queue_is_woken(rig: &mut Rig) {
+    let Some(event) = rig.tx.queue().event() else { return };
+    let watched = event.fd.try_clone_to_owned().expect("dup");
+    let epoll = mqnet_sysio::epoll::Epoll::new().expect("epoll");
+    epoll.add(watched.as_fd(), mqnet_sysio::epoll::Interest::ReadableEdge, 1).expect("add");
+    for round in 0..20 {
+        let bytes = frame(round, 1000);
+        while rig.send(std::slice::from_ref(&bytes)) == 1 {}
+        epoll.wait(Some(Duration::ZERO), |_| ()).expect("wait");
+        assert_eq!(rig.tx.queue().arm(1000).expect("arm"), Armed::Sleep, "{}", rig.name);
+        rig.drain();
+        let n = epoll.wait(Some(PATIENCE), |_| ()).expect("wait");
+        assert!(n > 0, "{}: nobody told the stopped queue of room", rig.name);
+        assert_eq!(rig.tx.queue().arm(1000).expect("arm"), Armed::MoreWork, "{}", rig.name);
+    }
+}
+
+/// What was sent is counted on both sides, in frames and in bytes.
+pub fn counters_add_up(rig: &mut Rig) {
+    rig.drain();
+    let before = (rig.rx_stats.rx.packets.get(), rig.rx_stats.rx.bytes.get());
+    let (mut bytes, mut got) = (0, 0);
+    for number in 0..100u32 {
+        let one = frame(number, 60 + number as usize);
+        bytes += one.len() as u64;
+        assert_eq!(rig.send(&[one]), 1);
+        got += rig.drain().len();
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while got < 100 {
+        assert!(Instant::now() < deadline, "{}: {got} of 100", rig.name);
+        got += rig.drain().len();
+    }
+    let (tx, rx) = (&rig.tx_stats.tx, &rig.rx_stats.rx);
+    assert_eq!((tx.packets.get(), tx.bytes.get()), (100, bytes), "{}: tx", rig.name);
+    let (packets, rx_bytes) = (rx.packets.get() - before.0, rx.bytes.get() - before.1);
+    assert_eq!((packets, rx_bytes), (100, bytes), "{}: rx", rig.name);
+    assert_eq!(tx.drops.total() + rx.drops.total(), 0, "{}: drops", rig.name);
+    let copied = if matches!(rig.tx, Tx::Brings(_)) { 100 } else { 0 };
+    assert_eq!(tx.copies.get(), copied, "{}: copies", rig.name);
+}
+
+/// With frames on their way, closing gives everything back: the factory can make the rig again,
+/// and no descriptor and no mapping is left.
+pub fn closing_returns_everything(make: &mut dyn FnMut() -> Rig) {
+    let open = || {
+        let fds = std::fs::read_dir("/proc/self/fd").expect("fds").count();
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+        (fds, maps.matches("mqnet").count())
+    };
+    drop(make());
+    let before = open();
+    for round in 0..10u32 {
+        let mut rig = make();
+        for number in 0..50 {
+            rig.send(&[frame(number, 200)]);
+        }
+        rig.receive(1 + round as usize, 1);
+        let is_rx = matches!(rig.rx, Rx::Brings(_) | Rx::Borrows(_));
+        assert!(is_rx);
+        drop(rig);
+    }
+    assert_eq!(open(), before, "descriptors, mappings of ours");
+}

@@ -1,0 +1,88 @@
+//! The memory rule: how often a payload is copied for every pairing of RX and TX that there is.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mqnet_conformance::rigs::{self, Folder};
+use mqnet_conformance::{Rig, frame};
+use mqnet_engine::Lane;
+use mqnet_netdev::ChannelStats;
+use mqnet_shmem::copies;
+
+/// A way in (what is sent to `rig.tx` arrives at the lane) and a way out.
+fn copies_per_frame(mut from: Rig, mut to: Rig) -> (Rig, f64) {
+    let stats: Arc<ChannelStats> = to.tx_stats.clone();
+    let frame_max = from.frame_max.min(to.frame_max);
+    let nothing = rigs::loopback();
+    let (lane_rx, lane_tx) =
+        (std::mem::replace(&mut from.rx, nothing.rx), std::mem::replace(&mut to.tx, nothing.tx));
+    let mut lane = Lane::new(lane_rx, lane_tx, frame_max, None, stats).expect("lane");
+    let (mut expected, mut made) = (0u32, 0u64);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    for number in 0..500u32 {
+        assert_eq!(from.send(&[frame(number, 60 + number as usize)]), 1);
+        loop {
+            let before = copies::made();
+            let moved = lane.poll(|| Duration::ZERO).expect("poll").frames;
+            made += copies::made() - before;
+            for got in to.drain() {
+                assert_eq!(got, expected);
+                expected += 1;
+            }
+            if expected > number && moved == 0 {
+                break;
+            }
+            assert!(Instant::now() < deadline, "stuck at frame {number}");
+        }
+    }
+    drop((from, lane));
+    (to, made as f64 / 500.0)
+}
+
+// Goal: in every pairing the lane copies a payload exactly as often as the memory rule says.
+#[test]
+fn every_pairing_obeys_the_memory_rule() {
+    if !rigs::own_network() {
+        return;
+    }
+    // A pairing's name says what the RX side does, then the TX side.
+    let (_, n) = copies_per_frame(rigs::ntb(2 << 20), rigs::ntb(2 << 20));
+    assert_eq!(n, 1.0, "brings -> brings");
+    let (_, n) = copies_per_frame(rigs::ntb(2 << 20), rigs::loopback());
+    assert_eq!(n, 1.0, "brings -> brings (page pool)");
+    let (_, n) = copies_per_frame(rigs::taps(), rigs::ntb(2 << 20));
+    assert_eq!(n, 0.0, "borrows -> brings");
+    let (_, n) = copies_per_frame(rigs::ntb(2 << 20), rigs::taps());
+    assert_eq!(n, 0.0, "brings -> borrows");
+    let (_, n) = copies_per_frame(rigs::taps(), second_taps());
+    assert_eq!(n, 0.0, "borrows -> borrows");
+}
+
+/// A second pair of TAPs, beside the first in the same namespace.
+fn second_taps() -> Rig {
+    let (a, near, _) = rigs::tap("tc", 9000);
+    let (b, far, _) = rigs::tap("td", 9000);
+    for line in [
+        "link add br1 type bridge mcast_snooping 0",
+        "link set tc master br1 up",
+        "link set td master br1 up",
+        "link set br1 up",
+    ] {
+        let done = std::process::Command::new("ip").args(line.split(' ')).status();
+        assert!(done.expect("ip").success(), "{line}");
+    }
+    let (tx_stats, rx_stats) = {
+        use mqnet_netdev::Function;
+        (a.stats()[0].clone(), b.stats()[0].clone())
+    };
+    Rig {
+        name: "tap",
+        tx: near.tx,
+        rx: far.rx,
+        tx_stats,
+        rx_stats,
+        frame_max: 9014,
+        lossless: false,
+        keep: Box::new((near.rx, far.tx, a, b, Folder::new())),
+    }
+}

@@ -1,0 +1,322 @@
+//! A peer that has shaken hands and then lies: every word that it can write is set to every kind
+//! of nonsense while frames flow. The victim may lose the link, never more: no panic, no read
+//! outside the window (an index that left it would panic), no descriptor left, and the next peer
+//! is served.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mqnet_conformance::rigs::Folder;
+use mqnet_conformance::{Rig, frame, rigs};
+use mqnet_engine::Lane;
+use mqnet_netdev::loopback::Loopback;
+use mqnet_netdev::{Channel, Function, LinkStatus, Plan};
+use mqnet_ntb::hw::memfd::Memfd;
+use mqnet_ntb::hw::{Doorbell, Hw, HwLink, MemoryWindows};
+use mqnet_ntb::layout::{CONTROL, Geometry, PADS, control};
+use mqnet_ntb::{NtbConfig, NtbFunction};
+use mqnet_sysio::eventfd::EventFd;
+
+const WINDOW: u32 = 256 << 10;
+const CHANNELS: u16 = 2;
+
+/// Honest hardware that shows its user the victim's memory.
+struct Spy {
+    inner: Memfd,
+    seen: Arc<Mutex<Option<MemoryWindows>>>,
+}
+
+impl Hw for Spy {
+    fn poll_link(&mut self, now: Duration) -> HwLink {
+        let link = self.inner.poll_link(now);
+        *self.seen.lock().unwrap() = self.inner.windows();
+        link
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        self.inner.events()
+    }
+
+    fn windows(&self) -> Option<MemoryWindows> {
+        self.inner.windows()
+    }
+
+    fn spad_read(&self, pad: usize) -> u32 {
+        self.inner.spad_read(pad)
+    }
+
+    fn peer_spad_write(&self, pad: usize, value: u32) {
+        self.inner.peer_spad_write(pad, value);
+    }
+
+    fn peer_doorbell(&self, bit: usize) -> Option<Arc<dyn Doorbell>> {
+        self.inner.peer_doorbell(bit)
+    }
+
+    fn doorbell_event(&self, bit: usize) -> Option<Arc<EventFd>> {
+        self.inner.doorbell_event(bit)
+    }
+
+    fn reset(&mut self, now: Duration, retry_after: Duration) {
+        self.inner.reset(now, retry_after);
+    }
+
+    fn window_len(&self) -> u32 {
+        self.inner.window_len()
+    }
+
+    fn is_second(&self) -> bool {
+        self.inner.is_second()
+    }
+}
+
+/// A victim whose frames come back to it, and a peer that can write its memory.
+struct Arena {
+    victim: NtbFunction,
+    liar: NtbFunction,
+    seen: Arc<Mutex<Option<MemoryWindows>>>,
+    echo: Loopback,
+    now: Duration,
+    seed: u64,
+    faults: u32,
+    _folder: Folder,
+}
+
+/// One life of the link.
+struct Life {
+    lanes: Vec<(Lane, Lane)>,
+    peer: Vec<Channel>,
+}
+
+impl Arena {
+    fn new(seed: u64) -> Self {
+        let folder = Folder::new();
+        let path = folder.0.join("x.sock");
+        let config =
+            NtbConfig { path: path.clone(), window: WINDOW, channels: CHANNELS, mtu: None };
+        let seen = Arc::new(Mutex::new(None));
+        let spy = Spy { inner: Memfd::new(&path, WINDOW, CHANNELS), seen: seen.clone() };
+        let mut victim = NtbFunction::memfd(&config, seed);
+        let mut liar =
+            NtbFunction::with_hw("liar".into(), Box::new(spy), CHANNELS, None, seed ^ 0xffff);
+        let echo = Loopback::new(CHANNELS);
+        victim.set_partner(&echo.caps());
+        liar.set_partner(&echo.caps());
+        let now = Duration::from_secs(1);
+        Self { victim, liar, seen, echo, now, seed, faults: 0, _folder: folder }
+    }
+
+    /// xorshift: a failing run is its seed.
+    fn random(&mut self) -> u64 {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.seed
+    }
+
+    /// Time passes as fast as the test wants.
+    fn poll(&mut self) -> (LinkStatus, LinkStatus) {
+        self.now += Duration::from_millis(20);
+        let victim = self.victim.poll_link(self.now);
+        (victim, self.liar.poll_link(self.now))
+    }
+
+    fn bring_up(&mut self) -> Life {
+        for _ in 0..1000 {
+            let (LinkStatus::Up { caps, .. }, LinkStatus::Up { .. }) = self.poll() else {
+                continue;
+            };
+            let plan = Plan::join(&caps, &self.echo.caps()).expect("plan");
+            let channels = self.victim.open(&plan).expect("open");
+            let echo = self.echo.open(&plan.mirrored()).expect("echo");
+            let stats = |f: &dyn Function, i: usize| f.stats()[i].clone();
+            let lanes = channels.into_iter().zip(echo).enumerate().map(|(i, (c, e))| {
+                let lane = |rx, tx, s| Lane::new(rx, tx, plan.frame_max, None, s).expect("lane");
+                (lane(c.rx, e.tx, stats(&self.echo, i)), lane(e.rx, c.tx, stats(&self.victim, i)))
+            });
+            let lanes = lanes.collect();
+            return Life { lanes, peer: self.liar.open(&plan).expect("open") };
+        }
+        panic!("the victim does not take another peer");
+    }
+
+    /// The peer sends some honest frames and takes what comes back.
+    fn traffic(&mut self, life: &mut Life, rounds: u32) -> Result<(), String> {
+        for round in 0..rounds {
+            for peer in &mut life.peer {
+                let mut rig = borrow(peer);
+                rig.send(&[frame(round, 60), frame(round + 1, 1500)]);
+                give_back(peer, rig);
+            }
+            for (forth, back) in &mut life.lanes {
+                forth.poll(|| Duration::ZERO).map_err(|f| f.to_string())?;
+                back.poll(|| Duration::ZERO).map_err(|f| f.to_string())?;
+                let _ = forth.arm().map_err(|f| f.to_string())?;
+                let _ = back.arm().map_err(|f| f.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lies once, looks what the victim makes of it, and heals the link.
+    fn lie(&mut self, offset: usize, value: u64) {
+        let mut life = self.bring_up();
+        self.traffic(&mut life, 3).expect("honest traffic");
+        let windows = self.seen.lock().unwrap().clone().expect("windows");
+        windows.outbound.word(offset).store(value, Ordering::SeqCst);
+        if self.traffic_after_a_lie(&mut life).is_err() {
+            self.faults += 1;
+        }
+        // A lie in the scratchpads is noticed here, or means nothing any more.
+        self.poll();
+        drop(life.peer);
+        let channels = life.lanes.into_iter().map(|(forth, back)| {
+            let ((rx, _), (_, tx)) = (forth.into_queues(), back.into_queues());
+            Channel { rx, tx }
+        });
+        self.victim.close(channels.collect(), "the test is over");
+        self.liar.close(Vec::new(), "the test is over");
+    }
+
+    /// The victim's side only: the liar's own queues may trip over its lie.
+    fn traffic_after_a_lie(&mut self, life: &mut Life) -> Result<(), String> {
+        for _ in 0..3 {
+            for (forth, back) in &mut life.lanes {
+                forth.poll(|| Duration::ZERO).map_err(|f| f.to_string())?;
+                back.poll(|| Duration::ZERO).map_err(|f| f.to_string())?;
+                let _ = forth.arm().map_err(|f| f.to_string())?;
+                let _ = back.arm().map_err(|f| f.to_string())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a rig of the peer's queues for a moment.
+fn borrow(channel: &mut Channel) -> Rig {
+    let spare = rigs::loopback();
+    Rig {
+        tx: std::mem::replace(&mut channel.tx, spare.tx),
+        rx: std::mem::replace(&mut channel.rx, spare.rx),
+        keep: Box::new(()),
+        ..rigs::loopback()
+    }
+}
+
+fn give_back(channel: &mut Channel, rig: Rig) {
+    channel.tx = rig.tx;
+    channel.rx = rig.rx;
+}
+
+/// In front of the window lie the scratchpads.
+const WINDOW_AT: usize = 4096;
+
+/// One test at a time: the first counts the process's descriptors.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("fds").count()
+}
+
+// Goal: every shared word, set to the edges of its range and to noise, costs at most the link.
+#[test]
+fn every_shared_word_may_lie() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut arena = Arena::new(0x5eed_0001);
+    arena.lie(0, 0);
+    let before = descriptors();
+    let ring = Geometry::divide(WINDOW, CHANNELS).ring;
+    let words = [control::TAIL, control::CREDIT, control::TAKEN, control::RX_ARM, control::TX_ARM];
+    let generation = arena.random() & 0xffff_ffff;
+    for word in words {
+        for qp in 0..usize::from(CHANNELS) {
+            let mut values = vec![0, 1, 15, 16, u64::MAX, 1 << 63, u64::from(u32::MAX)];
+            for index in [0, 1, 8, 16, ring - 16, ring, ring + 16, 2 * ring - 16, 2 * ring] {
+                values.push(u64::from(index));
+                values.push(generation << 32 | u64::from(index));
+            }
+            values.push(arena.random());
+            for value in values {
+                arena.lie(WINDOW_AT + CONTROL * qp + word, value);
+            }
+        }
+    }
+    for pad in 0..PADS {
+        for value in [0, 1, 2, 3, 4, 5, u64::from(u32::MAX), arena.random()] {
+            arena.lie(pad * 8, value);
+        }
+    }
+    arena.lie(0, 0);
+    assert_eq!(descriptors(), before, "descriptors left behind");
+    assert!(arena.faults > 50, "only {} lies were noticed: does the test lie?", arena.faults);
+}
+
+// Goal: indices of the right generation that are wrong in every other way are noticed.
+#[test]
+fn indices_of_the_right_generation_may_lie() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut arena = Arena::new(0x5eed_0002);
+    let ring = u64::from(Geometry::divide(WINDOW, CHANNELS).ring);
+    let mut noticed = 0;
+    for word in [control::TAIL, control::CREDIT] {
+        // Backwards, beyond what there is to move, off a record's boundary, out of range.
+        for index in [2 * ring, u64::from(u32::MAX), 2 * ring - 16, ring + 8, 3] {
+            let mut life = arena.bring_up();
+            arena.traffic(&mut life, 3).expect("honest traffic");
+            let windows = arena.seen.lock().unwrap().clone().expect("windows");
+            let at = |word| windows.outbound.word(WINDOW_AT + word);
+            let generation = at(control::TAIL).load(Ordering::SeqCst) >> 32;
+            at(word).store(generation << 32 | index, Ordering::SeqCst);
+            let mut fault = arena.traffic_after_a_lie(&mut life).err();
+            // A credit is looked at only when room is short: send until it is.
+            for _ in 0..if word == control::CREDIT { 200 } else { 0 } {
+                fault = fault.or(arena.traffic(&mut life, 20).err());
+            }
+            noticed += u32::from(fault.is_some());
+            arena.victim.close(Vec::new(), "over");
+            arena.liar.close(Vec::new(), "over");
+        }
+    }
+    assert_eq!(noticed, 10, "wrong indices that were noticed");
+}
+
+// Goal: the same for the ring itself, at random places, as a targeted change of record headers and
+// as noise over everything.
+#[test]
+fn the_ring_may_hold_anything() {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut arena = Arena::new(0x5eed_0003);
+    let geometry = Geometry::divide(WINDOW, CHANNELS);
+    for round in 0..300 {
+        let mut life = arena.bring_up();
+        arena.traffic(&mut life, 1 + round % 5).expect("honest traffic");
+        let windows = arena.seen.lock().unwrap().clone().expect("windows");
+        // Honest frames that the victim has not looked at yet...
+        for peer in &mut life.peer {
+            let mut rig = borrow(peer);
+            rig.send(&(0..20).map(|n| frame(n, 60 + 50 * n as usize)).collect::<Vec<_>>());
+            give_back(peer, rig);
+        }
+        // ... and now they are something else.
+        let places = if round % 3 == 0 { 20_000 } else { 1 + arena.random() as usize % 50 };
+        for _ in 0..places {
+            let at = geometry.ring_at(0) + arena.random() as usize % (32 << 10) / 8 * 8;
+            let word = windows.outbound.word(WINDOW_AT + at);
+            let value = match arena.random() % 4 {
+                0 => arena.random(),
+                1 => word.load(Ordering::SeqCst) ^ (1 << (arena.random() % 64)),
+                2 => 0,
+                _ => u64::MAX,
+            };
+            word.store(value, Ordering::SeqCst);
+        }
+        if arena.traffic_after_a_lie(&mut life).is_err() {
+            arena.faults += 1;
+        }
+        arena.victim.close(Vec::new(), "over");
+        arena.liar.close(Vec::new(), "over");
+    }
+    assert!(arena.faults > 100, "only {} of 300 were noticed", arena.faults);
+}

@@ -1,0 +1,126 @@
+//! Seeded simulation of a bridge's life: two ends that are polled in any order, with time of the
+//! test's making, that close, fail, die and come back. Whatever happened, the link heals.
+
+use std::time::Duration;
+
+use mqnet_conformance::rigs::Folder;
+use mqnet_netdev::loopback::Loopback;
+use mqnet_netdev::{Function, LinkStatus, Plan};
+use mqnet_ntb::{NtbConfig, NtbFunction};
+use proptest::prelude::*;
+
+/// What happens to one of the ends.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Poll,
+    /// It closes in good order, or after a fault.
+    Close,
+    /// It dies without a word and another process takes its place.
+    Restart,
+    /// It comes back with another number of channels.
+    Resize(u16),
+}
+
+struct End {
+    function: NtbFunction,
+    channels: u16,
+    lives: u64,
+}
+
+struct World {
+    folder: Folder,
+    ends: [Option<End>; 2],
+    now: Duration,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self { folder: Folder::new(), ends: [None, None], now: Duration::ZERO };
+        for side in 0..2 {
+            world.start(side, 2, 0);
+        }
+        world
+    }
+
+    fn start(&mut self, side: usize, channels: u16, lives: u64) {
+        let path = self.folder.0.join("x.sock");
+        let config = NtbConfig { path, window: 512 << 10, channels, mtu: None };
+        let mut function = NtbFunction::memfd(&config, lives * 2 + side as u64);
+        function.set_partner(&Loopback::new(channels).caps());
+        self.ends[side] = Some(End { function, channels, lives });
+    }
+
+    fn poll(&mut self, side: usize) -> Option<LinkStatus> {
+        self.now += Duration::from_millis(7);
+        let now = self.now;
+        self.ends[side].as_mut().map(|end| end.function.poll_link(now))
+    }
+
+    fn apply(&mut self, side: usize, event: Event) {
+        match event {
+            Event::Poll => drop(self.poll(side)),
+            Event::Close => {
+                if let Some(end) = &mut self.ends[side] {
+                    end.function.close(Vec::new(), "as the test wants");
+                }
+            }
+            Event::Restart | Event::Resize(_) => {
+                let (channels, lives) =
+                    self.ends[side].as_ref().map_or((2, 0), |e| (e.channels, e.lives));
+                // Dead before the next one lives, like a process.
+                self.ends[side] = None;
+                let channels = if let Event::Resize(n) = event { n } else { channels };
+                self.start(side, channels, lives + 1);
+            }
+        }
+    }
+}
+
+fn event() -> impl Strategy<Value = (usize, Event)> {
+    let event = prop_oneof![
+        8 => Just(Event::Poll),
+        1 => Just(Event::Close),
+        1 => Just(Event::Restart),
+        1 => (1u16..=64).prop_map(Event::Resize),
+    ];
+    (0usize..2, event)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    // Goal: after any history of closings, deaths and returns the two ends find each other again,
+    // agree on the same plan and the same generation, and can open every channel.
+    #[test]
+    fn the_link_always_heals(history in prop::collection::vec(event(), 0..80)) {
+        let mut world = World::new();
+        for (side, event) in history {
+            world.apply(side, event);
+        }
+        let mut up = false;
+        for _ in 0..600 {
+            let status = [world.poll(0), world.poll(1)];
+            if let [Some(LinkStatus::Up { caps: a, .. }), Some(LinkStatus::Up { caps: b, .. })] =
+                &status
+            {
+                prop_assert_eq!(a.channels, b.channels);
+                up = true;
+                break;
+            }
+        }
+        prop_assert!(up, "the ends did not find each other again");
+        let channels = world.ends.iter().flatten().map(|e| e.channels).min().unwrap();
+        let generations: Vec<u32> = world
+            .ends
+            .iter()
+            .flatten()
+            .map(|end| end.function.agreement().expect("up").generation)
+            .collect();
+        prop_assert_eq!(generations[0], generations[1]);
+        for end in world.ends.iter_mut().flatten() {
+            let caps = end.function.caps();
+            let plan = Plan { channels, ..Plan::join(&caps, &caps).unwrap() };
+            prop_assert_eq!(end.function.open(&plan).unwrap().len(), usize::from(channels));
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! What a bridge's peer can write: its introduction and its scratchpads.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| mqnet_ntb::fuzzing::handshake(data));

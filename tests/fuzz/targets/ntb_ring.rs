@@ -1,0 +1,5 @@
+//! What a bridge's peer can write: words and records of the window.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| mqnet_ntb::fuzzing::ring(data));
