@@ -54,8 +54,9 @@ pub(crate) fn run(args: LinkArgs) -> Result<(), Failure> {
     let mut link = Link::new(a, b, config)?;
     let mut status = Status::new(style, Duration::from_millis(args.interval_ms));
     serve(&mut link, &signals, &mut status)?;
-    status.finish(&mut link);
+    // At rest first: only then do the counters of both ends and their sums agree.
     link.shut_down("the peer's user stopped it")?;
+    status.finish(&mut link);
     Ok(())
 }
 

@@ -131,7 +131,9 @@ impl Lane {
     }
 
     /// Takes the lane apart. A frame that was held for a full sink is lost; nothing else is.
-    pub fn into_queues(mut self) -> (Rx, Tx) {
+    pub fn into_queues(mut self, now: Duration) -> (Rx, Tx) {
+        // A stop ends with its lane, or its time would never be counted.
+        self.note_stop_or_wake(Rest::Empty, now);
         if let Some(Loan { mut pool, held }) = self.loan.take() {
             if let Some((page, _)) = held {
                 pool.free(page);
@@ -145,9 +147,9 @@ impl Lane {
 }
 
 /// Two lanes back into two channels: the opposite of joining them.
-pub(crate) fn part(a_to_b: Lane, b_to_a: Lane) -> (Channel, Channel) {
-    let (a_rx, b_tx) = a_to_b.into_queues();
-    let (b_rx, a_tx) = b_to_a.into_queues();
+pub(crate) fn part(a_to_b: Lane, b_to_a: Lane, now: Duration) -> (Channel, Channel) {
+    let (a_rx, b_tx) = a_to_b.into_queues(now);
+    let (b_rx, a_tx) = b_to_a.into_queues(now);
     (Channel { rx: a_rx, tx: a_tx }, Channel { rx: b_rx, tx: b_tx })
 }
 

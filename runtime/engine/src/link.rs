@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use mqnet_netdev::{Caps, Channel, ChannelStats, Function, LinkStatus, Plan};
-use mqnet_sysio::affinity;
 use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::{affinity, clock};
 use mqnet_topology::{Side, Topology, place_workers};
 
 use crate::idle::IdlePolicy;
@@ -218,6 +218,7 @@ impl Link {
 
     /// Stops the traffic and gives every queue back to its function.
     fn take_down(&mut self, why: &str) -> Result<(), LinkError> {
+        let now = clock::monotonic();
         self.a.set_carrier(false);
         self.b.set_carrier(false);
         self.running = None;
@@ -225,7 +226,7 @@ impl Link {
         for worker in &self.workers {
             let mut lanes = worker.detach_all().ok_or(LinkError::Stuck)?.into_iter();
             while let (Some(forth), Some(back)) = (lanes.next(), lanes.next()) {
-                let (ca, cb) = part(forth, back);
+                let (ca, cb) = part(forth, back, now);
                 a.push(ca);
                 b.push(cb);
             }
@@ -252,11 +253,11 @@ impl Link {
         self.workers.iter().map(|w| (w.cpu, w.stats()))
     }
 
-    /// Ends the link in good order: traffic stops, the peer is told.
-    pub fn shut_down(mut self, why: &str) -> Result<[Box<dyn Function>; 2], LinkError> {
+    /// Ends the link in good order: traffic stops, the peer is told. The statistics stay.
+    pub fn shut_down(&mut self, why: &str) -> Result<(), LinkError> {
         if self.running.is_some() {
             self.take_down(why)?;
         }
-        Ok([self.a, self.b])
+        Ok(())
     }
 }

@@ -149,7 +149,10 @@ enum LaneState {
 struct Slot {
     lane: Lane,
     state: LaneState,
-    last_work: Duration,
+    /// Polls in a row that moved nothing.
+    empty: u32,
+    /// When the worker first had time to notice that.
+    idle_since: Duration,
 }
 
 /// One descriptor and the lanes that it wakes (both lanes of a queue pair share a doorbell).
@@ -204,10 +207,10 @@ impl Body {
                 continue;
             }
             match slot.lane.poll(clock::monotonic) {
-                Ok(Polled { frames: 0, .. }) => {}
+                Ok(Polled { frames: 0, .. }) => slot.empty = slot.empty.saturating_add(1),
                 Ok(Polled { frames, .. }) => {
                     moved += frames;
-                    slot.last_work = self.now;
+                    slot.empty = 0;
                 }
                 Err(fault) => fail(slot, &mut self.active, &self.faults, fault),
             }
@@ -224,7 +227,7 @@ impl Body {
         }
         self.now = clock::monotonic();
         for i in 0..self.slots.len() {
-            self.consider_sleep(i, empty);
+            self.consider_sleep(i);
         }
         if self.active > 0 {
             affinity::yield_now();
@@ -236,13 +239,17 @@ impl Body {
         }
     }
 
-    fn consider_sleep(&mut self, i: usize, empty: u32) {
+    fn consider_sleep(&mut self, i: usize) {
         let slot = &mut self.slots[i];
         if slot.state != LaneState::Active {
             return;
         }
-        let idle = self.now.saturating_sub(slot.last_work);
-        if self.policy.pause(empty, idle) != Pause::Sleep {
+        // Time in which the worker did not look (others had the CPU) is not idle time of the lane.
+        if slot.empty <= self.policy.spins {
+            slot.idle_since = self.now;
+        }
+        let idle = self.now.saturating_sub(slot.idle_since);
+        if self.policy.pause(slot.empty, idle) != Pause::Sleep {
             return;
         }
         match slot.lane.arm() {
@@ -264,7 +271,8 @@ impl Body {
             for &i in &watch.slots {
                 if slots[i].state == LaneState::Armed {
                     slots[i].state = LaneState::Active;
-                    slots[i].last_work = *now;
+                    slots[i].empty = 0;
+                    slots[i].idle_since = *now;
                     *active += 1;
                 }
             }
@@ -294,7 +302,8 @@ impl Body {
         let rx = rx.queue().event().map(|e| self.watch(e.fd, number));
         let tx = tx.queue().event().map(|e| self.watch(e.fd, number));
         self.now = clock::monotonic();
-        let mut slot = Slot { lane, state: LaneState::Active, last_work: self.now };
+        let idle_since = self.now;
+        let mut slot = Slot { lane, state: LaneState::Active, empty: 0, idle_since };
         self.active += 1;
         if let Some(Err(e)) = rx.into_iter().chain(tx).find(Result::is_err) {
             let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };

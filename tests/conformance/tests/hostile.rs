@@ -173,7 +173,8 @@ impl Arena {
         self.poll();
         drop(life.peer);
         let channels = life.lanes.into_iter().map(|(forth, back)| {
-            let ((rx, _), (_, tx)) = (forth.into_queues(), back.into_queues());
+            let ((rx, _), (_, tx)) =
+                (forth.into_queues(Duration::ZERO), back.into_queues(Duration::ZERO));
             Channel { rx, tx }
         });
         self.victim.close(channels.collect(), "the test is over");

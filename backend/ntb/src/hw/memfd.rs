@@ -174,7 +174,7 @@ impl Port {
             Err(e) => return Err(format!("the peer is gone: {e}")),
         };
         if message.len == 0 {
-            return Err("the peer closed the link".to_owned());
+            return Err("the peer is gone (its process ended)".to_owned());
         }
         if self.peer.is_some() {
             return Err("the peer introduced itself twice".to_owned());
