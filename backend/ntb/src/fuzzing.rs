@@ -115,7 +115,7 @@ pub fn ring(data: &[u8]) {
         let done = match step % 8 {
             // The peer: an index of the right generation, any word, or any bytes of the ring.
             0 => {
-                let index = input.u64() % (2 * WINDOW as u64) & !15;
+                let index = (input.u64() % (2 * WINDOW as u64)) & !15;
                 store(
                     &pair,
                     words[usize::from(step >> 3) % 2],
@@ -132,7 +132,7 @@ pub fn ring(data: &[u8]) {
                 let at = 512 + usize::from(step >> 3) * 32 % (WINDOW - 512 - 16);
                 let number = u64::from(input.u8()) << 48;
                 store(&pair, at, if step % 8 == 2 { 0 } else { input.u64() });
-                store(&pair, at + 8, number | u64::from(input.u8()) * 8);
+                store(&pair, at + 8, number | (u64::from(input.u8()) * 8));
                 Ok(())
             }
             // The victim.

@@ -38,7 +38,7 @@ struct TapQueue {
 /// A TAP device.
 pub struct TapFunction {
     address: String,
-    name: String,
+    device: String,
     index: u32,
     queues: Vec<TapQueue>,
     stats: Vec<Arc<ChannelStats>>,
@@ -74,7 +74,7 @@ impl TapFunction {
         let attached = |fd| TapQueue { fd: Arc::new(fd), attached: true };
         let mut tap = Self {
             address: format!("tap:{name}"),
-            name,
+            device: name,
             index: info.index,
             queues: fds.into_iter().map(attached).collect(),
             stats,
@@ -120,7 +120,7 @@ impl TapFunction {
 
     /// The kernel's name of the device.
     pub fn device(&self) -> &str {
-        &self.name
+        &self.device
     }
 
     /// True when a full ring of this device stops its qdisc (Linux 7.3) instead of dropping.
@@ -147,7 +147,7 @@ impl TapFunction {
     /// Makes the kernel's large frames fit the link; false when it would not.
     fn limit_large_frames(&mut self, frame_max: u32) -> bool {
         let size = frame_max.saturating_sub(L2_HEADER).min(GSO_MAX_DEFAULT);
-        match self.netlink.link(&self.name) {
+        match self.netlink.link(&self.device) {
             Ok(info) if info.gso_max_size == size => true,
             Ok(_) => self.netlink.set_gso_max(self.index, size).is_ok(),
             Err(_) => false,
@@ -322,6 +322,6 @@ impl Function for TapFunction {
     }
 
     fn dropped_outside(&mut self) -> Option<u64> {
-        self.netlink.link(&self.name).ok().map(|info| info.tx_dropped)
+        self.netlink.link(&self.device).ok().map(|info| info.tx_dropped)
     }
 }

@@ -151,7 +151,7 @@ impl<T: Send> Consumer<T> {
     /// Takes one entry, if there is one.
     #[inline]
     pub fn pop_one(&mut self) -> Option<T> {
-        if self.cursor.available() == 0 && self.len() == 0 {
+        if self.cursor.available() == 0 && self.is_empty() {
             return None;
         }
         let slot = &self.shared.slots[self.cursor.position() as usize];

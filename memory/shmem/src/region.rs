@@ -161,7 +161,7 @@ impl Region {
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, 8);
-        assert!(offset % 8 == 0, "word at unaligned offset {offset}");
+        assert!(offset.is_multiple_of(8), "word at unaligned offset {offset}");
         // SAFETY: in range and aligned (a mapping begins at a page); atomics allow any writer.
         unsafe { AtomicU64::from_ptr(self.ptr.as_ptr().add(offset).cast()) }
     }

@@ -27,7 +27,8 @@ impl Window {
     /// # Panics
     /// When the range is not within the region or not made of whole 16-byte units.
     pub fn new(region: Arc<Region>, base: usize, len: u32) -> Self {
-        assert!(base % 16 == 0 && len % 16 == 0, "window {base}+{len} is not made of 16 B units");
+        let whole = base.is_multiple_of(16) && len.is_multiple_of(16);
+        assert!(whole, "window {base}+{len} is not made of 16 B units");
         let base = region.pointer(base, len as usize);
         Self { base, len, _region: region }
     }

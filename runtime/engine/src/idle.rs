@@ -33,16 +33,17 @@ pub struct IdlePolicy {
 
 impl Default for IdlePolicy {
     fn default() -> Self {
-        Self { window: Duration::from_micros(100), spins: 8, polls: 32 }
+        Self { window: Duration::from_micros(300), spins: 8, polls: 32 }
     }
 }
 
 impl IdlePolicy {
-    /// What to do after `empty` polls in a row that moved nothing, `idle` after the first of them.
-    pub fn pause(&self, empty: u32, idle: Duration) -> Pause {
+    /// What to do after `empty` polls in a row that moved nothing, `idle` after the first of them,
+    /// if `window` is what a lane is allowed.
+    pub fn pause(&self, empty: u32, window: Duration, idle: Duration) -> Pause {
         if empty < self.spins {
             Pause::None
-        } else if idle < self.window || empty < self.polls {
+        } else if idle < window || empty < self.polls {
             Pause::Yield
         } else {
             Pause::Sleep
@@ -60,12 +61,12 @@ mod tests {
     fn phases_follow_each_other() {
         let policy = IdlePolicy { window: Duration::from_micros(50), spins: 3, polls: 10 };
         let us = Duration::from_micros;
-        assert_eq!(policy.pause(0, us(0)), Pause::None);
-        assert_eq!(policy.pause(2, us(90)), Pause::None);
-        assert_eq!(policy.pause(20, us(49)), Pause::Yield);
-        assert_eq!(policy.pause(4, us(5000)), Pause::Yield);
-        assert_eq!(policy.pause(10, us(50)), Pause::Sleep);
+        assert_eq!(policy.pause(0, policy.window, us(0)), Pause::None);
+        assert_eq!(policy.pause(2, policy.window, us(90)), Pause::None);
+        assert_eq!(policy.pause(20, policy.window, us(49)), Pause::Yield);
+        assert_eq!(policy.pause(4, policy.window, us(5000)), Pause::Yield);
+        assert_eq!(policy.pause(10, policy.window, us(50)), Pause::Sleep);
         let none = IdlePolicy { window: us(0), spins: 0, polls: 0 };
-        assert_eq!(none.pause(0, us(0)), Pause::Sleep);
+        assert_eq!(none.pause(0, none.window, us(0)), Pause::Sleep);
     }
 }

@@ -20,6 +20,9 @@ use crate::lane::{Lane, Polled};
 /// How many busy passes may go by before sleeping lanes are looked at.
 const PASSES_PER_LOOK: u32 = 32;
 
+/// How many poll windows a lane may be idle while other lanes of its worker are not.
+const PATIENCE: u32 = 64;
+
 /// Key of the command event in the worker's epoll.
 const COMMAND: u64 = u64::MAX;
 
@@ -155,6 +158,16 @@ struct Slot {
     idle_since: Duration,
 }
 
+impl Slot {
+    fn pause(&mut self, policy: &IdlePolicy, window: Duration, now: Duration) -> Pause {
+        // Time in which the worker did not look (others had the CPU) is not idle time of the lane.
+        if self.empty <= policy.spins {
+            self.idle_since = now;
+        }
+        policy.pause(self.empty, window, now.saturating_sub(self.idle_since))
+    }
+}
+
 /// One descriptor and the lanes that it wakes (both lanes of a queue pair share a doorbell).
 struct Watch {
     fd: OwnedFd,
@@ -187,9 +200,10 @@ impl Body {
             let moved = self.pass();
             if moved > 0 {
                 empty = 0;
-                if passes % PASSES_PER_LOOK == 0 {
+                if passes.is_multiple_of(PASSES_PER_LOOK) {
                     self.now = clock::monotonic();
-                    self.look(Some(Duration::ZERO));
+                    self.put_to_sleep(self.policy.window * PATIENCE);
+                    self.look_if_any_sleeps();
                 }
                 continue;
             }
@@ -226,12 +240,17 @@ impl Body {
             return;
         }
         self.now = clock::monotonic();
-        for i in 0..self.slots.len() {
-            self.consider_sleep(i);
+        self.put_to_sleep(self.policy.window * PATIENCE);
+        let idle = |s: &mut Slot| {
+            s.state != LaneState::Active
+                || s.pause(&self.policy, self.policy.window, self.now) == Pause::Sleep
+        };
+        if self.slots.iter_mut().all(idle) {
+            self.put_to_sleep(self.policy.window);
         }
         if self.active > 0 {
             affinity::yield_now();
-            self.look(Some(Duration::ZERO));
+            self.look_if_any_sleeps();
         } else {
             self.shared.stats.sleeps.add(1);
             self.look(None);
@@ -239,26 +258,29 @@ impl Body {
         }
     }
 
-    fn consider_sleep(&mut self, i: usize) {
-        let slot = &mut self.slots[i];
-        if slot.state != LaneState::Active {
-            return;
-        }
-        // Time in which the worker did not look (others had the CPU) is not idle time of the lane.
-        if slot.empty <= self.policy.spins {
-            slot.idle_since = self.now;
-        }
-        let idle = self.now.saturating_sub(slot.idle_since);
-        if self.policy.pause(slot.empty, idle) != Pause::Sleep {
-            return;
-        }
-        match slot.lane.arm() {
-            Ok(Armed::MoreWork) => {}
-            Ok(Armed::Sleep) => {
-                slot.state = LaneState::Armed;
-                self.active -= 1;
+    /// Arms the lanes that have been idle for `window`. Polling one lane more costs a waking
+    /// worker little, and its peer a doorbell less: a lane sleeps alone only after a long time.
+    fn put_to_sleep(&mut self, window: Duration) {
+        for slot in &mut self.slots {
+            if slot.state != LaneState::Active
+                || slot.pause(&self.policy, window, self.now) != Pause::Sleep
+            {
+                continue;
             }
-            Err(fault) => fail(slot, &mut self.active, &self.faults, fault),
+            match slot.lane.arm() {
+                Ok(Armed::MoreWork) => {}
+                Ok(Armed::Sleep) => {
+                    slot.state = LaneState::Armed;
+                    self.active -= 1;
+                }
+                Err(fault) => fail(slot, &mut self.active, &self.faults, fault),
+            }
+        }
+    }
+
+    fn look_if_any_sleeps(&mut self) {
+        if self.active < self.slots.len() {
+            self.look(Some(Duration::ZERO));
         }
     }
 

@@ -18,6 +18,7 @@ mod report;
 mod ring;
 pub(crate) mod slices;
 mod stats;
+mod tcp;
 mod testpmd;
 mod traffic;
 
@@ -48,10 +49,10 @@ pub(crate) struct BenchArgs {
     /// Print JSON instead of a table
     #[arg(short, long, global = true)]
     json: bool,
-    /// Pairs of slices (rounds of slices for a link): each gives one ratio
-    #[arg(long, global = true, default_value_t = 20, value_name = "N",
+    /// Pairs of slices (rounds for a link or tcp): each gives one ratio [default: 20, for tcp 10]
+    #[arg(long, global = true, value_name = "N",
           value_parser = clap::value_parser!(u32).range(10..=10_000))]
-    pairs: u32,
+    pairs: Option<u32>,
     /// Length of a slice [default: 20, for a link 25]
     #[arg(long, global = true, value_name = "MS",
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -74,6 +75,8 @@ enum What {
               value_delimiter = ',')]
         sizes: Vec<usize>,
     },
+    /// TCP from TAP to NTB to TAP, against a minimal relay and a veth pair (root, iperf3)
+    Tcp(tcp::TcpArgs),
     /// Instructions per frame and per object, counted by callgrind
     Instr,
 }
@@ -133,16 +136,18 @@ struct Session {
 /// Runs a benchmark and prints its results.
 pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
     let stop = StopSignals::take().map_err(|error| format!("cannot watch signals: {error}"))?;
-    let (name, length) = match args.what {
-        What::Ring => ("ring", 20),
-        What::Pool => ("pool", 20),
-        What::Link { .. } => ("link", 25),
-        What::Instr => ("instr", 0),
+    let (name, length, pairs) = match args.what {
+        What::Ring => ("ring", 20, 20),
+        What::Pool => ("pool", 20, 20),
+        What::Link { .. } => ("link", 25, 20),
+        // Its runs have a length of their own.
+        What::Tcp(_) => ("tcp", 0, tcp::ROUNDS),
+        What::Instr => ("instr", 0, 20),
     };
     let slice_ms = args.slice_ms.unwrap_or(length);
     let session = Session {
         cpus: choose_cpus(&args.cpus)?,
-        pairs: args.pairs as usize,
+        pairs: args.pairs.unwrap_or(pairs) as usize,
         slice: Duration::from_millis(slice_ms),
         progress: Progress::new(),
         stop,
@@ -154,6 +159,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Ring => ring::run(&session, &mut report)?,
         What::Pool => pool::run(&session, &mut report)?,
         What::Link { sizes } => link::run(&session, &mut report, plug, sizes)?,
+        What::Tcp(args) => tcp::run(&session, &mut report, args)?,
         What::Instr => instr::run(&session, &mut report, plug)?,
     }
     // Instructions are the same whatever others do.

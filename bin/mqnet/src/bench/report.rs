@@ -15,6 +15,8 @@ pub(super) enum Unit {
     Objects,
     /// Frames per second, of `bytes` each.
     Frames { bytes: usize },
+    /// Bits per second.
+    Bits,
     /// Instructions for one object or frame.
     Instructions,
 }
@@ -25,6 +27,7 @@ impl Unit {
         match self {
             Self::Objects => (1e6, "Mobj/s"),
             Self::Frames { .. } => (1e6, "Mpps"),
+            Self::Bits => (1e9, "Gb/s"),
             Self::Instructions => (1.0, "Ir/unit"),
         }
     }
@@ -34,7 +37,7 @@ impl Unit {
         match self {
             Self::Objects => format!("{:.2} ns/obj", 1e9 / median),
             Self::Frames { bytes } => format!("{:.1} Gb/s", median * bytes as f64 * 8.0 / 1e9),
-            Self::Instructions => String::new(),
+            Self::Bits | Self::Instructions => String::new(),
         }
     }
 }
