@@ -18,11 +18,12 @@ fn a_stalled_peer_stops_its_sender() {
     tcp.wait_more(1 << 20);
     udp.wait_more(100);
     for _ in 0..3 {
-        let before = pair.a.next_status().0;
         pair.b.freeze();
+        // Stopped now, whether the stop began before the freeze or after it.
         let stopped = pair.a.wait_for("the sender is stopped", |lines| {
-            let line = lines.last()?;
-            line["a-to-b"]["tx-stop"].as_u64().filter(|&stops| stops > before.stops)
+            let lane = &lines.last()?["a-to-b"];
+            let (stops, wakes) = (lane["tx-stop"].as_u64()?, lane["tx-wake"].as_u64()?);
+            (stops > wakes).then_some(stops)
         });
         // Overflow is the kernel's, in front of us.
         let outside = world.a.counters("a").tx_dropped;
