@@ -132,6 +132,7 @@ impl TxBorrows for TapTx {
         }
         stats.packets.add(sent);
         stats.bytes.add(bytes);
-        gone.map_or(Ok(taken), Err)
+        // What was taken before must be released by the caller: the next submit tells.
+        gone.filter(|_| taken == 0).map_or(Ok(taken), Err)
     }
 }

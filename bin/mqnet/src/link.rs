@@ -24,6 +24,10 @@ pub(crate) fn run(args: LinkArgs) -> Result<(), Failure> {
     for end in [&args.a, &args.b] {
         end.check(args.channels).map_err(Failure::BadInput)?;
     }
+    if let (Endpoint::Ntb { .. }, Endpoint::Ntb { .. }) = (&args.a, &args.b) {
+        let why = "ntb: to ntb: is not possible yet: each bridge agrees with its own peer alone";
+        return Err(Failure::BadInput(why.to_owned()));
+    }
     let signals = StopSignals::take()?;
     if let Some(parent) = args.with_parent {
         process::die_with_parent()?;

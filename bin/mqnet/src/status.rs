@@ -71,11 +71,13 @@ impl Status {
         };
         if self.style == StatusStyle::Json {
             let up = matches!(notice, Notice::Up(_));
-            println!("{}", json!({ "event": if up { "up" } else { "down" }, "text": text }));
+            let event = if up { "up" } else { "down" };
+            say(format_args!("{}\n", json!({ "event": event, "text": text })));
             return;
         }
         self.close_line();
-        eprintln!("mqnet: {text}");
+        // A closed terminal is no reason to stop a link.
+        let _ = writeln!(std::io::stderr(), "mqnet: {text}");
     }
 
     /// Until when the next line is due.
@@ -99,12 +101,10 @@ impl Status {
             StatusStyle::Json => {
                 let state = if self.up.is_some() { "up" } else { "down" };
                 let lanes = sums.map(|s| s.json());
-                println!(
-                    "{}",
-                    json!({ "uptime-s": (now - self.started).as_secs_f64(), "link": state,
-                            "a-to-b": lanes[0], "b-to-a": lanes[1],
-                            "channels": channels_json(link) })
-                );
+                let line = json!({ "uptime-s": (now - self.started).as_secs_f64(), "link": state,
+                                   "a-to-b": lanes[0], "b-to-a": lanes[1],
+                                   "channels": channels_json(link) });
+                say(format_args!("{line}\n"));
             }
             StatusStyle::Quiet => {}
         }
@@ -125,7 +125,7 @@ impl Status {
         let kicks: u64 = rates.iter().map(|s| s.kicks).sum();
         let per_frame = if frames == 0 { 0.0 } else { kicks as f64 / frames as f64 };
         let total = (self.last - self.started).as_secs();
-        print!(
+        say(format_args!(
             "\r{:>3}:{:02} {:>6}  -> {}  <- {}  drops {drops:>4}  stops {stops:>4}  \
              kicks/frame {per_frame:.4} ",
             total / 60,
@@ -133,14 +133,13 @@ impl Status {
             self.up.as_deref().unwrap_or("down"),
             rate(&rates[0]),
             rate(&rates[1]),
-        );
-        let _ = std::io::stdout().flush();
+        ));
         self.line_open = true;
     }
 
     fn close_line(&mut self) {
         if std::mem::take(&mut self.line_open) {
-            println!();
+            say(format_args!("\n"));
         }
     }
 
@@ -148,10 +147,16 @@ impl Status {
     pub(crate) fn finish(&mut self, link: &mut Link) {
         self.close_line();
         match self.style {
-            StatusStyle::Json => println!("{}", table::json(link)),
-            _ => print!("{}", table::text(link)),
+            StatusStyle::Json => say(format_args!("{}\n", table::json(link))),
+            _ => say(format_args!("{}", table::text(link))),
         }
     }
+}
+
+/// Writes to standard output. Whoever read it may be gone (`| head -1`): the link goes on.
+fn say(text: std::fmt::Arguments<'_>) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_fmt(text).and_then(|()| out.flush());
 }
 
 /// A rate with a metric prefix, four significant characters.

@@ -66,6 +66,23 @@ impl Offloads {
         self.0 & Self::LARGE.0 != 0
     }
 
+    /// The largest subset that a kernel takes: large frames need the checksum offload, ECN needs
+    /// TCP segmentation, and USO comes for both families or not at all.
+    pub fn consistent(self) -> Self {
+        let (tso, uso) = (Self::TSO4.0 | Self::TSO6.0, Self::USO4.0 | Self::USO6.0);
+        if !self.has(Self::CSUM) {
+            return Self::NONE;
+        }
+        let mut bits = self.0;
+        if bits & tso == 0 {
+            bits &= !Self::TSO_ECN.0;
+        }
+        if bits & uso != uso {
+            bits &= !uso;
+        }
+        Self(bits)
+    }
+
     /// The set without the large-frame bits.
     pub fn without_large(self) -> Self {
         Self(self.0 & !(Self::LARGE.0 | Self::TSO_ECN.0))
@@ -152,8 +169,8 @@ impl Plan {
     /// Joins two sides: the plan as the first of them sees it.
     pub fn join(here: &Caps, there: &Caps) -> Result<Self, Incompatible> {
         let mtu = agree_mtu(here, there)?;
-        let rx = here.rx_offloads.and(there.tx_offloads);
-        let tx = here.tx_offloads.and(there.rx_offloads);
+        let rx = here.rx_offloads.and(there.tx_offloads).consistent();
+        let tx = here.tx_offloads.and(there.rx_offloads).consistent();
         let need = limits::frame_of_mtu(mtu);
         let max = here.frame_max.min(there.frame_max);
         if max < need {
@@ -215,6 +232,16 @@ mod tests {
         assert_eq!(near.rx_offloads, Offloads::CSUM);
         assert_eq!(near.tx_offloads, Offloads::ALL);
         assert_eq!(Plan::join(&far, &caps()).unwrap(), near.mirrored());
+    }
+
+    // Goal: whatever subset a peer offers, what is agreed is one that a kernel takes.
+    #[test]
+    fn subsets_are_made_consistent() {
+        let set = |bits| Offloads::from_bits(bits).consistent();
+        assert_eq!(set(2), Offloads::NONE);
+        assert_eq!(set(1 | 8), Offloads::CSUM);
+        assert_eq!(set(1 | 2 | 16), Offloads::CSUM.or(Offloads::TSO4));
+        assert_eq!(set(63), Offloads::ALL);
     }
 
     // Goal: without large frames the frame limit is the MTU's.

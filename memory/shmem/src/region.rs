@@ -23,6 +23,9 @@ pub enum Error {
     /// A peer's file could shrink under our mapping.
     #[error("the peer's memory file is not sealed against resizing (F_SEAL_SHRINK, F_SEAL_GROW)")]
     NotSealed,
+    /// A peer's file could lose its pages under our mapping.
+    #[error("the peer's memory file has huge pages, which it could take away under us")]
+    HugePages,
     /// A peer's file is smaller than what it announced.
     #[error("the peer's memory file has {len} bytes, announced were {announced}")]
     TooSmall {
@@ -79,6 +82,9 @@ impl Region {
     pub fn of_peer(file: OwnedFd, announced: usize) -> Result<Self, Error> {
         if !sys::size_is_sealed(file.as_fd()) {
             return Err(Error::NotSealed);
+        }
+        if !sys::has_small_pages(file.as_fd()) {
+            return Err(Error::HugePages);
         }
         let system = |source| Error::System { len: announced, source };
         let len = sys::file_len(file.as_fd()).map_err(system)?;

@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd as sys;
 
 /// A counting event descriptor.
@@ -22,16 +23,22 @@ impl EventFd {
         Ok(Self { fd: sys::EventFd::from_value_and_flags(0, flags)?.into() })
     }
 
-    /// Takes over a descriptor that a peer sent. That it is an eventfd is not checked: a write
-    /// of eight bytes to anything else harms only the peer who sent it.
-    pub fn from_peer(fd: OwnedFd) -> Self {
-        Self { fd }
+    /// Takes over a descriptor that a peer sent; `None` if it is no eventfd: a pipe, for one, would
+    /// block us when it is full.
+    pub fn from_peer(fd: OwnedFd) -> Option<Self> {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
+        (link.as_os_str() == "anon_inode:[eventfd]").then_some(Self { fd })
     }
 
-    /// Adds one to the count, which wakes the waiter. A full counter already wakes it, so
-    /// `EAGAIN` is success.
+    /// Adds one to the count, which wakes the waiter. A full counter already wakes it, so not
+    /// being able to is success. The look before the write keeps a peer that filled the counter
+    /// and cleared `O_NONBLOCK` from blocking us.
     #[inline]
     pub fn ring(&self) -> io::Result<()> {
+        let mut look = [PollFd::new(self.fd.as_fd(), PollFlags::POLLOUT)];
+        if nix::poll::poll(&mut look, PollTimeout::ZERO)? == 0 {
+            return Ok(());
+        }
         match nix::unistd::write(&self.fd, &1u64.to_ne_bytes()) {
             Ok(_) | Err(nix::errno::Errno::EAGAIN) => Ok(()),
             Err(e) => Err(e.into()),

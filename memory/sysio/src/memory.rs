@@ -41,6 +41,12 @@ pub fn size_is_sealed(fd: BorrowedFd<'_>) -> bool {
         .is_ok_and(|bits| SealFlag::from_bits_truncate(bits).contains(want))
 }
 
+/// True when small pages back the file. A hole punched into a hugetlb file may not be filled again,
+/// and kills whoever touches it.
+pub fn has_small_pages(fd: BorrowedFd<'_>) -> bool {
+    nix::sys::stat::fstat(fd).is_ok_and(|s| s.st_blksize == PAGE as i64)
+}
+
 /// Length of the file behind `fd` in bytes.
 pub fn file_len(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(nix::sys::stat::fstat(fd)?.st_size).unwrap_or(0))

@@ -207,9 +207,11 @@ fn copy_across(rx: &mut dyn RxBrings, tx: &mut dyn TxBrings) -> Result<Polled, F
             shown => (shown, tx.submit(&burst, 0)?),
         }
     };
-    // The sink first: its reader can begin while we return credit to the source.
-    tx.flush()?;
+    // The sink first: its reader can begin while we return credit to the source. What it took is
+    // released even if its doorbell is broken: it has been counted.
+    let flushed = tx.flush();
     rx.release(frames)?;
+    flushed?;
     Ok(Polled { frames, rest: if frames < shown { Rest::Full } else { Rest::Budget } })
 }
 
@@ -249,11 +251,18 @@ fn lend_a_page(
                 }
             }
         };
-        if !submit_page(tx, &loan.pool, &page, frame)? {
-            loan.held = Some((page, frame));
-            return Ok(Polled { frames, rest: Rest::Full });
+        match submit_page(tx, &loan.pool, &page, frame) {
+            Ok(true) => loan.pool.free(page),
+            Ok(false) => {
+                loan.held = Some((page, frame));
+                return Ok(Polled { frames, rest: Rest::Full });
+            }
+            Err(fault) => {
+                // Counted as dropped when the lane is taken apart.
+                loan.held = Some((page, frame));
+                return Err(fault);
+            }
         }
-        loan.pool.free(page);
     }
 }
 

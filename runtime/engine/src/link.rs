@@ -155,12 +155,20 @@ impl Link {
     ) -> Result<Option<Notice>, LinkError> {
         let plan = match Plan::join(a, b) {
             Ok(plan) => plan,
-            Err(e) => return Ok(self.say_down(e.to_string())),
+            Err(e) => {
+                // The peers must not believe in a link that goes nowhere.
+                self.a.close(Vec::new(), "the two functions do not fit");
+                self.b.close(Vec::new(), "the two functions do not fit");
+                return Ok(self.say_down(e.to_string()));
+            }
         };
         self.start_workers(usize::from(plan.channels))?;
         let a_channels = match self.a.open(&plan) {
             Ok(channels) => channels,
-            Err(e) => return Ok(self.say_down(e.to_string())),
+            Err(e) => {
+                self.b.close(Vec::new(), "the other function could not be opened");
+                return Ok(self.say_down(e.to_string()));
+            }
         };
         let b_channels = match self.b.open(&plan.mirrored()) {
             Ok(channels) => channels,

@@ -60,6 +60,7 @@ pub(crate) struct Worker {
     commands: Sender<Command>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    stuck: std::cell::Cell<bool>,
 }
 
 /// How faults reach the control thread.
@@ -103,7 +104,7 @@ impl Worker {
             }
             body.run();
         })?;
-        Ok(Self { cpu, commands, shared, thread: Some(thread) })
+        Ok(Self { cpu, commands, shared, thread: Some(thread), stuck: false.into() })
     }
 
     fn send(&self, command: Command) {
@@ -122,7 +123,9 @@ impl Worker {
     pub(crate) fn detach_all(&self) -> Option<Vec<Lane>> {
         let (reply, lanes) = channel();
         self.send(Command::Detach(reply));
-        lanes.recv_timeout(Duration::from_secs(5)).ok()
+        let lanes = lanes.recv_timeout(Duration::from_secs(5)).ok();
+        self.stuck.set(lanes.is_none());
+        lanes
     }
 
     pub(crate) fn stats(&self) -> &WorkerStats {
@@ -133,7 +136,8 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.send(Command::Stop);
-        if let Some(thread) = self.thread.take() {
+        // A worker that did not answer before would not end either: the process's end is its end.
+        if let (Some(thread), false) = (self.thread.take(), self.stuck.get()) {
             let _ = thread.join();
         }
     }

@@ -62,6 +62,7 @@ pub struct Memfd {
     session: u64,
     second: bool,
     retry_at: Duration,
+    resting: bool,
     why_down: String,
 }
 
@@ -77,6 +78,7 @@ impl Memfd {
             session: 0,
             second: false,
             retry_at: Duration::ZERO,
+            resting: false,
             why_down: "waiting for a peer".to_owned(),
         }
     }
@@ -88,11 +90,14 @@ impl Memfd {
 
     /// One step towards a connected socket.
     fn find_peer(&mut self, now: Duration) -> Result<Option<SeqSocket>, String> {
-        if now < self.retry_at {
+        self.resting = now < self.retry_at;
+        if self.resting {
             return Ok(None);
         }
         if let Some((listener, _)) = &self.listener {
-            return listener.accept().map_err(|e| format!("{}: accept: {e}", self.path.display()));
+            let accepted = listener.accept();
+            self.resting = accepted.is_err();
+            return accepted.map_err(|e| format!("{}: accept: {e}", self.path.display()));
         }
         self.retry_at = now + RETRY;
         match SeqSocket::connect(&self.path) {
@@ -189,7 +194,8 @@ impl Port {
         let file = fds.next().ok_or("the peer sent no memory")?;
         let window =
             Region::of_peer(file, WINDOW_AT + hello.window as usize).map_err(|e| e.to_string())?;
-        let bells = fds.map(|fd| Arc::new(EventFd::from_peer(fd))).collect();
+        let bells = fds.map(|fd| EventFd::from_peer(fd).map(Arc::new));
+        let bells = bells.collect::<Option<Vec<_>>>().ok_or("a doorbell that is no eventfd")?;
         self.peer = Some(Peer { window: Arc::new(window), window_len: hello.window, bells });
         Ok(())
     }
@@ -197,9 +203,7 @@ impl Port {
 
 impl Hw for Memfd {
     fn poll_link(&mut self, now: Duration) -> HwLink {
-        if self.port.is_some() {
-            self.turn_away_third();
-        } else {
+        if self.port.is_none() {
             let found = self.find_peer(now);
             let port = found.and_then(|s| s.map(|s| self.introduce(s, now)).transpose());
             match port {
@@ -215,7 +219,10 @@ impl Hw for Memfd {
             self.port = None;
             return self.down(why);
         }
-        if port.peer.is_none() {
+        let introduced = port.peer.is_some();
+        // Only now is it known that our peer lives, and that whoever waits is a third.
+        self.turn_away_third();
+        if !introduced {
             return HwLink::Down("the peer is introducing itself".to_owned());
         }
         if !had_peer {
@@ -226,7 +233,8 @@ impl Hw for Memfd {
 
     fn events(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = Vec::new();
-        if let Some((listener, _)) = &self.listener {
+        // While the link rests, a peer that knocks must not keep the control thread awake.
+        if let Some((listener, _)) = self.listener.as_ref().filter(|_| !self.resting) {
             fds.push(listener.as_fd());
         }
         if let Some(port) = &self.port {
@@ -273,6 +281,7 @@ impl Hw for Memfd {
 
     fn reset(&mut self, now: Duration, retry_after: Duration) {
         self.port = None;
+        self.resting = true;
         self.retry_at = now + retry_after;
     }
 
