@@ -177,7 +177,11 @@ impl PagePool {
         // stop being the pool's with `cached = left`.
         unsafe {
             let to = out.as_mut_ptr().add(len).cast::<u32>();
-            std::ptr::copy_nonoverlapping(from.as_ptr(), to, n);
+            // Not memcpy: it loads 32 bytes at once, which cannot be forwarded from the stores of
+            // 16 with which move_in wrote them a moment ago.
+            for (i, raw) in from.iter().enumerate() {
+                to.add(i).write(*raw);
+            }
             out.set_len(len + n);
         }
         self.cached = left;
