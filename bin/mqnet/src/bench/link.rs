@@ -25,7 +25,7 @@ pub(super) fn run(
     for &bytes in sizes {
         session.progress.show(&format!("link {bytes} B: starting the processes"));
         let contenders = vec![
-            ("mqnet", ours(session, plug, bytes)),
+            ("mqnet", ours(session, plug, bytes, 1)),
             ("memory limit", Limit::start(session, bytes).map(boxed)),
             ("DPDK memif copy", Memif::start(session, &folder, &pages, bytes).map(boxed)),
         ];
@@ -38,9 +38,33 @@ fn boxed<E: End + 'static>(end: E) -> Box<dyn End> {
     Box::new(end)
 }
 
-fn ours(session: &Session, plug: Option<&LinkPlug>, bytes: usize) -> Result<Box<dyn End>> {
+fn ours(
+    session: &Session,
+    plug: Option<&LinkPlug>,
+    bytes: usize,
+    channels: u16,
+) -> Result<Box<dyn End>> {
     let plug = plug.ok_or("this program has no link to measure")?;
-    (plug.start)(&LinkSetup { bytes, tx_cpu: session.cpus[0], rx_cpu: session.cpus[1] })
+    let [tx_cpu, rx_cpu] = session.cpus;
+    (plug.start)(&LinkSetup { bytes, tx_cpu, rx_cpu, channels })
+}
+
+/// What a channel more costs: nothing else differs between the two.
+pub(super) fn run_channels(
+    session: &Session,
+    report: &mut Report,
+    plug: Option<&LinkPlug>,
+    sizes: &[usize],
+) -> Result<()> {
+    for &bytes in sizes {
+        session.progress.show(&format!("channels {bytes} B: starting the processes"));
+        let contenders = vec![
+            ("64 channels", ours(session, plug, bytes, 64)),
+            ("1 channel", ours(session, plug, bytes, 1)),
+        ];
+        report.cases.push(row(session, bytes, contenders)?);
+    }
+    Ok(())
 }
 
 /// Runs those that started; the others are shown with their reasons.

@@ -77,6 +77,13 @@ enum What {
     },
     /// TCP from TAP to NTB to TAP, against a minimal relay and a veth pair (root, iperf3)
     Tcp(tcp::TcpArgs),
+    /// Our link with 64 channels against itself with one: the same load on one worker
+    Channels {
+        /// Bytes of a frame
+        #[arg(long = "size", value_name = "BYTES", default_values_t = [64, 1514],
+              value_delimiter = ',')]
+        sizes: Vec<usize>,
+    },
     /// Instructions per frame and per object, counted by callgrind
     Instr,
 }
@@ -110,6 +117,8 @@ pub(crate) struct LinkSetup {
     pub(crate) tx_cpu: usize,
     /// Where the receiver runs.
     pub(crate) rx_cpu: usize,
+    /// Channels, all busy, all on one worker an end.
+    pub(crate) channels: u16,
 }
 
 /// A bulk of frames from one end of a link to the other; returns how many arrived.
@@ -142,6 +151,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Link { .. } => ("link", 25, 20),
         // Its runs have a length of their own.
         What::Tcp(_) => ("tcp", 0, tcp::ROUNDS),
+        What::Channels { .. } => ("channels", 25, 20),
         What::Instr => ("instr", 0, 20),
     };
     let slice_ms = args.slice_ms.unwrap_or(length);
@@ -159,6 +169,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Ring => ring::run(&session, &mut report)?,
         What::Pool => pool::run(&session, &mut report)?,
         What::Link { sizes } => link::run(&session, &mut report, plug, sizes)?,
+        What::Channels { sizes } => link::run_channels(&session, &mut report, plug, sizes)?,
         What::Tcp(args) => tcp::run(&session, &mut report, args)?,
         What::Instr => instr::run(&session, &mut report, plug)?,
     }

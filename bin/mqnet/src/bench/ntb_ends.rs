@@ -90,11 +90,12 @@ struct Pair {
 
 fn start(setup: &LinkSetup) -> Result<Box<dyn End>> {
     let folder = RunFolder::new()?;
-    let socket = folder.path.join("link.sock");
+    // Two links may run beside each other in one folder.
+    let socket = folder.path.join(format!("link{}.sock", setup.channels));
     let socket = socket.to_str().ok_or("the folder for sockets has a strange name")?.to_owned();
-    let bytes = setup.bytes.to_string();
+    let (bytes, channels) = (setup.bytes.to_string(), setup.channels.to_string());
     let open = |which: &str, cpu: usize| -> Result<Child> {
-        let args = ["bench-end", which, &socket, &bytes, &cpu.to_string(), "1"];
+        let args = ["bench-end", which, &socket, &bytes, &cpu.to_string(), &channels];
         Child::spawn(&format!("mqnet {which}"), child::own(&args)?, Stdio::piped())
     };
     let children = [open("rx", setup.rx_cpu)?, open("tx", setup.tx_cpu)?];
@@ -135,8 +136,8 @@ fn burst(bytes: usize) -> Result<Burst> {
     };
     let plan = plan(&caps)?;
     let stats: [Arc<ChannelStats>; 2] = [Arc::default(), Arc::default()];
-    let source = traffic::channel(Role::Source(bytes), &stats[0]);
-    let sink = traffic::channel(Role::Sink, &stats[1]);
+    let source = traffic::channel(Role::Source(bytes), &stats[0], traffic::share(1));
+    let sink = traffic::channel(Role::Sink, &stats[1], traffic::share(1));
     let (near, far) = (first(a.open(&plan)?)?, first(b.open(&plan)?)?);
     let mut send = Lane::new(source.rx, near.tx, plan.frame_max, None, a.stats()[0].clone())?;
     let mut receive = Lane::new(far.rx, sink.tx, plan.frame_max, None, stats[1].clone())?;

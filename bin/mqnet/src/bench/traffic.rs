@@ -69,7 +69,8 @@ impl Function for Traffic {
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         let stats = self.stats.iter().take(usize::from(plan.channels));
-        Ok(stats.map(|stats| channel(self.role, stats)).collect())
+        let private = share(self.stats.len());
+        Ok(stats.map(|stats| channel(self.role, stats, private)).collect())
     }
 
     fn close(&mut self, _channels: Vec<Channel>, _why: &str) {}
@@ -81,12 +82,18 @@ impl Function for Traffic {
     }
 }
 
-/// One channel of a benchmark function.
-pub(super) fn channel(role: Role, stats: &Arc<ChannelStats>) -> Channel {
+/// Private memory of one of `channels` channels: all of them together have the same working set.
+pub(super) fn share(channels: usize) -> usize {
+    (PRIVATE / channels.next_power_of_two()).max(4096)
+}
+
+/// One channel of a benchmark function, with `private` bytes (a power of two).
+pub(super) fn channel(role: Role, stats: &Arc<ChannelStats>, private: usize) -> Channel {
     match role {
         Role::Source(bytes) => Channel {
             rx: Rx::Brings(Box::new(Source {
-                memory: vec![0x5a; PRIVATE + bytes],
+                memory: vec![0x5a; private + bytes],
+                mask: private - 1,
                 bytes,
                 at: 0,
                 next: 0,
@@ -97,7 +104,8 @@ pub(super) fn channel(role: Role, stats: &Arc<ChannelStats>) -> Channel {
         Role::Sink => Channel {
             rx: Rx::Borrows(Box::new(Nothing)),
             tx: Tx::Brings(Box::new(Sink {
-                memory: vec![0; PRIVATE + FRAME_MAX as usize],
+                memory: vec![0; private + FRAME_MAX as usize],
+                mask: private - 64,
                 at: 0,
                 stats: stats.clone(),
             })),
@@ -107,6 +115,7 @@ pub(super) fn channel(role: Role, stats: &Arc<ChannelStats>) -> Channel {
 
 struct Source {
     memory: Vec<u8>,
+    mask: usize,
     bytes: usize,
     at: usize,
     next: usize,
@@ -125,13 +134,13 @@ impl Queue for Source {
 
 impl RxBrings for Source {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
-        let Self { memory, bytes, .. } = self;
-        let (bytes, stride) = (*bytes, bytes.next_power_of_two());
+        let Self { memory, bytes, mask, .. } = self;
+        let (bytes, stride, mask) = (*bytes, bytes.next_power_of_two(), *mask);
         let memory: &'a [u8] = memory;
         let mut at = self.at;
         for _ in 0..budget.min(BURST_BYTES / bytes).max(1) {
             burst.push(VnetHdr::default(), bytes as u32, Span::of(&memory[at..at + bytes]));
-            at = (at + stride) & (PRIVATE - 1);
+            at = (at + stride) & mask;
         }
         self.next = at;
         Ok(())
@@ -147,6 +156,7 @@ impl RxBrings for Source {
 
 struct Sink {
     memory: Vec<u8>,
+    mask: usize,
     at: usize,
     stats: Arc<ChannelStats>,
 }
@@ -164,7 +174,7 @@ impl Queue for Sink {
 impl TxBrings for Sink {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let frames = &burst.frames()[from..];
-        let (memory, mut at) = (&mut *self.memory, self.at);
+        let (memory, mut at, mask) = (&mut *self.memory, self.at, self.mask);
         for frame in frames {
             let len = frame.len as usize;
             let mut room = SpanMut::of(&mut memory[at..at + len]);
@@ -172,7 +182,7 @@ impl TxBrings for Sink {
             if !frame.is_one_piece() {
                 copy_rest(room.split_at(n).1, burst.more(frame));
             }
-            at = (at + len + 63) & (PRIVATE - 64);
+            at = (at + len + 63) & mask;
         }
         self.at = at;
         self.stats.tx.packets.add(frames.len() as u64);
