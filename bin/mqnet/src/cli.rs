@@ -93,7 +93,7 @@ pub(crate) struct LinkArgs {
     #[arg(long, default_value = "auto", value_parser = parse_cpus)]
     pub(crate) cpus: Cpus,
     /// Microseconds that a lane is polled after its last frame before it sleeps.
-    #[arg(long, value_name = "US", default_value_t = 300, value_parser = poll_window())]
+    #[arg(long, value_name = "US", default_value_t = 1000, value_parser = poll_window())]
     pub(crate) poll_window: u32,
     /// One JSON object a second on stdout instead of the status line.
     #[arg(short, long)]

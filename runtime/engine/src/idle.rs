@@ -33,7 +33,7 @@ pub struct IdlePolicy {
 
 impl Default for IdlePolicy {
     fn default() -> Self {
-        Self { window: Duration::from_micros(300), spins: 8, polls: 32 }
+        Self { window: Duration::from_millis(1), spins: 8, polls: 32 }
     }
 }
 
