@@ -150,12 +150,7 @@ impl Arena {
                 rig.send(&[frame(round, 60), frame(round + 1, 1500)]);
                 give_back(peer, rig);
             }
-            for (forth, back) in &mut life.lanes {
-                forth.poll(|| Duration::ZERO).map_err(|f| f.to_string())?;
-                back.poll(|| Duration::ZERO).map_err(|f| f.to_string())?;
-                let _ = forth.arm().map_err(|f| f.to_string())?;
-                let _ = back.arm().map_err(|f| f.to_string())?;
-            }
+            poll_victim(life)?;
         }
         Ok(())
     }
@@ -184,15 +179,21 @@ impl Arena {
     /// The victim's side only: the liar's own queues may trip over its lie.
     fn traffic_after_a_lie(&mut self, life: &mut Life) -> Result<(), String> {
         for _ in 0..3 {
-            for (forth, back) in &mut life.lanes {
-                forth.poll(|| Duration::ZERO).map_err(|f| f.to_string())?;
-                back.poll(|| Duration::ZERO).map_err(|f| f.to_string())?;
-                let _ = forth.arm().map_err(|f| f.to_string())?;
-                let _ = back.arm().map_err(|f| f.to_string())?;
-            }
+            poll_victim(life)?;
         }
         Ok(())
     }
+}
+
+/// One pass of the victim's worker, arming included.
+fn poll_victim(life: &mut Life) -> Result<(), String> {
+    for (forth, back) in &mut life.lanes {
+        for lane in [forth, back] {
+            lane.poll(|| Duration::ZERO).map_err(|f| f.to_string())?;
+            let _ = lane.arm().map_err(|f| f.to_string())?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes a rig of the peer's queues for a moment.
