@@ -1,0 +1,83 @@
+//! Changes that take a while: a resize waits for the peer and for queues to drain.
+
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::ApiError;
+
+/// What a change came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Outcome {
+    /// False when everything was as wanted already.
+    pub changed: bool,
+    /// What the user should know, such as "settled on 2 channels: the peer wants no more".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// How long it took, in microseconds.
+    pub took_us: u64,
+}
+
+/// What a call that changes something returns: the outcome, or a ticket to wait for it.
+pub type Change = Result<Ticket, ApiError>;
+
+#[derive(Debug, Default)]
+struct Slot {
+    result: Option<Result<Outcome, ApiError>>,
+    waker: Option<Waker>,
+}
+
+/// A promise of an [`Outcome`]. It is a future; its other half is a second clone.
+#[derive(Clone, Debug, Default)]
+pub struct Ticket(Arc<Mutex<Slot>>);
+
+impl Ticket {
+    /// A ticket that is still open.
+    pub fn open() -> Self {
+        Self::default()
+    }
+
+    /// A ticket that is done already.
+    pub fn done(outcome: Outcome) -> Self {
+        let ticket = Self::open();
+        ticket.settle(Ok(outcome));
+        ticket
+    }
+
+    /// Answers it. The first answer counts.
+    pub fn settle(&self, result: Result<Outcome, ApiError>) {
+        let Ok(mut slot) = self.0.lock() else { return };
+        if slot.result.is_none() {
+            slot.result = Some(result);
+        }
+        if let Some(waker) = slot.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// The answer, once there is one.
+    pub fn result(&self) -> Option<Result<Outcome, ApiError>> {
+        self.0.lock().ok().and_then(|slot| slot.result.clone())
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<Outcome, ApiError>;
+
+    fn poll(
+        self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Self::Output> {
+        let Ok(mut slot) = self.0.lock() else { return std::task::Poll::Pending };
+        match &slot.result {
+            Some(result) => std::task::Poll::Ready(result.clone()),
+            None => {
+                slot.waker = Some(context.waker().clone());
+                std::task::Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What stands behind the server.
+
+use crate::{
+    ApiError, Change, Channels, Coalesce, DriverInfo, Event, Feature, Instance, LinkInfo, LinkSpec,
+    LinkStats, NamedCounter, Napi, NetdevInfo, PagePool, PagePoolStats, PrivFlag, QStats, Queue,
+    Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetMtu, SetPrivFlags, SetRings, SetRss,
+};
+
+/// Which frames of a netdev are captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CaptureFilter {
+    /// Only this channel.
+    pub channel: Option<u16>,
+    /// Only frames that were dropped.
+    pub drops: bool,
+    /// Bytes kept of each frame.
+    pub snaplen: u32,
+}
+
+/// Which way a captured frame went, seen from the netdev.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameDirection {
+    /// It arrived there.
+    Inbound,
+    /// It left there.
+    Outbound,
+}
+
+/// One captured frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapturedFrame {
+    /// Nanoseconds since the epoch.
+    pub time_ns: u64,
+    /// Its channel.
+    pub channel: u16,
+    /// Which way.
+    pub direction: FrameDirection,
+    /// Its whole length.
+    pub len: u32,
+    /// What was kept of it.
+    pub bytes: Vec<u8>,
+    /// Why it was dropped.
+    pub drop_reason: Option<&'static str>,
+}
+
+/// Where captured frames wait for their reader.
+pub trait FrameSink: Send {
+    /// Takes what has been captured since, oldest first, and says how many frames were missed
+    /// because the reader was slow. Dropping the sink ends the capture.
+    fn take(&mut self, frames: &mut Vec<CapturedFrame>) -> u64;
+}
+
+/// The owner of the links. Every call returns at once; changes that take longer answer with a
+/// ticket. Netdevs and links are named; unknown names are [`crate::Code::NoDevice`].
+pub trait Host: Send {
+    /// The process.
+    fn instance(&self) -> Instance;
+    /// Every link.
+    fn links(&mut self) -> Vec<LinkInfo>;
+    /// Every netdev.
+    fn netdevs(&mut self) -> Vec<NetdevInfo>;
+    /// Adds a link (a daemon only).
+    fn add_link(&mut self, name: &str, spec: &LinkSpec) -> Change;
+    /// Ends a link. A foreground `link` ends with it.
+    fn del_link(&mut self, name: &str) -> Change;
+    /// Reads the configuration again (a daemon only).
+    fn reload(&mut self) -> Change;
+    /// Every counter of a link, by the name of the link or of one of its netdevs.
+    fn stats(&mut self, name: &str) -> Result<LinkStats, ApiError>;
+    /// Events with a number above `after`, and the number of the last.
+    fn events(&mut self, after: u64) -> (Vec<Event>, u64);
+
+    /// `ethtool -l`.
+    fn channels(&mut self, dev: &str) -> Result<Channels, ApiError>;
+    /// `ethtool -L`.
+    fn set_channels(&mut self, dev: &str, want: &SetChannels) -> Change;
+    /// `ethtool -g`.
+    fn rings(&mut self, dev: &str) -> Result<Rings, ApiError>;
+    /// `ethtool -G`.
+    fn set_rings(&mut self, dev: &str, want: &SetRings) -> Change;
+    /// Sets the MTU.
+    fn set_mtu(&mut self, dev: &str, want: &SetMtu) -> Change;
+    /// `ethtool -c`.
+    fn coalesce(&mut self, dev: &str) -> Result<Coalesce, ApiError>;
+    /// `ethtool -C`.
+    fn set_coalesce(&mut self, dev: &str, want: &SetCoalesce) -> Change;
+    /// `ethtool -x`.
+    fn rss(&mut self, dev: &str) -> Result<Rss, ApiError>;
+    /// `ethtool -X`.
+    fn set_rss(&mut self, dev: &str, want: &SetRss) -> Change;
+    /// `ethtool -k`.
+    fn features(&mut self, dev: &str) -> Result<Vec<Feature>, ApiError>;
+    /// `ethtool -K`.
+    fn set_features(&mut self, dev: &str, want: &SetFeatures) -> Change;
+    /// `ethtool -i`.
+    fn driver(&mut self, dev: &str) -> Result<DriverInfo, ApiError>;
+    /// `ethtool --show-priv-flags`; a device without any is [`crate::Code::NotSupported`].
+    fn priv_flags(&mut self, dev: &str) -> Result<Vec<PrivFlag>, ApiError>;
+    /// `ethtool --set-priv-flags`.
+    fn set_priv_flags(&mut self, dev: &str, want: &SetPrivFlags) -> Change;
+    /// `ethtool -S`.
+    fn counters(&mut self, dev: &str) -> Result<Vec<NamedCounter>, ApiError>;
+
+    /// `queue-get` of a netdev: all RX, then all TX; nothing while it is down.
+    fn queues(&mut self, dev: &str) -> Result<Vec<Queue>, ApiError>;
+    /// `napi-get` of a netdev, ids descending; nothing while it is down.
+    fn napis(&mut self, dev: &str) -> Result<Vec<Napi>, ApiError>;
+    /// `qstats-get` of a netdev: one record for the device, or one a queue (with `per_queue`).
+    fn qstats(&mut self, dev: &str, per_queue: bool) -> Result<Vec<QStats>, ApiError>;
+    /// `page-pool-get`.
+    fn page_pools(&mut self) -> Vec<PagePool>;
+    /// `page-pool-stats-get`.
+    fn page_pool_stats(&mut self) -> Vec<PagePoolStats>;
+
+    /// Begins to capture frames of a netdev.
+    fn capture(&mut self, dev: &str, filter: CaptureFilter)
+    -> Result<Box<dyn FrameSink>, ApiError>;
+}

@@ -1,0 +1,32 @@
+//! What a running mqnet can be asked and what it answers: the types behind `/v1`.
+//!
+//! [`Host`] is implemented by the program that owns the links; the server turns HTTP requests into
+//! its calls, and the verbs of the command line are clients of that server. Times are microseconds
+//! (`-us`) or nanoseconds (`-ns`), sizes bytes unless the name says otherwise.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod change;
+mod error;
+mod ethtool;
+mod host;
+mod link;
+mod netdev;
+mod stats;
+
+pub use change::{Change, Outcome, Ticket};
+pub use error::{ApiError, Code};
+pub use ethtool::{
+    Channels, Coalesce, DriverInfo, Feature, NamedCounter, PrivFlag, Rings, Rss, SetChannels,
+    SetCoalesce, SetFeatures, SetMtu, SetPrivFlags, SetRings, SetRss,
+};
+pub use host::{CaptureFilter, CapturedFrame, FrameDirection, FrameSink, Host};
+pub use link::{Event, Instance, LinkInfo, LinkSpec, LinkState, NetdevInfo, WorkerInfo};
+pub use netdev::{Napi, PagePool, PagePoolStats, QStats, Queue, QueueType};
+pub use stats::{
+    ChannelStats, DropCount, HalfStats, LaneStats, LinkStats, PoolUse, StopState, Stopped,
+};
+
+/// Version of the interface: the first part of every path.
+pub const VERSION: &str = "v1";
