@@ -18,6 +18,8 @@ pub(crate) enum Failure {
     BadInput(String),
     /// It could not be done: exit code 1.
     Broken(String),
+    /// Everything has been said; this exit code.
+    Exit(u8),
 }
 
 impl<E: std::error::Error> From<E> for Failure {

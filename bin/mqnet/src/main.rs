@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod bench;
 mod cli;
 mod demo;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
             eprintln!("mqnet: {what}");
             ExitCode::from(2)
         }
+        Err(Failure::Exit(code)) => ExitCode::from(code),
         Err(Failure::Broken(what)) => {
             eprintln!("mqnet: {what}");
             ExitCode::FAILURE
