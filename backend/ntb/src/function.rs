@@ -6,13 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
-use mqnet_netdev::{Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan};
+use mqnet_netdev::{
+    Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Peer, Plan, RingWish,
+};
 
 use crate::hw::memfd::Memfd;
 use crate::hw::{Hw, HwLink};
 use crate::layout::{PADS, Phase, VERSION_MAX, VERSION_MIN, pad};
 use crate::link::{self, Agreement, Happening, Offer, Refusal, State};
+use crate::mailbox::{self, Letter};
 use crate::session;
+
+mod peer;
 
 /// How long a peer may take from its introduction to its acceptance.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,8 +34,6 @@ pub struct NtbConfig {
     pub path: PathBuf,
     /// Bytes of our window.
     pub window: u32,
-    /// Most queue pairs.
-    pub channels: u16,
     /// Wanted MTU.
     pub mtu: Option<u32>,
 }
@@ -39,15 +42,26 @@ pub struct NtbConfig {
 pub struct NtbFunction {
     name: String,
     hw: Box<dyn Hw>,
-    channels: u16,
     mtu: Option<u32>,
     partner: Option<Caps>,
+    rings: RingWish,
     stats: Vec<Arc<ChannelStats>>,
     state: State,
     session: u64,
     since: Duration,
+    /// What we want, while there is a peer that knows it.
     our_offer: Option<Offer>,
+    /// What the peer wants.
+    their_offer: Option<Offer>,
     agreement: Option<Agreement>,
+    /// The next one, while its queue pairs are being brought into use.
+    prepared: Option<Agreement>,
+    /// What we say, and how often we have said something.
+    ours: Letter,
+    our_letters: u64,
+    /// What the peer says, and the mark of its last letter.
+    theirs: Letter,
+    their_mark: u64,
     why_down: String,
     seed: u64,
     now: Duration,
@@ -57,32 +71,32 @@ impl NtbFunction {
     /// A bridge between two processes that meet at a socket. `seed` is any number that differs
     /// from life to life (a random one); generations come from it.
     pub fn memfd(config: &NtbConfig, seed: u64) -> Self {
-        let hw = Memfd::new(&config.path, config.window, config.channels);
+        let hw = Memfd::new(&config.path, config.window, CHANNELS_MAX);
         let name = format!("ntb:{}", config.path.display());
-        Self::with_hw(name, Box::new(hw), config.channels, config.mtu, seed)
+        Self::with_hw(name, Box::new(hw), config.mtu, seed)
     }
 
     /// A bridge over any hardware.
-    pub fn with_hw(
-        name: String,
-        hw: Box<dyn Hw>,
-        channels: u16,
-        mtu: Option<u32>,
-        seed: u64,
-    ) -> Self {
-        let channels = channels.clamp(1, CHANNELS_MAX);
+    pub fn with_hw(name: String, hw: Box<dyn Hw>, mtu: Option<u32>, seed: u64) -> Self {
+        let blank = Letter::blank(&own_caps(mtu));
         Self {
             name,
             hw,
-            channels,
             mtu,
             partner: None,
-            stats: (0..channels).map(|_| Arc::default()).collect(),
+            rings: RingWish::default(),
+            stats: (0..CHANNELS_MAX).map(|_| Arc::default()).collect(),
             state: State::Down,
             session: 0,
             since: Duration::ZERO,
             our_offer: None,
+            their_offer: None,
             agreement: None,
+            prepared: None,
+            ours: blank.clone(),
+            our_letters: 0,
+            theirs: blank,
+            their_mark: 0,
             why_down: "waiting for a peer".to_owned(),
             seed,
             now: Duration::ZERO,
@@ -106,7 +120,8 @@ impl NtbFunction {
             None => own,
             Some(partner) => Caps {
                 channels: own.channels.min(partner.channels),
-                mtu: self.mtu.or(partner.mtu),
+                wanted: partner.wanted,
+                mtu: partner.mtu.or(self.mtu),
                 mtu_max: own.mtu_max.min(partner.mtu_max),
                 frame_max: own.frame_max.min(partner.frame_max),
                 rx_offloads: partner.rx_offloads,
@@ -127,15 +142,18 @@ impl NtbFunction {
         let happening = if rest.is_some() { Happening::Fault } else { Happening::HwDown };
         self.state = link::next(self.state, happening).unwrap_or(State::Down);
         self.since = now;
-        self.agreement = None;
-        self.our_offer = None;
+        (self.agreement, self.prepared) = (None, None);
+        (self.our_offer, self.their_offer) = (None, None);
+        let blank = Letter::blank(&self.caps());
+        (self.ours, self.theirs) = (blank.clone(), blank);
+        (self.our_letters, self.their_mark) = (0, 0);
         self.why_down = why;
         if let Some(rest) = rest {
             self.hw.reset(now, rest);
         }
     }
 
-    fn say(&self, phase: Phase) {
+    fn announce(&self, phase: Phase) {
         self.hw.peer_spad_write(pad::PHASE, phase as u32);
         if let Some(bell) = self.hw.peer_doorbell(0) {
             // A peer whose doorbell cannot be rung is found dead by its hardware link.
@@ -153,12 +171,13 @@ impl NtbFunction {
             generation: ((z ^ (z >> 27)) as u32).max(1),
             window: self.hw.window_len(),
             caps: self.offered_caps(),
+            rings: RingWish::default(),
         };
         for (at, value) in offer.encode().into_iter().enumerate() {
             self.hw.peer_spad_write(at, value);
         }
         self.our_offer = Some(offer);
-        self.say(Phase::Offer);
+        self.announce(Phase::Offer);
     }
 
     /// Reads the peer's scratchpads, each once.
@@ -175,6 +194,9 @@ impl NtbFunction {
         let pads = self.read_pads();
         let phase = Phase::decode(pads[pad::PHASE])
             .ok_or_else(|| format!("the peer is in phase {}, which is none", pads[pad::PHASE]))?;
+        if self.state == State::Up {
+            self.read_letter()?;
+        }
         match (phase, self.state) {
             (Phase::None, State::Up) => Err("the peer took its words back".to_owned()),
             (Phase::None, _) => Ok(()),
@@ -197,14 +219,18 @@ impl NtbFunction {
     /// Answers the peer's offer.
     fn answer(&mut self, pads: &[u32; PADS], now: Duration) -> Result<(), String> {
         let window = self.hw.windows().map_or(0, |w| w.outbound_len);
-        let Some(ours) = &self.our_offer else { return Err("no offer of ours".to_owned()) };
-        let result = Offer::decode(pads, window).and_then(|theirs| link::agree(ours, &theirs));
+        let Some(ours) = self.our_offer.clone() else { return Err("no offer of ours".to_owned()) };
+        let theirs = Offer::decode(pads, window);
+        let result = theirs.and_then(|t| link::agree(&ours, &t, 0).map(|agreement| (t, agreement)));
         match result {
-            Ok(agreement) => {
+            Ok((theirs, agreement)) => {
                 self.step(Happening::GoodOffer, now)?;
+                self.ours.caps = ours.caps.clone();
+                self.theirs.caps = theirs.caps.clone();
+                self.their_offer = Some(theirs);
                 self.hw.peer_spad_write(pad::CODE, agreement.generation);
                 self.agreement = Some(agreement);
-                self.say(Phase::Accept);
+                self.announce(Phase::Accept);
                 Ok(())
             }
             Err(refusal) => {
@@ -213,7 +239,7 @@ impl NtbFunction {
                 self.hw.peer_spad_write(pad::CODE, code);
                 self.hw.peer_spad_write(pad::ARG0, a);
                 self.hw.peer_spad_write(pad::ARG1, b);
-                self.say(Phase::Refuse);
+                self.announce(Phase::Refuse);
                 self.why_down = format!("refused: {}", Refusal::text(code, a, b, true));
                 Ok(())
             }
@@ -226,7 +252,23 @@ impl NtbFunction {
             let theirs = pads[pad::CODE];
             return Err(format!("the peer accepted generation {theirs:#x}, ours is {ours:x?}"));
         }
-        self.step(Happening::PeerAccepts, now)
+        self.step(Happening::PeerAccepts, now)?;
+        // What has been wished for since the offer.
+        self.publish_wish();
+        Ok(())
+    }
+
+    /// Looks into the mailbox.
+    fn read_letter(&mut self) -> Result<(), String> {
+        let Some(windows) = self.hw.windows() else { return Ok(()) };
+        if let Some(letter) = mailbox::read(&windows, &mut self.their_mark) {
+            self.theirs = letter?;
+            if let Some(offer) = &mut self.their_offer {
+                offer.caps = self.theirs.caps.clone();
+                offer.rings = self.theirs.rings;
+            }
+        }
+        Ok(())
     }
 
     fn was_refused(&mut self, pads: &[u32; PADS], now: Duration) -> Result<(), String> {
@@ -237,6 +279,23 @@ impl NtbFunction {
         let text = Refusal::text(pads[pad::CODE], pads[pad::ARG0], pads[pad::ARG1], false);
         self.why_down = format!("refused by the peer: {text}");
         Ok(())
+    }
+
+    fn error(&self, what: impl Into<String>) -> OpenError {
+        OpenError { function: self.name.clone(), what: what.into() }
+    }
+
+    fn open_queue_pairs(
+        &self,
+        agreement: &Agreement,
+        plan: &Plan,
+    ) -> Result<Vec<Channel>, OpenError> {
+        if plan.channels != agreement.plan.channels {
+            let (want, have) = (plan.channels, agreement.plan.channels);
+            return Err(self.error(format!("{want} channels wanted, {have} were negotiated")));
+        }
+        let opened = session::open_queue_pairs(&*self.hw, agreement, &self.stats);
+        opened.map_err(|what| self.error(what))
     }
 
     /// The part of a poll after the hardware is known to be up.
@@ -266,20 +325,31 @@ impl NtbFunction {
     }
 }
 
+/// What the bridge itself can do.
+fn own_caps(mtu: Option<u32>) -> Caps {
+    Caps {
+        channels: CHANNELS_MAX,
+        wanted: None,
+        mtu,
+        mtu_max: MTU_MAX,
+        frame_max: FRAME_MAX,
+        rx_offloads: Offloads::ALL,
+        tx_offloads: Offloads::ALL,
+    }
+}
+
+fn refusal_text(refusal: Refusal) -> String {
+    let (code, a, b) = refusal.encode();
+    Refusal::text(code, a, b, true)
+}
+
 impl Function for NtbFunction {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn caps(&self) -> Caps {
-        Caps {
-            channels: self.channels,
-            mtu: self.mtu,
-            mtu_max: MTU_MAX,
-            frame_max: FRAME_MAX,
-            rx_offloads: Offloads::ALL,
-            tx_offloads: Offloads::ALL,
-        }
+        own_caps(self.mtu)
     }
 
     fn set_partner(&mut self, partner: &Caps) {
@@ -308,20 +378,8 @@ impl Function for NtbFunction {
                 self.negotiate(now);
             }
         }
-        match (self.state, &self.agreement) {
-            (State::Up, Some(agreement)) => {
-                // For our partner this function is the far end: what it sends and takes.
-                let plan = &agreement.plan;
-                let caps = Caps {
-                    channels: plan.channels,
-                    mtu: Some(plan.mtu),
-                    mtu_max: plan.mtu,
-                    frame_max: plan.frame_max,
-                    rx_offloads: plan.tx_offloads,
-                    tx_offloads: plan.rx_offloads,
-                };
-                LinkStatus::Up { session: self.session, caps }
-            }
+        match self.state {
+            State::Up => LinkStatus::Up { session: self.session },
             _ => LinkStatus::Down(self.why_down.clone()),
         }
     }
@@ -331,25 +389,48 @@ impl Function for NtbFunction {
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
-        let error = |what: String| OpenError { function: self.name.clone(), what };
-        let agreement = self.agreement().ok_or_else(|| error("the link is down".to_owned()))?;
-        if plan.channels != agreement.plan.channels {
-            let (want, have) = (plan.channels, agreement.plan.channels);
-            return Err(error(format!("{want} channels wanted, {have} were negotiated")));
-        }
-        session::open_queue_pairs(&*self.hw, agreement, &self.stats).map_err(error)
+        let agreement = self.agreement().ok_or_else(|| self.error("the link is down"))?;
+        self.open_queue_pairs(agreement, plan)
     }
 
-    fn close(&mut self, channels: Vec<Channel>, why: &str) {
-        drop(channels);
+    fn close(&mut self, why: &str) {
         if self.state == State::Up {
             // The memory of this life is never used again: a peer that reconnects gets a new one.
-            self.say(Phase::Bye);
+            self.announce(Phase::Bye);
             self.drop_link(why.to_owned(), self.now, Some(FAULT_REST));
         }
     }
 
-    fn set_carrier(&mut self, _up: bool) {}
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let next = match self.next_agreement() {
+            None => return Err(self.error("the link is down")),
+            Some(Err(refusal)) => return Err(self.error(refusal_text(refusal))),
+            Some(Ok(next)) => next,
+        };
+        session::clear_bank(&*self.hw, &next);
+        let channels = self.open_queue_pairs(&next, plan)?;
+        self.prepared = Some(next);
+        Ok(channels)
+    }
+
+    fn commit(&mut self) -> Result<(), OpenError> {
+        if let Some(next) = self.prepared.take() {
+            self.agreement = Some(next);
+        }
+        Ok(())
+    }
+
+    fn abort(&mut self) {
+        self.prepared = None;
+    }
+
+    fn peer(&mut self) -> Option<&mut dyn Peer> {
+        Some(self)
+    }
+
+    fn full_means(&self) -> &'static str {
+        "the peer's ring is full: the peer does not take frames (ask the peer why)"
+    }
 
     fn stats(&self) -> &[Arc<ChannelStats>] {
         &self.stats

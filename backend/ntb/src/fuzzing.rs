@@ -36,7 +36,8 @@ pub fn handshake(data: &[u8]) {
     let _ = memfd::check_hello(data);
     let mut input = Input(data);
     let caps = Caps {
-        channels: u16::from(input.u8() % 64) + 1,
+        channels: 64,
+        wanted: Some(u16::from(input.u8() % 64) + 1),
         mtu: None,
         mtu_max: MTU_MAX,
         frame_max: FRAME_MAX,
@@ -44,14 +45,14 @@ pub fn handshake(data: &[u8]) {
         tx_offloads: Offloads::from_bits(u32::from(input.u8())),
     };
     let versions = (VERSION_MIN, VERSION_MAX);
-    let ours = Offer { versions, generation: 1, window: 2 << 20, caps };
+    let ours = Offer { versions, generation: 1, window: 2 << 20, caps, rings: Default::default() };
     let honest = input.u8() % 2 == 0;
     let mut pads = if honest { ours.encode() } else { [0; PADS] };
     for _ in 0..input.u8() % 32 {
         pads[usize::from(input.u8()) % PADS] = input.u64() as u32;
     }
     let window = if honest { 2 << 20 } else { input.u64() as u32 };
-    let refusal = match Offer::decode(&pads, window).and_then(|theirs| agree(&ours, &theirs)) {
+    let refusal = match Offer::decode(&pads, window).and_then(|theirs| agree(&ours, &theirs, 0)) {
         Ok(agreement) => {
             assert!(agreement.plan.frame_max <= agreement.inbound.frame_max());
             assert!(agreement.plan.frame_max <= agreement.outbound.frame_max());
@@ -83,7 +84,7 @@ struct Pair {
 }
 
 fn pair(generation: u32) -> Option<Pair> {
-    let geometry = Geometry::divide(WINDOW as u32, 1);
+    let geometry = Geometry::divide(WINDOW as u32, 1, 0, u32::MAX);
     let region = || Region::private(WINDOW, false, None).ok().map(Arc::new);
     let (inbound, outbound) = (region()?, region()?);
     let event = Arc::new(EventFd::new().ok()?);

@@ -5,12 +5,23 @@
 //! Each end owns one window; its peer writes it and never reads it.
 //!
 //! ```text
+//! 0                       mailbox                              512 B
+//! 512                     bank 0                               B bytes
+//! 512 + B                 bank 1                               B = (window - 512) / 2, down to 64
+//! ```
+//!
+//! The queue pairs in use lie in one bank. A change builds the next ones in the other, so that
+//! traffic goes on meanwhile; the number of the change, modulo 2, is the number of its bank. Before
+//! it announces a bank, its owner sets the control blocks in it to 0. Within a bank of Q queue
+//! pairs with rings of R bytes:
+//!
+//! ```text
 //! 0                       control block of queue pair 0        512 B
 //! 512                     control block of queue pair 1
 //! ...
 //! 512 * Q                 ring of queue pair 0                 R bytes
 //! 512 * Q + R             ring of queue pair 1
-//! ...                     R = (window - 512 * Q) / Q, rounded down to 64
+//! ...                     R <= (B - 512 * Q) / Q, a multiple of 64
 //! ```
 //!
 //! # Control block, one 128 B line pair per word so that no two writers' words share a line
@@ -22,7 +33,7 @@
 //! | 256 | RX half | `rx-arm`: ring its doorbell when we publish a record |
 //! | 384 | TX half | `tx-arm`: ring its doorbell when we have freed room |
 //!
-//! An index word is `generation << 32 | index`; the index runs through `0..2R`
+//! An index word is `generation << 32 | index`, with the generation of the change; the index runs through `0..2R`
 //! (`mqnet_rings::cursor`). A word of another generation than the link's is stale; a word of 0 has
 //! not been written yet. The arm words are `mqnet_rings::arm`'s.
 //!
@@ -37,6 +48,9 @@
 //! | 12..14 | csum_offset |
 //! | 14..16 | number of the record, modulo 65,536 |
 //!
+//! # Mailbox
+//! What the peer wants and where it stands in a change, see `crate::mailbox`.
+//!
 //! # Scratchpads
 //! 16 of 32 bits, see [`pad`]; written by the peer, phase last.
 
@@ -44,9 +58,9 @@ use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_wire::VnetHdr;
 
 /// Versions of this file that this program speaks.
-pub const VERSION_MIN: u16 = 1;
+pub const VERSION_MIN: u16 = 2;
 /// See [`VERSION_MIN`].
-pub const VERSION_MAX: u16 = 1;
+pub const VERSION_MAX: u16 = 2;
 
 /// First scratchpad: "mqnb".
 pub const MAGIC: u32 = 0x626e_716d;
@@ -84,6 +98,8 @@ pub mod pad {
     pub const ARG1: usize = 12;
     /// [`super::Phase`]; written last, with the doorbell of the link after it.
     pub const PHASE: usize = 13;
+    /// Queue pairs that the user asked for, 0 for none in particular.
+    pub const WANTED: usize = 14;
 }
 
 /// How far the writer of the scratchpads is.
@@ -110,6 +126,13 @@ impl Phase {
             .find(|phase| *phase as u32 == word)
     }
 }
+
+/// Bytes of the mailbox.
+pub const MAILBOX: usize = 512;
+
+/// Bytes of a ring unless the user asks for others or the bank holds less: room for some large
+/// frames, and no larger than a cache likes.
+pub const RING_DEFAULT: u32 = 1 << 20;
 
 /// Bytes of a control block.
 pub const CONTROL: usize = 512;
@@ -180,18 +203,33 @@ impl Record {
 /// Where the queue pairs of a window lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
+    /// Offset of the bank.
+    pub base: u32,
     /// Queue pairs.
     pub queue_pairs: u16,
     /// Bytes of one ring.
     pub ring: u32,
 }
 
+/// Bytes of a bank.
+const fn bank(window: u32) -> u32 {
+    (window.saturating_sub(MAILBOX as u32) / 2) & !63
+}
+
 impl Geometry {
-    /// Divides a window of `window` bytes among `queue_pairs`. Every share is the same; what is
-    /// left over stays unused.
-    pub fn divide(window: u32, queue_pairs: u16) -> Self {
-        let share = window / u32::from(queue_pairs.max(1));
-        Self { queue_pairs, ring: share.saturating_sub(CONTROL as u32) & !63 }
+    /// Divides the bank of change number `change` of a window of `window` bytes among
+    /// `queue_pairs`, in rings of up to `ring` bytes. Every share is the same; what is left over
+    /// stays unused.
+    pub fn divide(window: u32, queue_pairs: u16, change: u32, ring: u32) -> Self {
+        let base = MAILBOX as u32 + (change & 1) * bank(window);
+        let share = Self::ring_max(window, queue_pairs);
+        Self { base, queue_pairs, ring: share.min(ring) & !63 }
+    }
+
+    /// Largest ring that `queue_pairs` can have.
+    pub fn ring_max(window: u32, queue_pairs: u16) -> u32 {
+        let share = bank(window) / u32::from(queue_pairs.max(1));
+        share.saturating_sub(CONTROL as u32) & !63
     }
 
     /// Largest frame that a ring can ever carry (0 for none). One unit is left over, so that a
@@ -200,26 +238,35 @@ impl Geometry {
         self.ring.saturating_sub(2 * UNIT)
     }
 
+    /// Bytes of a bank that one queue pair takes for frames of `frame` bytes.
+    fn share_for(frame: u32) -> u64 {
+        CONTROL as u64 + u64::from(record_size(frame) + UNIT).next_multiple_of(64)
+    }
+
     /// Smallest window in which `queue_pairs` rings carry frames of `frame` bytes.
     pub fn window_for(queue_pairs: u16, frame: u32) -> u64 {
-        u64::from(queue_pairs)
-            * (CONTROL as u64 + u64::from(record_size(frame) + UNIT).next_multiple_of(64))
+        MAILBOX as u64 + 2 * (u64::from(queue_pairs) * Self::share_for(frame)).next_multiple_of(64)
     }
 
     /// Most queue pairs whose rings carry frames of `frame` bytes in a window (0 for none).
     pub fn queue_pairs_for(window: u32, frame: u32) -> u16 {
-        let each = Self::window_for(1, frame);
-        (u64::from(window) / each).min(u64::from(CHANNELS_MAX)) as u16
+        (u64::from(bank(window)) / Self::share_for(frame)).min(u64::from(CHANNELS_MAX)) as u16
+    }
+
+    /// Offsets of the control blocks.
+    pub fn controls(&self) -> std::ops::Range<usize> {
+        let base = self.base as usize;
+        base..base + CONTROL * usize::from(self.queue_pairs)
     }
 
     /// Offset of a word of queue pair `qp`.
     pub fn control(&self, qp: u16, word: usize) -> usize {
-        CONTROL * usize::from(qp) + word
+        self.base as usize + CONTROL * usize::from(qp) + word
     }
 
     /// Offset of the ring of queue pair `qp`.
     pub fn ring_at(&self, qp: u16) -> usize {
-        CONTROL * usize::from(self.queue_pairs) + self.ring as usize * usize::from(qp)
+        self.controls().end + self.ring as usize * usize::from(qp)
     }
 }
 
@@ -238,23 +285,29 @@ mod tests {
         #[test]
         fn shares_never_overlap(
             (window, qps, frame) in (0u32..16 << 20, 1u16..=64, 60u32..70_000),
+            (change, limit) in (0u32..5, 0u32..4 << 20),
         ) {
-            let g = Geometry::divide(window, qps);
+            let g = Geometry::divide(window, qps, change, limit);
             prop_assert_eq!(g.ring % 64, 0);
-            let mut end = CONTROL * usize::from(qps);
+            prop_assert!(g.ring <= limit);
+            let mut end = g.base as usize + CONTROL * usize::from(qps);
             for qp in 0..qps {
                 prop_assert!(g.control(qp, control::TX_ARM) + 8 <= g.ring_at(0));
                 prop_assert_eq!(g.ring_at(qp), end);
                 end += g.ring as usize;
             }
+            let next = Geometry::divide(window, qps, change + 1, limit);
             if g.ring > 0 {
                 prop_assert!(end <= window as usize);
+                let apart = end <= next.base as usize || (next.base as usize) < g.base as usize;
+                prop_assert!(apart, "the banks overlap");
             }
+            let carries = |window, qps| Geometry::divide(window, qps, change, u32::MAX).frame_max();
             let enough = Geometry::window_for(qps, frame);
-            prop_assert!(Geometry::divide(enough as u32, qps).frame_max() >= frame);
+            prop_assert!(carries(enough as u32, qps) >= frame);
             let most = Geometry::queue_pairs_for(window, frame);
             if most > 0 {
-                prop_assert!(Geometry::divide(window, most).frame_max() >= frame);
+                prop_assert!(carries(window, most) >= frame);
             }
         }
 

@@ -15,6 +15,7 @@ pub mod fuzzing;
 pub mod hw;
 pub mod layout;
 pub mod link;
+mod mailbox;
 mod rx;
 mod session;
 mod tx;

@@ -1,6 +1,7 @@
 //! One life of the link: the queue pairs over two windows.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mqnet_netdev::{Channel, ChannelStats, Rx, Tx};
 use mqnet_shmem::Window;
@@ -10,6 +11,16 @@ use crate::layout::Geometry;
 use crate::link::Agreement;
 use crate::rx::{Common, RxHalf, Words};
 use crate::tx::TxHalf;
+
+/// Sets the control blocks in our window to 0. The peer does not write there: it has left this bank,
+/// and will not use it again before we say that it is ready.
+pub(crate) fn clear_bank(hw: &dyn Hw, agreement: &Agreement) {
+    let Some(windows) = hw.windows() else { return };
+    for at in agreement.inbound.controls().step_by(8) {
+        // The words that announce the bank are stored with Release after these.
+        windows.inbound.word(windows.offset + at).store(0, Ordering::Relaxed);
+    }
+}
 
 /// Makes the queue pairs of an agreement. Fails when the hardware lacks a doorbell.
 pub(crate) fn open_queue_pairs(
@@ -35,7 +46,7 @@ fn open(
     let common = || -> Result<Common, String> {
         Ok(Common {
             channel: qp,
-            generation: agreement.generation,
+            generation: agreement.words_generation(),
             inbound: words(&windows.inbound, &agreement.inbound),
             outbound: words(&windows.outbound, &agreement.outbound),
             peer_bell: hw.peer_doorbell(bit).ok_or(format!("the peer has no doorbell {bit}"))?,

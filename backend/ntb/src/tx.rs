@@ -19,6 +19,8 @@ pub(crate) struct TxHalf {
     sent: u64,
     /// Records lie in the ring that the peer has not been told of.
     unpublished: bool,
+    /// Nothing is published: the peer still takes frames of an older queue pair.
+    held: bool,
     waiter: Waiter,
     ringer: Ringer,
 }
@@ -32,6 +34,7 @@ impl TxHalf {
             number: 0,
             sent: 0,
             unpublished: false,
+            held: false,
             waiter: Waiter::new(generation),
             ringer: Ringer::new(generation),
             common,
@@ -149,7 +152,7 @@ impl TxBrings for TxHalf {
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
-        if !self.unpublished {
+        if !self.unpublished || self.held {
             return Ok(());
         }
         self.unpublished = false;
@@ -159,6 +162,17 @@ impl TxBrings for TxHalf {
             self.common.ring()?;
         }
         Ok(())
+    }
+
+    fn hold(&mut self, on: bool) -> Result<(), Fault> {
+        self.held = on;
+        self.flush()
+    }
+
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        self.flush()?;
+        // A peer returns the room of a frame when it has delivered it.
+        Ok(self.look_for_room()? == self.cursor.size())
     }
 }
 

@@ -41,8 +41,6 @@ pub struct TapConfig {
     pub name: String,
     /// Network namespace to work in (a file such as `/run/netns/NAME`).
     pub netns: Option<PathBuf>,
-    /// Most channels, 1..=64.
-    pub channels: u16,
     /// Ethernet address to set.
     pub mac: Option<[u8; 6]>,
     /// MTU to set, and to want from the other side.

@@ -1,20 +1,20 @@
 //! The TAP as a function: opening, offloads, MTU, carrier, queues that come and go.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
-use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, L2_HEADER, MTU_MAX};
-use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan, Rx, Tx,
-};
+use mqnet_netdev::limits::{FRAME_MAX, L2_HEADER, MTU_MAX};
+use mqnet_netdev::{Caps, Channel, ChannelStats, Function, Offloads, OpenError, Plan, Rx, Tx};
+use mqnet_sysio::namespace;
 use mqnet_sysio::tap as sys;
-use mqnet_sysio::{namespace, process};
 
 use crate::TapConfig;
 use crate::netlink::Netlink;
+use crate::open::{adopt, create};
 use crate::queue::{TapRx, TapTx};
+use crate::queues::{Opener, Queues};
 
 /// The kernel's default limit of large frames, from the network header on.
 const GSO_MAX_DEFAULT: u32 = 65_536;
@@ -29,24 +29,21 @@ pub struct TapError {
     pub what: String,
 }
 
-/// One queue: a descriptor, and whether the kernel gives it frames.
-struct TapQueue {
-    fd: Arc<OwnedFd>,
-    attached: bool,
-}
-
 /// A TAP device.
 pub struct TapFunction {
     address: String,
     device: String,
     index: u32,
-    queues: Vec<TapQueue>,
+    queues: Queues,
     stats: Vec<Arc<ChannelStats>>,
     netlink: Netlink,
     mtu: u32,
     wanted_mtu: Option<u32>,
     offloads: Offloads,
     backpressure: bool,
+    /// The plan in force, and the next one.
+    plan: Option<Plan>,
+    prepared: Option<Plan>,
 }
 
 impl TapFunction {
@@ -65,24 +62,33 @@ impl TapFunction {
     fn open_here(mut config: TapConfig) -> Result<Self, String> {
         let given = std::mem::take(&mut config.fds);
         let inherited = !given.is_empty();
-        let (name, fds, flags) =
-            if inherited { adopt(given)? } else { create(&config.name, config.channels)? };
+        let (name, fds, flags) = match inherited {
+            true => adopt(given)?,
+            false => create(&config.name).map(|(name, fd, flags)| (name, vec![fd], flags))?,
+        };
         let offloads = enable_offloads(&fds[0], Offloads::NONE)?;
         let mut netlink = Netlink::open().map_err(|e| format!("netlink: {e}"))?;
         let info = netlink.link(&name).map_err(|e| format!("reading the device: {e}"))?;
-        let stats = (0..fds.len()).map(|_| Arc::default()).collect();
-        let attached = |fd| TapQueue { fd: Arc::new(fd), attached: true };
+        let home = match &config.netns {
+            Some(path) => Some(File::open(path).map_err(|e| format!("{}: {e}", path.display()))?),
+            None => None,
+        };
+        let queues =
+            Queues::new(fds, (!inherited).then_some(Opener { name: name.clone(), flags, home }));
+        let stats = (0..queues.most()).map(|_| Arc::default()).collect();
         let mut tap = Self {
             address: format!("tap:{name}"),
             device: name,
             index: info.index,
-            queues: fds.into_iter().map(attached).collect(),
+            queues,
             stats,
             netlink,
             mtu: info.mtu,
             wanted_mtu: config.mtu,
             offloads,
             backpressure: flags & sys::flag::BACKPRESSURE != 0,
+            plan: None,
+            prepared: None,
         };
         tap.configure(&config)?;
         Ok(tap)
@@ -115,7 +121,7 @@ impl TapFunction {
     }
 
     fn first(&self) -> BorrowedFd<'_> {
-        self.queues[0].fd.as_fd()
+        self.queues.first()
     }
 
     /// The kernel's name of the device.
@@ -154,84 +160,30 @@ impl TapFunction {
         }
     }
 
-    /// Attaches the first `channels` queues and detaches the rest.
-    fn attach_queues(&mut self, channels: usize) -> Result<(), String> {
-        for (i, queue) in self.queues.iter_mut().enumerate() {
-            let wanted = i < channels;
-            if queue.attached != wanted {
-                let what = if wanted { "attaching" } else { "detaching" };
-                sys::set_queue(queue.fd.as_fd(), wanted)
-                    .map_err(|e| format!("{what} queue {i}: {e}"))?;
-                queue.attached = wanted;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Creates the device or attaches to it; one descriptor a queue.
-fn create(name: &str, channels: u16) -> Result<(String, Vec<OwnedFd>, u32), String> {
-    let open = || {
-        sys::open_clone_device().map_err(|e| match e.raw_os_error() {
-            Some(2) => "no /dev/net/tun: this kernel has no TUN/TAP (modprobe tun)".to_owned(),
-            Some(13) => format!("/dev/net/tun: {e}: chmod 666 /dev/net/tun (udev's default)"),
-            _ => format!("/dev/net/tun: {e}"),
+    /// Sets what both plans can bear while one gives way to the other.
+    fn apply_both(&mut self, old: &Plan, new: &Plan) -> Result<(), String> {
+        self.apply(&Plan {
+            mtu: old.mtu.min(new.mtu),
+            frame_max: old.frame_max.min(new.frame_max),
+            rx_offloads: old.rx_offloads.and(new.rx_offloads).consistent(),
+            ..new.clone()
         })
-    };
-    let first = open()?;
-    let known = sys::features(first.as_fd()).map_err(|e| format!("features: {e}"))?;
-    let mut flags =
-        sys::flag::TAP | sys::flag::NO_PI | sys::flag::VNET_HDR | sys::flag::MULTI_QUEUE;
-    flags |= known & sys::flag::BACKPRESSURE;
-    let fail = |queue: u16, e: io::Error| match e.raw_os_error() {
-        Some(1) if process::is_root() => format!("creating: {e}: CAP_NET_ADMIN is missing"),
-        Some(1) => format!(
-            "creating: {e}: run as root, or inside 'unshare -Urn', or make the device first with \
-             'ip tuntap add dev {name} mode tap multi_queue user $USER'"
-        ),
-        Some(22) => format!(
-            "queue {queue}: {e}: the device exists and is not a multi-queue TAP with vnet_hdr"
-        ),
-        Some(16) => format!("queue {queue}: {e}: the device is in use by another program"),
-        Some(7) => format!("queue {queue}: {e}: the kernel allows no more queues"),
-        _ => format!("queue {queue}: {e}"),
-    };
-    let name = sys::attach(first.as_fd(), name, flags).map_err(|e| fail(0, e))?;
-    let mut fds = vec![first];
-    for queue in 1..channels.clamp(1, CHANNELS_MAX) {
-        let fd = open()?;
-        sys::attach(fd.as_fd(), &name, flags).map_err(|e| fail(queue, e))?;
-        fds.push(fd);
     }
-    for fd in &fds {
-        sys::set_vnet_header(fd.as_fd()).map_err(|e| format!("vnet header: {e}"))?;
-    }
-    Ok((name, fds, flags))
-}
 
-/// Takes over queues that somebody else has attached.
-fn adopt(fds: Vec<OwnedFd>) -> Result<(String, Vec<OwnedFd>, u32), String> {
-    let mut device: Option<(String, u32)> = None;
-    for (i, fd) in fds.iter().enumerate() {
-        let this = sys::identify(fd.as_fd())
-            .map_err(|e| format!("inherited descriptor {i} is not an attached TAP queue: {e}"))?;
-        let want = sys::flag::TAP | sys::flag::NO_PI | sys::flag::VNET_HDR;
-        if this.1 & want != want {
-            return Err(format!("inherited queue {i} lacks IFF_TAP, IFF_NO_PI or IFF_VNET_HDR"));
-        }
-        if device.as_ref().is_some_and(|d| d.0 != this.0) {
-            return Err(format!("inherited queue {i} belongs to another device, {}", this.0));
-        }
-        set_nonblocking(fd).map_err(|e| format!("inherited queue {i}: {e}"))?;
-        sys::set_vnet_header(fd.as_fd()).map_err(|e| format!("vnet header: {e}"))?;
-        device = Some(this);
+    fn error(&self, what: String) -> OpenError {
+        OpenError { function: self.address.clone(), what }
     }
-    let (name, flags) = device.ok_or("no descriptor was given")?;
-    Ok((name, fds, flags))
-}
 
-fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
-    process::set_nonblocking(fd.as_fd())
+    fn channels(&self, plan: &Plan) -> Vec<Channel> {
+        let channel = |channel: u16| {
+            let (fd, stats) = (self.queues.fd(channel), &self.stats[usize::from(channel)]);
+            let frame_max = plan.frame_max;
+            let rx = TapRx { channel, fd: fd.clone(), frame_max, stats: stats.clone() };
+            let tx = TapTx { channel, fd, stats: stats.clone() };
+            Channel { rx: Rx::Borrows(Box::new(rx)), tx: Tx::Borrows(Box::new(tx)) }
+        };
+        (0..plan.channels).map(channel).collect()
+    }
 }
 
 const OFFLOAD_BITS: [(Offloads, u32); 6] = [
@@ -266,7 +218,8 @@ impl Function for TapFunction {
 
     fn caps(&self) -> Caps {
         Caps {
-            channels: self.queues.len() as u16,
+            channels: self.queues.most(),
+            wanted: None,
             mtu: self.wanted_mtu,
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
@@ -275,40 +228,61 @@ impl Function for TapFunction {
         }
     }
 
-    fn set_partner(&mut self, _partner: &Caps) {}
-
-    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
-        LinkStatus::Up { session: 0, caps: self.caps() }
-    }
-
-    fn events(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
-    }
-
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
-        let channels = usize::from(plan.channels);
-        let done = self.apply(plan).and_then(|()| self.attach_queues(channels));
-        done.map_err(|what| OpenError { function: self.address.clone(), what })?;
-        let queues = self.queues.iter().zip(&self.stats).zip(0u16..).take(channels);
-        Ok(queues
-            .map(|((queue, stats), channel)| Channel {
-                rx: Rx::Borrows(Box::new(TapRx {
-                    channel,
-                    fd: queue.fd.clone(),
-                    frame_max: plan.frame_max,
-                    stats: stats.clone(),
-                })),
-                tx: Tx::Borrows(Box::new(TapTx {
-                    channel,
-                    fd: queue.fd.clone(),
-                    stats: stats.clone(),
-                })),
-            })
-            .collect())
+        let done = self.apply(plan).and_then(|()| self.queues.use_exactly(plan.channels));
+        done.map_err(|what| self.error(what))?;
+        self.plan = Some(plan.clone());
+        Ok(self.channels(plan))
     }
 
-    fn close(&mut self, channels: Vec<Channel>, _why: &str) {
-        drop(channels);
+    fn close(&mut self, _why: &str) {
+        (self.plan, self.prepared) = (None, None);
+    }
+
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let old = self.plan.clone().ok_or_else(|| self.error("is not open".to_owned()))?;
+        let done = self.apply_both(&old, plan).and_then(|()| self.queues.make_ready(plan.channels));
+        if let Err(what) = done {
+            let _ = self.apply(&old);
+            return Err(self.error(what));
+        }
+        self.prepared = Some(plan.clone());
+        Ok(self.channels(plan))
+    }
+
+    fn steers(&self) -> bool {
+        self.queues.steers()
+    }
+
+    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+        let before = self.dropped_outside();
+        self.queues.steer(channels).map_err(|what| self.error(what))?;
+        if !self.queues.steers() {
+            let dropped = self.dropped_outside().zip(before).map_or(0, |(now, then)| now - then);
+            self.queues.note_dropped(dropped);
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), OpenError> {
+        let Some(plan) = self.prepared.take() else { return Ok(()) };
+        let limits = self.apply(&plan);
+        let retired = self.queues.retire(plan.channels, &self.stats);
+        self.plan = Some(plan);
+        limits.and(retired).map_err(|what| self.error(what))
+    }
+
+    fn abort(&mut self) {
+        self.prepared = None;
+        if let Some(plan) = self.plan.clone() {
+            // What was in force a moment ago; a device that is gone shows up in its queues.
+            let _ = self.apply(&plan);
+            let _ = self.queues.retire(plan.channels, &self.stats);
+        }
+    }
+
+    fn full_means(&self) -> &'static str {
+        "the kernel has no memory for the frame"
     }
 
     fn set_carrier(&mut self, up: bool) {

@@ -14,7 +14,9 @@
 mod config;
 mod function;
 mod netlink;
+mod open;
 mod queue;
+mod queues;
 pub mod steering;
 
 pub use config::{Address, TapConfig};

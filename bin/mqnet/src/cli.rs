@@ -69,7 +69,7 @@ const ADDRESSES: &str = "\
 Endpoint addresses:
   tap:NAME      a TAP device; options: netns=NAME|PATH mac=M mtu=N address=IP/PREFIX (repeatable)
                 persist fd=N[:N...] (queues that the parent process has attached)
-  ntb:SOCKET    a bridge to the mqnet that uses the same socket; options: window=SIZE (2M) mtu=N
+  ntb:SOCKET    a bridge to the mqnet that uses the same socket; options: window=SIZE (16M) mtu=N
   null:         swallows everything
 
 Example, two hosts that talk (the second line on the other host):
@@ -85,9 +85,10 @@ pub(crate) struct LinkArgs {
     /// The other endpoint.
     #[arg(value_parser = parse)]
     pub(crate) b: Endpoint,
-    /// Channels wanted; the two ends of a bridge settle on the smaller number.
-    #[arg(short, long, default_value_t = 1, value_parser = channels())]
-    pub(crate) channels: u16,
+    /// Channels wanted [default: as many as the other end of the bridge wants, else 1]; two ends
+    /// that both want some settle on the smaller number.
+    #[arg(short, long, value_parser = channels())]
+    pub(crate) channels: Option<u16>,
     /// Worker threads [default: one a channel, at most one a CPU].
     #[arg(short, long, value_parser = value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,

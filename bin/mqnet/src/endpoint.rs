@@ -50,7 +50,7 @@ pub(crate) struct Tap {
 }
 
 /// Default bytes of an NTB window.
-pub(crate) const WINDOW_DEFAULT: u32 = 2 << 20;
+pub(crate) const WINDOW_DEFAULT: u32 = 16 << 20;
 const WINDOW_MIN: u32 = 4 << 10;
 const WINDOW_MAX: u32 = 1 << 30;
 
@@ -119,7 +119,7 @@ fn parse_ntb(path: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
                 let range = u64::from(WINDOW_MIN)..=u64::from(WINDOW_MAX);
                 window = parse_size(v)
                     .filter(|size| range.contains(size))
-                    .ok_or(format!("window={v}: must be a size from 4K to 1G, like 2M"))?
+                    .ok_or(format!("window={v}: must be a size from 4K to 1G, like 16M"))?
                     as u32;
             }
             ("mtu", Some(v)) => mtu = Some(parse_mtu(v)?),
@@ -139,7 +139,7 @@ impl Endpoint {
     pub(crate) fn check(&self, channels: u16) -> Result<(), String> {
         let Self::Ntb { window, mtu, .. } = self else { return Ok(()) };
         let frame = frame_of_mtu(mtu.unwrap_or(mqnet_netdev::limits::MTU_DEFAULT));
-        if Geometry::divide(*window, channels).frame_max() >= frame {
+        if u64::from(*window) >= Geometry::window_for(channels, frame) {
             return Ok(());
         }
         let need = Geometry::window_for(channels, frame);
@@ -147,7 +147,7 @@ impl Endpoint {
             0 => String::new(),
             n => format!(" or --channels {n}"),
         };
-        let ring = Geometry::divide(*window, channels).ring;
+        let ring = Geometry::ring_max(*window, channels);
         Err(format!(
             "window={window} gives {channels} channels rings of {ring} bytes, in which no frame of \
              {frame} bytes fits: use window={need} or more{most}"
@@ -157,19 +157,17 @@ impl Endpoint {
     /// Opens the function. `fds` are the descriptors named in the address, taken over by `main`.
     pub(crate) fn open(
         self,
-        channels: u16,
         fds: Vec<OwnedFd>,
     ) -> Result<Box<dyn Function>, Box<dyn std::error::Error>> {
         Ok(match self {
             Self::Null => Box::new(Null::new(CHANNELS_MAX)),
             Self::Ntb { path, window, mtu } => {
-                let config = NtbConfig { path, window, channels, mtu };
+                let config = NtbConfig { path, window, mtu };
                 Box::new(NtbFunction::memfd(&config, random_seed()))
             }
             Self::Tap(tap) => Box::new(TapFunction::open(TapConfig {
                 name: tap.name,
                 netns: tap.netns,
-                channels,
                 mac: tap.mac,
                 mtu: tap.mtu,
                 addresses: tap.addresses,

@@ -12,17 +12,13 @@ use crate::cli::{Failure, LinkArgs};
 use crate::endpoint::Endpoint;
 use crate::status::{Status, StatusStyle};
 
-/// How often the link is looked at when nothing happens: while it is up, and while it waits.
-const TURN_UP: Duration = Duration::from_millis(100);
-const TURN_DOWN: Duration = Duration::from_millis(25);
-
 /// Runs the command.
 pub(crate) fn run(args: LinkArgs) -> Result<(), Failure> {
     // First of all: inherited descriptors, before we open any of our own.
     let a_fds = inherit(&args.a)?;
     let b_fds = inherit(&args.b)?;
     for end in [&args.a, &args.b] {
-        end.check(args.channels).map_err(Failure::BadInput)?;
+        end.check(args.channels.unwrap_or(1)).map_err(Failure::BadInput)?;
     }
     if let (Endpoint::Ntb { .. }, Endpoint::Ntb { .. }) = (&args.a, &args.b) {
         let why = "ntb: to ntb: is not possible yet: each bridge agrees with its own peer alone";
@@ -37,9 +33,7 @@ pub(crate) fn run(args: LinkArgs) -> Result<(), Failure> {
         }
     }
     let _ = process::raise_descriptor_limit();
-    let open = |end: Endpoint, fds| {
-        end.open(args.channels, fds).map_err(|e| Failure::Broken(e.to_string()))
-    };
+    let open = |end: Endpoint, fds| end.open(fds).map_err(|e| Failure::Broken(e.to_string()));
     let a = open(args.a, a_fds)?;
     let b = open(args.b, b_fds)?;
     let style = match (args.json, std::io::stdout().is_terminal()) {
@@ -48,6 +42,7 @@ pub(crate) fn run(args: LinkArgs) -> Result<(), Failure> {
         (false, false) => StatusStyle::Quiet,
     };
     let config = LinkConfig {
+        channels: args.channels,
         workers: args.workers.map(usize::from),
         cpus: args.cpus,
         idle: IdlePolicy {
@@ -83,7 +78,7 @@ fn serve(link: &mut Link, signals: &StopSignals, status: &mut Status) -> Result<
             }
         }
         status.tick(link);
-        let timeout = if link.running().is_some() { TURN_UP } else { TURN_DOWN };
+        let timeout = link.patience();
         let mut fds = link.events();
         fds.push(signals.as_fd());
         poll::wait_readable(&fds, timeout.min(status.due_in()))?;

@@ -48,7 +48,7 @@ impl Status {
             Notice::Up(plan) => {
                 let cpus: Vec<String> = link
                     .workers()
-                    .map(|(cpu, _)| cpu.map_or("any".to_owned(), |c| c.to_string()))
+                    .map(|w| w.cpu.map_or("any".to_owned(), |c| c.to_string()))
                     .collect();
                 self.up = Some(format!("{}ch", plan.channels));
                 format!(
@@ -64,14 +64,35 @@ impl Status {
                     cpus.join(",")
                 )
             }
+            Notice::Changed { plan, took, untidy } => {
+                self.up = Some(format!("{}ch", plan.channels));
+                let mut text = format!(
+                    "{} <-> {}: changed in {:.1} ms: {} channels, mtu {}, frames up to {}",
+                    names[0],
+                    names[1],
+                    took.as_secs_f64() * 1e3,
+                    plan.channels,
+                    plan.mtu,
+                    plan.frame_max
+                );
+                untidy.iter().for_each(|what| text += &format!("; {what}"));
+                text
+            }
+            Notice::ChangeFailed(why) => {
+                format!("{} <-> {}: not changed: {why}", names[0], names[1])
+            }
             Notice::Down(why) => {
                 self.up = None;
                 format!("{} <-> {}: down: {why}", names[0], names[1])
             }
         };
         if self.style == StatusStyle::Json {
-            let up = matches!(notice, Notice::Up(_));
-            let event = if up { "up" } else { "down" };
+            let event = match notice {
+                Notice::Up(_) => "up",
+                Notice::Down(_) => "down",
+                Notice::Changed { .. } => "changed",
+                Notice::ChangeFailed(_) => "change-failed",
+            };
             say(format_args!("{}\n", json!({ "event": event, "text": text })));
             return;
         }

@@ -56,6 +56,11 @@ impl Offloads {
         Self(self.0 | other.0)
     }
 
+    /// What is in this set and not in `other`, as a set that a kernel takes.
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0).consistent()
+    }
+
     /// True when all of `other` is in this set.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -107,6 +112,8 @@ impl fmt::Display for Offloads {
 pub struct Caps {
     /// Most channels, 1..=64.
     pub channels: u16,
+    /// Channels that the user asked for; `None`: as many as the other side wants.
+    pub wanted: Option<u16>,
     /// The MTU that the user asked for here; `None`: whatever the other side wants.
     pub mtu: Option<u32>,
     /// Largest MTU possible here.
@@ -117,6 +124,18 @@ pub struct Caps {
     pub rx_offloads: Offloads,
     /// Which unfinished frames can be sent here.
     pub tx_offloads: Offloads,
+}
+
+impl Caps {
+    /// Channels of a link with `there`: the smaller wish wins, a side without one follows, and
+    /// nobody's wish means one.
+    pub fn channels_with(&self, there: &Self) -> u16 {
+        let wanted = match (self.wanted, there.wanted) {
+            (Some(a), Some(b)) => a.min(b),
+            (a, b) => a.or(b).unwrap_or(1),
+        };
+        wanted.min(self.channels).min(there.channels).max(1)
+    }
 }
 
 /// What two functions agreed on, as one of them sees it.
@@ -178,7 +197,7 @@ impl Plan {
         }
         let large = rx.any_large() || tx.any_large();
         Ok(Self {
-            channels: here.channels.min(there.channels).max(1),
+            channels: here.channels_with(there),
             mtu,
             frame_max: if large { max } else { need },
             rx_offloads: rx,
@@ -211,7 +230,8 @@ mod tests {
 
     fn caps() -> Caps {
         Caps {
-            channels: 4,
+            channels: 64,
+            wanted: Some(4),
             mtu: None,
             mtu_max: limits::MTU_MAX,
             frame_max: limits::FRAME_MAX,
@@ -225,13 +245,24 @@ mod tests {
     #[test]
     fn both_sides_agree() {
         let mut far = caps();
-        far.channels = 2;
+        far.wanted = Some(2);
         far.tx_offloads = Offloads::CSUM;
         let near = Plan::join(&caps(), &far).unwrap();
         assert_eq!((near.channels, near.mtu), (2, 1500));
         assert_eq!(near.rx_offloads, Offloads::CSUM);
         assert_eq!(near.tx_offloads, Offloads::ALL);
         assert_eq!(Plan::join(&far, &caps()).unwrap(), near.mirrored());
+    }
+
+    // Goal: a side without a wish follows; limits hold for wishes too; nobody's wish is 1.
+    #[test]
+    fn channels_are_agreed() {
+        let with = |wanted, channels| Caps { wanted, channels, ..caps() };
+        let agree = |a: Caps, b: Caps| Plan::join(&a, &b).unwrap().channels;
+        assert_eq!(agree(with(None, 64), with(Some(8), 64)), 8);
+        assert_eq!(agree(with(Some(3), 64), with(None, 64)), 3);
+        assert_eq!(agree(with(None, 2), with(Some(8), 64)), 2);
+        assert_eq!(agree(with(None, 64), with(None, 64)), 1);
     }
 
     // Goal: whatever subset a peer offers, what is agreed is one that a kernel takes.

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Caps, Channel, ChannelStats, Plan};
+use crate::{Caps, Channel, ChannelStats, Peer, Plan};
 
 /// Whether a function can carry traffic now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +16,11 @@ pub enum LinkStatus {
     Up {
         /// Number of this life of the link.
         session: u64,
-        /// What both ends can do, as far as this function knows.
-        caps: Caps,
     },
 }
 
 /// Why channels could not be opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{function}: {what}")]
 pub struct OpenError {
     /// Which function.
@@ -32,6 +30,12 @@ pub struct OpenError {
 }
 
 /// One opened way to reach a peer. Only the control thread calls it.
+///
+/// # Life
+/// `open` and `close` begin and end a life of the link. In between, the channels may be replaced:
+/// [`prepare`](Self::prepare) makes the next ones beside those in use; the engine moves the
+/// traffic over; then either [`commit`](Self::commit) or [`abort`](Self::abort) ends the change.
+/// At most one change is open at a time.
 pub trait Function: Send {
     /// Its endpoint address, for messages.
     fn name(&self) -> &str;
@@ -39,27 +43,64 @@ pub trait Function: Send {
     /// What it can do before anything is known of a peer.
     fn caps(&self) -> Caps;
 
-    /// Tells what the other function of the link can do. A function with a peer announces it
-    /// there. Called once, before the first [`poll_link`](Self::poll_link).
-    fn set_partner(&mut self, partner: &Caps);
+    /// Tells what the other function of the link can do and wants, at first before the first
+    /// [`poll_link`](Self::poll_link), and again whenever it changes.
+    fn set_partner(&mut self, _partner: &Caps) {}
 
     /// Makes progress with the link and says how it stands. Called after every event and at least
     /// every 100 ms.
-    fn poll_link(&mut self, now: Duration) -> LinkStatus;
+    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
+        LinkStatus::Up { session: 0 }
+    }
 
     /// Descriptors whose readiness asks for a [`poll_link`](Self::poll_link).
-    fn events(&self) -> Vec<BorrowedFd<'_>>;
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
 
     /// Opens the channels of the plan: `plan.channels` of them, in order.
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError>;
 
-    /// Takes the channels back, all of them, when the link is over. `why` goes to the peer, if
-    /// there is one.
-    fn close(&mut self, channels: Vec<Channel>, why: &str);
+    /// The link is over and the caller has dropped every channel. `why` goes to the peer, if there
+    /// is one. Ends an open change too.
+    fn close(&mut self, _why: &str) {}
+
+    /// Makes the channels of `plan` beside those in use. Nothing that is in use changes, but
+    /// limits that the old and the new channels must both keep (a smaller MTU) apply at once.
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        self.open(plan)
+    }
+
+    /// True when [`steer`](Self::steer) moves only the flows that must move: with more channels
+    /// to new ones, with fewer away from retiring ones. Otherwise any flow may move.
+    fn steers(&self) -> bool {
+        true
+    }
+
+    /// Lets what arrives from now on come to the first `channels` queues. When it returns, no
+    /// frame can arrive any more that chose its queue before.
+    fn steer(&mut self, _channels: u16) -> Result<(), OpenError> {
+        Ok(())
+    }
+
+    /// The channels of the last [`prepare`](Self::prepare) are the ones now; the caller has dropped
+    /// the older ones. What cannot be tidied up is said, and does no harm.
+    fn commit(&mut self) -> Result<(), OpenError> {
+        Ok(())
+    }
+
+    /// The caller has dropped the channels of the last [`prepare`](Self::prepare); everything is
+    /// as before it.
+    fn abort(&mut self) {}
+
+    /// The end behind this function, if it has a say in changes.
+    fn peer(&mut self) -> Option<&mut dyn Peer> {
+        None
+    }
 
     /// Tells whether frames sent through this function go anywhere: a function that is a network
     /// interface shows it as its carrier.
-    fn set_carrier(&mut self, up: bool);
+    fn set_carrier(&mut self, _up: bool) {}
 
     /// Statistics of every channel that there can be; they outlive the channels.
     fn stats(&self) -> &[Arc<ChannelStats>];
@@ -68,6 +109,11 @@ pub trait Function: Send {
     /// what its ring had no room for.
     fn dropped_outside(&mut self) -> Option<u64> {
         None
+    }
+
+    /// Who is in the way when its TX queue is full, and what helps.
+    fn full_means(&self) -> &'static str {
+        "the device takes no frames"
     }
 
     /// True when workers should be placed from the high end of the CPU list, because the other end

@@ -33,12 +33,14 @@ mod function;
 pub mod limits;
 pub mod loopback;
 pub mod null;
+mod peer;
 mod queue;
 mod stats;
 
 pub use burst::{Burst, Frame};
 pub use caps::{Caps, Incompatible, Offloads, Plan};
 pub use function::{Function, LinkStatus, OpenError};
+pub use peer::{Outlook, Peer, RingSizes, RingWish, Step, Word};
 pub use queue::{
     Armed, Channel, Event, Fault, FrameMeta, Queue, Recv, Rx, RxBorrows, RxBrings, Trigger, Tx,
     TxBorrows, TxBrings,

@@ -3,9 +3,8 @@
 //! Its memory is a page pool that the TX half owns; the RX half returns pages from wherever it
 //! runs. It needs no operating system and therefore cannot wake anybody: it is polled.
 
-use std::os::fd::BorrowedFd;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use mqnet_pktbuf::{Page, PagePool, PoolConfig, Returner};
@@ -14,8 +13,8 @@ use mqnet_shmem::{Segments, Span, SpanMut};
 
 use crate::limits::{BURST_FRAMES, CHANNELS_MAX, FRAME_MAX, MTU_MAX, room_for};
 use crate::{
-    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, FrameMeta, Function, LinkStatus,
-    Offloads, OpenError, Plan, Queue, Rx, RxBrings, Tx, TxBrings,
+    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, FrameMeta, Function, Offloads,
+    OpenError, Plan, Queue, Rx, RxBrings, Tx, TxBrings,
 };
 
 /// Frames that a channel holds.
@@ -43,6 +42,7 @@ impl Function for Loopback {
     fn caps(&self) -> Caps {
         Caps {
             channels: self.stats.len() as u16,
+            wanted: None,
             mtu: None,
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
@@ -51,24 +51,10 @@ impl Function for Loopback {
         }
     }
 
-    fn set_partner(&mut self, _partner: &Caps) {}
-
-    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
-        LinkStatus::Up { session: 0, caps: self.caps() }
-    }
-
-    fn events(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
-    }
-
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         let stats = self.stats.iter().take(usize::from(plan.channels));
         stats.map(|stats| open_channel(plan, stats)).collect()
     }
-
-    fn close(&mut self, _channels: Vec<Channel>, _why: &str) {}
-
-    fn set_carrier(&mut self, _up: bool) {}
 
     fn stats(&self) -> &[Arc<ChannelStats>] {
         &self.stats
@@ -89,7 +75,7 @@ fn open_channel(plan: &Plan, stats: &Arc<ChannelStats>) -> Result<Channel, OpenE
     let (tx, rx) = spsc::ring(DEPTH);
     let returner = pool.returner();
     let rx = LoopRx { ring: rx, returner, waiting: ArrayVec::new(), stats: stats.clone() };
-    let tx = LoopTx { pool, ring: tx, reserved: None, stats: stats.clone() };
+    let tx = LoopTx { pool, ring: tx, reserved: None, held: None, stats: stats.clone() };
     Ok(Channel { rx: Rx::Brings(Box::new(rx)), tx: Tx::Brings(Box::new(tx)) })
 }
 
@@ -97,6 +83,8 @@ struct LoopTx {
     pool: PagePool,
     ring: Producer<(Page, FrameMeta)>,
     reserved: Option<Page>,
+    /// Frames that must not be seen yet.
+    held: Option<VecDeque<(Page, FrameMeta)>>,
     stats: Arc<ChannelStats>,
 }
 
@@ -104,6 +92,9 @@ impl LoopTx {
     fn send(&mut self, page: Page, frame: FrameMeta) {
         self.stats.tx.packets.add(1);
         self.stats.tx.bytes.add(u64::from(frame.len));
+        if let Some(held) = &mut self.held {
+            return held.push_back((page, frame));
+        }
         // The ring has as many entries as the pool has pages, so a page always finds room.
         if let Err((page, _)) = self.ring.push_one((page, frame)) {
             self.pool.free(page);
@@ -156,11 +147,29 @@ impl TxBrings for LoopTx {
     fn flush(&mut self) -> Result<(), Fault> {
         Ok(())
     }
+
+    fn hold(&mut self, on: bool) -> Result<(), Fault> {
+        if on {
+            self.held.get_or_insert_with(|| VecDeque::with_capacity(DEPTH as usize));
+        } else {
+            for (page, frame) in self.held.take().into_iter().flatten() {
+                if let Err((page, _)) = self.ring.push_one((page, frame)) {
+                    self.pool.free(page);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        Ok(self.ring.free() == DEPTH as usize)
+    }
 }
 
 impl Drop for LoopTx {
     fn drop(&mut self) {
-        if let Some(page) = self.reserved.take() {
+        let held = self.held.take().into_iter().flatten().map(|(page, _)| page);
+        for page in self.reserved.take().into_iter().chain(held) {
             self.pool.free(page);
         }
     }

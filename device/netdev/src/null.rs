@@ -1,15 +1,13 @@
 //! A function that swallows everything and never sends.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use mqnet_shmem::Segments;
 
 use crate::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use crate::{
-    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, LinkStatus, Offloads,
-    OpenError, Plan, Queue, Recv, Rx, RxBorrows, Tx, TxBorrows,
+    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, Offloads, OpenError, Plan,
+    Queue, Recv, Rx, RxBorrows, Tx, TxBorrows,
 };
 
 /// The null function.
@@ -34,22 +32,13 @@ impl Function for Null {
     fn caps(&self) -> Caps {
         Caps {
             channels: self.stats.len() as u16,
+            wanted: None,
             mtu: None,
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
             rx_offloads: Offloads::NONE,
             tx_offloads: Offloads::ALL,
         }
-    }
-
-    fn set_partner(&mut self, _partner: &Caps) {}
-
-    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
-        LinkStatus::Up { session: 0, caps: self.caps() }
-    }
-
-    fn events(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
@@ -59,10 +48,6 @@ impl Function for Null {
         };
         Ok(self.stats.iter().take(usize::from(plan.channels)).map(channel).collect())
     }
-
-    fn close(&mut self, _channels: Vec<Channel>, _why: &str) {}
-
-    fn set_carrier(&mut self, _up: bool) {}
 
     fn stats(&self) -> &[Arc<ChannelStats>] {
         &self.stats

@@ -107,8 +107,15 @@ pub trait TxBrings: Queue {
     fn commit(&mut self, frame: FrameMeta);
 
     /// Publishes what was submitted or committed and rings the doorbell if the peer armed it: once
-    /// a burst.
+    /// a burst. While the queue is [held](Self::hold) it publishes nothing.
     fn flush(&mut self) -> Result<(), Fault>;
+
+    /// Keeps frames from the peer (`true`) until they may follow those of an older queue; letting
+    /// go publishes what has gathered.
+    fn hold(&mut self, on: bool) -> Result<(), Fault>;
+
+    /// True when the peer has taken everything that was published.
+    fn is_drained(&mut self) -> Result<bool, Fault>;
 }
 
 /// A TX queue that moves its frames by a system call.
@@ -150,6 +157,24 @@ impl Tx {
         match self {
             Self::Brings(q) => &mut **q,
             Self::Borrows(q) => &mut **q,
+        }
+    }
+}
+
+impl Tx {
+    /// See [`TxBrings::hold`]. A system call sends at once: there is nothing to hold.
+    pub fn hold(&mut self, on: bool) -> Result<(), Fault> {
+        match self {
+            Self::Brings(q) => q.hold(on),
+            Self::Borrows(_) => Ok(()),
+        }
+    }
+
+    /// See [`TxBrings::is_drained`].
+    pub fn is_drained(&mut self) -> Result<bool, Fault> {
+        match self {
+            Self::Brings(q) => q.is_drained(),
+            Self::Borrows(_) => Ok(true),
         }
     }
 }

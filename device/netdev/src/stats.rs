@@ -16,12 +16,20 @@ pub enum DropReason {
     DeviceDown,
     /// It was held for a full sink when the link was closed.
     LinkClosed,
+    /// It came late to a queue that was being retired.
+    QueueRetired,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 5] =
-        [Self::TooLong, Self::BadHeader, Self::Refused, Self::DeviceDown, Self::LinkClosed];
+    pub const ALL: [Self; 6] = [
+        Self::TooLong,
+        Self::BadHeader,
+        Self::Refused,
+        Self::DeviceDown,
+        Self::LinkClosed,
+        Self::QueueRetired,
+    ];
 
     /// Name in statistics.
     pub const fn name(self) -> &'static str {
@@ -31,6 +39,7 @@ impl DropReason {
             Self::Refused => "refused-by-kernel",
             Self::DeviceDown => "device-down",
             Self::LinkClosed => "link-closed",
+            Self::QueueRetired => "queue-retired",
         }
     }
 }
@@ -87,6 +96,8 @@ pub struct TxStats {
     pub wakes: Counter,
     /// Nanoseconds stopped, in all.
     pub stopped_ns: Counter,
+    /// Monotonic time at which it stopped, 0 while it runs.
+    pub stopped_since_ns: Counter,
     /// Doorbells rung.
     pub kicks: Counter,
     /// Times that the queue asked to be woken when there is room.

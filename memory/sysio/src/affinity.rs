@@ -18,6 +18,11 @@ pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
+/// Number of the calling thread, as `/proc` has it.
+pub fn thread_id() -> u32 {
+    nix::unistd::gettid().as_raw() as u32
+}
+
 /// Gives the CPU to another runnable thread, if there is one (0.6 us when there is none).
 #[inline]
 pub fn yield_now() {

@@ -18,3 +18,10 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()
         Err(e) => Err(e.into()),
     }
 }
+
+/// True when a read would return something now.
+pub fn is_readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut polled = [PollFd::new(fd, PollFlags::POLLIN)];
+    nix::poll::poll(&mut polled, PollTimeout::ZERO)?;
+    Ok(polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN)))
+}

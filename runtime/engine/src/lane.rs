@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{BUDGET, room_for};
 use mqnet_netdev::{
-    Armed, Burst, Channel, ChannelStats, Fault, FrameMeta, Recv, Rx, RxBorrows, RxBrings, Tx,
-    TxBorrows, TxBrings,
+    Armed, Burst, ChannelStats, Fault, FrameMeta, Recv, Rx, RxBorrows, RxBrings, Tx, TxBorrows,
+    TxBrings,
 };
 use mqnet_pktbuf::{Page, PagePool, PoolConfig};
 use mqnet_shmem::{Segments, SpanMut};
@@ -35,6 +35,26 @@ pub struct Polled {
     pub rest: Rest,
 }
 
+/// Which lane, for as long as it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LaneId {
+    /// Which set of channels of the link; every change makes a new one.
+    pub set: u32,
+    /// Its channel.
+    pub channel: u16,
+    /// From the link's first function to its second, or back.
+    pub way: Way,
+}
+
+/// Direction of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// From the first function to the second.
+    Forth,
+    /// From the second to the first.
+    Back,
+}
+
 /// A lane could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("page pool of a lane: {0}")]
@@ -49,10 +69,13 @@ struct Loan {
 
 /// A lane.
 pub struct Lane {
+    id: LaneId,
     rx: Rx,
     tx: Tx,
     loan: Option<Loan>,
     room: u32,
+    /// Room that a stopped sink must have before the lane goes on.
+    wake: u32,
     tx_stats: Arc<ChannelStats>,
     stopped_since: Option<Duration>,
     rest: Rest,
@@ -62,6 +85,7 @@ impl Lane {
     /// Joins two queues for frames of up to `frame_max` bytes. `tx_stats` are those of the sink's
     /// channel.
     pub fn new(
+        id: LaneId,
         rx: Rx,
         tx: Tx,
         frame_max: u32,
@@ -78,7 +102,33 @@ impl Lane {
             }
             _ => None,
         };
-        Ok(Self { rx, tx, loan, room, tx_stats, stopped_since: None, rest: Rest::Empty })
+        let (stopped_since, rest) = (None, Rest::Empty);
+        Ok(Self { id, rx, tx, loan, room, wake: room, tx_stats, stopped_since, rest })
+    }
+
+    /// Which lane it is.
+    pub fn id(&self) -> LaneId {
+        self.id
+    }
+
+    /// What ended the last poll.
+    pub fn rest(&self) -> Rest {
+        self.rest
+    }
+
+    /// True while it has taken a frame that its sink had no room for.
+    pub fn holds_a_frame(&self) -> bool {
+        self.loan.as_ref().is_some_and(|loan| loan.held.is_some())
+    }
+
+    /// Its sink.
+    pub fn tx(&mut self) -> &mut Tx {
+        &mut self.tx
+    }
+
+    /// Lets a stopped lane go on only when `frames` of the largest frames fit (0: one).
+    pub fn set_wake_frames(&mut self, frames: u32) {
+        self.wake = self.room.saturating_mul(frames.max(1));
     }
 
     /// Moves up to a budget of frames. `now` is used only when the lane stops or goes on.
@@ -106,11 +156,13 @@ impl Lane {
         match self.stopped_since.take() {
             None if rest == Rest::Full => {
                 stats.stops.add(1);
+                stats.stopped_since_ns.set(now.as_nanos() as u64);
                 self.stopped_since = Some(now);
             }
             None => {}
             Some(since) => {
                 stats.wakes.add(1);
+                stats.stopped_since_ns.set(0);
                 stats.stopped_ns.add(now.saturating_sub(since).as_nanos() as u64);
             }
         }
@@ -121,7 +173,7 @@ impl Lane {
         match self.rest {
             Rest::Budget => Ok(Armed::MoreWork),
             Rest::Empty => self.rx.queue().arm(self.room),
-            Rest::Full => self.tx.queue().arm(self.room),
+            Rest::Full => self.tx.queue().arm(self.wake),
         }
     }
 
@@ -130,10 +182,16 @@ impl Lane {
         (&mut self.rx, &mut self.tx)
     }
 
+    /// Notes that it is not polled from now on: a stop ends with its lane, or its time would
+    /// never be counted.
+    pub fn park(&mut self, now: Duration) {
+        self.rest = Rest::Empty;
+        self.note_stop_or_wake(Rest::Empty, now);
+    }
+
     /// Takes the lane apart. A frame that was held for a full sink is lost; nothing else is.
     pub fn into_queues(mut self, now: Duration) -> (Rx, Tx) {
-        // A stop ends with its lane, or its time would never be counted.
-        self.note_stop_or_wake(Rest::Empty, now);
+        self.park(now);
         if let Some(Loan { mut pool, held }) = self.loan.take() {
             if let Some((page, _)) = held {
                 pool.free(page);
@@ -144,13 +202,6 @@ impl Lane {
         }
         (self.rx, self.tx)
     }
-}
-
-/// Two lanes back into two channels: the opposite of joining them.
-pub(crate) fn part(a_to_b: Lane, b_to_a: Lane, now: Duration) -> (Channel, Channel) {
-    let (a_rx, b_tx) = a_to_b.into_queues(now);
-    let (b_rx, a_tx) = b_to_a.into_queues(now);
-    (Channel { rx: a_rx, tx: a_tx }, Channel { rx: b_rx, tx: b_tx })
 }
 
 /// Borrows -> brings: the system call writes straight into the sink's memory.

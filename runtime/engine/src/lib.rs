@@ -14,12 +14,16 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod change;
+mod crew;
 mod idle;
 mod lane;
 mod link;
+mod switch;
 mod worker;
 
+pub use crew::WorkerView;
 pub use idle::{IdlePolicy, Pause};
-pub use lane::{Lane, LaneError, Polled, Rest};
-pub use link::{Cpus, Link, LinkConfig, LinkError, Notice, Running};
+pub use lane::{Lane, LaneError, LaneId, Polled, Rest, Way};
+pub use link::{AskError, Cpus, Link, LinkConfig, LinkError, Notice, Running, Wish};
 pub use worker::WorkerStats;

@@ -1,19 +1,26 @@
 //! A link: two functions joined, kept alive by the control thread.
 
+mod request;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use mqnet_netdev::{Caps, Channel, ChannelStats, Function, LinkStatus, Plan};
+use mqnet_netdev::{Channel, ChannelStats, Function, LinkStatus, Peer, Plan};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{affinity, clock};
-use mqnet_topology::{Side, Topology, place_workers};
+use mqnet_topology::{Side, Topology};
 
+use crate::change::{Change, Rest};
+use crate::crew::{Crew, WorkerView};
 use crate::idle::IdlePolicy;
-use crate::lane::{Lane, part};
-use crate::worker::{FaultLine, LaneFault, Worker, WorkerStats};
+use crate::lane::{Lane, LaneId, Way};
+use crate::worker::{FaultLine, LaneFault};
+
+use request::Pending;
+pub use request::{AskError, Wish};
 
 /// On which CPUs workers run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +37,8 @@ pub enum Cpus {
 /// How to run a link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkConfig {
+    /// Channels wanted at the start; `None`: as many as the other side wants.
+    pub channels: Option<u16>,
     /// Number of workers; `None`: one a channel, at most one a CPU.
     pub workers: Option<usize>,
     /// Where they run.
@@ -56,6 +65,17 @@ pub enum Notice {
     Up(Plan),
     /// It does not; why.
     Down(String),
+    /// The channels have been replaced in mid-flow.
+    Changed {
+        /// What is in force now, as the first function sees it.
+        plan: Plan,
+        /// How long it took.
+        took: Duration,
+        /// What could not be tidied up.
+        untidy: Vec<String>,
+    },
+    /// They should have been, and everything is as it was; why.
+    ChangeFailed(String),
 }
 
 /// A running link.
@@ -63,49 +83,91 @@ pub enum Notice {
 pub struct Running {
     /// What was agreed, as the first function sees it.
     pub plan: Plan,
+    /// Number of the set of lanes.
+    pub(crate) set: u32,
     sessions: (u64, u64),
 }
 
 /// Two functions joined.
 pub struct Link {
-    a: Box<dyn Function>,
-    b: Box<dyn Function>,
-    config: LinkConfig,
-    topology: Topology,
-    workers: Vec<Worker>,
-    running: Option<Running>,
+    pub(crate) ends: [Box<dyn Function>; 2],
+    /// Which of them has a far end with a say in changes.
+    pub(crate) peer_side: Option<usize>,
+    pub(crate) crew: Crew,
+    pub(crate) running: Option<Running>,
+    pub(crate) change: Option<Change>,
+    pub(crate) at_rest: Rest,
+    pub(crate) sets: u32,
+    /// Most channels that there have been.
+    pub(crate) widest: u16,
+    pub(crate) now: Duration,
+    wish: Wish,
+    wake_frames: u32,
+    pending: Option<Pending>,
+    answer: Option<Result<Option<String>, String>>,
     faults: Receiver<LaneFault>,
     line: FaultLine,
     said: Option<String>,
 }
 
 impl Link {
-    /// Joins two functions; nothing flows before the first [`turn`](Self::turn).
+    /// Joins two functions; nothing flows before the first [`turn`](Self::turn). At most one of
+    /// them may have a peer with a say in changes.
     pub fn new(
-        mut a: Box<dyn Function>,
-        mut b: Box<dyn Function>,
+        a: Box<dyn Function>,
+        b: Box<dyn Function>,
         config: LinkConfig,
     ) -> Result<Self, LinkError> {
-        a.set_partner(&b.caps());
-        b.set_partner(&a.caps());
+        let mut ends = [a, b];
+        let peer_side = (0..2).find(|&side| ends[side].peer().is_some());
         let (sender, faults) = channel();
         let line = FaultLine { sender, wake: Arc::new(EventFd::new()?) };
         let topology = Topology::discover(&affinity::allowed_cpus()?);
-        let workers = Vec::new();
-        Ok(Self { a, b, config, topology, workers, running: None, faults, line, said: None })
+        let wish = Wish { channels: config.channels, ..Wish::default() };
+        let mut link = Self {
+            ends,
+            peer_side,
+            crew: Crew::new(topology, Side::Low, config, line.clone()),
+            running: None,
+            change: None,
+            at_rest: Rest::default(),
+            sets: 0,
+            widest: 0,
+            now: clock::monotonic(),
+            wish,
+            wake_frames: 0,
+            pending: None,
+            answer: None,
+            faults,
+            line,
+            said: None,
+        };
+        link.publish_wish();
+        Ok(link)
     }
 
     /// Descriptors whose readiness asks for a [`turn`](Self::turn).
     pub fn events(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = vec![self.line.wake.as_fd()];
-        fds.extend(self.a.events());
-        fds.extend(self.b.events());
+        self.ends.iter().for_each(|end| fds.extend(end.events()));
         fds
     }
 
+    /// How long to wait for an event before the next [`turn`](Self::turn).
+    pub fn patience(&self) -> Duration {
+        match (&self.running, &self.change) {
+            // Some steps of a change are noticed by looking: queues that drain.
+            (Some(_), Some(_)) => Duration::from_micros(300),
+            (Some(_), None) => Duration::from_millis(100),
+            (None, _) => Duration::from_millis(25),
+        }
+    }
+
     /// One step of control: notices faults and lost peers, brings the link up when both functions
-    /// are. Call it after every event and at least every 100 ms.
+    /// are, carries out changes. Call it after every event and when [`patience`](Self::patience)
+    /// has passed.
     pub fn turn(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
+        self.now = now;
         self.line.wake.drain();
         let mut fault = None;
         while let Ok(LaneFault { fault: f }) = self.faults.try_recv() {
@@ -116,30 +178,30 @@ impl Link {
             self.take_down(&why)?;
             return Ok(self.say_down(why));
         }
-        let (a, b) = (self.a.poll_link(now), self.b.poll_link(now));
-        match (a, b) {
-            (
-                LinkStatus::Up { session: sa, caps: ca },
-                LinkStatus::Up { session: sb, caps: cb },
-            ) => match &self.running {
-                Some(running) if running.sessions == (sa, sb) => Ok(None),
+        let [a, b] = &mut self.ends;
+        let notice = match (a.poll_link(now), b.poll_link(now)) {
+            (LinkStatus::Up { session: sa }, LinkStatus::Up { session: sb }) => match &self.running
+            {
+                Some(running) if running.sessions == (sa, sb) => self.advance(now)?,
                 Some(_) => {
                     self.take_down("the peer came back with a new session")?;
-                    self.bring_up((sa, sb), &ca, &cb)
+                    self.bring_up((sa, sb))?
                 }
-                None => self.bring_up((sa, sb), &ca, &cb),
+                None => self.bring_up((sa, sb))?,
             },
             (LinkStatus::Down(why), _) | (_, LinkStatus::Down(why)) => {
                 if self.running.is_some() {
                     self.take_down(&why)?;
                 }
-                Ok(self.say_down(why))
+                self.say_down(why)
             }
-        }
+        };
+        self.give_up_late_request(now);
+        Ok(notice)
     }
 
     /// Says why the link is down, once per reason.
-    fn say_down(&mut self, why: String) -> Option<Notice> {
+    pub(crate) fn say_down(&mut self, why: String) -> Option<Notice> {
         if self.said.as_ref() == Some(&why) {
             return None;
         }
@@ -147,102 +209,114 @@ impl Link {
         Some(Notice::Down(why))
     }
 
-    fn bring_up(
-        &mut self,
-        sessions: (u64, u64),
-        a: &Caps,
-        b: &Caps,
-    ) -> Result<Option<Notice>, LinkError> {
-        let plan = match Plan::join(a, b) {
-            Ok(plan) => plan,
-            Err(e) => {
-                // The peers must not believe in a link that goes nowhere.
-                self.a.close(Vec::new(), "the two functions do not fit");
-                self.b.close(Vec::new(), "the two functions do not fit");
-                return Ok(self.say_down(e.to_string()));
-            }
-        };
-        self.start_workers(usize::from(plan.channels))?;
-        let a_channels = match self.a.open(&plan) {
-            Ok(channels) => channels,
-            Err(e) => {
-                self.b.close(Vec::new(), "the other function could not be opened");
-                return Ok(self.say_down(e.to_string()));
-            }
-        };
-        let b_channels = match self.b.open(&plan.mirrored()) {
-            Ok(channels) => channels,
-            Err(e) => {
-                self.a.close(a_channels, "the other function could not be opened");
-                return Ok(self.say_down(e.to_string()));
-            }
-        };
-        if let Err(why) = self.attach(a_channels, b_channels, &plan) {
-            self.take_down(&why)?;
-            return Ok(self.say_down(why));
+    /// Why the link is down, while it is.
+    pub fn down_reason(&self) -> Option<&str> {
+        self.said.as_deref().filter(|_| self.running.is_none())
+    }
+
+    /// A plan as the partner of the peer's function sees it, from the first function.
+    pub(crate) fn as_first_sees(&self, plan: Plan) -> Plan {
+        if self.peer_side == Some(0) { plan.mirrored() } else { plan }
+    }
+
+    /// The far end with a say, if there is one.
+    pub(crate) fn peer(&mut self) -> Option<&mut dyn Peer> {
+        self.ends[self.peer_side?].peer()
+    }
+
+    pub(crate) fn side(&self) -> Side {
+        let high = self.ends.iter().any(|end| end.takes_high_cpus());
+        if high { Side::High } else { Side::Low }
+    }
+
+    /// What the two functions come to at the start of a life of the link.
+    fn first_plan(&mut self) -> Result<Plan, String> {
+        match self.peer().map(|peer| peer.plan()) {
+            // The two ends of the bridge have agreed already, on our behalf.
+            Some(Some(plan)) => Ok(self.as_first_sees(plan)),
+            Some(None) => Err("the peer has agreed to nothing".to_owned()),
+            None => Plan::join(&self.wished_of(0), &self.wished_of(1)).map_err(|e| e.to_string()),
         }
-        self.a.set_carrier(true);
-        self.b.set_carrier(true);
+    }
+
+    fn bring_up(&mut self, sessions: (u64, u64)) -> Result<Option<Notice>, LinkError> {
+        let plan = match self.first_plan() {
+            Ok(plan) => plan,
+            Err(why) => {
+                // The peers must not believe in a link that goes nowhere.
+                self.ends.iter_mut().for_each(|end| end.close("the two functions do not fit"));
+                return Ok(self.say_down(why));
+            }
+        };
+        self.crew.grow(plan.channels, self.side())?;
+        let opened = self.open(&plan);
+        let lanes = opened.and_then(|(a, b)| self.make_lanes(self.sets, a, b, &plan));
+        match lanes {
+            Ok(lanes) => lanes.into_iter().flatten().for_each(|lane| self.crew.attach(lane)),
+            Err(why) => {
+                self.ends.iter_mut().for_each(|end| end.close("a function could not be opened"));
+                return Ok(self.say_down(why));
+            }
+        }
+        self.ends.iter_mut().for_each(|end| end.set_carrier(true));
         self.said = None;
-        self.running = Some(Running { plan: plan.clone(), sessions });
+        self.at_rest = Rest::default();
+        self.widest = self.widest.max(plan.channels);
+        self.running = Some(Running { plan: plan.clone(), set: self.sets, sessions });
         Ok(Some(Notice::Up(plan)))
     }
 
-    fn attach(&self, a: Vec<Channel>, b: Vec<Channel>, plan: &Plan) -> Result<(), String> {
-        for (i, (a, b)) in a.into_iter().zip(b).enumerate() {
-            let worker = &self.workers[i % self.workers.len()];
-            let node = worker.cpu.and_then(|cpu| self.topology.node_of(cpu));
-            let lane = |rx, tx, stats: &[Arc<ChannelStats>]| {
-                Lane::new(rx, tx, plan.frame_max, node, stats[i].clone()).map_err(|e| e.to_string())
-            };
-            let (forth, back) =
-                (lane(a.rx, b.tx, self.b.stats())?, lane(b.rx, a.tx, self.a.stats())?);
-            worker.attach(forth);
-            worker.attach(back);
-        }
-        Ok(())
+    fn open(&mut self, plan: &Plan) -> Result<(Vec<Channel>, Vec<Channel>), String> {
+        let a = self.ends[0].open(plan).map_err(|e| e.to_string())?;
+        let b = self.ends[1].open(&plan.mirrored()).map_err(|e| e.to_string())?;
+        Ok((a, b))
     }
 
-    fn start_workers(&mut self, channels: usize) -> io::Result<()> {
-        if !self.workers.is_empty() {
-            return Ok(());
+    /// Joins channels: the lanes of each direction, in order.
+    pub(crate) fn make_lanes(
+        &self,
+        set: u32,
+        a: Vec<Channel>,
+        b: Vec<Channel>,
+        plan: &Plan,
+    ) -> Result<[Vec<Lane>; 2], String> {
+        let mut lanes = [Vec::with_capacity(a.len()), Vec::with_capacity(b.len())];
+        for (channel, (a, b)) in (0u16..).zip(a.into_iter().zip(b)) {
+            let node = self.crew.node_of(channel);
+            for (way, rx, tx) in [(Way::Forth, a.rx, b.tx), (Way::Back, b.rx, a.tx)] {
+                let sink = usize::from(way == Way::Forth);
+                let stats = self.ends[sink].stats()[usize::from(channel)].clone();
+                let id = LaneId { set, channel, way };
+                let lane = Lane::new(id, rx, tx, plan.frame_max, node, stats);
+                let mut lane = lane.map_err(|e| e.to_string())?;
+                lane.set_wake_frames(self.wake_frames);
+                lanes[1 - sink].push(lane);
+            }
         }
-        let cpus = self.topology.cpus.len().max(1);
-        let wanted = self.config.workers.unwrap_or(channels.min(cpus)).max(1);
-        let high = self.a.takes_high_cpus() || self.b.takes_high_cpus();
-        let side = if high { Side::High } else { Side::Low };
-        let placed = match &self.config.cpus {
-            Cpus::Auto => place_workers(&self.topology, wanted, side),
-            Cpus::Float => Vec::new(),
-            Cpus::List(list) => list.iter().copied().cycle().take(wanted).collect(),
-        };
-        for number in 0..wanted {
-            let cpu = placed.get(number).copied();
-            let worker = Worker::spawn(number, cpu, self.config.idle, self.line.clone())?;
-            self.workers.push(worker);
+        Ok(lanes)
+    }
+
+    /// Lanes that do not run any more.
+    pub(crate) fn drop_lanes(&self, lanes: impl IntoIterator<Item = Lane>) {
+        for lane in lanes {
+            lane.into_queues(self.now);
         }
-        Ok(())
     }
 
     /// Stops the traffic and gives every queue back to its function.
-    fn take_down(&mut self, why: &str) -> Result<(), LinkError> {
-        let now = clock::monotonic();
-        self.a.set_carrier(false);
-        self.b.set_carrier(false);
+    pub(crate) fn take_down(&mut self, why: &str) -> Result<(), LinkError> {
+        self.ends.iter_mut().for_each(|end| end.set_carrier(false));
         self.running = None;
-        let (mut a, mut b) = (Vec::new(), Vec::new());
-        for worker in &self.workers {
-            let mut lanes = worker.detach_all().ok_or(LinkError::Stuck)?.into_iter();
-            while let (Some(forth), Some(back)) = (lanes.next(), lanes.next()) {
-                let (ca, cb) = part(forth, back, now);
-                a.push(ca);
-                b.push(cb);
-            }
+        let running = self.crew.take_all()?;
+        self.drop_lanes(running);
+        if let Some(change) = self.change.take() {
+            self.drop_lanes(change.into_lanes());
         }
-        self.a.close(a, why);
-        self.b.close(b, why);
+        self.ends.iter_mut().for_each(|end| end.close(why));
         // Faults that the same event caused in other lanes are old news now.
         while self.faults.try_recv().is_ok() {}
+        self.sets = self.sets.wrapping_add(1);
+        self.link_is_down(why);
         Ok(())
     }
 
@@ -251,14 +325,64 @@ impl Link {
         self.running.as_ref()
     }
 
-    /// The two functions.
-    pub fn functions(&mut self) -> [&mut dyn Function; 2] {
-        [&mut *self.a, &mut *self.b]
+    /// True while a change is under way.
+    pub fn is_changing(&self) -> bool {
+        self.change.is_some()
     }
 
-    /// Each worker's CPU and how it spends its time.
-    pub fn workers(&self) -> impl Iterator<Item = (Option<usize>, &WorkerStats)> {
-        self.workers.iter().map(|w| (w.cpu, w.stats()))
+    /// The two functions.
+    pub fn functions(&mut self) -> [&mut dyn Function; 2] {
+        let [a, b] = &mut self.ends;
+        [&mut **a, &mut **b]
+    }
+
+    /// Statistics of both functions' channels: those in use, and those that have been.
+    pub fn stats(&self) -> [&[Arc<ChannelStats>]; 2] {
+        let used = usize::from(self.widest);
+        self.ends.each_ref().map(|end| &end.stats()[..used.min(end.stats().len())])
+    }
+
+    /// The workers.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
+        self.crew.views()
+    }
+
+    /// Number of the worker that serves a channel.
+    pub fn worker_of(&self, channel: u16) -> Option<usize> {
+        self.crew.worker_of(channel)
+    }
+
+    /// When the workers sleep.
+    pub fn idle_policy(&self) -> IdlePolicy {
+        self.crew.policy()
+    }
+
+    /// Changes when the workers sleep.
+    pub fn set_idle_policy(&mut self, policy: IdlePolicy) {
+        self.crew.set_policy(policy);
+    }
+
+    /// How many of the largest frames must fit before a stopped lane goes on; 0: half the ring.
+    pub fn wake_frames(&self) -> u32 {
+        self.wake_frames
+    }
+
+    /// See [`wake_frames`](Self::wake_frames).
+    pub fn set_wake_frames(&mut self, frames: u32) {
+        self.wake_frames = frames;
+        let Some(running) = &self.running else { return };
+        for channel in 0..running.plan.channels {
+            for way in [Way::Forth, Way::Back] {
+                let id = LaneId { set: running.set, channel, way };
+                self.crew.edit(
+                    id,
+                    Box::new(move |lane| {
+                        lane.set_wake_frames(frames);
+                        Ok(())
+                    }),
+                );
+            }
+        }
     }
 
     /// Ends the link in good order: traffic stops, the peer is told. The statistics stay.

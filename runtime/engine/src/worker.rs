@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{affinity, clock};
 
 use crate::idle::{IdlePolicy, Pause};
-use crate::lane::{Lane, Polled};
+use crate::lane::{Lane, LaneId, Polled, Rest};
 
 /// How many busy passes may go by before sleeping lanes are looked at.
 const PASSES_PER_LOOK: u32 = 32;
@@ -35,11 +35,35 @@ pub struct WorkerStats {
     pub sleeps: Counter,
 }
 
+/// When a lane leaves its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// As soon as it holds no frame of its own.
+    Settled,
+    /// When it has found its source empty, or has moved so many frames that none is left of those
+    /// that waited when it was told to leave.
+    Drained {
+        /// Most frames that can wait in its source.
+        most: u32,
+    },
+}
+
+/// Something to be done with a lane, by its worker.
+pub(crate) type Edit = Box<dyn FnOnce(&mut Lane) -> Result<(), Fault> + Send>;
+
 /// Orders for a worker.
 enum Command {
     Attach(Box<Lane>),
-    /// Give every lane back, in the order of attachment.
-    Detach(Sender<Vec<Lane>>),
+    /// Give these lanes back, each as soon as it may leave.
+    Detach {
+        lanes: Vec<LaneId>,
+        leave: Leave,
+        home: Sender<Lane>,
+    },
+    /// Give every lane back at once.
+    DetachAll(Sender<Vec<Lane>>),
+    Edit(LaneId, Edit),
+    Policy(IdlePolicy),
     Stop,
 }
 
@@ -51,6 +75,8 @@ pub(crate) struct LaneFault {
 struct Shared {
     pending: AtomicBool,
     wake: EventFd,
+    /// Thread number, 0 until the thread runs.
+    thread: AtomicU32,
     stats: Padded<WorkerStats>,
 }
 
@@ -81,6 +107,7 @@ impl Worker {
         let shared = Arc::new(Shared {
             pending: AtomicBool::new(false),
             wake: EventFd::new()?,
+            thread: AtomicU32::new(0),
             stats: Padded::default(),
         });
         let epoll = Epoll::new()?;
@@ -94,6 +121,7 @@ impl Worker {
             slots: Vec::new(),
             watches: Vec::new(),
             active: 0,
+            leaving: 0,
             now: clock::monotonic(),
         };
         let name = format!("mqnet-worker{number}");
@@ -102,6 +130,7 @@ impl Worker {
                 // Refused when the cpuset shrank since we read it: the worker floats then.
                 let _ = affinity::pin_current_thread(cpu);
             }
+            body.shared.thread.store(affinity::thread_id(), Ordering::Relaxed);
             body.run();
         })?;
         Ok(Self { cpu, commands, shared, thread: Some(thread), stuck: false.into() })
@@ -119,10 +148,25 @@ impl Worker {
         self.send(Command::Attach(Box::new(lane)));
     }
 
+    /// Asks for lanes back; each comes through `home` when it may leave.
+    pub(crate) fn detach(&self, lanes: Vec<LaneId>, leave: Leave, home: &Sender<Lane>) {
+        self.send(Command::Detach { lanes, leave, home: home.clone() });
+    }
+
+    /// Has something done with a lane. Nothing happens if the lane is not here (any more).
+    pub(crate) fn edit(&self, lane: LaneId, edit: Edit) {
+        self.send(Command::Edit(lane, edit));
+    }
+
+    /// Changes when it sleeps.
+    pub(crate) fn set_policy(&self, policy: IdlePolicy) {
+        self.send(Command::Policy(policy));
+    }
+
     /// Takes every lane back; `None` when the worker does not answer.
     pub(crate) fn detach_all(&self) -> Option<Vec<Lane>> {
         let (reply, lanes) = channel();
-        self.send(Command::Detach(reply));
+        self.send(Command::DetachAll(reply));
         let lanes = lanes.recv_timeout(Duration::from_secs(5)).ok();
         self.stuck.set(lanes.is_none());
         lanes
@@ -130,6 +174,11 @@ impl Worker {
 
     pub(crate) fn stats(&self) -> &WorkerStats {
         &self.shared.stats
+    }
+
+    /// Its thread, once that runs.
+    pub(crate) fn thread_id(&self) -> Option<u32> {
+        Some(self.shared.thread.load(Ordering::Relaxed)).filter(|&id| id != 0)
     }
 }
 
@@ -160,6 +209,28 @@ struct Slot {
     empty: u32,
     /// When the worker first had time to notice that.
     idle_since: Duration,
+    leaving: Option<Leaving>,
+}
+
+/// A lane that was told to leave.
+struct Leaving {
+    /// Frames that may still have waited when it was told; `None`: it does not matter.
+    left: Option<u32>,
+    home: Sender<Lane>,
+}
+
+impl Leaving {
+    /// True when the lane may go, `moved` frames further on.
+    fn may_go(&mut self, lane: &Lane, moved: usize) -> bool {
+        let drained = match &mut self.left {
+            None => true,
+            Some(left) => {
+                *left = left.saturating_sub(moved as u32);
+                *left == 0 || lane.rest() == Rest::Empty
+            }
+        };
+        drained && !lane.holds_a_frame()
+    }
 }
 
 impl Slot {
@@ -186,8 +257,11 @@ struct Body {
     policy: IdlePolicy,
     faults: FaultLine,
     slots: Vec<Slot>,
-    watches: Vec<Watch>,
+    /// Their numbers are the keys in the epoll, so a hole stays until it is filled.
+    watches: Vec<Option<Watch>>,
     active: usize,
+    /// Lanes that were told to leave.
+    leaving: usize,
     now: Duration,
 }
 
@@ -201,7 +275,7 @@ impl Body {
             }
             passes = passes.wrapping_add(1);
             self.shared.stats.passes.add(1);
-            let moved = self.pass();
+            let moved = if self.leaving == 0 { self.pass() } else { self.pass_and_let_go() };
             if moved > 0 {
                 empty = 0;
                 if passes.is_multiple_of(PASSES_PER_LOOK) {
@@ -234,6 +308,62 @@ impl Body {
             }
         }
         moved
+    }
+
+    /// A pass after which lanes may leave.
+    #[cold]
+    fn pass_and_let_go(&mut self) -> usize {
+        let (mut moved, mut number) = (0, 0);
+        while number < self.slots.len() {
+            let slot = &mut self.slots[number];
+            let polled = match slot.state {
+                LaneState::Active => slot.lane.poll(clock::monotonic),
+                _ => Ok(Polled { frames: 0, rest: slot.lane.rest() }),
+            };
+            let frames = match polled {
+                Ok(polled) => polled.frames,
+                Err(fault) => {
+                    fail(slot, &mut self.active, &self.faults, fault);
+                    0
+                }
+            };
+            moved += frames;
+            slot.empty = if frames > 0 { 0 } else { slot.empty.saturating_add(1) };
+            let lane = &slot.lane;
+            // A faulty lane goes as it is: the link is about to end.
+            let go = |l: &mut Leaving| slot.state == LaneState::Faulty || l.may_go(lane, frames);
+            if slot.leaving.as_mut().is_some_and(go) {
+                self.let_go(number);
+            } else {
+                number += 1;
+            }
+        }
+        moved
+    }
+
+    /// Sends a lane home.
+    fn let_go(&mut self, number: usize) {
+        let mut slot = self.slots.swap_remove(number);
+        let last = self.slots.len();
+        if slot.state == LaneState::Active {
+            self.active -= 1;
+        }
+        for hole in &mut self.watches {
+            let Some(watch) = hole else { continue };
+            watch.slots.retain(|&i| i != number);
+            // The last slot has taken the place of the one that left.
+            watch.slots.iter_mut().filter(|i| **i == last).for_each(|i| *i = number);
+            if watch.slots.is_empty() {
+                let _ = self.epoll.remove(watch.fd.as_fd());
+                *hole = None;
+            }
+        }
+        slot.lane.park(clock::monotonic());
+        if let Some(leaving) = slot.leaving.take() {
+            self.leaving -= 1;
+            let _ = leaving.home.send(slot.lane);
+            let _ = self.faults.wake.ring();
+        }
     }
 
     /// A pass moved nothing.
@@ -293,7 +423,7 @@ impl Body {
         let Self { epoll, watches, slots, active, now, .. } = self;
         // The wait fails only for a descriptor of ours that is no epoll: a bug.
         let _ = epoll.wait(timeout, |ready| {
-            let Some(watch) = watches.get(ready.key as usize) else { return };
+            let Some(Some(watch)) = watches.get(ready.key as usize) else { return };
             for &i in &watch.slots {
                 if slots[i].state == LaneState::Armed {
                     slots[i].state = LaneState::Active;
@@ -313,13 +443,62 @@ impl Body {
         while let Ok(command) = self.receiver.try_recv() {
             match command {
                 Command::Attach(lane) => self.attach(*lane),
-                Command::Detach(reply) => {
+                Command::Detach { lanes, leave, home } => self.tell_to_leave(&lanes, leave, &home),
+                Command::DetachAll(reply) => {
                     let _ = reply.send(self.detach_all());
                 }
+                Command::Edit(lane, edit) => self.edit(lane, edit),
+                Command::Policy(policy) => self.policy = policy,
                 Command::Stop => return true,
             }
         }
         false
+    }
+
+    fn tell_to_leave(&mut self, lanes: &[LaneId], leave: Leave, home: &Sender<Lane>) {
+        let left = match leave {
+            Leave::Settled => None,
+            Leave::Drained { most } => Some(most),
+        };
+        let mut number = 0;
+        while number < self.slots.len() {
+            let slot = &mut self.slots[number];
+            if slot.leaving.is_some() || !lanes.contains(&slot.lane.id()) {
+                number += 1;
+                continue;
+            }
+            slot.leaving = Some(Leaving { left, home: home.clone() });
+            self.leaving += 1;
+            if slot.state == LaneState::Armed {
+                // Asleep: it must look once more.
+                slot.state = LaneState::Active;
+                slot.empty = 0;
+                self.active += 1;
+            }
+            if left.is_none() && !slot.lane.holds_a_frame() {
+                self.let_go(number);
+            } else {
+                number += 1;
+            }
+        }
+    }
+
+    fn edit(&mut self, lane: LaneId, edit: Edit) {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.lane.id() == lane) else { return };
+        if slot.state == LaneState::Faulty {
+            return;
+        }
+        if let Err(fault) = edit(&mut slot.lane) {
+            if slot.state == LaneState::Armed {
+                self.active += 1;
+            }
+            return fail(slot, &mut self.active, &self.faults, fault);
+        }
+        if slot.state == LaneState::Armed {
+            slot.state = LaneState::Active;
+            slot.empty = 0;
+            self.active += 1;
+        }
     }
 
     fn attach(&mut self, mut lane: Lane) {
@@ -329,7 +508,8 @@ impl Body {
         let tx = tx.queue().event().map(|e| self.watch(e.fd, number));
         self.now = clock::monotonic();
         let idle_since = self.now;
-        let mut slot = Slot { lane, state: LaneState::Active, empty: 0, idle_since };
+        let leaving = None;
+        let mut slot = Slot { lane, state: LaneState::Active, empty: 0, idle_since, leaving };
         self.active += 1;
         if let Some(Err(e)) = rx.into_iter().chain(tx).find(Result::is_err) {
             let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
@@ -340,22 +520,26 @@ impl Body {
 
     fn watch(&mut self, fd: BorrowedFd<'_>, slot: usize) -> io::Result<()> {
         let raw = fd.as_raw_fd();
-        if let Some(watch) = self.watches.iter_mut().find(|w| w.raw == raw) {
+        if let Some(watch) = self.watches.iter_mut().flatten().find(|w| w.raw == raw) {
             watch.slots.push(slot);
             return Ok(());
         }
+        let hole = self.watches.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.watches.push(None);
+            self.watches.len() - 1
+        });
         // A descriptor of our own, so that it can be removed even if the queue closes its own.
         let own = fd.try_clone_to_owned()?;
-        self.epoll.add(own.as_fd(), Interest::ReadableEdge, self.watches.len() as u64)?;
-        self.watches.push(Watch { fd: own, raw, slots: vec![slot] });
+        self.epoll.add(own.as_fd(), Interest::ReadableEdge, hole as u64)?;
+        self.watches[hole] = Some(Watch { fd: own, raw, slots: vec![slot] });
         Ok(())
     }
 
     fn detach_all(&mut self) -> Vec<Lane> {
-        for watch in self.watches.drain(..) {
+        for watch in self.watches.drain(..).flatten() {
             let _ = self.epoll.remove(watch.fd.as_fd());
         }
-        self.active = 0;
+        (self.active, self.leaving) = (0, 0);
         self.slots.drain(..).map(|slot| slot.lane).collect()
     }
 }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod flows;
 pub mod rigs;
 pub mod suite;
 

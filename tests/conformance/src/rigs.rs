@@ -65,11 +65,11 @@ pub fn loopback() -> Rig {
 }
 
 /// Two ends of a bridge that have shaken hands.
-pub fn connected(window: u32, channels: u16, partner: &Caps) -> (NtbFunction, NtbFunction, Folder) {
+pub fn connected(window: u32, partner: &Caps) -> (NtbFunction, NtbFunction, Folder) {
     let folder = Folder::new();
     let path = folder.0.join("x.sock");
     let end = |seed| {
-        let config = NtbConfig { path: path.clone(), window, channels, mtu: None };
+        let config = NtbConfig { path: path.clone(), window, mtu: None };
         let mut end = NtbFunction::memfd(&config, seed);
         end.set_partner(partner);
         end
@@ -95,9 +95,8 @@ pub fn shake_hands(a: &mut NtbFunction, b: &mut NtbFunction) {
 /// A bridge with windows of `window` bytes.
 pub fn ntb(window: u32) -> Rig {
     let caps = Loopback::new(1).caps();
-    let (mut a, mut b, folder) = connected(window, 1, &caps);
-    let LinkStatus::Up { caps, .. } = a.poll_link(clock::monotonic()) else { panic!("down") };
-    let plan = Plan::join(&caps, &caps).expect("plan");
+    let (mut a, mut b, folder) = connected(window, &caps);
+    let plan = a.agreement().expect("up").plan.clone();
     let (near, far) = (first(a.open(&plan).expect("open")), first(b.open(&plan).expect("open")));
     let (tx_stats, rx_stats) = (a.stats()[0].clone(), b.stats()[0].clone());
     Rig {
@@ -131,8 +130,7 @@ pub fn own_network() -> bool {
 
 /// Opens a TAP of one queue for a link whose other side is its equal.
 pub fn tap(name: &str, mtu: u32) -> (TapFunction, Channel, Plan) {
-    let config =
-        TapConfig { name: name.into(), channels: 1, mtu: Some(mtu), ..TapConfig::default() };
+    let config = TapConfig { name: name.into(), mtu: Some(mtu), ..TapConfig::default() };
     let mut tap = TapFunction::open(config).expect("tap");
     let caps = tap.caps();
     let plan = Plan::join(&caps, &caps).expect("plan");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mqnet_conformance::rigs::{self, Folder};
 use mqnet_conformance::{Rig, frame};
-use mqnet_engine::Lane;
+use mqnet_engine::{Lane, LaneId, Way};
 use mqnet_netdev::ChannelStats;
 use mqnet_shmem::copies;
 
@@ -16,7 +16,8 @@ fn copies_per_frame(mut from: Rig, mut to: Rig) -> (Rig, f64) {
     let nothing = rigs::loopback();
     let (lane_rx, lane_tx) =
         (std::mem::replace(&mut from.rx, nothing.rx), std::mem::replace(&mut to.tx, nothing.tx));
-    let mut lane = Lane::new(lane_rx, lane_tx, frame_max, None, stats).expect("lane");
+    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let mut lane = Lane::new(id, lane_rx, lane_tx, frame_max, None, stats).expect("lane");
     let (mut expected, mut made) = (0u32, 0u64);
     let deadline = Instant::now() + Duration::from_secs(20);
     for number in 0..500u32 {

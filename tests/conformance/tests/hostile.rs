@@ -10,17 +10,22 @@ use std::time::Duration;
 
 use mqnet_conformance::rigs::Folder;
 use mqnet_conformance::{Rig, frame, rigs};
-use mqnet_engine::Lane;
+use mqnet_engine::{Lane, LaneId, Way};
 use mqnet_netdev::loopback::Loopback;
-use mqnet_netdev::{Channel, Function, LinkStatus, Plan};
+use mqnet_netdev::{Caps, Channel, Function, LinkStatus};
 use mqnet_ntb::hw::memfd::Memfd;
 use mqnet_ntb::hw::{Doorbell, Hw, HwLink, MemoryWindows};
-use mqnet_ntb::layout::{CONTROL, Geometry, PADS, control};
+use mqnet_ntb::layout::{Geometry, MAILBOX, PADS, RING_DEFAULT, control};
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::eventfd::EventFd;
 
-const WINDOW: u32 = 256 << 10;
+const WINDOW: u32 = 512 << 10;
 const CHANNELS: u16 = 2;
+
+/// Where everything is in the first life of the rings.
+fn geometry() -> Geometry {
+    Geometry::divide(WINDOW, CHANNELS, 0, RING_DEFAULT)
+}
 
 /// Honest hardware that shows its user the victim's memory.
 struct Spy {
@@ -94,16 +99,15 @@ impl Arena {
     fn new(seed: u64) -> Self {
         let folder = Folder::new();
         let path = folder.0.join("x.sock");
-        let config =
-            NtbConfig { path: path.clone(), window: WINDOW, channels: CHANNELS, mtu: None };
+        let config = NtbConfig { path: path.clone(), window: WINDOW, mtu: None };
         let seen = Arc::new(Mutex::new(None));
         let spy = Spy { inner: Memfd::new(&path, WINDOW, CHANNELS), seen: seen.clone() };
         let mut victim = NtbFunction::memfd(&config, seed);
-        let mut liar =
-            NtbFunction::with_hw("liar".into(), Box::new(spy), CHANNELS, None, seed ^ 0xffff);
+        let mut liar = NtbFunction::with_hw("liar".into(), Box::new(spy), None, seed ^ 0xffff);
         let echo = Loopback::new(CHANNELS);
-        victim.set_partner(&echo.caps());
-        liar.set_partner(&echo.caps());
+        let caps = Caps { wanted: Some(CHANNELS), ..echo.caps() };
+        victim.set_partner(&caps);
+        liar.set_partner(&caps);
         let now = Duration::from_secs(1);
         Self { victim, liar, seen, echo, now, seed, faults: 0, _folder: folder }
     }
@@ -125,16 +129,22 @@ impl Arena {
 
     fn bring_up(&mut self) -> Life {
         for _ in 0..1000 {
-            let (LinkStatus::Up { caps, .. }, LinkStatus::Up { .. }) = self.poll() else {
+            let (LinkStatus::Up { .. }, LinkStatus::Up { .. }) = self.poll() else {
                 continue;
             };
-            let plan = Plan::join(&caps, &self.echo.caps()).expect("plan");
+            let plan = self.victim.agreement().expect("up").plan.mirrored();
             let channels = self.victim.open(&plan).expect("open");
             let echo = self.echo.open(&plan.mirrored()).expect("echo");
             let stats = |f: &dyn Function, i: usize| f.stats()[i].clone();
             let lanes = channels.into_iter().zip(echo).enumerate().map(|(i, (c, e))| {
-                let lane = |rx, tx, s| Lane::new(rx, tx, plan.frame_max, None, s).expect("lane");
-                (lane(c.rx, e.tx, stats(&self.echo, i)), lane(e.rx, c.tx, stats(&self.victim, i)))
+                let lane = |way, rx, tx, s| {
+                    let id = LaneId { set: 0, channel: i as u16, way };
+                    Lane::new(id, rx, tx, plan.frame_max, None, s).expect("lane")
+                };
+                (
+                    lane(Way::Forth, c.rx, e.tx, stats(&self.echo, i)),
+                    lane(Way::Back, e.rx, c.tx, stats(&self.victim, i)),
+                )
             });
             let lanes = lanes.collect();
             return Life { lanes, peer: self.liar.open(&plan).expect("open") };
@@ -167,13 +177,12 @@ impl Arena {
         // A lie in the scratchpads is noticed here, or means nothing any more.
         self.poll();
         drop(life.peer);
-        let channels = life.lanes.into_iter().map(|(forth, back)| {
-            let ((rx, _), (_, tx)) =
-                (forth.into_queues(Duration::ZERO), back.into_queues(Duration::ZERO));
-            Channel { rx, tx }
-        });
-        self.victim.close(channels.collect(), "the test is over");
-        self.liar.close(Vec::new(), "the test is over");
+        for (forth, back) in life.lanes {
+            forth.into_queues(Duration::ZERO);
+            back.into_queues(Duration::ZERO);
+        }
+        self.victim.close("the test is over");
+        self.liar.close("the test is over");
     }
 
     /// The victim's side only: the liar's own queues may trip over its lie.
@@ -229,11 +238,11 @@ fn every_shared_word_may_lie() {
     let mut arena = Arena::new(0x5eed_0001);
     arena.lie(0, 0);
     let before = descriptors();
-    let ring = Geometry::divide(WINDOW, CHANNELS).ring;
+    let ring = geometry().ring;
     let words = [control::TAIL, control::CREDIT, control::TAKEN, control::RX_ARM, control::TX_ARM];
     let generation = arena.random() & 0xffff_ffff;
     for word in words {
-        for qp in 0..usize::from(CHANNELS) {
+        for qp in 0..CHANNELS {
             let mut values = vec![0, 1, 15, 16, u64::MAX, 1 << 63, u64::from(u32::MAX)];
             for index in [0, 1, 8, 16, ring - 16, ring, ring + 16, 2 * ring - 16, 2 * ring] {
                 values.push(u64::from(index));
@@ -241,13 +250,18 @@ fn every_shared_word_may_lie() {
             }
             values.push(arena.random());
             for value in values {
-                arena.lie(WINDOW_AT + CONTROL * qp + word, value);
+                arena.lie(WINDOW_AT + geometry().control(qp, word), value);
             }
         }
     }
     for pad in 0..PADS {
         for value in [0, 1, 2, 3, 4, 5, u64::from(u32::MAX), arena.random()] {
             arena.lie(pad * 8, value);
+        }
+    }
+    for word in (0..MAILBOX / 2).step_by(8) {
+        for value in [0, 2, 4, u64::MAX, arena.random()] {
+            arena.lie(WINDOW_AT + word, value);
         }
     }
     arena.lie(0, 0);
@@ -260,7 +274,7 @@ fn every_shared_word_may_lie() {
 fn indices_of_the_right_generation_may_lie() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut arena = Arena::new(0x5eed_0002);
-    let ring = u64::from(Geometry::divide(WINDOW, CHANNELS).ring);
+    let ring = u64::from(geometry().ring);
     let mut noticed = 0;
     for word in [control::TAIL, control::CREDIT] {
         // Backwards, beyond what there is to move, off a record's boundary, out of range.
@@ -268,7 +282,8 @@ fn indices_of_the_right_generation_may_lie() {
             let mut life = arena.bring_up();
             arena.traffic(&mut life, 3).expect("honest traffic");
             let windows = arena.seen.lock().unwrap().clone().expect("windows");
-            let at = |word| windows.outbound.word(WINDOW_AT + word);
+            let control = |word| WINDOW_AT + geometry().control(0, word);
+            let at = |word| windows.outbound.word(control(word));
             let generation = at(control::TAIL).load(Ordering::SeqCst) >> 32;
             at(word).store(generation << 32 | index, Ordering::SeqCst);
             let mut fault = arena.traffic_after_a_lie(&mut life).err();
@@ -277,8 +292,9 @@ fn indices_of_the_right_generation_may_lie() {
                 fault = fault.or(arena.traffic(&mut life, 20).err());
             }
             noticed += u32::from(fault.is_some());
-            arena.victim.close(Vec::new(), "over");
-            arena.liar.close(Vec::new(), "over");
+            drop(life);
+            arena.victim.close("over");
+            arena.liar.close("over");
         }
     }
     assert_eq!(noticed, 10, "wrong indices that were noticed");
@@ -290,7 +306,7 @@ fn indices_of_the_right_generation_may_lie() {
 fn the_ring_may_hold_anything() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut arena = Arena::new(0x5eed_0003);
-    let geometry = Geometry::divide(WINDOW, CHANNELS);
+    let geometry = geometry();
     for round in 0..300 {
         let mut life = arena.bring_up();
         arena.traffic(&mut life, 1 + round % 5).expect("honest traffic");
@@ -317,8 +333,9 @@ fn the_ring_may_hold_anything() {
         if arena.traffic_after_a_lie(&mut life).is_err() {
             arena.faults += 1;
         }
-        arena.victim.close(Vec::new(), "over");
-        arena.liar.close(Vec::new(), "over");
+        drop(life);
+        arena.victim.close("over");
+        arena.liar.close("over");
     }
     assert!(arena.faults > 100, "only {} of 300 were noticed", arena.faults);
 }

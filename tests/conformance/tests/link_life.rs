@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mqnet_conformance::rigs::Folder;
 use mqnet_netdev::loopback::Loopback;
-use mqnet_netdev::{Function, LinkStatus, Plan};
+use mqnet_netdev::{Caps, Function, LinkStatus};
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use proptest::prelude::*;
 
@@ -44,9 +44,10 @@ impl World {
 
     fn start(&mut self, side: usize, channels: u16, lives: u64) {
         let path = self.folder.0.join("x.sock");
-        let config = NtbConfig { path, window: 512 << 10, channels, mtu: None };
+        let config = NtbConfig { path, window: 1 << 20, mtu: None };
         let mut function = NtbFunction::memfd(&config, lives * 2 + side as u64);
-        function.set_partner(&Loopback::new(channels).caps());
+        let caps = Loopback::new(64).caps();
+        function.set_partner(&Caps { wanted: Some(channels), ..caps });
         self.ends[side] = Some(End { function, channels, lives });
     }
 
@@ -61,7 +62,7 @@ impl World {
             Event::Poll => drop(self.poll(side)),
             Event::Close => {
                 if let Some(end) = &mut self.ends[side] {
-                    end.function.close(Vec::new(), "as the test wants");
+                    end.function.close("as the test wants");
                 }
             }
             Event::Restart | Event::Resize(_) => {
@@ -100,10 +101,7 @@ proptest! {
         let mut up = false;
         for _ in 0..600 {
             let status = [world.poll(0), world.poll(1)];
-            if let [Some(LinkStatus::Up { caps: a, .. }), Some(LinkStatus::Up { caps: b, .. })] =
-                &status
-            {
-                prop_assert_eq!(a.channels, b.channels);
+            if let [Some(LinkStatus::Up { .. }), Some(LinkStatus::Up { .. })] = &status {
                 up = true;
                 break;
             }
@@ -118,8 +116,8 @@ proptest! {
             .collect();
         prop_assert_eq!(generations[0], generations[1]);
         for end in world.ends.iter_mut().flatten() {
-            let caps = end.function.caps();
-            let plan = Plan { channels, ..Plan::join(&caps, &caps).unwrap() };
+            let plan = end.function.agreement().expect("up").plan.clone();
+            prop_assert_eq!(plan.channels, channels);
             prop_assert_eq!(end.function.open(&plan).unwrap().len(), usize::from(channels));
         }
     }

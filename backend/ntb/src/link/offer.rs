@@ -1,9 +1,9 @@
 //! What an end offers, and what two offers come to.
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN, frame_of_mtu};
-use mqnet_netdev::{Caps, Incompatible, Offloads, Plan};
+use mqnet_netdev::{Caps, Incompatible, Offloads, Plan, RingWish};
 
-use crate::layout::{Geometry, MAGIC, PADS, VERSION_MAX, VERSION_MIN, pad};
+use crate::layout::{Geometry, MAGIC, PADS, RING_DEFAULT, VERSION_MAX, VERSION_MIN, pad};
 
 /// What one end says of itself, once a life of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Offer {
     pub window: u32,
     /// What frames it sends and takes, how many queue pairs, which MTU.
     pub caps: Caps,
+    /// Rings that its user wants; not part of the handshake, only of later changes.
+    pub rings: RingWish,
 }
 
 /// What both ends compute from the two offers.
@@ -23,6 +25,8 @@ pub struct Offer {
 pub struct Agreement {
     /// Number of this life of the link, the same on both ends, not 0.
     pub generation: u32,
+    /// Number of the change that made it, 0 for the handshake.
+    pub change: u32,
     /// Queue pairs, MTU, largest frame, offloads, as this end sees them.
     pub plan: Plan,
     /// How our window is divided.
@@ -84,7 +88,7 @@ impl Refusal {
 /// Which numbers would work.
 fn window_text(window: u32, queue_pairs: u16, mtu: u32) -> String {
     let frame = frame_of_mtu(mtu);
-    let ring = Geometry::divide(window, queue_pairs).ring;
+    let ring = Geometry::ring_max(window, queue_pairs);
     let need = Geometry::window_for(queue_pairs, frame);
     let most = Geometry::queue_pairs_for(window, frame);
     let fewer = match most {
@@ -111,6 +115,7 @@ impl Offer {
         pads[pad::FRAME_MAX] = self.caps.frame_max;
         pads[pad::RX_OFFLOADS] = self.caps.rx_offloads.bits();
         pads[pad::TX_OFFLOADS] = self.caps.tx_offloads.bits();
+        pads[pad::WANTED] = u32::from(self.caps.wanted.unwrap_or(0));
         pads
     }
 
@@ -131,10 +136,13 @@ impl Offer {
         }
         let qps = pads[pad::QUEUE_PAIRS];
         check(pad::QUEUE_PAIRS, (1..=u32::from(CHANNELS_MAX)).contains(&qps))?;
+        let wanted = pads[pad::WANTED];
+        check(pad::WANTED, wanted <= u32::from(CHANNELS_MAX))?;
         let mtus = MTU_MIN..=MTU_MAX;
         let mtu = pads[pad::MTU];
         let caps = Caps {
             channels: qps as u16,
+            wanted: Some(wanted as u16).filter(|&n| n > 0),
             mtu: (check(pad::MTU, mtu == 0 || mtus.contains(&mtu))? != 0).then_some(mtu),
             mtu_max: check(pad::MTU_MAX, mtus.contains(&pads[pad::MTU_MAX]))?,
             frame_max: check(pad::FRAME_MAX, pads[pad::FRAME_MAX] <= FRAME_MAX)?,
@@ -146,6 +154,7 @@ impl Offer {
             generation: check(pad::GENERATION, pads[pad::GENERATION] != 0)?,
             window: check(pad::WINDOW, pads[pad::WINDOW] == window)?,
             caps,
+            rings: RingWish::default(),
         })
     }
 }
@@ -154,13 +163,32 @@ fn pack_versions((low, high): (u16, u16)) -> u32 {
     u32::from(high) << 16 | u32::from(low)
 }
 
-/// What two offers come to. The result is the same on both ends, each seen from its side.
-pub fn agree(ours: &Offer, theirs: &Offer) -> Result<Agreement, Refusal> {
+impl Agreement {
+    /// Number that stands in every shared word of these queue pairs.
+    pub fn words_generation(&self) -> u32 {
+        (self.generation ^ self.change.wrapping_mul(0x9e37_79b9)).max(1)
+    }
+
+    /// True when the queue pairs of the other would be no different.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let rings = |a: &Self| (a.inbound.ring, a.outbound.ring);
+        self.plan == other.plan && rings(self) == rings(other)
+    }
+}
+
+/// What two offers come to, as change number `change`. The result is the same on both ends, each
+/// seen from its side.
+pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, Refusal> {
     // What comes out of our RX queues is what the peer sends, and the other way round: on the
     // bridge itself everything can cross, so the two ends' own limits are joined directly.
-    let queue_pairs = ours.caps.channels.min(theirs.caps.channels);
-    let inbound = Geometry::divide(ours.window, queue_pairs);
-    let outbound = Geometry::divide(theirs.window, queue_pairs);
+    let queue_pairs = ours.caps.channels_with(&theirs.caps);
+    let ring = |a: Option<u32>, b: Option<u32>| match (a, b) {
+        (Some(a), Some(b)) => a.min(b),
+        (a, b) => a.or(b).unwrap_or(RING_DEFAULT),
+    };
+    let (rx, tx) = (ring(ours.rings.rx, theirs.rings.tx), ring(ours.rings.tx, theirs.rings.rx));
+    let inbound = Geometry::divide(ours.window, queue_pairs, change, rx);
+    let outbound = Geometry::divide(theirs.window, queue_pairs, change, tx);
     let fits = inbound.frame_max().min(outbound.frame_max());
     let bounded = |caps: &Caps| Caps { frame_max: caps.frame_max.min(fits), ..caps.clone() };
     let plan = Plan::join(&bounded(&ours.caps), &bounded(&theirs.caps)).map_err(|e| match e {
@@ -175,7 +203,7 @@ pub fn agree(ours: &Offer, theirs: &Offer) -> Result<Agreement, Refusal> {
         0 => ours.generation,
         g => g,
     };
-    Ok(Agreement { generation, plan, inbound, outbound })
+    Ok(Agreement { generation, change, plan, inbound, outbound })
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_engine::{Cpus, IdlePolicy, Lane, Link, LinkConfig};
-use mqnet_netdev::{Channel, ChannelStats, Function, LinkStatus, Plan};
+use mqnet_engine::{Cpus, IdlePolicy, Lane, LaneId, Link, LinkConfig, Way};
+use mqnet_netdev::{Channel, ChannelStats, Function, LinkStatus};
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::clock;
 
@@ -17,7 +17,7 @@ use super::traffic::{self, Role, Traffic};
 use super::{Burst, LinkPlug, LinkSetup, Result};
 
 /// Bytes of each window: the default of `ntb:`.
-const WINDOW: u32 = 2 << 20;
+const WINDOW: u32 = 16 << 20;
 
 /// Our link for the benchmarks.
 pub(crate) const PLUG: LinkPlug = LinkPlug { start, burst };
@@ -41,8 +41,8 @@ pub(crate) struct EndArgs {
     channels: u16,
 }
 
-fn ntb(path: &Path, channels: u16, seed: u64) -> NtbFunction {
-    let config = NtbConfig { path: path.to_owned(), window: WINDOW, channels, mtu: None };
+fn ntb(path: &Path, seed: u64) -> NtbFunction {
+    let config = NtbConfig { path: path.to_owned(), window: WINDOW, mtu: None };
     NtbFunction::memfd(&config, seed)
 }
 
@@ -53,11 +53,12 @@ pub(super) fn run(args: &EndArgs) -> Result<()> {
         Which::Rx => Role::Sink,
     };
     let config = LinkConfig {
+        channels: None,
         workers: Some(1),
         cpus: Cpus::List(vec![args.cpu]),
         idle: IdlePolicy::default(),
     };
-    let bridge = ntb(&args.socket, args.channels, u64::from(std::process::id()));
+    let bridge = ntb(&args.socket, u64::from(std::process::id()));
     let traffic = Traffic::new(role, args.channels);
     let stats: Vec<Arc<ChannelStats>> = traffic.stats().to_vec();
     if args.which == Which::Rx {
@@ -128,19 +129,14 @@ impl End for Pair {
 /// Both ends on this thread: the lanes are polled by turns, as two workers would.
 fn burst(bytes: usize) -> Result<Burst> {
     let (mut a, mut b, folder) = connect(1)?;
-    let plan = |caps: &mqnet_netdev::Caps| Plan::join(caps, caps);
-    let (LinkStatus::Up { caps, .. }, LinkStatus::Up { .. }) =
-        (a.poll_link(clock::monotonic()), b.poll_link(clock::monotonic()))
-    else {
-        return Err("the link of this thread with itself went down".into());
-    };
-    let plan = plan(&caps)?;
+    let plan = a.agreement().ok_or("the link of this thread with itself went down")?.plan.clone();
     let stats: [Arc<ChannelStats>; 2] = [Arc::default(), Arc::default()];
     let source = traffic::channel(Role::Source(bytes), &stats[0], traffic::share(1));
     let sink = traffic::channel(Role::Sink, &stats[1], traffic::share(1));
     let (near, far) = (first(a.open(&plan)?)?, first(b.open(&plan)?)?);
-    let mut send = Lane::new(source.rx, near.tx, plan.frame_max, None, a.stats()[0].clone())?;
-    let mut receive = Lane::new(far.rx, sink.tx, plan.frame_max, None, stats[1].clone())?;
+    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let mut send = Lane::new(id, source.rx, near.tx, plan.frame_max, None, a.stats()[0].clone())?;
+    let mut receive = Lane::new(id, far.rx, sink.tx, plan.frame_max, None, stats[1].clone())?;
     Ok(Box::new(move || {
         let _alive = (&folder, &a, &b);
         let sent = send.poll(clock::monotonic).map_or(0, |p| p.frames);
@@ -158,7 +154,7 @@ fn connect(channels: u16) -> Result<(NtbFunction, NtbFunction, RunFolder)> {
     let folder = RunFolder::new()?;
     let path = folder.path.join("link.sock");
     let caps = Traffic::new(Role::Sink, channels).caps();
-    let [mut a, mut b] = [1, 2].map(|seed| ntb(&path, channels, seed));
+    let [mut a, mut b] = [1, 2].map(|seed| ntb(&path, seed));
     a.set_partner(&caps);
     b.set_partner(&caps);
     for _ in 0..1000 {

@@ -1,14 +1,12 @@
 //! Two functions for benchmarks: one brings frames without end, one copies frames to memory of its
 //! own and forgets them. Between them a link does exactly its own work: one copy in, one copy out.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use mqnet_netdev::limits::{BURST_BYTES, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, FrameMeta, Function, LinkStatus,
-    Offloads, OpenError, Plan, Queue, Recv, Rx, RxBorrows, RxBrings, Tx, TxBorrows, TxBrings,
+    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, FrameMeta, Function, Offloads,
+    OpenError, Plan, Queue, Recv, Rx, RxBorrows, RxBrings, Tx, TxBorrows, TxBrings,
 };
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::VnetHdr;
@@ -49,6 +47,7 @@ impl Function for Traffic {
     fn caps(&self) -> Caps {
         Caps {
             channels: self.stats.len() as u16,
+            wanted: Some(self.stats.len() as u16),
             mtu: Some(MTU_MAX.min(9000)),
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
@@ -57,25 +56,11 @@ impl Function for Traffic {
         }
     }
 
-    fn set_partner(&mut self, _partner: &Caps) {}
-
-    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
-        LinkStatus::Up { session: 0, caps: self.caps() }
-    }
-
-    fn events(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
-    }
-
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         let stats = self.stats.iter().take(usize::from(plan.channels));
         let private = share(self.stats.len());
         Ok(stats.map(|stats| channel(self.role, stats, private)).collect())
     }
-
-    fn close(&mut self, _channels: Vec<Channel>, _why: &str) {}
-
-    fn set_carrier(&mut self, _up: bool) {}
 
     fn stats(&self) -> &[Arc<ChannelStats>] {
         &self.stats
@@ -200,6 +185,14 @@ impl TxBrings for Sink {
 
     fn flush(&mut self) -> Result<(), Fault> {
         Ok(())
+    }
+
+    fn hold(&mut self, _on: bool) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        Ok(true)
     }
 }
 

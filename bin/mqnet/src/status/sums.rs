@@ -96,7 +96,7 @@ impl LaneSums {
 
 /// The statistics of both functions' channels.
 pub(crate) fn channel_stats(link: &mut Link) -> [Vec<Arc<ChannelStats>>; 2] {
-    link.functions().map(|f| f.stats().to_vec())
+    link.stats().map(<[_]>::to_vec)
 }
 
 /// Both directions of each channel.

@@ -3,14 +3,21 @@ use proptest::prelude::*;
 
 fn offer(generation: u32, channels: u16, window: u32, mtu: Option<u32>) -> Offer {
     let caps = Caps {
-        channels,
+        channels: CHANNELS_MAX,
+        wanted: Some(channels),
         mtu,
         mtu_max: MTU_MAX,
         frame_max: FRAME_MAX,
         rx_offloads: Offloads::ALL,
         tx_offloads: Offloads::ALL,
     };
-    Offer { versions: (VERSION_MIN, VERSION_MAX), generation, window, caps }
+    Offer {
+        versions: (VERSION_MIN, VERSION_MAX),
+        generation,
+        window,
+        caps,
+        rings: RingWish::default(),
+    }
 }
 
 proptest! {
@@ -29,9 +36,9 @@ proptest! {
         }
         for pads in [pads, near] {
             let refusal = match Offer::decode(&pads, window) {
-                Ok(theirs) => match agree(&ours, &theirs) {
+                Ok(theirs) => match agree(&ours, &theirs, 1) {
                     Ok(a) => {
-                        let b = agree(&theirs, &ours).unwrap();
+                        let b = agree(&theirs, &ours, 1).unwrap();
                         prop_assert_eq!(a.generation, b.generation);
                         prop_assert_eq!(&a.plan, &b.plan.mirrored());
                         prop_assert_eq!((a.inbound, a.outbound), (b.outbound, b.inbound));
@@ -61,7 +68,7 @@ fn offers_round_trip() {
 // Goal: the smaller number of queue pairs wins and the geometry follows.
 #[test]
 fn the_smaller_count_wins() {
-    let a = agree(&offer(1, 8, 2 << 20, None), &offer(2, 2, 1 << 20, None)).unwrap();
+    let a = agree(&offer(1, 8, 2 << 20, None), &offer(2, 2, 1 << 20, None), 0).unwrap();
     assert_eq!(a.plan.channels, 2);
     assert_eq!((a.inbound.queue_pairs, a.outbound.queue_pairs), (2, 2));
     assert_eq!(a.generation, 3);
@@ -74,13 +81,13 @@ fn refusals_are_text_on_both_sides() {
     assert!(Refusal::text(code, a, b, true).starts_with("mtu 9000 here and 1500 at the peer"));
     assert!(Refusal::text(code, a, b, false).starts_with("mtu 1500 here and 9000 at the peer"));
 
-    let refused = agree(&offer(1, 4, 64 << 10, Some(65521)), &offer(2, 4, 2 << 20, None));
+    let refused = agree(&offer(1, 4, 64 << 10, Some(65521)), &offer(2, 4, 2 << 20, None), 0);
     let Err(refusal @ Refusal::Window(..)) = refused else { panic!("{refused:?}") };
     let (code, a, b) = refusal.encode();
     let text = Refusal::text(code, a, b, true);
     let need = Geometry::window_for(4, frame_of_mtu(65521));
     assert!(text.contains(&format!("window={need}")), "{text}");
-    let enough = agree(&offer(1, 4, need as u32, Some(65521)), &offer(2, 4, 2 << 20, None));
+    let enough = agree(&offer(1, 4, need as u32, Some(65521)), &offer(2, 4, 2 << 20, None), 0);
     assert!(enough.is_ok());
 }
 
@@ -91,13 +98,27 @@ fn version_comes_first() {
     pads[pad::MAGIC] = MAGIC;
     pads[pad::VERSION] = 9 << 16 | 5;
     let Err(Refusal::Version(ours, theirs)) = Offer::decode(&pads, 0) else { panic!() };
-    assert!(Refusal::text(1, ours, theirs, true).contains("here 1 to 1, at the peer 5 to 9"));
+    assert!(Refusal::text(1, ours, theirs, true).contains("here 2 to 2, at the peer 5 to 9"));
 }
 
 // Goal: large frames that a small ring cannot carry are given up, not the link.
 #[test]
 fn small_windows_carry_small_frames() {
-    let a = agree(&offer(1, 64, 2 << 20, None), &offer(2, 64, 2 << 20, None)).unwrap();
+    let a = agree(&offer(1, 64, 2 << 20, None), &offer(2, 64, 2 << 20, None), 0).unwrap();
     assert_eq!(a.plan.channels, 64);
     assert!(a.plan.frame_max < FRAME_MAX && a.plan.frame_max >= frame_of_mtu(1500));
+}
+
+// Goal: a wanted ring limits both ends, the smaller wish wins, and frames shrink with it.
+#[test]
+fn rings_are_agreed() {
+    let (mut a, mut b) = (offer(1, 2, 8 << 20, None), offer(2, 2, 8 << 20, None));
+    assert_eq!(agree(&a, &b, 3).unwrap().inbound.ring, RING_DEFAULT);
+    a.rings.rx = Some(256 << 10);
+    b.rings.tx = Some(16 << 10);
+    let (near, far) = (agree(&a, &b, 3).unwrap(), agree(&b, &a, 3).unwrap());
+    assert_eq!((near.inbound.ring, near.outbound.ring), (16 << 10, RING_DEFAULT));
+    assert_eq!((far.inbound, far.outbound), (near.outbound, near.inbound));
+    assert!(near.plan.frame_max < 16 << 10 && !near.is_like(&agree(&a, &a, 3).unwrap()));
+    assert_eq!(near.words_generation(), far.words_generation());
 }

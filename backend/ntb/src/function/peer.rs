@@ -1,0 +1,94 @@
+//! The far end of the bridge, where another engine has a say in changes.
+
+use mqnet_netdev::{Caps, Outlook, Peer, Plan, RingSizes, RingWish, Word};
+
+use super::{NtbFunction, refusal_text};
+use crate::layout::{Geometry, Phase};
+use crate::link::{self, Agreement, Refusal, State};
+use crate::mailbox;
+
+impl NtbFunction {
+    /// What the latest wishes come to, as the next change; `None` while the link is down.
+    pub(super) fn next_agreement(&self) -> Option<Result<Agreement, Refusal>> {
+        let change = self.agreement()?.change.wrapping_add(1);
+        Some(link::agree(self.our_offer.as_ref()?, self.their_offer.as_ref()?, change))
+    }
+
+    /// Tells the peer what we want if it does not know it yet.
+    pub(super) fn publish_wish(&mut self) {
+        let (caps, rings) = (self.offered_caps(), self.rings);
+        if self.state != State::Up || (caps == self.ours.caps && rings == self.ours.rings) {
+            return;
+        }
+        if let Some(offer) = &mut self.our_offer {
+            (offer.caps, offer.rings) = (caps.clone(), rings);
+        }
+        (self.ours.caps, self.ours.rings) = (caps, rings);
+        self.ours.wish = self.ours.wish.wrapping_add(1);
+        self.post();
+    }
+
+    fn post(&mut self) {
+        let Some(windows) = self.hw.windows() else { return };
+        mailbox::post(&windows, &mut self.our_letters, &self.ours);
+        // Rings the doorbell of the link; the phase stays what it is.
+        self.announce(Phase::Accept);
+    }
+}
+
+impl Peer for NtbFunction {
+    fn leads(&self) -> bool {
+        let generation = |offer: &Option<link::Offer>| offer.as_ref().map(|o| o.generation);
+        let (ours, theirs) = (generation(&self.our_offer), generation(&self.their_offer));
+        // Equal by an accident of two random numbers: the hardware tells the ends apart.
+        if ours == theirs { !self.hw.is_second() } else { ours > theirs }
+    }
+
+    fn wish(&mut self, partner: &Caps, rings: RingWish) -> u32 {
+        self.partner = Some(partner.clone());
+        self.rings = rings;
+        self.publish_wish();
+        self.ours.wish
+    }
+
+    fn wishes(&self) -> [u32; 2] {
+        [self.ours.wish, self.theirs.wish]
+    }
+
+    fn peer_wants(&self) -> Option<u16> {
+        self.theirs.caps.wanted
+    }
+
+    fn plan(&self) -> Option<Plan> {
+        self.agreement().map(|agreement| agreement.plan.clone())
+    }
+
+    fn outlook(&self) -> Outlook {
+        match (self.next_agreement(), self.agreement()) {
+            (Some(Ok(next)), Some(now)) if !next.is_like(now) => Outlook::Change(next.plan),
+            (Some(Err(refusal)), _) => Outlook::Impossible(refusal_text(refusal)),
+            _ => Outlook::Same,
+        }
+    }
+
+    fn say(&mut self, word: Word) {
+        self.ours.word = word;
+        self.post();
+    }
+
+    fn heard(&self) -> Word {
+        self.theirs.word.clone()
+    }
+
+    fn rings(&self) -> RingSizes {
+        let Some(agreement) = self.agreement() else { return RingSizes::default() };
+        let most = |window| Geometry::ring_max(window, agreement.plan.channels);
+        let outbound = self.hw.windows().map_or(0, |windows| windows.outbound_len);
+        RingSizes {
+            rx: agreement.inbound.ring,
+            rx_max: most(self.hw.window_len()),
+            tx: agreement.outbound.ring,
+            tx_max: most(outbound),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The mailbox: what an end wants, and where it stands in a change (`mqnet_netdev::Peer`).
+//!
+//! A letter is a few words in the peer's window, replaced as a whole. Its first word is odd while
+//! the letter is being written and a new even number after it: a reader that sees the same even
+//! number before and after has read one letter. Posted writes of one writer keep their order, over
+//! a bridge too. The doorbell of the link is rung after it.
+//!
+//! | word | lower half | upper half |
+//! |---|---|---|
+//! | 0 | sequence | |
+//! | 1 | number of the wish | attempt |
+//! | 2 | step | bytes of the reason |
+//! | 3 | leader's wish that the attempt is about | the follower's |
+//! | 4 | most queue pairs, wanted ones << 16 | wanted MTU, 0 for none |
+//! | 5 | largest MTU | largest frame |
+//! | 6 | offloads of frames from the writer | offloads of frames to the writer |
+//! | 7 | wanted RX ring in bytes, 0 for none | wanted TX ring |
+//! | 8.. | the reason, UTF-8, up to 128 bytes | |
+
+use std::sync::atomic::{Ordering, fence};
+
+use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN};
+use mqnet_netdev::{Caps, Offloads, RingWish, Step, Word};
+
+use crate::hw::MemoryWindows;
+use crate::layout::MAILBOX;
+
+/// Words of a letter after the sequence.
+const BODY: usize = 23;
+/// Words of the reason.
+const TEXT: usize = 16;
+
+const _: () = assert!((1 + BODY) * 8 <= MAILBOX);
+
+/// What an end says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Letter {
+    pub(crate) wish: u32,
+    pub(crate) caps: Caps,
+    pub(crate) rings: RingWish,
+    pub(crate) word: Word,
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+impl Letter {
+    /// What an end says that has said nothing.
+    pub(crate) fn blank(caps: &Caps) -> Self {
+        Self { wish: 0, caps: caps.clone(), rings: RingWish::default(), word: Word::default() }
+    }
+
+    pub(crate) fn encode(&self) -> [u64; BODY] {
+        let mut why = self.word.why.as_bytes();
+        if why.len() > TEXT * 8 {
+            let end = (0..=TEXT * 8).rev().find(|&at| self.word.why.is_char_boundary(at));
+            why = &why[..end.unwrap_or(0)];
+        }
+        let (caps, word) = (&self.caps, &self.word);
+        let counts = u32::from(caps.channels) | u32::from(caps.wanted.unwrap_or(0)) << 16;
+        let mut body = [0; BODY];
+        body[..7].copy_from_slice(&[
+            pair(self.wish, word.attempt),
+            pair(word.step as u32, why.len() as u32),
+            pair(word.wishes[0], word.wishes[1]),
+            pair(counts, caps.mtu.unwrap_or(0)),
+            pair(caps.mtu_max, caps.frame_max),
+            pair(caps.rx_offloads.bits(), caps.tx_offloads.bits()),
+            pair(self.rings.rx.unwrap_or(0), self.rings.tx.unwrap_or(0)),
+        ]);
+        for (to, bytes) in body[7..].iter_mut().zip(why.chunks(8)) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            *to = u64::from_le_bytes(word);
+        }
+        body
+    }
+
+    /// Reads what a peer wrote; any value is refused or means something.
+    pub(crate) fn decode(body: &[u64; BODY]) -> Result<Self, String> {
+        let low = |at: usize| body[at] as u32;
+        let high = |at: usize| (body[at] >> 32) as u32;
+        let check = |what: &str, number: u32, good: bool| match good {
+            true => Ok(number),
+            false => Err(format!("the peer's letter says {what} {number}, which cannot be")),
+        };
+        let step = Step::decode(low(1));
+        let step = step.ok_or_else(|| format!("the peer is in step {}, which is none", low(1)))?;
+        let len = check("a reason of bytes", high(1), high(1) as usize <= TEXT * 8)? as usize;
+        let text: Vec<u8> = body[7..].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let (channels, wanted) = (low(3) & 0xffff, low(3) >> 16);
+        let most = u32::from(CHANNELS_MAX);
+        let mtus = MTU_MIN..=MTU_MAX;
+        let mtu = check("mtu", high(3), high(3) == 0 || mtus.contains(&high(3)))?;
+        let some = |n: u32| Some(n).filter(|&n| n > 0);
+        Ok(Self {
+            wish: low(0),
+            caps: Caps {
+                channels: check("queue pairs", channels, (1..=most).contains(&channels))? as u16,
+                wanted: some(check("wanted queue pairs", wanted, wanted <= most)?)
+                    .map(|n| n as u16),
+                mtu: some(mtu),
+                mtu_max: check("largest mtu", low(4), mtus.contains(&low(4)))?,
+                frame_max: check("largest frame", high(4), high(4) <= FRAME_MAX)?,
+                rx_offloads: Offloads::from_bits(low(5)),
+                tx_offloads: Offloads::from_bits(high(5)),
+            },
+            rings: RingWish { rx: some(low(6)), tx: some(high(6)) },
+            word: Word {
+                attempt: high(0),
+                step,
+                wishes: [low(2), high(2)],
+                // Shown to people: no control characters of a stranger on their terminals.
+                why: String::from_utf8_lossy(&text[..len]).replace(char::is_control, "?"),
+            },
+        })
+    }
+}
+
+/// Puts a letter into the peer's mailbox. `sequence` counts our letters.
+pub(crate) fn post(windows: &MemoryWindows, sequence: &mut u64, letter: &Letter) {
+    let word = |at: usize| windows.outbound.word(windows.offset + at * 8);
+    *sequence += 1;
+    word(0).store((*sequence * 2 - 1).to_le(), Ordering::Relaxed);
+    // Pairs with the Acquire fence in read: a reader that sees the body of this letter sees that
+    // it is being written, or what comes after.
+    fence(Ordering::Release);
+    for (at, value) in letter.encode().into_iter().enumerate() {
+        word(1 + at).store(value.to_le(), Ordering::Relaxed);
+    }
+    // Pairs with the Acquire load in read: the body before the even number.
+    word(0).store((*sequence * 2).to_le(), Ordering::Release);
+}
+
+/// The letter in our mailbox, if it is another than `last` and complete.
+pub(crate) fn read(windows: &MemoryWindows, last: &mut u64) -> Option<Result<Letter, String>> {
+    let word = |at: usize| windows.inbound.word(windows.offset + at * 8);
+    // Pairs with the Release store in post: the body before the even number.
+    let before = u64::from_le(word(0).load(Ordering::Acquire));
+    if before == *last || before % 2 == 1 {
+        return None;
+    }
+    let body: [u64; BODY] =
+        std::array::from_fn(|at| u64::from_le(word(1 + at).load(Ordering::Relaxed)));
+    // Pairs with the Release fence in post: the body before the second look at the number.
+    fence(Ordering::Acquire);
+    if u64::from_le(word(0).load(Ordering::Relaxed)) != before {
+        return None;
+    }
+    *last = before;
+    Some(Letter::decode(&body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn letter(why: &str) -> Letter {
+        Letter {
+            wish: 7,
+            caps: Caps {
+                channels: 64,
+                wanted: Some(8),
+                mtu: None,
+                mtu_max: MTU_MAX,
+                frame_max: FRAME_MAX,
+                rx_offloads: Offloads::ALL,
+                tx_offloads: Offloads::CSUM,
+            },
+            rings: RingWish { rx: Some(65536), tx: None },
+            word: Word { attempt: 3, step: Step::Refuse, wishes: [1, 7], why: why.to_owned() },
+        }
+    }
+
+    // Goal: a letter survives its encoding; a long reason is cut at a character.
+    #[test]
+    fn letters_round_trip() {
+        let plain = letter("no such queue");
+        assert_eq!(Letter::decode(&plain.encode()), Ok(plain));
+        let long = Letter::decode(&letter(&"ä".repeat(100)).encode()).unwrap();
+        assert_eq!(long.word.why, "ä".repeat(64));
+    }
+
+    proptest! {
+        // Goal: any body is refused in words or is a letter whose encoding means the same.
+        #[test]
+        fn any_body_is_read(
+            body in prop::array::uniform23(any::<u64>()),
+            edits in prop::collection::vec((0usize..23, any::<u64>()), 0..4),
+        ) {
+            let _ = Letter::decode(&body);
+            let mut honest = letter("x").encode();
+            for (at, value) in edits {
+                honest[at] = value;
+            }
+            if let Ok(letter) = Letter::decode(&honest) {
+                prop_assert!(letter.caps.channels >= 1 && !letter.word.why.contains(char::is_control));
+                prop_assert!(Letter::decode(&letter.encode()).is_ok());
+            }
+        }
+    }
+}

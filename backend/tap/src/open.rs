@@ -1,0 +1,71 @@
+//! Opening a TAP device and its queues.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use mqnet_sysio::process;
+use mqnet_sysio::tap as sys;
+
+fn open_clone_device() -> Result<OwnedFd, String> {
+    sys::open_clone_device().map_err(|e| match e.raw_os_error() {
+        Some(2) => "no /dev/net/tun: this kernel has no TUN/TAP (modprobe tun)".to_owned(),
+        Some(13) => format!("/dev/net/tun: {e}: chmod 666 /dev/net/tun (udev's default)"),
+        _ => format!("/dev/net/tun: {e}"),
+    })
+}
+
+/// Creates the device or attaches to it: its name, the first queue, and the flags for more.
+pub(crate) fn create(name: &str) -> Result<(String, OwnedFd, u32), String> {
+    let first = open_clone_device()?;
+    let known = sys::features(first.as_fd()).map_err(|e| format!("features: {e}"))?;
+    let mut flags =
+        sys::flag::TAP | sys::flag::NO_PI | sys::flag::VNET_HDR | sys::flag::MULTI_QUEUE;
+    flags |= known & sys::flag::BACKPRESSURE;
+    let fail = |e: io::Error| match e.raw_os_error() {
+        Some(1) if process::is_root() => format!("creating: {e}: CAP_NET_ADMIN is missing"),
+        Some(1) => format!(
+            "creating: {e}: run as root, or inside 'unshare -Urn', or make the device first with \
+             'ip tuntap add dev {name} mode tap multi_queue user $USER'"
+        ),
+        Some(22) => {
+            format!("queue 0: {e}: the device exists and is not a multi-queue TAP with vnet_hdr")
+        }
+        Some(16) => format!("queue 0: {e}: the device is in use by another program"),
+        _ => format!("queue 0: {e}"),
+    };
+    let name = sys::attach(first.as_fd(), name, flags).map_err(fail)?;
+    sys::set_vnet_header(first.as_fd()).map_err(|e| format!("vnet header: {e}"))?;
+    Ok((name, first, flags))
+}
+
+/// Opens one more queue of a device, attached.
+pub(crate) fn one_more(name: &str, flags: u32) -> Result<OwnedFd, String> {
+    let fd = open_clone_device()?;
+    sys::attach(fd.as_fd(), name, flags).map_err(|e| match e.raw_os_error() {
+        Some(7) => format!("one more queue: {e}: the kernel allows no more queues"),
+        _ => format!("one more queue: {e}"),
+    })?;
+    sys::set_vnet_header(fd.as_fd()).map_err(|e| format!("vnet header: {e}"))?;
+    Ok(fd)
+}
+
+/// Takes over queues that somebody else has attached.
+pub(crate) fn adopt(fds: Vec<OwnedFd>) -> Result<(String, Vec<OwnedFd>, u32), String> {
+    let mut device: Option<(String, u32)> = None;
+    for (i, fd) in fds.iter().enumerate() {
+        let this = sys::identify(fd.as_fd())
+            .map_err(|e| format!("inherited descriptor {i} is not an attached TAP queue: {e}"))?;
+        let want = sys::flag::TAP | sys::flag::NO_PI | sys::flag::VNET_HDR;
+        if this.1 & want != want {
+            return Err(format!("inherited queue {i} lacks IFF_TAP, IFF_NO_PI or IFF_VNET_HDR"));
+        }
+        if device.as_ref().is_some_and(|d| d.0 != this.0) {
+            return Err(format!("inherited queue {i} belongs to another device, {}", this.0));
+        }
+        process::set_nonblocking(fd.as_fd()).map_err(|e| format!("inherited queue {i}: {e}"))?;
+        sys::set_vnet_header(fd.as_fd()).map_err(|e| format!("vnet header: {e}"))?;
+        device = Some(this);
+    }
+    let (name, flags) = device.ok_or("no descriptor was given")?;
+    Ok((name, fds, flags))
+}

@@ -1,0 +1,262 @@
+//! The queues of a device: which are attached, and who decides where a frame goes.
+//!
+//! # Retiring a queue without losing what waits in it
+//! The kernel purges a queue's ring when the queue is detached, and counts nothing. So frames must
+//! be steered away first, the ring emptied, and only then the queue detached. With our own steering
+//! program (needs CAP_BPF) that is a table of buckets; a frame that chose its queue by the old table
+//! may still be on its way, and a grace period of RCU ends that. Detaching a spare queue is the
+//! cheapest way to wait for one: 0.2 ms, where `membarrier` takes 6 to 20 ms.
+//!
+//! Without the program the kernel spreads flows over whatever is attached. Then the device drops,
+//! and counts, what is sent in the moment between "empty" and "detached".
+//!
+//! Detaching moves the last queue into the place of the one that goes, so queues are attached in
+//! order and detached from the end.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mqnet_netdev::limits::CHANNELS_MAX;
+use mqnet_netdev::{ChannelStats, DropReason};
+use mqnet_shmem::{Segments, SpanMut, read_into};
+use mqnet_sysio::{namespace, poll, tap as sys};
+use mqnet_wire::VNET_HDR_LEN;
+
+use crate::open::one_more;
+use crate::steering::{Steering, detach, rebalance, spread};
+
+/// How long rings may take to run empty while the device drops what comes. The lanes that empty
+/// them may be waiting for a slow peer.
+const EMPTY_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How to open more queues of the same device.
+pub(crate) struct Opener {
+    pub(crate) name: String,
+    pub(crate) flags: u32,
+    /// The network namespace of the device, if it is another.
+    pub(crate) home: Option<File>,
+}
+
+impl Opener {
+    fn open(&self) -> Result<OwnedFd, String> {
+        let Some(home) = &self.home else { return one_more(&self.name, self.flags) };
+        let path = PathBuf::from(format!("/proc/self/fd/{}", home.as_raw_fd()));
+        namespace::run_in_net(&path, || one_more(&self.name, self.flags))
+            .map_err(|e| format!("network namespace of {}: {e}", self.name))?
+    }
+}
+
+/// The queues of a device.
+pub(crate) struct Queues {
+    fds: Vec<Arc<OwnedFd>>,
+    /// The first so many are attached.
+    attached: u16,
+    opener: Option<Opener>,
+    steering: Option<Steering>,
+    /// Detached but for the moment of a barrier.
+    spare: Option<OwnedFd>,
+    /// Frames that the device dropped while queues were detached.
+    dropped: u64,
+}
+
+impl Queues {
+    /// The queues of `fds` are attached. Without an opener there will never be more.
+    pub(crate) fn new(fds: Vec<OwnedFd>, opener: Option<Opener>) -> Self {
+        let attached = fds.len() as u16;
+        let fds: Vec<Arc<OwnedFd>> = fds.into_iter().map(Arc::new).collect();
+        // A program of a process before us would go by a table that nobody changes any more.
+        let _ = detach(fds[0].as_fd());
+        Self { fds, attached, opener, steering: None, spare: None, dropped: 0 }
+    }
+
+    pub(crate) fn first(&self) -> BorrowedFd<'_> {
+        self.fds[0].as_fd()
+    }
+
+    pub(crate) fn fd(&self, queue: u16) -> Arc<OwnedFd> {
+        self.fds[usize::from(queue)].clone()
+    }
+
+    /// Most queues that there can be.
+    pub(crate) fn most(&self) -> u16 {
+        if self.opener.is_some() { CHANNELS_MAX } else { self.fds.len() as u16 }
+    }
+
+    /// True when our own program chooses the queue.
+    pub(crate) fn steers(&self) -> bool {
+        self.steering.is_some()
+    }
+
+    fn attach_up_to(&mut self, queues: u16) -> Result<(), String> {
+        while self.attached < queues {
+            let queue = self.attached;
+            match (self.fds.get(usize::from(queue)), &self.opener) {
+                (Some(fd), _) => sys::set_queue(fd.as_fd(), true)
+                    .map_err(|e| format!("attaching queue {queue}: {e}"))?,
+                (None, Some(opener)) => self.fds.push(Arc::new(opener.open()?)),
+                (None, None) => return Err(format!("there are only {queue} inherited queues")),
+            }
+            self.attached += 1;
+        }
+        Ok(())
+    }
+
+    fn detach_down_to(&mut self, queues: u16) -> Result<(), String> {
+        while self.attached > queues.max(1) {
+            let queue = self.attached - 1;
+            sys::set_queue(self.fds[usize::from(queue)].as_fd(), false)
+                .map_err(|e| format!("detaching queue {queue}: {e}"))?;
+            self.attached = queue;
+        }
+        Ok(())
+    }
+
+    /// Takes the choice of queues over, with all flows where `queues` queues have them.
+    fn take_over_steering(&mut self, queues: u16) {
+        if self.steering.is_none()
+            && let Ok(steering) = Steering::load(&spread(queues))
+            && steering.attach(self.first()).is_ok()
+        {
+            self.steering = Some(steering);
+        }
+    }
+
+    /// For the start of a link, when nothing flows.
+    pub(crate) fn use_exactly(&mut self, queues: u16) -> Result<(), String> {
+        if queues > 1 {
+            self.take_over_steering(queues);
+        }
+        self.attach_up_to(queues)?;
+        if let Some(steering) = &mut self.steering {
+            steering.set(&spread(queues)).map_err(|e| e.to_string())?;
+        }
+        self.detach_down_to(queues)
+    }
+
+    /// Makes sure that `queues` queues can be used, without moving a flow.
+    pub(crate) fn make_ready(&mut self, queues: u16) -> Result<(), String> {
+        let before = self.attached;
+        if queues > before {
+            self.take_over_steering(before);
+        }
+        if self.steers() {
+            let done = self.attach_up_to(queues);
+            if done.is_err() {
+                let _ = self.detach_down_to(before);
+            }
+            return done;
+        }
+        // The kernel would spread flows over a new queue at once: they are opened and left.
+        while self.fds.len() < usize::from(queues) {
+            let Some(opener) = &self.opener else {
+                return Err(format!("there are only {} inherited queues", self.fds.len()));
+            };
+            let fd = opener.open()?;
+            let queue = self.fds.len();
+            sys::set_queue(fd.as_fd(), false)
+                .map_err(|e| format!("detaching queue {queue}: {e}"))?;
+            self.fds.push(Arc::new(fd));
+        }
+        Ok(())
+    }
+
+    /// Spreads flows over the first `queues` queues.
+    pub(crate) fn steer(&mut self, queues: u16) -> Result<(), String> {
+        let Some(steering) = &mut self.steering else { return self.steer_by_number(queues) };
+        let before = *steering.table();
+        if let Err(e) = steering.set(&rebalance(&before, queues)) {
+            let _ = steering.set(&before);
+            return Err(e.to_string());
+        }
+        self.barrier();
+        Ok(())
+    }
+
+    /// Returns when no frame is on its way by an old table.
+    fn barrier(&mut self) {
+        if self.spare.is_none() {
+            self.spare = self.opener.as_ref().and_then(|opener| opener.open().ok());
+        } else if let Some(spare) = &self.spare {
+            let _ = sys::set_queue(spare.as_fd(), true);
+        }
+        match &self.spare {
+            // The kernel waits for a grace period before it lets go of a queue.
+            Some(spare) => drop(sys::set_queue(spare.as_fd(), false)),
+            // A frame between choice and ring is on a CPU with interrupts off: a few us.
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+
+    /// Where the kernel chooses among the attached queues, their number is all that we can set.
+    fn steer_by_number(&mut self, queues: u16) -> Result<(), String> {
+        let before = self.attached;
+        if queues >= before {
+            let done = self.attach_up_to(queues);
+            if done.is_err() {
+                let _ = self.detach_down_to(before);
+            }
+            return done;
+        }
+        sys::set_filter(self.first(), true).map_err(|e| format!("pausing the device: {e}"))?;
+        let done = self.wait_until_empty().and_then(|()| self.detach_down_to(queues));
+        let paused = sys::set_filter(self.first(), false);
+        if done.is_err() {
+            let _ = self.attach_up_to(before);
+        }
+        done.and(paused.map_err(|e| format!("resuming the device: {e}")))
+    }
+
+    fn wait_until_empty(&self) -> Result<(), String> {
+        let begin = Instant::now();
+        let attached = &self.fds[..usize::from(self.attached)];
+        while attached.iter().any(|fd| poll::is_readable(fd.as_fd()).unwrap_or(false)) {
+            if begin.elapsed() > EMPTY_TIMEOUT {
+                let limit = EMPTY_TIMEOUT.as_millis();
+                return Err(format!("the queues did not run empty within {limit} ms"));
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        Ok(())
+    }
+
+    /// Frames that the device dropped while queues were detached, by its own count.
+    pub(crate) fn note_dropped(&mut self, frames: u64) {
+        self.dropped += frames;
+    }
+
+    /// Detaches all but the first `queues` queues, which no flow uses any more.
+    pub(crate) fn retire(
+        &mut self,
+        queues: u16,
+        stats: &[Arc<ChannelStats>],
+    ) -> Result<(), String> {
+        for queue in queues..self.attached {
+            self.count_late_frames(queue, &stats[usize::from(queue)]);
+        }
+        self.detach_down_to(queues)?;
+        match std::mem::take(&mut self.dropped) {
+            0 => Ok(()),
+            n => Err(format!(
+                "{n} frames were dropped while queues were detached, because this user may load no \
+                 steering program (CAP_BPF)"
+            )),
+        }
+    }
+
+    /// A frame can wait in the discipline of its queue while the lane leaves. Nobody reads the
+    /// queue any more, so the counters are ours.
+    fn count_late_frames(&self, queue: u16, stats: &ChannelStats) {
+        let fd = self.fds[usize::from(queue)].as_fd();
+        let (head, tail) = (SpanMut::empty(), SpanMut::empty());
+        let mut room = Segments { head, tail };
+        let mut header = [0u8; VNET_HDR_LEN];
+        while let Ok(n) = read_into(fd, &mut header, &mut room) {
+            stats.rx.packets.add(1);
+            stats.rx.bytes.add(n.saturating_sub(VNET_HDR_LEN) as u64);
+            stats.rx.drops.count(DropReason::QueueRetired, 1);
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! A change of a running link as a transaction: prepare beside, switch, drop the old; or go back to
+//! exactly what was, with the reason.
+//!
+//! # One engine
+//! ```text
+//! rest -> prepare both functions -> switch each direction -> commit
+//!                  |                        |
+//!                  +-> abort                +-> switch back, abort
+//! ```
+//! # Two engines, over a function with a peer
+//! Each end switches the direction in which it sends; for the other direction it only has to listen
+//! on the new channels before its peer sends there, and until the peer has left the old ones.
+//!
+//! ```text
+//! leader                                follower
+//! prepare, listen;   Propose  ------->  prepare, listen
+//! switch             <-------  Ready    (or Refuse)
+//! Switched  ------------------------->  switch
+//! drop old           <-------  Switched (or Failed: the leader switches back, then Cancel)
+//! Commit    ------------------------->  drop old
+//! rest               <-------  Rest
+//! ```
+//! A word names the attempt, and what is said last stays readable, so that nothing is lost when an
+//! end looks late; the leader begins no further attempt before the follower is at rest. The leader
+//! gives up a follower that does not answer its proposal: nothing has moved yet. After that it
+//! waits, as traffic would.
+
+use std::time::Duration;
+
+use mqnet_netdev::{Outlook, Plan, Step, Word};
+
+use crate::lane::{Lane, LaneId, Way};
+use crate::link::{Link, LinkError, Notice};
+use crate::switch::{Progress, Switch};
+
+/// How long a follower may take to make its channels ready.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Where a change stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Leader: proposed.
+    Proposed,
+    /// Follower: ready.
+    Ready,
+    /// Moving a direction.
+    Switching,
+    /// Leader: waits for the follower to switch. Follower: waits for the leader's commit.
+    Switched,
+    /// Leader: the follower failed, so it moves back. Alone: the second direction failed.
+    SwitchingBack,
+    /// Follower: could not switch; waits to be told that all is off.
+    Failed,
+}
+
+/// What is not in a change.
+#[derive(Debug, Default)]
+pub(crate) struct Rest {
+    /// Number of the last attempt, on both ends of a link.
+    attempt: u32,
+    /// Leader: an attempt that the follower has not left yet.
+    awaited: Option<u32>,
+    /// Wishes with which an attempt has failed: not tried again.
+    failed: Option<[u32; 2]>,
+    /// The same without a peer.
+    failed_plan: Option<Plan>,
+}
+
+/// An open change.
+pub(crate) struct Change {
+    stage: Stage,
+    since: Duration,
+    plan: Plan,
+    set: u32,
+    wishes: [u32; 2],
+    /// New lanes that do not run yet, by direction.
+    next: [Vec<Lane>; 2],
+    /// Old lanes that do not run any more, by direction.
+    old: [Vec<Lane>; 2],
+    /// Directions that have been switched.
+    done: [bool; 2],
+    switch: Option<(Way, Switch)>,
+    /// Why it is being undone.
+    why: String,
+}
+
+/// How an attempt has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The plan of these wishes is in force.
+    Committed,
+    /// Everything is as it was; why.
+    Undone(String),
+}
+
+impl Change {
+    /// Its lanes that do not run, when everything ends.
+    pub(crate) fn into_lanes(self) -> impl Iterator<Item = Lane> {
+        let switch = self.switch.map(|(_, switch)| switch.into_idle()).unwrap_or_default();
+        self.next.into_iter().chain(self.old).chain([switch]).flatten()
+    }
+}
+
+fn at(way: Way) -> usize {
+    usize::from(way == Way::Back)
+}
+
+impl Link {
+    /// The user has asked for something new: what has failed may be tried again.
+    pub(crate) fn forget_failures(&mut self) {
+        self.at_rest.failed = None;
+        self.at_rest.failed_plan = None;
+    }
+
+    /// One step of whatever change is due.
+    pub(crate) fn advance(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
+        // Steps follow each other as long as none has to wait.
+        for _ in 0..16 {
+            let before = self.change.as_ref().map(|c| (c.stage, c.done));
+            let notice = match self.change.take() {
+                Some(change) => self.go_on(change, now)?,
+                None => self.begin_if_due(now)?,
+            };
+            if notice.is_some() || self.running.is_none() {
+                return Ok(notice);
+            }
+            if before == self.change.as_ref().map(|c| (c.stage, c.done)) {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The direction in which this end sends to its peer; the other one is the peer's to switch.
+    fn our_way(&self) -> Way {
+        if self.peer_side == Some(0) { Way::Back } else { Way::Forth }
+    }
+
+    fn word(&mut self) -> Option<Word> {
+        self.peer().map(|peer| peer.heard())
+    }
+
+    fn say(&mut self, step: Step, wishes: [u32; 2], why: &str) {
+        let attempt = self.at_rest.attempt;
+        if let Some(peer) = self.peer() {
+            peer.say(Word { attempt, step, wishes, why: why.to_owned() });
+        }
+    }
+
+    fn begin_if_due(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
+        let Some(peer) = self.peer() else { return self.begin_alone(now) };
+        let (leads, heard, wishes) = (peer.leads(), peer.heard(), peer.wishes());
+        if leads { self.lead(now, &heard, wishes) } else { self.follow(now, heard, wishes) }
+    }
+
+    fn begin_alone(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
+        let caps = [0, 1].map(|side: usize| self.wished_of(side));
+        let plan = match Plan::join(&caps[0], &caps[1]) {
+            Ok(plan) => plan,
+            Err(e) => {
+                self.end_request(Ended::Undone(e.to_string()));
+                return Ok(None);
+            }
+        };
+        let same = self.running.as_ref().is_none_or(|r| r.plan == plan);
+        if same {
+            self.end_request(Ended::Committed);
+        }
+        if same || self.at_rest.failed_plan.as_ref() == Some(&plan) {
+            return Ok(None);
+        }
+        match self.prepare(&plan, [0; 2], now)? {
+            Ok(change) => {
+                self.change = Some(Change { stage: Stage::Switching, ..change });
+                Ok(None)
+            }
+            Err(why) => {
+                self.at_rest.failed_plan = Some(plan);
+                Ok(self.undone(why))
+            }
+        }
+    }
+
+    fn lead(
+        &mut self,
+        now: Duration,
+        heard: &Word,
+        [ours, theirs]: [u32; 2],
+    ) -> Result<Option<Notice>, LinkError> {
+        if let Some(awaited) = self.at_rest.awaited {
+            if heard.attempt != awaited || !matches!(heard.step, Step::Rest | Step::Refuse) {
+                return Ok(None);
+            }
+            self.at_rest.awaited = None;
+        }
+        let wishes = [ours, theirs];
+        let plan = match self.peer().map(|peer| peer.outlook()) {
+            Some(Outlook::Change(plan)) => self.as_first_sees(plan),
+            Some(Outlook::Same) | None => {
+                self.end_request(Ended::Committed);
+                return Ok(None);
+            }
+            Some(Outlook::Impossible(why)) => {
+                self.end_request(Ended::Undone(why));
+                return Ok(None);
+            }
+        };
+        if self.at_rest.failed == Some(wishes) {
+            return Ok(None);
+        }
+        self.at_rest.attempt = self.at_rest.attempt.wrapping_add(1);
+        match self.prepare(&plan, wishes, now)? {
+            Ok(change) => {
+                self.change = Some(self.listening(change));
+                self.say(Step::Propose, wishes, "");
+                Ok(None)
+            }
+            Err(why) => {
+                self.at_rest.failed = Some(wishes);
+                self.cancel(wishes, &why);
+                Ok(self.undone(why))
+            }
+        }
+    }
+
+    fn cancel(&mut self, wishes: [u32; 2], why: &str) {
+        self.at_rest.awaited = Some(self.at_rest.attempt);
+        self.say(Step::Cancel, wishes, why);
+    }
+
+    fn follow(
+        &mut self,
+        now: Duration,
+        heard: Word,
+        [ours, theirs]: [u32; 2],
+    ) -> Result<Option<Notice>, LinkError> {
+        let outlook = self.peer().map(|peer| peer.outlook());
+        match &outlook {
+            Some(Outlook::Same) => self.end_request(Ended::Committed),
+            Some(Outlook::Impossible(why)) => self.end_request(Ended::Undone(why.clone())),
+            _ => {}
+        }
+        if heard.attempt == self.at_rest.attempt || heard.step == Step::Rest {
+            return Ok(None);
+        }
+        self.at_rest.attempt = heard.attempt;
+        match (heard.step, outlook) {
+            (Step::Propose, Some(Outlook::Change(plan))) if heard.wishes == [theirs, ours] => {
+                let plan = self.as_first_sees(plan);
+                match self.prepare(&plan, heard.wishes, now)? {
+                    Ok(change) => {
+                        self.change =
+                            Some(Change { stage: Stage::Ready, ..self.listening(change) });
+                        self.say(Step::Ready, heard.wishes, "");
+                        Ok(None)
+                    }
+                    Err(why) => {
+                        self.say(Step::Refuse, heard.wishes, &why);
+                        Ok(self.undone(why))
+                    }
+                }
+            }
+            (Step::Propose, _) => {
+                self.say(Step::Refuse, heard.wishes, "the wishes have changed meanwhile");
+                Ok(None)
+            }
+            (Step::Cancel, _) => {
+                self.say(Step::Rest, heard.wishes, "");
+                // The leader tried what we wished for.
+                let ours_was_tried = heard.wishes[1] == ours;
+                Ok(if ours_was_tried { self.undone(heard.why) } else { None })
+            }
+            (step, _) => {
+                let what = format!("the peer says {step:?} of a change that it has not proposed");
+                self.take_down(&what)?;
+                Ok(self.say_down(what))
+            }
+        }
+    }
+
+    /// Makes the new channels and lanes; on failure everything is as before.
+    fn prepare(
+        &mut self,
+        plan: &Plan,
+        wishes: [u32; 2],
+        now: Duration,
+    ) -> Result<Result<Change, String>, LinkError> {
+        self.crew.grow(plan.channels, self.side())?;
+        let a = match self.ends[0].prepare(plan) {
+            Ok(channels) => channels,
+            Err(e) => return Ok(Err(e.to_string())),
+        };
+        let b = match self.ends[1].prepare(&plan.mirrored()) {
+            Ok(channels) => channels,
+            Err(e) => {
+                drop(a);
+                self.ends[0].abort();
+                return Ok(Err(e.to_string()));
+            }
+        };
+        self.sets = self.sets.wrapping_add(1);
+        let set = self.sets;
+        match self.make_lanes(set, a, b, plan) {
+            Ok(next) => Ok(Ok(Change {
+                stage: Stage::Proposed,
+                since: now,
+                plan: plan.clone(),
+                set,
+                wishes,
+                next,
+                old: [Vec::new(), Vec::new()],
+                done: [false; 2],
+                switch: None,
+                why: String::new(),
+            })),
+            Err(why) => {
+                self.ends.iter_mut().for_each(|end| end.abort());
+                Ok(Err(why))
+            }
+        }
+    }
+
+    /// Lets the lanes of the peer's direction run: nothing comes there before the peer switches.
+    fn listening(&mut self, mut change: Change) -> Change {
+        let way = match self.our_way() {
+            Way::Forth => Way::Back,
+            Way::Back => Way::Forth,
+        };
+        for lane in std::mem::take(&mut change.next[at(way)]) {
+            self.crew.attach(lane);
+        }
+        change
+    }
+
+    fn go_on(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
+        let heard = self.word();
+        let attempt = self.at_rest.attempt;
+        // What the peer says of another attempt is said of none that we are in.
+        let step = heard.as_ref().filter(|w| w.attempt == attempt).map(|w| w.step);
+        let why = heard.map(|w| w.why).unwrap_or_default();
+        match (change.stage, step) {
+            (Stage::Proposed, Some(Step::Ready)) => change.stage = Stage::Switching,
+            (Stage::Proposed, Some(Step::Refuse)) => {
+                return self.undo(change, format!("the peer refuses: {why}"));
+            }
+            (Stage::Proposed, _) if now.saturating_sub(change.since) > ANSWER_TIMEOUT => {
+                let why = "the peer did not answer within 3 s".to_owned();
+                return self.undo(change, why);
+            }
+            (Stage::Ready, Some(Step::Switched)) => change.stage = Stage::Switching,
+            (Stage::Ready | Stage::Failed, Some(Step::Cancel)) => {
+                let why = if change.why.is_empty() { why } else { change.why.clone() };
+                return self.undo(change, why);
+            }
+            (Stage::Ready, None) => {
+                // Another attempt: this one was given up while we did not look.
+                return self.undo(change, "the peer gave it up".to_owned());
+            }
+            (Stage::Switching | Stage::SwitchingBack, _) => return self.switch(change),
+            (Stage::Switched, Some(Step::Switched)) if self.leads() => {
+                self.say(Step::Commit, change.wishes, "");
+                self.at_rest.awaited = Some(attempt);
+                return self.commit(change, now);
+            }
+            (Stage::Switched, Some(Step::Failed)) if self.leads() => {
+                change.why = format!("the peer could not switch: {why}");
+                change.stage = Stage::SwitchingBack;
+            }
+            (Stage::Switched, Some(Step::Commit)) if !self.leads() => {
+                let wishes = change.wishes;
+                let notice = self.commit(change, now)?;
+                self.say(Step::Rest, wishes, "");
+                return Ok(notice);
+            }
+            _ => {}
+        }
+        self.change = Some(change);
+        Ok(None)
+    }
+
+    /// Turns the direction that is being moved.
+    fn switch(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
+        let back = change.stage == Stage::SwitchingBack;
+        let Some((way, mut switch)) =
+            change.switch.take().or_else(|| self.next_switch(&mut change))
+        else {
+            return self.all_switched(change);
+        };
+        let (crew, source) = (&self.crew, &mut *self.ends[at(way)]);
+        match switch.turn(crew, source) {
+            Progress::Waiting => change.switch = Some((way, switch)),
+            Progress::Done => {
+                change.done[at(way)] = !back;
+                let idle = switch.into_idle();
+                if back { change.next[at(way)] = idle } else { change.old[at(way)] = idle }
+            }
+            Progress::Failed(why) => {
+                if back {
+                    // The source can go neither way: only a fresh start mends it.
+                    let why = format!("{why}, after {}", change.why);
+                    self.keep_to_drop(change, switch);
+                    self.take_down(&why)?;
+                    return Ok(self.say_down(why));
+                }
+                change.next[at(way)] = switch.into_idle();
+                change.why = why;
+                change.stage = Stage::SwitchingBack;
+            }
+            Progress::Broken(fault) => {
+                let why = format!("fault: {fault}");
+                self.keep_to_drop(change, switch);
+                self.take_down(&why)?;
+                return Ok(self.say_down(why));
+            }
+        }
+        self.change = Some(change);
+        Ok(None)
+    }
+
+    fn keep_to_drop(&mut self, mut change: Change, switch: Switch) {
+        change.old[0].extend(switch.into_idle());
+        self.change = Some(change);
+    }
+
+    /// The next direction to move, or to move back.
+    fn next_switch(&mut self, change: &mut Change) -> Option<(Way, Switch)> {
+        let running = self.running.as_ref()?;
+        let back = change.stage == Stage::SwitchingBack;
+        let ours = self.our_way();
+        let mine = |way: Way| self.peer_side.is_none() || way == ours;
+        let due = |way: &Way| mine(*way) && change.done[at(*way)] == back;
+        let way = [Way::Forth, Way::Back].into_iter().find(due)?;
+        let ids = |set, channels| (0..channels).map(move |channel| LaneId { set, channel, way });
+        let (from, to) = match back {
+            false => (&running.plan, &change.plan),
+            true => (&change.plan, &running.plan),
+        };
+        let set = if back { change.set } else { running.set };
+        let old: Vec<LaneId> = ids(set, from.channels).collect();
+        let place = if back { &mut change.old } else { &mut change.next };
+        let next = std::mem::take(&mut place[at(way)]);
+        let empty_all = to.frame_max < from.frame_max;
+        let source = &*self.ends[at(way)];
+        Some((way, Switch::new(&old, next, empty_all, source)))
+    }
+
+    /// Every direction that is ours to move has been moved.
+    fn all_switched(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
+        match (change.stage, self.peer_side) {
+            (Stage::SwitchingBack, Some(_)) if !self.leads() => {
+                let why = change.why.clone();
+                self.say(Step::Failed, change.wishes, &why);
+                change.stage = Stage::Failed;
+            }
+            (Stage::SwitchingBack, _) => {
+                let why = change.why.clone();
+                return self.undo(change, why);
+            }
+            (_, None) => return self.commit(change, self.now),
+            (_, Some(_)) => {
+                self.say(Step::Switched, change.wishes, "");
+                change.stage = Stage::Switched;
+            }
+        }
+        self.change = Some(change);
+        Ok(None)
+    }
+
+    /// Lanes of `set` in the direction that is the peer's.
+    fn listeners(&self, set: u32, channels: u16) -> Vec<LaneId> {
+        let Some(_) = self.peer_side else { return Vec::new() };
+        let way = if self.our_way() == Way::Forth { Way::Back } else { Way::Forth };
+        (0..channels).map(|channel| LaneId { set, channel, way }).collect()
+    }
+
+    /// The new channels are the channels.
+    fn commit(&mut self, change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
+        if let Some(running) = &self.running {
+            // The peer has left them, and what it sent there has been taken.
+            let idle = self.crew.take(&self.listeners(running.set, running.plan.channels))?;
+            self.drop_lanes(idle);
+        }
+        self.drop_lanes(change.old.into_iter().flatten());
+        let untidy: Vec<String> =
+            self.ends.iter_mut().filter_map(|e| e.commit().err()).map(|e| e.to_string()).collect();
+        let took = now.saturating_sub(change.since);
+        if let Some(running) = &mut self.running {
+            running.plan = change.plan.clone();
+            running.set = change.set;
+        }
+        self.forget_failures();
+        self.widest = self.widest.max(change.plan.channels);
+        self.end_request(Ended::Committed);
+        Ok(Some(Notice::Changed { plan: change.plan, took, untidy }))
+    }
+
+    /// The old channels stay the channels: drops the new ones.
+    fn undo(&mut self, change: Change, why: String) -> Result<Option<Notice>, LinkError> {
+        let idle = self.crew.take(&self.listeners(change.set, change.plan.channels))?;
+        self.drop_lanes(idle);
+        self.drop_lanes(change.next.into_iter().flatten());
+        self.ends.iter_mut().for_each(|end| end.abort());
+        if self.peer_side.is_none() {
+            self.at_rest.failed_plan = Some(change.plan);
+        } else if self.leads() {
+            self.at_rest.failed = Some(change.wishes);
+            self.cancel(change.wishes, &why);
+        } else {
+            self.say(Step::Rest, change.wishes, "");
+        }
+        Ok(self.undone(why))
+    }
+
+    fn undone(&mut self, why: String) -> Option<Notice> {
+        self.end_request(Ended::Undone(why.clone()));
+        Some(Notice::ChangeFailed(why))
+    }
+
+    fn leads(&mut self) -> bool {
+        self.peer().is_some_and(|peer| peer.leads())
+    }
+}

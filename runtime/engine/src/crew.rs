@@ -1,0 +1,148 @@
+//! The workers of a link, and which lane runs where.
+
+use std::io;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use mqnet_topology::{Side, Topology, place_workers};
+
+use crate::idle::IdlePolicy;
+use crate::lane::{Lane, LaneId};
+use crate::link::{Cpus, LinkConfig, LinkError};
+use crate::worker::{Edit, FaultLine, Leave, Worker, WorkerStats};
+
+/// How long a worker may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A worker, as others see it.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerView<'a> {
+    /// The CPU that it is pinned to.
+    pub cpu: Option<usize>,
+    /// Node of that CPU.
+    pub node: Option<u32>,
+    /// Its thread, once that runs.
+    pub thread: Option<u32>,
+    /// How it spends its time.
+    pub stats: &'a WorkerStats,
+}
+
+/// The workers of a link.
+pub(crate) struct Crew {
+    topology: Topology,
+    workers: Vec<Worker>,
+    side: Side,
+    config: LinkConfig,
+    line: FaultLine,
+}
+
+impl Crew {
+    pub(crate) fn new(topology: Topology, side: Side, config: LinkConfig, line: FaultLine) -> Self {
+        Self { topology, workers: Vec::new(), side, config, line }
+    }
+
+    /// Makes sure that there are workers for `channels` channels. The list only grows, one worker
+    /// a channel up to one a CPU, so that a channel never moves to another worker: its counters
+    /// have one writer, and its old and new lanes run one after the other.
+    pub(crate) fn grow(&mut self, channels: u16, side: Side) -> io::Result<()> {
+        if self.workers.is_empty() {
+            self.side = side;
+        }
+        let cpus = self.topology.cpus.len().max(1);
+        let wanted = self.config.workers.unwrap_or(usize::from(channels).min(cpus)).max(1);
+        let most = self.config.workers.unwrap_or(cpus).max(1);
+        let placed = match &self.config.cpus {
+            Cpus::Auto => place_workers(&self.topology, most, self.side),
+            Cpus::Float => Vec::new(),
+            Cpus::List(list) => list.iter().copied().cycle().take(most).collect(),
+        };
+        for number in self.workers.len()..wanted {
+            let cpu = placed.get(number).copied();
+            let worker = Worker::spawn(number, cpu, self.config.idle, self.line.clone())?;
+            self.workers.push(worker);
+        }
+        Ok(())
+    }
+
+    /// Number of the worker that serves a channel.
+    pub(crate) fn worker_of(&self, channel: u16) -> Option<usize> {
+        let workers = self.workers.len();
+        (workers > 0).then(|| usize::from(channel) % workers)
+    }
+
+    /// Node on which a channel is served.
+    pub(crate) fn node_of(&self, channel: u16) -> Option<u32> {
+        let cpu = self.workers[self.worker_of(channel)?].cpu?;
+        self.topology.node_of(cpu)
+    }
+
+    fn worker(&self, lane: LaneId) -> Option<&Worker> {
+        self.workers.get(self.worker_of(lane.channel)?)
+    }
+
+    pub(crate) fn attach(&self, lane: Lane) {
+        if let Some(worker) = self.worker(lane.id()) {
+            worker.attach(lane);
+        }
+    }
+
+    /// Has something done with a lane, by its worker.
+    pub(crate) fn edit(&self, lane: LaneId, edit: Edit) {
+        if let Some(worker) = self.worker(lane) {
+            worker.edit(lane, edit);
+        }
+    }
+
+    /// Asks for lanes back; they come through the answer when they may leave.
+    pub(crate) fn detach(&self, lanes: &[LaneId], leave: Leave) -> Receiver<Lane> {
+        let (home, lanes_home) = channel();
+        for (number, worker) in self.workers.iter().enumerate() {
+            let mine = |lane: &&LaneId| self.worker_of(lane.channel) == Some(number);
+            let mine: Vec<LaneId> = lanes.iter().filter(mine).copied().collect();
+            if !mine.is_empty() {
+                worker.detach(mine, leave, &home);
+            }
+        }
+        lanes_home
+    }
+
+    /// Takes lanes back that hold nothing.
+    pub(crate) fn take(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
+        let home = self.detach(lanes, Leave::Settled);
+        let mut back = Vec::with_capacity(lanes.len());
+        while back.len() < lanes.len() {
+            back.push(home.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?);
+        }
+        Ok(back)
+    }
+
+    /// Takes every lane back at once.
+    pub(crate) fn take_all(&self) -> Result<Vec<Lane>, LinkError> {
+        let mut all = Vec::new();
+        for worker in &self.workers {
+            all.extend(worker.detach_all().ok_or(LinkError::Stuck)?);
+        }
+        Ok(all)
+    }
+
+    /// Changes when the workers sleep.
+    pub(crate) fn set_policy(&mut self, policy: IdlePolicy) {
+        self.config.idle = policy;
+        for worker in &self.workers {
+            worker.set_policy(policy);
+        }
+    }
+
+    pub(crate) fn policy(&self) -> IdlePolicy {
+        self.config.idle
+    }
+
+    pub(crate) fn views(&self) -> impl Iterator<Item = WorkerView<'_>> {
+        self.workers.iter().map(|w| WorkerView {
+            cpu: w.cpu,
+            node: w.cpu.and_then(|cpu| self.topology.node_of(cpu)),
+            thread: w.thread_id(),
+            stats: w.stats(),
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! What the user asks of a running link, and how it is answered.
+
+use std::time::Duration;
+
+use mqnet_netdev::{Caps, Offloads, Outlook, RingWish};
+
+use super::Link;
+use crate::change::Ended;
+
+/// How long a request may take: a peer that does not drain can hold up a change for ever.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the user wants of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Channels; `None`: as many as the other side wants.
+    pub channels: Option<u16>,
+    /// MTU; `None`: as the functions were given it.
+    pub mtu: Option<u32>,
+    /// Rings of the function with a peer.
+    pub rings: RingWish,
+    /// Offloads that frames from the first function must not use.
+    pub without_forth: Offloads,
+    /// Offloads that frames from the second function must not use.
+    pub without_back: Offloads,
+}
+
+/// Why a request was not even tried.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// Another one is under way.
+    #[error("another change is under way")]
+    Busy,
+    /// It cannot be.
+    #[error("{0}")]
+    Impossible(String),
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(super) struct Pending {
+    before: Wish,
+    since: Duration,
+}
+
+impl Link {
+    /// What the user wants.
+    pub fn wish(&self) -> &Wish {
+        &self.wish
+    }
+
+    /// Wants something else. The outcome comes by [`answer`](Self::answer): at once when the link
+    /// is down (it then counts from the next start), else when the change is done.
+    pub fn ask(&mut self, wish: Wish, now: Duration) -> Result<(), AskError> {
+        if self.pending.is_some() {
+            return Err(AskError::Busy);
+        }
+        let before = std::mem::replace(&mut self.wish, wish);
+        self.publish_wish();
+        if self.running.is_none() {
+            self.answer = Some(Ok(Some("the link is down: it counts from its start".to_owned())));
+            return Ok(());
+        }
+        if let Some(Outlook::Impossible(why)) = self.peer().map(|peer| peer.outlook()) {
+            self.wish = before;
+            self.publish_wish();
+            return Err(AskError::Impossible(why));
+        }
+        self.forget_failures();
+        self.answer = None;
+        self.pending = Some(Pending { before, since: now });
+        Ok(())
+    }
+
+    /// The answer to the last request, once: done, with what the user should know, or not, and why.
+    pub fn answer(&mut self) -> Option<Result<Option<String>, String>> {
+        self.answer.take()
+    }
+
+    /// A side as the user wants it.
+    pub(crate) fn wished(&self, caps: &Caps) -> Caps {
+        Caps {
+            wanted: self.wish.channels.or(caps.wanted),
+            mtu: self.wish.mtu.or(caps.mtu),
+            ..caps.clone()
+        }
+    }
+
+    /// What side `side` can do, as the user wants it.
+    pub(crate) fn wished_of(&self, side: usize) -> Caps {
+        let caps = self.wished(&self.ends[side].caps());
+        let (from, to) = match side {
+            0 => (self.wish.without_forth, self.wish.without_back),
+            _ => (self.wish.without_back, self.wish.without_forth),
+        };
+        Caps {
+            rx_offloads: caps.rx_offloads.without(from),
+            tx_offloads: caps.tx_offloads.without(to),
+            ..caps
+        }
+    }
+
+    pub(crate) fn publish_wish(&mut self) {
+        let rings = self.wish.rings;
+        for side in [0, 1] {
+            let partner = self.wished_of(1 - side);
+            self.ends[side].set_partner(&partner);
+            if let Some(peer) = self.ends[side].peer() {
+                peer.wish(&partner, rings);
+            }
+        }
+    }
+
+    /// A change has ended, or there is none to make.
+    pub(crate) fn end_request(&mut self, ended: Ended) {
+        let Some(pending) = self.pending.take() else { return };
+        self.answer = Some(match ended {
+            Ended::Committed => Ok(self.settled_note()),
+            Ended::Undone(why) => {
+                self.wish = pending.before;
+                self.publish_wish();
+                Err(why)
+            }
+        });
+    }
+
+    /// Why there are other channels than the user wants.
+    pub fn settled_note(&mut self) -> Option<String> {
+        let (have, want) = (self.running.as_ref()?.plan.channels, self.wish.channels?);
+        let peer = self.peer().and_then(|peer| peer.peer_wants());
+        (have != want).then(|| match peer {
+            Some(theirs) if theirs == have => {
+                format!("settled on {have} channels: the peer wants no more")
+            }
+            _ => format!("settled on {have} channels: the other side has no more"),
+        })
+    }
+
+    pub(super) fn link_is_down(&mut self, why: &str) {
+        self.end_request(Ended::Undone(format!("the link went down meanwhile: {why}")));
+    }
+
+    pub(super) fn give_up_late_request(&mut self, now: Duration) {
+        let late = |p: &Pending| now.saturating_sub(p.since) > REQUEST_TIMEOUT;
+        if self.pending.as_ref().is_some_and(late) {
+            let why = match self.change {
+                Some(_) => "not done within 10 s: the peer does not take what is on its way",
+                None => "not done within 10 s: the peer does not answer",
+            };
+            self.end_request(Ended::Undone(why.to_owned()));
+        }
+    }
+}

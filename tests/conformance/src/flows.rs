@@ -1,0 +1,254 @@
+//! A host made by the test: it sends numbered frames of many flows, spread over its queues by a
+//! table as a NIC would, and checks that each flow arrives complete and in order.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
+use mqnet_netdev::{
+    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, Offloads, OpenError, Plan,
+    Queue, Rx, RxBrings, Tx, TxBorrows,
+};
+use mqnet_shmem::{Span, SpanMut};
+use mqnet_wire::VnetHdr;
+
+/// Hash buckets.
+const BUCKETS: usize = 128;
+/// Frames that a queue holds.
+const DEPTH: usize = 500;
+const FRAME: usize = 64;
+
+/// Where to fail, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The new queues cannot be made.
+    Prepare,
+    /// Flows cannot be moved.
+    Steer,
+}
+
+/// What is in the host's kernel.
+#[derive(Debug, Default)]
+pub struct State {
+    queues: Vec<VecDeque<[u8; FRAME]>>,
+    table: Vec<u16>,
+    next: HashMap<u32, u64>,
+    /// Frames that were put into queues.
+    pub sent: u64,
+    /// Frames that arrived.
+    pub received: u64,
+    expected: HashMap<u32, u64>,
+    /// Frames out of order, doubled or missing, with the first few in words.
+    pub wrong: Vec<String>,
+    /// What fails next.
+    pub fail: Option<Failure>,
+    /// Queues that flows are steered to.
+    pub steered_to: u16,
+}
+
+/// The host.
+#[derive(Clone, Debug)]
+pub struct Flows {
+    state: Arc<Mutex<State>>,
+    stats: Vec<Arc<ChannelStats>>,
+    kernel_steers: bool,
+}
+
+impl Flows {
+    /// A host. With `kernel_steers` flows move at will when the number of queues changes.
+    pub fn new(kernel_steers: bool) -> Self {
+        let state = State {
+            queues: vec![VecDeque::new(); usize::from(CHANNELS_MAX)],
+            table: vec![0; BUCKETS],
+            steered_to: 1,
+            ..State::default()
+        };
+        let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
+        Self { state: Arc::new(Mutex::new(state)), stats, kernel_steers }
+    }
+
+    /// What is in it.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics with it")
+    }
+
+    /// Sends the next frame of a flow, if its queue has room.
+    pub fn send(&self, flow: u32) {
+        let mut state = self.state();
+        let queue = usize::from(state.table[flow as usize % BUCKETS]);
+        if state.queues[queue].len() >= DEPTH {
+            return;
+        }
+        let number = state.next.entry(flow).or_default();
+        let mut frame = [0x5a; FRAME];
+        frame[..4].copy_from_slice(&flow.to_le_bytes());
+        frame[4..12].copy_from_slice(&number.to_le_bytes());
+        *number += 1;
+        state.queues[queue].push_back(frame);
+        state.sent += 1;
+    }
+}
+
+impl State {
+    /// Moves as few buckets as it must: from old queues to new ones, or away from retiring ones.
+    fn steer(&mut self, queues: u16) {
+        let mut load = vec![0usize; usize::from(CHANNELS_MAX)];
+        self.table.iter().for_each(|&queue| load[usize::from(queue)] += 1);
+        let (before, fair) = (self.steered_to, BUCKETS.div_ceil(usize::from(queues)));
+        for bucket in 0..BUCKETS {
+            let now = usize::from(self.table[bucket]);
+            let must = now >= usize::from(queues) || (queues > before && load[now] > fair);
+            let places = if queues > before { before..queues } else { 0..queues };
+            let best = places.map(usize::from).min_by_key(|&queue| load[queue]);
+            if let (true, Some(best)) = (must, best) {
+                load[now] -= 1;
+                load[best] += 1;
+                self.table[bucket] = best as u16;
+            }
+        }
+        self.steered_to = queues;
+    }
+
+    fn arrive(&mut self, bytes: &[u8]) {
+        let flow = u32::from_le_bytes(bytes[..4].try_into().expect("four"));
+        let number = u64::from_le_bytes(bytes[4..12].try_into().expect("eight"));
+        let expected = self.expected.entry(flow).or_default();
+        if number != *expected && self.wrong.len() < 5 {
+            self.wrong.push(format!("flow {flow}: {number} where {expected} was due"));
+        }
+        *expected = number + 1;
+        self.received += 1;
+    }
+}
+
+impl Function for Flows {
+    fn name(&self) -> &str {
+        "flows"
+    }
+
+    fn caps(&self) -> Caps {
+        Caps {
+            channels: CHANNELS_MAX,
+            wanted: None,
+            mtu: None,
+            mtu_max: MTU_MAX,
+            frame_max: FRAME_MAX,
+            rx_offloads: Offloads::ALL,
+            tx_offloads: Offloads::ALL,
+        }
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        self.state().steer(plan.channels);
+        self.prepare(plan)
+    }
+
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        self.fails(Failure::Prepare)?;
+        let channel = |queue: u16| {
+            let stats = self.stats[usize::from(queue)].clone();
+            let state = self.state.clone();
+            let rx =
+                FlowsRx { queue, state: state.clone(), shown: Vec::new(), stats: stats.clone() };
+            Channel {
+                rx: Rx::Brings(Box::new(rx)),
+                tx: Tx::Borrows(Box::new(FlowsTx { state, stats })),
+            }
+        };
+        Ok((0..plan.channels).map(channel).collect())
+    }
+
+    fn steers(&self) -> bool {
+        !self.kernel_steers
+    }
+
+    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+        self.fails(Failure::Steer)?;
+        self.state().steer(channels);
+        Ok(())
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+}
+
+impl Flows {
+    fn fails(&self, here: Failure) -> Result<(), OpenError> {
+        let mut state = self.state();
+        if state.fail != Some(here) {
+            return Ok(());
+        }
+        state.fail = None;
+        Err(OpenError { function: "flows".into(), what: format!("injected: {here:?}") })
+    }
+}
+
+struct FlowsRx {
+    queue: u16,
+    state: Arc<Mutex<State>>,
+    shown: Vec<[u8; FRAME]>,
+    stats: Arc<ChannelStats>,
+}
+
+impl Queue for FlowsRx {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::MoreWork)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBrings for FlowsRx {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        let state = self.state.lock().expect("state");
+        self.shown.clear();
+        self.shown.extend(state.queues[usize::from(self.queue)].iter().take(budget));
+        for frame in &self.shown {
+            burst.push(VnetHdr::default(), FRAME as u32, Span::of(frame));
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        let mut state = self.state.lock().expect("state");
+        state.queues[usize::from(self.queue)].drain(..frames);
+        self.stats.rx.packets.add(frames as u64);
+        self.stats.rx.bytes.add((frames * FRAME) as u64);
+        Ok(())
+    }
+}
+
+struct FlowsTx {
+    state: Arc<Mutex<State>>,
+    stats: Arc<ChannelStats>,
+}
+
+impl Queue for FlowsTx {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::MoreWork)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl TxBorrows for FlowsTx {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let frames = &burst.frames()[from..];
+        for frame in frames {
+            let mut bytes = [0u8; FRAME];
+            let n = SpanMut::of(&mut bytes).copy_from(frame.head);
+            if let Some(piece) = burst.more(frame).first() {
+                SpanMut::of(&mut bytes[n..]).copy_from(*piece);
+            }
+            self.state.lock().expect("state").arrive(&bytes);
+        }
+        self.stats.tx.packets.add(frames.len() as u64);
+        self.stats.tx.bytes.add((frames.len() * FRAME) as u64);
+        Ok(frames.len())
+    }
+}
