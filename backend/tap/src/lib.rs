@@ -15,6 +15,7 @@ mod config;
 mod function;
 mod netlink;
 mod queue;
+pub mod steering;
 
 pub use config::{Address, TapConfig};
 pub use function::{TapError, TapFunction};

@@ -41,9 +41,12 @@ const TUNSETIFF: c_ulong = 0x4004_54ca;
 const TUNSETPERSIST: c_ulong = 0x4004_54cb;
 const TUNGETFEATURES: c_ulong = 0x8004_54cf;
 const TUNSETOFFLOAD: c_ulong = 0x4004_54d0;
+const TUNATTACHFILTER: c_ulong = 0x4010_54d5;
+const TUNDETACHFILTER: c_ulong = 0x4010_54d6;
 const TUNGETIFF: c_ulong = 0x8004_54d2;
 const TUNSETVNETHDRSZ: c_ulong = 0x4004_54d8;
 const TUNSETQUEUE: c_ulong = 0x4004_54d9;
+const TUNSETSTEERINGEBPF: c_ulong = 0x8004_54e0;
 const TUNSETVNETLE: c_ulong = 0x4004_54dc;
 const TUNSETCARRIER: c_ulong = 0x4004_54e2;
 const ATTACH_QUEUE: c_short = 0x0200;
@@ -156,4 +159,22 @@ pub fn set_carrier(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
 pub fn set_queue(fd: BorrowedFd<'_>, attached: bool) -> io::Result<()> {
     let mut request = IfReq::new("", if attached { ATTACH_QUEUE } else { DETACH_QUEUE })?;
     ioctl_ifreq(fd, TUNSETQUEUE, &mut request)
+}
+
+/// Lets a program of type "socket filter" choose the queue of each frame that the kernel sends:
+/// what it returns, modulo the number of attached queues. `None`: the kernel chooses again.
+pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut program = program.map_or(-1, |program| program.as_raw_fd());
+    ioctl_int(fd, TUNSETSTEERINGEBPF, &mut program)
+}
+
+/// Makes the kernel drop every frame that it would put into a queue of this device (all of them,
+/// not only `fd`'s), or none any more.
+pub fn set_filter(fd: BorrowedFd<'_>, drop_all: bool) -> io::Result<()> {
+    // A classic program of one instruction: return 0, take nothing of the frame.
+    let mut nothing = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
+    let request = if drop_all { TUNATTACHFILTER } else { TUNDETACHFILTER };
+    // SAFETY: these requests read at most one sock_fprog and the instruction that it points to.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw const program) })
 }

@@ -7,5 +7,6 @@ mod kernel_tools;
 mod matrix;
 mod refusals;
 mod stall;
+mod steering;
 mod transfer;
 mod unprivileged;

@@ -1,0 +1,175 @@
+//! The program against the hash, tables against what they should be.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn counts(table: &Table) -> Vec<usize> {
+    (0..=u16::MAX).take(64).map(|q| table.iter().filter(|&&queue| queue == q).count()).collect()
+}
+
+fn moves(a: &Table, b: &Table) -> usize {
+    a.iter().zip(b).filter(|(a, b)| a != b).count()
+}
+
+fn is_even(table: &Table, channels: u16) -> bool {
+    let counts = counts(table);
+    let (used, unused) = counts.split_at(usize::from(channels));
+    let (min, max) = (used.iter().min().unwrap(), used.iter().max().unwrap());
+    max - min <= 1 && unused.iter().all(|&n| n == 0)
+}
+
+/// The fewest moves to an even table: what the queues lack of the lower mark, or what they have
+/// above the upper mark (retiring queues: above nothing), whichever is more.
+fn fewest(table: &Table, channels: u16) -> usize {
+    let (low, high) = (BUCKETS / usize::from(channels), BUCKETS.div_ceil(usize::from(channels)));
+    let (mut lack, mut excess) = (0, 0);
+    for (queue, n) in counts(table).into_iter().enumerate() {
+        let stays = queue < usize::from(channels);
+        lack += if stays { low.saturating_sub(n) } else { 0 };
+        excess += n.saturating_sub(if stays { high } else { 0 });
+    }
+    lack.max(excess)
+}
+
+proptest! {
+    // Goal: through any chain of resizes, each step ends even within one, makes only allowed moves,
+    // and makes the fewest.
+    #[test]
+    fn resizes_move_what_they_must(
+        first in 1u16..=64,
+        sizes in prop::collection::vec(1u16..=64, 1..12),
+    ) {
+        let (mut table, mut channels) = (spread(first), first);
+        prop_assert!(is_even(&table, channels));
+        for next in sizes {
+            let new = rebalance(&table, next);
+            prop_assert!(is_even(&new, next), "{channels} to {next}: {new:?}");
+            prop_assert_eq!(moves(&table, &new), fewest(&table, next));
+            for (&old, &new) in table.iter().zip(&new) {
+                let grown = next > channels && old < channels && new >= channels;
+                let shrunk = next < channels && old >= next && new < next;
+                prop_assert!(old == new || grown || shrunk, "{channels} to {next}: {old} to {new}");
+            }
+            (table, channels) = (new, next);
+        }
+    }
+
+    // Goal: a table that somebody made uneven becomes even, with the fewest moves.
+    #[test]
+    fn any_table_becomes_even(table in prop::array::uniform32(0u16..64), next in 1u16..=64) {
+        let table: Table = std::array::from_fn(|i| table[i / 4]);
+        let new = rebalance(&table, next);
+        prop_assert!(is_even(&new, next));
+        prop_assert_eq!(moves(&table, &new), fewest(&table, next));
+    }
+
+    // Goal: no bytes make the hash panic or leave the table.
+    #[test]
+    fn any_bytes_have_a_bucket_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        prop_assert!(bucket(&bytes).is_none_or(|bucket| bucket < BUCKETS));
+    }
+}
+
+/// Frames of which many are close to what the program looks at.
+fn frames() -> impl Strategy<Value = Vec<u8>> {
+    let kind = prop::sample::select(vec![0x0800u16, 0x86dd, 0x8100, 0x0806, 0x88a8]);
+    let protocol = prop::sample::select(vec![6u8, 17, 132, 1, 58, 0]);
+    let fragment = prop::sample::select(vec![0u16, 0, 0x4000, 0x2000, 0x0001, 0x1fff]);
+    let bytes = prop::collection::vec(any::<u8>(), 0..120);
+    (kind.clone(), kind, protocol, fragment, any::<bool>(), bytes).prop_map(
+        |(outer, inner, protocol, fragment, plain, mut bytes)| {
+            let mut put = |at: usize, value: &[u8]| {
+                if let Some(room) = bytes.get_mut(at..at + value.len()) {
+                    room.copy_from_slice(value);
+                }
+            };
+            put(12, &outer.to_be_bytes());
+            let at = if outer == 0x8100 { 18 } else { 14 };
+            put(at - 2, &if at == 18 { inner } else { outer }.to_be_bytes());
+            let v6 = (if at == 18 { inner } else { outer }) == 0x86dd;
+            put(at + if v6 { 6 } else { 9 }, &[protocol]);
+            if !v6 {
+                put(at + 6, &fragment.to_be_bytes());
+                if plain {
+                    put(at, &[0x45]);
+                }
+            }
+            bytes
+        },
+    )
+}
+
+// Goal: the program in the kernel says of every frame, whole or cut short, what the hash here says.
+#[test]
+fn program_and_hash_agree() {
+    if !mqnet_testkit::has(&[mqnet_testkit::Need::Root]) {
+        return;
+    }
+    // The queue is the bucket, and never 0, which is what a frame that is cut short gets.
+    let steering = Steering::load(&std::array::from_fn(|bucket| bucket as u16 + 1)).unwrap();
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(4000));
+    let seen = std::cell::Cell::new((0, 0));
+    runner
+        .run(&frames(), |frame| {
+            let expected = bucket(&frame).map_or(0, |bucket| bucket as u32 + 1);
+            // The first 14 bytes are taken off before the program sees the frame.
+            let mut packet = vec![0; 14];
+            packet.extend(&frame);
+            prop_assert_eq!(steering.program.test_run(&packet)?, expected);
+            let (some, none) = seen.get();
+            let cut = usize::from(expected == 0);
+            seen.set((some + 1 - cut, none + cut));
+            Ok(())
+        })
+        .unwrap();
+    let (some, none) = seen.get();
+    assert!(some > 500 && none > 500, "{some} whole and {none} cut short");
+}
+
+// Goal: a change of the table reaches the kernel's copy, all of it.
+#[test]
+fn the_table_reaches_the_kernel() {
+    if !mqnet_testkit::has(&[mqnet_testkit::Need::Root]) {
+        return;
+    }
+    let mut steering = Steering::load(&spread(4)).unwrap();
+    for channels in [7, 64, 1, 3] {
+        let table = rebalance(steering.table(), channels);
+        steering.set(&table).unwrap();
+        assert_eq!(steering.table(), &table);
+        for (key, &queue) in (0..).zip(&table) {
+            assert_eq!(steering.array.get(key).unwrap(), u32::from(queue));
+        }
+    }
+}
+
+// Goal: both directions of a flow share a bucket, flows spread, and fragments stay together.
+#[test]
+fn flows_are_whole_and_spread() {
+    let udp = |from: [u8; 4], to: [u8; 4], ports: (u16, u16), fragment: u16| {
+        let mut frame = vec![0; 42];
+        frame[12..14].copy_from_slice(&[8, 0]);
+        frame[14] = 0x45;
+        frame[20..22].copy_from_slice(&fragment.to_be_bytes());
+        frame[23] = 17;
+        frame[26..30].copy_from_slice(&from);
+        frame[30..34].copy_from_slice(&to);
+        frame[34..36].copy_from_slice(&ports.0.to_be_bytes());
+        frame[36..38].copy_from_slice(&ports.1.to_be_bytes());
+        bucket(&frame).unwrap()
+    };
+    let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    let mut used = [0; BUCKETS];
+    for port in 40_000..40_256 {
+        let there = udp(a, b, (port, 5201), 0x4000);
+        assert_eq!(there, udp(b, a, (5201, port), 0));
+        used[there] += 1;
+    }
+    // 256 neighbouring ports: evenly, or nearly so.
+    assert!(used.iter().all(|&n| n <= 6), "{used:?}");
+    assert!(used.iter().filter(|&&n| n > 0).count() > 100, "{used:?}");
+    let fragments = [(1, 2, 0x2000), (3, 4, 0x20b9), (5, 6, 0x0172)];
+    let [first, rest @ ..] = fragments.map(|(from, to, word)| udp(a, b, (from, to), word));
+    assert_eq!(rest, [first; 2]);
+}
