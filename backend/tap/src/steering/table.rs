@@ -16,7 +16,6 @@ pub fn spread(channels: u16) -> Table {
 fn goals(have: &[usize], channels: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..channels).collect();
     order.sort_by_key(|&queue| std::cmp::Reverse(have[queue]));
-
     let mut goals = vec![0; have.len()];
     for (place, queue) in order.into_iter().enumerate() {
         goals[queue] = BUCKETS / channels + usize::from(place < BUCKETS % channels);
