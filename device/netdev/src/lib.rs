@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod address;
 mod burst;
 mod caps;
 mod function;
@@ -36,6 +37,7 @@ pub mod null;
 mod queue;
 mod stats;
 
+pub use address::Address;
 pub use burst::{Burst, Frame};
 pub use caps::{Caps, Incompatible, Offloads, Plan};
 pub use function::{Function, LinkStatus, OpenError};
