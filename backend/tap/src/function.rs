@@ -129,6 +129,11 @@ impl TapFunction {
         &self.device
     }
 
+    /// The kernel's number of the device.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
     /// True when a full ring of this device stops its qdisc (Linux 7.3) instead of dropping.
     pub fn has_backpressure(&self) -> bool {
         self.backpressure

@@ -1,13 +1,15 @@
 //! The command line.
 
+use std::ops::RangeInclusive;
+
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand, value_parser};
 
+use mqnet_address::{CHANNELS, POLL_WINDOW, WORKERS, parse_cpus};
 use mqnet_engine::Cpus;
-use mqnet_netdev::limits::CHANNELS_MAX;
-use mqnet_topology::parse_cpu_list;
 
 use crate::bench::{self, BenchArgs};
+use crate::config::ConfigCommand;
 use crate::demo::{DemoArgs, HostArgs};
 use crate::endpoint::{Endpoint, parse};
 
@@ -46,6 +48,9 @@ pub(crate) enum Command {
     Link(LinkArgs),
     /// Build two hosts, link them, run traffic, kill one side and watch the link heal (no root).
     Demo(DemoArgs),
+    /// Look at configuration files.
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// One host of the demo.
     #[command(hide = true)]
     DemoHost(HostArgs),
@@ -55,14 +60,20 @@ pub(crate) enum Command {
     BenchHelper(bench::Helper),
 }
 
-/// The allowed numbers of channels.
-fn channels() -> impl TypedValueParser<Value = u16> {
-    value_parser!(u16).range(1..=i64::from(CHANNELS_MAX))
+fn whole(range: &RangeInclusive<u32>) -> RangeInclusive<i64> {
+    i64::from(*range.start())..=i64::from(*range.end())
 }
 
-/// The allowed poll windows.
+fn channels() -> impl TypedValueParser<Value = u16> {
+    value_parser!(u16).range(whole(&CHANNELS))
+}
+
+fn workers() -> impl TypedValueParser<Value = u16> {
+    value_parser!(u16).range(whole(&WORKERS))
+}
+
 fn poll_window() -> impl TypedValueParser<Value = u32> {
-    value_parser!(u32).range(0..=1_000_000)
+    value_parser!(u32).range(whole(&POLL_WINDOW))
 }
 
 const ADDRESSES: &str = "\
@@ -90,7 +101,7 @@ pub(crate) struct LinkArgs {
     #[arg(short, long, value_parser = channels())]
     pub(crate) channels: Option<u16>,
     /// Worker threads [default: one a channel, at most one a CPU].
-    #[arg(short, long, value_parser = value_parser!(u16).range(1..=1024))]
+    #[arg(short, long, value_parser = workers())]
     pub(crate) workers: Option<u16>,
     /// CPUs for the workers: auto (distinct cores), float (not pinned) or a list like 0-3,8.
     #[arg(long, default_value = "auto", value_parser = parse_cpus)]
@@ -108,14 +119,6 @@ pub(crate) struct LinkArgs {
     /// End in good order when this process, our parent, ends.
     #[arg(long, value_name = "PID", hide = true)]
     pub(crate) with_parent: Option<u32>,
-}
-
-fn parse_cpus(text: &str) -> Result<Cpus, String> {
-    match text {
-        "auto" => Ok(Cpus::Auto),
-        "float" => Ok(Cpus::Float),
-        list => parse_cpu_list(list).map(Cpus::List).map_err(|e| format!("{e}, auto or float")),
-    }
 }
 
 #[cfg(test)]

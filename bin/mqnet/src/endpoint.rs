@@ -1,148 +1,58 @@
-//! Endpoint addresses: `kind:target,key=value,...`.
+//! From an endpoint address to the function behind it.
 
-mod options;
-
-use std::fmt;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MAX, MTU_MIN, frame_of_mtu};
+use mqnet_control_api::{ApiError, LinkSpec};
+use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT, frame_of_mtu};
 use mqnet_netdev::{Function, null::Null};
 use mqnet_ntb::layout::Geometry;
 use mqnet_ntb::{NtbConfig, NtbFunction};
-use mqnet_tap::{Address, TapConfig, TapFunction};
+use mqnet_tap::{TapConfig, TapFunction};
 
-use options::{Options, parse_mac, parse_size};
+pub(crate) use mqnet_address::{CheckedLink, Endpoint, parse};
 
-/// An address that is not one: which, which field, and what would be right.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BadAddress {
-    address: String,
-    what: String,
-}
-
-impl fmt::Display for BadAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "endpoint '{}': {}", self.address, self.what)
-    }
-}
-
-impl std::error::Error for BadAddress {}
-
-/// A parsed endpoint address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    Tap(Tap),
-    Ntb { path: PathBuf, window: u32, mtu: Option<u32> },
-    Null,
-}
-
-/// `tap:NAME[,netns=N][,mac=M][,mtu=N][,address=A/P]...[,persist][,fd=N[:N...]]`
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tap {
+/// An opened function and how its netdev is called.
+pub(crate) struct Opened {
+    pub(crate) function: Box<dyn Function>,
+    /// Name of the netdev.
     pub(crate) name: String,
-    pub(crate) netns: Option<PathBuf>,
-    pub(crate) mac: Option<[u8; 6]>,
-    pub(crate) mtu: Option<u32>,
-    pub(crate) addresses: Vec<Address>,
-    pub(crate) persist: bool,
-    pub(crate) fds: Vec<i32>,
+    /// Its number in the kernel, if it is a device of the kernel.
+    pub(crate) ifindex: Option<u32>,
+    /// Network namespace in which the name is valid.
+    pub(crate) netns: Option<u64>,
+    /// Name of the backend.
+    pub(crate) driver: &'static str,
 }
 
-/// Default bytes of an NTB window.
-pub(crate) const WINDOW_DEFAULT: u32 = 16 << 20;
-const WINDOW_MIN: u32 = 4 << 10;
-const WINDOW_MAX: u32 = 1 << 30;
-
-const KINDS: &str = "tap:NAME, ntb:SOCKET, null:";
-
-/// Parses one address.
-pub(crate) fn parse(address: &str) -> Result<Endpoint, BadAddress> {
-    let bad = |what: String| BadAddress { address: address.to_owned(), what };
-    let Some((kind, rest)) = address.split_once(':') else {
-        return Err(bad(format!("no kind; addresses are {KINDS}")));
-    };
-    let (target, options) = rest.split_once(',').unwrap_or((rest, ""));
-    let options = Options::new(options);
-    let parsed = match kind {
-        "tap" => parse_tap(target, options),
-        "ntb" => parse_ntb(target, options),
-        "null" => options.finish("").map(|()| Endpoint::Null),
-        _ => Err(format!("unknown kind '{kind}'; addresses are {KINDS}")),
-    };
-    parsed.map_err(bad)
-}
-
-fn parse_mtu(value: &str) -> Result<u32, String> {
-    let range = MTU_MIN..=MTU_MAX;
-    value
-        .parse()
-        .ok()
-        .filter(|mtu| range.contains(mtu))
-        .ok_or(format!("mtu={value}: must be a number from {MTU_MIN} to {MTU_MAX}"))
-}
-
-fn parse_tap(name: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
-    let mut tap = Tap { name: name.to_owned(), ..Tap::default() };
-    while let Some((key, value)) = options.next() {
-        match (key, value) {
-            ("netns", Some(v)) if v.contains('/') => tap.netns = Some(v.into()),
-            ("netns", Some(v)) => tap.netns = Some(Path::new("/run/netns").join(v)),
-            ("mac", Some(v)) => tap.mac = Some(parse_mac(v)?),
-            ("mtu", Some(v)) => tap.mtu = Some(parse_mtu(v)?),
-            ("address", Some(v)) => {
-                tap.addresses.push(v.parse().map_err(|e| format!("address={v}: {e}"))?);
-            }
-            ("persist", None) => tap.persist = true,
-            ("fd", Some(v)) => {
-                for part in v.split(':') {
-                    let fd = part.parse().ok().filter(|&fd| fd > 2);
-                    let why = format!("fd={v}: must be descriptor numbers above 2, like 5:6");
-                    tap.fds.push(fd.ok_or(why)?);
-                }
-            }
-            _ => return Err(options.unknown("netns= mac= mtu= address= persist fd=")),
-        }
-    }
-    let bad_name = name.len() > 15 || name.contains(|c: char| c == '/' || c.is_whitespace());
-    if bad_name || (name.is_empty() && tap.fds.is_empty()) {
-        return Err(format!("'{name}' is not a device name (1 to 15 characters, no '/' or space)"));
-    }
-    Ok(Endpoint::Tap(tap))
-}
-
-fn parse_ntb(path: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
-    let (mut window, mut mtu) = (WINDOW_DEFAULT, None);
-    while let Some((key, value)) = options.next() {
-        match (key, value) {
-            ("window", Some(v)) => {
-                let range = u64::from(WINDOW_MIN)..=u64::from(WINDOW_MAX);
-                window = parse_size(v)
-                    .filter(|size| range.contains(size))
-                    .ok_or(format!("window={v}: must be a size from 4K to 1G, like 16M"))?
-                    as u32;
-            }
-            ("mtu", Some(v)) => mtu = Some(parse_mtu(v)?),
-            _ => return Err(options.unknown("window= mtu=")),
-        }
-    }
-    // sun_path has 108 bytes with its terminating zero.
-    if path.is_empty() || path.len() > 107 {
-        let n = path.len();
-        return Err(format!("the socket path has {n} bytes, allowed are 1 to 107"));
-    }
-    Ok(Endpoint::Ntb { path: path.into(), window, mtu })
-}
-
-impl Endpoint {
+/// What the backends know of an address.
+pub(crate) trait Open {
     /// Finds what can be known to be wrong before anything is opened.
-    pub(crate) fn check(&self, channels: u16) -> Result<(), String> {
+    fn check(&self, channels: u16) -> Result<(), String>;
+
+    /// Opens the function. `fds` are the descriptors named in the address, taken over by `main`.
+    fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>>;
+}
+
+/// Checks a link, with what the backends know.
+pub(crate) fn check_link(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
+    let link = mqnet_address::check(spec)?;
+    for (field, end) in [("a", &link.a), ("b", &link.b)] {
+        let channels = link.channels.unwrap_or(1);
+        end.check(channels).map_err(|e| ApiError::field(field, format!("{field}: {e}")))?;
+    }
+    Ok(link)
+}
+
+impl Open for Endpoint {
+    fn check(&self, channels: u16) -> Result<(), String> {
         let Self::Ntb { window, mtu, .. } = self else { return Ok(()) };
-        let frame = frame_of_mtu(mtu.unwrap_or(mqnet_netdev::limits::MTU_DEFAULT));
-        if u64::from(*window) >= Geometry::window_for(channels, frame) {
+        let frame = frame_of_mtu(mtu.unwrap_or(MTU_DEFAULT));
+        let need = Geometry::window_for(channels, frame);
+        if u64::from(*window) >= need {
             return Ok(());
         }
-        let need = Geometry::window_for(channels, frame);
         let most = match Geometry::queue_pairs_for(*window, frame) {
             0 => String::new(),
             n => format!(" or --channels {n}"),
@@ -154,26 +64,46 @@ impl Endpoint {
         ))
     }
 
-    /// Opens the function. `fds` are the descriptors named in the address, taken over by `main`.
-    pub(crate) fn open(
-        self,
-        fds: Vec<OwnedFd>,
-    ) -> Result<Box<dyn Function>, Box<dyn std::error::Error>> {
+    fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>> {
+        let name = self.netdev_name();
         Ok(match self {
-            Self::Null => Box::new(Null::new(CHANNELS_MAX)),
-            Self::Ntb { path, window, mtu } => {
+            Self::Null => Opened {
+                function: Box::new(Null::new(CHANNELS_MAX)),
+                name,
+                ifindex: None,
+                netns: None,
+                driver: "mqnet-null",
+            },
+            Self::Ntb { path, window, mtu, .. } => {
                 let config = NtbConfig { path, window, mtu };
-                Box::new(NtbFunction::memfd(&config, random_seed()))
+                Opened {
+                    function: Box::new(NtbFunction::memfd(&config, random_seed())),
+                    name,
+                    ifindex: None,
+                    netns: None,
+                    driver: "mqnet-ntb",
+                }
             }
-            Self::Tap(tap) => Box::new(TapFunction::open(TapConfig {
-                name: tap.name,
-                netns: tap.netns,
-                mac: tap.mac,
-                mtu: tap.mtu,
-                addresses: tap.addresses,
-                persist: tap.persist,
-                fds,
-            })?),
+            Self::Tap(tap) => {
+                let netns = tap.netns.clone();
+                let function = TapFunction::open(TapConfig {
+                    name: tap.name,
+                    netns: tap.netns,
+                    mac: tap.mac,
+                    mtu: tap.mtu,
+                    addresses: tap.addresses,
+                    persist: tap.persist,
+                    fds,
+                })?;
+                let home = netns.as_deref().unwrap_or(Path::new("/proc/self/ns/net"));
+                Opened {
+                    name: function.device().to_owned(),
+                    ifindex: Some(function.index()),
+                    netns: std::fs::metadata(home).ok().map(|there| there.ino()),
+                    driver: "mqnet-tap",
+                    function: Box::new(function),
+                }
+            }
         })
     }
 }
@@ -186,4 +116,16 @@ fn random_seed() -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    // Goal: a window that could never carry a frame is refused with numbers that work.
+    #[test]
+    fn impossible_windows_are_refused() {
+        let ntb = |window| Endpoint::Ntb { path: "/x".into(), window, mtu: Some(9000), name: None };
+        let text = ntb(64 << 10).check(8).unwrap_err();
+        let need = Geometry::window_for(8, frame_of_mtu(9000)) as u32;
+        assert!(text.contains(&format!("window={need} or more or --channels")), "{text}");
+        assert_eq!(ntb(need).check(8), Ok(()));
+    }
+}

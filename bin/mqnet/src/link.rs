@@ -9,7 +9,7 @@ use mqnet_sysio::signal::StopSignals;
 use mqnet_sysio::{clock, poll, process};
 
 use crate::cli::{Failure, LinkArgs};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Open};
 use crate::status::{Status, StatusStyle};
 
 /// Runs the command.

@@ -5,6 +5,7 @@
 mod api;
 mod bench;
 mod cli;
+mod config;
 mod demo;
 mod endpoint;
 mod link;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Link(args) => link::run(args),
         Command::Demo(args) => demo::run(&args),
+        Command::Config(command) => config::run(&command),
         Command::DemoHost(args) => demo::host::run(&args),
         Command::Bench(args) => bench::run(&args, Some(&bench::PLUG)).map_err(broken),
         Command::BenchHelper(helper) => {

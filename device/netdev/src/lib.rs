@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod address;
 mod burst;
 mod caps;
 mod function;
@@ -37,6 +38,7 @@ mod peer;
 mod queue;
 mod stats;
 
+pub use address::Address;
 pub use burst::{Burst, Frame};
 pub use caps::{Caps, Incompatible, Offloads, Plan};
 pub use function::{Function, LinkStatus, OpenError};

@@ -1,0 +1,94 @@
+//! The configuration files of the daemon: where they are, and whether they are right.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use mqnet_address::CheckedLink;
+use mqnet_address::config::{Config, Source};
+use mqnet_control_api::{ApiError, LinkSpec};
+
+use crate::cli::Failure;
+use crate::endpoint::Open;
+
+/// Where the configuration is unless somebody says otherwise.
+pub(crate) const DEFAULT_FILE: &str = "/etc/mqnet/mqnet.toml";
+
+/// Files in this folder beside it add links.
+const FOLDER: &str = "conf.d";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Read the configuration and say what is wrong with it: one line FILE:LINE:COLUMN a problem.
+    Check {
+        /// The configuration; the files of conf.d/ beside it are read too.
+        #[arg(default_value = DEFAULT_FILE)]
+        file: PathBuf,
+    },
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &ConfigCommand) -> Result<(), Failure> {
+    let ConfigCommand::Check { file } = command;
+    let sources = sources(file).map_err(Failure::BadInput)?;
+    match Config::parse(&sources, check) {
+        Ok(config) => {
+            println!("{}: {}", file.display(), summary(&config, sources.len()));
+            Ok(())
+        }
+        Err(problems) => {
+            for problem in problems {
+                eprintln!("{problem}");
+            }
+            Err(Failure::Exit(2))
+        }
+    }
+}
+
+/// Checks a link of a file or of the control interface, as far as it can be before it is opened.
+pub(crate) fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
+    let link = mqnet_address::check(spec)?;
+    for (field, end) in [("a", &link.a), ("b", &link.b)] {
+        end.check(link.channels.unwrap_or(1))
+            .map_err(|what| ApiError::field(field, format!("{field}: {what}")))?;
+    }
+    Ok(link)
+}
+
+/// Reads the file and those of the folder beside it, in the order of their names.
+pub(crate) fn sources(file: &Path) -> Result<Vec<Source>, String> {
+    let read = |path: &Path| match fs::read_to_string(path) {
+        Ok(text) => Ok(Source { name: path.display().to_string(), text }),
+        Err(e) => Err(format!("{}: {e}", path.display())),
+    };
+    let mut sources = vec![read(file)?];
+    let folder = file.with_file_name(FOLDER);
+    let wrong = |e: io::Error| format!("{}: {e}", folder.display());
+    let entries = match fs::read_dir(&folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(sources),
+        entries => entries.map_err(wrong)?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        files.push(entry.map_err(wrong)?.path());
+    }
+    // As for other programs: names that begin with a dot are an editor's.
+    files.retain(|path| {
+        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        !hidden && path.extension().is_some_and(|extension| extension == "toml")
+    });
+    files.sort_unstable();
+    for file in files {
+        sources.push(read(&file)?);
+    }
+    Ok(sources)
+}
+
+fn summary(config: &Config, files: usize) -> String {
+    let names: Vec<&str> = config.links.keys().map(String::as_str).collect();
+    let plural = |n: usize| if n == 1 { "" } else { "s" };
+    let (n, s, t) = (names.len(), plural(names.len()), plural(files));
+    let list = if n == 0 { String::new() } else { format!(" ({})", names.join(", ")) };
+    format!("good: {n} link{s}{list} in {files} file{t}")
+}

@@ -1,0 +1,130 @@
+//! Configuration files: `mqnet.toml`, and files beside it that add links.
+//!
+//! ```toml
+//! [daemon]
+//! control-socket = "/run/mqnet/ctl.sock"
+//! socket-mode = "0660"
+//! socket-owner = "root:mqnet"
+//! metrics = "127.0.0.1:9101"
+//!
+//! [link.vm0]
+//! a = "tap:vm0"
+//! b = "ntb:/run/vm0.sock"
+//! channels = 4
+//! ```
+
+mod daemon;
+mod diff;
+mod document;
+mod links;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use mqnet_control_api::{ApiError, LinkSpec};
+
+use crate::CheckedLink;
+use document::Document;
+
+pub use daemon::{DaemonConfig, SocketOwner};
+pub use diff::{Plan, diff};
+
+/// One file: its name for messages, and its text.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Where it was read.
+    pub name: String,
+    /// What it says.
+    pub text: String,
+}
+
+/// Where something is written. Lines and columns count from 1, columns in characters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Name of the file.
+    pub file: String,
+    /// Its line.
+    pub line: usize,
+    /// The column.
+    pub column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// Something that is wrong in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where.
+    pub place: Place,
+    /// What: one line that names the key and the allowed values.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.message)
+    }
+}
+
+/// A link of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// As it is written.
+    pub spec: LinkSpec,
+    /// What it means.
+    pub checked: CheckedLink,
+    /// Where its name is written.
+    pub place: Place,
+}
+
+/// Everything that the files say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// About the daemon itself.
+    pub daemon: DaemonConfig,
+    /// The links by name.
+    pub links: BTreeMap<String, Link>,
+}
+
+impl Config {
+    /// Reads files; only the first may have a `[daemon]`. `check` judges each link, and is
+    /// [`crate::check`] unless the caller knows more about endpoints. The problems come in the
+    /// order of the files.
+    pub fn parse(
+        sources: &[Source],
+        check: impl Fn(&LinkSpec) -> Result<CheckedLink, ApiError>,
+    ) -> Result<Self, Vec<Problem>> {
+        let mut config = Self::default();
+        let mut problems = Vec::new();
+        for (number, source) in sources.iter().enumerate() {
+            let mut document = Document::new(source);
+            if let Some(table) = document.root() {
+                for (key, value) in document::sorted(&table) {
+                    match key.get_ref().as_ref() {
+                        "daemon" if number == 0 => {
+                            config.daemon = daemon::read(&mut document, key, value);
+                        }
+                        "daemon" => {
+                            let first = &sources[0].name;
+                            let what = format!("[daemon] is possible in {first} only");
+                            document.report(key.span(), what);
+                        }
+                        "link" => {
+                            links::read(&mut document, value, &mut config.links, &check);
+                        }
+                        _ => document.unknown(key, "", &["daemon", "link"]),
+                    }
+                }
+            }
+            problems.extend(document.finish());
+        }
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+}

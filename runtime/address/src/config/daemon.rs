@@ -1,0 +1,100 @@
+//! The section `[daemon]`.
+
+use std::net::SocketAddr;
+
+use super::document::{Document, Key, Value};
+
+/// About the daemon itself. What is absent is for the daemon to choose.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DaemonConfig {
+    /// Where it answers: an absolute path, or an `@abstract` name.
+    pub control_socket: Option<String>,
+    /// Permissions of that socket, at most 0o777.
+    pub socket_mode: Option<u32>,
+    /// Its owner.
+    pub socket_owner: Option<SocketOwner>,
+    /// Where Prometheus may ask over TCP.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Owner of a socket: names or numbers, to be looked up where the socket is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketOwner {
+    /// The user; `None`: as it is.
+    pub user: Option<String>,
+    /// The group; `None`: as it is.
+    pub group: Option<String>,
+}
+
+const SECTION: &str = "[daemon] ";
+const KEYS: [&str; 4] = ["control-socket", "socket-mode", "socket-owner", "metrics"];
+
+fn control_socket(text: &str) -> Result<String, &'static str> {
+    // sun_path has 108 bytes; a path ends with a zero, and an abstract name begins with one.
+    let fits = text.len() <= 107 && !text.contains('\0');
+    let named = text.len() > 1 && (text.starts_with('/') || text.starts_with('@'));
+    let why = "must be an absolute path or '@name', of at most 107 bytes";
+    if fits && named { Ok(text.to_owned()) } else { Err(why) }
+}
+
+fn socket_mode(text: &str) -> Result<u32, &'static str> {
+    let octal = (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    let mode = u32::from_str_radix(text, 8).ok().filter(|&mode| octal && mode <= 0o777);
+    mode.ok_or("must be octal permissions from \"0000\" to \"0777\", like \"0660\"")
+}
+
+fn socket_owner(text: &str) -> Result<SocketOwner, &'static str> {
+    let why = "must be \"user\", \"user:group\" or \":group\" (names or numbers)";
+    let name = |text: &str| {
+        let good = |c: char| c.is_ascii_alphanumeric() || "_.-$".contains(c);
+        let good = text.len() <= 64 && !text.starts_with('-') && text.chars().all(good);
+        if good { Ok((!text.is_empty()).then(|| text.to_owned())) } else { Err(why) }
+    };
+    let (user, group) = match text.split_once(':') {
+        Some((_, "")) => return Err(why),
+        Some((user, group)) => (name(user)?, name(group)?),
+        None => (name(text)?, None),
+    };
+    if user.is_none() && group.is_none() { Err(why) } else { Ok(SocketOwner { user, group }) }
+}
+
+fn metrics(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "must be an address and a port, like \"127.0.0.1:9101\"")
+}
+
+/// One string by its parser; reported when it is wrong.
+fn read_one<T>(
+    document: &mut Document<'_>,
+    key: &str,
+    value: &Value<'_>,
+    parse: impl Fn(&str) -> Result<T, &'static str>,
+) -> Option<T> {
+    let text = document.string(value, SECTION, key)?;
+    let parsed = parse(&text);
+    if let Err(why) = &parsed {
+        document.report(value.span(), format!("{SECTION}{key}: {text:?} {why}"));
+    }
+    parsed.ok()
+}
+
+/// Reads the section.
+pub(super) fn read<'a>(
+    document: &mut Document<'a>,
+    section: &Key<'a>,
+    value: &Value<'a>,
+) -> DaemonConfig {
+    let mut daemon = DaemonConfig::default();
+    for (key, value) in document.table(value, section.get_ref(), "a table, [daemon]") {
+        let name = key.get_ref().as_ref();
+        match name {
+            "control-socket" => {
+                daemon.control_socket = read_one(document, name, value, control_socket);
+            }
+            "socket-mode" => daemon.socket_mode = read_one(document, name, value, socket_mode),
+            "socket-owner" => daemon.socket_owner = read_one(document, name, value, socket_owner),
+            "metrics" => daemon.metrics = read_one(document, name, value, metrics),
+            _ => document.unknown(key, SECTION, &KEYS),
+        }
+    }
+    daemon
+}

@@ -1,0 +1,16 @@
+//! What people write: endpoint addresses, links, configuration files; from text to checked values.
+//!
+//! Nothing is opened here and no name is looked up. What is refused is refused in one line that
+//! names the field and the allowed values.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod config;
+mod endpoint;
+mod spec;
+
+pub use endpoint::{BadAddress, Endpoint, Tap, parse};
+pub use spec::{
+    CHANNELS, CheckedLink, POLL_WINDOW, POLL_WINDOW_DEFAULT, WORKERS, check, parse_cpus,
+};

@@ -1,0 +1,152 @@
+//! A link as it is written, checked.
+
+use std::ops::RangeInclusive;
+
+use mqnet_control_api::{ApiError, Code, LinkSpec};
+use mqnet_engine::Cpus;
+use mqnet_netdev::limits::CHANNELS_MAX;
+use mqnet_topology::parse_cpu_list;
+
+use crate::{Endpoint, parse};
+
+/// The allowed numbers of channels.
+pub const CHANNELS: RangeInclusive<u32> = 1..=CHANNELS_MAX as u32;
+
+/// The allowed numbers of workers.
+pub const WORKERS: RangeInclusive<u32> = 1..=1024;
+
+/// The allowed poll windows, in microseconds.
+pub const POLL_WINDOW: RangeInclusive<u32> = 0..=1_000_000;
+
+/// The poll window of a link that does not say.
+pub const POLL_WINDOW_DEFAULT: u32 = 1000;
+
+/// A link that can be tried. Two that are equal mean the same, however they were written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedLink {
+    /// One side.
+    pub a: Endpoint,
+    /// The other side.
+    pub b: Endpoint,
+    /// Channels wanted; `None`: as many as the peer wants, or 1.
+    pub channels: Option<u16>,
+    /// Worker threads; `None`: one a channel, at most one a CPU.
+    pub workers: Option<u16>,
+    /// Where they run.
+    pub cpus: Cpus,
+    /// Poll window in microseconds.
+    pub poll_window: u32,
+}
+
+/// Reads where workers shall run.
+pub fn parse_cpus(text: &str) -> Result<Cpus, String> {
+    match text {
+        "auto" => Ok(Cpus::Auto),
+        "float" => Ok(Cpus::Float),
+        list => parse_cpu_list(list).map(Cpus::List).map_err(|e| format!("{e}, auto or float")),
+    }
+}
+
+/// What to say about a number that is out of range.
+pub(crate) fn out_of_range(
+    field: &str,
+    value: impl std::fmt::Display,
+    range: &RangeInclusive<u32>,
+) -> ApiError {
+    let (least, most) = (range.start(), range.end());
+    let message = format!("{field}: {value} is not a number from {least} to {most}");
+    ApiError { code: Code::Range, message, field: Some(field.to_owned()) }
+}
+
+fn in_range(
+    field: &str,
+    value: Option<impl Into<u32>>,
+    range: &RangeInclusive<u32>,
+) -> Result<(), ApiError> {
+    match value.map(Into::into) {
+        Some(value) if !range.contains(&value) => Err(out_of_range(field, value, range)),
+        _ => Ok(()),
+    }
+}
+
+fn endpoint(field: &str, address: &str) -> Result<Endpoint, ApiError> {
+    let endpoint = parse(address).map_err(|e| ApiError::field(field, format!("{field}: {e}")))?;
+    // The numbers would be descriptors of whoever runs the link, not of whoever asks for it.
+    if let Endpoint::Tap(tap) = &endpoint
+        && !tap.fds.is_empty()
+    {
+        let why = "fd= is for the command line, where a parent process left queues open";
+        return Err(ApiError::field(field, format!("{field}: endpoint '{address}': {why}")));
+    }
+    Ok(endpoint)
+}
+
+/// Checks a link that comes from a file or over the control interface.
+pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
+    let (a, b) = (endpoint("a", &spec.a)?, endpoint("b", &spec.b)?);
+    if let (Endpoint::Ntb { .. }, Endpoint::Ntb { .. }) = (&a, &b) {
+        let why = "ntb: to ntb: is not possible yet: each bridge agrees with its own peer alone";
+        return Err(ApiError::field("b", format!("b: {why}")));
+    }
+    in_range("channels", spec.channels, &CHANNELS)?;
+    in_range("workers", spec.workers, &WORKERS)?;
+    in_range("poll-window", spec.poll_window, &POLL_WINDOW)?;
+    let cpus = spec.cpus.as_deref().map_or(Ok(Cpus::Auto), parse_cpus);
+    let cpus = cpus.map_err(|e| ApiError::field("cpus", format!("cpus: {e}")))?;
+    let poll_window = spec.poll_window.unwrap_or(POLL_WINDOW_DEFAULT);
+    Ok(CheckedLink { a, b, channels: spec.channels, workers: spec.workers, cpus, poll_window })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> LinkSpec {
+        LinkSpec {
+            a: "tap:a".into(),
+            b: "ntb:/run/x.sock".into(),
+            channels: None,
+            workers: None,
+            cpus: None,
+            poll_window: None,
+        }
+    }
+
+    // Goal: each field out of its range is refused by name, with what is allowed.
+    #[test]
+    fn wrong_fields_are_named() {
+        type Change = fn(&mut LinkSpec);
+        let cases: [(&str, &str, Change); 10] = [
+            ("a", "unknown kind 'tun'", |s| s.a = "tun:a".into()),
+            ("b", "addresses are", |s| s.b = String::new()),
+            ("a", "command line", |s| s.a = "tap:a,fd=5".into()),
+            ("b", "not possible yet", |s| s.a = "ntb:/run/y.sock".into()),
+            ("channels", "from 1 to 64", |s| s.channels = Some(0)),
+            ("channels", "65 is not a number from 1 to 64", |s| s.channels = Some(65)),
+            ("workers", "from 1 to 1024", |s| s.workers = Some(0)),
+            ("workers", "from 1 to 1024", |s| s.workers = Some(1025)),
+            ("poll-window", "from 0 to 1000000", |s| s.poll_window = Some(1_000_001)),
+            ("cpus", "auto or float", |s| s.cpus = Some("first".into())),
+        ];
+        for (field, words, change) in cases {
+            let mut spec = spec();
+            change(&mut spec);
+            let error = check(&spec).unwrap_err();
+            assert_eq!(error.field.as_deref(), Some(field));
+            assert!(error.message.starts_with(&format!("{field}: ")), "{error}");
+            assert!(error.message.contains(words), "{error}");
+        }
+    }
+
+    // Goal: what two links mean is compared, not how they are written.
+    #[test]
+    fn equal_links_are_equal() {
+        let plain = check(&spec()).unwrap();
+        let mut same = spec();
+        same.b = "ntb:/run/x.sock,window=2048K".into();
+        (same.cpus, same.poll_window) = (Some("auto".into()), Some(1000));
+        assert_eq!(check(&same).unwrap(), plain);
+        same.channels = Some(1);
+        assert_ne!(check(&same).unwrap(), plain);
+    }
+}
