@@ -104,7 +104,7 @@ impl AsFd for SeqSocket {
 /// An exclusive lock on a file that the kernel drops when this process ends, however it ends.
 #[derive(Debug)]
 pub struct FileLock {
-    _held: Flock<std::fs::File>,
+    held: Flock<std::fs::File>,
 }
 
 impl FileLock {
@@ -112,9 +112,19 @@ impl FileLock {
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
         let file = std::fs::File::options().create(true).append(true).open(path)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => Ok(Some(Self { _held: held })),
+            Ok(held) => Ok(Some(Self { held })),
             Err((_, nix::errno::Errno::EAGAIN)) => Ok(None),
             Err((_, e)) => Err(e.into()),
         }
+    }
+
+    /// True when `path` still names the locked file: its former owner may have removed it between
+    /// our opening it and our locking it, and then the lock keeps nobody out.
+    pub fn is_at(&self, path: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let place = |data: std::fs::Metadata| (data.dev(), data.ino());
+        let ours = self.held.metadata().map(place);
+        let theirs = std::fs::metadata(path).map(place);
+        matches!((ours, theirs), (Ok(ours), Ok(theirs)) if ours == theirs)
     }
 }

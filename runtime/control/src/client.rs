@@ -1,0 +1,146 @@
+//! Asking a running mqnet: a blocking client for the command line.
+
+mod wire;
+
+use std::io::Write;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use mqnet_control_api::{ApiError, Code};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use crate::socket::Address;
+
+pub(crate) use wire::get;
+
+/// How long an answer may take, unless the caller says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// How often a stream looks whether it is to stop.
+const STOP_LOOK: Duration = Duration::from_millis(50);
+
+/// Characters of names that need no percent-encoding in a path.
+const IN_NAMES: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// A name as a part of a path.
+pub fn segment(name: &str) -> String {
+    utf8_percent_encode(name, &IN_NAMES).to_string()
+}
+
+/// One running mqnet. Each request has its own connection, so that a client that waits (for an
+/// event, say) is in nobody's way. Not to be called inside a tokio runtime.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: String,
+    timeout: Duration,
+}
+
+impl Client {
+    /// A client of the process that listens at `socket`, a path or `@name`.
+    pub fn new(socket: &str) -> Self {
+        Self { socket: socket.to_owned(), timeout: TIMEOUT }
+    }
+
+    /// As [`Client::new`], and sees that somebody listens there.
+    pub fn connect(socket: &str) -> Result<Self, ApiError> {
+        Address::from_str(socket)?;
+        let client = Self::new(socket);
+        client.block_on(async { wire::connect(socket).await.map(drop) })?;
+        Ok(client)
+    }
+
+    /// Waits this long for an answer. Long polls need more than they ask the server to wait.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Where it asks.
+    pub fn socket(&self) -> &str {
+        &self.socket
+    }
+
+    /// `GET path`.
+    pub fn get(&self, path: &str) -> Result<Value, ApiError> {
+        self.request("GET", path, None)
+    }
+
+    /// Any request; the answer is `null` where there is none.
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, ApiError> {
+        self.block_on(wire::ask(&self.socket, method, path, body))
+    }
+
+    /// `GET path` as text, such as `/metrics`.
+    pub fn text(&self, path: &str) -> Result<String, ApiError> {
+        let mut bytes = Vec::new();
+        self.stream(path, &mut bytes, &AtomicBool::new(false))?;
+        String::from_utf8(bytes).map_err(|e| self.failed(&format!("the answer is no text: {e}")))
+    }
+
+    /// Copies the answer to `GET path` as it comes, until the other side ends it, nobody reads
+    /// `out` any more, or `stop` is set. Returns the number of bytes.
+    pub fn stream(
+        &self,
+        path: &str,
+        out: &mut dyn Write,
+        stop: &AtomicBool,
+    ) -> Result<u64, ApiError> {
+        let begin = wire::open(&self.socket, "GET", path, None);
+        let copy = async {
+            let limited = tokio::time::timeout(self.timeout, begin).await;
+            let (_connection, mut answer) = limited.map_err(|_| self.timed_out())??;
+            let mut copied = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let Ok(frame) = tokio::time::timeout(STOP_LOOK, answer.frame()).await else {
+                    continue;
+                };
+                let Some(frame) = frame else { break };
+                let frame =
+                    frame.map_err(|e| self.failed(&format!("the answer broke off: {e}")))?;
+                let Ok(data) = frame.into_data() else { continue };
+                match out.write_all(&data).and_then(|()| out.flush()) {
+                    Ok(()) => copied += data.len() as u64,
+                    Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => break,
+                    Err(e) => return Err(self.failed(&format!("cannot write the answer: {e}"))),
+                }
+            }
+            Ok(copied)
+        };
+        runtime(&self.socket)?.block_on(copy)
+    }
+
+    fn block_on<T>(&self, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+        let limited = async {
+            match tokio::time::timeout(self.timeout, work).await {
+                Ok(done) => done,
+                Err(_) => Err(self.timed_out()),
+            }
+        };
+        runtime(&self.socket)?.block_on(limited)
+    }
+
+    fn timed_out(&self) -> ApiError {
+        let limit = self.timeout.as_secs_f64();
+        let why = format!("mqnet at {} did not answer within {limit} s", self.socket);
+        ApiError::new(Code::TimedOut, why)
+    }
+
+    fn failed(&self, why: &str) -> ApiError {
+        ApiError::new(Code::Failed, format!("mqnet at {}: {why}", self.socket))
+    }
+}
+
+/// A runtime for one request: when it is dropped, so is the connection.
+pub(crate) fn runtime(socket: &str) -> Result<tokio::runtime::Runtime, ApiError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
+        ApiError::new(Code::Failed, format!("cannot ask {socket}: no event loop: {e}"))
+    })
+}

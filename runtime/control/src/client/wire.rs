@@ -1,0 +1,126 @@
+//! HTTP/1.1 over a Unix socket.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::str::FromStr;
+
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use mqnet_control_api::{ApiError, Code};
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+
+use crate::socket::Address;
+
+/// Largest answer: 64 channels of statistics are a hundredth of it.
+const ANSWER_MAX: usize = 16 * 1024 * 1024;
+
+/// Connects without ever waiting: a process that is stopped has a listen queue that fills.
+pub(super) async fn connect(socket: &str) -> Result<UnixStream, ApiError> {
+    let address = Address::from_str(socket)?;
+    let connected = || {
+        let stream = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        stream.set_nonblocking(true)?;
+        stream.connect(&address.to_socket()?)?;
+        UnixStream::from_std(StdStream::from(OwnedFd::from(stream)))
+    };
+    connected().map_err(|e| unreachable_at(socket, &e))
+}
+
+fn unreachable_at(socket: &str, e: &io::Error) -> ApiError {
+    let (code, why) = match e.kind() {
+        io::ErrorKind::NotFound => (Code::Failed, "there is no such socket: is mqnet running?"),
+        io::ErrorKind::ConnectionRefused => {
+            (Code::Failed, "nobody listens there: the mqnet that made it has ended; start it again")
+        }
+        io::ErrorKind::PermissionDenied => {
+            (Code::Permission, "its mode and owner keep this user out: use sudo, or change them")
+        }
+        io::ErrorKind::WouldBlock => {
+            (Code::TimedOut, "its listen queue is full: is the process stopped?")
+        }
+        _ => return ApiError::new(Code::Failed, format!("cannot reach mqnet at {socket}: {e}")),
+    };
+    ApiError::new(code, format!("cannot reach mqnet at {socket}: {why}"))
+}
+
+/// Sends a request and returns the body of a successful answer, and what keeps it flowing.
+pub(super) async fn open(
+    socket: &str,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<(JoinSet<()>, Incoming), ApiError> {
+    let broken = |e: hyper::Error| failed(socket, &format!("no proper answer: {e}"));
+    let stream = connect(socket).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let mut driver = JoinSet::new();
+    driver.spawn(async {
+        if let Err(e) = connection.await {
+            tracing::debug!("control connection: {e}");
+        }
+    });
+    let bytes = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+    let mut request = Request::builder().method(method).uri(path).header(header::HOST, "mqnet");
+    if body.is_some() {
+        request = request.header(header::CONTENT_TYPE, "application/json");
+    }
+    let request = request.body(Full::new(bytes)).map_err(|e| {
+        ApiError::new(Code::Invalid, format!("cannot ask {socket}: {method} {path}: {e}"))
+    })?;
+    let answer = sender.send_request(request).await.map_err(broken)?;
+    let status = answer.status();
+    if status.is_success() {
+        return Ok((driver, answer.into_body()));
+    }
+    let bytes = collect(socket, answer.into_body()).await?;
+    Err(refusal(socket, status, &bytes))
+}
+
+/// A request and its whole answer in JSON.
+pub(super) async fn ask(
+    socket: &str,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Value, ApiError> {
+    let (_driver, answer) = open(socket, method, path, body).await?;
+    let bytes = collect(socket, answer).await?;
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_slice(&bytes).map_err(|e| failed(socket, &format!("not JSON: {e}")))
+}
+
+/// `GET path` as a type of the interface.
+pub(crate) async fn get<T: serde::de::DeserializeOwned>(
+    socket: &str,
+    path: &str,
+) -> Result<T, ApiError> {
+    let value = ask(socket, "GET", path, None).await?;
+    serde_json::from_value(value)
+        .map_err(|e| failed(socket, &format!("an answer of another version: {e}")))
+}
+
+async fn collect(socket: &str, body: Incoming) -> Result<Bytes, ApiError> {
+    match Limited::new(body, ANSWER_MAX).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(e) if e.is::<LengthLimitError>() => Err(failed(socket, "the answer is too large")),
+        Err(e) => Err(failed(socket, &format!("the answer broke off: {e}"))),
+    }
+}
+
+fn refusal(socket: &str, status: StatusCode, bytes: &[u8]) -> ApiError {
+    serde_json::from_slice(bytes)
+        .unwrap_or_else(|_| failed(socket, &format!("answered {status} without a reason")))
+}
+
+fn failed(socket: &str, why: &str) -> ApiError {
+    ApiError::new(Code::Failed, format!("mqnet at {socket}: {why}"))
+}

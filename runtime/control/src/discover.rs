@@ -1,0 +1,198 @@
+//! Which running mqnet has a device: every control socket is asked.
+
+#[cfg(test)]
+mod tests;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use mqnet_control_api::{ApiError, Code, Instance, LinkInfo, NetdevInfo};
+use tokio::task::JoinSet;
+
+use crate::client::{self, Client};
+use crate::socket::{self, Address, Places};
+
+/// How long a process may take to say who it is.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where to look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// One socket and no other.
+    At(String),
+    /// Every socket in the runtime directories.
+    In(Places),
+}
+
+impl Search {
+    /// The socket that the user named (`--control`), else `$MQNET_CONTROL`, else everywhere.
+    pub fn new(named: Option<&str>) -> Result<Self, ApiError> {
+        let from_env = || std::env::var("MQNET_CONTROL").ok().filter(|name| !name.is_empty());
+        match named.map(str::to_owned).or_else(from_env) {
+            Some(name) => {
+                Address::from_str(&name)?;
+                Ok(Self::At(name))
+            }
+            None => Ok(Self::In(Places::from_env())),
+        }
+    }
+}
+
+/// A process that answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its control socket.
+    pub socket: String,
+    /// The process.
+    pub instance: Instance,
+    /// Its links.
+    pub links: Vec<LinkInfo>,
+    /// Its netdevs.
+    pub netdevs: Vec<NetdevInfo>,
+}
+
+impl Found {
+    /// A client of this process.
+    pub fn client(&self) -> Client {
+        Client::new(&self.socket)
+    }
+}
+
+/// What a search came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Who answered, by socket.
+    pub found: Vec<Found>,
+    /// Who did not, and why.
+    pub silent: Vec<(String, ApiError)>,
+}
+
+/// Asks every process at the same time. Sockets of dead processes are removed on the way.
+pub fn survey(search: &Search) -> Result<Survey, ApiError> {
+    let sockets = match search {
+        Search::At(socket) => vec![socket.clone()],
+        Search::In(places) => sockets(places),
+    };
+    let ask_all = async {
+        let mut asked = JoinSet::new();
+        for socket in sockets {
+            asked.spawn(async move {
+                let answer = tokio::time::timeout(PATIENCE, ask(&socket)).await;
+                (socket, answer)
+            });
+        }
+        asked.join_all().await
+    };
+    let mut survey = Survey::default();
+    for (socket, answer) in client::runtime("any mqnet")?.block_on(ask_all) {
+        match answer {
+            Ok(Ok(found)) => survey.found.push(found),
+            Ok(Err(e)) => survey.silent.push((socket, e)),
+            Err(_) => {
+                let limit = PATIENCE.as_secs();
+                let why = format!("mqnet at {socket} did not answer within {limit} s");
+                survey.silent.push((socket, ApiError::new(Code::TimedOut, why)));
+            }
+        }
+    }
+    survey.found.sort_by(|a, b| a.socket.cmp(&b.socket));
+    survey.silent.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(survey)
+}
+
+async fn ask(socket: &str) -> Result<Found, ApiError> {
+    Ok(Found {
+        socket: socket.to_owned(),
+        instance: client::get(socket, "/v1/instance").await?,
+        links: client::get(socket, "/v1/links").await?,
+        netdevs: client::get(socket, "/v1/netdevs").await?,
+    })
+}
+
+/// The control sockets in the runtime directories that are not stale.
+fn sockets(places: &Places) -> Vec<String> {
+    let folders = places.existing().into_iter().filter_map(|folder| folder.read_dir().ok());
+    let paths = folders.flatten().flatten().map(|entry| entry.path());
+    let is_alive = |path: &PathBuf| is_ours(path) && !socket::remove_stale(path);
+    paths.filter(is_alive).filter_map(|path| path.to_str().map(str::to_owned)).collect()
+}
+
+fn is_ours(path: &PathBuf) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name == "ctl.sock" || name.starts_with("link-") && name.ends_with(".sock")
+}
+
+/// Inode of the network namespace of the calling process, in which device names are meant.
+pub fn own_netns() -> Option<u64> {
+    std::fs::metadata("/proc/self/ns/net").ok().map(|data| data.ino())
+}
+
+/// The process that has a netdev of this name.
+pub fn find_device(name: &str, netns: Option<u64>, search: &Search) -> Result<Found, ApiError> {
+    survey(search)?.device(name, netns)
+}
+
+/// The process that has a link of this name, or a link with a netdev of this name.
+pub fn find_link(name: &str, netns: Option<u64>, search: &Search) -> Result<Found, ApiError> {
+    survey(search)?.link(name, netns)
+}
+
+impl Survey {
+    /// The process that has a netdev of this name. One whose name is valid in the caller's network
+    /// namespace wins over others; two claims of one rank are an error.
+    pub fn device(self, name: &str, netns: Option<u64>) -> Result<Found, ApiError> {
+        let here = |found: &Found| {
+            let valid = |dev: &NetdevInfo| dev.name == name && dev.netns == netns;
+            netns.is_some() && found.netdevs.iter().any(valid)
+        };
+        let anywhere = |found: &Found| found.netdevs.iter().any(|dev| dev.name == name);
+        if self.found.iter().any(here) {
+            return self.only(name, "device", here);
+        }
+        self.only(name, "device", anywhere)
+    }
+
+    /// The process that has a link of this name; else the one that has a netdev of this name.
+    pub fn link(self, name: &str, netns: Option<u64>) -> Result<Found, ApiError> {
+        let has = |found: &Found| found.links.iter().any(|link| link.name == name);
+        if self.found.iter().any(has) {
+            return self.only(name, "link", has);
+        }
+        self.device(name, netns)
+    }
+
+    fn only(
+        mut self,
+        name: &str,
+        what: &str,
+        claims: impl Fn(&Found) -> bool,
+    ) -> Result<Found, ApiError> {
+        let silent = self.silence();
+        self.found.retain(claims);
+        match self.found.len() {
+            1 => Ok(self.found.remove(0)),
+            0 => {
+                let why = format!("no running mqnet has a {what} `{name}`{silent}");
+                Err(ApiError::new(Code::NoDevice, why))
+            }
+            n => {
+                let who = |found: &Found| format!("pid {} ({})", found.instance.pid, found.socket);
+                let all: Vec<String> = self.found.iter().map(who).collect();
+                let number = if n == 2 { "two".to_owned() } else { n.to_string() };
+                let why = format!(
+                    "{number} mqnet processes claim {name}: {}: choose with --control SOCKET",
+                    all.join(", ")
+                );
+                Err(ApiError::field("control", why))
+            }
+        }
+    }
+
+    /// A remark about who might have had it, or nothing.
+    fn silence(&self) -> String {
+        let all: Vec<&str> = self.silent.iter().map(|(_, e)| e.message.as_str()).collect();
+        if all.is_empty() { String::new() } else { format!(" ({})", all.join("; ")) }
+    }
+}

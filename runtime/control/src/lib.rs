@@ -1,0 +1,19 @@
+//! The control plane's plumbing: the server in front of a [`Host`](mqnet_control_api::Host), the
+//! sockets that it listens on, the client that asks it, and how a client finds the right process.
+//!
+//! Everything here runs beside the data path, on the program's control thread, and never in it.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod client;
+pub mod discover;
+#[cfg(feature = "fake")]
+pub mod fake;
+pub mod notify;
+mod server;
+pub mod socket;
+
+#[cfg(feature = "fake")]
+pub use server::serve_tcp;
+pub use server::{Events, SharedHost, openapi, serve, serve_metrics_tcp};

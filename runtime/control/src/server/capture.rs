@@ -1,0 +1,110 @@
+//! Frames of a netdev as a pcapng file that grows until its reader leaves.
+
+mod pcapng;
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use http_body::Frame;
+use mqnet_control_api::{ApiError, CaptureFilter, FrameSink};
+use serde::Deserialize;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use utoipa::IntoParams;
+
+use self::pcapng::Writer;
+use super::SharedHost;
+use super::answer::{Refusal, call};
+use super::request::{Asked, Name, Parameters};
+
+/// How often the sink is emptied.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Largest and usual number of bytes kept of a frame: what the readers of such files accept.
+const SNAPLEN_MAX: u32 = 262_144;
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    /// Only this channel.
+    #[serde(default)]
+    #[param(minimum = 0, maximum = 63)]
+    channel: Option<u16>,
+    /// Only frames that were dropped.
+    #[serde(default)]
+    #[param(required = false)]
+    drops: bool,
+    /// Bytes kept of each frame.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 262_144, default = 262_144)]
+    snaplen: Option<u32>,
+}
+
+impl Parameters for Wanted {
+    const ALLOWED: &'static str = "channel=0..=63, drops=true or false, snaplen=1..=262144";
+}
+
+/// Captures frames as a pcapng file until the client leaves. The comment of a frame has its
+/// channel and why it was dropped.
+#[utoipa::path(get, path = "/v1/netdevs/{dev}/capture", tag = "netdevs",
+    params(("dev" = String, Path, description = "Name of a netdev"), Wanted),
+    responses((status = 200, description = "pcapng", content_type = "application/x-pcapng",
+        body = Vec<u8>)))]
+pub(super) async fn capture(
+    State(host): State<SharedHost>,
+    Name(dev): Name,
+    Asked(wanted): Asked<Wanted>,
+) -> Result<Response, Refusal> {
+    let snaplen = wanted.snaplen.unwrap_or(SNAPLEN_MAX);
+    if !(1..=SNAPLEN_MAX).contains(&snaplen) {
+        let why = format!("snaplen: {snaplen} is not allowed; allowed: {}", Wanted::ALLOWED);
+        return Err(ApiError::field("snaplen", why).into());
+    }
+    let filter = CaptureFilter { channel: wanted.channel, drops: wanted.drops, snaplen };
+    let writer = Writer::new(&dev, snaplen)?;
+    let sink = call(&host, |host| host.capture(&dev, filter))??;
+    let body = Body::new(Growing { sink, writer, look: look() });
+    Ok(([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response())
+}
+
+fn look() -> Interval {
+    let mut look = interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    look
+}
+
+/// The body: polled only while the client reads, and dropped, with its sink, when it leaves.
+struct Growing {
+    sink: Box<dyn FrameSink>,
+    writer: Writer,
+    look: Interval,
+}
+
+impl http_body::Body for Growing {
+    type Data = Bytes;
+    type Error = ApiError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ApiError>>> {
+        let this = self.get_mut();
+        let mut frames = Vec::new();
+        loop {
+            let bytes = this.writer.take();
+            if !bytes.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
+            }
+            ready!(this.look.poll_tick(context));
+            let missed = this.sink.take(&mut frames);
+            if let Err(e) = this.writer.add(&frames, missed) {
+                return Poll::Ready(Some(Err(e)));
+            }
+            frames.clear();
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What the OpenAPI document says beyond the handlers: how every operation may be refused.
+
+use mqnet_control_api::ApiError;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::{Content, OpenApi as Document, Ref, RefOr, ResponseBuilder};
+
+/// The frame of the document; the router adds paths and schemas.
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "mqnet control interface",
+        description = "What a running mqnet can be asked and told, over its control socket."
+    ),
+    components(schemas(ApiError))
+)]
+pub(super) struct Frame;
+
+/// Refusals of every operation.
+const ANY: [(&str, &str); 5] = [
+    ("400", "A malformed request, or a value that is not allowed"),
+    ("404", "No such link, netdev, queue or path"),
+    ("405", "No such method here; the Allow header has those that are"),
+    ("422", "This device cannot do it"),
+    ("500", "Something went wrong in mqnet"),
+];
+/// Refusals of a change.
+const CHANGE: [(&str, &str); 3] = [
+    ("403", "The kernel refused"),
+    ("409", "Another change is under way, the name is taken, or the link is down"),
+    ("504", "The peer did not answer in time, or the change is still under way"),
+];
+/// Refusals of a body.
+const BODY: [(&str, &str); 3] = [
+    ("408", "The body did not arrive in time"),
+    ("413", "The body is too large"),
+    ("415", "The body is not JSON"),
+];
+
+/// Documents the refusals of every operation.
+pub(super) fn add_refusals(document: &mut Document) {
+    for item in document.paths.paths.values_mut() {
+        let read = item.get.as_mut();
+        let changes = [&mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+        for operation in read.into_iter() {
+            add(operation, &ANY);
+        }
+        for operation in changes.into_iter().flatten() {
+            add(operation, &ANY);
+            add(operation, &CHANGE);
+            if operation.request_body.is_some() {
+                add(operation, &BODY);
+            }
+        }
+    }
+}
+
+fn add(operation: &mut Operation, refusals: &[(&str, &str)]) {
+    for (status, what) in refusals {
+        let body = Content::new(Some(RefOr::Ref(Ref::from_schema_name("ApiError"))));
+        let refusal = ResponseBuilder::new().description(*what).content("application/json", body);
+        operation.responses.responses.insert((*status).to_owned(), refusal.build().into());
+    }
+}

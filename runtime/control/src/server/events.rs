@@ -1,0 +1,70 @@
+//! What happened: a long poll.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use mqnet_control_api::Event;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+use utoipa::{IntoParams, ToSchema};
+
+use super::SharedHost;
+use super::answer::{Answer, call};
+use super::request::{Asked, Parameters};
+
+/// Longest wait in seconds.
+const WAIT_MAX: u8 = 25;
+/// How often the host is asked while a client waits.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Events, and where to go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Events {
+    /// Oldest first.
+    pub events: Vec<Event>,
+    /// Number of the last event: the next `after`.
+    pub last: u64,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct After {
+    /// Number of the last event that the client has seen; 0 for all that are remembered.
+    #[serde(default)]
+    #[param(required = false, default = 0)]
+    after: u64,
+    /// Seconds to wait for an event if there is none yet, 0..=25.
+    #[serde(default)]
+    #[param(minimum = 0, maximum = 25, default = 25)]
+    wait: Option<u8>,
+}
+
+impl Parameters for After {
+    const ALLOWED: &'static str = "after=NUMBER, wait=0..=25 (seconds)";
+}
+
+/// Events after a number, as soon as there is one. A number from the future, which the process
+/// before this one gave, is answered at once.
+#[utoipa::path(get, path = "/v1/events", tag = "events", params(After),
+    responses((status = 200, description = "Events; none when the wait is over", body = Events)))]
+pub(super) async fn events(
+    State(host): State<SharedHost>,
+    Asked(asked): Asked<After>,
+) -> Answer<Events> {
+    let wait = asked.wait.unwrap_or(WAIT_MAX);
+    if wait > WAIT_MAX {
+        let why = format!("wait: {wait} is not allowed; allowed: {}", After::ALLOWED);
+        return Err(mqnet_control_api::ApiError::field("wait", why).into());
+    }
+    let end = Instant::now() + Duration::from_secs(wait.into());
+    loop {
+        let (events, last) = call(&host, |host| host.events(asked.after))?;
+        if !events.is_empty() || asked.after > last || Instant::now() >= end {
+            return Ok(Json(Events { events, last }));
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}

@@ -1,0 +1,88 @@
+//! The process, its links, its netdevs and its page pools.
+
+use axum::Json;
+use axum::extract::State;
+use mqnet_control_api::{
+    Instance, LinkInfo, LinkSpec, LinkStats, NetdevInfo, Outcome, PagePool, PagePoolStats,
+};
+
+use super::SharedHost;
+use super::answer::{Answer, ask, change, tell};
+use super::request::{Body, Name};
+
+/// The process that answers.
+#[utoipa::path(get, path = "/v1/instance", tag = "instance",
+    responses((status = 200, description = "The process", body = Instance)))]
+pub(super) async fn instance(State(host): State<SharedHost>) -> Answer<Instance> {
+    tell(&host, |host| host.instance())
+}
+
+/// Reads the configuration again and applies the difference.
+#[utoipa::path(post, path = "/v1/reload", tag = "instance",
+    responses((status = 200, description = "What changed", body = Outcome)))]
+pub(super) async fn reload(State(host): State<SharedHost>) -> Answer<Outcome> {
+    change(&host, |host| host.reload()).await
+}
+
+/// This document.
+#[utoipa::path(get, path = "/v1/openapi.json", tag = "instance",
+    responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
+pub(super) async fn document() -> Json<utoipa::openapi::OpenApi> {
+    Json(super::openapi())
+}
+
+/// Every link.
+#[utoipa::path(get, path = "/v1/links", tag = "links",
+    responses((status = 200, description = "The links", body = Vec<LinkInfo>)))]
+pub(super) async fn links(State(host): State<SharedHost>) -> Answer<Vec<LinkInfo>> {
+    tell(&host, |host| host.links())
+}
+
+/// Adds a link. The same link again changes nothing; another one of that name is refused.
+#[utoipa::path(put, path = "/v1/links/{link}", tag = "links", request_body = LinkSpec,
+    params(("link" = String, Path, description = "Name for the link")),
+    responses((status = 200, description = "It is there", body = Outcome)))]
+pub(super) async fn add(
+    State(host): State<SharedHost>,
+    Name(link): Name,
+    Body(spec): Body<LinkSpec>,
+) -> Answer<Outcome> {
+    change(&host, |host| host.add_link(&link, &spec)).await
+}
+
+/// Ends a link. A process in the foreground ends with its link.
+#[utoipa::path(delete, path = "/v1/links/{link}", tag = "links",
+    params(("link" = String, Path, description = "Name of a link")),
+    responses((status = 200, description = "It is gone", body = Outcome)))]
+pub(super) async fn delete(State(host): State<SharedHost>, Name(link): Name) -> Answer<Outcome> {
+    change(&host, |host| host.del_link(&link)).await
+}
+
+/// Every counter of a link.
+#[utoipa::path(get, path = "/v1/links/{link}/stats", tag = "links",
+    params(("link" = String, Path, description = "Name of a link or of one of its netdevs")),
+    responses((status = 200, description = "The counters", body = LinkStats)))]
+pub(super) async fn stats(State(host): State<SharedHost>, Name(link): Name) -> Answer<LinkStats> {
+    ask(&host, |host| host.stats(&link))
+}
+
+/// Every netdev.
+#[utoipa::path(get, path = "/v1/netdevs", tag = "netdevs",
+    responses((status = 200, description = "The netdevs", body = Vec<NetdevInfo>)))]
+pub(super) async fn netdevs(State(host): State<SharedHost>) -> Answer<Vec<NetdevInfo>> {
+    tell(&host, |host| host.netdevs())
+}
+
+/// `page-pool-get`.
+#[utoipa::path(get, path = "/v1/page-pools", tag = "page pools",
+    responses((status = 200, description = "The page pools", body = Vec<PagePool>)))]
+pub(super) async fn page_pools(State(host): State<SharedHost>) -> Answer<Vec<PagePool>> {
+    tell(&host, |host| host.page_pools())
+}
+
+/// `page-pool-stats-get`.
+#[utoipa::path(get, path = "/v1/page-pool-stats", tag = "page pools",
+    responses((status = 200, description = "Their counters", body = Vec<PagePoolStats>)))]
+pub(super) async fn page_pool_stats(State(host): State<SharedHost>) -> Answer<Vec<PagePoolStats>> {
+    tell(&host, |host| host.page_pool_stats())
+}

@@ -1,0 +1,180 @@
+//! Prometheus' text format, named as node_exporter names things.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use mqnet_control_api::{ApiError, Code, Instance, LaneStats, LinkInfo, LinkState, LinkStats};
+use prometheus::{
+    CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
+};
+
+use super::SharedHost;
+use super::answer::{Refusal, call};
+
+/// Every counter for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "metrics",
+    responses((status = 200, description = "Prometheus text format", body = String,
+        content_type = "text/plain")))]
+pub(super) async fn metrics(State(host): State<SharedHost>) -> Result<Response, Refusal> {
+    let (instance, links, stats) = call(&host, |host| {
+        let links = host.links();
+        // A link that went away in between has no counters any more.
+        let stats: Vec<_> = links.iter().filter_map(|link| host.stats(&link.name).ok()).collect();
+        (host.instance(), links, stats)
+    })?;
+    let text = text(&instance, &links, &stats)
+        .map_err(|e| ApiError::new(Code::Failed, format!("metrics: {e}")))?;
+    Ok(([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response())
+}
+
+fn text(
+    instance: &Instance,
+    links: &[LinkInfo],
+    stats: &[LinkStats],
+) -> prometheus::Result<String> {
+    // One registry a scrape: counters live in the links, here they are only written down.
+    let registry = Registry::new();
+    let build = gauge(&registry, "build_info", "The version that runs, as a label.", &["version"])?;
+    build.with_label_values(&[&*instance.version]).set(1);
+    let board = Board::new(&registry)?;
+    links.iter().for_each(|link| board.link(link));
+    stats.iter().for_each(|stats| board.stats(stats));
+    TextEncoder::new().encode_to_string(&registry.gather())
+}
+
+fn gauge(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> prometheus::Result<IntGaugeVec> {
+    let made = IntGaugeVec::new(Opts::new(name, help).namespace("mqnet"), labels)?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+fn counter(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> prometheus::Result<IntCounterVec> {
+    let made = IntCounterVec::new(Opts::new(name, help).namespace("mqnet"), labels)?;
+    registry.register(Box::new(made.clone()))?;
+    Ok(made)
+}
+
+/// Every family.
+struct Board {
+    up: IntGaugeVec,
+    channels: IntGaugeVec,
+    passes: IntCounterVec,
+    sleeps: IntCounterVec,
+    received: [IntCounterVec; 2],
+    transmitted: [IntCounterVec; 2],
+    outside: IntCounterVec,
+    drops: IntCounterVec,
+    lost: IntCounterVec,
+    in_flight: IntGaugeVec,
+    stops: IntCounterVec,
+    wakes: IntCounterVec,
+    stopped: CounterVec,
+    kicks: IntCounterVec,
+    copies: IntCounterVec,
+}
+
+impl Board {
+    fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let queue = ["device", "channel"];
+        let of_queue = |name: &str, help: &str| counter(registry, name, help, &queue);
+        let of_worker = |name: &str, help: &str| counter(registry, name, help, &["link", "worker"]);
+        let stopped = Opts::new("queue_stopped_seconds_total", "Time that a TX queue was full.");
+        let stopped = CounterVec::new(stopped.namespace("mqnet"), &queue)?;
+        registry.register(Box::new(stopped.clone()))?;
+        Ok(Self {
+            up: gauge(registry, "link_up", "1 while traffic flows.", &["link"])?,
+            channels: gauge(registry, "link_channels", "Channels in use.", &["link"])?,
+            passes: of_worker("worker_passes_total", "Passes of a worker over its lanes.")?,
+            sleeps: of_worker("worker_sleeps_total", "Times that a worker slept.")?,
+            received: [
+                of_queue("netdev_receive_packets_total", "Frames received.")?,
+                of_queue("netdev_receive_bytes_total", "Bytes received.")?,
+            ],
+            transmitted: [
+                of_queue("netdev_transmit_packets_total", "Frames sent.")?,
+                of_queue("netdev_transmit_bytes_total", "Bytes sent.")?,
+            ],
+            outside: counter(
+                registry,
+                "netdev_receive_outside_drops_total",
+                "Frames that the system dropped before the device saw them.",
+                &["device"],
+            )?,
+            drops: counter(
+                registry,
+                "drops_total",
+                "Frames that a device received and that were dropped on the way to its partner.",
+                &["device", "channel", "direction", "reason"],
+            )?,
+            lost: of_queue("lost_total", "Frames sent that a lost peer had not taken.")?,
+            in_flight: gauge(
+                registry,
+                "in_flight_frames",
+                "Frames received and neither sent nor dropped yet.",
+                &queue,
+            )?,
+            stops: of_queue("queue_stops_total", "Times that a TX queue became full.")?,
+            wakes: of_queue("queue_wakes_total", "Times that a full TX queue went on.")?,
+            stopped,
+            kicks: of_queue("kicks_total", "Doorbells rung.")?,
+            copies: of_queue("copies_total", "Frames whose payload was copied.")?,
+        })
+    }
+
+    fn link(&self, link: &LinkInfo) {
+        let name = link.name.as_str();
+        self.up.with_label_values(&[name]).set((link.state != LinkState::Down).into());
+        self.channels.with_label_values(&[name]).set(link.channels.into());
+        for worker in &link.workers {
+            let labels = [name, &worker.id.to_string()];
+            self.passes.with_label_values(&labels).inc_by(worker.passes);
+            self.sleeps.with_label_values(&labels).inc_by(worker.sleeps);
+        }
+    }
+
+    fn stats(&self, stats: &LinkStats) {
+        for (device, dropped) in
+            [(&stats.a, stats.dropped_outside_a), (&stats.b, stats.dropped_outside_b)]
+        {
+            if let Some(dropped) = dropped {
+                self.outside.with_label_values(&[device]).inc_by(dropped);
+            }
+        }
+        for channel in &stats.channels {
+            let id = channel.id.to_string();
+            self.lane(&channel.a_to_b, &id, "a-to-b");
+            self.lane(&channel.b_to_a, &id, "b-to-a");
+        }
+    }
+
+    /// What a lane takes is received by `from`; stops, wakes, kicks and copies are counted for the
+    /// queue of `to`, which is what stops and is written to.
+    fn lane(&self, lane: &LaneStats, channel: &str, direction: &str) {
+        let (from, to) = ([&*lane.from, channel], [&*lane.to, channel]);
+        self.received[0].with_label_values(&from).inc_by(lane.rx_packets);
+        self.received[1].with_label_values(&from).inc_by(lane.rx_bytes);
+        self.transmitted[0].with_label_values(&to).inc_by(lane.tx_packets);
+        self.transmitted[1].with_label_values(&to).inc_by(lane.tx_bytes);
+        self.lost.with_label_values(&to).inc_by(lane.tx_lost);
+        self.in_flight.with_label_values(&from).set(lane.in_flight);
+        self.stops.with_label_values(&to).inc_by(lane.tx_stop);
+        self.wakes.with_label_values(&to).inc_by(lane.tx_wake);
+        self.stopped.with_label_values(&to).inc_by(lane.stopped_ns as f64 / 1e9);
+        self.kicks.with_label_values(&to).inc_by(lane.kicks);
+        self.copies.with_label_values(&to).inc_by(lane.copies);
+        for drop in &lane.drops {
+            let labels = [&*lane.from, channel, direction, &drop.reason];
+            self.drops.with_label_values(&labels).inc_by(drop.frames);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Where a control socket is: a path, or a name in the abstract namespace.
+
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use mqnet_control_api::ApiError;
+use socket2::SockAddr;
+
+/// Bytes that `sun_path` has for a path (and its end) or for a name (and its beginning).
+const LENGTH_MAX: usize = 107;
+
+/// Where a control socket is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A file.
+    File(PathBuf),
+    /// `@name`: no file, valid in one network namespace.
+    Abstract(String),
+}
+
+impl Address {
+    /// A path, if it is short enough.
+    pub fn file(path: &Path) -> Result<Self, ApiError> {
+        let length = path.as_os_str().len();
+        if length > LENGTH_MAX {
+            let why = format!(
+                "control socket {}: {length} bytes, at most {LENGTH_MAX} are possible: \
+                 choose a shorter --control or MQNET_RUNTIME_DIR",
+                path.display()
+            );
+            return Err(ApiError::field("control", why));
+        }
+        if length == 0 || path.as_os_str().as_bytes().contains(&0) {
+            let why = "control socket: a path or @name, neither empty nor with a zero byte";
+            return Err(ApiError::field("control", why));
+        }
+        Ok(Self::File(path.to_owned()))
+    }
+
+    /// For the system.
+    pub(crate) fn to_socket(&self) -> io::Result<SockAddr> {
+        match self {
+            Self::File(path) => SockAddr::unix(path),
+            Self::Abstract(name) => SockAddr::unix(format!("\0{name}")),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = ApiError;
+
+    fn from_str(text: &str) -> Result<Self, ApiError> {
+        // The checks are those of a path: as long, and as little a zero byte.
+        Self::file(Path::new(text))?;
+        match text.strip_prefix('@') {
+            Some("") => Err(ApiError::field("control", "control socket @: a name must follow")),
+            Some(name) => Ok(Self::Abstract(name.to_owned())),
+            None => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Abstract(name) => write!(f, "@{name}"),
+        }
+    }
+}
