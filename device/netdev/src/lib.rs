@@ -35,6 +35,7 @@ pub mod loopback;
 pub mod null;
 mod queue;
 mod stats;
+pub mod wrap;
 
 pub use burst::{Burst, Frame};
 pub use caps::{Caps, Incompatible, Offloads, Plan};
