@@ -4,11 +4,19 @@
 
 mod api;
 mod bench;
+mod capture;
 mod cli;
 mod demo;
+mod doctor;
 mod endpoint;
+mod generate;
 mod link;
+mod monitor;
+mod show;
+mod stats;
 mod status;
+mod top;
+mod why;
 
 use std::process::ExitCode;
 
@@ -36,6 +44,9 @@ fn main() -> ExitCode {
         Command::Link(args) => link::run(args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoHost(args) => demo::host::run(&args),
+        Command::Doctor(args) => doctor::run(&args, &mut std::io::stdout()),
+        Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),
+        Command::Man(args) => generate::man(&args),
         Command::Bench(args) => bench::run(&args, Some(&bench::PLUG)).map_err(broken),
         Command::BenchHelper(helper) => {
             bench::run_helper(&helper, Some(&bench::PLUG)).map_err(broken)
