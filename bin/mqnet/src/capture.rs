@@ -11,8 +11,8 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use mqnet_control_api::ApiError;
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX};
-use mqnet_sysio::poll;
-use mqnet_sysio::signal::StopSignals;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::cli::Failure;
 use crate::stats::segment;
@@ -58,32 +58,32 @@ pub(crate) fn run(args: &CaptureArgs, stream: &dyn Stream) -> Result<(), Failure
     }
     let target = if to_stdout { Target::Open(Box::new(io::stdout())) } else { Target::later(args) };
     let sink = Mutex::new(Sink::new(target, args.count));
-    let signals = StopSignals::take()?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let wait = signals.handle();
     std::thread::scope(|scope| {
-        scope.spawn(|| wait_for_the_end(&signals, &sink));
+        scope.spawn(|| {
+            if signals.forever().next().is_some() {
+                end_between_blocks(&sink);
+            }
+        });
         let done = receive(args, stream, &sink);
-        let mut sink = lock(&sink);
-        sink.over = true;
-        done.inspect(|()| sink.summary())
+        wait.close();
+        done.inspect(|()| lock(&sink).summary())
     })
 }
 
-/// Ends the process when a stop signal comes, between two blocks of the file; returns when the
-/// capture is over by itself.
-fn wait_for_the_end(signals: &StopSignals, sink: &Mutex<Sink>) {
-    use std::os::fd::AsFd;
-    loop {
-        let _ = poll::wait_readable(&[signals.as_fd()], Duration::from_millis(100));
-        let sink = lock(sink);
-        if sink.over {
-            return;
-        }
-        if signals.pending() {
-            // What was captured lies in the file, in whole blocks.
+/// Ends the process. Nobody writes while we hold the sink, so the file ends with a whole block; a
+/// reader who takes nothing (a stopped pager) must not keep us for ever.
+fn end_between_blocks(sink: &Mutex<Sink>) -> ! {
+    for _ in 0..20 {
+        if let Ok(sink) = sink.try_lock() {
             sink.summary();
+            // With the lock: the other thread must not begin a block now.
             std::process::exit(0);
         }
+        std::thread::sleep(Duration::from_millis(50));
     }
+    std::process::exit(1)
 }
 
 fn path(args: &CaptureArgs) -> String {
@@ -142,12 +142,11 @@ struct Sink {
     frames: u64,
     count: Option<u64>,
     failed: Option<io::Error>,
-    over: bool,
 }
 
 impl Sink {
     fn new(target: Target, count: Option<u64>) -> Self {
-        Self { target, blocks: Blocks::default(), frames: 0, count, failed: None, over: false }
+        Self { target, blocks: Blocks::default(), frames: 0, count, failed: None }
     }
 
     fn enough(&self) -> bool {

@@ -5,13 +5,16 @@ mod rows;
 mod view;
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use mqnet_sysio::signal::StopSignals;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::api::Api;
 use crate::cli::Failure;
@@ -88,7 +91,11 @@ impl Drop for Restore {
 }
 
 fn live(args: &TopArgs, api: &dyn Api, first: Sample) -> Result<(), Failure> {
-    let signals = StopSignals::take()?;
+    // A handler, not a mask: whichever thread of ours gets the signal, the terminal is given back.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
     let _restore = Restore;
     let mut terminal = ratatui::try_init()?;
     let mut app = App::new();
@@ -104,7 +111,7 @@ fn live(args: &TopArgs, api: &dyn Api, first: Sample) -> Result<(), Failure> {
         {
             return Ok(());
         }
-        if signals.pending() {
+        if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
         if Instant::now() >= due {

@@ -52,7 +52,7 @@ impl Blocks {
             return Ok(None);
         };
         let len = len as usize;
-        if !(FRAMING..=BLOCK_MAX).contains(&len) || len % 4 != 0 {
+        if !(FRAMING..=BLOCK_MAX).contains(&len) || !len.is_multiple_of(4) {
             return Err(odd(&format!("a block of {len} bytes")));
         }
         if self.waiting.len() < len {

@@ -160,7 +160,10 @@ proptest! {
 
     // Goal: bytes that are no pcapng, and lengths that lie, are an error or wait for more.
     #[test]
-    fn garbage_is_harmless(bytes in proptest::collection::vec(any::<u8>(), 0..100), at in 0usize..60) {
+    fn garbage_is_harmless(
+        bytes in proptest::collection::vec(any::<u8>(), 0..100),
+        at in 0usize..60,
+    ) {
         let args = args(&["vm0"]);
         let _ = received(&args, &Script::new(bytes.clone(), 9));
         let mut broken = file(2, false).concat();
@@ -182,4 +185,57 @@ fn lies_are_named() {
         assert!(what.contains("not a pcapng file") && what.contains(words), "{what}");
         assert!(out.is_empty());
     }
+}
+
+/// Sends three frames and half a fourth, then nothing for ever.
+struct Endless;
+
+impl Stream for Endless {
+    fn stream(&self, _path: &str, out: &mut dyn Write) -> Result<(), ApiError> {
+        let mut bytes = file(4, false).concat();
+        bytes.truncate(bytes.len() - 10);
+        out.write_all(&bytes).unwrap();
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+const FILE: &str = "MQNET_CAPTURE_TEST";
+
+// Goal: none of its own: it is the process that the test below interrupts.
+#[test]
+#[ignore = "an_interrupt_ends_it_cleanly runs it as a process"]
+fn interrupted() {
+    let Some(path) = std::env::var_os(FILE) else { return };
+    let mut args = args(&["vm0"]);
+    args.write = path.into();
+    run(&args, &Endless).unwrap();
+}
+
+// Goal: Ctrl-C ends an idle capture at once, with success, a summary, and a file of whole blocks.
+#[test]
+fn an_interrupt_ends_it_cleanly() {
+    use std::process::{Command, Stdio};
+    let path = std::env::temp_dir().join(format!("mqnet-interrupt-{}", std::process::id()));
+    let whole = file(3, false).concat();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "capture::tests::interrupted", "--ignored", "--nocapture"])
+        .env(FILE, &path)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while std::fs::read(&path).unwrap_or_default() != whole {
+        assert!(std::time::Instant::now() < deadline, "nothing is captured");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    mqnet_sysio::process::terminate(child.id()).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("mqnet: 3 frames captured"), "{said}");
+    assert_eq!(std::fs::read(&path).unwrap(), whole);
+    std::fs::remove_file(path).unwrap();
 }

@@ -113,6 +113,8 @@ fn one_picture_as_text() {
     assert!(text.contains("  1 vm0 -> ntb0           200.0 k   1.60"));
 }
 
+mod terminal;
+
 proptest! {
     // Goal: no terminal size and no sequence of keys makes it panic.
     #[test]

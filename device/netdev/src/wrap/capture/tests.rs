@@ -247,7 +247,8 @@ proptest! {
             .filter(|&i| drop[i].is_some())
             .map(|i| (memory[from + i].clone(), drop[i]))
             .collect();
-        let got: Vec<_> = taken(&mut reader).into_iter().map(|f| (f.bytes, f.drop_reason)).collect();
+        let got = taken(&mut reader).into_iter().map(|f| (f.bytes, f.drop_reason));
+        let got: Vec<_> = got.collect();
         prop_assert_eq!(got, want);
     }
 }
