@@ -148,7 +148,7 @@ fn text(checks: &[Check]) -> String {
         count(Level::Warn),
         count(Level::No),
         if is_missing_basics(checks) {
-            "something that every link needs is missing"
+            "something that TAPs or bridges need is missing"
         } else {
             "links can run here"
         }

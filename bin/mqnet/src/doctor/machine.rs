@@ -1,7 +1,7 @@
 //! CPUs, memory, limits and directories.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use mqnet_sysio::{affinity, process};
 use mqnet_topology::{Topology, format_cpu_list};
@@ -107,32 +107,38 @@ fn locked_memory(root: &Root<'_>) -> Check {
     }
 }
 
-/// Where control sockets of this user are.
-fn runtime_path() -> Option<PathBuf> {
-    if process::is_root() {
-        return Some("/run/mqnet".into());
+/// Where control sockets may be, best first.
+fn runtime_paths() -> Vec<PathBuf> {
+    let path = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(chosen) = path("MQNET_RUNTIME_DIR") {
+        return vec![chosen];
     }
-    std::env::var_os("XDG_RUNTIME_DIR").map(|dir| PathBuf::from(dir).join("mqnet"))
+    let session = path("XDG_RUNTIME_DIR").map(|dir| dir.join("mqnet"));
+    std::iter::once("/run/mqnet".into()).chain(session).collect()
+}
+
+/// Whether files can be made in `path`, or in its parent, before anything has run.
+fn is_writable(path: &Path) -> std::io::Result<()> {
+    let place = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    let trial = place.join(format!(".mqnet-doctor-{}", std::process::id()));
+    std::fs::File::options().write(true).create_new(true).open(&trial)?;
+    std::fs::remove_file(&trial)
 }
 
 fn runtime_dir(root: &Root<'_>) -> Check {
     let check = Check::new("runtime directory", "the control sockets of running links lie there");
-    let Some(path) = runtime_path() else {
-        return check.warn("XDG_RUNTIME_DIR is not set", "log in by systemd-logind, or set it");
-    };
-    let inside = root.0.join(path.strip_prefix("/").unwrap_or(&path));
-    // Its parent, before anything has run.
-    let place = if inside.is_dir() { Some(inside.as_path()) } else { inside.parent() };
-    let Some(place) = place else { return check.warn("has no parent", "set XDG_RUNTIME_DIR") };
-    let trial = place.join(format!(".mqnet-doctor-{}", std::process::id()));
-    let tried = std::fs::File::options().write(true).create_new(true).open(&trial);
-    match tried.and_then(|_| std::fs::remove_file(&trial)) {
-        Ok(()) => check.ok(path.display().to_string()),
-        Err(e) => check.warn(
-            format!("{}: {e}", place.display()),
-            "a directory that this user may write: RuntimeDirectory=mqnet, or chown",
-        ),
+    let mut found = Vec::new();
+    for path in runtime_paths() {
+        match is_writable(&root.0.join(path.strip_prefix("/").unwrap_or(&path))) {
+            Ok(()) => return check.ok(path.display().to_string()),
+            Err(e) => found.push(format!("{}: {e}", path.display())),
+        }
     }
+    check.warn(
+        found.join("; "),
+        "set XDG_RUNTIME_DIR or MQNET_RUNTIME_DIR to a directory that this user may write to, or \
+         RuntimeDirectory=mqnet in a unit; until then /tmp serves",
+    )
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ fn an_empty_machine() {
         assert_eq!(level(&checks, what), Level::Warn, "{what}");
     }
     assert!(is_missing_basics(&checks));
-    assert!(text(&checks).ends_with("something that every link needs is missing\n"));
+    assert!(text(&checks).ends_with("something that TAPs or bridges need is missing\n"));
     std::fs::remove_dir_all(root).unwrap();
 }
 

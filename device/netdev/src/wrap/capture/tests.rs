@@ -190,12 +190,12 @@ proptest! {
         let (tap, mut reader) = tap(config(false, snaplen, ring_bytes));
         let mut rx = wrap_rx(Rx::Borrows(Box::new(Fake::new(&lens))), tap);
         let (mut frames, mut missed, mut room) = (Vec::new(), 0, vec![0u8; 600]);
-        for i in 0..lens.len() {
+        for (i, &len) in lens.iter().enumerate() {
             let Rx::Borrows(q) = &mut rx else { panic!("shape") };
             let (head, tail) = room.split_at_mut(i);
             let (head, tail) = (SpanMut::of(head), SpanMut::of(tail));
             let got = q.recv(&mut Segments { head, tail }).unwrap();
-            prop_assert!(matches!(got, Recv::Frame(f) if f.len as usize == lens[i]));
+            prop_assert!(matches!(got, Recv::Frame(f) if f.len as usize == len));
             if i % every == 0 {
                 missed += reader.take(&mut frames);
             }
