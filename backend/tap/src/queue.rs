@@ -67,7 +67,7 @@ impl RxBorrows for TapRx {
             return Ok(Recv::Frame(FrameMeta { len, hdr }));
         };
         self.stats.rx.drops.count(reason, 1);
-        Ok(Recv::Dropped)
+        Ok(Recv::Dropped { len, reason })
     }
 }
 

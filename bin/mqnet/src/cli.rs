@@ -11,7 +11,9 @@ use mqnet_engine::Cpus;
 use crate::bench::{self, BenchArgs};
 use crate::config::ConfigCommand;
 use crate::demo::{DemoArgs, HostArgs};
+use crate::doctor::DoctorArgs;
 use crate::endpoint::{Endpoint, parse};
+use crate::generate::{CompletionsArgs, ManArgs};
 
 /// Why a command ended badly.
 #[derive(Debug)]
@@ -54,6 +56,13 @@ pub(crate) enum Command {
     /// One host of the demo.
     #[command(hide = true)]
     DemoHost(HostArgs),
+    /// Say what this kernel and this user can do, and which knob changes that.
+    Doctor(DoctorArgs),
+    /// Print the completions of a shell.
+    Completions(CompletionsArgs),
+    /// Write the man pages.
+    #[command(hide = true)]
+    Man(ManArgs),
     /// Measure, interleaved with a peer where there is one.
     Bench(BenchArgs),
     #[command(flatten)]

@@ -4,12 +4,20 @@
 
 mod api;
 mod bench;
+mod capture;
 mod cli;
 mod config;
 mod demo;
+mod doctor;
 mod endpoint;
+mod generate;
 mod link;
+mod monitor;
+mod show;
+mod stats;
 mod status;
+mod top;
+mod why;
 
 use std::process::ExitCode;
 
@@ -38,6 +46,9 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Config(command) => config::run(&command),
         Command::DemoHost(args) => demo::host::run(&args),
+        Command::Doctor(args) => doctor::run(&args, &mut std::io::stdout()),
+        Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),
+        Command::Man(args) => generate::man(&args),
         Command::Bench(args) => bench::run(&args, Some(&bench::PLUG)).map_err(broken),
         Command::BenchHelper(helper) => {
             bench::run_helper(&helper, Some(&bench::PLUG)).map_err(broken)

@@ -37,6 +37,7 @@ pub mod null;
 mod peer;
 mod queue;
 mod stats;
+pub mod wrap;
 
 pub use address::Address;
 pub use burst::{Burst, Frame};

@@ -1,12 +1,13 @@
 //! The queues of a channel: the hot half of the contract.
 
+use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use mqnet_shmem::Segments;
 use mqnet_wire::VnetHdr;
 
-use crate::Burst;
+use crate::{Burst, DropReason};
 
 /// A peer broke the protocol, or the device under a queue is gone. The function is closed.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +55,7 @@ pub struct FrameMeta {
 }
 
 /// What every queue, RX or TX, brings or borrows, can be asked.
-pub trait Queue: Send {
+pub trait Queue: Any + Send {
     /// Asks to be woken: an RX queue when there is a frame, a TX queue when there is room (`need`
     /// bytes in one frame, or more, as the queue thinks worth a wake-up). Looks once more
     /// after asking, so that nothing that happened meanwhile is missed.
@@ -80,8 +81,14 @@ pub trait RxBrings: Queue {
 pub enum Recv {
     /// A frame lies in the room now.
     Frame(FrameMeta),
-    /// A frame was taken and dropped, with its reason counted: the room is unused.
-    Dropped,
+    /// A frame was taken and dropped, with its reason counted. The room is free again; what was
+    /// received of the frame still lies in it, for whoever watches.
+    Dropped {
+        /// Its length, which may be more than the room has.
+        len: u32,
+        /// Why.
+        reason: DropReason,
+    },
     /// Nothing is waiting.
     Empty,
 }

@@ -218,7 +218,7 @@ fn receive_in_place(
         let Some(mut segments) = tx.reserve(room)? else { break Rest::Full };
         match rx.recv(&mut segments)? {
             Recv::Empty => break Rest::Empty,
-            Recv::Dropped => frames += 1,
+            Recv::Dropped { .. } => frames += 1,
             Recv::Frame(frame) => {
                 tx.commit(frame);
                 frames += 1;
@@ -294,7 +294,7 @@ fn lend_a_page(
                     other => {
                         loan.pool.free(page);
                         match other? {
-                            Recv::Dropped => frames += 1,
+                            Recv::Dropped { .. } => frames += 1,
                             _ => return Ok(Polled { frames, rest: Rest::Empty }),
                         }
                         continue;

@@ -88,7 +88,7 @@ impl Rig {
                     let mut segments = Segments { head, tail: SpanMut::empty() };
                     match rx.recv(&mut segments).expect("recv") {
                         Recv::Frame(f) => out.push(room[..f.len as usize].to_vec()),
-                        Recv::Dropped => {}
+                        Recv::Dropped { .. } => {}
                         Recv::Empty => break,
                     }
                 }

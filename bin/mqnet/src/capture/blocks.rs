@@ -1,0 +1,72 @@
+//! Cuts a pcapng stream into its blocks.
+
+use std::io;
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const MAGIC: u32 = 0x1a2b_3c4d;
+const ENHANCED_PACKET: u32 = 6;
+const SIMPLE_PACKET: u32 = 3;
+
+/// Type and length in front, length at the end.
+const FRAMING: usize = 12;
+
+/// Far above a frame with its comment.
+const BLOCK_MAX: usize = 16 << 20;
+
+/// One whole block.
+pub(super) struct Block {
+    pub(super) bytes: Vec<u8>,
+    pub(super) is_frame: bool,
+}
+
+/// What has come and is not a whole block yet.
+#[derive(Default)]
+pub(super) struct Blocks {
+    waiting: Vec<u8>,
+    /// None before the first section, which tells.
+    big_endian: Option<bool>,
+}
+
+impl Blocks {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.waiting.extend_from_slice(bytes);
+    }
+
+    fn word(&self, at: usize, big_endian: bool) -> Option<u32> {
+        let bytes = self.waiting.get(at..at.checked_add(4)?)?.try_into().ok()?;
+        Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+    }
+
+    /// The next block, if it has come whole.
+    pub(super) fn next(&mut self) -> io::Result<Option<Block>> {
+        if self.waiting.len() < FRAMING {
+            return Ok(None);
+        }
+        // A section may change the order of bytes; its type reads the same in both.
+        if self.word(0, false) == Some(SECTION) {
+            let orders = [false, true];
+            self.big_endian = orders.into_iter().find(|&big| self.word(8, big) == Some(MAGIC));
+        }
+        let Some(big) = self.big_endian else { return Err(odd("it does not begin a section")) };
+        let (Some(kind), Some(len)) = (self.word(0, big), self.word(4, big)) else {
+            return Ok(None);
+        };
+        let len = len as usize;
+        if !(FRAMING..=BLOCK_MAX).contains(&len) || !len.is_multiple_of(4) {
+            return Err(odd(&format!("a block of {len} bytes")));
+        }
+        if self.waiting.len() < len {
+            return Ok(None);
+        }
+        if self.word(len - 4, big) != Some(len as u32) {
+            return Err(odd("the two lengths of a block differ"));
+        }
+        let rest = self.waiting.split_off(len);
+        let bytes = std::mem::replace(&mut self.waiting, rest);
+        Ok(Some(Block { bytes, is_frame: [ENHANCED_PACKET, SIMPLE_PACKET].contains(&kind) }))
+    }
+}
+
+fn odd(what: &str) -> io::Error {
+    io::Error::other(format!("what mqnet sent is not a pcapng file: {what}"))
+}

@@ -1,0 +1,117 @@
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::*;
+
+/// A machine made of files.
+fn machine(name: &str, files: &[(&str, &str)]) -> PathBuf {
+    let root = std::env::temp_dir().join(format!("mqnet-doctor-{name}-{}", std::process::id()));
+    for (path, text) in files {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    root
+}
+
+fn level(checks: &[Check], what: &str) -> Level {
+    checks.iter().find(|check| check.what == what).unwrap_or_else(|| panic!("{what}")).level
+}
+
+// Goal: this machine can be examined; every line has what and why once, and whatever is not ok
+// names its knob; no device is left behind.
+#[test]
+fn this_machine() {
+    let devices = || std::fs::read_dir("/sys/class/net").unwrap().count();
+    let before = devices();
+    let checks = examine(&Root(Path::new("/")));
+    assert_eq!(devices(), before);
+    let names: BTreeSet<&str> = checks.iter().map(|check| check.what).collect();
+    assert_eq!(names.len(), checks.len());
+    for check in &checks {
+        assert!(!check.found.is_empty() && !check.why.is_empty(), "{check:?}");
+        assert_eq!(check.knob.is_empty(), check.level == Level::Ok, "{check:?}");
+    }
+    assert_eq!(level(&checks, "memfd with seals"), Level::Ok);
+    assert_eq!(level(&checks, "eventfd, epoll"), Level::Ok);
+    let text = text(&checks);
+    assert!(text.lines().all(|line| !line.ends_with(' ')), "{text}");
+}
+
+// Goal: a poor machine: everything is named, nothing panics, and a missing TUN is fatal.
+#[test]
+fn an_empty_machine() {
+    let root = machine("empty", &[("proc/self/status", "CapEff:\tzzz\n")]);
+    let checks = examine(&Root(&root));
+    assert_eq!(level(&checks, "/dev/net/tun"), Level::No);
+    for what in ["kernel", "AF_XDP", "VFIO", "NTB", "KVM", "huge pages", "user namespaces"] {
+        assert_eq!(level(&checks, what), Level::Warn, "{what}");
+    }
+    assert!(is_missing_basics(&checks));
+    assert!(text(&checks).ends_with("something that TAPs or bridges need is missing\n"));
+    std::fs::remove_dir_all(root).unwrap();
+}
+
+// Goal: a rich machine: each probe finds what it looks for.
+#[test]
+fn a_rich_machine() {
+    let root = machine(
+        "rich",
+        &[
+            ("proc/self/status", "Name:\tx\nCapEff:\t000001ffffffffff\n"),
+            ("proc/self/ns/user", ""),
+            ("proc/sys/kernel/osrelease", "6.12.1\n"),
+            ("proc/sys/kernel/io_uring_disabled", "0\n"),
+            ("proc/net/protocols", "protocol  size\nXDP       1024\nTCP  2\n"),
+            ("proc/self/limits", "Max open files 1024 524288 files\n"),
+            ("dev/vhost-net", ""),
+            ("dev/kvm", ""),
+            ("dev/vduse/control", ""),
+            ("dev/vfio/vfio", ""),
+            ("sys/kernel/iommu_groups/0", ""),
+            ("sys/bus/ntb/devices/0000:00:05.0", ""),
+            ("sys/devices/system/cpu/isolated", "2-3\n"),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+        ],
+    );
+    let checks = examine(&Root(&root));
+    for what in [
+        "kernel",
+        "BPF steering",
+        "user namespaces",
+        "io_uring",
+        "AF_XDP",
+        "vhost-net",
+        "VDUSE",
+        "VFIO",
+        "NTB",
+        "KVM",
+        "huge pages",
+        "isolated CPUs",
+        "RLIMIT_NOFILE",
+    ] {
+        assert_eq!(level(&checks, what), Level::Ok, "{what}");
+    }
+    std::fs::remove_dir_all(root).unwrap();
+}
+
+// Goal: knobs that are turned off are recognised, one by one.
+#[test]
+fn knobs() {
+    for (path, value, what) in [
+        ("proc/sys/kernel/unprivileged_bpf_disabled", "2", "BPF steering"),
+        ("proc/sys/user/max_user_namespaces", "0", "user namespaces"),
+        ("proc/sys/kernel/unprivileged_userns_clone", "0", "user namespaces"),
+        ("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "user namespaces"),
+        ("proc/sys/kernel/io_uring_disabled", "1", "io_uring"),
+        ("proc/sys/kernel/io_uring_disabled", "2", "io_uring"),
+        ("proc/sys/kernel/osrelease", "4.19.0", "kernel"),
+        ("proc/self/limits", "Max open files 100 100 files", "RLIMIT_NOFILE"),
+    ] {
+        let name = format!("knob-{}", path.replace('/', "-"));
+        let root = machine(&name, &[(path, value), ("proc/self/ns/user", "")]);
+        let checks = examine(&Root(&root));
+        assert_eq!(level(&checks, what), Level::Warn, "{path}");
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}

@@ -1,0 +1,128 @@
+//! TAP devices: tried for real, in a way that leaves nothing behind.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use mqnet_sysio::namespace;
+use mqnet_sysio::tap::{self, flag, offload};
+
+use super::caps::{self, Caps};
+use super::{Check, Root};
+
+/// What came of making a device.
+struct Tried {
+    features: u32,
+    attached: io::Result<()>,
+    multi_queue: io::Result<()>,
+    vnet_header: io::Result<()>,
+    uso: io::Result<()>,
+}
+
+/// Opens the clone device and makes a device that vanishes with its last descriptor.
+fn attempt() -> io::Result<Tried> {
+    let (one, two) = (tap::open_clone_device()?, tap::open_clone_device()?);
+    let features = tap::features(one.as_fd())?;
+    let flags = flag::TAP | flag::NO_PI | flag::VNET_HDR | flag::MULTI_QUEUE;
+    let untried = || Err(io::Error::from(io::ErrorKind::Unsupported));
+    let name = match tap::attach(one.as_fd(), "mqdoc%d", flags) {
+        Ok(name) => name,
+        Err(e) => {
+            let (multi_queue, vnet_header, uso) = (untried(), untried(), untried());
+            return Ok(Tried { features, attached: Err(e), multi_queue, vnet_header, uso });
+        }
+    };
+    let bits = offload::CSUM | offload::TSO4 | offload::TSO6;
+    Ok(Tried {
+        features,
+        attached: Ok(()),
+        multi_queue: tap::attach(two.as_fd(), &name, flags).map(drop),
+        vnet_header: tap::set_vnet_header(one.as_fd()),
+        uso: tap::set_offload(one.as_fd(), bits | offload::USO4 | offload::USO6),
+    })
+}
+
+/// Tries on a thread: with the privilege for it, in a network namespace that ends with the thread,
+/// so that nobody's network manager sees the device.
+fn attempt_aside(caps: &Caps) -> io::Result<Tried> {
+    let alone = caps.has(caps::SYS_ADMIN);
+    std::thread::scope(|scope| {
+        let tried = scope.spawn(move || {
+            if alone {
+                // Where it is forbidden all the same, the device is as short-lived.
+                let _ = namespace::enter_new_net();
+            }
+            attempt()
+        });
+        tried.join().unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
+    })
+}
+
+pub(super) fn checks(root: &Root<'_>, caps: &Caps) -> Vec<Check> {
+    let open = Check::new("/dev/net/tun", "TAP devices are opened through it").needed();
+    if !root.exists("dev/net/tun") {
+        return vec![open.no("not there", "modprobe tun; in a container: --device /dev/net/tun")];
+    }
+    match attempt_aside(caps) {
+        Ok(tried) => {
+            let mut checks = vec![open.ok("opens")];
+            checks.extend(judge(&tried, caps));
+            checks
+        }
+        Err(e) => vec![open.no(
+            e.to_string(),
+            "let this user open it: chmod 0666 /dev/net/tun, or a udev rule; in a container: \
+             --device /dev/net/tun",
+        )],
+    }
+}
+
+fn judge(tried: &Tried, caps: &Caps) -> Vec<Check> {
+    let create = Check::new("TAP creation", "a link tap:NAME makes or opens its device").needed();
+    let create = match &tried.attached {
+        Ok(()) => create.ok("made one and let it go"),
+        Err(e) if !caps.has(caps::NET_ADMIN) => create.no(
+            format!("{e} (no CAP_NET_ADMIN)"),
+            "run as root, setcap cap_net_admin+ep mqnet, or have a device made for you: \
+             ip tuntap add NAME mode tap user $USER multi_queue vnet_hdr",
+        ),
+        Err(e) => create.no(e.to_string(), "a security module or seccomp filter forbids it"),
+    };
+    let has = |bit: u32| tried.features & bit != 0;
+    // Without the privilege to make a device, what the kernel says of itself must do.
+    let works = |result: &io::Result<()>, bit| {
+        if tried.attached.is_ok() { result.is_ok() } else { has(bit) }
+    };
+    let old = "a newer kernel";
+    let needed = |what, why, works| {
+        let check = Check::new(what, why).needed();
+        if works { check.ok("yes") } else { check.no("the kernel refuses it", old) }
+    };
+    let uso = Check::new("TAP USO", "UDP crosses a link in large unsegmented pieces");
+    let back = Check::new("IFF_BACKPRESSURE", "a full TAP stops its senders instead of dropping");
+    vec![
+        create,
+        needed(
+            "TAP multi-queue",
+            "every channel is a queue of its own",
+            works(&tried.multi_queue, flag::MULTI_QUEUE),
+        ),
+        needed(
+            "TAP vnet_hdr",
+            "large frames cross without being cut, and checksums are not computed twice",
+            works(&tried.vnet_header, flag::VNET_HDR),
+        ),
+        match (&tried.attached, &tried.uso) {
+            (Ok(()), Ok(())) => uso.ok("yes"),
+            (Ok(()), Err(_)) => uso.warn("the kernel refuses it", "Linux 6.2 or newer"),
+            (Err(_), _) => uso.warn("not tried: no device could be made", "see TAP creation"),
+        },
+        match has(flag::BACKPRESSURE) {
+            true => back.ok("yes"),
+            false => back.warn(
+                "the kernel does not have it",
+                "Linux 7.3 or newer; until then a longer queue helps against bursts: \
+                 ip link set DEV txqueuelen 10000",
+            ),
+        },
+    ]
+}

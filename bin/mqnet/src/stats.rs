@@ -1,0 +1,125 @@
+//! `mqnet stats`: every counter, and whether they add up.
+
+#[cfg(test)]
+pub(crate) mod fixture;
+mod law;
+pub(crate) mod rates;
+pub(crate) mod show;
+pub(crate) mod table;
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Args;
+use mqnet_control_api::{LinkInfo, LinkStats};
+
+use crate::api::{self, Api};
+use crate::cli::Failure;
+
+/// Between two readings that tell frames on their way from frames that are missing.
+const MOMENT: Duration = Duration::from_millis(100);
+
+#[derive(Args, Debug)]
+pub(crate) struct StatsArgs {
+    /// A netdev or a link [default: every link].
+    #[arg(value_name = "DEV|LINK")]
+    pub(crate) name: Option<String>,
+    /// JSON; with --interval, one line each time.
+    #[arg(short, long)]
+    pub(crate) json: bool,
+    /// Again every S seconds, with rates.
+    #[arg(short, long, value_name = "S", value_parser = seconds)]
+    pub(crate) interval: Option<Duration>,
+    /// End after N times.
+    #[arg(short = 'n', long, value_name = "N", requires = "interval",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+}
+
+/// Seconds, 0.1 to 3600.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number (0.1 to 3600 seconds)".to_owned())?;
+    if !(0.1..=3600.0).contains(&value) {
+        return Err("allowed are 0.1 to 3600 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(value))
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &StatsArgs, api: &dyn Api, out: &mut dyn Write) -> Result<(), Failure> {
+    run_with(args, api, out, &std::thread::sleep)
+}
+
+fn run_with(
+    args: &StatsArgs,
+    api: &dyn Api,
+    out: &mut dyn Write,
+    pause: &dyn Fn(Duration),
+) -> Result<(), Failure> {
+    let Some(interval) = args.interval else {
+        let before = read(api, args.name.as_deref())?;
+        pause(MOMENT);
+        let now = read(api, args.name.as_deref())?;
+        let text =
+            if args.json { show::json(&before, &now, true)? } else { show::text(&before, &now) };
+        return put(out, &text);
+    };
+    let mut before = read(api, args.name.as_deref())?;
+    let mut done = 0;
+    while args.count.is_none_or(|count| done < count) {
+        pause(interval);
+        let now = read(api, args.name.as_deref())?;
+        if args.json {
+            put(out, &show::json(&before, &now, false)?)?;
+        } else {
+            put(out, &show::rates(&before, &now))?;
+        }
+        before = now;
+        done += 1;
+    }
+    Ok(())
+}
+
+/// A name as one segment of a path.
+pub(crate) fn segment(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(byte));
+            }
+            other => out += &format!("%{other:02X}"),
+        }
+    }
+    out
+}
+
+/// The counters of the link with this name or netdev, or of every link.
+pub(crate) fn read(api: &dyn Api, name: Option<&str>) -> Result<Vec<LinkStats>, Failure> {
+    let one = |name: &str| api::get(api, &format!("/v1/links/{}/stats", segment(name)));
+    match name {
+        Some(name) => Ok(vec![one(name)?]),
+        None => {
+            let links: Vec<LinkInfo> = api::get(api, "/v1/links")?;
+            Ok(links.iter().map(|link| one(&link.name)).collect::<Result<_, _>>()?)
+        }
+    }
+}
+
+/// Writes `text`. A reader who has gone away (`| head -1`) has seen enough.
+pub(crate) fn put(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Exit(0)),
+        other => Ok(other?),
+    }
+}
+
+/// JSON as iproute2 prints it: indented for a screen, one line otherwise.
+pub(crate) fn json_text<T: serde::Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
+    let text =
+        if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    Ok(text? + "\n")
+}
+
+#[cfg(test)]
+mod tests;

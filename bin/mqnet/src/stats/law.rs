@@ -1,0 +1,162 @@
+//! The conservation law: `rx = tx + drops + in flight`.
+
+use std::fmt::Write;
+
+use mqnet_control_api::{LaneStats, StopState};
+use mqnet_netdev::limits::BURST_FRAMES;
+
+/// What two readings of one direction, a moment apart, say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Everything that came in has left or was dropped for a reason.
+    Holds,
+    /// Traffic flows, and some of it is between the two queues.
+    Moving,
+    /// A full sink makes the source wait with what it has taken.
+    Waiting,
+    /// Nothing moves, nothing is stopped, and frames are missing.
+    Missing,
+    /// More left than came in.
+    TooMany,
+    /// The link's own sum is not what its counters say.
+    WrongSum,
+}
+
+impl Verdict {
+    pub(crate) fn is_broken(self) -> bool {
+        matches!(self, Self::Missing | Self::TooMany | Self::WrongSum)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Moving => "moving",
+            Self::Waiting => "waiting",
+            Self::Missing => "missing",
+            Self::TooMany => "too-many",
+            Self::WrongSum => "wrong-sum",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Moving => "holds: traffic flows",
+            Self::Waiting => "holds: a full sink makes them wait",
+            Self::Missing => "BROKEN: nothing moves, and frames are unaccounted for",
+            Self::TooMany => "BROKEN: more left than came in",
+            Self::WrongSum => "BROKEN: in-flight is not rx - tx - drops",
+        }
+    }
+}
+
+pub(crate) fn dropped(lane: &LaneStats) -> u64 {
+    lane.drops.iter().fold(0, |sum, drop| sum.saturating_add(drop.frames))
+}
+
+/// rx - tx - drops, whatever the numbers.
+fn balance(lane: &LaneStats) -> i128 {
+    let drops: i128 = lane.drops.iter().map(|drop| i128::from(drop.frames)).sum();
+    i128::from(lane.rx_packets) - i128::from(lane.tx_packets) - drops
+}
+
+/// Judges a direction made of `lanes` lanes by its sums `now` and those `before`, of which
+/// `stopped` says whether any lane is stopped.
+pub(crate) fn judge(before: &LaneStats, now: &LaneStats, lanes: usize, stopped: bool) -> Verdict {
+    let moved = |l: &LaneStats| (l.rx_packets, l.tx_packets, dropped(l));
+    let flight = balance(now);
+    // Counters of one burst a lane may be read between its two ends.
+    let skew = i128::try_from(lanes.max(1) * BURST_FRAMES).unwrap_or(i128::MAX);
+    if flight != i128::from(now.in_flight) {
+        Verdict::WrongSum
+    } else if flight == 0 {
+        Verdict::Holds
+    } else if moved(before) != moved(now) {
+        if flight < -skew { Verdict::TooMany } else { Verdict::Moving }
+    } else if flight < 0 {
+        Verdict::TooMany
+    } else if stopped || now.state == StopState::Stopped {
+        Verdict::Waiting
+    } else {
+        Verdict::Missing
+    }
+}
+
+/// Drops by reason, as a sum.
+pub(crate) fn reasons(lane: &LaneStats) -> String {
+    let mut out = String::new();
+    for drop in lane.drops.iter().filter(|drop| drop.frames > 0) {
+        let plus = if out.is_empty() { "" } else { " + " };
+        let _ = write!(out, "{plus}{} {}", drop.frames, drop.reason);
+    }
+    if out.is_empty() { "0".to_owned() } else { out }
+}
+
+/// The law of one direction, in one line.
+pub(crate) fn line(lane: &LaneStats, verdict: Verdict) -> String {
+    let drops = match reasons(lane) {
+        none if none == "0" => "0 dropped".to_owned(),
+        some => some,
+    };
+    let mut out = format!(
+        "{} -> {}: rx {} = tx {} + {drops} + {} in flight  [{}]",
+        lane.from,
+        lane.to,
+        lane.rx_packets,
+        lane.tx_packets,
+        lane.in_flight,
+        verdict.words()
+    );
+    if lane.tx_lost > 0 {
+        let _ = write!(out, "; of tx, a lost peer had not taken {}", lane.tx_lost);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::fixture::lane;
+
+    // Goal: each verdict is reached, and only at rest are frames said to be missing.
+    #[test]
+    fn verdicts() {
+        let with = |rx, tx, dropped| lane("a", "b", rx, tx, dropped);
+        let rest = with(10, 7, 3);
+        assert_eq!(judge(&rest, &rest, 1, false), Verdict::Holds);
+        let flying = with(10, 6, 3);
+        assert_eq!(judge(&rest, &flying, 1, false), Verdict::Moving);
+        assert_eq!(judge(&flying, &flying, 1, false), Verdict::Missing);
+        assert_eq!(judge(&flying, &flying, 1, true), Verdict::Waiting);
+        let more = with(10, 11, 0);
+        assert_eq!(judge(&more, &more, 1, true), Verdict::TooMany);
+        assert_eq!(judge(&rest, &more, 1, true), Verdict::Moving);
+        assert_eq!(judge(&rest, &with(10, 74, 1), 1, true), Verdict::TooMany);
+        assert_eq!(judge(&rest, &with(10, 74, 1), 2, true), Verdict::Moving);
+        let mut lie = with(10, 7, 3);
+        lie.in_flight = 1;
+        assert_eq!(judge(&lie, &lie, 1, false), Verdict::WrongSum);
+    }
+
+    // Goal: no counters, however wrong, make the check panic.
+    #[test]
+    fn extreme_counters() {
+        let mut wild = lane("a", "b", u64::MAX, 0, u64::MAX);
+        wild.drops.push(wild.drops[0].clone());
+        assert!(judge(&wild, &wild, usize::from(u16::MAX), false).is_broken());
+        let wild = lane("a", "b", 0, u64::MAX, u64::MAX);
+        assert!(judge(&wild, &wild, 1, false).is_broken());
+    }
+
+    // Goal: the line names every reason and what a lost peer had not taken.
+    #[test]
+    fn the_line_accounts_for_everything() {
+        let mut lane = lane("a", "b", 10, 7, 3);
+        lane.tx_lost = 2;
+        assert_eq!(
+            line(&lane, Verdict::Holds),
+            "a -> b: rx 10 = tx 7 + 3 too-long + 0 in flight  [holds]; of tx, a lost peer had not \
+             taken 2"
+        );
+    }
+}

@@ -1,0 +1,198 @@
+//! `mqnet why`: which queues are stopped, since when, by whom, and what to do about it.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use mqnet_control_api::{LaneStats, LinkInfo, LinkState, LinkStats, StopState};
+use serde::Serialize;
+
+use crate::api::Api;
+use crate::cli::Failure;
+use crate::show::{links, standing};
+use crate::stats::show::duration;
+use crate::stats::{json_text, put, read};
+
+#[derive(Args, Debug)]
+pub(crate) struct WhyArgs {
+    /// A netdev or a link.
+    #[arg(value_name = "DEV")]
+    pub(crate) name: String,
+    /// JSON.
+    #[arg(short, long)]
+    pub(crate) json: bool,
+}
+
+/// One stopped queue.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Answer {
+    channel: u16,
+    from: String,
+    to: String,
+    /// ISO time.
+    since: String,
+    for_ns: u64,
+    by: String,
+    advice: String,
+}
+
+/// What is to be said about a link.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Report {
+    link: String,
+    state: LinkState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    stopped: Vec<Answer>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &WhyArgs, api: &dyn Api, out: &mut dyn Write) -> Result<(), Failure> {
+    run_at(args, api, out, SystemTime::now())
+}
+
+fn run_at(
+    args: &WhyArgs,
+    api: &dyn Api,
+    out: &mut dyn Write,
+    now: SystemTime,
+) -> Result<(), Failure> {
+    let mut all = String::new();
+    let mut reports = Vec::new();
+    for link in links(api, Some(&args.name))? {
+        let stats = read(api, Some(&link.name))?;
+        let stopped = stats.iter().flat_map(|stats| answers(stats, now)).collect();
+        let (name, state, reason) = (link.name.clone(), link.state, link.reason.clone());
+        let report = Report { link: name, state, reason, stopped };
+        all += &text(&link, &report);
+        reports.push(report);
+    }
+    if args.json {
+        all = json_text(&reports, true)?;
+    }
+    put(out, &all)
+}
+
+fn answers(stats: &LinkStats, now: SystemTime) -> Vec<Answer> {
+    let lanes = stats.channels.iter().flat_map(|c| [(c.id, &c.a_to_b), (c.id, &c.b_to_a)]);
+    let stopped = lanes.filter(|(_, lane)| lane.state == StopState::Stopped);
+    stopped.map(|(channel, lane)| answer(channel, lane, now)).collect()
+}
+
+fn answer(channel: u16, lane: &LaneStats, now: SystemTime) -> Answer {
+    let (by, for_ns) = match &lane.stopped {
+        Some(stopped) => (stopped.by.clone(), stopped.for_ns),
+        None => ("nobody is named".to_owned(), 0),
+    };
+    let since = now.checked_sub(Duration::from_nanos(for_ns)).unwrap_or(SystemTime::UNIX_EPOCH);
+    let since = since.max(SystemTime::UNIX_EPOCH);
+    Answer {
+        channel,
+        from: lane.from.clone(),
+        to: lane.to.clone(),
+        since: humantime::format_rfc3339_millis(since).to_string(),
+        for_ns,
+        advice: advice(&by, &lane.to, for_ns),
+        by,
+    }
+}
+
+/// The knob to turn, by who is in the way and for how long.
+fn advice(by: &str, to: &str, for_ns: u64) -> String {
+    if for_ns < 1_000_000_000 {
+        return format!(
+            "nothing, if it goes on within a second: a slower sink stops its source now and then \
+             (mqnet top {to} shows how often)"
+        );
+    }
+    if by.contains("peer") {
+        return format!(
+            "look at the host behind {to}: is its mqnet frozen (kill -CONT), without a CPU, or \
+             stopped itself (run mqnet why there)?"
+        );
+    }
+    if by.contains("memory") || by.contains("kernel") {
+        return format!("free memory, or raise the limit of this cgroup: {to} takes frames then");
+    }
+    format!("find out why {to} takes no frames (mqnet show {to}, mqnet stats {to})")
+}
+
+fn text(link: &LinkInfo, report: &Report) -> String {
+    let mut out = format!("link {}: {}\n", link.name, standing(link));
+    if link.state == LinkState::Down {
+        out += "it takes no frames until it is up again; it tries by itself\n";
+    }
+    if report.stopped.is_empty() {
+        out += "nothing is stopped\n";
+    }
+    for stopped in &report.stopped {
+        let _ = writeln!(
+            out,
+            "\nchannel {}: the TX queue of {} is stopped, so {} waits with what it has\n  \
+             since {} (for {})\n  by: {}\n  do: {}",
+            stopped.channel,
+            stopped.to,
+            stopped.from,
+            stopped.since,
+            duration(stopped.for_ns),
+            stopped.by,
+            stopped.advice
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::stats::fixture::{FakeApi, link, stats};
+
+    fn asked(state: &str, stats: &LinkStats, json: bool) -> String {
+        let api =
+            FakeApi::default().on("/v1/links", vec![link(state)]).on("/v1/links/vm0/stats", stats);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let mut out = Vec::new();
+        run_at(&WhyArgs { name: "ntb0".into(), json }, &api, &mut out, now).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    // Goal: a stopped lane is named with queue, time, culprit and knob; the others are not.
+    #[test]
+    fn a_stopped_lane() {
+        let text = asked("up", &stats(2), false);
+        assert_eq!(text.matches("is stopped").count(), 1, "{text}");
+        for words in [
+            "channel 1: the TX queue of ntb0 is stopped, so vm0 waits",
+            "since 2001-09-09T01:46:38.750Z (for 1.25 s)",
+            "by: the peer's ring is full",
+            "do: look at the host behind ntb0",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let value: Value = serde_json::from_str(&asked("up", &stats(2), true)).unwrap();
+        assert_eq!(value[0]["stopped"][0]["channel"], 1);
+        assert_eq!(value[0]["stopped"][0]["since"], "2001-09-09T01:46:38.750Z");
+    }
+
+    // Goal: nothing stopped and a link that is down are said plainly.
+    #[test]
+    fn nothing_stopped_and_down() {
+        let mut quiet = stats(2);
+        quiet.channels.truncate(1);
+        assert!(asked("up", &quiet, false).ends_with("nothing is stopped\n"));
+        assert!(asked("down", &quiet, false).starts_with("link vm0: down (the peer has ended)"));
+    }
+
+    // Goal: a stop older than time itself is shown, not a panic.
+    #[test]
+    fn absurd_times() {
+        let mut odd = stats(2);
+        odd.channels[1].a_to_b.stopped.as_mut().unwrap().for_ns = u64::MAX;
+        assert!(asked("up", &odd, false).contains("since 1970-01-01T00:00:00.000Z"));
+    }
+}

@@ -1,0 +1,74 @@
+//! Taps on RX queues.
+
+use mqnet_shmem::Segments;
+
+use super::CaptureTap;
+use crate::{Armed, Burst, Event, Fault, Queue, Recv, RxBorrows, RxBrings};
+
+pub(super) struct Brings {
+    pub(super) inner: Box<dyn RxBrings>,
+    pub(super) tap: CaptureTap,
+}
+
+impl Queue for Brings {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        self.inner.arm(need)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        self.inner.event()
+    }
+}
+
+impl RxBrings for Brings {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        let Self { inner, tap } = self;
+        let before = burst.frames().len();
+        inner.peek(burst, budget)?;
+        let shown = &burst.frames()[before..];
+        // What was shown before and not released comes first, and has been captured then.
+        let new = shown.get(tap.seen..).unwrap_or(&[]);
+        if !new.is_empty() {
+            let now = tap.now();
+            for frame in new {
+                tap.keep(now, frame.len, None, frame.head, burst.more(frame));
+            }
+            tap.seen = shown.len();
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        self.tap.seen = self.tap.seen.saturating_sub(frames);
+        self.inner.release(frames)
+    }
+}
+
+pub(super) struct Borrows {
+    pub(super) inner: Box<dyn RxBorrows>,
+    pub(super) tap: CaptureTap,
+}
+
+impl Queue for Borrows {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        self.inner.arm(need)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        self.inner.event()
+    }
+}
+
+impl RxBorrows for Borrows {
+    fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
+        let got = self.inner.recv(room)?;
+        let (len, dropped) = match got {
+            Recv::Frame(frame) => (frame.len, None),
+            Recv::Dropped { len, reason } => (len, Some(reason)),
+            Recv::Empty => return Ok(got),
+        };
+        let now = self.tap.now();
+        self.tap.keep(now, len, dropped, room.head.as_span(), &[room.tail.as_span()]);
+        Ok(got)
+    }
+}

@@ -1,0 +1,348 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use mqnet_shmem::{Segments, Span, SpanMut, copies};
+use mqnet_wire::VnetHdr;
+use proptest::prelude::*;
+
+use super::*;
+use crate::loopback::Loopback;
+use crate::null::Null;
+use crate::{
+    Armed, Burst, Channel, DropReason, Event, Fault, FrameMeta, Function, LinkStatus, Plan, Queue,
+    Recv, RxBorrows, RxBrings, TxBorrows,
+};
+
+static TICKS: AtomicU64 = AtomicU64::new(1);
+
+/// A clock that never shows the same time twice.
+fn clock() -> u64 {
+    TICKS.fetch_add(1, Ordering::Relaxed)
+}
+
+fn config(drops_only: bool, snaplen: u32, ring_bytes: u32) -> CaptureConfig {
+    let direction = Direction::Inbound;
+    CaptureConfig { channel: 3, direction, drops_only, snaplen, ring_bytes, clock }
+}
+
+/// A frame whose bytes tell its number.
+fn bytes(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (number * 7 + i) as u8).collect()
+}
+
+struct Fake {
+    frames: VecDeque<(Vec<u8>, Option<DropReason>)>,
+    split: usize,
+    released: usize,
+}
+
+impl Fake {
+    fn new(lens: &[usize]) -> Self {
+        let frames = lens.iter().enumerate().map(|(i, &len)| (bytes(i, len), None)).collect();
+        Self { frames, split: usize::MAX, released: 0 }
+    }
+}
+
+impl Queue for Fake {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        Err(Fault { channel: need as u16, what: "armed".into() })
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBrings for Fake {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        for (frame, _) in self.frames.iter().take(budget) {
+            let (head, tail) = frame.split_at(self.split.min(frame.len()));
+            let len = frame.len() as u32;
+            burst.push_pieces(VnetHdr::default(), len, Span::of(head), &[Span::of(tail)]);
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        self.frames.drain(..frames);
+        self.released += frames;
+        Ok(())
+    }
+}
+
+impl RxBorrows for Fake {
+    fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
+        let Some((frame, dropped)) = self.frames.pop_front() else { return Ok(Recv::Empty) };
+        let n = room.head.copy_from(Span::of(&frame));
+        room.tail.copy_from(Span::of(&frame).skip(n));
+        let len = frame.len() as u32;
+        Ok(match dropped {
+            Some(reason) => Recv::Dropped { len, reason },
+            None => Recv::Frame(FrameMeta { len, hdr: VnetHdr::default() }),
+        })
+    }
+}
+
+/// A sink with room for some frames that drops some of them and breaks at one.
+struct Picky {
+    room: usize,
+    drop: Vec<Option<DropReason>>,
+    fault_at: usize,
+    at: usize,
+    stats: Arc<ChannelStats>,
+}
+
+impl Queue for Picky {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::Sleep)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl TxBorrows for Picky {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let mut taken = 0;
+        for _ in &burst.frames()[from..] {
+            if self.room == 0 {
+                break;
+            }
+            if self.at == self.fault_at {
+                return Err(Fault { channel: 3, what: "gone".into() });
+            }
+            self.room -= 1;
+            match self.drop.get(self.at).copied().flatten() {
+                Some(reason) => self.stats.tx.drops.count(reason, 1),
+                None => self.stats.tx.packets.add(1),
+            }
+            self.at += 1;
+            taken += 1;
+        }
+        Ok(taken)
+    }
+}
+
+fn taken(reader: &mut CaptureReader) -> Vec<Captured> {
+    let mut frames = Vec::new();
+    assert_eq!(reader.take(&mut frames), 0, "missed");
+    frames
+}
+
+fn channel(function: &mut dyn Function) -> Channel {
+    let caps = function.caps();
+    let plan = Plan::join(&caps, &caps).unwrap();
+    function.open(&plan).unwrap().remove(0)
+}
+
+proptest! {
+    // Goal: whatever is peeked and released in whatever steps, each frame is captured exactly
+    // once, in order and whole, and the inner queue sees every release.
+    #[test]
+    fn shown_again_is_captured_once(
+        lens in proptest::collection::vec(1usize..300, 0..80),
+        split in 0usize..300,
+        steps in proptest::collection::vec((1usize..=64, 0usize..=64), 1..40),
+        refit in any::<u8>(),
+    ) {
+        let mut fake = Fake::new(&lens);
+        fake.split = split;
+        let (tap, mut reader) = tap(config(false, 70_000, 1 << 20));
+        let mut rx = wrap_rx(Rx::Brings(Box::new(fake)), tap);
+        let (mut released, mut shown) = (0, 0);
+        for (i, &(budget, part)) in steps.iter().enumerate() {
+            let Rx::Brings(q) = &mut rx else { panic!("shape") };
+            let now = {
+                let mut burst = Burst::new();
+                q.peek(&mut burst, budget).unwrap();
+                burst.frames().len()
+            };
+            prop_assert_eq!(now, budget.min(lens.len() - released));
+            shown = shown.max(released + now);
+            q.release(part.min(now)).unwrap();
+            released += part.min(now);
+            if i == usize::from(refit) {
+                let (bare, tap) = unwrap_rx(rx);
+                rx = wrap_rx(bare, tap.unwrap());
+            }
+        }
+        let frames = taken(&mut reader);
+        prop_assert_eq!(frames.len(), shown);
+        for (i, frame) in frames.iter().enumerate() {
+            prop_assert_eq!(&frame.bytes, &bytes(i, lens[i]));
+            prop_assert_eq!((frame.len as usize, frame.channel), (lens[i], 3));
+            prop_assert!(i == 0 || frames[i - 1].time_ns <= frame.time_ns);
+        }
+    }
+
+    // Goal: captured plus missed is what passed, exactly, however small the ring and however
+    // rarely it is read; what is captured is right to the snap length.
+    #[test]
+    fn missed_is_exact(
+        lens in proptest::collection::vec(1usize..500, 1..200),
+        snaplen in 1u32..200,
+        ring_bytes in 0u32..4000,
+        every in 1usize..50,
+    ) {
+        let (tap, mut reader) = tap(config(false, snaplen, ring_bytes));
+        let mut rx = wrap_rx(Rx::Borrows(Box::new(Fake::new(&lens))), tap);
+        let (mut frames, mut missed, mut room) = (Vec::new(), 0, vec![0u8; 600]);
+        for (i, &len) in lens.iter().enumerate() {
+            let Rx::Borrows(q) = &mut rx else { panic!("shape") };
+            let (head, tail) = room.split_at_mut(i);
+            let (head, tail) = (SpanMut::of(head), SpanMut::of(tail));
+            let got = q.recv(&mut Segments { head, tail }).unwrap();
+            prop_assert!(matches!(got, Recv::Frame(f) if f.len as usize == len));
+            if i % every == 0 {
+                missed += reader.take(&mut frames);
+            }
+        }
+        missed += reader.take(&mut frames);
+        prop_assert_eq!(frames.len() as u64 + missed, lens.len() as u64);
+        prop_assert!(!frames.is_empty(), "one frame always fits");
+        let mut next = 0;
+        for frame in &frames {
+            let kept = frame.bytes.len();
+            prop_assert_eq!(kept, (frame.len).min(snaplen) as usize);
+            let same = |&i: &usize| {
+                lens[i] == frame.len as usize && bytes(i, lens[i])[..kept] == frame.bytes
+            };
+            next = (next..lens.len()).find(same).unwrap() + 1;
+        }
+    }
+
+    // Goal: a tapped TX queue takes the same prefix as a bare one, tells which frames were
+    // dropped and why, and keeps a fault until the frames before it are released.
+    #[test]
+    fn drops_at_tx_are_told_apart(
+        room in 0usize..70,
+        drop in proptest::collection::vec(proptest::option::of(0usize..5), 64),
+        fault_at in 0usize..100,
+        count in 1usize..=64,
+        from in 0usize..64,
+    ) {
+        let from = from.min(count);
+        let drop: Vec<_> = drop.iter().map(|d| d.map(|i| DropReason::ALL[i])).collect();
+        let stats = Arc::new(ChannelStats::default());
+        let picky = Picky { room, drop: drop.clone(), fault_at, at: 0, stats: stats.clone() };
+        let (tap, mut reader) = tap(config(true, 70_000, 1 << 20));
+        let mut tx = wrap_tx(Tx::Borrows(Box::new(picky)), tap, stats);
+        let Tx::Borrows(q) = &mut tx else { panic!("shape") };
+        let memory: Vec<Vec<u8>> = (0..count).map(|i| bytes(i, 20 + i)).collect();
+        let mut burst = Burst::new();
+        for frame in &memory {
+            burst.push(VnetHdr::default(), frame.len() as u32, Span::of(frame));
+        }
+        let expected = (count - from).min(room).min(fault_at);
+        let broken = fault_at < (count - from).min(room);
+        match q.submit(&burst, from) {
+            Ok(taken) => prop_assert_eq!(taken, expected),
+            Err(_) => prop_assert!(broken && expected == 0),
+        }
+        prop_assert_eq!(q.submit(&burst, count).is_err(), broken && expected > 0);
+        let want: Vec<(Vec<u8>, Option<DropReason>)> = (0..expected)
+            .filter(|&i| drop[i].is_some())
+            .map(|i| (memory[from + i].clone(), drop[i]))
+            .collect();
+        let got = taken(&mut reader).into_iter().map(|f| (f.bytes, f.drop_reason));
+        let got: Vec<_> = got.collect();
+        prop_assert_eq!(got, want);
+    }
+}
+
+// Goal: a queue that drops at RX is seen to, with reason, whole length and the bytes that came;
+// a capture of drops leaves the other frames out and counts none of them as missed.
+#[test]
+fn drops_at_rx() {
+    for drops_only in [false, true] {
+        let mut fake = Fake::new(&[10, 20, 4000]);
+        fake.frames[2].1 = Some(DropReason::TooLong);
+        let (tap, mut reader) = tap(config(drops_only, 70_000, 8000));
+        let Rx::Borrows(mut q) = wrap_rx(Rx::Borrows(Box::new(fake)), tap) else { panic!() };
+        let mut room = vec![0u8; 2000];
+        for _ in 0..4 {
+            let (head, tail) = (SpanMut::of(&mut room), SpanMut::empty());
+            q.recv(&mut Segments { head, tail }).unwrap();
+        }
+        let frames = taken(&mut reader);
+        assert_eq!(frames.len(), if drops_only { 1 } else { 3 });
+        let last = frames.last().unwrap();
+        assert_eq!(last.drop_reason, Some(DropReason::TooLong));
+        assert_eq!((last.len, &last.bytes), (4000, &bytes(2, 4000)[..2000].to_vec()));
+        assert!(frames[..frames.len() - 1].iter().all(|f| f.drop_reason.is_none()));
+    }
+}
+
+// Goal: loopback and null queues work under their taps, a TX queue that brings memory goes
+// through as it is, and a capture makes no payload copy of the engine's.
+#[test]
+fn real_queues_under_taps() {
+    let (mut looped, mut null) = (Loopback::new(1), Null::new(1));
+    let (ours, nothing) = (channel(&mut looped), channel(&mut null));
+    let (tap_in, mut reader) = tap(config(false, 64, 1 << 16));
+    let (tap_out, _out) = tap(config(true, 64, 1 << 16));
+    let (Rx::Brings(mut rx), Tx::Brings(mut tx)) =
+        (wrap_rx(ours.rx, tap_in), wrap_tx(ours.tx, tap_out, looped.stats()[0].clone()))
+    else {
+        panic!("shapes")
+    };
+    let payload = bytes(1, 100);
+    let mut room = tx.reserve(100).unwrap().unwrap();
+    assert_eq!(room.head.copy_from(Span::of(&payload)), 100);
+    tx.commit(FrameMeta { len: 100, hdr: VnetHdr::default() });
+    tx.flush().unwrap();
+    let before = copies::made();
+    let mut burst = Burst::new();
+    rx.peek(&mut burst, 64).unwrap();
+    assert_eq!(burst.frames().len(), 1);
+    let (tap_null, mut drops) = tap(config(true, 64, 1 << 16));
+    let Tx::Borrows(mut sink) = wrap_tx(nothing.tx, tap_null, null.stats()[0].clone()) else {
+        panic!("shape")
+    };
+    assert_eq!(sink.submit(&burst, 0).unwrap(), 1);
+    drop(burst);
+    rx.release(1).unwrap();
+    assert_eq!(copies::made(), before, "a capture is no payload copy");
+    assert_eq!(null.stats()[0].tx.packets.get(), 1);
+    assert_eq!(looped.stats()[0].rx.packets.get(), 1);
+    let frames = taken(&mut reader);
+    assert_eq!((frames.len(), &frames[0].bytes), (1, &payload[..64].to_vec()));
+    assert_eq!(taken(&mut drops), []);
+}
+
+// Goal: a tap comes off again, asks pass through to the inner queue, and a tap knows when its
+// reader has gone.
+#[test]
+fn taps_come_off() {
+    let (tap_a, reader) = tap(config(false, 64, 0));
+    let (tap_b, _other) = tap(config(false, 64, 0));
+    let rx = wrap_rx(Rx::Brings(Box::new(Fake::new(&[1]))), tap_a);
+    let mut rx = wrap_rx(rx, tap_b);
+    assert_eq!(rx.queue().arm(77).unwrap_err().channel, 77);
+    drop(reader);
+    let (rx, tap_b) = unwrap_rx(rx);
+    assert!(!tap_b.unwrap().is_abandoned());
+    let (rx, tap_a) = unwrap_rx(rx);
+    assert!(tap_a.unwrap().is_abandoned());
+    let (rx, none) = unwrap_rx(rx);
+    assert!(none.is_none() && matches!(rx, Rx::Brings(_)));
+    let (tx, none) = unwrap_tx(channel(&mut Null::new(1)).tx);
+    assert!(none.is_none() && matches!(tx, Tx::Borrows(_)));
+}
+
+// Goal: frames of several taps come in the order of their times.
+#[test]
+fn readers_are_merged_by_time() {
+    let (mut one, first) = tap(config(false, 64, 4096));
+    let (mut two, second) = tap(config(false, 64, 4096));
+    for (time, tap) in [(5, 0), (1, 1), (7, 0), (6, 1)] {
+        let tap = if tap == 0 { &mut one } else { &mut two };
+        tap.keep(time, 1, None, Span::of(&[time as u8]), &[]);
+    }
+    let mut frames = Vec::new();
+    assert_eq!(take_all(&mut [first, second], &mut frames), 0);
+    assert_eq!(frames.iter().map(|f| f.time_ns).collect::<Vec<_>>(), [1, 5, 6, 7]);
+}

@@ -1,0 +1,139 @@
+//! A capture changes nothing: queues under taps keep the contract, and lanes over them copy what
+//! they copied before.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use mqnet_conformance::{Rig, frame, number_of, rigs, suite};
+use mqnet_engine::Lane;
+use mqnet_netdev::wrap::capture::{
+    CaptureConfig, CaptureReader, Direction, tap, unwrap_rx, unwrap_tx, wrap_rx, wrap_tx,
+};
+use mqnet_netdev::{Burst, DropReason, Function, Rx, Tx};
+use mqnet_shmem::{Span, copies};
+use mqnet_wire::VnetHdr;
+
+/// One backend at a time: the suite counts the process's descriptors.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn config(drops_only: bool) -> CaptureConfig {
+    let direction = Direction::Inbound;
+    let (snaplen, ring_bytes) = (70_000, 4 << 20);
+    CaptureConfig { channel: 0, direction, drops_only, snaplen, ring_bytes, clock: || 0 }
+}
+
+/// Both queues of a rig under taps; the reader of what arrives.
+fn tapped(rig: Rig) -> (Rig, CaptureReader) {
+    let (rx_tap, reader) = tap(config(false));
+    let (tx_tap, _) = tap(config(true));
+    let rx = wrap_rx(rig.rx, rx_tap);
+    let tx = wrap_tx(rig.tx, tx_tap, rig.tx_stats.clone());
+    (Rig { rx, tx, ..rig }, reader)
+}
+
+fn whole_suite(make: &mut dyn FnMut() -> Rig) {
+    let mut make = || tapped(make()).0;
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    suite::frames_arrive_in_order(&mut make());
+    suite::partial_bursts_lose_nothing(&mut make());
+    suite::full_is_an_outcome(&mut make());
+    suite::an_armed_queue_is_woken(&mut make());
+    suite::a_stopped_queue_is_woken(&mut make());
+    suite::counters_add_up(&mut make());
+    suite::closing_returns_everything(&mut make);
+}
+
+// Goal: loopback and bridge keep the contract under taps, also where every burst is partial.
+#[test]
+fn the_suite_under_taps() {
+    whole_suite(&mut rigs::loopback);
+    whole_suite(&mut || rigs::ntb(2 << 20));
+    whole_suite(&mut || rigs::ntb(80 << 10));
+}
+
+// Goal: a TAP keeps the contract under taps.
+#[test]
+fn a_kernel_device_under_taps() {
+    if rigs::own_network() {
+        whole_suite(&mut rigs::taps);
+    }
+}
+
+/// Runs frames from one rig through a lane under taps into another; every frame must be captured
+/// once and whole, and the queues must come back as they were.
+fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
+    let stats = to.tx_stats.clone();
+    let frame_max = from.frame_max.min(to.frame_max);
+    let nothing = rigs::loopback();
+    let rx = std::mem::replace(&mut from.rx, nothing.rx);
+    let tx = std::mem::replace(&mut to.tx, nothing.tx);
+    let (rx_tap, mut reader) = tap(config(false));
+    let (tx_tap, mut dropped) = tap(config(true));
+    let (rx_brings, tx_brings) = (matches!(rx, Rx::Brings(_)), matches!(tx, Tx::Brings(_)));
+    let (rx, tx) = (wrap_rx(rx, rx_tap), wrap_tx(tx, tx_tap, stats.clone()));
+    let mut lane = Lane::new(rx, tx, frame_max, None, stats).expect("lane");
+    let (mut made, mut arrived) = (0, 0);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    for number in 0..300 {
+        assert_eq!(from.send(&[frame(number, 60 + number as usize)]), 1);
+        while arrived <= number {
+            let before = copies::made();
+            lane.poll(|| Duration::ZERO).expect("poll");
+            made += copies::made() - before;
+            arrived += to.drain().len() as u32;
+            assert!(Instant::now() < deadline, "stuck at frame {number}");
+        }
+    }
+    assert_eq!(made, 300 * copies_per_frame, "payload copies");
+    let mut frames = Vec::new();
+    assert_eq!(reader.take(&mut frames), 0);
+    let numbers: Vec<u32> = frames.iter().filter_map(|frame| number_of(&frame.bytes)).collect();
+    assert_eq!(numbers, (0..300).collect::<Vec<_>>());
+    assert_eq!(dropped.take(&mut frames), 0);
+    assert_eq!(frames.len(), numbers.len());
+    let (rx, tx) = lane.into_queues(Duration::ZERO);
+    let ((rx, rx_tap), (tx, tx_tap)) = (unwrap_rx(rx), unwrap_tx(tx));
+    assert_eq!((matches!(rx, Rx::Brings(_)), rx_tap.is_some()), (rx_brings, true));
+    assert_eq!((matches!(tx, Tx::Brings(_)), tx_tap.is_some()), (tx_brings, !tx_brings));
+}
+
+// Goal: in every pairing of real queues a capture sees each frame once and adds no payload copy.
+#[test]
+fn lanes_under_taps() {
+    crosses(rigs::ntb(2 << 20), rigs::ntb(2 << 20), 1);
+    crosses(rigs::ntb(2 << 20), rigs::loopback(), 1);
+    if rigs::own_network() {
+        crosses(rigs::taps(), rigs::ntb(2 << 20), 0);
+        crosses(rigs::ntb(2 << 20), rigs::taps(), 0);
+    }
+}
+
+// Goal: a frame that a real kernel refuses is captured with the reason, and the frames beside it
+// are not.
+#[test]
+fn a_refused_frame_is_captured() {
+    if !rigs::own_network() {
+        return;
+    }
+    let (tap_device, channel, _) = rigs::tap("te", 1500);
+    let stats = tap_device.stats()[0].clone();
+    let (tx_tap, mut dropped) = tap(config(true));
+    let Tx::Borrows(mut tx) = wrap_tx(channel.tx, tx_tap, stats.clone()) else { panic!("shape") };
+    let mut send = |number| {
+        let bytes = frame(number, 100);
+        let mut burst = Burst::new();
+        burst.push(VnetHdr::default(), 100, Span::of(&bytes));
+        assert_eq!(tx.submit(&burst, 0).expect("submit"), 1);
+    };
+    // Nobody has set it up yet.
+    send(1);
+    let up = std::process::Command::new("ip").args(["link", "set", "te", "up"]).status();
+    assert!(up.expect("ip").success());
+    send(2);
+    let mut frames = Vec::new();
+    assert_eq!(dropped.take(&mut frames), 0);
+    assert_eq!(frames.len() as u64, stats.tx.drops.total());
+    assert_eq!(frames.len(), 1);
+    assert_eq!(number_of(&frames[0].bytes), Some(1));
+    assert_eq!(frames[0].drop_reason, Some(DropReason::DeviceDown));
+}
