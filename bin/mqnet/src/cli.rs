@@ -10,6 +10,8 @@ use mqnet_topology::parse_cpu_list;
 use crate::bench::{self, BenchArgs};
 use crate::demo::{DemoArgs, HostArgs};
 use crate::endpoint::{Endpoint, parse};
+use crate::ethtool::EthtoolArgs;
+use crate::ynl::YnlArgs;
 
 /// Why a command ended badly.
 #[derive(Debug)]
@@ -51,6 +53,10 @@ pub(crate) enum Command {
     DemoHost(HostArgs),
     /// Measure, interleaved with a peer where there is one.
     Bench(BenchArgs),
+    /// Show and change a device in the manner of ethtool.
+    Ethtool(EthtoolArgs),
+    /// Query the `netdev` family in the manner of the kernel's ynl tool.
+    Ynl(YnlArgs),
     #[command(flatten)]
     BenchHelper(bench::Helper),
 }
