@@ -22,7 +22,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use call::{BAD_COMMAND, Call, Find};
+use call::{BAD_COMMAND, Call};
+pub(crate) use call::{Find, segment};
 
 const HELP: &str = "\
 Usage: mqnet ethtool [--json] VERB DEVICE [ARGUMENTS]     (as ethtool 6.1)

@@ -11,7 +11,7 @@ mod tests;
 
 use std::io::{self, Write};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use mqnet_control_api::ApiError;
 use serde_json::Value;
 
@@ -24,13 +24,13 @@ pub(crate) type All<'a> = &'a dyn Fn() -> Result<Vec<Box<dyn Api>>, ApiError>;
 
 /// What is asked.
 #[derive(Args, Debug)]
-#[group(id = "mode", required = true, multiple = false, args = ["dump", "do_"])]
+#[command(group(ArgGroup::new("mode").required(true)))]
 pub(crate) struct YnlArgs {
     /// Every object: queue-get, napi-get, qstats-get, page-pool-get or page-pool-stats-get.
-    #[arg(long, value_name = "OPERATION")]
+    #[arg(long, value_name = "OPERATION", group = "mode")]
     pub(crate) dump: Option<String>,
     /// One object: queue-get, napi-get, page-pool-get or page-pool-stats-get.
-    #[arg(long = "do", value_name = "OPERATION")]
+    #[arg(long = "do", value_name = "OPERATION", group = "mode")]
     pub(crate) do_: Option<String>,
     /// Attributes of the request, such as '{"ifindex": 3}'.
     #[arg(long, value_name = "JSON")]
@@ -112,7 +112,7 @@ fn dumps(value: &Value, order: &[&str]) -> String {
 fn ascii(value: &Value) -> String {
     let mut out = String::new();
     for c in value.to_string().chars() {
-        if c.is_ascii() {
+        if c.is_ascii() && c != '\x7f' {
             out.push(c);
         } else {
             let mut units = [0; 2];

@@ -68,7 +68,7 @@ impl Device {
 }
 
 /// A name as one segment of a path: it comes from the command line and may hold anything.
-fn segment(name: &str) -> String {
+pub(crate) fn segment(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
         match byte {

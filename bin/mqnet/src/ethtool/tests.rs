@@ -112,6 +112,38 @@ fn recordings_are_true() {
     }
 }
 
+// Goal: hundreds of arbitrary argument lists behind a verb, on a device that does not exist, end
+// as with the real ethtool.
+#[test]
+fn arbitrary_lines_as_the_real_one() {
+    use proptest::strategy::ValueTree;
+    if !golden::real_one_is_here() {
+        return;
+    }
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let names: Vec<&'static str> =
+        VERBS.iter().flat_map(|verb| verb.names.iter().copied()).collect();
+    let line = (proptest::sample::select(names), proptest::collection::vec(word(), 0..6));
+    let mut cases = Vec::new();
+    while cases.len() < 300 {
+        let (verb, mut args) = line.new_tree(&mut runner).unwrap().current();
+        args.splice(0..0, [verb.to_owned(), "nope".to_owned()]);
+        if !args.iter().any(|arg| arg.contains(char::is_control)) {
+            cases.push(ours(&World::new(), &args));
+        }
+    }
+    // In portions that fit on a command line.
+    let real: Vec<Case> = cases.chunks(200).flat_map(|some| golden::record("", some)).collect();
+    assert_eq!(real.len(), cases.len(), "the script broke off");
+    let wrong: Vec<_> = cases
+        .iter()
+        .zip(&real)
+        // Of its own accord it crashes on `context` without a number.
+        .filter(|(ours, real)| ours != real && real.exit != 139)
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 // Goal: what is refused changes nothing, and what is accepted reaches the device as it was meant.
 #[test]
 fn requests_reach_the_device() {

@@ -28,28 +28,28 @@ pub(super) struct NlError {
 }
 
 impl NlError {
-    fn new(code: Code, message: &str, details: String) -> Fault {
+    fn fault(code: Code, message: &str, details: String) -> Fault {
         Fault::Netlink(Self { code, message: message.to_owned(), details })
     }
 
     /// An errno and nothing else.
     pub(super) fn bare(code: Code) -> Fault {
-        Self::new(code, "", String::new())
+        Self::fault(code, "", String::new())
     }
 
     /// An attribute that is wrong, and why (or nothing).
     pub(super) fn attribute(code: Code, message: &str, path: &str) -> Fault {
-        Self::new(code, message, format!("{{'bad-attr': {}}}", pprint::quote(path)))
+        Self::fault(code, message, format!("{{'bad-attr': {}}}", pprint::quote(path)))
     }
 
     /// An attribute that is missing.
     pub(super) fn missing(name: &str) -> Fault {
-        Self::new(Code::Invalid, "", format!("{{'miss-type': {}}}", pprint::quote(name)))
+        Self::fault(Code::Invalid, "", format!("{{'miss-type': {}}}", pprint::quote(name)))
     }
 
     /// The pool's id is missing in the nest `info`, which the kernel's tool shows by number.
     pub(super) fn missing_in_info() -> Fault {
-        Self::new(Code::Invalid, "", "{'miss-type': 1, 'miss-nest': 20}".to_owned())
+        Self::fault(Code::Invalid, "", "{'miss-type': 1, 'miss-nest': 20}".to_owned())
     }
 
     /// A number outside its range.
@@ -57,13 +57,13 @@ impl NlError {
         let policy = format!("{{'min-value': {min}, 'max-value': {max}, 'type': '{kind}'}}");
         let path = pprint::quote(path);
         let details = format!("{{'policy': {policy}, 'bad-attr': {path}}}");
-        Self::new(Code::Range, "integer out of range", details)
+        Self::fault(Code::Range, "integer out of range", details)
     }
 }
 
 impl From<ApiError> for Fault {
     fn from(e: ApiError) -> Self {
-        NlError::new(e.code, &e.message, String::new())
+        NlError::fault(e.code, &e.message, String::new())
     }
 }
 

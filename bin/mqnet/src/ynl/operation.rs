@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::fault::{Fault, NlError};
 use super::request::{Mode, Request, Subject};
 use crate::api::{self, Api};
+use crate::ethtool::segment;
 
 type Hosts = [Box<dyn Api>];
 
@@ -17,7 +18,7 @@ struct Device<'a> {
 
 impl Device<'_> {
     fn get(&self, what: &str) -> Result<Vec<Value>, ApiError> {
-        api::get(self.api, &format!("/v1/netdevs/{}/{what}", self.info.name))
+        api::get(self.api, &format!("/v1/netdevs/{}/{what}", segment(&self.info.name)))
     }
 }
 

@@ -59,7 +59,7 @@ fn separate(i: usize, indent: usize, out: &mut String) {
 
 /// A long text is cut at its line ends, then between its words.
 fn write_text(text: &str, indent: usize, allowance: usize, out: &mut String) {
-    let lines = split(text, |c| is_line_end(c));
+    let lines = split(text, is_line_end);
     let mut chunks: Vec<String> = Vec::new();
     for (i, line) in lines.iter().enumerate() {
         let last_line = i + 1 == lines.len();
