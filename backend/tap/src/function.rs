@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use mqnet_netdev::limits::{FRAME_MAX, L2_HEADER, MTU_MAX};
-use mqnet_netdev::{Caps, Channel, ChannelStats, Function, Offloads, OpenError, Plan, Rx, Tx};
+use mqnet_netdev::{
+    Caps, Channel, ChannelStats, Function, Indirection, Offloads, OpenError, Plan, Rx, Tx,
+};
 use mqnet_sysio::namespace;
 use mqnet_sysio::tap as sys;
 
@@ -18,6 +20,10 @@ use crate::queues::{Opener, Queues};
 
 /// The kernel's default limit of large frames, from the network header on.
 const GSO_MAX_DEFAULT: u32 = 65_536;
+
+/// Our own program chooses the queue of a frame; off: the kernel does, and flows may be reordered
+/// when the number of queues changes.
+const FLOW_STEERING: &str = "flow-steering";
 
 /// Why a TAP could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -267,6 +273,27 @@ impl Function for TapFunction {
             self.queues.note_dropped(dropped);
         }
         Ok(())
+    }
+
+    fn indirection(&self) -> Option<Indirection> {
+        let (table, user_set) = self.queues.table()?;
+        Some(Indirection { table: table.to_vec(), user_set })
+    }
+
+    fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
+        self.queues.set_table(table, user_set).map_err(|what| self.error(what))
+    }
+
+    fn flags(&self) -> Vec<(&'static str, bool)> {
+        vec![(FLOW_STEERING, self.queues.steers())]
+    }
+
+    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenError> {
+        if flag != FLOW_STEERING {
+            return Err(self.error(format!("has no flag '{flag}'")));
+        }
+        let queues = self.plan.as_ref().map_or(1, |plan| plan.channels);
+        self.queues.set_steering(on, queues).map_err(|what| self.error(what))
     }
 
     fn commit(&mut self) -> Result<(), OpenError> {

@@ -26,7 +26,7 @@ use mqnet_sysio::{namespace, poll, tap as sys};
 use mqnet_wire::VNET_HDR_LEN;
 
 use crate::open::one_more;
-use crate::steering::{Steering, detach, rebalance, spread};
+use crate::steering::{Steering, Table, detach, rebalance, spread};
 
 /// How long rings may take to run empty while the device drops what comes. The lanes that empty
 /// them may be waiting for a slow peer.
@@ -56,6 +56,10 @@ pub(crate) struct Queues {
     attached: u16,
     opener: Option<Opener>,
     steering: Option<Steering>,
+    /// The kernel shall choose, even if we could.
+    leave_to_kernel: bool,
+    /// The table was set by a user.
+    user_set: bool,
     /// Detached but for the moment of a barrier.
     spare: Option<OwnedFd>,
     /// Frames that the device dropped while queues were detached.
@@ -69,7 +73,16 @@ impl Queues {
         let fds: Vec<Arc<OwnedFd>> = fds.into_iter().map(Arc::new).collect();
         // A program of a process before us would go by a table that nobody changes any more.
         let _ = detach(fds[0].as_fd());
-        Self { fds, attached, opener, steering: None, spare: None, dropped: 0 }
+        Self {
+            fds,
+            attached,
+            opener,
+            steering: None,
+            leave_to_kernel: false,
+            user_set: false,
+            spare: None,
+            dropped: 0,
+        }
     }
 
     pub(crate) fn first(&self) -> BorrowedFd<'_> {
@@ -117,6 +130,7 @@ impl Queues {
     /// Takes the choice of queues over, with all flows where `queues` queues have them.
     fn take_over_steering(&mut self, queues: u16) {
         if self.steering.is_none()
+            && !self.leave_to_kernel
             && let Ok(steering) = Steering::load(&spread(queues))
             && steering.attach(self.first()).is_ok()
         {
@@ -132,8 +146,48 @@ impl Queues {
         self.attach_up_to(queues)?;
         if let Some(steering) = &mut self.steering {
             steering.set(&spread(queues)).map_err(|e| e.to_string())?;
+            self.user_set = false;
         }
         self.detach_down_to(queues)
+    }
+
+    /// Queue of each bucket, and whether a user set it.
+    pub(crate) fn table(&self) -> Option<(&Table, bool)> {
+        self.steering.as_ref().map(|steering| (steering.table(), self.user_set))
+    }
+
+    pub(crate) fn set_table(&mut self, table: &[u16], user_set: bool) -> Result<(), String> {
+        let Some(steering) = &mut self.steering else {
+            return Err("the kernel chooses the queues of this device".to_owned());
+        };
+        let most = self.attached;
+        let table: &Table = table.try_into().map_err(|_| {
+            format!(
+                "the table has {} entries, this one has {}",
+                steering.table().len(),
+                table.len()
+            )
+        })?;
+        if let Some(queue) = table.iter().find(|&&queue| queue >= most) {
+            return Err(format!("queue {queue} is not attached, there are {most}"));
+        }
+        steering.set(table).map_err(|e| e.to_string())?;
+        self.user_set = user_set;
+        self.barrier();
+        Ok(())
+    }
+
+    /// Chooses queues ourselves, or leaves it to the kernel.
+    pub(crate) fn set_steering(&mut self, on: bool, queues: u16) -> Result<(), String> {
+        self.leave_to_kernel = !on;
+        if on {
+            let why = Steering::load(&spread(1)).err();
+            self.take_over_steering(queues);
+            return why.map_or(Ok(()), |e| Err(e.to_string()));
+        }
+        detach(self.first()).map_err(|e| e.to_string())?;
+        self.steering = None;
+        Ok(())
     }
 
     /// Makes sure that `queues` queues can be used, without moving a flow.
@@ -166,6 +220,10 @@ impl Queues {
     /// Spreads flows over the first `queues` queues.
     pub(crate) fn steer(&mut self, queues: u16) -> Result<(), String> {
         let Some(steering) = &mut self.steering else { return self.steer_by_number(queues) };
+        if self.user_set {
+            // It does not name the queues that come, and those that go were refused.
+            return Ok(());
+        }
         let before = *steering.table();
         if let Err(e) = steering.set(&rebalance(&before, queues)) {
             let _ = steering.set(&before);

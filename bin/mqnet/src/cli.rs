@@ -14,6 +14,8 @@ use crate::demo::{DemoArgs, HostArgs};
 use crate::doctor::DoctorArgs;
 use crate::endpoint::{Endpoint, parse};
 use crate::generate::{CompletionsArgs, ManArgs};
+use crate::ethtool::EthtoolArgs;
+use crate::ynl::YnlArgs;
 
 /// Why a command ended badly.
 #[derive(Debug)]
@@ -65,6 +67,10 @@ pub(crate) enum Command {
     Man(ManArgs),
     /// Measure, interleaved with a peer where there is one.
     Bench(BenchArgs),
+    /// Show and change a device in the manner of ethtool.
+    Ethtool(EthtoolArgs),
+    /// Query the `netdev` family in the manner of the kernel's ynl tool.
+    Ynl(YnlArgs),
     #[command(flatten)]
     BenchHelper(bench::Helper),
 }

@@ -4,14 +4,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use mqnet_control_api::{ApiError, LinkSpec};
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT, frame_of_mtu};
 use mqnet_netdev::{Function, null::Null};
 use mqnet_ntb::layout::Geometry;
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_tap::{TapConfig, TapFunction};
 
-pub(crate) use mqnet_address::{CheckedLink, Endpoint, parse};
+pub(crate) use mqnet_address::{Endpoint, parse};
 
 /// An opened function and how its netdev is called.
 pub(crate) struct Opened {
@@ -33,16 +32,6 @@ pub(crate) trait Open {
 
     /// Opens the function. `fds` are the descriptors named in the address, taken over by `main`.
     fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>>;
-}
-
-/// Checks a link, with what the backends know.
-pub(crate) fn check_link(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
-    let link = mqnet_address::check(spec)?;
-    for (field, end) in [("a", &link.a), ("b", &link.b)] {
-        let channels = link.channels.unwrap_or(1);
-        end.check(channels).map_err(|e| ApiError::field(field, format!("{field}: {e}")))?;
-    }
-    Ok(link)
 }
 
 impl Open for Endpoint {

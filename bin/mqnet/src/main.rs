@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod endpoint;
 mod generate;
+mod ethtool;
 mod link;
 mod monitor;
 mod show;
@@ -18,15 +19,21 @@ mod stats;
 mod status;
 mod top;
 mod why;
+mod ynl;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use cli::{Cli, Command, Failure};
+use mqnet_control_api::{ApiError, Code};
 
 fn broken(e: Box<dyn std::error::Error>) -> Failure {
     Failure::Broken(e.to_string())
+}
+
+fn exit(code: u8) -> Result<(), Failure> {
+    if code == 0 { Ok(()) } else { Err(Failure::Exit(code)) }
 }
 
 fn main() -> ExitCode {
@@ -50,6 +57,16 @@ fn main() -> ExitCode {
         Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),
         Command::Man(args) => generate::man(&args),
         Command::Bench(args) => bench::run(&args, Some(&bench::PLUG)).map_err(broken),
+        Command::Ethtool(args) => {
+            let find = |dev: &str| -> Result<Box<dyn api::Api>, _> {
+                Err(ApiError::new(Code::NoDevice, format!("no mqnet has a device '{dev}'")))
+            };
+            exit(ethtool::run(&args, &find, &mut std::io::stdout(), &mut std::io::stderr()))
+        }
+        Command::Ynl(args) => {
+            let all = || -> Result<Vec<Box<dyn api::Api>>, _> { Ok(Vec::new()) };
+            exit(ynl::run(&args, &all, &mut std::io::stdout(), &mut std::io::stderr()))
+        }
         Command::BenchHelper(helper) => {
             bench::run_helper(&helper, Some(&bench::PLUG)).map_err(broken)
         }

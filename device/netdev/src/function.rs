@@ -29,6 +29,15 @@ pub struct OpenError {
     pub what: String,
 }
 
+/// How flows are spread over RX queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Indirection {
+    /// Queue of each hash bucket.
+    pub table: Vec<u16>,
+    /// A user set it: it does not follow the number of channels.
+    pub user_set: bool,
+}
+
 /// One opened way to reach a peer. Only the control thread calls it.
 ///
 /// # Life
@@ -81,6 +90,27 @@ pub trait Function: Send {
     /// frame can arrive any more that chose its queue before.
     fn steer(&mut self, _channels: u16) -> Result<(), OpenError> {
         Ok(())
+    }
+
+    /// How flows are spread over the RX queues, where that can be seen and set.
+    fn indirection(&self) -> Option<Indirection> {
+        None
+    }
+
+    /// Spreads flows by this table, or by the default one. As after [`steer`](Self::steer), no
+    /// frame can arrive any more that chose its queue before. The caller keeps flows in order.
+    fn set_indirection(&mut self, _table: &[u16], _user_set: bool) -> Result<(), OpenError> {
+        Err(OpenError { function: self.name().to_owned(), what: "has no such table".to_owned() })
+    }
+
+    /// Switches of this kind of function alone, with how they stand.
+    fn flags(&self) -> Vec<(&'static str, bool)> {
+        Vec::new()
+    }
+
+    /// Sets one of [`flags`](Self::flags).
+    fn set_flag(&mut self, flag: &str, _on: bool) -> Result<(), OpenError> {
+        Err(OpenError { function: self.name().to_owned(), what: format!("has no flag '{flag}'") })
     }
 
     /// The channels of the last [`prepare`](Self::prepare) are the ones now; the caller has dropped

@@ -42,7 +42,7 @@ pub mod wrap;
 pub use address::Address;
 pub use burst::{Burst, Frame};
 pub use caps::{Caps, Incompatible, Offloads, Plan};
-pub use function::{Function, LinkStatus, OpenError};
+pub use function::{Function, Indirection, LinkStatus, OpenError};
 pub use peer::{Outlook, Peer, RingSizes, RingWish, Step, Word};
 pub use queue::{
     Armed, Channel, Event, Fault, FrameMeta, Queue, Recv, Rx, RxBorrows, RxBrings, Trigger, Tx,

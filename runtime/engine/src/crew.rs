@@ -108,7 +108,12 @@ impl Crew {
 
     /// Takes lanes back that hold nothing.
     pub(crate) fn take(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
-        let home = self.detach(lanes, Leave::Settled);
+        self.take_when(lanes, Leave::Settled)
+    }
+
+    /// Takes lanes back when they may leave.
+    pub(crate) fn take_when(&self, lanes: &[LaneId], leave: Leave) -> Result<Vec<Lane>, LinkError> {
+        let home = self.detach(lanes, leave);
         let mut back = Vec::with_capacity(lanes.len());
         while back.len() < lanes.len() {
             back.push(home.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?);

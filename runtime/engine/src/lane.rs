@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::limits::{BUDGET, room_for};
+use mqnet_netdev::null;
 use mqnet_netdev::{
     Armed, Burst, ChannelStats, Fault, FrameMeta, Recv, Rx, RxBorrows, RxBrings, Tx, TxBorrows,
     TxBrings,
 };
-use mqnet_pktbuf::{Page, PagePool, PoolConfig};
+use mqnet_pktbuf::{Page, PagePool, PoolConfig, PoolStats};
 use mqnet_shmem::{Segments, SpanMut};
 
 /// Bytes after which received frames are published early: about one large frame, so that the
@@ -119,6 +120,23 @@ impl Lane {
     /// True while it has taken a frame that its sink had no room for.
     pub fn holds_a_frame(&self) -> bool {
         self.loan.as_ref().is_some_and(|loan| loan.held.is_some())
+    }
+
+    /// Puts something around its source, or takes it off.
+    pub fn edit_rx(&mut self, edit: impl FnOnce(Rx) -> Rx) {
+        let rx = std::mem::replace(&mut self.rx, null::silent_rx());
+        self.rx = edit(rx);
+    }
+
+    /// The same with its sink, which counts in the statistics.
+    pub fn edit_tx(&mut self, edit: impl FnOnce(Tx, Arc<ChannelStats>) -> Tx) {
+        let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
+        self.tx = edit(tx, self.tx_stats.clone());
+    }
+
+    /// What its page pool has done, if it has one.
+    pub fn pool_stats(&self) -> Option<PoolStats> {
+        self.loan.as_ref().map(|loan| loan.pool.stats())
     }
 
     /// Its sink.

@@ -25,5 +25,7 @@ mod worker;
 pub use crew::WorkerView;
 pub use idle::{IdlePolicy, Pause};
 pub use lane::{Lane, LaneError, LaneId, Polled, Rest, Way};
-pub use link::{AskError, Cpus, Link, LinkConfig, LinkError, Notice, Running, Wish};
+pub use link::{
+    AskError, CaptureRequest, Captures, Cpus, Link, LinkConfig, LinkError, Notice, Running, Wish,
+};
 pub use worker::WorkerStats;

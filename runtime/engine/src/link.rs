@@ -1,6 +1,8 @@
 //! A link: two functions joined, kept alive by the control thread.
 
+mod capture;
 mod request;
+mod resteer;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,6 +21,7 @@ use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneId, Way};
 use crate::worker::{FaultLine, LaneFault};
 
+pub use capture::{CaptureRequest, Captures};
 use request::Pending;
 pub use request::{AskError, Wish};
 
@@ -103,6 +106,7 @@ pub struct Link {
     pub(crate) now: Duration,
     wish: Wish,
     wake_frames: u32,
+    captures: Vec<capture::Active>,
     pending: Option<Pending>,
     answer: Option<Result<Option<String>, String>>,
     faults: Receiver<LaneFault>,
@@ -136,6 +140,7 @@ impl Link {
             now: clock::monotonic(),
             wish,
             wake_frames: 0,
+            captures: Vec::new(),
             pending: None,
             answer: None,
             faults,
@@ -197,6 +202,7 @@ impl Link {
             }
         };
         self.give_up_late_request(now);
+        self.take_off_abandoned_taps();
         Ok(notice)
     }
 
@@ -290,6 +296,7 @@ impl Link {
                 let lane = Lane::new(id, rx, tx, plan.frame_max, node, stats);
                 let mut lane = lane.map_err(|e| e.to_string())?;
                 lane.set_wake_frames(self.wake_frames);
+                self.captures.iter().for_each(|capture| capture.put_on(&mut lane));
                 lanes[1 - sink].push(lane);
             }
         }

@@ -26,7 +26,7 @@ use crate::worker::Leave;
 /// More frames than wait in a source: the longest ring of a TAP has 65,536 entries at most, and one
 /// that is never empty is left after so many.
 const WAITING_MOST: u32 = 1 << 16;
-const DRAINED: Leave = Leave::Drained { most: WAITING_MOST };
+pub(crate) const DRAINED: Leave = Leave::Drained { most: WAITING_MOST };
 
 /// How far a switch is.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use mqnet_shmem::{Segments, Span, SpanMut, copies};
 use mqnet_wire::VnetHdr;
@@ -11,8 +10,8 @@ use super::*;
 use crate::loopback::Loopback;
 use crate::null::Null;
 use crate::{
-    Armed, Burst, Channel, DropReason, Event, Fault, FrameMeta, Function, LinkStatus, Plan, Queue,
-    Recv, RxBorrows, RxBrings, TxBorrows,
+    Armed, Burst, Channel, DropReason, Event, Fault, FrameMeta, Function, Plan, Queue, Recv,
+    RxBorrows, RxBrings, TxBorrows,
 };
 
 static TICKS: AtomicU64 = AtomicU64::new(1);

@@ -1,0 +1,82 @@
+//! `-l` and `-L`. Our devices have combined channels only.
+
+use std::io;
+
+use mqnet_control_api::{Channels, Code, Outcome, SetChannels};
+
+use super::call::{Call, Refusal};
+use super::json::{self, Json};
+use super::params::{self, Given, Param};
+
+/// In the order in which the kernel checks them.
+const PARAMS: [Param; 4] = [
+    params::number("rx"),
+    params::number("tx"),
+    params::number("other"),
+    params::number("combined"),
+];
+
+/// `-l`.
+pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
+    let channels: Channels = match call.ask("channels")? {
+        Ok(channels) => channels,
+        Err(exit) => return Ok(exit),
+    };
+    if call.json {
+        let fields = vec![
+            ("combined-max", Json::from(channels.combined_max)),
+            ("combined", Json::from(channels.combined)),
+        ];
+        return json::print(call, fields);
+    }
+    writeln!(call.out, "Channel parameters for {}:", call.dev)?;
+    let counts = [
+        ("Pre-set maximums:", channels.combined_max),
+        ("Current hardware settings:", channels.combined),
+    ];
+    for (title, combined) in counts {
+        writeln!(call.out, "{title}")?;
+        // The kernel leaves out a kind whose maximum is 0, even the one that we have.
+        let combined = match channels.combined_max {
+            0 => "n/a".to_owned(),
+            _ => combined.to_string(),
+        };
+        writeln!(call.out, "RX:\t\tn/a\nTX:\t\tn/a\nOther:\t\tn/a\nCombined:\t{combined}")?;
+    }
+    Ok(0)
+}
+
+/// `-L`.
+pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
+    let given = match params::parse("-L", call, &PARAMS) {
+        Ok(given) => given,
+        Err(line) => return call.complain(&line),
+    };
+    let result = change(call, &given);
+    call.finish(result, &given, 1)
+}
+
+fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, Refusal> {
+    let device = call.device()?;
+    let now: Channels = device.get("channels").map_err(|e| match e.code {
+        Code::NotSupported => Refusal::unsupported(),
+        _ => e.into(),
+    })?;
+    for param in PARAMS {
+        let max = if param.name == "combined" { now.combined_max } else { 0 };
+        if let Some(g) = params::find(given, param.name)
+            && g.value > u32::from(max)
+        {
+            let why = "requested channel count exceeds maximum";
+            return Err(Refusal::new(Code::Invalid, why, Some(g.offset)));
+        }
+    }
+    // What is left for the others is 0, which they have already.
+    let Some(combined) = params::find(given, "combined") else { return Ok(None) };
+    if combined.value == 0 && now.combined != 0 {
+        let why = "requested channel counts would result in no RX or TX channel being configured";
+        return Err(Refusal::new(Code::Invalid, why, Some(combined.offset)));
+    }
+    let want = SetChannels { combined: u16::try_from(combined.value).unwrap_or(u16::MAX) };
+    Ok(Some(device.patch("channels", &want)?))
+}

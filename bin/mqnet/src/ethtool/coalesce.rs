@@ -1,0 +1,105 @@
+//! `-c` and `-C`: the poll window is `rx-usecs`, wake batching `tx-frames`.
+
+use std::io;
+
+use mqnet_control_api::{Coalesce, Code, Outcome, SetCoalesce};
+
+use super::call::{Call, Refusal};
+use super::json::{self, Json};
+use super::params::{self, Given, Param};
+
+/// By number of the netlink attribute: of several that a device lacks, the kernel names the first.
+const PARAMS: [Param; 24] = [
+    params::number("rx-usecs"),
+    params::number("rx-frames"),
+    params::number("rx-usecs-irq"),
+    params::number("rx-frames-irq"),
+    params::number("tx-usecs"),
+    params::number("tx-frames"),
+    params::number("tx-usecs-irq"),
+    params::number("tx-frames-irq"),
+    params::number("stats-block-usecs"),
+    params::switch("adaptive-rx"),
+    params::switch("adaptive-tx"),
+    params::number("pkt-rate-low"),
+    params::number("rx-usecs-low"),
+    params::number("rx-frames-low"),
+    params::number("tx-usecs-low"),
+    params::number("tx-frames-low"),
+    params::number("pkt-rate-high"),
+    params::number("rx-usecs-high"),
+    params::number("rx-frames-high"),
+    params::number("tx-usecs-high"),
+    params::number("tx-frames-high"),
+    params::number("sample-interval"),
+    params::switch("cqe-mode-tx"),
+    params::switch("cqe-mode-rx"),
+];
+
+/// The numbers of `-c`, in groups between blank lines.
+const GROUPS: [&[&str]; 5] = [
+    &["stats-block-usecs", "sample-interval", "pkt-rate-low", "pkt-rate-high"],
+    &["rx-usecs", "rx-frames", "rx-usecs-irq", "rx-frames-irq"],
+    &["tx-usecs", "tx-frames", "tx-usecs-irq", "tx-frames-irq"],
+    &["rx-usecs-low", "rx-frame-low", "tx-usecs-low", "tx-frame-low"],
+    &["rx-usecs-high", "rx-frame-high", "tx-usecs-high", "tx-frame-high"],
+];
+
+/// `-c`.
+pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
+    let now: Coalesce = match call.ask("coalesce")? {
+        Ok(now) => now,
+        Err(exit) => return Ok(exit),
+    };
+    if call.json {
+        let fields =
+            vec![("rx-usecs", Json::from(now.rx_usecs)), ("tx-frames", Json::from(now.tx_frames))];
+        return json::print(call, fields);
+    }
+    writeln!(call.out, "Coalesce parameters for {}:", call.dev)?;
+    writeln!(call.out, "Adaptive RX: n/a  TX: n/a")?;
+    for group in GROUPS {
+        for name in group {
+            match *name {
+                "rx-usecs" => writeln!(call.out, "{name}: {}", now.rx_usecs)?,
+                "tx-frames" => writeln!(call.out, "{name}: {}", now.tx_frames)?,
+                _ => writeln!(call.out, "{name}: n/a")?,
+            }
+        }
+        writeln!(call.out)?;
+    }
+    writeln!(call.out, "CQE mode RX: n/a  TX: n/a\n")?;
+    Ok(0)
+}
+
+/// `-C`.
+pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
+    let given = match params::parse("-C", call, &PARAMS) {
+        Ok(given) => given,
+        Err(line) => return call.complain(&line),
+    };
+    let result = change(call, &given);
+    call.finish(result, &given, 1)
+}
+
+fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, Refusal> {
+    let device = call.device()?;
+    // A device without coalescing says so before its parameters are looked at.
+    let _: Coalesce = device.get("coalesce").map_err(|e| match e.code {
+        Code::NotSupported => Refusal::unsupported(),
+        _ => e.into(),
+    })?;
+    let ours = |name: &str| name == "rx-usecs" || name == "tx-frames";
+    for param in PARAMS.iter().filter(|param| !ours(param.name)) {
+        if let Some(g) = params::find(given, param.name) {
+            let why = "cannot modify an unsupported parameter";
+            return Err(Refusal::new(Code::Invalid, why, Some(g.offset)));
+        }
+    }
+    let value = |name| params::find(given, name).map(|g| g.value);
+    let want = SetCoalesce { rx_usecs: value("rx-usecs"), tx_frames: value("tx-frames") };
+    if want == SetCoalesce::default() {
+        return Ok(None);
+    }
+    Ok(Some(device.patch("coalesce", &want)?))
+}

@@ -1,0 +1,19 @@
+//! What the C library says for a kind of failure.
+
+use mqnet_control_api::Code;
+
+/// The text of an errno.
+pub(crate) fn text(code: Code) -> &'static str {
+    match code {
+        Code::NoDevice => "No such device",
+        Code::NoEntry => "No such file or directory",
+        Code::Invalid => "Invalid argument",
+        Code::Range => "Numerical result out of range",
+        Code::NotSupported => "Operation not supported",
+        Code::Busy => "Device or resource busy",
+        Code::Down => "Network is down",
+        Code::TimedOut => "Connection timed out",
+        Code::Permission => "Operation not permitted",
+        Code::Failed => "Input/output error",
+    }
+}

@@ -1,0 +1,122 @@
+//! `-K`.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use mqnet_control_api::{Code, Feature, Outcome, SetFeatures};
+
+use super::super::call::{Call, Refusal, attribute};
+use super::names::{KERNEL, LEGACY, Legacy};
+use super::{all, on};
+
+/// Exit code of a refused `-K`.
+const REFUSED: u8 = 92;
+
+/// What a change came to.
+struct Changed {
+    before: Vec<Feature>,
+    after: Vec<Feature>,
+    /// Everything that was asked for, older names resolved.
+    asked: BTreeMap<String, bool>,
+    outcome: Option<Outcome>,
+}
+
+/// `-K`.
+pub(in super::super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
+    let mut given = Vec::new();
+    for pair in call.args.chunks(2) {
+        match pair {
+            [name, value] if value == "on" || value == "off" => given.push((name, value == "on")),
+            [_, rest @ ..] => {
+                let value = rest.first().map_or("(null)", String::as_str);
+                let line = format!(
+                    "ethtool (-K): flag '{value}' for parameter '(null)' is not followed by \
+                     'on' or 'off'"
+                );
+                return call.complain(&line);
+            }
+            [] => {}
+        }
+    }
+    match change(call, &given) {
+        Ok(changed) => report(call, &changed),
+        Err(refusal) => call.refuse(&refusal, REFUSED),
+    }
+}
+
+/// The features that a name stands for: one, or all of an older name's group.
+fn resolve(name: &str) -> Vec<&str> {
+    let older = |legacy: &&Legacy| legacy.short == name || legacy.long == name;
+    match LEGACY.iter().find(older) {
+        Some(legacy) => KERNEL.iter().copied().filter(|name| legacy.covers(name)).collect(),
+        None => vec![name],
+    }
+}
+
+fn change(call: &Call<'_>, given: &[(&String, bool)]) -> Result<Changed, Refusal> {
+    let device = call.device()?;
+    let before = all(&device)?;
+    let mut asked = BTreeMap::new();
+    // The header carries flags here, and the names lie three levels deep.
+    let mut offset = call.attributes() + 8 + 12;
+    for &(name, on) in given {
+        for name in resolve(name) {
+            if !before.iter().any(|feature| feature.name == name) {
+                let why = "bit name not found";
+                return Err(Refusal::new(Code::NotSupported, why, Some(offset)));
+            }
+            // As the kernel reads a list that names a feature twice: on wins.
+            *asked.entry(name.to_owned()).or_insert(false) |= on;
+            offset += 4 + attribute(name) + if on { 4 } else { 0 };
+        }
+    }
+    // As the kernel does: what is fixed is left alone, and the answer shows that it is.
+    let loose = |name: &String| before.iter().any(|f| f.name == *name && !f.fixed);
+    let features: BTreeMap<String, bool> = asked
+        .iter()
+        .filter(|(name, _)| loose(name))
+        .map(|(name, on)| (name.clone(), *on))
+        .collect();
+    if features.is_empty() {
+        return Ok(Changed { after: before.clone(), before, asked, outcome: None });
+    }
+    let outcome: Outcome = device.patch("features", &SetFeatures { features })?;
+    Ok(Changed { before, after: all(&device)?, asked, outcome: Some(outcome) })
+}
+
+/// Says what became different from what was asked for.
+fn report(call: &mut Call<'_>, changed: &Changed) -> io::Result<u8> {
+    let mut lines = Vec::new();
+    let mut surprise = false;
+    let mut missed = 0;
+    for after in &changed.after {
+        let asked = changed.asked.get(&after.name).copied();
+        let before = changed.before.iter().find(|feature| feature.name == after.name);
+        let moved = before.is_some_and(|before| before.active != after.active);
+        let suffix = match asked {
+            Some(want) if want != after.active => {
+                missed += 1;
+                surprise = true;
+                if want { " [requested on]" } else { " [requested off]" }
+            }
+            Some(_) if moved => "",
+            None if moved => {
+                surprise = true;
+                " [not requested]"
+            }
+            _ => continue,
+        };
+        lines.push(format!("{}: {}{suffix}", after.name, on(after.active)));
+    }
+    if surprise {
+        writeln!(call.out, "Actual changes:")?;
+        for line in &lines {
+            writeln!(call.out, "{line}")?;
+        }
+    }
+    call.note(changed.outcome.as_ref())?;
+    if missed == changed.asked.len() {
+        return call.complain("Could not change any device features");
+    }
+    Ok(0)
+}

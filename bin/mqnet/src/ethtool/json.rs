@@ -1,0 +1,90 @@
+//! JSON in ethtool's own layout: four blanks a level, lists on one line.
+
+use std::fmt::Write as _;
+use std::io;
+
+use super::call::Call;
+
+/// A value; objects keep their order.
+#[derive(Clone, Debug)]
+pub(super) enum Json {
+    Null,
+    Bool(bool),
+    Number(u64),
+    Text(String),
+    List(Vec<Json>),
+    Object(Vec<(String, Json)>),
+}
+
+impl From<u16> for Json {
+    fn from(n: u16) -> Self {
+        Self::Number(n.into())
+    }
+}
+
+impl From<u32> for Json {
+    fn from(n: u32) -> Self {
+        Self::Number(n.into())
+    }
+}
+
+impl From<bool> for Json {
+    fn from(yes: bool) -> Self {
+        Self::Bool(yes)
+    }
+}
+
+/// Prints the answer about one device: a list of one object that begins with its name.
+pub(super) fn print<K: Into<String>>(
+    call: &mut Call<'_>,
+    fields: Vec<(K, Json)>,
+) -> io::Result<u8> {
+    let mut all = vec![("ifname".to_owned(), Json::Text(call.dev.to_owned()))];
+    all.extend(fields.into_iter().map(|(name, value)| (name.into(), value)));
+    let mut text = String::new();
+    render(&Json::List(vec![Json::Object(all)]), 0, &mut text);
+    writeln!(call.out, "{text}")?;
+    Ok(0)
+}
+
+fn render(value: &Json, depth: usize, out: &mut String) {
+    match value {
+        Json::Null => out.push_str("null"),
+        Json::Bool(yes) => out.push_str(if *yes { "true" } else { "false" }),
+        Json::Number(n) => {
+            let _ = write!(out, "{n}");
+        }
+        Json::Text(text) => quote(text, out),
+        Json::List(items) => {
+            out.push_str("[ ");
+            for (i, item) in items.iter().enumerate() {
+                out.push_str(if i == 0 { "" } else { "," });
+                render(item, depth + 1, out);
+            }
+            out.push_str(if items.is_empty() { "]" } else { " ]" });
+        }
+        Json::Object(fields) => {
+            out.push('{');
+            for (i, (name, value)) in fields.iter().enumerate() {
+                out.push_str(if i == 0 { "" } else { "," });
+                newline(depth + 1, out);
+                quote(name, out);
+                out.push_str(": ");
+                render(value, depth + 1, out);
+            }
+            if !fields.is_empty() {
+                newline(depth, out);
+            }
+            out.push('}');
+        }
+    }
+}
+
+fn newline(depth: usize, out: &mut String) {
+    out.push('\n');
+    out.extend(std::iter::repeat_n("    ", depth));
+}
+
+fn quote(text: &str, out: &mut String) {
+    out.push_str(&serde_json::Value::from(text).to_string());
+}

@@ -1,0 +1,74 @@
+//! `NAME VALUE NAME VALUE ...` behind a verb that changes something.
+
+use super::call::Call;
+use super::number;
+
+/// What kind of value a name takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Number,
+    Switch,
+}
+
+/// A name that a verb knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Param {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+}
+
+pub(super) const fn number(name: &'static str) -> Param {
+    Param { name, kind: Kind::Number }
+}
+
+pub(super) const fn switch(name: &'static str) -> Param {
+    Param { name, kind: Kind::Switch }
+}
+
+/// A name and its value, as given.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) name: &'static str,
+    pub(super) value: u32,
+    /// Where it stands in a netlink request: 8 bytes each, in the order of the command line.
+    pub(super) offset: u32,
+}
+
+/// The value of a name, and where it stands.
+pub(super) fn find<'a>(given: &'a [Given], name: &str) -> Option<&'a Given> {
+    given.iter().find(|g| g.name == name)
+}
+
+/// Reads the arguments; an error is the line to print.
+pub(super) fn parse(
+    verb: &str,
+    call: &Call<'_>,
+    params: &'static [Param],
+) -> Result<Vec<Given>, String> {
+    let mut given: Vec<Given> = Vec::new();
+    let mut args = call.args.iter();
+    let mut offset = call.attributes();
+    while let Some(name) = args.next() {
+        let Some(param) = params.iter().find(|param| param.name == name) else {
+            return Err(format!("ethtool ({verb}): unknown parameter '{name}'"));
+        };
+        if find(&given, name).is_some() {
+            return Err(format!("ethtool ({verb}): duplicate parameter '{name}'"));
+        }
+        let Some(text) = args.next() else {
+            return Err(format!("ethtool ({verb}): no value for parameter '{name}'"));
+        };
+        let value = match (param.kind, text.as_str()) {
+            (Kind::Number, text) => number::keyword(text),
+            (Kind::Switch, "on") => Some(1),
+            (Kind::Switch, "off") => Some(0),
+            (Kind::Switch, _) => None,
+        };
+        let Some(value) = value else {
+            return Err(format!("ethtool ({verb}): invalid value '{text}' for parameter '{name}'"));
+        };
+        given.push(Given { name: param.name, value, offset });
+        offset += 8;
+    }
+    Ok(given)
+}

@@ -1,0 +1,82 @@
+//! Why a request got no answer.
+
+use std::fmt;
+
+use mqnet_control_api::{ApiError, Code};
+
+use super::pprint;
+use crate::ethtool::errno;
+
+/// Why a request got no answer.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// It makes no sense; nothing was asked.
+    Usage(String),
+    /// No mqnet could be asked.
+    Local(String),
+    /// The answer is an error of netlink.
+    Netlink(NlError),
+}
+
+/// An error as netlink reports it.
+#[derive(Debug)]
+pub(super) struct NlError {
+    code: Code,
+    message: String,
+    /// What else is known, in Python's notation.
+    details: String,
+}
+
+impl NlError {
+    fn fault(code: Code, message: &str, details: String) -> Fault {
+        Fault::Netlink(Self { code, message: message.to_owned(), details })
+    }
+
+    /// An errno and nothing else.
+    pub(super) fn bare(code: Code) -> Fault {
+        Self::fault(code, "", String::new())
+    }
+
+    /// An attribute that is wrong, and why (or nothing).
+    pub(super) fn attribute(code: Code, message: &str, path: &str) -> Fault {
+        Self::fault(code, message, format!("{{'bad-attr': {}}}", pprint::quote(path)))
+    }
+
+    /// An attribute that is missing.
+    pub(super) fn missing(name: &str) -> Fault {
+        Self::fault(Code::Invalid, "", format!("{{'miss-type': {}}}", pprint::quote(name)))
+    }
+
+    /// The pool's id is missing in the nest `info`, which the kernel's tool shows by number.
+    pub(super) fn missing_in_info() -> Fault {
+        Self::fault(Code::Invalid, "", "{'miss-type': 1, 'miss-nest': 20}".to_owned())
+    }
+
+    /// A number outside its range.
+    pub(super) fn range(path: &str, min: u32, max: u32, kind: &str) -> Fault {
+        let policy = format!("{{'min-value': {min}, 'max-value': {max}, 'type': '{kind}'}}");
+        let path = pprint::quote(path);
+        let details = format!("{{'policy': {policy}, 'bad-attr': {path}}}");
+        Self::fault(Code::Range, "integer out of range", details)
+    }
+}
+
+impl From<ApiError> for Fault {
+    fn from(e: ApiError) -> Self {
+        NlError::fault(e.code, &e.message, String::new())
+    }
+}
+
+impl fmt::Display for NlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Netlink error: ")?;
+        if !self.message.is_empty() {
+            write!(f, "{}: ", self.message)?;
+        }
+        f.write_str(errno::text(self.code))?;
+        if !self.details.is_empty() {
+            write!(f, " {}", self.details)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! Taps on the lanes of a running link. They follow the link through resizes and come off when
+//! nobody watches any more.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mqnet_netdev::wrap::capture::{
+    CaptureConfig, CaptureReader, Captured, Direction, take_all, tap, unwrap_rx, unwrap_tx,
+    wrap_rx, wrap_tx,
+};
+use mqnet_netdev::{Rx, Tx};
+use mqnet_pktbuf::PoolStats;
+
+use super::Link;
+use crate::lane::{Lane, LaneId, Way};
+
+/// Memory for captured frames, for each lane.
+const RING_BYTES: u32 = 1 << 20;
+
+/// What is captured.
+#[derive(Clone, Copy, Debug)]
+pub struct CaptureRequest {
+    /// Which of the two functions.
+    pub side: usize,
+    /// Only this channel.
+    pub channel: Option<u16>,
+    /// Only frames that are dropped.
+    pub drops_only: bool,
+    /// Bytes kept of each frame.
+    pub snaplen: u32,
+    /// Nanoseconds since the epoch.
+    pub clock: fn() -> u64,
+}
+
+type Readers = Arc<Mutex<Vec<CaptureReader>>>;
+
+/// What has been captured. Dropping it ends the capture.
+#[derive(Debug)]
+pub struct Captures(Readers);
+
+impl Captures {
+    /// Takes what has been captured since, oldest first, and says how many frames were missed.
+    pub fn take(&mut self, frames: &mut Vec<Captured>) -> u64 {
+        let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        take_all(&mut readers, frames)
+    }
+}
+
+/// A capture that somebody watches.
+pub(super) struct Active {
+    request: CaptureRequest,
+    readers: Readers,
+}
+
+impl Active {
+    /// Puts a tap on a lane if it is one of those watched.
+    pub(super) fn put_on(&self, lane: &mut Lane) {
+        let CaptureRequest { side, channel, drops_only, snaplen, clock } = self.request;
+        let id = lane.id();
+        if channel.is_some_and(|only| only != id.channel) {
+            return;
+        }
+        let leaves_here = (id.way == Way::Forth) == (side == 0);
+        // From the netdev's side: what its RX queue brings has arrived there.
+        let direction = if leaves_here { Direction::Inbound } else { Direction::Outbound };
+        let new_tap = || {
+            let (channel, ring_bytes) = (id.channel, RING_BYTES);
+            let config =
+                CaptureConfig { channel, direction, drops_only, snaplen, ring_bytes, clock };
+            let (tap, reader) = tap(config);
+            self.readers.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+            tap
+        };
+        if !drops_only || leaves_here {
+            lane.edit_rx(|rx| wrap_rx(rx, new_tap()));
+        }
+        if drops_only && !leaves_here {
+            lane.edit_tx(|tx, stats| wrap_tx(tx, new_tap(), stats));
+        }
+    }
+}
+
+/// Takes off the taps that nobody reads, and leaves the others.
+fn take_off(lane: &mut Lane) {
+    lane.edit_rx(|mut rx: Rx| {
+        let mut kept = Vec::new();
+        loop {
+            let (inner, tap) = unwrap_rx(rx);
+            rx = inner;
+            match tap {
+                Some(tap) if !tap.is_abandoned() => kept.push(tap),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        kept.into_iter().rev().fold(rx, wrap_rx)
+    });
+    lane.edit_tx(|mut tx: Tx, stats| {
+        let mut kept = Vec::new();
+        loop {
+            let (inner, tap) = unwrap_tx(tx);
+            tx = inner;
+            match tap {
+                Some(tap) if !tap.is_abandoned() => kept.push(tap),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        kept.into_iter().rev().fold(tx, |tx, tap| wrap_tx(tx, tap, stats.clone()))
+    });
+}
+
+impl Link {
+    /// Begins to capture. Taps are put on by the workers, between two bursts.
+    pub fn capture(&mut self, request: CaptureRequest) -> Captures {
+        let readers: Readers = Arc::default();
+        let active = || Active { request, readers: readers.clone() };
+        self.on_every_lane(|| {
+            let active = active();
+            move |lane| active.put_on(lane)
+        });
+        self.captures.push(active());
+        Captures(readers)
+    }
+
+    pub(super) fn take_off_abandoned_taps(&mut self) {
+        let before = self.captures.len();
+        self.captures.retain(|active| Arc::strong_count(&active.readers) > 1);
+        if self.captures.len() < before {
+            self.on_every_lane(|| take_off);
+        }
+    }
+
+    fn on_every_lane<E: FnOnce(&mut Lane) + Send + 'static>(&self, mut edit: impl FnMut() -> E) {
+        let Some(running) = &self.running else { return };
+        for channel in 0..running.plan.channels {
+            for way in [Way::Forth, Way::Back] {
+                let edit = edit();
+                let id = LaneId { set: running.set, channel, way };
+                self.crew.edit(
+                    id,
+                    Box::new(move |lane| {
+                        edit(lane);
+                        Ok(())
+                    }),
+                );
+            }
+        }
+    }
+
+    /// The page pools of those lanes that have one.
+    pub fn pools(&self) -> Vec<(LaneId, PoolStats)> {
+        let (answer, answers) = channel();
+        self.on_every_lane(|| {
+            let answer = answer.clone();
+            move |lane: &mut Lane| {
+                if let Some(stats) = lane.pool_stats() {
+                    // Nobody waits for an answer that comes too late.
+                    let _ = answer.send((lane.id(), stats));
+                }
+            }
+        });
+        drop(answer);
+        let mut pools = Vec::new();
+        while let Ok(pool) = answers.recv_timeout(Duration::from_millis(100)) {
+            pools.push(pool);
+        }
+        pools.sort_by_key(|(id, _)| (id.channel, id.way == Way::Back));
+        pools
+    }
+}
