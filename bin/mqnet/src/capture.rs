@@ -180,7 +180,7 @@ impl Write for Shared<'_> {
             return Err(io::Error::other("the capture cannot be written"));
         }
         // The stream has no other way to learn that we have had enough.
-        if sink.enough() { Err(io::Error::other("enough")) } else { Ok(bytes.len()) }
+        if sink.enough() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {

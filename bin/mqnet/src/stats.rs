@@ -31,7 +31,7 @@ pub(crate) struct StatsArgs {
     #[arg(short, long, value_name = "S", value_parser = seconds)]
     pub(crate) interval: Option<Duration>,
     /// End after N times.
-    #[arg(short = 'n', long, value_name = "N", requires = "interval",
+    #[arg(short, long, value_name = "N", requires = "interval",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 }
@@ -72,7 +72,8 @@ fn run_with(
         if args.json {
             put(out, &show::json(&before, &now, false)?)?;
         } else {
-            put(out, &show::rates(&before, &now))?;
+            let gap = if done > 0 { "\n" } else { "" };
+            put(out, &format!("{gap}{}", show::rates(&before, &now)))?;
         }
         before = now;
         done += 1;

@@ -39,6 +39,7 @@ fn verdicts(before: &LinkStats, now: &LinkStats) -> [Verdict; 2] {
 pub(crate) fn duration(ns: u64) -> String {
     match ns {
         0 => "0".to_owned(),
+        n if n < 1000 => format!("{n} ns"),
         n if n < 1_000_000 => format!("{:.1} us", n as f64 / 1e3),
         n if n < 1_000_000_000 => format!("{:.1} ms", n as f64 / 1e6),
         n if n < 100_000_000_000 => format!("{:.2} s", n as f64 / 1e9),
