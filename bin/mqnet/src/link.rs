@@ -1,30 +1,41 @@
-//! `mqnet link A B`: the main job, in the foreground.
+//! `mqnet link A B`: one link, in the foreground or detached.
+
+mod detach;
 
 use std::io::IsTerminal;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mqnet_engine::{IdlePolicy, Link, LinkConfig, Notice};
+use mqnet_address::CheckedLink;
+use mqnet_control::notify;
+use mqnet_control::socket::{ControlSocket, Role};
+use mqnet_control_api::LinkSpec;
+use mqnet_engine::Notice;
+use mqnet_sysio::process;
 use mqnet_sysio::signal::StopSignals;
-use mqnet_sysio::{clock, poll, process};
 
 use crate::cli::{Failure, LinkArgs};
-use crate::endpoint::{Endpoint, Open};
+use crate::config::check;
+use crate::endpoint::Endpoint;
+use crate::host::{Entry, LinkHost, Mode};
+use crate::run::{self, Frontend};
 use crate::status::{Status, StatusStyle};
 
 /// Runs the command.
-pub(crate) fn run(args: LinkArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
+    let spec = args.spec();
+    let checked = checked(&spec)?;
+    if args.detach {
+        return detach::run(args, &spec);
+    }
     // First of all: inherited descriptors, before we open any of our own.
-    let a_fds = inherit(&args.a)?;
-    let b_fds = inherit(&args.b)?;
-    for end in [&args.a, &args.b] {
-        end.check(args.channels.unwrap_or(1)).map_err(Failure::BadInput)?;
-    }
-    if let (Endpoint::Ntb { .. }, Endpoint::Ntb { .. }) = (&args.a, &args.b) {
-        let why = "ntb: to ntb: is not possible yet: each bridge agrees with its own peer alone";
-        return Err(Failure::BadInput(why.to_owned()));
-    }
+    let inherited = ControlSocket::inherited()?;
+    let fds = [inherit(&checked.a)?, inherit(&checked.b)?];
     let signals = StopSignals::take()?;
+    if args.detached {
+        process::leave_session()?;
+    }
     if let Some(parent) = args.with_parent {
         process::die_with_parent()?;
         // It may have ended before we asked to be told.
@@ -33,30 +44,54 @@ pub(crate) fn run(args: LinkArgs) -> Result<(), Failure> {
         }
     }
     let _ = process::raise_descriptor_limit();
-    let open = |end: Endpoint, fds| end.open(fds).map_err(|e| Failure::Broken(e.to_string()));
-    let a = open(args.a, a_fds)?;
-    let b = open(args.b, b_fds)?;
+    let mut host = LinkHost::new(Mode::Link);
+    host.add(None, spec, checked, fds)?;
     let style = match (args.json, std::io::stdout().is_terminal()) {
         (true, _) => StatusStyle::Json,
         (false, true) => StatusStyle::Line,
         (false, false) => StatusStyle::Quiet,
     };
-    let config = LinkConfig {
-        channels: args.channels,
-        workers: args.workers.map(usize::from),
-        cpus: args.cpus,
-        idle: IdlePolicy {
-            window: Duration::from_micros(u64::from(args.poll_window)),
-            ..IdlePolicy::default()
-        },
-    };
-    let mut link = Link::new(a, b, config)?;
-    let mut status = Status::new(style, Duration::from_millis(args.interval_ms));
-    serve(&mut link, &signals, &mut status)?;
-    // At rest first: only then do the counters of both ends and their sums agree.
-    link.shut_down("the peer's user stopped it")?;
-    status.finish(&mut link);
-    Ok(())
+    let mut front = Front { status: Status::new(style, Duration::from_millis(args.interval_ms)) };
+    let host = Arc::new(Mutex::new(host));
+    run::runtime()?.block_on(async {
+        let control = match run::open_control(&args.control, inherited, Role::Link) {
+            Ok(control) => control,
+            // The link is what was asked for; a socket was not, unless it was named.
+            Err(e) if !args.control.is_explicit() => {
+                tracing::warn!("no control socket: {e}");
+                None
+            }
+            Err(e) => return Err(e.into()),
+        };
+        run::serve(control.as_ref(), &host)?;
+        notify::ready("running").await;
+        let ended = run::turn(&host, &signals, &mut front).await;
+        notify::stopping().await;
+        let mut host = run::lock(&host);
+        let Some(entry) = host.entries.first_mut() else { return ended };
+        // At rest first: only then do the counters of both ends and their sums agree.
+        entry.end("the peer's user stopped it")?;
+        front.status.finish(&mut entry.link);
+        ended
+    })
+}
+
+/// The link as it would be tried; what can be known to be wrong is known here.
+fn checked(spec: &LinkSpec) -> Result<CheckedLink, Failure> {
+    // Descriptors are for the command line alone, so the address is judged without them first.
+    let mut plain = spec.clone();
+    let ends = [&mut plain.a, &mut plain.b].map(|address| -> Result<Endpoint, Failure> {
+        let end = mqnet_address::parse(address).map_err(|e| Failure::BadInput(e.to_string()))?;
+        if let Endpoint::Tap(tap) = &end
+            && !tap.fds.is_empty()
+        {
+            "tap:fds".clone_into(address);
+        }
+        Ok(end)
+    });
+    let [a, b] = ends;
+    let checked = check(&plain).map_err(|e| Failure::BadInput(e.to_string()))?;
+    Ok(CheckedLink { a: a?, b: b?, ..checked })
 }
 
 fn inherit(end: &Endpoint) -> Result<Vec<OwnedFd>, Failure> {
@@ -68,22 +103,23 @@ fn inherit(end: &Endpoint) -> Result<Vec<OwnedFd>, Failure> {
     tap.fds.iter().map(take).collect()
 }
 
-/// Turns the link until a stop signal comes.
-fn serve(link: &mut Link, signals: &StopSignals, status: &mut Status) -> Result<(), Failure> {
-    loop {
-        if let Some(notice) = link.turn(clock::monotonic())? {
-            status.notice(link, &notice);
-            if matches!(notice, Notice::Up(_)) {
-                continue; // Another event may have come while the link was set up.
-            }
+struct Front {
+    status: Status,
+}
+
+impl Frontend for Front {
+    fn notice(&mut self, entry: &mut Entry, notice: &Notice) {
+        self.status.notice(&mut entry.link, notice);
+    }
+
+    fn tick(&mut self, host: &mut LinkHost) -> Duration {
+        if let Some(entry) = host.entries.first_mut() {
+            self.status.tick(&mut entry.link);
         }
-        status.tick(link);
-        let timeout = link.patience();
-        let mut fds = link.events();
-        fds.push(signals.as_fd());
-        poll::wait_readable(&fds, timeout.min(status.due_in()))?;
-        if signals.pending() {
-            return Ok(());
-        }
+        self.status.due_in()
+    }
+
+    fn hangup(&mut self, _host: &mut LinkHost) -> bool {
+        false
     }
 }

@@ -10,7 +10,8 @@ use mqnet_engine::{Link, Notice};
 use mqnet_sysio::clock;
 use serde_json::json;
 
-use sums::{LaneSums, channels_json, link_sums};
+pub(crate) use sums::LaneSums;
+use sums::{channels_json, link_sums};
 
 /// How to show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,8 @@ impl Offloads {
     pub const ALL: Self = Self(63);
     /// Nothing: every frame is finished and fits the MTU.
     pub const NONE: Self = Self(0);
-    const LARGE: Self = Self(2 | 4 | 16 | 32);
+    /// Everything that is larger than the MTU.
+    pub const LARGE: Self = Self(2 | 4 | 16 | 32);
     const NAMES: [(Self, &str); 6] = [
         (Self::CSUM, "csum"),
         (Self::TSO4, "tso4"),
@@ -56,9 +57,14 @@ impl Offloads {
         Self(self.0 | other.0)
     }
 
-    /// What is in this set and not in `other`, as a set that a kernel takes.
+    /// What is in this set and not in `other`.
+    pub fn minus(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// The same, as a set that a kernel takes.
     pub fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0).consistent()
+        self.minus(other).consistent()
     }
 
     /// True when all of `other` is in this set.

@@ -74,3 +74,8 @@ pub fn take_inherited(number: i32) -> io::Result<std::os::fd::OwnedFd> {
     // anything, see `main`), and the list above makes us its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
+
+/// Leaves the session of the terminal: its end is not ours any more.
+pub fn leave_session() -> io::Result<()> {
+    Ok(nix::unistd::setsid().map(drop)?)
+}

@@ -29,6 +29,13 @@ impl StopSignals {
     pub fn pending(&self) -> bool {
         matches!(self.fd.read_signal(), Ok(Some(_)))
     }
+
+    /// The next signal that has arrived: true for SIGHUP, which a daemon takes for "read your
+    /// configuration again".
+    pub fn next_is_hangup(&self) -> Option<bool> {
+        let signal = self.fd.read_signal().ok().flatten()?;
+        Some(signal.ssi_signo == Signal::SIGHUP as u32)
+    }
 }
 
 impl AsFd for StopSignals {

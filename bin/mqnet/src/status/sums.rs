@@ -31,7 +31,7 @@ impl LaneSums {
         sums
     }
 
-    fn add(&mut self, from: &ChannelStats, to: &ChannelStats) {
+    pub(crate) fn add(&mut self, from: &ChannelStats, to: &ChannelStats) {
         let (rx, tx) = (&from.rx, &to.tx);
         self.rx_packets += rx.packets.get();
         self.rx_bytes += rx.bytes.get();

@@ -124,6 +124,11 @@ impl Link {
         });
     }
 
+    /// Channels that the peer's user asked for.
+    pub fn peer_wants(&mut self) -> Option<u16> {
+        self.peer().and_then(|peer| peer.peer_wants())
+    }
+
     /// Why there are other channels than the user wants.
     pub fn settled_note(&mut self) -> Option<String> {
         let (have, want) = (self.running.as_ref()?.plan.channels, self.wish.channels?);

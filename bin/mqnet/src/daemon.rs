@@ -1,0 +1,149 @@
+//! `mqnet daemon`: the links of the configuration, and those that are asked for.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use mqnet_address::config::{Config, diff};
+use mqnet_control::socket::{ControlSocket, Role};
+use mqnet_control::{SharedHost, notify};
+use mqnet_control_api::{ApiError, Code, Outcome};
+use mqnet_engine::Notice;
+use mqnet_sysio::process;
+use mqnet_sysio::signal::StopSignals;
+
+use crate::cli::{ControlArgs, Failure};
+use crate::config::{DEFAULT_FILE, check, sources};
+use crate::host::{Entry, LinkHost, Mode};
+use crate::run::{self, Frontend};
+
+#[derive(Args, Debug)]
+pub(crate) struct DaemonArgs {
+    /// The configuration; the files of conf.d/ beside it are read too. The default one may be
+    /// missing.
+    #[arg(short = 'f', long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &DaemonArgs) -> Result<(), Failure> {
+    let inherited = ControlSocket::inherited()?;
+    let signals = StopSignals::take()?;
+    let file = args.config.clone().unwrap_or_else(|| DEFAULT_FILE.into());
+    let config = match args.config.is_none() && !file.exists() {
+        true => Config::default(),
+        false => read(&file).map_err(Failure::BadInput)?,
+    };
+    let _ = process::raise_descriptor_limit();
+    let control_args = args.control.or(&config.daemon);
+    let mut front = Daemon { file, config: Config::default() };
+    let host = Arc::new(Mutex::new(LinkHost::new(Mode::Daemon)));
+    run::runtime()?.block_on(async {
+        // Before any link: a second daemon must not touch what the first one has.
+        let control = run::open_control(&control_args, inherited, Role::Daemon)?;
+        for problem in front.apply(&mut run::lock(&host), config.clone()) {
+            tracing::error!("{problem}");
+        }
+        run::serve(control.as_ref(), &host)?;
+        if let Some(address) = config.daemon.metrics {
+            let listener = tokio::net::TcpListener::bind(address).await?;
+            let shared: SharedHost = host.clone();
+            tokio::spawn(async move {
+                mqnet_control::serve_metrics_tcp(listener, shared).await;
+            });
+        }
+        let links = run::lock(&host).entries.len();
+        notify::ready(&format!("{links} links")).await;
+        let ended = run::turn(&host, &signals, &mut front).await;
+        notify::stopping().await;
+        for entry in &mut run::lock(&host).entries {
+            entry.end("the daemon was stopped")?;
+        }
+        ended
+    })
+}
+
+/// Reads the configuration, or says everything that is wrong with it.
+fn read(file: &std::path::Path) -> Result<Config, String> {
+    Config::parse(&sources(file)?, check).map_err(|problems| {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        lines.join("\n")
+    })
+}
+
+struct Daemon {
+    file: PathBuf,
+    /// What is in force.
+    config: Config,
+}
+
+impl Daemon {
+    /// Does what must be done to get from the configuration in force to this one; returns what
+    /// could not be done. Links that did not change are not touched.
+    fn apply(&mut self, host: &mut LinkHost, config: Config) -> Vec<String> {
+        let plan = diff(&self.config, &config);
+        let mut problems = Vec::new();
+        let mut note = |name: &str, result: Result<(), ApiError>| {
+            if let Err(e) = result {
+                problems.push(format!("link {name}: {e}"));
+            }
+        };
+        for name in &plan.remove {
+            note(name, host.remove(name));
+        }
+        for name in &plan.add {
+            let link = &config.links[name];
+            let none = [Vec::new(), Vec::new()];
+            note(name, host.add(Some(name), link.spec.clone(), link.checked.clone(), none));
+        }
+        for name in &plan.change {
+            let link = &config.links[name];
+            note(name, host.retune(name, link.spec.clone(), link.checked.clone()));
+        }
+        self.config = config;
+        problems
+    }
+
+    fn reload(&mut self, host: &mut LinkHost) -> Result<(), ApiError> {
+        let config = read(&self.file).map_err(|why| ApiError::new(Code::Invalid, why))?;
+        match self.apply(host, config).join("; ") {
+            problems if problems.is_empty() => Ok(()),
+            problems => Err(ApiError::new(Code::Failed, problems)),
+        }
+    }
+}
+
+impl Frontend for Daemon {
+    fn notice(&mut self, entry: &mut Entry, notice: &Notice) {
+        let name = &entry.name;
+        match notice {
+            Notice::Up(plan) => tracing::info!("{name}: up, {} channels", plan.channels),
+            Notice::Down(why) => tracing::warn!("{name}: down: {why}"),
+            Notice::Changed { plan, .. } => tracing::info!("{name}: {} channels", plan.channels),
+            Notice::ChangeFailed(why) => tracing::warn!("{name}: not changed: {why}"),
+        }
+    }
+
+    fn tick(&mut self, host: &mut LinkHost) -> Duration {
+        if let Some(ticket) = host.reload_wanted.take() {
+            let since = Instant::now();
+            let done = self.reload(host);
+            let took_us = since.elapsed().as_micros() as u64;
+            ticket.settle(done.map(|()| Outcome { changed: true, note: None, took_us }));
+        }
+        Duration::from_secs(1)
+    }
+
+    fn hangup(&mut self, host: &mut LinkHost) -> bool {
+        tokio::spawn(notify::reloading());
+        if let Err(e) = self.reload(host) {
+            tracing::error!("reload: {e}");
+        }
+        let status = format!("{} links", host.entries.len());
+        tokio::spawn(async move { notify::ready(&status).await });
+        true
+    }
+}

@@ -1,0 +1,348 @@
+//! The owner of the links: what stands behind the control interface.
+
+mod entry;
+mod netdev;
+mod show;
+mod stats;
+mod tune;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mqnet_address::CheckedLink;
+use mqnet_control_api::{
+    ApiError, CaptureFilter, Change, Channels, Coalesce, Code, DriverInfo, Event, Feature,
+    FrameSink, Host, Instance, LinkInfo, LinkSpec, LinkStats, NamedCounter, Napi, NetdevInfo,
+    Outcome, PagePool, PagePoolStats, PrivFlag, QStats, Queue, Rings, Rss, SetChannels,
+    SetCoalesce, SetFeatures, SetMtu, SetPrivFlags, SetRings, SetRss, Ticket,
+};
+use mqnet_engine::{LinkError, Notice};
+use mqnet_sysio::clock;
+use tokio::sync::Notify;
+
+pub(crate) use entry::Entry;
+
+/// Events that are remembered for those who ask late.
+const EVENTS_MAX: usize = 1000;
+
+/// Whether the links are the host's to make and end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// One link, given on the command line.
+    Link,
+    /// Those of the configuration, and whatever is asked for.
+    Daemon,
+}
+
+/// The links of this process.
+pub(crate) struct LinkHost {
+    mode: Mode,
+    started: Instant,
+    pub(crate) entries: Vec<Entry>,
+    events: VecDeque<(u64, Event)>,
+    last_event: u64,
+    made: u32,
+    /// Wakes whoever turns the links.
+    wake: Arc<Notify>,
+    /// Somebody wants the process to end: its only link was deleted.
+    pub(crate) finished: bool,
+    /// Somebody wants the configuration to be read again.
+    pub(crate) reload_wanted: Option<Ticket>,
+}
+
+impl LinkHost {
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            started: Instant::now(),
+            entries: Vec::new(),
+            events: VecDeque::new(),
+            last_event: 0,
+            made: 0,
+            wake: Arc::default(),
+            finished: false,
+            reload_wanted: None,
+        }
+    }
+
+    /// Told when a request has left something to do.
+    pub(crate) fn wake(&self) -> Arc<Notify> {
+        self.wake.clone()
+    }
+
+    /// Opens a link and adds it.
+    pub(crate) fn add(
+        &mut self,
+        name: Option<&str>,
+        spec: LinkSpec,
+        link: CheckedLink,
+        fds: [Vec<OwnedFd>; 2],
+    ) -> Result<(), ApiError> {
+        if name.is_some_and(|name| self.entries.iter().any(|entry| entry.name == name)) {
+            let why = format!("there is a link '{}' already", name.unwrap_or_default());
+            return Err(ApiError::new(Code::Busy, why));
+        }
+        let entry = Entry::open(name, spec, link, fds, self.made)?;
+        for dev in &entry.netdevs {
+            let same = |other: &&entry::Netdev| other.name == dev.name && other.netns == dev.netns;
+            if let Some(other) = self.entries.iter().flat_map(|e| &e.netdevs).find(same) {
+                let why = format!("there is a netdev '{}' already: use name=", other.name);
+                return Err(ApiError::new(Code::Busy, why));
+            }
+        }
+        self.made += 1;
+        let (name, text) = (entry.name.clone(), format!("{} <-> {}", entry.spec.a, entry.spec.b));
+        self.entries.push(entry);
+        self.happened("link-add", &name, text);
+        Ok(())
+    }
+
+    /// Ends a link and forgets it.
+    pub(crate) fn remove(&mut self, name: &str) -> Result<(), ApiError> {
+        let at = self.entries.iter().position(|entry| entry.name == name);
+        let mut entry = self.entries.remove(at.ok_or_else(|| no_link(name))?);
+        let ended = entry.end("its user deleted it");
+        self.happened("link-del", name, "deleted".to_owned());
+        ended.map_err(|e| ApiError::new(Code::Failed, e.to_string()))
+    }
+
+    /// One step of every link; what happened goes to `seen`.
+    pub(crate) fn turn(
+        &mut self,
+        mut seen: impl FnMut(&mut Entry, &Notice),
+    ) -> Result<(), LinkError> {
+        let mut happened = Vec::new();
+        for entry in &mut self.entries {
+            while let Some(notice) = entry.link.turn(clock::monotonic())? {
+                let (event, text) = entry.noticed(&notice);
+                happened.push((event, entry.name.clone(), text));
+                seen(entry, &notice);
+                if !matches!(notice, Notice::Up(_)) {
+                    break;
+                }
+            }
+            entry.answer();
+        }
+        for (event, link, text) in happened {
+            self.happened(event, &link, text);
+        }
+        Ok(())
+    }
+
+    /// How long to wait for an event before the next turn.
+    pub(crate) fn patience(&self) -> Duration {
+        let shortest = self.entries.iter().map(|entry| entry.link.patience()).min();
+        shortest.unwrap_or(Duration::from_secs(1))
+    }
+
+    /// Copies of the descriptors whose readiness asks for a turn.
+    pub(crate) fn events_to_watch(&self) -> std::io::Result<Vec<OwnedFd>> {
+        let fds = self.entries.iter().flat_map(|entry| entry.link.events());
+        fds.map(|fd| fd.try_clone_to_owned()).collect()
+    }
+
+    fn happened(&mut self, event: &str, link: &str, text: String) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let event = Event {
+            time_ms: since.as_millis() as u64,
+            event: event.to_owned(),
+            link: link.to_owned(),
+            text,
+        };
+        self.last_event += 1;
+        self.events.push_back((self.last_event, event));
+        if self.events.len() > EVENTS_MAX {
+            self.events.pop_front();
+        }
+    }
+
+    /// The link and the side of a netdev.
+    fn netdev(&mut self, dev: &str) -> Result<(&mut Entry, usize), ApiError> {
+        self.wake.notify_one();
+        let side = |entry: &Entry| entry.netdevs.iter().position(|netdev| netdev.name == dev);
+        let found = self.entries.iter_mut().find_map(|entry| side(entry).map(|side| (entry, side)));
+        found.ok_or_else(|| ApiError::new(Code::NoDevice, format!("no netdev '{dev}' here")))
+    }
+
+    fn link(&mut self, name: &str) -> Result<&mut Entry, ApiError> {
+        let named = |entry: &Entry| entry.name == name;
+        let at = self.entries.iter().position(named).or_else(|| {
+            let has = |entry: &Entry| entry.netdevs.iter().any(|netdev| netdev.name == name);
+            self.entries.iter().position(has)
+        });
+        at.map(|at| &mut self.entries[at]).ok_or_else(|| no_link(name))
+    }
+
+    fn daemon_only(&self, what: &str) -> Result<(), ApiError> {
+        match self.mode {
+            Mode::Daemon => Ok(()),
+            Mode::Link => Err(ApiError::new(
+                Code::NotSupported,
+                format!("{what}: this process is a single link; start 'mqnet daemon'"),
+            )),
+        }
+    }
+}
+
+fn no_link(name: &str) -> ApiError {
+    ApiError::new(Code::NoDevice, format!("no link or netdev '{name}' here"))
+}
+
+/// What a call that is done at once came to.
+fn done(changed: bool, since: Instant) -> Change {
+    let took_us = since.elapsed().as_micros() as u64;
+    Ok(Ticket::done(Outcome { changed, note: None, took_us }))
+}
+
+impl Host for LinkHost {
+    fn instance(&self) -> Instance {
+        Instance {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            mode: if self.mode == Mode::Daemon { "daemon" } else { "link" }.to_owned(),
+            uptime_ms: self.started.elapsed().as_millis() as u64,
+        }
+    }
+
+    fn links(&mut self) -> Vec<LinkInfo> {
+        self.entries.iter_mut().map(show::link).collect()
+    }
+
+    fn netdevs(&mut self) -> Vec<NetdevInfo> {
+        self.entries.iter_mut().flat_map(|entry| show::link(entry).netdevs).collect()
+    }
+
+    fn add_link(&mut self, name: &str, spec: &LinkSpec) -> Change {
+        let since = Instant::now();
+        self.daemon_only("adding a link")?;
+        let checked = crate::config::check(spec)?;
+        if let Some(there) = self.entries.iter().find(|entry| entry.name == name)
+            && there.checked == checked
+        {
+            return done(false, since);
+        }
+        self.add(Some(name), spec.clone(), checked, [Vec::new(), Vec::new()])?;
+        self.wake.notify_one();
+        done(true, since)
+    }
+
+    fn del_link(&mut self, name: &str) -> Change {
+        let since = Instant::now();
+        let name = self.link(name)?.name.clone();
+        if self.mode == Mode::Link {
+            // The process ends with it, after this answer.
+            self.finished = true;
+        } else {
+            self.remove(&name)?;
+        }
+        self.wake.notify_one();
+        done(true, since)
+    }
+
+    fn reload(&mut self) -> Change {
+        self.daemon_only("reloading")?;
+        let ticket = self.reload_wanted.get_or_insert_with(Ticket::open).clone();
+        self.wake.notify_one();
+        Ok(ticket)
+    }
+
+    fn stats(&mut self, name: &str) -> Result<LinkStats, ApiError> {
+        self.link(name).map(stats::link)
+    }
+
+    fn events(&mut self, after: u64) -> (Vec<Event>, u64) {
+        let newer = self.events.iter().filter(|(number, _)| *number > after);
+        (newer.map(|(_, event)| event.clone()).collect(), self.last_event)
+    }
+
+    fn channels(&mut self, dev: &str) -> Result<Channels, ApiError> {
+        self.netdev(dev).map(|(entry, side)| tune::channels(entry, side))
+    }
+
+    fn set_channels(&mut self, dev: &str, want: &SetChannels) -> Change {
+        self.netdev(dev).and_then(|(entry, side)| tune::set_channels(entry, side, want))
+    }
+
+    fn rings(&mut self, dev: &str) -> Result<Rings, ApiError> {
+        self.netdev(dev).and_then(|(entry, side)| tune::rings(entry, side))
+    }
+
+    fn set_rings(&mut self, dev: &str, want: &SetRings) -> Change {
+        self.netdev(dev).and_then(|(entry, side)| tune::set_rings(entry, side, want))
+    }
+
+    fn set_mtu(&mut self, dev: &str, want: &SetMtu) -> Change {
+        self.netdev(dev).and_then(|(entry, _)| tune::set_mtu(entry, want))
+    }
+
+    fn coalesce(&mut self, dev: &str) -> Result<Coalesce, ApiError> {
+        self.netdev(dev).map(|(entry, _)| tune::coalesce(entry))
+    }
+
+    fn set_coalesce(&mut self, dev: &str, want: &SetCoalesce) -> Change {
+        self.netdev(dev).and_then(|(entry, _)| tune::set_coalesce(entry, want))
+    }
+
+    fn rss(&mut self, dev: &str) -> Result<Rss, ApiError> {
+        self.netdev(dev).and_then(|(entry, side)| tune::rss(entry, side))
+    }
+
+    fn set_rss(&mut self, dev: &str, want: &SetRss) -> Change {
+        self.netdev(dev).and_then(|(entry, side)| tune::set_rss(entry, side, want))
+    }
+
+    fn features(&mut self, dev: &str) -> Result<Vec<Feature>, ApiError> {
+        self.netdev(dev).map(|(entry, side)| tune::features(entry, side))
+    }
+
+    fn set_features(&mut self, dev: &str, want: &SetFeatures) -> Change {
+        self.netdev(dev).and_then(|(entry, side)| tune::set_features(entry, side, want))
+    }
+
+    fn driver(&mut self, dev: &str) -> Result<DriverInfo, ApiError> {
+        self.netdev(dev).map(|(entry, side)| show::driver(entry, side))
+    }
+
+    fn priv_flags(&mut self, dev: &str) -> Result<Vec<PrivFlag>, ApiError> {
+        self.netdev(dev).and_then(|(entry, side)| tune::priv_flags(entry, side))
+    }
+
+    fn set_priv_flags(&mut self, dev: &str, want: &SetPrivFlags) -> Change {
+        self.netdev(dev).and_then(|(entry, side)| tune::set_priv_flags(entry, side, want))
+    }
+
+    fn counters(&mut self, dev: &str) -> Result<Vec<NamedCounter>, ApiError> {
+        self.netdev(dev).map(|(entry, side)| stats::counters(entry, side))
+    }
+
+    fn queues(&mut self, dev: &str) -> Result<Vec<Queue>, ApiError> {
+        self.netdev(dev).map(|(entry, side)| netdev::queues(entry, side))
+    }
+
+    fn napis(&mut self, dev: &str) -> Result<Vec<Napi>, ApiError> {
+        self.netdev(dev).map(|(entry, side)| netdev::napis(entry, side))
+    }
+
+    fn qstats(&mut self, dev: &str, per_queue: bool) -> Result<Vec<QStats>, ApiError> {
+        self.netdev(dev).map(|(entry, side)| netdev::qstats(entry, side, per_queue))
+    }
+
+    fn page_pools(&mut self) -> Vec<PagePool> {
+        self.entries.iter().flat_map(netdev::page_pools).map(|(pool, _)| pool).collect()
+    }
+
+    fn page_pool_stats(&mut self) -> Vec<PagePoolStats> {
+        self.entries.iter().flat_map(netdev::page_pools).map(|(_, stats)| stats).collect()
+    }
+
+    fn capture(
+        &mut self,
+        dev: &str,
+        filter: CaptureFilter,
+    ) -> Result<Box<dyn FrameSink>, ApiError> {
+        let (entry, side) = self.netdev(dev)?;
+        stats::capture(entry, side, filter)
+    }
+}

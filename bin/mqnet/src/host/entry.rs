@@ -1,0 +1,145 @@
+//! One link of the host, under its names.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use mqnet_address::CheckedLink;
+use mqnet_control_api::{ApiError, Code, LinkSpec, Outcome, Ticket};
+use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, Wish};
+use mqnet_sysio::clock;
+
+use crate::endpoint::Open;
+
+/// Numbers of netdevs that the kernel does not know begin here.
+const IFINDEX_BASE: u32 = 1_000_000;
+/// The kernel's numbers of NAPI instances begin above those of CPUs; ours do as the kernel's.
+const NAPI_BASE: u32 = 8193;
+/// Lanes of a link.
+const NAPIS: u32 = 2 * mqnet_netdev::limits::CHANNELS_MAX as u32;
+
+/// One side of a link.
+pub(crate) struct Netdev {
+    pub(crate) name: String,
+    pub(crate) ifindex: u32,
+    pub(crate) netns: Option<u64>,
+    pub(crate) driver: &'static str,
+    pub(crate) address: String,
+}
+
+/// A request under way.
+struct Waiting {
+    ticket: Ticket,
+    since: Instant,
+}
+
+/// One link.
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) spec: LinkSpec,
+    pub(crate) checked: CheckedLink,
+    pub(crate) netdevs: [Netdev; 2],
+    pub(crate) link: Link,
+    napi_base: u32,
+    waiting: Option<Waiting>,
+}
+
+impl Entry {
+    pub(super) fn open(
+        name: Option<&str>,
+        spec: LinkSpec,
+        checked: CheckedLink,
+        fds: [Vec<OwnedFd>; 2],
+        number: u32,
+    ) -> Result<Self, ApiError> {
+        let failed = |e: Box<dyn std::error::Error>| ApiError::new(Code::Failed, e.to_string());
+        let [a_fds, b_fds] = fds;
+        let a = checked.a.clone().open(a_fds).map_err(failed)?;
+        let b = checked.b.clone().open(b_fds).map_err(failed)?;
+        let netdev = |opened: &crate::endpoint::Opened, side: u32, address: &str| Netdev {
+            name: opened.name.clone(),
+            ifindex: opened.ifindex.unwrap_or(IFINDEX_BASE + number * 2 + side),
+            netns: opened.netns,
+            driver: opened.driver,
+            address: address.to_owned(),
+        };
+        let netdevs = [netdev(&a, 0, &spec.a), netdev(&b, 1, &spec.b)];
+        let config = LinkConfig {
+            channels: checked.channels,
+            workers: checked.workers.map(usize::from),
+            cpus: checked.cpus.clone(),
+            idle: IdlePolicy {
+                window: Duration::from_micros(u64::from(checked.poll_window)),
+                ..IdlePolicy::default()
+            },
+        };
+        let link = Link::new(a.function, b.function, config)
+            .map_err(|e| ApiError::new(Code::Failed, e.to_string()))?;
+        Ok(Self {
+            name: name.unwrap_or(&netdevs[0].name).to_owned(),
+            spec,
+            checked,
+            netdevs,
+            link,
+            napi_base: NAPI_BASE + number * NAPIS,
+            waiting: None,
+        })
+    }
+
+    /// Number of the lane that takes from the RX queue of a side.
+    pub(super) fn napi(&self, channel: u16, side: usize) -> u32 {
+        self.napi_base + u32::from(channel) * 2 + side as u32
+    }
+
+    /// What a notice is called among the events, and in words.
+    pub(super) fn noticed(&mut self, notice: &Notice) -> (&'static str, String) {
+        match notice {
+            Notice::Up(plan) => {
+                ("link-up", format!("{} channels, mtu {}", plan.channels, plan.mtu))
+            }
+            Notice::Down(why) => ("link-down", why.clone()),
+            Notice::Changed { plan, took, untidy } => {
+                let took = took.as_secs_f64() * 1e3;
+                let (n, mtu) = (plan.channels, plan.mtu);
+                let mut text = format!("{n} channels, mtu {mtu}, in {took:.1} ms");
+                untidy.iter().for_each(|what| text += &format!("; {what}"));
+                ("link-changed", text)
+            }
+            Notice::ChangeFailed(why) => ("change-failed", why.clone()),
+        }
+    }
+
+    /// Wants something else of the link.
+    pub(super) fn ask(&mut self, wish: Wish) -> Result<Ticket, ApiError> {
+        let changed = *self.link.wish() != wish;
+        let since = Instant::now();
+        self.link.ask(wish, clock::monotonic()).map_err(|e| match e {
+            AskError::Busy => ApiError::new(Code::Busy, e.to_string()),
+            AskError::Impossible(why) => ApiError::new(Code::Invalid, why),
+        })?;
+        let ticket = Ticket::open();
+        if !changed && self.link.running().is_none() {
+            return Ok(Ticket::done(Outcome::default()));
+        }
+        self.waiting = Some(Waiting { ticket: ticket.clone(), since });
+        self.answer();
+        Ok(ticket)
+    }
+
+    /// Passes the link's answer on.
+    pub(super) fn answer(&mut self) {
+        let Some(answer) = self.link.answer() else { return };
+        let Some(Waiting { ticket, since }) = self.waiting.take() else { return };
+        let took_us = since.elapsed().as_micros() as u64;
+        ticket.settle(match answer {
+            Ok(note) => Ok(Outcome { changed: true, note, took_us }),
+            Err(why) if why.contains("not done within") => {
+                Err(ApiError::new(Code::TimedOut, why))
+            }
+            Err(why) => Err(ApiError::new(Code::Failed, why)),
+        });
+    }
+
+    pub(crate) fn end(&mut self, why: &str) -> Result<(), LinkError> {
+        self.link.shut_down(why)
+    }
+}

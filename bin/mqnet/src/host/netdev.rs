@@ -1,0 +1,119 @@
+//! What the kernel's `netdev` family would say of our netdevs.
+
+use mqnet_control_api::{Napi, PagePool, PagePoolStats, QStats, Queue, QueueType};
+use mqnet_engine::Way;
+use mqnet_netdev::ChannelStats;
+
+use super::Entry;
+
+fn channels(entry: &Entry) -> u16 {
+    entry.link.running().map_or(0, |running| running.plan.channels)
+}
+
+/// `queue-get`: all RX, then all TX; nothing while it is down.
+pub(super) fn queues(entry: &mut Entry, side: usize) -> Vec<Queue> {
+    let all = 0..channels(entry);
+    let dev = &entry.netdevs[side];
+    // The lane of an RX queue takes from it; that of a TX queue takes from the other side.
+    let queue = |kind: QueueType, channel: u16| Queue {
+        id: u32::from(channel),
+        ifindex: dev.ifindex,
+        kind,
+        napi_id: Some(entry.napi(channel, if kind == QueueType::Rx { side } else { 1 - side })),
+        function: dev.address.clone(),
+    };
+    let of = |kind| all.clone().map(move |channel| queue(kind, channel));
+    of(QueueType::Rx).chain(of(QueueType::Tx)).collect()
+}
+
+/// `napi-get`: ids descending.
+pub(super) fn napis(entry: &mut Entry, side: usize) -> Vec<Napi> {
+    let threads: Vec<Option<u32>> = entry.link.workers().map(|worker| worker.thread).collect();
+    let dev = &entry.netdevs[side];
+    let napi = |channel: u16| Napi {
+        id: entry.napi(channel, side),
+        ifindex: dev.ifindex,
+        pid: entry.link.worker_of(channel).and_then(|worker| threads[worker]),
+        defer_hard_irqs: 0,
+        gro_flush_timeout: 0,
+        irq_suspend_timeout: 0,
+        threaded: "enabled".to_owned(),
+        function: dev.address.clone(),
+    };
+    (0..channels(entry)).rev().map(napi).collect()
+}
+
+/// `qstats-get`. The device's totals include channels that are no longer in use.
+pub(super) fn qstats(entry: &mut Entry, side: usize, per_queue: bool) -> Vec<QStats> {
+    let active = usize::from(channels(entry));
+    let ifindex = entry.netdevs[side].ifindex;
+    let all = entry.link.stats()[side];
+    if !per_queue {
+        let mut sum = QStats { ifindex, ..QStats::default() };
+        for stats in all {
+            add_rx(&mut sum, stats);
+            add_tx(&mut sum, stats);
+        }
+        return vec![sum];
+    }
+    let queue = |kind, id: usize, add: fn(&mut QStats, &ChannelStats)| {
+        let (queue_type, queue_id) = (Some(kind), Some(id as u32));
+        let mut one = QStats { ifindex, queue_type, queue_id, ..QStats::default() };
+        add(&mut one, &all[id]);
+        one
+    };
+    let rx = (0..active).map(|id| queue(QueueType::Rx, id, add_rx));
+    rx.chain((0..active).map(|id| queue(QueueType::Tx, id, add_tx))).collect()
+}
+
+fn plus(sum: &mut Option<u64>, value: u64) {
+    *sum = Some(sum.unwrap_or(0) + value);
+}
+
+fn add_rx(sum: &mut QStats, stats: &ChannelStats) {
+    plus(&mut sum.rx_packets, stats.rx.packets.get());
+    plus(&mut sum.rx_bytes, stats.rx.bytes.get());
+    plus(&mut sum.rx_hw_drops, stats.rx.drops.total());
+}
+
+fn add_tx(sum: &mut QStats, stats: &ChannelStats) {
+    plus(&mut sum.tx_packets, stats.tx.packets.get());
+    plus(&mut sum.tx_bytes, stats.tx.bytes.get());
+    plus(&mut sum.tx_hw_drops, stats.tx.drops.total());
+    plus(&mut sum.tx_stop, stats.tx.stops.get());
+    plus(&mut sum.tx_wake, stats.tx.wakes.get());
+}
+
+/// `page-pool-get` and `page-pool-stats-get`: the pools of lanes in which neither side brings
+/// memory. A pool has the number of its lane.
+pub(super) fn page_pools(entry: &Entry) -> Vec<(PagePool, PagePoolStats)> {
+    let pool = |(id, stats): (mqnet_engine::LaneId, mqnet_pktbuf::PoolStats)| {
+        let side = usize::from(id.way == Way::Back);
+        let number = entry.napi(id.channel, side);
+        let ifindex = Some(entry.netdevs[side].ifindex);
+        let pool = PagePool {
+            id: number,
+            ifindex,
+            napi_id: Some(number),
+            inflight: u64::from(stats.inflight()),
+            inflight_mem: stats.inflight_bytes(),
+        };
+        let counters = PagePoolStats {
+            id: number,
+            ifindex,
+            alloc_fast: stats.alloc_fast,
+            alloc_slow: stats.alloc_slow,
+            alloc_slow_high_order: stats.alloc_slow_high_order,
+            alloc_empty: stats.alloc_empty,
+            alloc_refill: stats.alloc_refill,
+            alloc_waive: stats.alloc_waive,
+            recycle_cached: stats.recycle_cached,
+            recycle_cache_full: stats.recycle_cache_full,
+            recycle_ring: stats.recycle_ring,
+            recycle_ring_full: stats.recycle_ring_full,
+            recycle_released_refcnt: stats.recycle_released_refcnt,
+        };
+        (pool, counters)
+    };
+    entry.link.pools().into_iter().map(pool).collect()
+}

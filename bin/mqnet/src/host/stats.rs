@@ -1,0 +1,191 @@
+//! Every counter of a link, and captures.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use mqnet_control_api::{
+    ApiError, CaptureFilter, CapturedFrame, ChannelStats, Code, DropCount, FrameDirection,
+    FrameSink, LaneStats, LinkStats, NamedCounter, PoolUse, StopState, Stopped,
+};
+use mqnet_engine::{CaptureRequest, Captures, Way};
+use mqnet_netdev::wrap::capture::{Captured, Direction};
+use mqnet_netdev::{ChannelStats as Counters, DropReason};
+use mqnet_sysio::clock;
+
+use super::Entry;
+use crate::status::LaneSums;
+
+/// The lane from side `from`, summed up.
+fn lane(entry: &Entry, from: usize, napi_id: u32, sums: &LaneSums) -> LaneStats {
+    let drops = DropReason::ALL.iter().zip(sums.by_reason).filter(|(_, frames)| *frames > 0);
+    let count = |(reason, frames): (&DropReason, u64)| DropCount {
+        reason: reason.name().to_owned(),
+        frames,
+    };
+    LaneStats {
+        napi_id,
+        from: entry.netdevs[from].name.clone(),
+        to: entry.netdevs[1 - from].name.clone(),
+        rx_packets: sums.rx_packets,
+        rx_bytes: sums.rx_bytes,
+        tx_packets: sums.tx_packets,
+        tx_bytes: sums.tx_bytes,
+        drops: drops.map(count).collect(),
+        tx_lost: sums.lost,
+        in_flight: sums.in_flight(),
+        tx_stop: sums.stops,
+        tx_wake: sums.wakes,
+        stopped_ns: sums.stopped_ns,
+        kicks: sums.kicks,
+        copies: sums.copies,
+        state: StopState::Unused,
+        stopped: None,
+    }
+}
+
+/// Whether the sink of a lane takes frames.
+fn stop_state(
+    counters: &Counters,
+    active: bool,
+    by: &str,
+    now: u64,
+) -> (StopState, Option<Stopped>) {
+    match counters.tx.stopped_since_ns.get() {
+        _ if !active => (StopState::Unused, None),
+        0 => (StopState::Running, None),
+        since => {
+            let stopped = Stopped { by: by.to_owned(), for_ns: now.saturating_sub(since) };
+            (StopState::Stopped, Some(stopped))
+        }
+    }
+}
+
+/// Everything that is counted.
+pub(super) fn link(entry: &mut Entry) -> LinkStats {
+    let now = clock::monotonic().as_nanos() as u64;
+    let active = entry.link.running().map_or(0, |running| running.plan.channels);
+    let full = entry.link.functions().map(|function| function.full_means());
+    let outside = entry.link.functions().map(|function| function.dropped_outside());
+    let [a, b] = entry.link.stats().map(<[_]>::to_vec);
+    let mut sums = [LaneSums::default(); 2];
+    let mut channels = Vec::with_capacity(a.len());
+    for (id, (a, b)) in (0u16..).zip(a.iter().zip(&b)) {
+        let in_use = id < active;
+        let one = |from: usize, rx: &Counters, tx: &Counters| {
+            let (state, stopped) = stop_state(tx, in_use, full[1 - from], now);
+            let sums = LaneSums::of(rx, tx);
+            LaneStats { state, stopped, ..lane(entry, from, entry.napi(id, from), &sums) }
+        };
+        sums[0].add(a, b);
+        sums[1].add(b, a);
+        channels.push(ChannelStats {
+            id,
+            active: in_use,
+            worker: entry.link.worker_of(id).filter(|_| in_use).map(|worker| worker as u16),
+            a_to_b: one(0, a, b),
+            b_to_a: one(1, b, a),
+        });
+    }
+    let total = |from: usize| {
+        let state = if active > 0 { StopState::Running } else { StopState::Unused };
+        LaneStats { state, ..lane(entry, from, 0, &sums[from]) }
+    };
+    let pools = entry.link.pools().into_iter().map(|(id, pool)| PoolUse {
+        napi_id: entry.napi(id.channel, usize::from(id.way == Way::Back)),
+        inflight: u64::from(pool.inflight()),
+    });
+    LinkStats {
+        link: entry.name.clone(),
+        a: entry.netdevs[0].name.clone(),
+        b: entry.netdevs[1].name.clone(),
+        time_ns: now,
+        channels,
+        a_to_b: total(0),
+        b_to_a: total(1),
+        dropped_outside_a: outside[0],
+        dropped_outside_b: outside[1],
+        pools: pools.collect(),
+    }
+}
+
+/// `ethtool -S`, under the names of virtio-net where it has one.
+pub(super) fn counters(entry: &mut Entry, side: usize) -> Vec<NamedCounter> {
+    let mut list = Vec::new();
+    let mut add = |name: String, value: u64| list.push(NamedCounter { name, value });
+    let all = entry.link.stats()[side];
+    for (id, stats) in all.iter().enumerate() {
+        let rx = &stats.rx;
+        add(format!("rx_queue_{id}_packets"), rx.packets.get());
+        add(format!("rx_queue_{id}_bytes"), rx.bytes.get());
+        add(format!("rx_queue_{id}_drops"), rx.drops.total());
+        add(format!("rx_queue_{id}_kicks"), rx.kicks.get());
+        add(format!("rx_queue_{id}_arms"), rx.arms.get());
+    }
+    for (id, stats) in all.iter().enumerate() {
+        let tx = &stats.tx;
+        add(format!("tx_queue_{id}_packets"), tx.packets.get());
+        add(format!("tx_queue_{id}_bytes"), tx.bytes.get());
+        add(format!("tx_queue_{id}_drops"), tx.drops.total());
+        add(format!("tx_queue_{id}_lost"), tx.lost.get());
+        add(format!("tx_queue_{id}_stop"), tx.stops.get());
+        add(format!("tx_queue_{id}_wake"), tx.wakes.get());
+        add(format!("tx_queue_{id}_stopped_ns"), tx.stopped_ns.get());
+        add(format!("tx_queue_{id}_kicks"), tx.kicks.get());
+        add(format!("tx_queue_{id}_copies"), tx.copies.get());
+    }
+    for reason in DropReason::ALL {
+        let frames = all.iter().map(|s| s.rx.drops.get(reason) + s.tx.drops.get(reason)).sum();
+        add(format!("drop_{}", reason.name().replace('-', "_")), frames);
+    }
+    if let Some(outside) = entry.link.functions()[side].dropped_outside() {
+        list.push(NamedCounter { name: "rx_dropped_outside".to_owned(), value: outside });
+    }
+    list
+}
+
+struct Sink {
+    captures: Captures,
+    taken: Vec<Captured>,
+}
+
+impl FrameSink for Sink {
+    fn take(&mut self, frames: &mut Vec<CapturedFrame>) -> u64 {
+        let missed = self.captures.take(&mut self.taken);
+        frames.extend(self.taken.drain(..).map(|frame| CapturedFrame {
+            time_ns: frame.time_ns,
+            channel: frame.channel,
+            direction: match frame.direction {
+                Direction::Inbound => FrameDirection::Inbound,
+                Direction::Outbound => FrameDirection::Outbound,
+            },
+            len: frame.len,
+            bytes: frame.bytes,
+            drop_reason: frame.drop_reason.map(DropReason::name),
+        }));
+        missed
+    }
+}
+
+fn wall_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Begins to capture.
+pub(super) fn capture(
+    entry: &mut Entry,
+    side: usize,
+    filter: CaptureFilter,
+) -> Result<Box<dyn FrameSink>, ApiError> {
+    let active = entry.link.running().map_or(0, |running| running.plan.channels);
+    if let Some(channel) = filter.channel.filter(|&channel| channel >= active) {
+        let why = format!("channel: {channel} is not in use, there are {active}");
+        return Err(ApiError { field: Some("channel".into()), ..ApiError::new(Code::NoEntry, why) });
+    }
+    let captures = entry.link.capture(CaptureRequest {
+        side,
+        channel: filter.channel,
+        drops_only: filter.drops,
+        snaplen: filter.snaplen,
+        clock: wall_clock,
+    });
+    Ok(Box::new(Sink { captures, taken: Vec::new() }))
+}

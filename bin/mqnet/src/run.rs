@@ -1,0 +1,122 @@
+//! The control thread: turns the links, answers the control socket, hears signals. All of it is
+//! one thread, so that a request has no queue to wait in.
+
+use std::future::poll_fn;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use mqnet_control::socket::{ControlSocket, Options, Role};
+use mqnet_control::{SharedHost, notify};
+use mqnet_control_api::ApiError;
+use mqnet_engine::Notice;
+use mqnet_sysio::signal::StopSignals;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::cli::{ControlArgs, Failure};
+use crate::host::{Entry, LinkHost};
+
+/// A host as the control thread and the server share it.
+pub(crate) type Shared = Arc<Mutex<LinkHost>>;
+
+/// What a process does beside its links.
+pub(crate) trait Frontend {
+    /// Something happened to a link.
+    fn notice(&mut self, entry: &mut Entry, notice: &Notice);
+    /// After every turn; returns until when the next one must be at the latest.
+    fn tick(&mut self, host: &mut LinkHost) -> Duration;
+    /// SIGHUP came; true to go on.
+    fn hangup(&mut self, host: &mut LinkHost) -> bool;
+}
+
+/// The host, whatever happened to another who held it.
+pub(crate) fn lock(host: &Shared) -> MutexGuard<'_, LinkHost> {
+    host.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A runtime for this thread alone.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Opens the control socket; `None` when the user wants none.
+pub(crate) fn open_control(
+    args: &ControlArgs,
+    inherited: Option<ControlSocket>,
+    role: Role,
+) -> Result<Option<ControlSocket>, ApiError> {
+    if inherited.is_some() {
+        return Ok(inherited);
+    }
+    if args.control.as_deref() == Some("none") {
+        return Ok(None);
+    }
+    let options: Options = args.options()?;
+    ControlSocket::open(&options, role, &mqnet_control::socket::Places::from_env()).map(Some)
+}
+
+/// Turns the links until a stop signal comes or the host has nothing left to do.
+pub(crate) async fn turn(
+    host: &Shared,
+    signals: &StopSignals,
+    frontend: &mut dyn Frontend,
+) -> Result<(), Failure> {
+    let wake = lock(host).wake();
+    loop {
+        let (fds, timeout) = {
+            let mut host = lock(host);
+            host.turn(|entry, notice| frontend.notice(entry, notice))?;
+            let due = frontend.tick(&mut host);
+            if host.finished {
+                return Ok(());
+            }
+            let mut fds = host.events_to_watch()?;
+            fds.push(signals.as_fd().try_clone_to_owned()?);
+            (fds, host.patience().min(due))
+        };
+        tokio::select! {
+            ready = any_readable(&fds) => ready?,
+            () = wake.notified() => {}
+            () = tokio::time::sleep(timeout) => {}
+        }
+        while let Some(hangup) = signals.next_is_hangup() {
+            if !hangup || !frontend.hangup(&mut lock(host)) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Waits until one of the descriptors is readable. They are copies, so that nobody closes them
+/// meanwhile.
+async fn any_readable(fds: &[OwnedFd]) -> std::io::Result<()> {
+    let mut watched = Vec::with_capacity(fds.len());
+    for fd in fds {
+        watched.push(AsyncFd::with_interest(fd.as_raw_fd(), Interest::READABLE)?);
+    }
+    poll_fn(|context| {
+        for fd in &watched {
+            if let Poll::Ready(ready) = fd.poll_read_ready(context) {
+                return Poll::Ready(ready.map(drop));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Serves the control socket in the background of the runtime, and the watchdog with it.
+pub(crate) fn serve(control: Option<&ControlSocket>, host: &Shared) -> Result<(), Failure> {
+    if let Some(control) = control {
+        let listener = control.listener()?;
+        let shared: SharedHost = host.clone();
+        tokio::spawn(async move {
+            mqnet_control::serve(listener, shared).await;
+        });
+    }
+    // Fed by the thread that turns the links: if that hangs, systemd hears nothing.
+    tokio::spawn(notify::watchdog(|| true));
+    Ok(())
+}
