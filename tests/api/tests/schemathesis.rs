@@ -46,7 +46,7 @@ fn the_document_and_the_server_agree() {
         .args(["run", &format!("http://127.0.0.1:{port}/v1/openapi.json"), "--no-color"])
         .args(["--exclude-path", CAPTURE, "--exclude-checks", BEYOND_SCHEMA])
         .args(["--max-examples", "30", "--generation-deterministic", "--max-time", "90"])
-        .args(["--request-timeout", "30", "--generation-database", "none"])
+        .args(["--request-timeout", "30"])
         .stdin(Stdio::null())
         // It keeps its cache where it is started.
         .current_dir(env!("CARGO_TARGET_TMPDIR"))

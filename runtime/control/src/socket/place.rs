@@ -139,7 +139,7 @@ mod tests {
         assert!(e.message.contains("MQNET_RUNTIME_DIR"), "{e}");
     }
 
-    // Goal: a directory in /tmp that somebody else could have prepared is neither used nor searched.
+    // Goal: a directory in /tmp that somebody could have prepared is neither used nor searched.
     #[test]
     fn a_prepared_directory_is_refused() {
         let world = crate::testing::Folder::new("prepared");
