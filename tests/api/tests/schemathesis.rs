@@ -45,7 +45,7 @@ fn the_document_and_the_server_agree() {
         .args(["--config-file", concat!(env!("CARGO_MANIFEST_DIR"), "/schemathesis.toml")])
         .args(["run", &format!("http://127.0.0.1:{port}/v1/openapi.json"), "--no-color"])
         .args(["--exclude-path", CAPTURE, "--exclude-checks", BEYOND_SCHEMA])
-        .args(["--max-examples", "30", "--generation-deterministic", "--max-time", "90"])
+        .args(["--max-examples", "30", "--generation-deterministic"])
         .args(["--request-timeout", "30"])
         .stdin(Stdio::null())
         // It keeps its cache where it is started.
