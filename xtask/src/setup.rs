@@ -4,12 +4,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::Result;
+use crate::{Result, project};
 
 /// How to see that a package is there, whatever distribution installed it.
 enum Sign {
     Program(&'static str),
     PkgConfig(&'static str),
+    PythonModule(&'static str),
 }
 
 struct Package {
@@ -23,13 +24,20 @@ const fn program(name: &'static str, program: &'static str, used_for: &'static s
     Package { name, sign: Sign::Program(program), used_for }
 }
 
-const PACKAGES: [Package; 9] = [
+const PACKAGES: [Package; 12] = [
     program("gcc", "cc", "links the programs and builds the peers of the benchmarks"),
     program("g++", "c++", "builds libFuzzer for the fuzz smoke"),
     program("iproute2", "ip", "sets up the hosts of the netns tests"),
     program("iperf3", "iperf3", "TCP and UDP traffic of the netns tests"),
     program("ethtool", "ethtool", "checks what the kernel's tools see of a TAP"),
     program("valgrind", "valgrind", "counts instructions per frame (callgrind)"),
+    program("tshark", "tshark", "reads what `mqnet capture` writes"),
+    program("prometheus", "promtool", "checks the metrics"),
+    Package {
+        name: "python3-venv",
+        sign: Sign::PythonModule("ensurepip"),
+        used_for: "installs schemathesis, which tests the control interface",
+    },
     program("pkg-config", "pkg-config", "finds the DPDK libraries"),
     program("dpdk", "dpdk-testpmd", "memif peer of the link benchmark"),
     Package {
@@ -42,6 +50,10 @@ const PACKAGES: [Package; 9] = [
 const TUN: &str = "/dev/net/tun";
 /// What udev gives the node: creating an interface is still checked by the kernel.
 const TUN_MODE: u32 = 0o666;
+
+/// The independent client of the control interface: a Python program, in a folder of its own under
+/// the build folder, so that nothing of the system changes.
+const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 
 /// Installs or names what is missing; returns what is still missing.
 pub(crate) fn run() -> Result<Vec<&'static str>> {
@@ -58,6 +70,9 @@ pub(crate) fn run() -> Result<Vec<&'static str>> {
     let mut still: Vec<&str> = missing.iter().map(|package| package.name).collect();
     if !tun_is_open(root)? {
         still.push(TUN);
+    }
+    if !schemathesis_is_there() {
+        still.push(SCHEMATHESIS);
     }
     if still.is_empty() {
         println!("setup: everything that the tests need is there");
@@ -93,6 +108,31 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Installs schemathesis if need be. Needs no root, but the package index.
+fn schemathesis_is_there() -> bool {
+    let folder = project::target().join("schemathesis");
+    let stamp = folder.join("installed");
+    if std::fs::read_to_string(&stamp).is_ok_and(|text| text == SCHEMATHESIS) {
+        return true;
+    }
+    println!("installing {SCHEMATHESIS} (an independent client of the control interface)");
+    let run = |program: &Path, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        command.output().is_ok_and(|output| output.status.success())
+    };
+    let place = folder.to_string_lossy();
+    let installed = run(Path::new("python3"), &["-m", "venv", "--clear", &place])
+        && run(&folder.join("bin/pip"), &["install", "-q", SCHEMATHESIS])
+        // Last, so that an interrupted install is not taken for a whole one.
+        && std::fs::write(&stamp, SCHEMATHESIS).is_ok();
+    if !installed {
+        println!("missing: {SCHEMATHESIS}");
+        println!("         python3 -m venv {place} && {place}/bin/pip install {SCHEMATHESIS}");
+    }
+    installed
+}
+
 /// Sees that anybody may open the TUN device, which the tests without root need.
 fn tun_is_open(root: bool) -> Result<bool> {
     let Ok(metadata) = std::fs::metadata(TUN) else {
@@ -120,6 +160,11 @@ impl Sign {
             Self::Program(name) => in_path(name),
             Self::PkgConfig(library) => Command::new("pkg-config")
                 .args(["--exists", library])
+                .status()
+                .is_ok_and(|status| status.success()),
+            Self::PythonModule(name) => Command::new("python3")
+                .args(["-c", &format!("import {name}")])
+                .stderr(Stdio::null())
                 .status()
                 .is_ok_and(|status| status.success()),
         }
@@ -155,6 +200,7 @@ mod tests {
         assert!(Sign::Program("sh").is_there());
         assert!(!Sign::Program("mqnet-no-such-program").is_there());
         assert!(!Sign::PkgConfig("mqnet-no-such-library").is_there());
+        assert!(!Sign::PythonModule("mqnet_no_such_module").is_there());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod tests;
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -119,7 +119,7 @@ fn sockets(places: &Places) -> Vec<String> {
     paths.filter(is_alive).filter_map(|path| path.to_str().map(str::to_owned)).collect()
 }
 
-fn is_ours(path: &PathBuf) -> bool {
+fn is_ours(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name == "ctl.sock" || name.starts_with("link-") && name.ends_with(".sock")
 }

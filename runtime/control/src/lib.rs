@@ -13,6 +13,8 @@ pub mod fake;
 pub mod notify;
 mod server;
 pub mod socket;
+#[cfg(test)]
+mod testing;
 
 #[cfg(feature = "fake")]
 pub use server::serve_tcp;

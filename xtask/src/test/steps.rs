@@ -52,9 +52,16 @@ pub(super) const STEPS: &[Step] = &[
         name: "unit",
         title: "unit and property tests",
         commands: &[run("cargo test --workspace --exclude mqnet-conformance \
-             --exclude mqnet-netns -- --show-output")],
+             --exclude mqnet-netns --exclude mqnet-api -- --show-output")],
         has_tests: true,
         limit_seconds: 1200,
+    },
+    Step {
+        name: "api",
+        title: "control interface under schemathesis",
+        commands: &[run("cargo test -p mqnet-api -- --show-output")],
+        has_tests: true,
+        limit_seconds: 600,
     },
     Step {
         name: "loom",

@@ -1,1 +1,103 @@
+use std::os::unix::net::UnixListener;
 
+use super::*;
+use crate::fake::FakeHost;
+use crate::testing::{Folder, Server};
+
+fn start(folder: &Folder, name: &str, pid: u32, device: &str, netns: Option<u64>) -> Server {
+    let host = FakeHost::new().named(device, netns).with_pid(pid);
+    Server::start(&folder.options(name), host)
+}
+
+fn search(folder: &Folder) -> Search {
+    Search::In(Places::only(folder.path()))
+}
+
+// Goal: none, one and two claims of a device, and what is said about them.
+#[test]
+fn claims_are_counted() {
+    let folder = Folder::new("claims");
+    let e = find_device("vm7", None, &search(&folder)).unwrap_err();
+    assert_eq!((e.code, &*e.message), (Code::NoDevice, "no running mqnet has a device `vm7`"));
+    let _one = start(&folder, "link-1.sock", 11, "vm7", Some(5));
+    let found = find_device("vm7", Some(6), &search(&folder)).unwrap();
+    assert_eq!((found.instance.pid, found.netdevs.len()), (11, 2));
+    assert_eq!(found.client().get("/v1/netdevs/vm7/channels").unwrap()["combined"], 4);
+    let _two = start(&folder, "ctl.sock", 12, "vm7", Some(5));
+    let e = find_device("vm7", None, &search(&folder)).unwrap_err();
+    let (one, two) = (folder.path().join("link-1.sock"), folder.path().join("ctl.sock"));
+    let both = format!(
+        "two mqnet processes claim vm7: pid 12 ({}), pid 11 ({}): choose with --control SOCKET",
+        two.display(),
+        one.display()
+    );
+    assert_eq!(e.message, both);
+    let at = Search::At(one.display().to_string());
+    assert_eq!(find_device("vm7", None, &at).unwrap().instance.pid, 11);
+    assert_eq!(find_device("vm8", None, &at).unwrap_err().code, Code::NoDevice);
+}
+
+// Goal: the device of the caller's network namespace wins over one of the same name elsewhere, and
+// two there are still one too many.
+#[test]
+fn the_own_namespace_wins() {
+    let folder = Folder::new("netns");
+    let _far = start(&folder, "link-1.sock", 21, "vm0", Some(5));
+    let _near = start(&folder, "link-2.sock", 22, "vm0", Some(6));
+    assert_eq!(find_device("vm0", Some(6), &search(&folder)).unwrap().instance.pid, 22);
+    assert_eq!(find_device("vm0", Some(5), &search(&folder)).unwrap().instance.pid, 21);
+    assert!(find_device("vm0", Some(7), &search(&folder)).is_err());
+    let _also = start(&folder, "link-3.sock", 23, "vm0", Some(6));
+    let e = find_device("vm0", Some(6), &search(&folder)).unwrap_err();
+    assert!(e.message.contains("pid 22") && !e.message.contains("pid 21"), "{e}");
+    assert!(own_netns().is_some_and(|inode| inode > 0));
+}
+
+// Goal: a link is found by its name first, and by its netdev else.
+#[test]
+fn links_are_found() {
+    let folder = Folder::new("links");
+    // The link is called vm0 in both; the first has a netdev of another name.
+    let _one = start(&folder, "link-1.sock", 31, "other", None);
+    assert_eq!(find_link("vm0", None, &search(&folder)).unwrap().instance.pid, 31);
+    assert_eq!(find_link("other", None, &search(&folder)).unwrap().instance.pid, 31);
+    let e = find_link("none", None, &search(&folder)).unwrap_err();
+    assert!(e.message.contains("`none`"), "{e}");
+}
+
+// Goal: dead sockets are removed, foreign files are left, and a process that does not answer is
+// named and does not hold up the others.
+#[test]
+fn the_dead_are_buried_and_the_silent_named() {
+    let folder = Folder::new("silent");
+    let dead = folder.path().join("link-99.sock");
+    drop(UnixListener::bind(&dead).unwrap());
+    let foreign = folder.path().join("foreign.sock");
+    drop(UnixListener::bind(&foreign).unwrap());
+    let _silent = UnixListener::bind(folder.path().join("link-1.sock")).unwrap();
+    let _alive = start(&folder, "ctl.sock", 41, "vm0", None);
+    let begin = std::time::Instant::now();
+    let survey = survey(&search(&folder)).unwrap();
+    assert!(begin.elapsed().as_secs() < 6, "{:?}", begin.elapsed());
+    assert!(!dead.exists() && foreign.exists());
+    assert_eq!((survey.found.len(), survey.silent.len()), (1, 1));
+    assert!(survey.silent[0].0.ends_with("link-1.sock"));
+    let e = survey.clone().device("vm9", None).unwrap_err();
+    assert!(e.message.contains("link-1.sock did not answer within 2 s"), "{e}");
+    assert_eq!(survey.device("vm0", None).unwrap().instance.pid, 41);
+}
+
+// Goal: a socket that the user names and that cannot be reached is named with what to do.
+#[test]
+fn unreachable_sockets_are_explained() {
+    let folder = Folder::new("unreachable");
+    let path = folder.path().join("ctl.sock");
+    let at = path.display().to_string();
+    let e = Client::connect(&at).unwrap_err();
+    assert!(e.message.contains(&at) && e.message.contains("is mqnet running?"), "{e}");
+    drop(UnixListener::bind(&path).unwrap());
+    let e = find_device("vm0", None, &Search::At(at.clone())).unwrap_err();
+    assert!(e.message.contains("nobody listens there"), "{e}");
+    assert!(Search::new(Some("@")).is_err());
+    assert_eq!(Search::new(Some(&at)).unwrap(), Search::At(at));
+}

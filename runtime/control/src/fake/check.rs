@@ -51,8 +51,7 @@ pub(super) fn link(name: &str, spec: &LinkSpec) -> Result<(), ApiError> {
         return Err(ApiError::field("link", why));
     }
     for (field, address) in [("a", &spec.a), ("b", &spec.b)] {
-        let known = |kind: &&str| address.starts_with(*kind);
-        if !["tap:", "ntb:", "null:"].iter().any(|kind| known(&kind)) {
+        if !["tap:", "ntb:", "null:"].iter().any(|kind| address.starts_with(kind)) {
             let why = format!("{field}: `{address}` is no endpoint: tap:, ntb: or null:");
             return Err(ApiError::field(field, why));
         }

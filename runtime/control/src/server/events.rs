@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use mqnet_control_api::Event;
+use mqnet_control_api::{ApiError, Event};
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 use utoipa::{IntoParams, ToSchema};
 
 use super::SharedHost;
@@ -57,14 +57,21 @@ pub(super) async fn events(
     let wait = asked.wait.unwrap_or(WAIT_MAX);
     if wait > WAIT_MAX {
         let why = format!("wait: {wait} is not allowed; allowed: {}", After::ALLOWED);
-        return Err(mqnet_control_api::ApiError::field("wait", why).into());
+        return Err(ApiError::field("wait", why).into());
     }
-    let end = Instant::now() + Duration::from_secs(wait.into());
-    loop {
-        let (events, last) = call(&host, |host| host.events(asked.after))?;
-        if !events.is_empty() || asked.after > last || Instant::now() >= end {
-            return Ok(Json(Events { events, last }));
+    let look = || call(&host, |host| host.events(asked.after));
+    let first = async {
+        loop {
+            let (events, last) = look()?;
+            if !events.is_empty() || asked.after > last {
+                return Ok::<_, ApiError>((events, last));
+            }
+            sleep(LOOK_EVERY).await;
         }
-        sleep(LOOK_EVERY).await;
-    }
+    };
+    let (events, last) = match timeout(Duration::from_secs(wait.into()), first).await {
+        Ok(found) => found?,
+        Err(_) => look()?,
+    };
+    Ok(Json(Events { events, last }))
 }

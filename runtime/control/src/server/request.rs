@@ -100,10 +100,17 @@ async fn read(request: Request) -> Result<Vec<u8>, Refusal> {
 
 /// Parses JSON; a refusal names the field.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // serde would also take a struct from an array, whose order nobody promised.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(ApiError::field("body", "the body must be a JSON object: {\"field\": value}"));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut json).map_err(|e| {
         let path = e.path().to_string();
         let why = e.inner().to_string();
+        if !e.inner().is_data() {
+            return ApiError::field("body", format!("the body is no JSON: {why}"));
+        }
         let named = field_in(&why).map(str::to_owned);
         let field = named.or((path != ".").then_some(path));
         match field {
@@ -111,7 +118,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
                 ApiError::field(&field, format!("{field}: {why}"))
             }
             Some(field) => ApiError::field(&field, why),
-            None => ApiError::field("body", format!("not a JSON object of this request: {why}")),
+            None => ApiError::field("body", format!("body: {why}")),
         }
     })?;
     json.end().map_err(|e| ApiError::field("body", format!("after the JSON object: {e}")))?;
@@ -148,11 +155,12 @@ mod tests {
             (r#"{"combine":1}"#, "combine", "expected `combined`"),
             (r#"{"combined":1,"combined":2}"#, "combined", "duplicate"),
             ("{}", "combined", "missing"),
-            ("[]", "body", "not a JSON object"),
-            ("", "body", "EOF"),
+            ("[]", "body", "must be a JSON object"),
+            ("[2]", "body", "must be a JSON object"),
+            ("", "body", "must be a JSON object"),
             (r#"{"combined":1"#, "body", "EOF"),
             (r#"{"combined":1}}"#, "body", "trailing"),
-            ("\u{0}", "body", "expected value"),
+            ("\u{0}", "body", "must be a JSON object"),
         ] {
             let (named, message) = refusal::<SetChannels>(text);
             assert_eq!(named, field, "{text}: {message}");

@@ -121,7 +121,7 @@ mod tests {
     // Goal: the first usable directory is taken, and a chosen one excludes the others.
     #[test]
     fn the_best_directory_wins() {
-        let world = crate::socket::tests::Folder::new("places");
+        let world = crate::testing::Folder::new("places");
         let folder = world.path();
         let mut places = places(folder);
         assert_eq!(places.writable().unwrap(), folder.join("last"));
@@ -139,10 +139,10 @@ mod tests {
         assert!(e.message.contains("MQNET_RUNTIME_DIR"), "{e}");
     }
 
-    // Goal: a directory in /tmp that somebody else could have prepared is neither used nor searched.
+    // Goal: a directory in /tmp that somebody could have prepared is neither used nor searched.
     #[test]
     fn a_prepared_directory_is_refused() {
-        let world = crate::socket::tests::Folder::new("prepared");
+        let world = crate::testing::Folder::new("prepared");
         let folder = world.path();
         let places = places(folder);
         let real = folder.join("real");

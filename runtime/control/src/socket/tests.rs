@@ -1,1 +1,175 @@
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::*;
+use crate::fake::FakeHost;
+use crate::testing::{Folder, Server};
+
+fn open(options: &Options) -> Result<ControlSocket, ApiError> {
+    ControlSocket::open(options, Role::Daemon, &Places::only(Path::new("/nowhere")))
+}
+
+fn names(folder: &Folder) -> Vec<String> {
+    let entries = fs::read_dir(folder.path()).unwrap().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+// Goal: a socket has the mode and the owner that were asked for, and leaves nothing behind.
+#[test]
+fn mode_owner_and_removal() {
+    let folder = Folder::new("mode");
+    let mut options = folder.options("ctl.sock");
+    let socket = open(&options).unwrap();
+    let path = folder.path().join("ctl.sock");
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(&path), 0o660);
+    assert_eq!(names(&folder), ["ctl.sock", "ctl.sock.lock"]);
+    drop(socket);
+    assert!(names(&folder).is_empty());
+    options.mode = Some(0o600);
+    let is_root = mqnet_sysio::process::is_root();
+    options.owner = is_root.then(|| "65534:65533".parse().unwrap());
+    let _socket = open(&options).unwrap();
+    let data = fs::metadata(&path).unwrap();
+    assert_eq!(mode(&path), 0o600);
+    assert!(!is_root || (data.uid(), data.gid()) == (65534, 65533));
+}
+
+// Goal: a second process is told who has the socket, and disturbs neither it nor its files.
+#[test]
+fn two_servers_never_share() {
+    let folder = Folder::new("two");
+    let options = folder.options("ctl.sock");
+    let server = Server::start(&options, FakeHost::new().with_pid(4711));
+    for _ in 0..2 {
+        let e = open(&options).unwrap_err();
+        assert_eq!(e.code, Code::Busy);
+        assert!(e.message.contains("in use by mqnet process 4711"), "{e}");
+    }
+    assert_eq!(server.client().get("/v1/instance").unwrap()["pid"], 4711);
+    drop(server);
+    open(&options).unwrap();
+}
+
+// Goal: the same for abstract sockets, which have no lock.
+#[test]
+fn two_servers_never_share_a_name() {
+    let name = format!("@mqnet-two-{}", std::process::id());
+    let options = Options { address: Some(name.parse().unwrap()), ..Options::default() };
+    let _server = Server::start(&options, FakeHost::new().with_pid(4712));
+    let e = open(&options).unwrap_err();
+    assert!(e.message.contains("in use by mqnet process 4712"), "{e}");
+    let options = Options { mode: Some(0o600), ..options };
+    assert!(open(&options).unwrap_err().message.contains("neither mode nor owner"));
+}
+
+// Goal: what a killed process left is cleared away; what is not ours is not touched.
+#[test]
+fn stale_sockets_are_removed_and_nothing_else() {
+    let folder = Folder::new("stale");
+    let path = folder.path().join("ctl.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    fs::write(folder.path().join("ctl.sock.lock"), "").unwrap();
+    drop(open(&folder.options("ctl.sock")).unwrap());
+    assert!(names(&folder).is_empty());
+
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(remove_stale(&path));
+    assert!(names(&folder).is_empty());
+
+    let stranger = UnixListener::bind(&path).unwrap();
+    assert!(!remove_stale(&path));
+    let e = open(&folder.options("ctl.sock")).unwrap_err();
+    assert!(e.message.contains("does not answer"), "{e}");
+    assert_eq!(names(&folder), ["ctl.sock"]);
+    drop(stranger);
+
+    fs::write(folder.path().join("file"), "precious").unwrap();
+    let e = open(&folder.options("file")).unwrap_err();
+    assert!(e.message.contains("not a socket"), "{e}");
+    assert!(!remove_stale(&folder.path().join("file")));
+    assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "precious");
+}
+
+// Goal: a socket whose owner is starting (it has the lock and does not listen yet) is not removed.
+#[test]
+fn a_starting_process_keeps_its_socket() {
+    let folder = Folder::new("starting");
+    let path = folder.path().join("ctl.sock");
+    let lock = FileLock::try_take(&lock_path(&path)).unwrap();
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(lock.is_some() && !remove_stale(&path));
+    assert!(open(&folder.options("ctl.sock")).is_err());
+    assert!(path.exists());
+    drop(lock);
+    assert!(remove_stale(&path));
+}
+
+// Goal: however many want one socket, at most one has it at any time, although each removes the
+// lock file when it ends.
+#[test]
+fn the_lock_survives_its_removal() {
+    let folder = Folder::new("race");
+    let (path, holders, served) = (folder.path().join("s"), AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    let lock = lock_path(&path);
+                    let held = FileLock::try_take(&lock).unwrap();
+                    let Some(held) = held.filter(|held| held.is_at(&lock)) else { continue };
+                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
+                    served.fetch_add(1, Ordering::SeqCst);
+                    std::thread::yield_now();
+                    holders.fetch_sub(1, Ordering::SeqCst);
+                    drop(Files { socket: path.clone(), lock, _held: held });
+                }
+            });
+        }
+    });
+    assert!(served.load(Ordering::SeqCst) > 4);
+}
+
+// Goal: nobody connects before mode and owner are set.
+#[test]
+fn nobody_comes_in_early() {
+    let folder = Folder::new("early");
+    let path = folder.path().join("s");
+    let address = Address::file(&path).unwrap();
+    let early = |path: &Path| {
+        assert!(UnixStream::connect(path).is_err());
+        Ok(())
+    };
+    let _listener = listen(&address, early).unwrap();
+    UnixStream::connect(&path).unwrap();
+}
+
+// Goal: addresses, modes and owners that cannot be are refused in words.
+#[test]
+fn bad_options_are_refused() {
+    let long = format!("/tmp/{}", "x".repeat(103));
+    for (address, words) in
+        [(&*long, "108 bytes, at most 107"), ("", "neither empty"), ("@", "name must follow")]
+    {
+        let e = address.parse::<Address>().unwrap_err();
+        assert!(e.message.contains(words), "{e}");
+    }
+    let fits = &long[..107];
+    assert!(fits.parse::<Address>().unwrap().to_socket().is_ok());
+    for mode in ["", "8", "1000", "-1", "+7", "0x1", "rw"] {
+        assert!(parse_mode(mode).unwrap_err().message.contains("octal"), "{mode}");
+    }
+    assert_eq!(parse_mode("0750").unwrap(), 0o750);
+    for (owner, words) in
+        [("no-such-user", "no user `no-such-user`"), ("0:no-such", "no group `no-such`")]
+    {
+        let e = owner.parse::<Owner>().unwrap_err();
+        assert!(e.message.contains(words) && e.message.contains("USER:GROUP"), "{e}");
+    }
+    assert_eq!("root:0".parse::<Owner>().unwrap(), Owner { uid: 0, gid: Some(0) });
+    let e = open(&Folder::new("gone").options("missing/ctl.sock")).unwrap_err();
+    assert!(e.message.contains("missing/ctl.sock"), "{e}");
+}

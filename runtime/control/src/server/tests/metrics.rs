@@ -1,0 +1,76 @@
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use mqnet_testkit::{Need, has};
+
+use super::*;
+
+/// Sum of a family over all labels that contain `label`.
+fn sum(text: &str, family: &str, label: &str) -> f64 {
+    let lines = text.lines().filter(|line| line.starts_with(&format!("{family}{{")));
+    let values = lines.filter(|line| line.contains(label));
+    values.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+}
+
+// Goal: the counters of a link are those that Prometheus reads, received is transmitted plus
+// drops, and each family has its help and its type.
+#[test]
+fn metrics_are_the_counters() {
+    let folder = Folder::new("metrics");
+    let server = server(&folder);
+    let text = server.client().text("/metrics").unwrap();
+    let of = |family: &str, label: &str| sum(&text, &format!("mqnet_{family}"), label);
+    let received = of("netdev_receive_packets_total", "device=\"vm0\"");
+    assert_eq!(received, 4006.0);
+    let sent = of("netdev_transmit_packets_total", "device=\"ntb0\"");
+    assert_eq!(received, sent + of("drops_total", "device=\"vm0\""));
+    assert_eq!(of("queue_stopped_seconds_total", "channel=\"0\",device=\"vm1\""), 1.5);
+    assert_eq!(of("link_up", ""), 2.0);
+    assert_eq!(of("link_channels", "vm1"), 4.0);
+    assert_eq!(of("worker_passes_total", "link=\"vm0\",worker=\"0\""), 100.0);
+    assert!(text.contains("reason=\"bad \\\"offload\\\"\""), "{text}");
+    let mut said: BTreeMap<&str, u32> = BTreeMap::new();
+    for line in text.lines() {
+        let name = match line.strip_prefix("# ") {
+            Some(comment) => comment.split(' ').nth(1).unwrap(),
+            None => line.split('{').next().unwrap(),
+        };
+        *said.entry(name).or_default() += if line.starts_with('#') { 1 } else { 100 };
+    }
+    assert!(said.values().all(|n| n % 100 == 2 && *n > 100), "{said:?}");
+}
+
+// Goal: Prometheus' own tool finds nothing to complain about.
+#[test]
+fn promtool_agrees() {
+    if !has(&[Need::Program("promtool")]) {
+        return;
+    }
+    let folder = Folder::new("promtool");
+    let text = server(&folder).client().text("/metrics").unwrap();
+    let mut tool = Command::new("promtool");
+    tool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut tool = tool.stderr(Stdio::piped()).spawn().unwrap();
+    tool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = tool.wait_with_output().unwrap();
+    let said = [&output.stdout[..], &output.stderr[..]].concat();
+    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+}
+
+// Goal: the metrics port serves /metrics and not the control interface.
+#[tokio::test]
+async fn the_metrics_port_serves_nothing_else() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve_metrics_tcp(listener, FakeHost::new().shared()));
+    for (path, status) in [("/metrics", 200), ("/v1/links", 404)] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let ask = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(ask.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+}

@@ -1,0 +1,59 @@
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use mqnet_control::fake::FakeHost;
+use mqnet_control::serve_tcp;
+use mqnet_testkit::skip;
+
+/// Left out because it never ends.
+const CAPTURE: &str = "/v1/netdevs/{dev}/capture";
+/// What a schema cannot promise: 8.0 is an integer to it, and `tap:` is any string.
+const BEYOND_SCHEMA: &str = "positive_data_acceptance";
+
+/// Where `cargo xtask setup` puts it, or where the user has it.
+fn program() -> PathBuf {
+    let ours = || Path::new(env!("CARGO_TARGET_TMPDIR")).join("../schemathesis/bin/schemathesis");
+    std::env::var_os("MQNET_SCHEMATHESIS").map_or_else(ours, PathBuf::from)
+}
+
+/// Serves a fake host on a port of its own, as long as the test process lives.
+fn serve() -> u16 {
+    let (send, port) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            send.send(listener.local_addr().unwrap().port()).unwrap();
+            serve_tcp(listener, FakeHost::new().shared()).await
+        });
+    });
+    port.recv().unwrap()
+}
+
+// Goal: whatever a client sends that knows the OpenAPI document and nothing else, the answer is
+// documented: its status, its content type, its schema; what the document forbids is refused; and
+// nothing is a server error.
+#[test]
+fn the_document_and_the_server_agree() {
+    let program = program();
+    if !program.is_file() {
+        skip("needs schemathesis: cargo xtask setup");
+        return;
+    }
+    let port = serve();
+    let output = Command::new(program)
+        .args(["--config-file", concat!(env!("CARGO_MANIFEST_DIR"), "/schemathesis.toml")])
+        .args(["run", &format!("http://127.0.0.1:{port}/v1/openapi.json"), "--no-color"])
+        .args(["--exclude-path", CAPTURE, "--exclude-checks", BEYOND_SCHEMA])
+        .args(["--max-examples", "30", "--generation-deterministic"])
+        .args(["--request-timeout", "30"])
+        .stdin(Stdio::null())
+        // It keeps its cache where it is started.
+        .current_dir(env!("CARGO_TARGET_TMPDIR"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "schemathesis found something");
+    assert!(said.contains("29 selected / 30 total"), "all operations but one are tested");
+}
