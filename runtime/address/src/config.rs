@@ -29,7 +29,7 @@ use mqnet_control_api::{ApiError, LinkSpec};
 use crate::CheckedLink;
 use document::Document;
 
-pub use daemon::{DaemonConfig, SocketOwner};
+pub use daemon::DaemonConfig;
 pub use diff::{Plan, diff};
 
 /// One file: its name for messages, and its text.

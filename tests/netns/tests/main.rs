@@ -1,10 +1,12 @@
 //! The program between real network stacks: two hosts in network namespaces, each with its own
 //! `mqnet link` process.
 
+mod config;
 mod crash;
 mod idle;
 mod kernel_tools;
 mod matrix;
+mod packaging;
 mod refusals;
 mod stall;
 mod steering;

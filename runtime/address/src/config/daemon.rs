@@ -11,19 +11,10 @@ pub struct DaemonConfig {
     pub control_socket: Option<String>,
     /// Permissions of that socket, at most 0o777.
     pub socket_mode: Option<u32>,
-    /// Its owner.
-    pub socket_owner: Option<SocketOwner>,
+    /// Its owner, `USER` or `USER:GROUP`: names or numbers, to be looked up where it is made.
+    pub socket_owner: Option<String>,
     /// Where Prometheus may ask over TCP.
     pub metrics: Option<SocketAddr>,
-}
-
-/// Owner of a socket: names or numbers, to be looked up where the socket is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SocketOwner {
-    /// The user; `None`: as it is.
-    pub user: Option<String>,
-    /// The group; `None`: as it is.
-    pub group: Option<String>,
 }
 
 const SECTION: &str = "[daemon] ";
@@ -43,19 +34,17 @@ fn socket_mode(text: &str) -> Result<u32, &'static str> {
     mode.ok_or("must be octal permissions from \"0000\" to \"0777\", like \"0660\"")
 }
 
-fn socket_owner(text: &str) -> Result<SocketOwner, &'static str> {
-    let why = "must be \"user\", \"user:group\" or \":group\" (names or numbers)";
+fn socket_owner(text: &str) -> Result<String, &'static str> {
     let name = |text: &str| {
         let good = |c: char| c.is_ascii_alphanumeric() || "_.-$".contains(c);
-        let good = text.len() <= 64 && !text.starts_with('-') && text.chars().all(good);
-        if good { Ok((!text.is_empty()).then(|| text.to_owned())) } else { Err(why) }
+        (1..=64).contains(&text.len()) && !text.starts_with('-') && text.chars().all(good)
     };
-    let (user, group) = match text.split_once(':') {
-        Some((_, "")) => return Err(why),
-        Some((user, group)) => (name(user)?, name(group)?),
-        None => (name(text)?, None),
+    let good = match text.split_once(':') {
+        Some((user, group)) => name(user) && name(group),
+        None => name(text),
     };
-    if user.is_none() && group.is_none() { Err(why) } else { Ok(SocketOwner { user, group }) }
+    let why = "must be \"USER\" or \"USER:GROUP\" (names or numbers)";
+    if good { Ok(text.to_owned()) } else { Err(why) }
 }
 
 fn metrics(text: &str) -> Result<SocketAddr, &'static str> {
@@ -84,6 +73,7 @@ pub(super) fn read<'a>(
     value: &Value<'a>,
 ) -> DaemonConfig {
     let mut daemon = DaemonConfig::default();
+    let mut admission = None;
     for (key, value) in document.table(value, section.get_ref(), "a table, [daemon]") {
         let name = key.get_ref().as_ref();
         match name {
@@ -95,6 +85,14 @@ pub(super) fn read<'a>(
             "metrics" => daemon.metrics = read_one(document, name, value, metrics),
             _ => document.unknown(key, SECTION, &KEYS),
         }
+        if name.starts_with("socket-") {
+            admission = Some(key);
+        }
+    }
+    let is_abstract = daemon.control_socket.as_ref().is_some_and(|name| name.starts_with('@'));
+    if let Some(key) = admission.filter(|_| is_abstract) {
+        let what = "an abstract control-socket has neither mode nor owner";
+        document.report(key.span(), format!("{SECTION}{}: {what}", key.get_ref()));
     }
     daemon
 }

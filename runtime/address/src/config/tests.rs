@@ -34,8 +34,7 @@ poll-window = 0
     let daemon = &config.daemon;
     assert_eq!(daemon.control_socket.as_deref(), Some("/run/mqnet/ctl.sock"));
     assert_eq!(daemon.socket_mode, Some(0o660));
-    let owner = daemon.socket_owner.as_ref().unwrap();
-    assert_eq!((owner.user.as_deref(), owner.group.as_deref()), (Some("root"), Some("mqnet")));
+    assert_eq!(daemon.socket_owner.as_deref(), Some("root:mqnet"));
     assert_eq!(daemon.metrics.unwrap().port(), 9101);
     assert_eq!(config.links.keys().collect::<Vec<_>>(), ["two", "vm0"]);
     let vm0 = &config.links["vm0"];
@@ -63,8 +62,12 @@ fn mistakes_are_told_in_their_place() {
         ("[daemon]\nsocket-mode = '0888'", "f0:2:15: [daemon] socket-mode: \"0888\" must be octal"),
         ("[daemon]\nsocket-mode = '1777'", "from \"0000\" to \"0777\""),
         ("[daemon]\nsocket-mode = 0o660", "must be a string, not a whole number"),
-        ("[daemon]\nsocket-owner = 'root:'", "must be \"user\", \"user:group\" or \":group\""),
+        ("[daemon]\nsocket-owner = 'root:'", "must be \"USER\" or \"USER:GROUP\""),
         ("[daemon]\ncontrol-socket = 'x'", "must be an absolute path or '@name'"),
+        (
+            "[daemon]\nsocket-mode='0600'\ncontrol-socket='@x'",
+            "f0:2:1: [daemon] socket-mode: an abstract control-socket has neither",
+        ),
         ("[link.'a b']\n", "f0:1:7: \"a b\" is no name of a link"),
         ("[link]\na = 'tap:x'", "f0:2:5: link.a: must be a table; write [link.NAME]"),
         ("[[link]]\n", "link: must be a table for each link, [link.NAME], not a list"),

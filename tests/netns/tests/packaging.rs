@@ -1,0 +1,91 @@
+//! The files that a distribution installs, judged by systemd's own tools and by the program.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use mqnet_testkit::{Folder, Need, has, program, run_command};
+
+const UNITS: [&str; 3] = ["mqnet.service", "mqnet.socket", "mqnet@.service"];
+
+/// Most that `systemd-analyze security` may say, in tenths: 2.4 is what is left of root, IP and
+/// the devices that a TAP needs.
+const EXPOSURE_MAX: &str = "24";
+
+fn packaging() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging")
+}
+
+/// The units in a folder of their own, to run the program that was built.
+fn units() -> Folder {
+    let folder = Folder::create();
+    let program = program().display().to_string();
+    for unit in UNITS {
+        let text = std::fs::read_to_string(packaging().join("systemd").join(unit));
+        let text = text.expect("a unit").replace("/usr/bin/mqnet", &program);
+        // A template is judged as one of its instances.
+        let name = unit.replace('@', "@x");
+        std::fs::write(folder.file(&name), text).expect("writing a unit");
+    }
+    folder
+}
+
+#[track_caller]
+fn analyze(folder: &Folder, verb: &[&str], units: &[&str]) -> String {
+    let mut command = Command::new("systemd-analyze");
+    command.args(verb);
+    command.args(units.iter().map(|unit| folder.file(&unit.replace('@', "@x"))));
+    let output = run_command(&mut command);
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{verb:?} {units:?}: {text}");
+    text
+}
+
+// Goal: systemd knows every section, key and value of the units, and finds their programs.
+#[test]
+fn systemd_takes_the_units() {
+    if !has(&[Need::Program("systemd-analyze")]) {
+        return;
+    }
+    let text = analyze(&units(), &["verify", "--man=no"], &UNITS);
+    assert_eq!(text, "");
+}
+
+// Goal: the hardening does not get weaker than it was.
+#[test]
+fn the_services_are_hardened() {
+    if !has(&[Need::Program("systemd-analyze")]) {
+        return;
+    }
+    let threshold = format!("--threshold={EXPOSURE_MAX}");
+    for unit in ["mqnet.service", "mqnet@.service"] {
+        let text = analyze(&units(), &["security", "--offline=true", &threshold], &[unit]);
+        assert!(text.contains("Overall exposure level"), "{text}");
+    }
+}
+
+/// The keys of an example that are commented out stand directly behind their `#`.
+fn uncommented(text: &str) -> String {
+    let line = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if !rest.starts_with(' ') => format!("{rest}\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
+// Goal: the example is right, as it is and with everything in it that is commented out.
+#[test]
+fn the_example_is_right() {
+    let text = std::fs::read_to_string(packaging().join("mqnet.toml")).expect("the example");
+    let all = uncommented(&text);
+    let folder = Folder::create();
+    for (text, links) in [(&text, "good: 0 links"), (&all, "good: 1 link (vm0)")] {
+        let file = folder.file("mqnet.toml");
+        std::fs::write(&file, text).expect("writing the example");
+        let output = run_command(Command::new(program()).args(["config", "check"]).arg(&file));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains(links), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    }
+    for key in ["control-socket", "socket-mode", "socket-owner", "metrics", "poll-window"] {
+        assert!(all.lines().any(|line| line.starts_with(key)), "no {key} in the example");
+    }
+}
