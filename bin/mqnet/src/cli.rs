@@ -1,20 +1,30 @@
 //! The command line.
 
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand, value_parser};
 
-use mqnet_address::{CHANNELS, POLL_WINDOW, WORKERS, parse_cpus};
-use mqnet_engine::Cpus;
+use mqnet_address::config::DaemonConfig;
+use mqnet_address::{BadAddress, CHANNELS, POLL_WINDOW, WORKERS, parse, parse_cpus};
+use mqnet_control::socket::{Address, Options, Owner, parse_mode};
+use mqnet_control_api::{ApiError, LinkSpec};
 
 use crate::bench::{self, BenchArgs};
+use crate::capture::CaptureArgs;
 use crate::config::ConfigCommand;
+use crate::daemon::DaemonArgs;
 use crate::demo::{DemoArgs, HostArgs};
 use crate::doctor::DoctorArgs;
-use crate::endpoint::{Endpoint, parse};
-use crate::generate::{CompletionsArgs, ManArgs};
 use crate::ethtool::EthtoolArgs;
+use crate::generate::{CompletionsArgs, ManArgs};
+use crate::monitor::MonitorArgs;
+use crate::show::ShowArgs;
+use crate::stats::StatsArgs;
+use crate::top::TopArgs;
+use crate::verbs::{AddArgs, DelArgs, SetArgs};
+use crate::why::WhyArgs;
 use crate::ynl::YnlArgs;
 
 /// Why a command ended badly.
@@ -42,6 +52,9 @@ pub(crate) struct Cli {
     /// Say more on stderr (twice: still more).
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
+    /// Ask the process at this socket only [default: $MQNET_CONTROL, else whoever has the device].
+    #[arg(long, value_name = "SOCKET", global = true)]
+    pub(crate) control: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -52,6 +65,28 @@ pub(crate) enum Command {
     Link(LinkArgs),
     /// Build two hosts, link them, run traffic, kill one side and watch the link heal (no root).
     Demo(DemoArgs),
+    /// Run the links of the configuration, and those that are asked for.
+    Daemon(DaemonArgs),
+    /// Add a link to the daemon.
+    Add(AddArgs),
+    /// End a link, in whatever process it is.
+    Del(DelArgs),
+    /// Change a running netdev: channels, MTU, rings.
+    Set(SetArgs),
+    /// Let the daemon read its configuration again; links that did not change go on.
+    Reload,
+    /// Show links and netdevs.
+    Show(ShowArgs),
+    /// Show every counter, and that none is missing.
+    Stats(StatsArgs),
+    /// Watch channels live.
+    Top(TopArgs),
+    /// Say why a queue is stopped, since when and by whom.
+    Why(WhyArgs),
+    /// Tell what happens, as it happens.
+    Monitor(MonitorArgs),
+    /// Write the frames of a netdev as pcapng.
+    Capture(CaptureArgs),
     /// Look at configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -106,11 +141,11 @@ Example, two hosts that talk (the second line on the other host):
 #[command(after_help = ADDRESSES)]
 pub(crate) struct LinkArgs {
     /// One endpoint.
-    #[arg(value_parser = parse)]
-    pub(crate) a: Endpoint,
+    #[arg(value_parser = address)]
+    pub(crate) a: String,
     /// The other endpoint.
-    #[arg(value_parser = parse)]
-    pub(crate) b: Endpoint,
+    #[arg(value_parser = address)]
+    pub(crate) b: String,
     /// Channels wanted [default: as many as the other end of the bridge wants, else 1]; two ends
     /// that both want some settle on the smaller number.
     #[arg(short, long, value_parser = channels())]
@@ -119,11 +154,16 @@ pub(crate) struct LinkArgs {
     #[arg(short, long, value_parser = workers())]
     pub(crate) workers: Option<u16>,
     /// CPUs for the workers: auto (distinct cores), float (not pinned) or a list like 0-3,8.
-    #[arg(long, default_value = "auto", value_parser = parse_cpus)]
-    pub(crate) cpus: Cpus,
+    #[arg(long, default_value = "auto", value_parser = cpus)]
+    pub(crate) cpus: String,
     /// Microseconds that a lane is polled after its last frame before it sleeps.
     #[arg(long, value_name = "US", default_value_t = 1000, value_parser = poll_window())]
     pub(crate) poll_window: u32,
+    /// Leave it running: handed to the daemon if there is one, else by itself.
+    #[arg(long)]
+    pub(crate) detach: bool,
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
     /// One JSON object a second on stdout instead of the status line.
     #[arg(short, long)]
     pub(crate) json: bool,
@@ -134,6 +174,73 @@ pub(crate) struct LinkArgs {
     /// End in good order when this process, our parent, ends.
     #[arg(long, value_name = "PID", hide = true)]
     pub(crate) with_parent: Option<u32>,
+    /// This is what `--detach` has started.
+    #[arg(long, hide = true)]
+    pub(crate) detached: bool,
+}
+
+impl LinkArgs {
+    /// The link, as it would be written in a file.
+    pub(crate) fn spec(&self) -> LinkSpec {
+        LinkSpec {
+            a: self.a.clone(),
+            b: self.b.clone(),
+            channels: self.channels,
+            workers: self.workers,
+            cpus: Some(self.cpus.clone()),
+            poll_window: Some(self.poll_window),
+        }
+    }
+}
+
+/// Where a process answers.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ControlArgs {
+    /// Socket on which this process answers: a path, @NAME or none [default: in the runtime folder,
+    /// $MQNET_RUNTIME_DIR or /run/mqnet or $XDG_RUNTIME_DIR/mqnet].
+    #[arg(long = "control-socket", value_name = "SOCKET")]
+    pub(crate) control: Option<String>,
+    /// Its permissions [default: 0660].
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub(crate) control_mode: Option<u32>,
+    /// Its owner.
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub(crate) control_owner: Option<String>,
+}
+
+impl ControlArgs {
+    /// True when the user said anything about it.
+    pub(crate) fn is_explicit(&self) -> bool {
+        self.control.is_some() || self.control_mode.is_some() || self.control_owner.is_some()
+    }
+
+    /// What the command line leaves open, a file may say.
+    pub(crate) fn or(&self, file: &DaemonConfig) -> Self {
+        Self {
+            control: self.control.clone().or(file.control_socket.clone()),
+            control_mode: self.control_mode.or(file.socket_mode),
+            control_owner: self.control_owner.clone().or(file.socket_owner.clone()),
+        }
+    }
+
+    /// For the socket.
+    pub(crate) fn options(&self) -> Result<Options, ApiError> {
+        let address = self.control.as_deref().map(Address::from_str).transpose()?;
+        let owner = self.control_owner.as_deref().map(Owner::from_str).transpose()?;
+        Ok(Options { address, mode: self.control_mode, owner })
+    }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    parse_mode(text).map_err(|e| e.to_string())
+}
+
+fn address(text: &str) -> Result<String, BadAddress> {
+    parse(text).map(|_| text.to_owned())
+}
+
+fn cpus(text: &str) -> Result<String, String> {
+    parse_cpus(text).map(|_| text.to_owned())
 }
 
 #[cfg(test)]

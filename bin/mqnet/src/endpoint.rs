@@ -10,7 +10,7 @@ use mqnet_ntb::layout::Geometry;
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_tap::{TapConfig, TapFunction};
 
-pub(crate) use mqnet_address::{Endpoint, parse};
+pub(crate) use mqnet_address::Endpoint;
 
 /// An opened function and how its netdev is called.
 pub(crate) struct Opened {

@@ -108,6 +108,16 @@ impl LinkHost {
         ended.map_err(|e| ApiError::new(Code::Failed, e.to_string()))
     }
 
+    /// Gives a link what can be changed while it runs.
+    pub(crate) fn retune(
+        &mut self,
+        name: &str,
+        spec: LinkSpec,
+        link: CheckedLink,
+    ) -> Result<(), ApiError> {
+        self.link(name)?.retune(spec, link)
+    }
+
     /// One step of every link; what happened goes to `seen`.
     pub(crate) fn turn(
         &mut self,

@@ -7,17 +7,21 @@ mod bench;
 mod capture;
 mod cli;
 mod config;
+mod daemon;
 mod demo;
 mod doctor;
 mod endpoint;
-mod generate;
 mod ethtool;
+mod generate;
+mod host;
 mod link;
 mod monitor;
+mod run;
 mod show;
 mod stats;
 mod status;
 mod top;
+mod verbs;
 mod why;
 mod ynl;
 
@@ -26,14 +30,31 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::{Cli, Command, Failure};
-use mqnet_control_api::{ApiError, Code};
 
 fn broken(e: Box<dyn std::error::Error>) -> Failure {
     Failure::Broken(e.to_string())
 }
 
-fn exit(code: u8) -> Result<(), Failure> {
-    if code == 0 { Ok(()) } else { Err(Failure::Exit(code)) }
+fn run(command: Command, control: Option<&str>) -> Result<(), Failure> {
+    if let Some(done) = verbs::run(&command, control)? {
+        return Ok(done);
+    }
+    match command {
+        Command::Link(args) => link::run(&args),
+        Command::Daemon(args) => daemon::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Config(command) => config::run(&command),
+        Command::DemoHost(args) => demo::host::run(&args),
+        Command::Doctor(args) => doctor::run(&args, &mut std::io::stdout()),
+        Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),
+        Command::Man(args) => generate::man(&args),
+        Command::Bench(args) => bench::run(&args, Some(&bench::PLUG)).map_err(broken),
+        Command::BenchHelper(helper) => {
+            bench::run_helper(&helper, Some(&bench::PLUG)).map_err(broken)
+        }
+        // The verbs have been looked at before.
+        _ => Ok(()),
+    }
 }
 
 fn main() -> ExitCode {
@@ -48,29 +69,7 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .without_time()
         .init();
-    let done = match cli.command {
-        Command::Link(args) => link::run(args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Config(command) => config::run(&command),
-        Command::DemoHost(args) => demo::host::run(&args),
-        Command::Doctor(args) => doctor::run(&args, &mut std::io::stdout()),
-        Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),
-        Command::Man(args) => generate::man(&args),
-        Command::Bench(args) => bench::run(&args, Some(&bench::PLUG)).map_err(broken),
-        Command::Ethtool(args) => {
-            let find = |dev: &str| -> Result<Box<dyn api::Api>, _> {
-                Err(ApiError::new(Code::NoDevice, format!("no mqnet has a device '{dev}'")))
-            };
-            exit(ethtool::run(&args, &find, &mut std::io::stdout(), &mut std::io::stderr()))
-        }
-        Command::Ynl(args) => {
-            let all = || -> Result<Vec<Box<dyn api::Api>>, _> { Ok(Vec::new()) };
-            exit(ynl::run(&args, &all, &mut std::io::stdout(), &mut std::io::stderr()))
-        }
-        Command::BenchHelper(helper) => {
-            bench::run_helper(&helper, Some(&bench::PLUG)).map_err(broken)
-        }
-    };
+    let done = run(cli.command, cli.control.as_deref());
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::BadInput(what)) => {

@@ -2,7 +2,7 @@
 //! one thread, so that a request has no queue to wait in.
 
 use std::future::poll_fn;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub(crate) async fn turn(
             (fds, host.patience().min(due))
         };
         tokio::select! {
-            ready = any_readable(&fds) => ready?,
+            ready = any_readable(fds) => ready?,
             () = wake.notified() => {}
             () = tokio::time::sleep(timeout) => {}
         }
@@ -89,12 +89,13 @@ pub(crate) async fn turn(
     }
 }
 
-/// Waits until one of the descriptors is readable. They are copies, so that nobody closes them
-/// meanwhile.
-async fn any_readable(fds: &[OwnedFd]) -> std::io::Result<()> {
+/// Waits until one of the descriptors is readable. They are copies and ours, so that nobody closes
+/// them meanwhile: that is all the deprecated function asks for, and its successor is `unsafe`.
+#[allow(deprecated, reason = "an OwnedFd keeps its descriptor open, which is what it is about")]
+async fn any_readable(fds: Vec<OwnedFd>) -> std::io::Result<()> {
     let mut watched = Vec::with_capacity(fds.len());
     for fd in fds {
-        watched.push(AsyncFd::with_interest(fd.as_raw_fd(), Interest::READABLE)?);
+        watched.push(AsyncFd::with_interest(fd, Interest::READABLE)?);
     }
     poll_fn(|context| {
         for fd in &watched {

@@ -128,7 +128,7 @@ pub(crate) fn run(command: &Command, control: Option<&str>) -> Result<Option<()>
         Command::Top(args) => top::run(args, &*link(args.name.as_deref(), &search)?, out)?,
         Command::Show(args) => show::run(args, &*link(args.name.as_deref(), &search)?, out)?,
         Command::Why(args) => {
-            why::run(args, &find_device(&args.dev, own_netns(), &search)?.client(), out)?;
+            why::run(args, &find_device(&args.name, own_netns(), &search)?.client(), out)?;
         }
         Command::Monitor(args) => run_monitor(args, &search)?,
         Command::Capture(args) => run_capture(args, &search)?,

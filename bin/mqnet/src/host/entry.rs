@@ -125,6 +125,18 @@ impl Entry {
         Ok(ticket)
     }
 
+    /// Takes over those options of a file that can change while the link runs.
+    pub(super) fn retune(&mut self, spec: LinkSpec, checked: CheckedLink) -> Result<(), ApiError> {
+        let window = Duration::from_micros(u64::from(checked.poll_window));
+        self.link.set_idle_policy(IdlePolicy { window, ..self.link.idle_policy() });
+        if checked.channels != self.checked.channels {
+            let wish = Wish { channels: checked.channels, ..self.link.wish().clone() };
+            self.ask(wish)?;
+        }
+        (self.spec, self.checked) = (spec, checked);
+        Ok(())
+    }
+
     /// Passes the link's answer on.
     pub(super) fn answer(&mut self) {
         let Some(answer) = self.link.answer() else { return };
@@ -132,9 +144,7 @@ impl Entry {
         let took_us = since.elapsed().as_micros() as u64;
         ticket.settle(match answer {
             Ok(note) => Ok(Outcome { changed: true, note, took_us }),
-            Err(why) if why.contains("not done within") => {
-                Err(ApiError::new(Code::TimedOut, why))
-            }
+            Err(why) if why.contains("not done within") => Err(ApiError::new(Code::TimedOut, why)),
             Err(why) => Err(ApiError::new(Code::Failed, why)),
         });
     }

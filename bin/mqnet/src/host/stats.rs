@@ -178,7 +178,10 @@ pub(super) fn capture(
     let active = entry.link.running().map_or(0, |running| running.plan.channels);
     if let Some(channel) = filter.channel.filter(|&channel| channel >= active) {
         let why = format!("channel: {channel} is not in use, there are {active}");
-        return Err(ApiError { field: Some("channel".into()), ..ApiError::new(Code::NoEntry, why) });
+        return Err(ApiError {
+            field: Some("channel".into()),
+            ..ApiError::new(Code::NoEntry, why)
+        });
     }
     let captures = entry.link.capture(CaptureRequest {
         side,

@@ -46,7 +46,9 @@ pub(super) fn set_channels(entry: &mut Entry, _side: usize, want: &SetChannels) 
         return Err(ApiError { field: Some("combined".into()), ..plain(Code::Invalid, why) });
     }
     for function in entry.link.functions() {
-        let Some(spread) = function.indirection().filter(|spread| spread.user_set) else { continue };
+        let Some(spread) = function.indirection().filter(|spread| spread.user_set) else {
+            continue;
+        };
         let last = spread.table.iter().max().copied().unwrap_or(0);
         if want.combined <= last {
             let why = format!(
@@ -141,8 +143,8 @@ pub(super) fn set_coalesce(entry: &mut Entry, want: &SetCoalesce) -> Change {
 pub(super) fn rss(entry: &mut Entry, side: usize) -> Result<Rss, ApiError> {
     let rings = entry.link.running().map_or(1, |running| running.plan.channels);
     let spread = entry.link.functions()[side].indirection();
-    let spread = spread
-        .ok_or_else(|| plain(Code::NotSupported, "nothing here chooses among its queues"))?;
+    let spread =
+        spread.ok_or_else(|| plain(Code::NotSupported, "nothing here chooses among its queues"))?;
     Ok(Rss {
         rings,
         indirection_table: spread.table,

@@ -18,7 +18,10 @@ fn good_addresses() {
     assert_eq!(tap.netns, Some("/run/netns/blue".into()));
     assert_eq!((tap.persist, tap.fds, tap.mac), (true, vec![5, 6], Some([2, 0, 0, 0, 0, 1])));
     let ntb = parse("ntb:/run/x.sock,window=512K").unwrap();
-    assert_eq!(ntb, Endpoint::Ntb { path: "/run/x.sock".into(), window: 512 << 10, mtu: None, name: None });
+    assert_eq!(
+        ntb,
+        Endpoint::Ntb { path: "/run/x.sock".into(), window: 512 << 10, mtu: None, name: None }
+    );
     assert_eq!(parse("null:"), Ok(Endpoint::Null));
 }
 
