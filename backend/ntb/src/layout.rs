@@ -33,8 +33,8 @@
 //! | 256 | RX half | `rx-arm`: ring its doorbell when we publish a record |
 //! | 384 | TX half | `tx-arm`: ring its doorbell when we have freed room |
 //!
-//! An index word is `generation << 32 | index`, with the generation of the change; the index runs through `0..2R`
-//! (`mqnet_rings::cursor`). A word of another generation than the link's is stale; a word of 0 has
+//! An index word is `generation << 32 | index`, with the generation of the change; the index runs
+//! through `0..2R` (`mqnet_rings::cursor`). A word of another generation is stale; a word of 0 has
 //! not been written yet. The arm words are `mqnet_rings::arm`'s.
 //!
 //! # Record

@@ -12,8 +12,8 @@ use crate::link::Agreement;
 use crate::rx::{Common, RxHalf, Words};
 use crate::tx::TxHalf;
 
-/// Sets the control blocks in our window to 0. The peer does not write there: it has left this bank,
-/// and will not use it again before we say that it is ready.
+/// Sets the control blocks in our window to 0. The peer does not write there: it has left this
+/// bank, and will not use it again before we say that it is ready.
 pub(crate) fn clear_bank(hw: &dyn Hw, agreement: &Agreement) {
     let Some(windows) = hw.windows() else { return };
     for at in agreement.inbound.controls().step_by(8) {

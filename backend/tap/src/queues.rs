@@ -3,9 +3,9 @@
 //! # Retiring a queue without losing what waits in it
 //! The kernel purges a queue's ring when the queue is detached, and counts nothing. So frames must
 //! be steered away first, the ring emptied, and only then the queue detached. With our own steering
-//! program (needs CAP_BPF) that is a table of buckets; a frame that chose its queue by the old table
-//! may still be on its way, and a grace period of RCU ends that. Detaching a spare queue is the
-//! cheapest way to wait for one: 0.2 ms, where `membarrier` takes 6 to 20 ms.
+//! program (needs CAP_BPF) that is a table of buckets; a frame that chose its queue by the old
+//! table may still be on its way, and a grace period of RCU ends that. Detaching a spare queue is
+//! the cheapest way to wait for one: 0.2 ms, where `membarrier` takes 6 to 20 ms.
 //!
 //! Without the program the kernel spreads flows over whatever is attached. Then the device drops,
 //! and counts, what is sent in the moment between "empty" and "detached".
@@ -17,12 +17,12 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_netdev::{ChannelStats, DropReason};
 use mqnet_shmem::{Segments, SpanMut, read_into};
-use mqnet_sysio::{namespace, poll, tap as sys};
+use mqnet_sysio::{clock, namespace, poll, tap as sys};
 use mqnet_wire::VNET_HDR_LEN;
 
 use crate::open::one_more;
@@ -244,7 +244,7 @@ impl Queues {
             // The kernel waits for a grace period before it lets go of a queue.
             Some(spare) => drop(sys::set_queue(spare.as_fd(), false)),
             // A frame between choice and ring is on a CPU with interrupts off: a few us.
-            None => std::thread::sleep(Duration::from_millis(1)),
+            None => poll::pause(Duration::from_millis(1)),
         }
     }
 
@@ -268,14 +268,14 @@ impl Queues {
     }
 
     fn wait_until_empty(&self) -> Result<(), String> {
-        let begin = Instant::now();
+        let begin = clock::monotonic();
         let attached = &self.fds[..usize::from(self.attached)];
         while attached.iter().any(|fd| poll::is_readable(fd.as_fd()).unwrap_or(false)) {
-            if begin.elapsed() > EMPTY_TIMEOUT {
+            if clock::monotonic().saturating_sub(begin) > EMPTY_TIMEOUT {
                 let limit = EMPTY_TIMEOUT.as_millis();
                 return Err(format!("the queues did not run empty within {limit} ms"));
             }
-            std::thread::sleep(Duration::from_micros(50));
+            poll::pause(Duration::from_micros(50));
         }
         Ok(())
     }

@@ -25,3 +25,9 @@ pub fn is_readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
     nix::poll::poll(&mut polled, PollTimeout::ZERO)?;
     Ok(polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN)))
 }
+
+/// Gives up the CPU for `time`: for a control thread that waits for what nothing announces.
+pub fn pause(time: Duration) {
+    // A signal ends it early, which a caller that looks again does not mind.
+    let _ = nix::poll::ppoll(&mut [], Some(time.into()), None);
+}

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use mqnet_conformance::{Rig, frame, number_of, rigs, suite};
-use mqnet_engine::Lane;
+use mqnet_engine::{Lane, LaneId, Way};
 use mqnet_netdev::wrap::capture::{
     CaptureConfig, CaptureReader, Direction, tap, unwrap_rx, unwrap_tx, wrap_rx, wrap_tx,
 };
@@ -71,7 +71,8 @@ fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
     let (tx_tap, mut dropped) = tap(config(true));
     let (rx_brings, tx_brings) = (matches!(rx, Rx::Brings(_)), matches!(tx, Tx::Brings(_)));
     let (rx, tx) = (wrap_rx(rx, rx_tap), wrap_tx(tx, tx_tap, stats.clone()));
-    let mut lane = Lane::new(rx, tx, frame_max, None, stats).expect("lane");
+    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let mut lane = Lane::new(id, rx, tx, frame_max, None, stats).expect("lane");
     let (mut made, mut arrived) = (0, 0);
     let deadline = Instant::now() + Duration::from_secs(20);
     for number in 0..300 {

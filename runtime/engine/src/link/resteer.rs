@@ -1,10 +1,12 @@
-//! Another spread of flows over the same queues, as `ethtool -X` wants it, with every flow in order.
+//! Another spread of flows over the same queues, as `ethtool -X` wants it, each flow in order.
 //!
 //! For one queue after the other that gains flows: its lane stops, the buckets move, the lanes that
 //! lose them run until what had waited is delivered, and all go on. It takes a millisecond or two a
 //! queue, on the control thread.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use mqnet_sysio::{clock, poll};
 
 use super::{Link, LinkError};
 use crate::lane::{LaneId, Way};
@@ -68,11 +70,11 @@ impl Link {
         if done.is_ok() {
             let ids: Vec<LaneId> = losing.iter().map(id).collect();
             parked.extend(self.crew.take_when(&ids, DRAINED)?);
-            let begin = Instant::now();
-            while begin.elapsed() < DRAIN_TIMEOUT
+            let begin = clock::monotonic();
+            while clock::monotonic().saturating_sub(begin) < DRAIN_TIMEOUT
                 && parked.iter_mut().any(|lane| matches!(lane.tx().is_drained(), Ok(false)))
             {
-                std::thread::sleep(Duration::from_micros(50));
+                poll::pause(Duration::from_micros(50));
             }
         }
         parked.into_iter().for_each(|lane| self.crew.attach(lane));
