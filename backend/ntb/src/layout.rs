@@ -132,7 +132,7 @@ pub const MAILBOX: usize = 512;
 
 /// Bytes of a ring unless the user asks for others or the bank holds less: room for some large
 /// frames, and no larger than a cache likes.
-pub const RING_DEFAULT: u32 = 1 << 20;
+pub const RING_DEFAULT: u32 = 512 << 10;
 
 /// Bytes of a control block.
 pub const CONTROL: usize = 512;

@@ -56,8 +56,8 @@ pub trait Function: Send {
     /// [`poll_link`](Self::poll_link), and again whenever it changes.
     fn set_partner(&mut self, _partner: &Caps) {}
 
-    /// Makes progress with the link and says how it stands. Called after every event and at least
-    /// every 100 ms.
+    /// Makes progress with the link and says how it stands. Called after every event and, while the
+    /// link is down, at least every 100 ms.
     fn poll_link(&mut self, _now: Duration) -> LinkStatus {
         LinkStatus::Up { session: 0 }
     }

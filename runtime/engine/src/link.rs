@@ -163,7 +163,9 @@ impl Link {
         match (&self.running, &self.change) {
             // Some steps of a change are noticed by looking: queues that drain.
             (Some(_), Some(_)) => Duration::from_micros(300),
-            (Some(_), None) => Duration::from_millis(100),
+            (Some(_), None) if self.pending.is_some() => Duration::from_millis(100),
+            // Everything that can happen to a running link is an event.
+            (Some(_), None) => Duration::from_secs(1),
             (None, _) => Duration::from_millis(25),
         }
     }

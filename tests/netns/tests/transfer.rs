@@ -82,11 +82,11 @@ fn a_small_window_carries_tcp() {
     if !has(&[Need::Root]) {
         return;
     }
-    for (window, channels, mtu) in [(64 << 10, 1, 1500), (2 << 20, 64, 9000), (20 << 10, 2, 1500)] {
+    for (window, channels, mtu) in [(64 << 10, 1, 1500), (4 << 20, 64, 9000), (20 << 10, 2, 1500)] {
         let world = World::create();
         let (window_option, mtu_option) = (format!("window={window}"), format!("mtu={mtu}"));
         let pair = world.pair(|end| end.tap(&mtu_option).ntb(&window_option).channels(channels));
-        let ring = window / u64::from(channels);
+        let ring = window / 2 / u64::from(channels);
         for (host, device) in [(&world.a, "a"), (&world.b, "b")] {
             let info = host.device(device).expect("the TAP");
             let gso = info["gso_max_size"].as_u64().expect("gso_max_size");
