@@ -168,9 +168,14 @@ impl LinkHost {
         }
     }
 
+    /// The same for a change, after which the links want a turn.
+    fn changing(&mut self, dev: &str) -> Result<(&mut Entry, usize), ApiError> {
+        self.wake.notify_one();
+        self.netdev(dev)
+    }
+
     /// The link and the side of a netdev.
     fn netdev(&mut self, dev: &str) -> Result<(&mut Entry, usize), ApiError> {
-        self.wake.notify_one();
         let side = |entry: &Entry| entry.netdevs.iter().position(|netdev| netdev.name == dev);
         let found = self.entries.iter_mut().find_map(|entry| side(entry).map(|side| (entry, side)));
         found.ok_or_else(|| ApiError::new(Code::NoDevice, format!("no netdev '{dev}' here")))
@@ -272,7 +277,7 @@ impl Host for LinkHost {
     }
 
     fn set_channels(&mut self, dev: &str, want: &SetChannels) -> Change {
-        self.netdev(dev).and_then(|(entry, side)| tune::set_channels(entry, side, want))
+        self.changing(dev).and_then(|(entry, side)| tune::set_channels(entry, side, want))
     }
 
     fn rings(&mut self, dev: &str) -> Result<Rings, ApiError> {
@@ -280,11 +285,11 @@ impl Host for LinkHost {
     }
 
     fn set_rings(&mut self, dev: &str, want: &SetRings) -> Change {
-        self.netdev(dev).and_then(|(entry, side)| tune::set_rings(entry, side, want))
+        self.changing(dev).and_then(|(entry, side)| tune::set_rings(entry, side, want))
     }
 
     fn set_mtu(&mut self, dev: &str, want: &SetMtu) -> Change {
-        self.netdev(dev).and_then(|(entry, _)| tune::set_mtu(entry, want))
+        self.changing(dev).and_then(|(entry, _)| tune::set_mtu(entry, want))
     }
 
     fn coalesce(&mut self, dev: &str) -> Result<Coalesce, ApiError> {
@@ -292,7 +297,7 @@ impl Host for LinkHost {
     }
 
     fn set_coalesce(&mut self, dev: &str, want: &SetCoalesce) -> Change {
-        self.netdev(dev).and_then(|(entry, _)| tune::set_coalesce(entry, want))
+        self.changing(dev).and_then(|(entry, _)| tune::set_coalesce(entry, want))
     }
 
     fn rss(&mut self, dev: &str) -> Result<Rss, ApiError> {
@@ -300,7 +305,7 @@ impl Host for LinkHost {
     }
 
     fn set_rss(&mut self, dev: &str, want: &SetRss) -> Change {
-        self.netdev(dev).and_then(|(entry, side)| tune::set_rss(entry, side, want))
+        self.changing(dev).and_then(|(entry, side)| tune::set_rss(entry, side, want))
     }
 
     fn features(&mut self, dev: &str) -> Result<Vec<Feature>, ApiError> {
@@ -308,7 +313,7 @@ impl Host for LinkHost {
     }
 
     fn set_features(&mut self, dev: &str, want: &SetFeatures) -> Change {
-        self.netdev(dev).and_then(|(entry, side)| tune::set_features(entry, side, want))
+        self.changing(dev).and_then(|(entry, side)| tune::set_features(entry, side, want))
     }
 
     fn driver(&mut self, dev: &str) -> Result<DriverInfo, ApiError> {
@@ -320,7 +325,7 @@ impl Host for LinkHost {
     }
 
     fn set_priv_flags(&mut self, dev: &str, want: &SetPrivFlags) -> Change {
-        self.netdev(dev).and_then(|(entry, side)| tune::set_priv_flags(entry, side, want))
+        self.changing(dev).and_then(|(entry, side)| tune::set_priv_flags(entry, side, want))
     }
 
     fn counters(&mut self, dev: &str) -> Result<Vec<NamedCounter>, ApiError> {
@@ -352,7 +357,7 @@ impl Host for LinkHost {
         dev: &str,
         filter: CaptureFilter,
     ) -> Result<Box<dyn FrameSink>, ApiError> {
-        let (entry, side) = self.netdev(dev)?;
+        let (entry, side) = self.changing(dev)?;
         stats::capture(entry, side, filter)
     }
 }

@@ -107,6 +107,8 @@ pub struct Link {
     wish: Wish,
     wake_frames: u32,
     captures: Vec<capture::Active>,
+    /// Neither side brings memory, so lanes have page pools.
+    has_pools: bool,
     pending: Option<Pending>,
     answer: Option<Result<Option<String>, String>>,
     faults: Receiver<LaneFault>,
@@ -141,6 +143,7 @@ impl Link {
             wish,
             wake_frames: 0,
             captures: Vec::new(),
+            has_pools: false,
             pending: None,
             answer: None,
             faults,
@@ -282,7 +285,7 @@ impl Link {
 
     /// Joins channels: the lanes of each direction, in order.
     pub(crate) fn make_lanes(
-        &self,
+        &mut self,
         set: u32,
         a: Vec<Channel>,
         b: Vec<Channel>,
@@ -298,6 +301,7 @@ impl Link {
                 let lane = Lane::new(id, rx, tx, plan.frame_max, node, stats);
                 let mut lane = lane.map_err(|e| e.to_string())?;
                 lane.set_wake_frames(self.wake_frames);
+                self.has_pools = lane.pool_stats().is_some();
                 self.captures.iter().for_each(|capture| capture.put_on(&mut lane));
                 lanes[1 - sink].push(lane);
             }

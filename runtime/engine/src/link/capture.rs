@@ -151,6 +151,9 @@ impl Link {
 
     /// The page pools of those lanes that have one.
     pub fn pools(&self) -> Vec<(LaneId, PoolStats)> {
+        if !self.has_pools {
+            return Vec::new();
+        }
         let (answer, answers) = channel();
         self.on_every_lane(|| {
             let answer = answer.clone();
