@@ -1,8 +1,9 @@
-//! The project's own tools: `cargo xtask test`, `tidy`, `setup` and `fuzz`.
+//! The project's own tools: `cargo xtask test`, `tidy`, `setup`, `fuzz` and `install`.
 
 #![forbid(unsafe_code)]
 
 mod fuzz;
+mod install;
 mod project;
 mod setup;
 mod test;
@@ -37,6 +38,15 @@ enum Tool {
     Tidy,
     /// Install the system packages that the tests need, or say which are missing
     Setup,
+    /// Install the program, its units, man pages and completions
+    Install {
+        /// Where programs and their files go
+        #[arg(long, default_value = "/usr")]
+        prefix: std::path::PathBuf,
+        /// Folder that stands for / (for packages)
+        #[arg(long)]
+        destdir: Option<std::path::PathBuf>,
+    },
     /// Fuzz one target, or all in turn, with coverage and sanitizers
     Fuzz {
         /// Target to fuzz (all when missing)
@@ -59,6 +69,9 @@ fn main() -> ExitCode {
         Tool::Test { steps, .. } => test::run(&steps),
         Tool::Tidy => tidy::run(&project::root()).map(|findings| findings == 0),
         Tool::Setup => setup::run().map(|missing| missing.is_empty()),
+        Tool::Install { prefix, destdir } => {
+            install::run(&prefix, destdir.as_deref()).map(|()| true)
+        }
         Tool::Fuzz { target, seconds, smoke: true } => {
             fuzz::smoke(target.as_deref(), seconds).map(|()| true)
         }

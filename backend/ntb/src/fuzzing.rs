@@ -13,6 +13,7 @@ use mqnet_wire::VnetHdr;
 use crate::hw::{Doorbell, memfd};
 use crate::layout::{Geometry, PADS, VERSION_MAX, VERSION_MIN, control};
 use crate::link::{Offer, Refusal, agree};
+use crate::mailbox::Letter;
 use crate::rx::{Common, RxHalf, Words};
 use crate::tx::TxHalf;
 
@@ -34,6 +35,12 @@ impl Input<'_> {
 /// What a peer says before the link is up: its introduction and its scratchpads.
 pub fn handshake(data: &[u8]) {
     let _ = memfd::check_hello(data);
+    let mut input = Input(data);
+    let body = std::array::from_fn(|_| input.u64());
+    if let Ok(letter) = Letter::decode(&body) {
+        assert!(!letter.word.why.contains(char::is_control));
+        assert!(Letter::decode(&letter.encode()).is_ok());
+    }
     let mut input = Input(data);
     let caps = Caps {
         channels: 64,
