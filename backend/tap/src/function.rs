@@ -171,6 +171,37 @@ impl TapFunction {
         }
     }
 
+    /// Sees that the device is still where more queues would be opened: it may have been renamed,
+    /// or moved to another namespace.
+    fn find_device(&mut self) -> Result<(), String> {
+        let (name, _) = sys::identify(self.first()).map_err(|e| format!("its name: {e}"))?;
+        match self.netlink.link(&name) {
+            Ok(info) if info.index == self.index => {}
+            _ => return Err("the device has been moved to another namespace".to_owned()),
+        }
+        self.queues.rename(&name);
+        self.device = name;
+        Ok(())
+    }
+
+    /// A larger MTU is set when the change is done; whether we may is better known before.
+    fn try_mtu(&mut self, mtu: u32) -> Result<(), String> {
+        if mtu <= self.mtu {
+            return Ok(());
+        }
+        let same = self.mtu;
+        let set = self.netlink.set_mtu(self.index, same);
+        set.map_err(|e| format!("changing the mtu from {same} to {mtu}: {e}"))
+    }
+
+    /// Without our own steering, queues come and go while the device drops and counts.
+    fn note_dropped_since(&mut self, before: Option<u64>) {
+        if !self.queues.steers() {
+            let dropped = self.dropped_outside().zip(before);
+            self.queues.note_dropped(dropped.map_or(0, |(now, then)| now.saturating_sub(then)));
+        }
+    }
+
     /// Sets what both plans can bear while one gives way to the other.
     fn apply_both(&mut self, old: &Plan, new: &Plan) -> Result<(), String> {
         self.apply(&Plan {
@@ -252,7 +283,13 @@ impl Function for TapFunction {
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         let old = self.plan.clone().ok_or_else(|| self.error("is not open".to_owned()))?;
-        let done = self.apply_both(&old, plan).and_then(|()| self.queues.make_ready(plan.channels));
+        let before = self.dropped_outside();
+        let done = self
+            .find_device()
+            .and_then(|()| self.apply_both(&old, plan))
+            .and_then(|()| self.try_mtu(plan.mtu))
+            .and_then(|()| self.queues.make_ready(plan.channels));
+        self.note_dropped_since(before);
         if let Err(what) = done {
             let _ = self.apply(&old);
             return Err(self.error(what));
@@ -267,12 +304,9 @@ impl Function for TapFunction {
 
     fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
         let before = self.dropped_outside();
-        self.queues.steer(channels).map_err(|what| self.error(what))?;
-        if !self.queues.steers() {
-            let dropped = self.dropped_outside().zip(before).map_or(0, |(now, then)| now - then);
-            self.queues.note_dropped(dropped);
-        }
-        Ok(())
+        let steered = self.queues.steer(channels);
+        self.note_dropped_since(before);
+        steered.map_err(|what| self.error(what))
     }
 
     fn indirection(&self) -> Option<Indirection> {

@@ -32,6 +32,9 @@ use crate::steering::{Steering, Table, detach, rebalance, spread};
 /// them may be waiting for a slow peer.
 const EMPTY_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Late frames that are looked at before a queue is detached: more would be a flood.
+const LATE_MOST: u32 = 10_000;
+
 /// How to open more queues of the same device.
 pub(crate) struct Opener {
     pub(crate) name: String,
@@ -64,6 +67,10 @@ pub(crate) struct Queues {
     spare: Option<OwnedFd>,
     /// Frames that the device dropped while queues were detached.
     dropped: u64,
+    /// Queues and table before the change that is open: what its way back leads to.
+    before: Option<(u16, Table)>,
+    /// Queues that flows are steered to.
+    steered: u16,
 }
 
 impl Queues {
@@ -82,6 +89,15 @@ impl Queues {
             user_set: false,
             spare: None,
             dropped: 0,
+            before: None,
+            steered: attached,
+        }
+    }
+
+    /// The device is called this now.
+    pub(crate) fn rename(&mut self, name: &str) {
+        if let Some(opener) = &mut self.opener {
+            name.clone_into(&mut opener.name);
         }
     }
 
@@ -148,6 +164,7 @@ impl Queues {
             steering.set(&spread(queues)).map_err(|e| e.to_string())?;
             self.user_set = false;
         }
+        (self.steered, self.before) = (queues, None);
         self.detach_down_to(queues)
     }
 
@@ -186,13 +203,18 @@ impl Queues {
             return why.map_or(Ok(()), |e| Err(e.to_string()));
         }
         detach(self.first()).map_err(|e| e.to_string())?;
-        self.steering = None;
+        (self.steering, self.user_set) = (None, false);
         Ok(())
     }
 
     /// Makes sure that `queues` queues can be used, without moving a flow.
     pub(crate) fn make_ready(&mut self, queues: u16) -> Result<(), String> {
         let before = self.attached;
+        if let Some((table, true)) = self.table()
+            && let Some(last) = table.iter().max().filter(|&&last| last >= queues)
+        {
+            return Err(format!("{queues} queues are too few for the table that was set ({last})"));
+        }
         if queues > before {
             self.take_over_steering(before);
         }
@@ -203,11 +225,20 @@ impl Queues {
             }
             return done;
         }
-        // The kernel would spread flows over a new queue at once: they are opened and left.
-        while self.fds.len() < usize::from(queues) {
-            let Some(opener) = &self.opener else {
-                return Err(format!("there are only {} inherited queues", self.fds.len()));
-            };
+        if self.fds.len() >= usize::from(queues) {
+            return Ok(());
+        }
+        if self.opener.is_none() {
+            return Err(format!("there are only {} inherited queues", self.fds.len()));
+        }
+        // The kernel spreads flows over a new queue at once, and purges it when it is detached.
+        self.pause(true)?;
+        let opened = self.open_detached(queues);
+        opened.and(self.pause(false))
+    }
+
+    fn open_detached(&mut self, queues: u16) -> Result<(), String> {
+        while let (true, Some(opener)) = (self.fds.len() < usize::from(queues), &self.opener) {
             let fd = opener.open()?;
             let queue = self.fds.len();
             sys::set_queue(fd.as_fd(), false)
@@ -217,6 +248,14 @@ impl Queues {
         Ok(())
     }
 
+    /// Lets the device drop, and count, what is sent to us; or not any more.
+    fn pause(&self, on: bool) -> Result<(), String> {
+        let what = if on { "pausing" } else { "resuming" };
+        // A device that stayed paused would drop everything for ever: try again.
+        let set = || sys::set_filter(self.first(), on);
+        set().or_else(|_| set()).map_err(|e| format!("{what} the device: {e}"))
+    }
+
     /// Spreads flows over the first `queues` queues.
     pub(crate) fn steer(&mut self, queues: u16) -> Result<(), String> {
         let Some(steering) = &mut self.steering else { return self.steer_by_number(queues) };
@@ -224,11 +263,20 @@ impl Queues {
             // It does not name the queues that come, and those that go were refused.
             return Ok(());
         }
-        let before = *steering.table();
-        if let Err(e) = steering.set(&rebalance(&before, queues)) {
-            let _ = steering.set(&before);
+        let now = *steering.table();
+        let table = match self.before.take() {
+            Some((there, table)) if there == queues => table,
+            _ => {
+                self.before = Some((self.steered, now));
+                rebalance(&now, queues)
+            }
+        };
+        if let Err(e) = steering.set(&table) {
+            let _ = steering.set(&now);
+            self.before = None;
             return Err(e.to_string());
         }
+        self.steered = queues;
         self.barrier();
         Ok(())
     }
@@ -258,13 +306,13 @@ impl Queues {
             }
             return done;
         }
-        sys::set_filter(self.first(), true).map_err(|e| format!("pausing the device: {e}"))?;
+        self.pause(true)?;
         let done = self.wait_until_empty().and_then(|()| self.detach_down_to(queues));
-        let paused = sys::set_filter(self.first(), false);
+        let resumed = self.pause(false);
         if done.is_err() {
             let _ = self.attach_up_to(before);
         }
-        done.and(paused.map_err(|e| format!("resuming the device: {e}")))
+        done.and(resumed)
     }
 
     fn wait_until_empty(&self) -> Result<(), String> {
@@ -294,6 +342,7 @@ impl Queues {
         for queue in queues..self.attached {
             self.count_late_frames(queue, &stats[usize::from(queue)]);
         }
+        self.before = None;
         self.detach_down_to(queues)?;
         match std::mem::take(&mut self.dropped) {
             0 => Ok(()),
@@ -311,7 +360,8 @@ impl Queues {
         let (head, tail) = (SpanMut::empty(), SpanMut::empty());
         let mut room = Segments { head, tail };
         let mut header = [0u8; VNET_HDR_LEN];
-        while let Ok(n) = read_into(fd, &mut header, &mut room) {
+        for _ in 0..LATE_MOST {
+            let Ok(n) = read_into(fd, &mut header, &mut room) else { return };
             stats.rx.packets.add(1);
             stats.rx.bytes.add(n.saturating_sub(VNET_HDR_LEN) as u64);
             stats.rx.drops.count(DropReason::QueueRetired, 1);

@@ -124,8 +124,20 @@ impl LinkHost {
         mut seen: impl FnMut(&mut Entry, &Notice),
     ) -> Result<(), LinkError> {
         let mut happened = Vec::new();
-        for entry in &mut self.entries {
-            while let Some(notice) = entry.link.turn(clock::monotonic())? {
+        let mut lost = None;
+        for (number, entry) in self.entries.iter_mut().enumerate() {
+            loop {
+                let notice = match entry.link.turn(clock::monotonic()) {
+                    Ok(Some(notice)) => notice,
+                    Ok(None) => break,
+                    // A single link ends its process, with its reason.
+                    Err(e) if self.mode == Mode::Link => return Err(e),
+                    Err(e) => {
+                        happened.push(("link-lost", entry.name.clone(), e.to_string()));
+                        lost = Some(number);
+                        break;
+                    }
+                };
                 let (event, text) = entry.noticed(&notice);
                 happened.push((event, entry.name.clone(), text));
                 seen(entry, &notice);
@@ -134,6 +146,11 @@ impl LinkHost {
                 }
             }
             entry.answer();
+        }
+        if let Some(number) = lost {
+            // The others go on.
+            let entry = self.entries.remove(number);
+            tracing::error!("link {}: given up", entry.name);
         }
         for (event, link, text) in happened {
             self.happened(event, &link, text);

@@ -13,8 +13,8 @@
 //!
 //! ```text
 //! leader                                follower
-//! prepare, listen;   Propose  ------->  prepare, listen
-//! switch             <-------  Ready    (or Refuse)
+//! prepare;           Propose  ------->  prepare, listen
+//! listen, switch     <-------  Ready    (or Refuse)
 //! Switched  ------------------------->  switch
 //! drop old           <-------  Switched (or Failed: the leader switches back, then Cancel)
 //! Commit    ------------------------->  drop old
@@ -30,7 +30,7 @@ use std::time::Duration;
 use mqnet_netdev::{Outlook, Plan, Step, Word};
 
 use crate::lane::{Lane, LaneId, Way};
-use crate::link::{Link, LinkError, Notice};
+use crate::link::{Link, LinkError, Notice, Wish};
 use crate::switch::{Progress, Switch};
 
 /// How long a follower may take to make its channels ready.
@@ -73,6 +73,8 @@ pub(crate) struct Change {
     plan: Plan,
     set: u32,
     wishes: [u32; 2],
+    /// What the user wanted when it began.
+    wish: Wish,
     /// New lanes that do not run yet, by direction.
     next: [Vec<Lane>; 2],
     /// Old lanes that do not run any more, by direction.
@@ -211,7 +213,9 @@ impl Link {
         self.at_rest.attempt = self.at_rest.attempt.wrapping_add(1);
         match self.prepare(&plan, wishes, now)? {
             Ok(change) => {
-                self.change = Some(self.listening(change));
+                // It does not listen yet: arming would write into a bank that the follower is
+                // about to clear.
+                self.change = Some(change);
                 self.say(Step::Propose, wishes, "");
                 Ok(None)
             }
@@ -285,7 +289,9 @@ impl Link {
         wishes: [u32; 2],
         now: Duration,
     ) -> Result<Result<Change, String>, LinkError> {
-        self.crew.grow(plan.channels, self.side())?;
+        if let Err(e) = self.crew.grow(plan.channels, self.side()) {
+            return Ok(Err(format!("workers: {e}")));
+        }
         let a = match self.ends[0].prepare(plan) {
             Ok(channels) => channels,
             Err(e) => return Ok(Err(e.to_string())),
@@ -307,6 +313,7 @@ impl Link {
                 plan: plan.clone(),
                 set,
                 wishes,
+                wish: self.wish().clone(),
                 next,
                 old: [Vec::new(), Vec::new()],
                 done: [false; 2],
@@ -339,8 +346,16 @@ impl Link {
         let step = heard.as_ref().filter(|w| w.attempt == attempt).map(|w| w.step);
         let why = heard.map(|w| w.why).unwrap_or_default();
         match (change.stage, step) {
-            (Stage::Proposed, Some(Step::Ready)) => change.stage = Stage::Switching,
+            (Stage::Proposed, Some(Step::Ready)) => {
+                change = Change { stage: Stage::Switching, ..self.listening(change) };
+            }
             (Stage::Proposed, Some(Step::Refuse)) => {
+                if self.peer().is_some_and(|peer| peer.wishes() != change.wishes) {
+                    // The peer wants something else meanwhile: the next attempt is about that.
+                    self.tear_down_new(change)?;
+                    self.at_rest.awaited = Some(attempt);
+                    return Ok(None);
+                }
                 return self.undo(change, format!("the peer refuses: {why}"));
             }
             (Stage::Proposed, _) if now.saturating_sub(change.since) > ANSWER_TIMEOUT => {
@@ -475,6 +490,7 @@ impl Link {
 
     /// The new channels are the channels.
     fn commit(&mut self, change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
+        let ours = self.is_ours(&change);
         if let Some(running) = &self.running {
             // The peer has left them, and what it sent there has been taken.
             let idle = self.crew.take(&self.listeners(running.set, running.plan.channels))?;
@@ -490,25 +506,48 @@ impl Link {
         }
         self.forget_failures();
         self.widest = self.widest.max(change.plan.channels);
-        self.end_request(Ended::Committed);
+        if ours {
+            self.end_request(Ended::Committed);
+        }
         Ok(Some(Notice::Changed { plan: change.plan, took, untidy }))
     }
 
     /// The old channels stay the channels: drops the new ones.
     fn undo(&mut self, change: Change, why: String) -> Result<Option<Notice>, LinkError> {
-        let idle = self.crew.take(&self.listeners(change.set, change.plan.channels))?;
-        self.drop_lanes(idle);
+        let (plan, wishes, ours) = (change.plan.clone(), change.wishes, self.is_ours(&change));
+        self.tear_down_new(change)?;
+        if self.peer_side.is_none() {
+            self.at_rest.failed_plan = Some(plan);
+        } else if self.leads() {
+            self.at_rest.failed = Some(wishes);
+            self.cancel(wishes, &why);
+        } else {
+            self.say(Step::Rest, wishes, "");
+        }
+        if ours {
+            return Ok(self.undone(why));
+        }
+        Ok(Some(Notice::ChangeFailed(why)))
+    }
+
+    /// Drops the new channels; the old ones are in use.
+    fn tear_down_new(&mut self, change: Change) -> Result<(), LinkError> {
+        if change.stage != Stage::Proposed {
+            let idle = self.crew.take(&self.listeners(change.set, change.plan.channels))?;
+            self.drop_lanes(idle);
+        }
         self.drop_lanes(change.next.into_iter().flatten());
         self.ends.iter_mut().for_each(|end| end.abort());
-        if self.peer_side.is_none() {
-            self.at_rest.failed_plan = Some(change.plan);
-        } else if self.leads() {
-            self.at_rest.failed = Some(change.wishes);
-            self.cancel(change.wishes, &why);
-        } else {
-            self.say(Step::Rest, change.wishes, "");
+        Ok(())
+    }
+
+    /// True when a change is about what our user wants now, and not about an older wish.
+    fn is_ours(&mut self, change: &Change) -> bool {
+        let place = usize::from(!self.leads());
+        match self.peer().map(|peer| peer.wishes()) {
+            Some([ours, _]) => change.wishes[place] == ours,
+            None => change.wish == *self.wish(),
         }
-        Ok(self.undone(why))
     }
 
     fn undone(&mut self, why: String) -> Option<Notice> {

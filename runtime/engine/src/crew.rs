@@ -4,6 +4,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use mqnet_sysio::clock;
 use mqnet_topology::{Side, Topology, place_workers};
 
 use crate::idle::IdlePolicy;
@@ -119,6 +120,34 @@ impl Crew {
             back.push(home.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?);
         }
         Ok(back)
+    }
+
+    /// Takes lanes back when they may leave, if that is soon; otherwise they stay, and those that
+    /// have left are the error.
+    pub(crate) fn take_soon(
+        &self,
+        lanes: &[LaneId],
+        leave: Leave,
+        limit: Duration,
+    ) -> Result<Result<Vec<Lane>, Vec<Lane>>, LinkError> {
+        let home = self.detach(lanes, leave);
+        let begin = clock::monotonic();
+        let mut back = Vec::with_capacity(lanes.len());
+        while back.len() < lanes.len() {
+            let left = limit.saturating_sub(clock::monotonic().saturating_sub(begin));
+            let Ok(lane) = home.recv_timeout(left) else { break };
+            back.push(lane);
+        }
+        if back.len() == lanes.len() {
+            return Ok(Ok(back));
+        }
+        let (answer, answers) = channel();
+        self.workers.iter().for_each(|worker| worker.stay(lanes.to_vec(), &answer));
+        for _ in &self.workers {
+            answers.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?;
+        }
+        back.extend(home.try_iter());
+        Ok(Err(back))
     }
 
     /// Takes every lane back at once.

@@ -259,7 +259,10 @@ impl Link {
                 return Ok(self.say_down(why));
             }
         };
-        self.crew.grow(plan.channels, self.side())?;
+        if let Err(e) = self.crew.grow(plan.channels, self.side()) {
+            self.ends.iter_mut().for_each(|end| end.close("workers could not be started"));
+            return Ok(self.say_down(format!("workers: {e}")));
+        }
         let opened = self.open(&plan);
         let lanes = opened.and_then(|(a, b)| self.make_lanes(self.sets, a, b, &plan));
         match lanes {

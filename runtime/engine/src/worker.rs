@@ -60,6 +60,8 @@ enum Command {
         leave: Leave,
         home: Sender<Lane>,
     },
+    /// Let those of these lanes stay that have not left yet.
+    Stay(Vec<LaneId>, Sender<()>),
     /// Give every lane back at once.
     DetachAll(Sender<Vec<Lane>>),
     Edit(LaneId, Edit),
@@ -151,6 +153,11 @@ impl Worker {
     /// Asks for lanes back; each comes through `home` when it may leave.
     pub(crate) fn detach(&self, lanes: Vec<LaneId>, leave: Leave, home: &Sender<Lane>) {
         self.send(Command::Detach { lanes, leave, home: home.clone() });
+    }
+
+    /// Those of the lanes that have not left yet are to stay; answers when that is so.
+    pub(crate) fn stay(&self, lanes: Vec<LaneId>, answer: &Sender<()>) {
+        self.send(Command::Stay(lanes, answer.clone()));
     }
 
     /// Has something done with a lane. Nothing happens if the lane is not here (any more).
@@ -444,6 +451,14 @@ impl Body {
             match command {
                 Command::Attach(lane) => self.attach(*lane),
                 Command::Detach { lanes, leave, home } => self.tell_to_leave(&lanes, leave, &home),
+                Command::Stay(lanes, answer) => {
+                    for slot in &mut self.slots {
+                        if lanes.contains(&slot.lane.id()) && slot.leaving.take().is_some() {
+                            self.leaving -= 1;
+                        }
+                    }
+                    let _ = answer.send(());
+                }
                 Command::DetachAll(reply) => {
                     let _ = reply.send(self.detach_all());
                 }

@@ -2,14 +2,17 @@
 //! table as a NIC would, and checks that each flow arrives complete and in order.
 
 use std::collections::{HashMap, VecDeque};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
     Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, Offloads, OpenError, Plan,
-    Queue, Rx, RxBrings, Tx, TxBorrows,
+    Queue, Rx, RxBrings, Trigger, Tx, TxBorrows,
 };
 use mqnet_shmem::{Span, SpanMut};
+use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::VnetHdr;
 
 /// Hash buckets.
@@ -40,6 +43,8 @@ pub struct State {
     expected: HashMap<u32, u64>,
     /// Frames out of order, doubled or missing, with the first few in words.
     pub wrong: Vec<String>,
+    /// How long making queues takes.
+    pub prepare_takes: Duration,
     /// What fails next.
     pub fail: Option<Failure>,
     /// Queues that flows are steered to.
@@ -51,6 +56,8 @@ pub struct State {
 pub struct Flows {
     state: Arc<Mutex<State>>,
     stats: Vec<Arc<ChannelStats>>,
+    /// Rung when a queue gets a frame.
+    bells: Vec<Arc<EventFd>>,
     kernel_steers: bool,
 }
 
@@ -64,7 +71,8 @@ impl Flows {
             ..State::default()
         };
         let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
-        Self { state: Arc::new(Mutex::new(state)), stats, kernel_steers }
+        let bells = (0..CHANNELS_MAX).map(|_| Arc::new(EventFd::new().expect("eventfd"))).collect();
+        Self { state: Arc::new(Mutex::new(state)), stats, bells, kernel_steers }
     }
 
     /// What is in it.
@@ -86,6 +94,7 @@ impl Flows {
         *number += 1;
         state.queues[queue].push_back(frame);
         state.sent += 1;
+        self.bells[queue].ring().expect("a bell");
     }
 }
 
@@ -145,11 +154,15 @@ impl Function for Flows {
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         self.fails(Failure::Prepare)?;
+        // Long enough for a lane that has nothing to do to fall asleep.
+        let takes = self.state().prepare_takes;
+        std::thread::sleep(takes);
         let channel = |queue: u16| {
             let stats = self.stats[usize::from(queue)].clone();
             let state = self.state.clone();
-            let rx =
-                FlowsRx { queue, state: state.clone(), shown: Vec::new(), stats: stats.clone() };
+            let bell = self.bells[usize::from(queue)].clone();
+            let shown = Vec::new();
+            let rx = FlowsRx { queue, state: state.clone(), bell, shown, stats: stats.clone() };
             Channel {
                 rx: Rx::Brings(Box::new(rx)),
                 tx: Tx::Borrows(Box::new(FlowsTx { state, stats })),
@@ -187,17 +200,19 @@ impl Flows {
 struct FlowsRx {
     queue: u16,
     state: Arc<Mutex<State>>,
+    bell: Arc<EventFd>,
     shown: Vec<[u8; FRAME]>,
     stats: Arc<ChannelStats>,
 }
 
 impl Queue for FlowsRx {
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
-        Ok(Armed::MoreWork)
+        let empty = self.state.lock().expect("state").queues[usize::from(self.queue)].is_empty();
+        Ok(if empty { Armed::Sleep } else { Armed::MoreWork })
     }
 
     fn event(&self) -> Option<Event<'_>> {
-        None
+        Some(Event { fd: self.bell.as_fd(), trigger: Trigger::Edge })
     }
 }
 

@@ -59,12 +59,20 @@ struct World {
 
 impl World {
     fn new(seed: u64, kernel_steers: bool) -> Self {
+        let mut world = Self::quiet(seed, kernel_steers);
+        let stop = world.stop.clone();
+        let senders = world.ends.each_ref().map(|end| sender(end.flows.clone(), stop.clone()));
+        world.senders = senders.into();
+        world
+    }
+
+    /// Nobody sends.
+    fn quiet(seed: u64, kernel_steers: bool) -> Self {
         let folder = Folder::new();
         let a = End::new(&folder, seed, false, kernel_steers);
         let b = End::new(&folder, seed ^ 0xabcd, seed % 2 == 1, kernel_steers);
         let stop = Arc::new(AtomicBool::new(false));
-        let senders = [&a, &b].map(|end| sender(end.flows.clone(), stop.clone()));
-        let mut world = Self { ends: [a, b], stop, senders: senders.into(), _folder: folder };
+        let mut world = Self { ends: [a, b], stop, senders: Vec::new(), _folder: folder };
         world.until("both ends are up", |w| w.ends.iter().all(|e| e.channels() > 0));
         world
     }
@@ -76,7 +84,7 @@ impl World {
         self.ends.iter_mut().for_each(End::turn);
     }
 
-    fn until(&mut self, what: &str, done: impl Fn(&mut Self) -> bool) {
+    fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let begin = Instant::now();
         while !done(self) {
             assert!(begin.elapsed() < Duration::from_secs(20), "{what}: {:?}", self.logs());
@@ -205,6 +213,59 @@ fn resizes_with_failures_lose_nothing() {
         }
         assert!(failures > 2 && changes > 5, "{failures} failures, {changes} changes");
         assert!(world.finish() > 1000);
+    }
+}
+
+// Goal: after a change of a link on which nothing moves, with lanes asleep at both ends, the first
+// frames of every flow arrive in both directions: nobody sleeps through its doorbell.
+#[test]
+fn an_idle_link_wakes_after_a_change() {
+    let mut world = World::quiet(31, false);
+    for end in &world.ends {
+        end.flows.state().prepare_takes = Duration::from_millis(20);
+    }
+    for (round, channels) in [8, 2, 16, 1].into_iter().enumerate() {
+        for side in [0, 1] {
+            // The smaller wish wins, so both ask; each is the leader in one half of the cases.
+            world.resize((round + side) % 2, channels).expect("resized");
+        }
+        world.settle();
+        std::thread::sleep(Duration::from_millis(20));
+        for end in &world.ends {
+            (0..40).for_each(|flow| end.flows.send(flow));
+        }
+        let due = 40 * (round as u64 + 1);
+        world.until("every flow arrives", |w| {
+            w.ends.iter().all(|end| end.flows.state().received == due)
+        });
+    }
+    world.finish();
+}
+
+// Goal: two users who want different things at the same time both get an answer, and both ends
+// settle on the smaller wish.
+#[test]
+fn both_ends_ask_at_once() {
+    for seed in 41..46 {
+        let mut world = World::new(seed, false);
+        let now = clock::monotonic();
+        for (side, channels) in [(0, 8), (1, 4)] {
+            let link = &mut world.ends[side].link;
+            let wish = Wish { channels: Some(channels), ..link.wish().clone() };
+            link.ask(wish, now).expect("asked");
+            // One of them gets a head start of a step or two.
+            (0..seed % 3).for_each(|_| world.turn());
+        }
+        let mut answers = [None, None];
+        world.until("both are answered", |w| {
+            for (end, answer) in w.ends.iter_mut().zip(&mut answers) {
+                *answer = answer.take().or(end.link.answer());
+            }
+            answers.iter().all(Option::is_some)
+        });
+        assert!(answers.iter().flatten().all(Result::is_ok), "{answers:?}: {:?}", world.logs());
+        world.until("the smaller wish wins", |w| w.ends.iter().all(|e| e.channels() == 4));
+        world.finish();
     }
 }
 

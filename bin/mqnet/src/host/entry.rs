@@ -30,6 +30,8 @@ pub(crate) struct Netdev {
 struct Waiting {
     ticket: Ticket,
     since: Instant,
+    /// False when it was for what is wanted already.
+    changed: bool,
 }
 
 /// One link.
@@ -120,7 +122,7 @@ impl Entry {
         if !changed && self.link.running().is_none() {
             return Ok(Ticket::done(Outcome::default()));
         }
-        self.waiting = Some(Waiting { ticket: ticket.clone(), since });
+        self.waiting = Some(Waiting { ticket: ticket.clone(), since, changed });
         self.answer();
         Ok(ticket)
     }
@@ -140,10 +142,10 @@ impl Entry {
     /// Passes the link's answer on.
     pub(super) fn answer(&mut self) {
         let Some(answer) = self.link.answer() else { return };
-        let Some(Waiting { ticket, since }) = self.waiting.take() else { return };
+        let Some(Waiting { ticket, since, changed }) = self.waiting.take() else { return };
         let took_us = since.elapsed().as_micros() as u64;
         ticket.settle(match answer {
-            Ok(note) => Ok(Outcome { changed: true, note, took_us }),
+            Ok(note) => Ok(Outcome { changed, note, took_us }),
             Err(why) if why.contains("not done within") => Err(ApiError::new(Code::TimedOut, why)),
             Err(why) => Err(ApiError::new(Code::Failed, why)),
         });

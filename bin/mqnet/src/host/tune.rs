@@ -16,6 +16,14 @@ fn plain(code: Code, message: &str) -> ApiError {
     ApiError::new(code, message)
 }
 
+/// Lanes of a change under way would be missed.
+fn not_while_changing(entry: &Entry) -> Result<(), ApiError> {
+    match entry.link.is_changing() {
+        true => Err(plain(Code::Busy, "another change is under way")),
+        false => Ok(()),
+    }
+}
+
 fn most_channels(entry: &mut Entry) -> u16 {
     entry.link.functions().map(|function| function.caps().channels).into_iter().min().unwrap_or(1)
 }
@@ -134,6 +142,7 @@ pub(super) fn set_coalesce(entry: &mut Entry, want: &SetCoalesce) -> Change {
         entry.link.set_idle_policy(policy);
     }
     if let Some(frames) = want.tx_frames {
+        not_while_changing(entry)?;
         entry.link.set_wake_frames(frames);
     }
     done(true, since)
@@ -157,6 +166,7 @@ pub(super) fn rss(entry: &mut Entry, side: usize) -> Result<Rss, ApiError> {
 pub(super) fn set_rss(entry: &mut Entry, side: usize, want: &SetRss) -> Change {
     let since = Instant::now();
     let now = rss(entry, side)?;
+    not_while_changing(entry)?;
     let size = now.indirection_table.len();
     let asked = [
         want.indirection_table.is_some(),
@@ -302,6 +312,7 @@ pub(super) fn priv_flags(entry: &mut Entry, side: usize) -> Result<Vec<PrivFlag>
 pub(super) fn set_priv_flags(entry: &mut Entry, side: usize, want: &SetPrivFlags) -> Change {
     let since = Instant::now();
     let known = priv_flags(entry, side)?;
+    not_while_changing(entry)?;
     for name in want.flags.keys() {
         if !known.iter().any(|flag| flag.name == *name) {
             return Err(ApiError::field(name, "bit name not found"));

@@ -9,11 +9,12 @@ use std::time::Duration;
 use mqnet_sysio::{clock, poll};
 
 use super::{Link, LinkError};
-use crate::lane::{LaneId, Way};
+use crate::lane::{Lane, LaneId, Way};
 use crate::switch::DRAINED;
 
-/// How long a sink may take to drain before order is no longer waited for.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long lanes may take to empty their queues, and sinks to deliver, before it is given up: the
+/// control thread waits meanwhile.
+const LIMIT: Duration = Duration::from_millis(50);
 
 impl Link {
     /// Spreads what arrives at function `side` by `table`. On an error some of the buckets may
@@ -65,19 +66,39 @@ impl Link {
             return Ok(done.map_err(|e| e.to_string()));
         };
         let id = |channel: &u16| LaneId { set, channel: *channel, way };
+        let before = self.ends[side].indirection();
         let mut parked = self.crew.take(&[id(&gaining)])?;
-        let done = self.ends[side].set_indirection(table, user_set).map_err(|e| e.to_string());
+        let mut done = self.ends[side].set_indirection(table, user_set).map_err(|e| e.to_string());
         if done.is_ok() {
             let ids: Vec<LaneId> = losing.iter().map(id).collect();
-            parked.extend(self.crew.take_when(&ids, DRAINED)?);
-            let begin = clock::monotonic();
-            while clock::monotonic().saturating_sub(begin) < DRAIN_TIMEOUT
-                && parked.iter_mut().any(|lane| matches!(lane.tx().is_drained(), Ok(false)))
-            {
-                poll::pause(Duration::from_micros(50));
+            let drained = match self.crew.take_soon(&ids, DRAINED, LIMIT)? {
+                Ok(lanes) => {
+                    parked.extend(lanes);
+                    drain(&mut parked)
+                }
+                Err(lanes) => {
+                    parked.extend(lanes);
+                    false
+                }
+            };
+            if let (false, Some(before)) = (drained, before) {
+                let _ = self.ends[side].set_indirection(&before.table, before.user_set);
+                done = Err("what is on its way is not taken in time: try again".to_owned());
             }
         }
         parked.into_iter().for_each(|lane| self.crew.attach(lane));
         Ok(done)
     }
+}
+
+/// Waits until the sinks have delivered what they have; false when that takes too long.
+fn drain(lanes: &mut [Lane]) -> bool {
+    let begin = clock::monotonic();
+    while lanes.iter_mut().any(|lane| matches!(lane.tx().is_drained(), Ok(false))) {
+        if clock::monotonic().saturating_sub(begin) > LIMIT {
+            return false;
+        }
+        poll::pause(Duration::from_micros(50));
+    }
+    true
 }
