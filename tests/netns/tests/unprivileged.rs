@@ -33,6 +33,7 @@ fn end_in_user_namespace(program: &Path, folder: &Folder, tap: &str) -> LinkProc
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(program);
     command.args(["link", "--json", tap, &bridge, "--channels", "2"]);
+    folder.adopt(&mut command);
     LinkProcess::spawn(command)
 }
 
@@ -88,6 +89,7 @@ fn end_on_queues(world: &World, program: &Path, as_nobody: bool) -> LinkProcess 
     let mut command = world.a.command(&words);
     let bridge = format!("ntb:{}", world.socket().display());
     command.arg(program).args(["link", "--json", "tap:a,fd=5:6", &bridge, "--channels", "2"]);
+    world.folder().adopt(&mut command);
     LinkProcess::spawn_with(command, first.into(), second.into())
 }
 
