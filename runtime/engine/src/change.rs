@@ -13,8 +13,8 @@
 //!
 //! ```text
 //! leader                                follower
-//! prepare, listen;   Propose  ------->  prepare, listen
-//! switch             <-------  Ready    (or Refuse)
+//! prepare;           Propose  ------->  prepare, listen
+//! listen, switch     <-------  Ready    (or Refuse)
 //! Switched  ------------------------->  switch
 //! drop old           <-------  Switched (or Failed: the leader switches back, then Cancel)
 //! Commit    ------------------------->  drop old
@@ -23,7 +23,9 @@
 //! A word names the attempt, and what is said last stays readable, so that nothing is lost when an
 //! end looks late; the leader begins no further attempt before the follower is at rest. The leader
 //! gives up a follower that does not answer its proposal: nothing has moved yet. After that it
-//! waits, as traffic would.
+//! waits, as traffic would. It listens only when the follower is ready: to prepare is to make words
+//! blank that the other end writes when it listens, and a lane that armed a moment before would
+//! sleep for ever.
 
 use std::time::Duration;
 
@@ -136,6 +138,10 @@ impl Link {
         if self.peer_side == Some(0) { Way::Back } else { Way::Forth }
     }
 
+    fn peers_way(&self) -> Way {
+        if self.our_way() == Way::Forth { Way::Back } else { Way::Forth }
+    }
+
     fn word(&mut self) -> Option<Word> {
         self.peer().map(|peer| peer.heard())
     }
@@ -211,7 +217,7 @@ impl Link {
         self.at_rest.attempt = self.at_rest.attempt.wrapping_add(1);
         match self.prepare(&plan, wishes, now)? {
             Ok(change) => {
-                self.change = Some(self.listening(change));
+                self.change = Some(change);
                 self.say(Step::Propose, wishes, "");
                 Ok(None)
             }
@@ -322,11 +328,7 @@ impl Link {
 
     /// Lets the lanes of the peer's direction run: nothing comes there before the peer switches.
     fn listening(&mut self, mut change: Change) -> Change {
-        let way = match self.our_way() {
-            Way::Forth => Way::Back,
-            Way::Back => Way::Forth,
-        };
-        for lane in std::mem::take(&mut change.next[at(way)]) {
+        for lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
             self.crew.attach(lane);
         }
         change
@@ -339,7 +341,9 @@ impl Link {
         let step = heard.as_ref().filter(|w| w.attempt == attempt).map(|w| w.step);
         let why = heard.map(|w| w.why).unwrap_or_default();
         match (change.stage, step) {
-            (Stage::Proposed, Some(Step::Ready)) => change.stage = Stage::Switching,
+            (Stage::Proposed, Some(Step::Ready)) => {
+                change = Change { stage: Stage::Switching, ..self.listening(change) };
+            }
             (Stage::Proposed, Some(Step::Refuse)) => {
                 return self.undo(change, format!("the peer refuses: {why}"));
             }
@@ -469,7 +473,7 @@ impl Link {
     /// Lanes of `set` in the direction that is the peer's.
     fn listeners(&self, set: u32, channels: u16) -> Vec<LaneId> {
         let Some(_) = self.peer_side else { return Vec::new() };
-        let way = if self.our_way() == Way::Forth { Way::Back } else { Way::Forth };
+        let way = self.peers_way();
         (0..channels).map(|channel| LaneId { set, channel, way }).collect()
     }
 
@@ -496,8 +500,10 @@ impl Link {
 
     /// The old channels stay the channels: drops the new ones.
     fn undo(&mut self, change: Change, why: String) -> Result<Option<Notice>, LinkError> {
-        let idle = self.crew.take(&self.listeners(change.set, change.plan.channels))?;
-        self.drop_lanes(idle);
+        if change.next[at(self.peers_way())].is_empty() {
+            let idle = self.crew.take(&self.listeners(change.set, change.plan.channels))?;
+            self.drop_lanes(idle);
+        }
         self.drop_lanes(change.next.into_iter().flatten());
         self.ends.iter_mut().for_each(|end| end.abort());
         if self.peer_side.is_none() {
