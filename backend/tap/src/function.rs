@@ -265,6 +265,11 @@ impl Function for TapFunction {
         self.queues.steers()
     }
 
+    fn waiting_most(&mut self) -> u32 {
+        // One more than the ring, which may be made longer at any time, but not in this moment.
+        self.netlink.link(&self.device).map_or(1 << 16, |info| info.ring.saturating_add(1))
+    }
+
     fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
         let before = self.dropped_outside();
         self.queues.steer(channels).map_err(|what| self.error(what))?;

@@ -494,7 +494,9 @@ impl Link {
         }
         self.forget_failures();
         self.widest = self.widest.max(change.plan.channels);
-        self.end_request(Ended::Committed);
+        if self.is_current(change.wishes, true) {
+            self.end_request(Ended::Committed);
+        }
         Ok(Some(Notice::Changed { plan: change.plan, took, untidy }))
     }
 
@@ -506,6 +508,7 @@ impl Link {
         }
         self.drop_lanes(change.next.into_iter().flatten());
         self.ends.iter_mut().for_each(|end| end.abort());
+        let current = self.is_current(change.wishes, false);
         if self.peer_side.is_none() {
             self.at_rest.failed_plan = Some(change.plan);
         } else if self.leads() {
@@ -514,7 +517,16 @@ impl Link {
         } else {
             self.say(Step::Rest, change.wishes, "");
         }
-        Ok(self.undone(why))
+        // Somebody wants something else meanwhile: that will be tried.
+        Ok(if current { self.undone(why) } else { None })
+    }
+
+    /// True when an attempt was about what is wanted now; `ours`: by our own user, at least.
+    fn is_current(&mut self, [leaders, followers]: [u32; 2], ours: bool) -> bool {
+        let Some(peer) = self.peer() else { return true };
+        let tried = if peer.leads() { [leaders, followers] } else { [followers, leaders] };
+        let now = peer.wishes();
+        tried[0] == now[0] && (ours || tried[1] == now[1])
     }
 
     fn undone(&mut self, why: String) -> Option<Notice> {

@@ -23,10 +23,11 @@ use crate::crew::Crew;
 use crate::lane::{Lane, LaneId};
 use crate::worker::Leave;
 
-/// More frames than wait in a source: the longest ring of a TAP has 65,536 entries at most, and one
-/// that is never empty is left after so many.
-const WAITING_MOST: u32 = 1 << 16;
-pub(crate) const DRAINED: Leave = Leave::Drained { most: WAITING_MOST };
+/// When everything has been taken that waits in the source now. A source that is never empty is
+/// left after as many frames as it can hold: for longer than that, new lanes must not wait.
+pub(crate) fn drained(source: &mut dyn Function) -> Leave {
+    Leave::Drained { most: source.waiting_most() }
+}
 
 /// How far a switch is.
 #[derive(Debug)]
@@ -96,7 +97,7 @@ impl Switch {
     pub(crate) fn turn(&mut self, crew: &Crew, source: &mut dyn Function) -> Progress {
         match &mut self.phase {
             Phase::Start => {
-                let leave = if self.empty_all { DRAINED } else { Leave::Settled };
+                let leave = if self.empty_all { drained(source) } else { Leave::Settled };
                 self.phase = Phase::Gaining(crew.detach(&self.gaining, leave));
                 Progress::Waiting
             }
@@ -127,7 +128,7 @@ impl Switch {
         }
         // Where every flow stays in its queue, the new lane of the queue goes on at any frame.
         let stays = self.steer.is_none() && !self.empty_all;
-        let leave = if stays { Leave::Settled } else { DRAINED };
+        let leave = if stays { Leave::Settled } else { drained(source) };
         self.phase = Phase::Losing(crew.detach(&self.losing, leave));
         Progress::Waiting
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{Link, LinkError};
 use crate::lane::{LaneId, Way};
-use crate::switch::DRAINED;
+use crate::switch::drained;
 
 /// How long a sink may take to drain before order is no longer waited for.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -67,7 +67,8 @@ impl Link {
         let done = self.ends[side].set_indirection(table, user_set).map_err(|e| e.to_string());
         if done.is_ok() {
             let ids: Vec<LaneId> = losing.iter().map(id).collect();
-            parked.extend(self.crew.take_when(&ids, DRAINED)?);
+            let leave = drained(&mut *self.ends[side]);
+            parked.extend(self.crew.take_when(&ids, leave)?);
             let begin = Instant::now();
             while begin.elapsed() < DRAIN_TIMEOUT
                 && parked.iter_mut().any(|lane| matches!(lane.tx().is_drained(), Ok(false)))
