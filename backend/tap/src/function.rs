@@ -271,7 +271,8 @@ impl Function for TapFunction {
     }
 
     fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
-        let before = self.dropped_outside();
+        // The kernel's answer can take a while, and lanes wait: asked only where frames get lost.
+        let before = if self.queues.steers() { None } else { self.dropped_outside() };
         self.queues.steer(channels).map_err(|what| self.error(what))?;
         if !self.queues.steers() {
             let dropped = self.dropped_outside().zip(before).map_or(0, |(now, then)| now - then);

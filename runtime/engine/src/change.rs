@@ -444,7 +444,7 @@ impl Link {
         let place = if back { &mut change.old } else { &mut change.next };
         let next = std::mem::take(&mut place[at(way)]);
         let empty_all = to.frame_max < from.frame_max;
-        let source = &*self.ends[at(way)];
+        let source = &mut *self.ends[at(way)];
         Some((way, Switch::new(&old, next, empty_all, source)))
     }
 

@@ -60,6 +60,8 @@ pub(crate) struct Switch {
     steer: Option<u16>,
     /// Frames that the new lanes could not carry may wait in the source.
     empty_all: bool,
+    /// When a lane leaves that must leave nothing behind.
+    drained: Leave,
     /// Lanes of the new set, until they run.
     next: Vec<Lane>,
     next_ids: Vec<LaneId>,
@@ -75,7 +77,7 @@ impl Switch {
         old: &[LaneId],
         next: Vec<Lane>,
         empty_all: bool,
-        source: &dyn Function,
+        source: &mut dyn Function,
     ) -> Self {
         let (before, after) = (old.len(), next.len());
         let shrinks = after < before && source.steers();
@@ -86,6 +88,8 @@ impl Switch {
             losing,
             steer: (before != after).then_some(after as u16),
             empty_all,
+            // Asked while nothing waits: the answer can take a while on a busy machine.
+            drained: drained(source),
             next_ids: next.iter().map(Lane::id).collect(),
             next,
             parked: Vec::new(),
@@ -97,7 +101,7 @@ impl Switch {
     pub(crate) fn turn(&mut self, crew: &Crew, source: &mut dyn Function) -> Progress {
         match &mut self.phase {
             Phase::Start => {
-                let leave = if self.empty_all { drained(source) } else { Leave::Settled };
+                let leave = if self.empty_all { self.drained } else { Leave::Settled };
                 self.phase = Phase::Gaining(crew.detach(&self.gaining, leave));
                 Progress::Waiting
             }
@@ -128,7 +132,7 @@ impl Switch {
         }
         // Where every flow stays in its queue, the new lane of the queue goes on at any frame.
         let stays = self.steer.is_none() && !self.empty_all;
-        let leave = if stays { Leave::Settled } else { drained(source) };
+        let leave = if stays { Leave::Settled } else { self.drained };
         self.phase = Phase::Losing(crew.detach(&self.losing, leave));
         Progress::Waiting
     }

@@ -9,6 +9,9 @@ const FLOWS: usize = 8;
 /// Each of them sends one datagram in this time.
 const PACE: Duration = Duration::from_millis(1);
 
+/// Room of each ring of a device: more than a second of all flows.
+const RING: &str = "16000";
+
 /// What the kernel counts at a host, of what must not happen or is to be told.
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
@@ -40,6 +43,11 @@ impl<'a> Load<'a> {
     /// Between the devices `a` (10.0.0.1) and `b` (10.0.0.2). It is under way when this returns.
     pub(crate) fn start(a: &'a Host, b: &'a Host, tcp: bool) -> Self {
         let hosts = [(a, "a"), (b, "b")];
+        for (host, device) in hosts {
+            // A device drops what its ring has no room for, and on a machine that is busy with
+            // something else a change takes longer than the ring lasts.
+            host.run(&["ip", "link", "set", "dev", device, "txqueuelen", RING]);
+        }
         let before = hosts.map(Kernel::read);
         let mut streams = Vec::new();
         if tcp {

@@ -24,7 +24,7 @@ pub use iperf::iperf3;
 pub use link::{LinkProcess, program};
 pub use need::{Need, has, skip};
 pub use numbered::{Flows, Tally, Worst};
-pub use process::{descriptors, resident_kib, run_command, threads, ticks};
+pub use process::{anonymous_kib, descriptors, resident_kib, run_command, threads, ticks};
 pub use table::{EndTable, Lane, assert_pair};
 pub use verb::Said;
 pub use wait::{DEADLINE, until};

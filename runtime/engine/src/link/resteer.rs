@@ -63,11 +63,11 @@ impl Link {
             return Ok(done.map_err(|e| e.to_string()));
         };
         let id = |channel: &u16| LaneId { set, channel: *channel, way };
+        let leave = drained(&mut *self.ends[side]);
         let mut parked = self.crew.take(&[id(&gaining)])?;
         let done = self.ends[side].set_indirection(table, user_set).map_err(|e| e.to_string());
         if done.is_ok() {
             let ids: Vec<LaneId> = losing.iter().map(id).collect();
-            let leave = drained(&mut *self.ends[side]);
             parked.extend(self.crew.take_when(&ids, leave)?);
             let begin = Instant::now();
             while begin.elapsed() < DRAIN_TIMEOUT
