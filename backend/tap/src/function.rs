@@ -283,7 +283,7 @@ impl Function for TapFunction {
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         let old = self.plan.clone().ok_or_else(|| self.error("is not open".to_owned()))?;
-        let before = self.dropped_outside();
+        let before = if self.queues.steers() { None } else { self.dropped_outside() };
         let done = self
             .find_device()
             .and_then(|()| self.apply_both(&old, plan))
@@ -302,8 +302,14 @@ impl Function for TapFunction {
         self.queues.steers()
     }
 
+    fn waiting_most(&mut self) -> u32 {
+        // One more than the ring, which may be made longer at any time, but not in this moment.
+        self.netlink.link(&self.device).map_or(1 << 16, |info| info.ring.saturating_add(1))
+    }
+
     fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
-        let before = self.dropped_outside();
+        // The kernel's answer can take a while, and lanes wait: asked only where frames get lost.
+        let before = if self.queues.steers() { None } else { self.dropped_outside() };
         let steered = self.queues.steer(channels);
         self.note_dropped_since(before);
         steered.map_err(|what| self.error(what))

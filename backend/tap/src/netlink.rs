@@ -26,6 +26,8 @@ pub(crate) struct LinkInfo {
     pub(crate) mtu: u32,
     pub(crate) gso_max_size: u32,
     pub(crate) tx_dropped: u64,
+    /// Frames that each of the device's rings has room for.
+    pub(crate) ring: u32,
 }
 
 impl Netlink {
@@ -79,6 +81,7 @@ impl Netlink {
             match attribute {
                 LinkAttribute::Mtu(mtu) => info.mtu = mtu,
                 LinkAttribute::GsoMaxSize(size) => info.gso_max_size = size,
+                LinkAttribute::TxQueueLen(frames) => info.ring = frames,
                 LinkAttribute::Stats64(stats) => info.tx_dropped = stats.tx_dropped,
                 _ => {}
             }

@@ -86,6 +86,12 @@ pub trait Function: Send {
         true
     }
 
+    /// Most frames that can wait in one of its RX queues: whoever has taken so many has taken all
+    /// that were older, though the queue was never found empty.
+    fn waiting_most(&mut self) -> u32 {
+        1 << 16
+    }
+
     /// Lets what arrives from now on come to the first `channels` queues. When it returns, no
     /// frame can arrive any more that chose its queue before.
     fn steer(&mut self, _channels: u16) -> Result<(), OpenError> {

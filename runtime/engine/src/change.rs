@@ -23,7 +23,9 @@
 //! A word names the attempt, and what is said last stays readable, so that nothing is lost when an
 //! end looks late; the leader begins no further attempt before the follower is at rest. The leader
 //! gives up a follower that does not answer its proposal: nothing has moved yet. After that it
-//! waits, as traffic would.
+//! waits, as traffic would. It listens only when the follower is ready: to prepare is to make words
+//! blank that the other end writes when it listens, and a lane that armed a moment before would
+//! sleep for ever.
 
 use std::time::Duration;
 
@@ -136,6 +138,10 @@ impl Link {
     /// The direction in which this end sends to its peer; the other one is the peer's to switch.
     fn our_way(&self) -> Way {
         if self.peer_side == Some(0) { Way::Back } else { Way::Forth }
+    }
+
+    fn peers_way(&self) -> Way {
+        if self.our_way() == Way::Forth { Way::Back } else { Way::Forth }
     }
 
     fn word(&mut self) -> Option<Word> {
@@ -329,11 +335,7 @@ impl Link {
 
     /// Lets the lanes of the peer's direction run: nothing comes there before the peer switches.
     fn listening(&mut self, mut change: Change) -> Change {
-        let way = match self.our_way() {
-            Way::Forth => Way::Back,
-            Way::Back => Way::Forth,
-        };
-        for lane in std::mem::take(&mut change.next[at(way)]) {
+        for lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
             self.crew.attach(lane);
         }
         change
@@ -455,7 +457,7 @@ impl Link {
         let place = if back { &mut change.old } else { &mut change.next };
         let next = std::mem::take(&mut place[at(way)]);
         let empty_all = to.frame_max < from.frame_max;
-        let source = &*self.ends[at(way)];
+        let source = &mut *self.ends[at(way)];
         Some((way, Switch::new(&old, next, empty_all, source)))
     }
 
@@ -484,7 +486,7 @@ impl Link {
     /// Lanes of `set` in the direction that is the peer's.
     fn listeners(&self, set: u32, channels: u16) -> Vec<LaneId> {
         let Some(_) = self.peer_side else { return Vec::new() };
-        let way = if self.our_way() == Way::Forth { Way::Back } else { Way::Forth };
+        let way = self.peers_way();
         (0..channels).map(|channel| LaneId { set, channel, way }).collect()
     }
 

@@ -23,10 +23,11 @@ use crate::crew::Crew;
 use crate::lane::{Lane, LaneId};
 use crate::worker::Leave;
 
-/// More frames than wait in a source: the longest ring of a TAP has 65,536 entries at most, and one
-/// that is never empty is left after so many.
-const WAITING_MOST: u32 = 1 << 16;
-pub(crate) const DRAINED: Leave = Leave::Drained { most: WAITING_MOST };
+/// When everything has been taken that waits in the source now. A source that is never empty is
+/// left after as many frames as it can hold: for longer than that, new lanes must not wait.
+pub(crate) fn drained(source: &mut dyn Function) -> Leave {
+    Leave::Drained { most: source.waiting_most() }
+}
 
 /// How far a switch is.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub(crate) struct Switch {
     steer: Option<u16>,
     /// Frames that the new lanes could not carry may wait in the source.
     empty_all: bool,
+    /// When a lane leaves that must leave nothing behind.
+    drained: Leave,
     /// Lanes of the new set, until they run.
     next: Vec<Lane>,
     next_ids: Vec<LaneId>,
@@ -74,7 +77,7 @@ impl Switch {
         old: &[LaneId],
         next: Vec<Lane>,
         empty_all: bool,
-        source: &dyn Function,
+        source: &mut dyn Function,
     ) -> Self {
         let (before, after) = (old.len(), next.len());
         let shrinks = after < before && source.steers();
@@ -85,6 +88,8 @@ impl Switch {
             losing,
             steer: (before != after).then_some(after as u16),
             empty_all,
+            // Asked while nothing waits: the answer can take a while on a busy machine.
+            drained: drained(source),
             next_ids: next.iter().map(Lane::id).collect(),
             next,
             parked: Vec::new(),
@@ -96,7 +101,7 @@ impl Switch {
     pub(crate) fn turn(&mut self, crew: &Crew, source: &mut dyn Function) -> Progress {
         match &mut self.phase {
             Phase::Start => {
-                let leave = if self.empty_all { DRAINED } else { Leave::Settled };
+                let leave = if self.empty_all { self.drained } else { Leave::Settled };
                 self.phase = Phase::Gaining(crew.detach(&self.gaining, leave));
                 Progress::Waiting
             }
@@ -127,7 +132,7 @@ impl Switch {
         }
         // Where every flow stays in its queue, the new lane of the queue goes on at any frame.
         let stays = self.steer.is_none() && !self.empty_all;
-        let leave = if stays { Leave::Settled } else { DRAINED };
+        let leave = if stays { Leave::Settled } else { self.drained };
         self.phase = Phase::Losing(crew.detach(&self.losing, leave));
         Progress::Waiting
     }

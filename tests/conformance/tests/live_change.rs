@@ -304,3 +304,26 @@ fn the_impossible_is_refused() {
     world.resize(0, 4).expect("still alive");
     world.finish();
 }
+
+// Goal: a follower that looks late finds a leader whose new lanes have long gone to sleep, or
+// would have; what it sends there arrives nevertheless.
+#[test]
+fn a_late_follower_wakes_its_leader() {
+    let mut world = World::new(31, false);
+    let leads = |end: &mut End| {
+        end.link.functions().into_iter().any(|f| f.peer().is_some_and(|peer| peer.leads()))
+    };
+    let leader = world.ends.iter_mut().position(leads).expect("one of them leads");
+    for channels in [4, 1, 8, 2] {
+        let wish = Wish { channels: Some(channels), ..Wish::default() };
+        world.ends[leader].link.ask(wish, clock::monotonic()).expect("asked");
+        while !world.ends[leader].link.is_changing() {
+            world.ends[leader].turn();
+        }
+        // An idle lane of a busy worker sleeps after 64 poll windows of a millisecond.
+        std::thread::sleep(Duration::from_millis(200));
+        world.until("the change is made", |w| w.ends.iter().all(|e| e.channels() == channels));
+        world.settle();
+    }
+    assert!(world.finish() > 1000);
+}

@@ -1,12 +1,11 @@
 //! What cannot be is refused, in words.
 
-use std::process::Command;
-
-use mqnet_testkit::{Folder, Need, Stream, World, has, program, run_command, until};
+use mqnet_testkit::{Folder, Need, Stream, World, has, run_command, until};
 
 /// Runs a command that must refuse its input: exit code 2. Returns what it says.
 fn refuse(arguments: &[&str]) -> String {
-    let output = run_command(Command::new(program()).arg("link").args(arguments));
+    let folder = Folder::create();
+    let output = run_command(folder.program().arg("link").args(arguments));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
     assert!(!text.contains("panicked"), "{arguments:?}: {text}");
@@ -98,7 +97,7 @@ fn a_third_process_is_turned_away() {
     let flow = Stream::start(&world.a, &world.b, "10.0.0.2");
     flow.wait_more(1 << 20);
     let bridge = format!("ntb:{}", world.socket().display());
-    let mut third = Command::new(program());
+    let mut third = world.folder().program();
     third.args(["link", "--json", "null:", &bridge]);
     let third = mqnet_testkit::LinkProcess::spawn(third);
     let text = third.wait_down("has a peer already");
@@ -153,7 +152,7 @@ fn a_missing_folder_is_named() {
     let inner = folder.file("inner");
     let bridge = format!("ntb:{}", inner.join("x.sock").display());
     let spawn = || {
-        let mut command = Command::new(program());
+        let mut command = folder.program();
         command.args(["link", "--json", "null:", &bridge]);
         mqnet_testkit::LinkProcess::spawn(command)
     };
@@ -209,8 +208,9 @@ fn what_the_system_refuses_is_named() {
     if !has(&[Need::Root]) {
         return;
     }
+    let folder = Folder::create();
     for (address, word) in [("tap:a,netns=mqt-no-such", "mqt-no-such"), ("tap:lo", "tap:lo")] {
-        let output = run_command(Command::new(program()).args(["link", address, "null:"]));
+        let output = run_command(folder.program().args(["link", address, "null:"]));
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{address}: {text}");
         assert!(text.contains(word) && !text.contains("panicked"), "{address}: {text}");

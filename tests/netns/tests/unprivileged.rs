@@ -14,7 +14,7 @@ use mqnet_testkit::{
 const AS_NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
 /// The program where anybody can run it.
-fn public_program(folder: &Folder) -> PathBuf {
+pub(crate) fn public_program(folder: &Folder) -> PathBuf {
     let copy = folder.file("mqnet");
     std::fs::copy(program(), &copy).expect("copying the program");
     let open = std::fs::Permissions::from_mode(0o755);
@@ -23,7 +23,7 @@ fn public_program(folder: &Folder) -> PathBuf {
 }
 
 /// One end, as nobody, in a user and network namespace of its own.
-fn end_in_user_namespace(program: &Path, folder: &Folder, tap: &str) -> LinkProcess {
+pub(crate) fn end_in_user_namespace(program: &Path, folder: &Folder, tap: &str) -> LinkProcess {
     let bridge = format!("ntb:{}", folder.file("x.sock").display());
     let mut words: Vec<&str> = Vec::new();
     if process::is_root() {
@@ -33,6 +33,7 @@ fn end_in_user_namespace(program: &Path, folder: &Folder, tap: &str) -> LinkProc
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(program);
     command.args(["link", "--json", tap, &bridge, "--channels", "2"]);
+    folder.adopt(&mut command);
     LinkProcess::spawn(command)
 }
 
@@ -77,7 +78,7 @@ fn two_queues(host: &Host) -> [OwnedFd; 2] {
 }
 
 /// The end at host `a`, on inherited queues, which become descriptors 5 and 6.
-fn end_on_queues(world: &World, program: &Path, as_nobody: bool) -> LinkProcess {
+pub(crate) fn end_on_queues(world: &World, program: &Path, as_nobody: bool) -> LinkProcess {
     let [first, second] = two_queues(&world.a);
     let mut words: Vec<&str> = Vec::new();
     if as_nobody {
@@ -88,6 +89,7 @@ fn end_on_queues(world: &World, program: &Path, as_nobody: bool) -> LinkProcess 
     let mut command = world.a.command(&words);
     let bridge = format!("ntb:{}", world.socket().display());
     command.arg(program).args(["link", "--json", "tap:a,fd=5:6", &bridge, "--channels", "2"]);
+    world.folder().adopt(&mut command);
     LinkProcess::spawn_with(command, first.into(), second.into())
 }
 

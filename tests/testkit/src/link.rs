@@ -88,16 +88,26 @@ impl LinkProcess {
         self.shown().text.clone()
     }
 
+    /// What it wrote as JSON, so far.
+    pub fn lines(&self) -> Vec<Value> {
+        self.shown().lines.clone()
+    }
+
+    /// The texts of all events of a kind, such as `changed`.
+    pub fn events(&self, event: &str) -> Vec<String> {
+        let shown = self.shown();
+        let found = shown.lines.iter().filter(|line| line["event"] == event);
+        found.map(|line| line["text"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
     /// How often the link came up.
     pub fn ups(&self) -> usize {
-        self.shown().lines.iter().filter(|line| line["event"] == "up").count()
+        self.events("up").len()
     }
 
     /// Why the link was down, each time that it said so.
     pub fn downs(&self) -> Vec<String> {
-        let shown = self.shown();
-        let down = shown.lines.iter().filter(|line| line["event"] == "down");
-        down.map(|line| line["text"].as_str().unwrap_or_default().to_owned()).collect()
+        self.events("down")
     }
 
     /// Waits until its output shows what the test waits for.
@@ -223,8 +233,12 @@ impl Drop for LinkProcess {
             }
             let shown = self.shown();
             println!("---- {:?}", self.command);
-            for line in &shown.lines {
-                println!("{line}");
+            // Status lines can be many.
+            let skip = shown.lines.len().saturating_sub(4);
+            for (at, line) in shown.lines.iter().enumerate() {
+                if at >= skip || line.get("event").is_some() {
+                    println!("{line}");
+                }
             }
             println!("{}----", shown.text);
         }

@@ -58,6 +58,11 @@ pub fn threads(pid: u32) -> u64 {
     status_number(pid, "Threads:")
 }
 
+/// Resident memory of a process in KiB that it shares with nobody and no file.
+pub fn anonymous_kib(pid: u32) -> u64 {
+    status_number(pid, "RssAnon:")
+}
+
 /// Resident memory of a process in KiB.
 pub fn resident_kib(pid: u32) -> u64 {
     status_number(pid, "VmRSS:")

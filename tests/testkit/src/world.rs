@@ -12,6 +12,9 @@ use crate::table::{EndTable, assert_pair};
 /// Names of our namespaces: this, the test process, a number, the side.
 const PREFIX: &str = "mqt-";
 
+/// Where control sockets are.
+const RUNTIME: &str = "MQNET_RUNTIME_DIR";
+
 /// A number that nothing else in this process has.
 fn number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -37,6 +40,20 @@ impl Folder {
     /// A file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
+    }
+
+    /// The program with its control sockets in this folder, so that tests and whatever else runs
+    /// on the machine never meet.
+    pub fn program(&self) -> Command {
+        let mut command = Command::new(program());
+        command.env(RUNTIME, &self.0);
+        command
+    }
+
+    /// Tells a command where control sockets are; for one that runs the program in a roundabout
+    /// way.
+    pub fn adopt(&self, command: &mut Command) {
+        command.env(RUNTIME, &self.0);
     }
 }
 
@@ -75,14 +92,19 @@ impl World {
         self.folder.file(name)
     }
 
+    /// The folder.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
     /// How to start the end at host `a`.
     pub fn end_a(&self) -> EndSpec {
-        EndSpec::new("a", self.a.name(), "10.0.0.1/24", "fd00::1/64", &self.socket())
+        EndSpec::new("a", self.a.name(), "10.0.0.1/24", "fd00::1/64", self)
     }
 
     /// How to start the end at host `b`.
     pub fn end_b(&self) -> EndSpec {
-        EndSpec::new("b", self.b.name(), "10.0.0.2/24", "fd00::2/64", &self.socket())
+        EndSpec::new("b", self.b.name(), "10.0.0.2/24", "fd00::2/64", self)
     }
 
     /// Starts both ends, with the same change to both, and waits until the link is up.
@@ -115,14 +137,16 @@ pub struct EndSpec {
     tap: String,
     ntb: String,
     arguments: Vec<String>,
+    runtime: PathBuf,
 }
 
 impl EndSpec {
-    fn new(device: &str, netns: &str, v4: &str, v6: &str, socket: &Path) -> Self {
+    fn new(device: &str, netns: &str, v4: &str, v6: &str, world: &World) -> Self {
         Self {
             tap: format!("tap:{device},netns={netns},address={v4},address={v6}"),
-            ntb: format!("ntb:{}", socket.display()),
+            ntb: format!("ntb:{}", world.socket().display()),
             arguments: Vec::new(),
+            runtime: world.folder.0.clone(),
         }
     }
 
@@ -153,6 +177,7 @@ impl EndSpec {
     pub fn command(&self) -> Command {
         let mut command = Command::new(program());
         command.args(["link", "--json", &self.tap, &self.ntb]).args(&self.arguments);
+        command.env(RUNTIME, &self.runtime);
         command
     }
 

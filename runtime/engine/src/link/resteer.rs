@@ -10,7 +10,7 @@ use mqnet_sysio::{clock, poll};
 
 use super::{Link, LinkError};
 use crate::lane::{Lane, LaneId, Way};
-use crate::switch::DRAINED;
+use crate::switch::drained;
 
 /// How long lanes may take to empty their queues, and sinks to deliver, before it is given up: the
 /// control thread waits meanwhile.
@@ -66,12 +66,12 @@ impl Link {
             return Ok(done.map_err(|e| e.to_string()));
         };
         let id = |channel: &u16| LaneId { set, channel: *channel, way };
-        let before = self.ends[side].indirection();
+        let (before, leave) = (self.ends[side].indirection(), drained(&mut *self.ends[side]));
         let mut parked = self.crew.take(&[id(&gaining)])?;
         let mut done = self.ends[side].set_indirection(table, user_set).map_err(|e| e.to_string());
         if done.is_ok() {
             let ids: Vec<LaneId> = losing.iter().map(id).collect();
-            let drained = match self.crew.take_soon(&ids, DRAINED, LIMIT)? {
+            let delivered = match self.crew.take_soon(&ids, leave, LIMIT)? {
                 Ok(lanes) => {
                     parked.extend(lanes);
                     drain(&mut parked)
@@ -81,7 +81,7 @@ impl Link {
                     false
                 }
             };
-            if let (false, Some(before)) = (drained, before) {
+            if let (false, Some(before)) = (delivered, before) {
                 let _ = self.ends[side].set_indirection(&before.table, before.user_set);
                 done = Err("what is on its way is not taken in time: try again".to_owned());
             }

@@ -1,0 +1,156 @@
+//! Traffic of every kind between two hosts while something is done to their link.
+
+use std::time::Duration;
+
+use mqnet_testkit::{Flows, Host, Lane, LinkCounters, LinkProcess, Stream, Tally, Worst};
+
+/// UDP flows in each direction.
+const FLOWS: usize = 8;
+/// Each of them sends one datagram in this time.
+const PACE: Duration = Duration::from_millis(1);
+
+/// Room of each ring of a device: more than a second of all flows.
+const RING: &str = "16000";
+
+/// What the kernel counts at a host, of what must not happen or is to be told.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    device: LinkCounters,
+    socket_full: u64,
+    retransmits: u64,
+}
+
+impl Kernel {
+    fn read((host, device): (&Host, &str)) -> Self {
+        Self {
+            device: host.counters(device),
+            socket_full: host.protocol("UdpRcvbufErrors") + host.protocol("UdpInCsumErrors"),
+            retransmits: host.protocol("TcpRetransSegs"),
+        }
+    }
+}
+
+/// Numbered datagrams both ways, and a TCP stream each way if wanted.
+pub(crate) struct Load<'a> {
+    hosts: [(&'a Host, &'a str); 2],
+    before: [Kernel; 2],
+    flows: [Flows; 2],
+    streams: Vec<Stream>,
+    worst: Vec<Worst>,
+}
+
+impl<'a> Load<'a> {
+    /// Between the devices `a` (10.0.0.1) and `b` (10.0.0.2). It is under way when this returns.
+    pub(crate) fn start(a: &'a Host, b: &'a Host, tcp: bool) -> Self {
+        let hosts = [(a, "a"), (b, "b")];
+        for (host, device) in hosts {
+            // A device drops what its ring has no room for, and on a machine that is busy with
+            // something else a change takes longer than the ring lasts.
+            host.run(&["ip", "link", "set", "dev", device, "txqueuelen", RING]);
+        }
+        let before = hosts.map(Kernel::read);
+        let mut streams = Vec::new();
+        if tcp {
+            streams.push(Stream::start(a, b, "10.0.0.2"));
+            streams.push(Stream::start(b, a, "fd00::1"));
+        }
+        let flows = [
+            Flows::start(a, b, "10.0.0.2", FLOWS, PACE),
+            Flows::start(b, a, "10.0.0.1", FLOWS, PACE),
+        ];
+        let load = Self { hosts, before, flows, streams, worst: Vec::new() };
+        load.go_on(1000);
+        load.take_worst();
+        load
+    }
+
+    fn take_worst(&self) -> [Worst; 2] {
+        self.flows.each_ref().map(Flows::take_worst)
+    }
+
+    /// Waits until so many more datagrams have come in both directions.
+    #[track_caller]
+    pub(crate) fn go_on(&self, datagrams: u64) {
+        self.flows.iter().for_each(|flows| flows.wait_more(datagrams));
+    }
+
+    /// Does something while traffic flows, and notes how long the worst pause was from its begin
+    /// until so many more datagrams have come.
+    #[track_caller]
+    pub(crate) fn during<T>(&mut self, datagrams: u64, what: impl FnOnce() -> T) -> T {
+        self.take_worst();
+        let result = what();
+        self.go_on(datagrams);
+        let [a, b] = self.take_worst();
+        let (silence, delay) = (a.silence.max(b.silence), a.delay.max(b.delay));
+        self.worst.push(Worst { silence, delay });
+        result
+    }
+
+    /// Ends it: every byte of the streams came. Tells what became of the datagrams, there and back.
+    #[track_caller]
+    pub(crate) fn finish(self, title: &str) -> [Tally; 2] {
+        let received: u64 = self.streams.iter().map(Stream::received).sum();
+        let tallies = self.flows.map(Flows::finish);
+        self.streams.into_iter().for_each(|stream| {
+            stream.finish();
+        });
+        let after = self.hosts.map(Kernel::read);
+        let of = |pick: fn(&Worst) -> Duration| spread(self.worst.iter().map(pick).collect());
+        let (silence, delay) = (of(|w| w.silence), of(|w| w.delay));
+        println!("{title}: {} times; datagrams {tallies:?}", self.worst.len());
+        println!("{title}: longest silence {silence}; slowest datagram {delay} (min/median/max)");
+        for ((host, before), after) in self.hosts.iter().zip(self.before).zip(after) {
+            let again = after.retransmits - before.retransmits;
+            println!("{title}: {}: {again} TCP segments sent again", host.1);
+            assert_eq!(before.socket_full, after.socket_full, "a socket of the test was full");
+        }
+        println!("{title}: {} MiB of TCP", received >> 20);
+        tallies
+    }
+
+    /// [`finish`](Self::finish); nothing was lost, doubled or reordered, and no device dropped.
+    #[track_caller]
+    pub(crate) fn finish_perfect(self, title: &str) {
+        let (hosts, before) = (self.hosts, self.before);
+        let [there, back] = self.finish(title);
+        let after = hosts.map(Kernel::read);
+        for (before, after) in before.iter().zip(&after) {
+            assert_eq!(before.device, after.device, "{title}: a device dropped frames");
+        }
+        there.assert_perfect(&format!("{title}, there"));
+        back.assert_perfect(&format!("{title}, back"));
+    }
+}
+
+/// Smallest, median and largest, in milliseconds.
+fn spread(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    let Some(last) = times.len().checked_sub(1) else { return "-".to_owned() };
+    let ms = |at: usize| times[at].as_secs_f64() * 1e3;
+    format!("{:.1}/{:.1}/{:.1} ms", ms(0), ms(last / 2), ms(last))
+}
+
+/// No counter of an end, in all or of a channel, was ever smaller than before.
+#[track_caller]
+pub(crate) fn assert_never_back(end: &LinkProcess) {
+    let lines = end.lines();
+    let mut last: Vec<Lane> = Vec::new();
+    let mut looked = 0;
+    for line in lines.iter().filter(|line| line.get("uptime-s").is_some()) {
+        let ways = |lanes| ["a-to-b", "b-to-a"].map(|way| Lane::read(lanes, way));
+        let channels = line["channels"].as_array().expect("a list of channels");
+        let now: Vec<Lane> = [line].into_iter().chain(channels).flat_map(ways).collect();
+        assert!(now.len() >= last.len(), "a channel's counters are gone: {line}");
+        for (then, now) in last.iter().zip(&now) {
+            let numbers = |lane: &Lane| {
+                [lane.rx_packets, lane.rx_bytes, lane.tx_packets, lane.tx_bytes, lane.drops]
+            };
+            let pairs = numbers(then).into_iter().zip(numbers(now));
+            assert!(pairs.into_iter().all(|(then, now)| then <= now), "{then:?} > {now:?}");
+        }
+        last = now;
+        looked += 1;
+    }
+    assert!(looked > 10, "only {looked} status lines");
+}

@@ -1,0 +1,201 @@
+//! Another number of channels while traffic flows, and nobody notices.
+
+use std::time::{Duration, Instant};
+
+use mqnet_testkit::{Host, Need, Pair, World, has, until};
+
+use crate::load::{Load, assert_never_back};
+
+/// Datagrams (each way) between two changes.
+const BETWEEN: u64 = 200;
+
+/// The channels that a kernel's device shows.
+pub(crate) fn kernel_channels(host: &Host, device: &str) -> u16 {
+    let info = host.device(device).expect("the device");
+    info["linkinfo"]["info_data"]["numqueues"].as_u64().unwrap_or(1) as u16
+}
+
+/// Both ends, and the devices of both kernels, have come to this number of channels.
+#[track_caller]
+pub(crate) fn wait_channels(world: &World, channels: u16) {
+    for dev in ["a", "b"] {
+        until("both ends agree", || (world.channels(dev) == channels).then_some(()));
+    }
+    for (host, device) in [(&world.a, "a"), (&world.b, "b")] {
+        let there = || (kernel_channels(host, device) == channels).then_some(());
+        until("the kernel's device has as many queues", there);
+    }
+}
+
+/// Ends the link: nothing was dropped or lost anywhere, and it was up all the time.
+#[track_caller]
+pub(crate) fn stop_perfect(pair: Pair) {
+    pair.a.wait_quiet();
+    assert_eq!((pair.a.ups(), pair.b.ups()), (1, 1), "the link went down meanwhile");
+    [&pair.a, &pair.b].into_iter().for_each(assert_never_back);
+    let (a, b) = pair.stop();
+    for end in [&a, &b] {
+        let lost = [end.out(), end.back()].map(|lane| (lane.drops, lane.lost));
+        assert_eq!(lost, [(0, 0); 2], "drops, lost: {}", end.0);
+    }
+}
+
+pub(crate) fn often(end: mqnet_testkit::EndSpec) -> mqnet_testkit::EndSpec {
+    end.argument("--interval-ms").argument("20")
+}
+
+// Goal: the traffic of the other tests without any change, to compare their times with.
+#[test]
+fn nothing_changes() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| often(end).channels(8));
+    let mut load = Load::start(&world.a, &world.b, true);
+    for _ in 0..100 {
+        load.during(BETWEEN, || ());
+    }
+    load.finish_perfect("no change");
+    stop_perfect(pair);
+}
+
+// Goal: 200 changes 1 -> 8 -> 2 -> 1, commanded from one end, under UDP and TCP in both directions:
+// nothing lost, doubled, reordered; the counters of channels that are closed stay.
+#[test]
+fn two_hundred_resizes_from_one_end() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(often);
+    let mut load = Load::start(&world.a, &world.b, true);
+    let begin = Instant::now();
+    for (resize, channels) in [8, 2, 1].into_iter().cycle().take(200).enumerate() {
+        let words = format!("ethtool -L a combined {channels}");
+        let said = load.during(BETWEEN, || world.tell(&words));
+        assert_eq!(said, "", "resize {resize} to {channels}");
+        if resize % 20 < 3 {
+            wait_channels(&world, channels);
+        }
+    }
+    let each = begin.elapsed() / 200;
+    println!("a resize, {BETWEEN} datagrams and the command took {each:?}");
+    load.finish_perfect("200 resizes from one end");
+    assert_eq!(pair.a.events("changed").len(), 200);
+    assert_eq!(pair.b.events("changed").len(), 200);
+    stop_perfect(pair);
+}
+
+// Goal: the same from either end in turn, where both want something: the smaller number counts,
+// both ends show it, and the one that wanted more is told.
+#[test]
+fn two_hundred_resizes_from_either_end() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| often(end).channels(1));
+    let mut load = Load::start(&world.a, &world.b, true);
+    let mut wanted = [1u16, 1];
+    for (resize, channels) in [8, 8, 2, 3, 8, 1, 5, 4, 1].into_iter().cycle().take(200).enumerate()
+    {
+        let end = resize % 2;
+        wanted[end] = channels;
+        let settled = wanted[0].min(wanted[1]);
+        let words = format!("ethtool -L {} combined {channels}", ["a", "b"][end]);
+        // The other end may still be tidying up after the last one.
+        let said = load.during(BETWEEN, || world.tell(&words));
+        let note = format!("netlink warning: settled on {settled} channels: ");
+        match channels == settled {
+            true => assert_eq!(said, "", "resize {resize} to {channels}"),
+            false => assert!(said.starts_with(&note), "resize {resize} to {channels}: {said}"),
+        }
+        if resize % 20 < 3 {
+            wait_channels(&world, settled);
+        }
+    }
+    load.finish_perfect("200 resizes from either end");
+    stop_perfect(pair);
+}
+
+// Goal: both ends change their wish at the same moment, again and again: they agree in the end and
+// nothing is lost.
+#[test]
+fn both_ends_at_once() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(often);
+    let mut load = Load::start(&world.a, &world.b, false);
+    for round in 0..25u16 {
+        let wanted = [1 + round % 8, 8 - (round * 3) % 8];
+        load.during(BETWEEN, || {
+            std::thread::scope(|scope| {
+                for (dev, channels) in ["a", "b"].into_iter().zip(wanted) {
+                    let world = &world;
+                    let words = format!("ethtool -L {dev} combined {channels}");
+                    scope.spawn(move || world.tell(&words));
+                }
+            });
+        });
+        wait_channels(&world, wanted[0].min(wanted[1]));
+    }
+    load.finish_perfect("both ends at once");
+    stop_perfect(pair);
+}
+
+// Goal: up to 64 channels and down to 1 in one step each.
+#[test]
+fn sixty_four_and_back() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(often);
+    let mut load = Load::start(&world.a, &world.b, true);
+    for channels in [64, 1, 64, 17, 64, 2, 1] {
+        let words = format!("ethtool -L b combined {channels}");
+        assert_eq!(load.during(BETWEEN, || world.tell(&words)), "");
+        wait_channels(&world, channels);
+    }
+    let refused = world.ask("ethtool -L b combined 65");
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("requested channel count exceeds maximum"), "{refused:?}");
+    load.finish_perfect("64 channels");
+    stop_perfect(pair);
+}
+
+// Goal: the memory and the descriptors of a link do not grow with the number of changes.
+#[test]
+fn resizes_leave_nothing_behind() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| end);
+    let load = Load::start(&world.a, &world.b, false);
+    let round = |times: usize| {
+        for channels in [8, 2, 1].into_iter().cycle().take(times * 3) {
+            world.tell(&format!("ethtool -L a combined {channels}"));
+        }
+        wait_channels(&world, 1);
+        std::thread::sleep(Duration::from_millis(100));
+        [&pair.a, &pair.b].map(|end| {
+            let pid = end.pid();
+            (mqnet_testkit::descriptors(pid), mqnet_testkit::threads(pid))
+        })
+    };
+    // Not the windows, of whose pages every number of channels uses others.
+    let resident = || [&pair.a, &pair.b].map(|end| mqnet_testkit::anonymous_kib(end.pid()));
+    let before = (round(3), resident());
+    let after = (round(30), resident());
+    println!("(descriptors, threads), KiB: {before:?}, after 90 more {after:?}");
+    assert_eq!(before.0, after.0, "descriptors, threads: a leak");
+    for (before, after) in before.1.into_iter().zip(after.1) {
+        assert!(after <= before + 4096, "KiB resident: {before} before, {after} after");
+    }
+    load.finish_perfect("90 resizes");
+    drop(pair);
+}

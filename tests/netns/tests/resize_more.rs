@@ -1,0 +1,264 @@
+//! Changes of a running link in less usual company: a link that is down, a peer that stands still
+//! or dies, no privilege, queues that were inherited, two TAPs of one process.
+
+use std::process::Command;
+
+use mqnet_testkit::{
+    EndTable, Folder, Host, LinkProcess, Need, Stream, World, has, program, until,
+};
+
+use crate::load::Load;
+use crate::resize::{kernel_channels, stop_perfect, wait_channels};
+use crate::unprivileged::{end_in_user_namespace, end_on_queues, public_program};
+
+// Goal: two ends that want different numbers settle on the smaller; the one that wants more is told
+// why, and gets it as soon as the other wants it too.
+#[test]
+fn different_wishes_settle_on_the_smaller() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let a = world.end_a().argument("--interval-ms").argument("20").channels(2).spawn();
+    let b = world.end_b().argument("--interval-ms").argument("20").spawn();
+    a.wait_up(1);
+    b.wait_up(1);
+    wait_channels(&world, 2);
+    let load = Load::start(&world.a, &world.b, false);
+    let said = world.tell("ethtool -L b combined 8");
+    assert_eq!(said, "netlink warning: settled on 2 channels: the peer wants no more\n");
+    wait_channels(&world, 2);
+    assert_eq!(world.tell("ethtool -L a combined 8"), "");
+    wait_channels(&world, 8);
+    load.go_on(500);
+    load.finish_perfect("different wishes");
+    stop_perfect(mqnet_testkit::Pair { a, b });
+}
+
+// Goal: what is wanted while the link is down counts from its start.
+#[test]
+fn a_wish_waits_for_the_link() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let a = world.end_a().spawn();
+    a.wait_down("waiting for a peer");
+    let said = world.tell("ethtool -L a combined 5");
+    assert!(said.contains("the link is down: it counts from its start"), "{said}");
+    assert_eq!(world.channels("a"), 5);
+    let b = world.end_b().spawn();
+    assert!(a.wait_up(1).contains("5 channels"));
+    assert!(b.wait_up(1).contains("5 channels"));
+    wait_channels(&world, 5);
+    a.wait_quiet();
+    mqnet_testkit::assert_pair(&a.stop(), &b.stop());
+}
+
+// Goal: a peer that does not answer costs an error in words and nothing else, whichever end leads;
+// what had been refused works once the peer goes on.
+#[test]
+fn a_peer_that_stands_still() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| end.argument("--interval-ms").argument("20").channels(2));
+    wait_channels(&world, 2);
+    world.tell("ethtool -L a combined 8");
+    world.tell("ethtool -L b combined 2");
+    for (asked, frozen, dev) in [(&pair.a, &pair.b, "a"), (&pair.b, &pair.a, "b")] {
+        let failed = asked.events("change-failed").len();
+        frozen.freeze();
+        // The frozen process cannot be asked which devices it has.
+        let socket = world.file(&format!("link-{}.sock", asked.pid()));
+        let at = format!("--control {} ethtool", socket.display());
+        let said = world.ask(&format!("{at} -L {dev} combined 1"));
+        println!("{dev}: {}", said.err);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(
+            said.err.contains("the peer did not answer within 3 s")
+                || said.err.contains("not done within 10 s: the peer does not answer"),
+            "{said:?}"
+        );
+        let shown = world.ask(&format!("{at} --json -l {dev}"));
+        assert!(shown.out.contains("\"combined\": 2"), "{shown:?}");
+        frozen.thaw();
+        println!("{:?}", &asked.events("change-failed")[failed..]);
+        let load = Load::start(&world.a, &world.b, false);
+        wait_channels(&world, 2);
+        world.tell(&format!("ethtool -L {dev} combined 1"));
+        wait_channels(&world, 1);
+        world.tell(&format!("ethtool -L {dev} combined 2"));
+        wait_channels(&world, 2);
+        load.finish_perfect("a peer that stood still");
+    }
+    stop_perfect(pair);
+}
+
+// Goal: an end that is killed in the middle of a change, again and again, at other moments each
+// time: the link heals, both ends agree, and TCP goes on.
+#[test]
+fn killed_in_the_middle_of_a_change() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| end.tap("persist"));
+    let mut ends = [pair.a, pair.b];
+    let streams = [
+        Stream::start(&world.a, &world.b, "10.0.0.2"),
+        Stream::start(&world.b, &world.a, "fd00::1"),
+    ];
+    let mut ups = [1, 1];
+    for round in 0..40u64 {
+        streams.iter().for_each(|stream| stream.wait_more(1 << 18));
+        let (dies, asked) = ((round / 2 % 2) as usize, (round % 2) as usize);
+        let words = format!("ethtool -L {} combined {}", ["a", "b"][asked], 1 + round * 5 % 8);
+        std::thread::scope(|scope| {
+            // It may succeed, or fail, or find its process dead.
+            scope.spawn(|| world.ask(&words));
+            // The command takes some 5 ms to begin, the change 5 to 30 ms.
+            std::thread::sleep(std::time::Duration::from_millis(4 + round));
+            ends[dies].kill();
+        });
+        ends[dies].restart();
+        ups = [ups[0] + 1, ups[1] + 1];
+        ups[dies] = 1;
+        ends[0].wait_up(ups[0]);
+        ends[1].wait_up(ups[1]);
+        until("both ends agree", || (world.channels("a") == world.channels("b")).then_some(()));
+    }
+    // Whatever had been wanted: a new wish of both is met.
+    world.tell("ethtool -L a combined 3");
+    world.tell("ethtool -L b combined 3");
+    wait_channels(&world, 3);
+    for stream in streams {
+        stream.wait_more(1 << 18);
+        stream.finish();
+    }
+    for end in ends {
+        end.stop().assert_law();
+    }
+}
+
+/// What is said about frames that were dropped while queues were detached.
+fn counted_drops(end: &LinkProcess) -> u64 {
+    let events = end.events("changed");
+    let number = |text: &String| {
+        let before = text.split_once(" frames were dropped while queues were detached")?.0;
+        assert!(text.contains("CAP_BPF"), "{text}");
+        before.rsplit(' ').next()?.parse::<u64>().ok()
+    };
+    events.iter().filter_map(number).sum()
+}
+
+// Goal: without the right to load a program queues come and go too; what that cost is counted by
+// the device and told, and nothing else is missing or doubled.
+#[test]
+fn without_privilege_losses_are_counted() {
+    if !has(&[Need::Root, Need::OpenTun, Need::Program("unshare")]) {
+        return;
+    }
+    let folder = Folder::create();
+    let program = public_program(&folder);
+    let a =
+        end_in_user_namespace(&program, &folder, "tap:a,address=10.0.0.1/24,address=fd00::1/64");
+    let b =
+        end_in_user_namespace(&program, &folder, "tap:b,address=10.0.0.2/24,address=fd00::2/64");
+    a.wait_up(1);
+    b.wait_up(1);
+    folder.tell("ethtool -L a combined 8");
+    let hosts = [&a, &b].map(|end| Host::of_process(end.pid()));
+    let before = [hosts[0].counters("a").tx_dropped, hosts[1].counters("b").tx_dropped];
+    let mut load = Load::start(&hosts[0], &hosts[1], false);
+    for channels in [1, 8, 2, 8, 3].into_iter().cycle().take(50) {
+        load.during(200, || folder.tell(&format!("ethtool -L b combined {channels}")));
+        for dev in ["a", "b"] {
+            until("both agree", || (folder.channels(dev) == channels).then_some(()));
+        }
+    }
+    let tallies = load.finish("50 resizes without privilege");
+    let after = [hosts[0].counters("a").tx_dropped, hosts[1].counters("b").tx_dropped];
+    for (side, end) in [&a, &b].into_iter().enumerate() {
+        let (told, counted) = (counted_drops(end), after[side] - before[side]);
+        let tally = &tallies[side];
+        println!(
+            "side {side}: {} lost, {counted} counted by the device, {told} told",
+            tally.lost()
+        );
+        assert!(tally.lost() <= counted, "more was lost than counted: {tally:?}");
+        // The device may also drop for want of room, which is nothing to tell after a change.
+        assert!(told <= counted, "{told} told, {counted} counted");
+        assert_eq!((tally.doubled, tally.wrong), (0, 0), "{tally:?}");
+    }
+    a.wait_quiet();
+    mqnet_testkit::assert_pair(&a.stop(), &b.stop());
+}
+
+// Goal: inherited queues can be used in any number up to all of them; more is refused in words.
+#[test]
+fn inherited_queues_are_the_limit() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let b = world.end_b().channels(2).argument("--interval-ms").argument("20").spawn();
+    until("it listens", || world.socket().exists().then_some(()));
+    let a = end_on_queues(&world, &program(), false);
+    a.wait_up(1);
+    b.wait_up(1);
+    wait_channels(&world, 2);
+    let load = Load::start(&world.a, &world.b, false);
+    for channels in [1, 2, 1, 2] {
+        assert_eq!(world.tell(&format!("ethtool -L a combined {channels}")), "");
+        wait_channels(&world, channels);
+        load.go_on(200);
+    }
+    let refused = world.ask("ethtool -L a combined 3");
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("requested channel count exceeds maximum"), "{refused:?}");
+    // The other end does not know what this one has: it asks, and settles on what there is.
+    let said = world.tell("ethtool -L b combined 3");
+    println!("{said}");
+    assert!(said.contains("settled on 2 channels"), "{said}");
+    load.finish_perfect("inherited queues");
+    a.wait_quiet();
+    mqnet_testkit::assert_pair(&a.stop(), &b.stop());
+}
+
+/// Two TAPs joined by one process.
+fn two_taps(world: &World) -> LinkProcess {
+    let tap = |host: &Host, dev: &str, n: u8| {
+        format!("tap:{dev},netns={},address=10.0.0.{n}/24,address=fd00::{n}/64", host.name())
+    };
+    let mut command: Command = world.folder().program();
+    command.args(["link", "--json", &tap(&world.a, "a", 1), &tap(&world.b, "b", 2)]);
+    command.args(["--interval-ms", "20"]);
+    LinkProcess::spawn(command)
+}
+
+// Goal: a link of two TAPs, over which every frame is lent a page, is resized as well.
+#[test]
+fn two_taps_of_one_process() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let link = two_taps(&world);
+    link.wait_up(1);
+    let mut load = Load::start(&world.a, &world.b, true);
+    for channels in [8, 2, 1, 64, 3, 1].into_iter().cycle().take(30) {
+        let dev = if channels % 2 == 0 { "a" } else { "b" };
+        let words = format!("ethtool -L {dev} combined {channels}");
+        assert_eq!(load.during(200, || world.tell(&words)), "");
+        wait_channels(&world, channels);
+    }
+    load.finish_perfect("two TAPs of one process");
+    assert_eq!(kernel_channels(&world.a, "a"), 1);
+    link.wait_quiet();
+    crate::load::assert_never_back(&link);
+    let end: EndTable = link.stop();
+    end.assert_law();
+    assert_eq!((end.out().drops, end.back().drops), (0, 0), "{}", end.0);
+}

@@ -1,0 +1,278 @@
+//! Many UDP flows of numbered datagrams at a moderate pace: what became of each is counted.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::host::Host;
+use crate::wait::until;
+
+/// Room of the receiving socket: a receiver that has to wait for a CPU must not look like a loss.
+const ROOM: usize = 32 << 20;
+
+/// Number, time of sending, flow.
+const HEAD: usize = 24;
+
+/// How much later than planned a round of datagrams may be made up for. Beyond, it is left out:
+/// a burst would test rings, not order.
+const CATCH_UP: Duration = Duration::from_millis(20);
+
+/// What became of the datagrams of all flows of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Those that the sender's stack took.
+    pub sent: u64,
+    /// Those that came, each counted once.
+    pub received: u64,
+    /// Those that came again.
+    pub doubled: u64,
+    /// Those that came after a later one of their flow.
+    pub reordered: u64,
+    /// Those that came changed.
+    pub wrong: u64,
+}
+
+impl Tally {
+    /// Those that never came.
+    pub fn lost(&self) -> u64 {
+        self.sent - self.received
+    }
+
+    /// Every datagram came once, unchanged, and in the order of its flow.
+    #[track_caller]
+    pub fn assert_perfect(&self, which: &str) {
+        let perfect = Self { sent: self.sent, received: self.sent, ..Self::default() };
+        assert_eq!(*self, perfect, "{which}: left all, right what should be");
+        assert!(self.sent > 0, "{which}: nothing was sent");
+    }
+}
+
+/// How long nothing came, and how long the slowest datagram took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Worst {
+    /// The longest time between two datagrams of whatever flows.
+    pub silence: Duration,
+    /// The longest time from the send of a datagram to its receipt.
+    pub delay: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    sent: AtomicU64,
+    received: AtomicU64,
+    silence_ns: AtomicU64,
+    delay_ns: AtomicU64,
+    stop: AtomicBool,
+    deaf: AtomicBool,
+}
+
+/// Flows in one direction.
+#[derive(Debug)]
+pub struct Flows {
+    shared: Arc<Shared>,
+    sender: Option<JoinHandle<()>>,
+    receiver: Option<JoinHandle<Tally>>,
+}
+
+impl Flows {
+    /// From host `from` to `address` of host `to`: `flows` flows, each of one datagram every
+    /// `pace`. Their lengths are from 64 to 1400 bytes.
+    #[track_caller]
+    pub fn start(from: &Host, to: &Host, address: &str, flows: usize, pace: Duration) -> Self {
+        let ip = address.parse().expect("an IP address");
+        let inbound = to.within(|| UdpSocket::bind(SocketAddr::new(ip, 0)));
+        let inbound = inbound.unwrap_or_else(|e| panic!("binding {address}: {e}"));
+        if setsockopt(&inbound, sockopt::RcvBufForce, &ROOM).is_err() {
+            setsockopt(&inbound, sockopt::RcvBuf, &ROOM).expect("room for datagrams");
+        }
+        inbound.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let meeting = inbound.local_addr().expect("the address of a socket");
+        let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = |_| {
+            let socket = from.within(|| UdpSocket::bind(any)).expect("a UDP socket");
+            socket.connect(meeting).expect("a UDP destination");
+            socket
+        };
+        let outbound: Vec<UdpSocket> = (0..flows).map(socket).collect();
+        let shared = Arc::new(Shared::default());
+        let begin = Instant::now();
+        let (ours, theirs) = (shared.clone(), shared.clone());
+        let sender = std::thread::spawn(move || send(&outbound, pace, begin, &ours));
+        let receiver = std::thread::spawn(move || receive(&inbound, flows, begin, &theirs));
+        Self { shared, sender: Some(sender), receiver: Some(receiver) }
+    }
+
+    /// Datagrams that have come so far.
+    pub fn received(&self) -> u64 {
+        self.shared.received.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many more datagrams have come.
+    #[track_caller]
+    pub fn wait_more(&self, datagrams: u64) {
+        let goal = self.received() + datagrams;
+        until("datagrams come", || (self.received() >= goal).then_some(()));
+    }
+
+    /// The worst times since the last call.
+    pub fn take_worst(&self) -> Worst {
+        let take = |ns: &AtomicU64| Duration::from_nanos(ns.swap(0, Ordering::Relaxed));
+        Worst { silence: take(&self.shared.silence_ns), delay: take(&self.shared.delay_ns) }
+    }
+
+    /// Stops sending, waits until nothing comes any more, and tells what became of everything.
+    #[track_caller]
+    pub fn finish(mut self) -> Tally {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.sender.take().expect("a sender").join().expect("a sender that did not panic");
+        let sent = self.shared.sent.load(Ordering::Relaxed);
+        let (mut last, mut quiet) = (self.received(), 0);
+        until("no datagrams come any more", || {
+            let now = self.received();
+            quiet = if now == last { quiet + 1 } else { 0 };
+            last = now;
+            // A second one of them may still come after the last one.
+            (quiet > if now == sent { 20 } else { 400 }).then_some(())
+        });
+        self.shared.deaf.store(true, Ordering::Relaxed);
+        let tally = self.receiver.take().expect("a receiver").join();
+        Tally { sent, ..tally.expect("a receiver that did not panic") }
+    }
+}
+
+impl Drop for Flows {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.deaf.store(true, Ordering::Relaxed);
+        let _ = self.sender.take().map(JoinHandle::join);
+        let _ = self.receiver.take().map(JoinHandle::join);
+    }
+}
+
+/// Length of a datagram: small and large ones in turn, within the MTU that every link has.
+fn length(flow: usize, number: u64) -> usize {
+    64 + (flow * 167 + (number as usize) * 61) % 1337
+}
+
+/// Writes a datagram into `out`.
+fn compose(out: &mut [u8], flow: usize, number: u64, time_ns: u64) {
+    out.fill(number as u8 ^ flow as u8);
+    for (at, word) in [number, time_ns, flow as u64].into_iter().enumerate() {
+        out[at * 8..at * 8 + 8].copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+fn send(sockets: &[UdpSocket], pace: Duration, begin: Instant, shared: &Shared) {
+    let mut buffer = [0; 2048];
+    let mut numbers = vec![0u64; sockets.len()];
+    let mut due = Instant::now();
+    while !shared.stop.load(Ordering::Relaxed) {
+        for (flow, socket) in sockets.iter().enumerate() {
+            let number = numbers[flow];
+            let out = &mut buffer[..length(flow, number)];
+            compose(out, flow, number, begin.elapsed().as_nanos() as u64);
+            // What the stack refuses was not sent: the number is used for the next one.
+            if socket.send(out).is_ok() {
+                numbers[flow] += 1;
+                shared.sent.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        due += pace;
+        let now = Instant::now();
+        if due + CATCH_UP < now {
+            due = now;
+        }
+        std::thread::sleep(due.saturating_duration_since(now));
+    }
+}
+
+/// What has come of one flow.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    bits: Vec<u64>,
+    highest: u64,
+}
+
+impl Seen {
+    /// Notes a number: true when it is new, and true when it is late.
+    fn note(&mut self, number: u64) -> (bool, bool) {
+        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        let fresh = self.bits[word] & bit == 0;
+        self.bits[word] |= bit;
+        let late = number < self.highest;
+        self.highest = self.highest.max(number);
+        (fresh, fresh && late)
+    }
+}
+
+fn receive(socket: &UdpSocket, flows: usize, begin: Instant, shared: &Shared) -> Tally {
+    let (mut buffer, mut good) = ([0; 2048], [0; 2048]);
+    let mut seen = vec![Seen::default(); flows];
+    let mut tally = Tally::default();
+    let mut last: Option<u64> = None;
+    while !shared.deaf.load(Ordering::Relaxed) {
+        let Ok(n) = socket.recv(&mut buffer) else { continue };
+        let now = begin.elapsed().as_nanos() as u64;
+        let got = &buffer[..n];
+        let word = |at: usize| {
+            let bytes = got.get(at * 8..at * 8 + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(u64::MAX, u64::from_le_bytes)
+        };
+        let (number, time, flow) = (word(0), word(1), word(2) as usize);
+        if n < HEAD || flow >= flows || number >> 32 != 0 || n != length(flow, number) {
+            tally.wrong += 1;
+            continue;
+        }
+        compose(&mut good[..n], flow, number, time);
+        tally.wrong += u64::from(got != &good[..n]);
+        let (fresh, late) = seen[flow].note(number);
+        tally.doubled += u64::from(!fresh);
+        tally.reordered += u64::from(late);
+        tally.received += u64::from(fresh);
+        shared.received.store(tally.received, Ordering::Relaxed);
+        shared.delay_ns.fetch_max(now.saturating_sub(time), Ordering::Relaxed);
+        shared.silence_ns.fetch_max(now - last.unwrap_or(now), Ordering::Relaxed);
+        last = Some(now);
+    }
+    tally
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: what is new, late or doubled is told apart, and only a perfect tally passes.
+    #[test]
+    fn numbers_are_judged() {
+        let mut seen = Seen::default();
+        let judged = [0, 1, 3, 2, 3, 70, 2].map(|number| seen.note(number));
+        let (new, late, doubled) = ((true, false), (true, true), (false, false));
+        assert_eq!(judged, [new, new, new, late, doubled, new, doubled]);
+        let good = Tally { sent: 5, received: 5, ..Tally::default() };
+        good.assert_perfect("good");
+        for bad in [
+            Tally { received: 4, ..good },
+            Tally { doubled: 1, ..good },
+            Tally { reordered: 1, ..good },
+            Tally { wrong: 1, ..good },
+            Tally::default(),
+        ] {
+            assert!(std::panic::catch_unwind(|| bad.assert_perfect("bad")).is_err(), "{bad:?}");
+        }
+    }
+
+    // Goal: datagrams are at least as long as their head and fit every link.
+    #[test]
+    fn lengths_are_in_range() {
+        for (flow, number) in (0..16).flat_map(|flow| (0..2000).map(move |n| (flow, n))) {
+            assert!((HEAD..=1400).contains(&length(flow, number)));
+        }
+    }
+}

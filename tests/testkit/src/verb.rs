@@ -1,0 +1,79 @@
+//! Asking running links, as their users do.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::process::run_command;
+use crate::world::{Folder, World};
+
+/// What a verb said, and how it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Its exit code.
+    pub code: Option<i32>,
+    /// What it wrote to stdout.
+    pub out: String,
+    /// What it wrote to stderr.
+    pub err: String,
+}
+
+impl Said {
+    fn of(command: &mut Command) -> Self {
+        let output = run_command(command);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+impl Folder {
+    /// Runs `mqnet` with these words, for the processes whose control sockets are here.
+    #[track_caller]
+    pub fn ask(&self, words: &str) -> Said {
+        Said::of(self.program().args(words.split(' ')))
+    }
+
+    /// The same; it must succeed. Returns what it wrote to stderr: notes.
+    #[track_caller]
+    pub fn tell(&self, words: &str) -> String {
+        let said = self.ask(words);
+        assert_eq!(said.code, Some(0), "{words}: {}{}", said.out, said.err);
+        said.err
+    }
+
+    /// The same for one that prints JSON.
+    #[track_caller]
+    pub fn ask_json(&self, words: &str) -> Value {
+        let said = self.ask(words);
+        let value = serde_json::from_str(&said.out);
+        value.unwrap_or_else(|e| panic!("{words}: {e}: {}{}", said.out, said.err))
+    }
+
+    /// `mqnet ethtool -l`: how many channels a netdev has.
+    #[track_caller]
+    pub fn channels(&self, dev: &str) -> u16 {
+        let shown = self.ask_json(&format!("ethtool --json -l {dev}"));
+        let combined = shown[0]["combined"].as_u64();
+        combined.unwrap_or_else(|| panic!("no number of channels: {shown}")) as u16
+    }
+}
+
+impl World {
+    /// See [`Folder::ask`].
+    #[track_caller]
+    pub fn ask(&self, words: &str) -> Said {
+        self.folder().ask(words)
+    }
+
+    /// See [`Folder::tell`].
+    #[track_caller]
+    pub fn tell(&self, words: &str) -> String {
+        self.folder().tell(words)
+    }
+
+    /// See [`Folder::channels`].
+    #[track_caller]
+    pub fn channels(&self, dev: &str) -> u16 {
+        self.folder().channels(dev)
+    }
+}
