@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod control;
 mod flow;
 mod host;
 mod iperf;
@@ -16,6 +17,7 @@ mod table;
 mod wait;
 mod world;
 
+pub use control::{Control, Running, Said, said};
 pub use flow::{Datagrams, Stream, pattern};
 pub use host::{Host, LinkCounters};
 pub use iperf::iperf3;
