@@ -8,7 +8,7 @@ use mqnet_testkit::{Control, Datagrams, Need, World, has, until};
 use crate::control_daemon::tap_to_tap;
 
 fn combined(control: &Control, dev: &str) -> u64 {
-    control.json(&["ethtool", "--json", "-l", dev])[0]["combined-count"].as_u64().expect("a count")
+    control.json(&["ethtool", "--json", "-l", dev])[0]["combined"].as_u64().expect("a count")
 }
 
 // Goal: 20 reloads, by verb and by SIGHUP, that change the channels of one link and add and remove

@@ -94,8 +94,9 @@ fn why_names_a_frozen_peer() {
     control.wait_up("a");
     control.wait_up("b");
     assert!(control.ok(&["why", "a"]).contains("nothing is stopped"));
-    process::freeze(b.pid()).expect("SIGSTOP");
     let flow = Datagrams::start(&world.a, &world.b, "10.0.0.2", 1400, Duration::from_micros(20));
+    flow.wait_more(100);
+    process::freeze(b.pid()).expect("SIGSTOP");
     let report = until("a stopped queue", || {
         let report = control.json(&["why", "--json", "a"]);
         let for_ns = report[0]["stopped"][0]["for-ns"].as_u64()?;
@@ -217,7 +218,7 @@ fn views_without_a_device_work() {
         }
     }
     let folder = control.file("man").display().to_string();
-    control.ok(&["man", &folder]);
+    control.ok(&["man", "--out", &folder]);
     let pages = std::fs::read_dir(&folder).expect("a folder").count();
     assert!(pages > 15, "{pages} man pages");
     daemon.stop();

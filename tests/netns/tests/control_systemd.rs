@@ -36,7 +36,8 @@ fn the_service_manager_is_told() {
     let daemon = control.spawn(command);
     let ready = told(&manager, "READY=1");
     assert!(ready.contains("STATUS=1 links") || ready.contains("STATUS=1 link"), "{ready}");
-    assert_eq!(control.links(), ["one"]);
+    let show = control.say(&["show"]);
+    assert!(show.out.contains("link one: "), "{show:?}");
     for _ in 0..5 {
         told(&manager, "WATCHDOG=1");
     }
