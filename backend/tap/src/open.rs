@@ -16,8 +16,8 @@ fn open_clone_device() -> Result<OwnedFd, String> {
     })
 }
 
-/// The kernel lets any program of the same user add queues to a multi-queue TAP, and would give them
-/// a part of the frames of whoever has it.
+/// The kernel lets any program of the same user add queues to a multi-queue TAP, and would give
+/// them a part of the frames of whoever has it.
 fn is_free(name: &str) -> Result<(), String> {
     let there = Netlink::open().and_then(|mut netlink| netlink.link(name));
     match there.map_or(0, |device| device.queues) {

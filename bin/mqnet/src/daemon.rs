@@ -81,8 +81,9 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Does what must be done to get from what is in force to this configuration; returns what could
-    /// not be done, which the next reload tries again. Links that did not change are not touched.
+    /// Does what must be done to get from what is in force to this configuration; returns what
+    /// could not be done, which the next reload tries again. Links that did not change are not
+    /// touched.
     fn apply(&mut self, host: &mut LinkHost, mut config: Config) -> Vec<String> {
         // A user may have deleted some since.
         self.config.links.retain(|name, _| host.entries.iter().any(|entry| entry.name == *name));

@@ -9,8 +9,8 @@ const VERBS: [&[&str]; 8] = [
     &["top", "--once", "DEV"],
     &["why", "DEV"],
     &["capture", "DEV"],
-    &["set", "DEV", "channels", "2"],
     &["ethtool", "-i", "DEV"],
+    &["set", "DEV", "channels", "2"],
     &["del", "DEV"],
 ];
 
@@ -36,7 +36,12 @@ fn two_claims_are_an_error() {
         socket
     });
     for words in VERBS {
-        let said = control.say(&verb(words, "same"));
+        // On a machine with too much to do one may be too late to be heard; those that change
+        // something come last and must not be tried twice.
+        let said = mqnet_testkit::until("both claims", || {
+            let said = control.say(&verb(words, "same"));
+            (said.code != Some(0) || ["set", "del"].contains(&words[0])).then_some(said)
+        });
         assert!(said.code.is_some_and(|code| code != 0 && code != 2), "{words:?}: {said:?}");
         assert_eq!(said.err.lines().count(), 1, "{words:?}: {said:?}");
         for (link, socket) in both.iter().zip(&sockets) {
