@@ -4,10 +4,12 @@
 use std::io;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, Nla,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoTun, LinkAttribute, LinkFlags, LinkInfo as Kind, LinkMessage,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -28,6 +30,28 @@ pub(crate) struct LinkInfo {
     pub(crate) tx_dropped: u64,
     /// Frames that each of the device's rings has room for.
     pub(crate) ring: u32,
+    /// Queues that programs have open, attached or not.
+    pub(crate) queues: u32,
+}
+
+/// Attributes of a TAP that the library does not name.
+const NUM_QUEUES: u16 = 8;
+const NUM_DISABLED_QUEUES: u16 = 9;
+
+fn open_queues(kind: &[Kind]) -> u32 {
+    let data = kind.iter().find_map(|part| match part {
+        Kind::Data(InfoData::Tun(data)) => Some(data),
+        _ => None,
+    });
+    let queues = |part: &InfoTun| {
+        let mut value = [0; 4];
+        if ![NUM_QUEUES, NUM_DISABLED_QUEUES].contains(&part.kind()) || part.value_len() != 4 {
+            return 0;
+        }
+        part.emit_value(&mut value);
+        u32::from_ne_bytes(value)
+    };
+    data.map_or(0, |data| data.iter().map(queues).sum())
 }
 
 impl Netlink {
@@ -83,6 +107,7 @@ impl Netlink {
                 LinkAttribute::GsoMaxSize(size) => info.gso_max_size = size,
                 LinkAttribute::TxQueueLen(frames) => info.ring = frames,
                 LinkAttribute::Stats64(stats) => info.tx_dropped = stats.tx_dropped,
+                LinkAttribute::LinkInfo(kind) => info.queues = open_queues(&kind),
                 _ => {}
             }
         }

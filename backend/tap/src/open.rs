@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use mqnet_sysio::process;
 use mqnet_sysio::tap as sys;
 
+use crate::netlink::Netlink;
+
 fn open_clone_device() -> Result<OwnedFd, String> {
     sys::open_clone_device().map_err(|e| match e.raw_os_error() {
         Some(2) => "no /dev/net/tun: this kernel has no TUN/TAP (modprobe tun)".to_owned(),
@@ -14,8 +16,19 @@ fn open_clone_device() -> Result<OwnedFd, String> {
     })
 }
 
+/// The kernel lets any program of the same user add queues to a multi-queue TAP, and would give
+/// them a part of the frames of whoever has it.
+fn is_free(name: &str) -> Result<(), String> {
+    let there = Netlink::open().and_then(|mut netlink| netlink.link(name));
+    match there.map_or(0, |device| device.queues) {
+        0 => Ok(()),
+        n => Err(format!("the device is in use by another program, which has {n} of its queues")),
+    }
+}
+
 /// Creates the device or attaches to it: its name, the first queue, and the flags for more.
 pub(crate) fn create(name: &str) -> Result<(String, OwnedFd, u32), String> {
+    is_free(name)?;
     let first = open_clone_device()?;
     let known = sys::features(first.as_fd()).map_err(|e| format!("features: {e}"))?;
     let mut flags =

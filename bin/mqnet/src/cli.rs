@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, value_parser};
 use mqnet_address::config::DaemonConfig;
 use mqnet_address::{BadAddress, CHANNELS, POLL_WINDOW, WORKERS, parse, parse_cpus};
 use mqnet_control::socket::{Address, Options, Owner, parse_mode};
-use mqnet_control_api::{ApiError, LinkSpec};
+use mqnet_control_api::{ApiError, Code, LinkSpec};
 
 use crate::bench::{self, BenchArgs};
 use crate::capture::CaptureArgs;
@@ -38,9 +38,13 @@ pub(crate) enum Failure {
     Exit(u8),
 }
 
-impl<E: std::error::Error> From<E> for Failure {
+impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(e: E) -> Self {
-        Self::Broken(e.to_string())
+        let e: &(dyn std::error::Error + 'static) = &e;
+        match e.downcast_ref::<ApiError>().map(|refused| refused.code) {
+            Some(Code::Invalid | Code::Range) => Self::BadInput(e.to_string()),
+            _ => Self::Broken(e.to_string()),
+        }
     }
 }
 

@@ -81,15 +81,17 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Does what must be done to get from the configuration in force to this one; returns what
-    /// could not be done. Links that did not change are not touched.
-    fn apply(&mut self, host: &mut LinkHost, config: Config) -> Vec<String> {
+    /// Does what must be done to get from what is in force to this configuration; returns what
+    /// could not be done, which the next reload tries again. Links that did not change are not
+    /// touched.
+    fn apply(&mut self, host: &mut LinkHost, mut config: Config) -> Vec<String> {
+        // A user may have deleted some since.
+        self.config.links.retain(|name, _| host.entries.iter().any(|entry| entry.name == *name));
         let plan = diff(&self.config, &config);
         let mut problems = Vec::new();
         let mut note = |name: &str, result: Result<(), ApiError>| {
-            if let Err(e) = result {
-                problems.push(format!("link {name}: {e}"));
-            }
+            problems.extend(result.as_ref().err().map(|e| format!("link {name}: {e}")));
+            result.is_ok()
         };
         for name in &plan.remove {
             note(name, host.remove(name));
@@ -97,11 +99,19 @@ impl Daemon {
         for name in &plan.add {
             let link = &config.links[name];
             let none = [Vec::new(), Vec::new()];
-            note(name, host.add(Some(name), link.spec.clone(), link.checked.clone(), none));
+            let add = host.add(Some(name), link.spec.clone(), link.checked.clone(), none);
+            if !note(name, add) {
+                config.links.remove(name);
+            }
         }
         for name in &plan.change {
             let link = &config.links[name];
-            note(name, host.retune(name, link.spec.clone(), link.checked.clone()));
+            let change = host.retune(name, link.spec.clone(), link.checked.clone());
+            if !note(name, change)
+                && let Some(before) = self.config.links.remove(name)
+            {
+                config.links.insert(name.clone(), before);
+            }
         }
         self.config = config;
         problems

@@ -25,10 +25,16 @@ pub(crate) struct Opened {
     pub(crate) driver: &'static str,
 }
 
+/// The driver of netdevs that nobody names.
+pub(crate) const NULL: &str = "mqnet-null";
+
 /// What the backends know of an address.
 pub(crate) trait Open {
     /// Finds what can be known to be wrong before anything is opened.
     fn check(&self, channels: u16) -> Result<(), String>;
+
+    /// The network namespace in which the name of the netdev is valid.
+    fn home(&self) -> Option<u64>;
 
     /// Opens the function. `fds` are the descriptors named in the address, taken over by `main`.
     fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>>;
@@ -53,15 +59,21 @@ impl Open for Endpoint {
         ))
     }
 
+    fn home(&self) -> Option<u64> {
+        let Self::Tap(tap) = self else { return None };
+        let file = tap.netns.as_deref().unwrap_or(Path::new("/proc/self/ns/net"));
+        std::fs::metadata(file).ok().map(|there| there.ino())
+    }
+
     fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>> {
-        let name = self.netdev_name();
+        let (name, netns) = (self.netdev_name(), self.home());
         Ok(match self {
             Self::Null => Opened {
                 function: Box::new(Null::new(CHANNELS_MAX)),
                 name,
                 ifindex: None,
-                netns: None,
-                driver: "mqnet-null",
+                netns,
+                driver: NULL,
             },
             Self::Ntb { path, window, mtu, .. } => {
                 let config = NtbConfig { path, window, mtu };
@@ -69,12 +81,11 @@ impl Open for Endpoint {
                     function: Box::new(NtbFunction::memfd(&config, random_seed())),
                     name,
                     ifindex: None,
-                    netns: None,
+                    netns,
                     driver: "mqnet-ntb",
                 }
             }
             Self::Tap(tap) => {
-                let netns = tap.netns.clone();
                 let function = TapFunction::open(TapConfig {
                     name: tap.name,
                     netns: tap.netns,
@@ -84,11 +95,10 @@ impl Open for Endpoint {
                     persist: tap.persist,
                     fds,
                 })?;
-                let home = netns.as_deref().unwrap_or(Path::new("/proc/self/ns/net"));
                 Opened {
                     name: function.device().to_owned(),
                     ifindex: Some(function.index()),
-                    netns: std::fs::metadata(home).ok().map(|there| there.ino()),
+                    netns,
                     driver: "mqnet-tap",
                     function: Box::new(function),
                 }

@@ -22,6 +22,7 @@ use mqnet_engine::{LinkError, Notice};
 use mqnet_sysio::clock;
 use tokio::sync::Notify;
 
+use crate::endpoint::{Endpoint, Open};
 pub(crate) use entry::Entry;
 
 /// Events that are remembered for those who ask late.
@@ -84,19 +85,29 @@ impl LinkHost {
             let why = format!("there is a link '{}' already", name.unwrap_or_default());
             return Err(ApiError::new(Code::Busy, why));
         }
-        let entry = Entry::open(name, spec, link, fds, self.made)?;
-        for dev in &entry.netdevs {
-            let same = |other: &&entry::Netdev| other.name == dev.name && other.netns == dev.netns;
-            if let Some(other) = self.entries.iter().flat_map(|e| &e.netdevs).find(same) {
-                let why = format!("there is a netdev '{}' already: use name=", other.name);
-                return Err(ApiError::new(Code::Busy, why));
-            }
+        for (field, end) in [("a", &link.a), ("b", &link.b)] {
+            self.is_free(field, end)?;
         }
+        let entry = Entry::open(name, spec, link, fds, self.made, &self.entries)?;
         self.made += 1;
         let (name, text) = (entry.name.clone(), format!("{} <-> {}", entry.spec.a, entry.spec.b));
         self.entries.push(entry);
         self.happened("link-add", &name, text);
         Ok(())
+    }
+
+    /// Looked at before anything is opened: what another link has must not even be touched.
+    fn is_free(&self, field: &str, end: &Endpoint) -> Result<(), ApiError> {
+        let (name, home) = (end.netdev_name(), end.home());
+        let has = |entry: &&Entry| entry.netdevs.iter().any(|d| d.name == name && d.netns == home);
+        let Some(other) = self.entries.iter().find(has) else { return Ok(()) };
+        let what = match end {
+            Endpoint::Null => return Ok(()),
+            Endpoint::Tap(_) => String::new(),
+            Endpoint::Ntb { .. } => ": give this one another, name=".to_owned(),
+        };
+        let why = format!("{field}: link '{}' has a netdev '{name}' already{what}", other.name);
+        Err(ApiError { field: Some(field.to_owned()), ..ApiError::new(Code::Busy, why) })
     }
 
     /// Ends a link and forgets it.

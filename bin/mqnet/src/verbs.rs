@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::Args;
 use mqnet_control::client::{Client, segment};
 use mqnet_control::discover::{Search, find_device, find_link, own_netns, survey};
-use mqnet_control_api::{ApiError, Code, LinkSpec, SetChannels, SetMtu, SetRings};
+use mqnet_control_api::{ApiError, Channels, Code, LinkSpec, Rings, SetChannels, SetMtu, SetRings};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::api::Api;
+use crate::api::{self, Api};
 use crate::capture::{CaptureArgs, Stream};
 use crate::cli::{Command, Failure};
 use crate::ethtool::EthtoolArgs;
@@ -196,13 +196,13 @@ fn set(args: &SetArgs, search: &Search) -> Result<(), Failure> {
     let client = find_device(&args.dev, own_netns(), search)?.client();
     let value = args.value;
     let ring = |rx: bool| SetRings { rx: rx.then_some(value), tx: (!rx).then_some(value) };
+    if let Some(most) = most(&client, args)?.filter(|most| !(1..=*most).contains(&value)) {
+        let key = &args.key;
+        return Err(Failure::BadInput(format!("{key}: {value} is not a number from 1 to {most}")));
+    }
     let outcome = match args.key.as_str() {
-        "channels" => {
-            let combined = u16::try_from(value).map_err(|_| {
-                Failure::BadInput(format!("channels: {value} is not a number from 1 to 64"))
-            })?;
-            patch(&client, args, "channels", &SetChannels { combined })
-        }
+        // In range, so within 16 bits.
+        "channels" => patch(&client, args, "channels", &SetChannels { combined: value as u16 }),
         "mtu" => patch(&client, args, "mtu", &SetMtu { mtu: value }),
         key => patch(&client, args, "rings", &ring(key == "rx-ring")),
     }?;
@@ -210,6 +210,23 @@ fn set(args: &SetArgs, search: &Search) -> Result<(), Failure> {
         println!("{note}");
     }
     Ok(())
+}
+
+/// The largest value that the device takes for a key; nothing for one that is judged by the server,
+/// whose words for the others are those of a kernel, without a range.
+fn most(client: &Client, args: &SetArgs) -> Result<Option<u32>, Failure> {
+    let base = path("netdevs", &args.dev);
+    Ok(match args.key.as_str() {
+        "channels" => {
+            let channels: Channels = api::get(client, &format!("{base}/channels"))?;
+            Some(channels.combined_max.into())
+        }
+        "mtu" => None,
+        key => {
+            let rings: Rings = api::get(client, &format!("{base}/rings"))?;
+            if key == "rx-ring" { rings.rx_max } else { rings.tx_max }
+        }
+    })
 }
 
 fn patch(

@@ -24,6 +24,11 @@ pub fn terminate(pid: u32) -> io::Result<()> {
     send(pid, Signal::SIGTERM)
 }
 
+/// SIGHUP: asks a daemon to read its configuration again.
+pub fn hang_up(pid: u32) -> io::Result<()> {
+    send(pid, Signal::SIGHUP)
+}
+
 /// SIGSTOP: freezes a process.
 pub fn freeze(pid: u32) -> io::Result<()> {
     send(pid, Signal::SIGSTOP)

@@ -154,13 +154,25 @@ impl Survey {
         self.only(name, "device", anywhere)
     }
 
-    /// The process that has a link of this name; else the one that has a netdev of this name.
+    /// The process that has a link of this name; else the one that has a netdev of this name. Most
+    /// links are called as one of their netdevs, so here, too, the caller's namespace decides.
     pub fn link(self, name: &str, netns: Option<u64>) -> Result<Found, ApiError> {
         let has = |found: &Found| found.links.iter().any(|link| link.name == name);
+        let here = |found: &Found| {
+            let own = |dev: &NetdevInfo| netns.is_some() && dev.netns == netns;
+            let named = |link: &LinkInfo| link.name == name && link.netdevs.iter().any(own);
+            found.links.iter().any(named)
+        };
+        if self.found.iter().any(here) {
+            return self.only(name, "link", here);
+        }
         if self.found.iter().any(has) {
             return self.only(name, "link", has);
         }
-        self.device(name, netns)
+        if self.found.iter().any(|found| found.netdevs.iter().any(|dev| dev.name == name)) {
+            return self.device(name, netns);
+        }
+        self.only(name, "link or device", has)
     }
 
     fn only(
@@ -185,7 +197,11 @@ impl Survey {
                     "{number} mqnet processes claim {name}: {}: choose with --control SOCKET",
                     all.join(", ")
                 );
-                Err(ApiError::field("control", why))
+                // Nothing is wrong with the request: which of them is meant is not known.
+                Err(ApiError {
+                    field: Some("control".to_owned()),
+                    ..ApiError::new(Code::Busy, why)
+                })
             }
         }
     }

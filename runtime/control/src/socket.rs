@@ -282,7 +282,9 @@ fn in_use(address: &Address) -> ApiError {
         Some(instance) => format!("mqnet process {}", instance.pid),
         None => "a process that does not answer".to_owned(),
     };
-    let why = format!("control socket {address} is in use by {other}: choose another --control");
+    let why = format!(
+        "control socket {address} is in use by {other}: choose another with --control-socket"
+    );
     ApiError { code: Code::Busy, message: why, field: Some("control".to_owned()) }
 }
 

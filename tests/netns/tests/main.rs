@@ -2,6 +2,13 @@
 //! `mqnet link` process.
 
 mod config;
+mod control_bad;
+mod control_daemon;
+mod control_find;
+mod control_reload;
+mod control_see;
+mod control_systemd;
+mod control_verbs;
 mod crash;
 mod idle;
 mod kernel_tools;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod control;
 mod flow;
 mod host;
 mod iperf;
@@ -18,6 +19,7 @@ mod verb;
 mod wait;
 mod world;
 
+pub use control::{Control, Running, Said, said};
 pub use flow::{Datagrams, Stream, pattern};
 pub use host::{Host, LinkCounters};
 pub use iperf::iperf3;
@@ -26,6 +28,5 @@ pub use need::{Need, has, skip};
 pub use numbered::{Flows, Tally, Worst};
 pub use process::{anonymous_kib, descriptors, resident_kib, run_command, threads, ticks};
 pub use table::{EndTable, Lane, assert_pair};
-pub use verb::Said;
 pub use wait::{DEADLINE, until};
 pub use world::{EndSpec, Folder, Pair, World};

@@ -1,36 +1,15 @@
 //! Asking running links, as their users do.
 
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::process::run_command;
+use crate::control::{Said, said};
 use crate::world::{Folder, World};
-
-/// What a verb said, and how it ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
-    /// Its exit code.
-    pub code: Option<i32>,
-    /// What it wrote to stdout.
-    pub out: String,
-    /// What it wrote to stderr.
-    pub err: String,
-}
-
-impl Said {
-    fn of(command: &mut Command) -> Self {
-        let output = run_command(command);
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
-    }
-}
 
 impl Folder {
     /// Runs `mqnet` with these words, for the processes whose control sockets are here.
     #[track_caller]
     pub fn ask(&self, words: &str) -> Said {
-        Said::of(self.program().args(words.split(' ')))
+        said(self.program().args(words.split(' ')))
     }
 
     /// The same; it must succeed. Returns what it wrote to stderr: notes.

@@ -91,6 +91,12 @@ fn window_text(window: u32, queue_pairs: u16, mtu: u32) -> String {
     let ring = Geometry::ring_max(window, queue_pairs);
     let need = Geometry::window_for(queue_pairs, frame);
     let most = Geometry::queue_pairs_for(window, frame);
+    if most >= queue_pairs {
+        return format!(
+            "rings too small for a frame of mtu {mtu}: use larger rings (ethtool -G), or a smaller \
+             mtu="
+        );
+    }
     let fewer = match most {
         0 => String::new(),
         n => format!(", or at most {n} channels"),

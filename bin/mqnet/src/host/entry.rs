@@ -8,7 +8,7 @@ use mqnet_control_api::{ApiError, Code, LinkSpec, Outcome, Ticket};
 use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, Wish};
 use mqnet_sysio::clock;
 
-use crate::endpoint::Open;
+use crate::endpoint::{NULL, Open};
 
 /// Numbers of netdevs that the kernel does not know begin here.
 const IFINDEX_BASE: u32 = 1_000_000;
@@ -45,6 +45,20 @@ pub(crate) struct Entry {
     waiting: Option<Waiting>,
 }
 
+/// Any number of links may end in nothing, and each such end still needs a name.
+fn name_nulls(netdevs: &mut [Netdev; 2], others: &[Entry]) {
+    let mut taken: Vec<String> =
+        others.iter().flat_map(|entry| &entry.netdevs).map(|dev| dev.name.clone()).collect();
+    for dev in netdevs {
+        let first = dev.name.clone();
+        let mut names = (1..).map(|n| format!("{first}{n}"));
+        while dev.driver == NULL && taken.contains(&dev.name) {
+            dev.name = names.next().unwrap_or_default();
+        }
+        taken.push(dev.name.clone());
+    }
+}
+
 impl Entry {
     pub(super) fn open(
         name: Option<&str>,
@@ -52,6 +66,7 @@ impl Entry {
         checked: CheckedLink,
         fds: [Vec<OwnedFd>; 2],
         number: u32,
+        others: &[Self],
     ) -> Result<Self, ApiError> {
         let failed = |e: Box<dyn std::error::Error>| ApiError::new(Code::Failed, e.to_string());
         let [a_fds, b_fds] = fds;
@@ -64,7 +79,8 @@ impl Entry {
             driver: opened.driver,
             address: address.to_owned(),
         };
-        let netdevs = [netdev(&a, 0, &spec.a), netdev(&b, 1, &spec.b)];
+        let mut netdevs = [netdev(&a, 0, &spec.a), netdev(&b, 1, &spec.b)];
+        name_nulls(&mut netdevs, others);
         let config = LinkConfig {
             channels: checked.channels,
             workers: checked.workers.map(usize::from),

@@ -255,7 +255,8 @@ pub(super) fn features(entry: &mut Entry, side: usize) -> Vec<Feature> {
     let caps = entry.link.functions()[side].caps();
     let [no_rx, no_tx] = unwanted(entry.link.wish(), side);
     let feature = |name: &str, bits: Offloads, have: Offloads, can: Offloads, no: Offloads| {
-        let requested = can.has(bits) && no.and(bits) == Offloads::NONE;
+        // Several kinds may be behind one name: it is off when all of them are.
+        let requested = can.has(bits) && !no.has(bits);
         Feature { name: name.to_owned(), active: have.has(bits), fixed: !can.has(bits), requested }
     };
     let none = (Offloads::NONE, Offloads::NONE);

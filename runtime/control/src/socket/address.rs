@@ -28,7 +28,7 @@ impl Address {
         if length > LENGTH_MAX {
             let why = format!(
                 "control socket {}: {length} bytes, at most {LENGTH_MAX} are possible: \
-                 choose a shorter --control or MQNET_RUNTIME_DIR",
+                 choose a shorter path or MQNET_RUNTIME_DIR",
                 path.display()
             );
             return Err(ApiError::field("control", why));

@@ -1,0 +1,178 @@
+//! Bad input, to the real program: one line that names the field, exit code 2 or a status of 4xx,
+//! and nothing changed.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use mqnet_testkit::{Control, Need, Running, World, has, until};
+use serde_json::Value;
+
+/// What a server answers to bytes on its socket: the status, and the body.
+fn send(control: &Control, bytes: &[u8]) -> (u16, String) {
+    let mut socket = UnixStream::connect(control.runtime("ctl.sock")).expect("the socket");
+    socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a timeout");
+    socket.write_all(bytes).expect("writing a request");
+    let mut answer = Vec::new();
+    // What is no whole request gets no answer before the server's patience ends.
+    let _ = socket.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    let body = answer.split_once("\r\n\r\n").map_or("", |parts| parts.1);
+    (status, body.to_owned())
+}
+
+fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
+    let n = body.len();
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {n}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
+
+fn daemon(world: &World, control: &Control) -> Running {
+    let netns = world.a.name();
+    let text = format!("[link.one]\na = 'tap:one,netns={netns}'\nb = 'null:'\nchannels = 2\n");
+    let file = control.write("mqnet.toml", &text).display().to_string();
+    let daemon = control.start(&["daemon", "-f", &file]);
+    control.wait_up("one");
+    daemon
+}
+
+/// Everything that a request could have changed.
+fn state(control: &Control) -> Vec<Value> {
+    let mut show = control.json(&["show", "--json"]);
+    for link in show.as_array_mut().into_iter().flatten() {
+        link["workers"] = Value::Null;
+        link["instance"]["uptime-ms"] = Value::Null;
+    }
+    let mut all = vec![show];
+    for flag in ["-l", "-c", "-k", "-x"] {
+        all.push(control.json(&["ethtool", "--json", flag, "one"]));
+    }
+    all
+}
+
+// Goal: words on the command line that cannot be are refused with exit code 2 before anything is
+// done, in a line that names the field and what is allowed.
+#[test]
+fn bad_words_are_refused() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let (world, control) = (World::create(), Control::create());
+    let daemon = daemon(&world, &control);
+    let before = state(&control);
+    for (line, words) in [
+        ("link tap:a", "<B>"),
+        ("link x y", "no kind; addresses are tap:NAME"),
+        ("link vhost:a null:", "unknown kind 'vhost'"),
+        ("link tap: null:", "is not a device name"),
+        ("link tap:a,mtu=12 null:", "mtu=12: must be a number from 68 to"),
+        ("link tap:a,mac=1 null:", "mac="),
+        ("link tap:a,address=1.2.3.4 null:", "address=1.2.3.4"),
+        ("link tap:a,x=1 null:", "allowed: netns= mac= mtu= address= persist fd="),
+        ("link tap:a,fd=99 null:", "fd=99"),
+        ("link tap:a ntb:/x,window=1", "from 4K to 1G"),
+        ("link tap:a ntb:/x,window=64K -c 64", "use window="),
+        ("link tap:a null: -c 0", "1..=64"),
+        ("link tap:a null: --cpus 9-3", "--cpus"),
+        ("link tap:a null: --poll-window 1000001", "--poll-window"),
+        ("link tap:a null: --control-mode 9", "--control-mode"),
+        ("link tap:a null: --control-socket @", "control socket"),
+        ("add two tap:two null: -c 65", "channels: 65 is not a number from 1 to 64"),
+        ("add two tap:two nul", "no kind"),
+        ("set one channels 65", "channels: 65 is not a number from 1 to 64"),
+        ("set one channels 0", "channels: 0 is not a number from 1 to 64"),
+        ("set one mtu 67", "mtu: 67 is not a number from 68 to"),
+        ("set one colour 1", "channels, mtu, rx-ring, tx-ring"),
+        ("capture one --channel 7", "channel: 7 is not in use, there are 2"),
+        ("ynl --dump queue-get --json {", "--json"),
+        ("ynl --dump nothing-get", "queue-get"),
+        ("config check /no/such/file", "/no/such/file: No such file"),
+        ("daemon -f /no/such/file", "/no/such/file: No such file"),
+    ] {
+        let args: Vec<&str> = line.split(' ').collect();
+        let said = control.say(&args);
+        // A channel that is not there is no malformed word.
+        let code = if line.starts_with("capture") { 1 } else { 2 };
+        assert_eq!(said.code, Some(code), "{line}: {said:?}");
+        assert!(said.err.contains(words), "{line}: {said:?}");
+        let no_usage = said.err.lines().filter(|line| !line.is_empty()).count();
+        assert!(said.err.starts_with("error: ") || no_usage == 1, "{line}: {said:?}");
+        assert!(!said.err.contains("panicked"), "{line}: {said:?}");
+    }
+    assert_eq!(state(&control), before);
+    daemon.stop();
+}
+
+// Goal: requests that cannot be are answered with 4xx, a JSON body that names what is wrong, and
+// change nothing; bytes that are no HTTP get no more than 400.
+#[test]
+fn bad_requests_are_refused() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let (world, control) = (World::create(), Control::create());
+    let daemon = daemon(&world, &control);
+    let before = state(&control);
+    for (method, path, body, status, words) in [
+        ("PATCH", "/v1/netdevs/one/channels", "{", 400, "EOF"),
+        ("PATCH", "/v1/netdevs/one/channels", "[]", 400, "must be a JSON object"),
+        ("PATCH", "/v1/netdevs/one/channels", r#"{"combined":"x"}"#, 400, "combined"),
+        ("PATCH", "/v1/netdevs/one/channels", r#"{"combined":-1}"#, 400, "combined"),
+        ("PATCH", "/v1/netdevs/one/channels", r#"{"combined":65}"#, 400, "combined"),
+        ("PATCH", "/v1/netdevs/one/channels", r#"{"combined":2,"x":1}"#, 400, "`x`"),
+        ("PATCH", "/v1/netdevs/one/mtu", r#"{"mtu":5}"#, 400, "from 68 to"),
+        ("PATCH", "/v1/netdevs/one/coalesce", r#"{"rx-usecs":1000001}"#, 400, "rx-usecs"),
+        ("PATCH", "/v1/netdevs/one/rss", "{}", 400, "exactly one of"),
+        ("PATCH", "/v1/netdevs/one/features", r#"{"features":{"x":true}}"#, 400, "bit name"),
+        ("PATCH", "/v1/netdevs/none/mtu", r#"{"mtu":1500}"#, 404, "none"),
+        ("PUT", "/v1/links/two", r#"{"a":"tap:x"}"#, 400, "`b`"),
+        ("PUT", "/v1/links/two", r#"{"a":"x","b":"null:"}"#, 400, "no kind"),
+        ("PUT", "/v1/links/two", r#"{"a":"tap:x","b":"null:","cpus":"z"}"#, 400, "cpus"),
+        ("PUT", "/v1/links/two", r#"{"a":"tap:x","b":"null:","channels":0}"#, 400, "channels"),
+        ("DELETE", "/v1/links/none", "", 404, "none"),
+        ("GET", "/v1/events?after=x", "", 400, "after"),
+        ("GET", "/v1/nothing", "", 404, "/v1/nothing"),
+        ("POST", "/v1/links", "{}", 405, ""),
+        ("GET", "/v2/links", "", 404, "v1"),
+    ] {
+        let (got, said) = send(&control, &request(method, path, body));
+        assert_eq!(got, status, "{method} {path} {body}: {said}");
+        assert!(said.contains(words), "{method} {path} {body}: {said}");
+        if !said.is_empty() {
+            let json: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+            assert!(json["message"].is_string() && json["code"].is_string(), "{said}");
+        }
+    }
+    for bytes in [&b"\0\0\0\0\r\n\r\n"[..], b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"\r\n"] {
+        let (status, said) = send(&control, bytes);
+        assert!([0, 400].contains(&status), "{bytes:?}: {status} {said}");
+    }
+    let flood = [b"GET /".as_slice(), &vec![b'x'; 1 << 20], b" HTTP/1.1\r\nHost: x\r\n\r\n"];
+    let (status, _) = send_lossy(&control, &flood.concat());
+    assert!([0, 400, 404, 414, 431].contains(&status), "{status}");
+    let big = request("PATCH", "/v1/netdevs/one/mtu", &" ".repeat(4 << 20));
+    let (status, _) = send_lossy(&control, &big);
+    assert!([0, 400, 413].contains(&status), "{status}");
+    assert_eq!(state(&control), before);
+    until("an answer", || (control.links() == ["one"]).then_some(()));
+    daemon.stop();
+}
+
+/// As [`send`], to a server that may not want to hear all of it.
+fn send_lossy(control: &Control, bytes: &[u8]) -> (u16, String) {
+    let mut socket = UnixStream::connect(control.runtime("ctl.sock")).expect("the socket");
+    socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    let mut sender = socket.try_clone().expect("a socket");
+    let bytes = bytes.to_vec();
+    let sent = std::thread::spawn(move || sender.write_all(&bytes));
+    let mut answer = [0; 256];
+    let n = socket.read(&mut answer).unwrap_or(0);
+    let text = String::from_utf8_lossy(&answer[..n]).into_owned();
+    let _ = socket.shutdown(std::net::Shutdown::Both);
+    let _ = sent.join().expect("the sender");
+    (text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0), text)
+}

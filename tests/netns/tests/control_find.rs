@@ -1,0 +1,109 @@
+//! Which process a verb finds, and what it says when it finds none or several.
+
+use mqnet_testkit::{Control, Need, World, has, run_command, said};
+
+/// Every verb that needs a running process, for a device.
+const VERBS: [&[&str]; 8] = [
+    &["show", "DEV"],
+    &["stats", "DEV"],
+    &["top", "--once", "DEV"],
+    &["why", "DEV"],
+    &["capture", "DEV"],
+    &["ethtool", "-i", "DEV"],
+    &["set", "DEV", "channels", "2"],
+    &["del", "DEV"],
+];
+
+fn verb<'a>(words: &[&'a str], dev: &'a str) -> Vec<&'a str> {
+    words.iter().map(|word| if *word == "DEV" { dev } else { *word }).collect()
+}
+
+// Goal: two processes that claim one name are both named, with their sockets, by every verb, and
+// nothing is done to either; `--control` chooses.
+#[test]
+fn two_claims_are_an_error() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let (world, control) = (World::create(), Control::create());
+    let taps = [&world.a, &world.b].map(|host| format!("tap:same,netns={}", host.name()));
+    let both = taps.each_ref().map(|tap| control.start(&["link", tap, "null:", "-c", "3"]));
+    let sockets = both.each_ref().map(|link| {
+        let socket = control.runtime(&format!("link-{}.sock", link.pid())).display().to_string();
+        mqnet_testkit::until("its socket", || {
+            (control.say(&["--control", &socket, "show"]).code == Some(0)).then_some(())
+        });
+        socket
+    });
+    for words in VERBS {
+        // On a machine with too much to do one may be too late to be heard; those that change
+        // something come last and must not be tried twice.
+        let said = mqnet_testkit::until("both claims", || {
+            let said = control.say(&verb(words, "same"));
+            (said.code != Some(0) || ["set", "del"].contains(&words[0])).then_some(said)
+        });
+        assert!(said.code.is_some_and(|code| code != 0 && code != 2), "{words:?}: {said:?}");
+        assert_eq!(said.err.lines().count(), 1, "{words:?}: {said:?}");
+        for (link, socket) in both.iter().zip(&sockets) {
+            let who = format!("pid {} ({socket})", link.pid());
+            assert!(said.err.contains(&who), "{words:?}: {said:?}");
+        }
+        assert!(said.err.contains("--control SOCKET"), "{words:?}: {said:?}");
+    }
+    assert_eq!(control.say(&["show", "same"]).code, Some(1));
+    control.ok(&["--control", &sockets[1], "set", "same", "channels", "2"]);
+    for (socket, channels) in sockets.iter().zip([3, 2]) {
+        let show = control.json(&["--control", socket, "show", "same", "--json"]);
+        assert_eq!(show[0]["channels"], channels, "{socket}");
+    }
+    // In a namespace that has a device of that name, that device is meant, by every kind of verb.
+    for (host, channels) in [(&world.a, "3"), (&world.b, "2")] {
+        let said = said(&mut control.command_at(host, &["show", "same", "--json"]));
+        assert!(said.out.contains(&format!("\"channels\": {channels},")), "{said:?}");
+        let said = mqnet_testkit::said(&mut control.command_at(host, &["ethtool", "-l", "same"]));
+        assert!(said.out.ends_with(&format!("Combined:\t{channels}\n")), "{said:?}");
+    }
+    for link in both {
+        link.stop();
+    }
+}
+
+// Goal: where no mqnet runs each verb says so in one line and exits with 1, ethtool with the codes
+// and words of the real one.
+#[test]
+fn nobody_is_told() {
+    let control = Control::create();
+    for words in VERBS {
+        let said = control.say(&verb(words, "none"));
+        let real = words[0] == "ethtool";
+        assert_eq!(said.code, Some(if real { 71 } else { 1 }), "{words:?}: {said:?}");
+        assert_eq!((said.out.as_str(), said.err.lines().count()), ("", 1), "{words:?}: {said:?}");
+        assert!(said.err.contains("`none`") || real, "{words:?}: {said:?}");
+    }
+    for words in [&["show"][..], &["stats"], &["top", "--once"], &["monitor"], &["reload"]] {
+        let said = control.say(words);
+        assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{words:?}: {said:?}");
+        assert!(said.err.starts_with("mqnet: no mqnet "), "{words:?}: {said:?}");
+        assert_eq!(said.err.lines().count(), 1, "{words:?}: {said:?}");
+    }
+    let path = control.file("no.sock").display().to_string();
+    let said = control.say(&["--control", &path, "stats", "x"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("there is no such socket: is mqnet running?"), "{said:?}");
+}
+
+// Goal: for a device that nobody has, text and exit code are those of the machine's own ethtool.
+#[test]
+fn a_missing_device_is_told_as_ethtool_does() {
+    if !has(&[Need::Program("ethtool")]) {
+        return;
+    }
+    let control = Control::create();
+    for flag in ["-l", "-g", "-c", "-k", "-i", "-S", "-x", "--show-priv-flags"] {
+        let real = run_command(std::process::Command::new("ethtool").args([flag, "mq-none"]));
+        let said = control.say(&["ethtool", flag, "mq-none"]);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert_eq!(said.code, real.status.code(), "{flag}");
+        assert_eq!((said.out, said.err), (text(&real.stdout), text(&real.stderr)), "{flag}");
+    }
+}
