@@ -300,7 +300,7 @@ fn the_impossible_is_refused() {
     let mut world = World::new(21, false);
     let tiny = RingWish { rx: Some(512), tx: None };
     let why = world.ask(1, Wish { rings: tiny, ..Wish::default() }).unwrap_err();
-    assert!(why.contains("no frame of mtu 1500 fits"), "{why}");
+    assert!(why.contains("rings too small for a frame of mtu 1500"), "{why}");
     world.resize(0, 4).expect("still alive");
     world.finish();
 }
