@@ -247,7 +247,7 @@ fn two_taps_of_one_process() {
     let world = World::create();
     let link = two_taps(&world);
     link.wait_up(1);
-    let mut load = Load::start(&world.a, &world.b, true);
+    let mut load = Load::start(&world.a, &world.b, false);
     for channels in [8, 2, 1, 64, 3, 1].into_iter().cycle().take(30) {
         let dev = if channels % 2 == 0 { "a" } else { "b" };
         let words = format!("ethtool -L {dev} combined {channels}");
