@@ -130,6 +130,10 @@ impl Queues {
             }
             self.attached += 1;
         }
+        if self.steering.is_none() {
+            // A queue that was detached while the device was paused comes back paused.
+            self.pause(false)?;
+        }
         Ok(())
     }
 
