@@ -143,7 +143,7 @@ mod tests {
     fn equal_links_are_equal() {
         let plain = check(&spec()).unwrap();
         let mut same = spec();
-        same.b = "ntb:/run/x.sock,window=2048K".into();
+        same.b = "ntb:/run/x.sock,window=16384K".into();
         (same.cpus, same.poll_window) = (Some("auto".into()), Some(1000));
         assert_eq!(check(&same).unwrap(), plain);
         same.channels = Some(1);
