@@ -24,13 +24,17 @@ const fn program(name: &'static str, program: &'static str, used_for: &'static s
     Package { name, sign: Sign::Program(program), used_for }
 }
 
-const PACKAGES: [Package; 12] = [
+const PACKAGES: [Package; 16] = [
     program("gcc", "cc", "links the programs and builds the peers of the benchmarks"),
     program("g++", "c++", "builds libFuzzer for the fuzz smoke"),
     program("iproute2", "ip", "sets up the hosts of the netns tests"),
     program("iperf3", "iperf3", "TCP and UDP traffic of the netns tests"),
+    program("zsh", "zsh", "reads its completions"),
+    program("fish", "fish", "reads its completions"),
     program("ethtool", "ethtool", "checks what the kernel's tools see of a TAP"),
     program("valgrind", "valgrind", "counts instructions per frame (callgrind)"),
+    program("systemd", "systemd-analyze", "judges the units of packaging/"),
+    program("curl", "curl", "asks a control socket as its users do"),
     program("tshark", "tshark", "reads what `mqnet capture` writes"),
     program("prometheus", "promtool", "checks the metrics"),
     Package {
