@@ -301,11 +301,11 @@ impl Host for LinkHost {
     }
 
     fn channels(&mut self, dev: &str) -> Result<Channels, ApiError> {
-        self.netdev(dev).map(|(entry, side)| tune::channels(entry, side))
+        self.netdev(dev).map(|(entry, _)| tune::channels(entry))
     }
 
     fn set_channels(&mut self, dev: &str, want: &SetChannels) -> Change {
-        self.changing(dev).and_then(|(entry, side)| tune::set_channels(entry, side, want))
+        self.changing(dev).and_then(|(entry, _)| tune::set_channels(entry, want))
     }
 
     fn rings(&mut self, dev: &str) -> Result<Rings, ApiError> {

@@ -29,7 +29,7 @@ fn most_channels(entry: &mut Entry) -> u16 {
 }
 
 /// `ethtool -l`.
-pub(super) fn channels(entry: &mut Entry, _side: usize) -> Channels {
+pub(super) fn channels(entry: &mut Entry) -> Channels {
     let combined = entry.link.running().map(|running| running.plan.channels);
     let wanted = entry.link.wish().channels;
     Channels {
@@ -43,7 +43,7 @@ pub(super) fn channels(entry: &mut Entry, _side: usize) -> Channels {
 }
 
 /// `ethtool -L`.
-pub(super) fn set_channels(entry: &mut Entry, _side: usize, want: &SetChannels) -> Change {
+pub(super) fn set_channels(entry: &mut Entry, want: &SetChannels) -> Change {
     let most = most_channels(entry);
     if want.combined > most {
         let why = "requested channel count exceeds maximum";
@@ -136,13 +136,15 @@ pub(super) fn set_coalesce(entry: &mut Entry, want: &SetCoalesce) -> Change {
             return Err(ApiError { field: Some(field.into()), ..plain(Code::Range, &why) });
         }
     }
+    if want.tx_frames.is_some() {
+        not_while_changing(entry)?;
+    }
     if let Some(usecs) = want.rx_usecs {
         let window = Duration::from_micros(u64::from(usecs));
         let policy = IdlePolicy { window, ..entry.link.idle_policy() };
         entry.link.set_idle_policy(policy);
     }
     if let Some(frames) = want.tx_frames {
-        not_while_changing(entry)?;
         entry.link.set_wake_frames(frames);
     }
     done(true, since)
