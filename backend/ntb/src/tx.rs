@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use mqnet_netdev::{Armed, Burst, Event, Fault, FrameMeta, Queue, TxBrings};
+use mqnet_netdev::{Armed, Burst, Event, Fault, Fill, FrameMeta, Queue, TxBrings};
 use mqnet_rings::arm::wake_threshold;
 use mqnet_rings::{Cursor, Ringer, Waiter};
 use mqnet_shmem::{Segments, Span, Window};
@@ -102,6 +102,11 @@ impl Queue for TxHalf {
 }
 
 impl TxBrings for TxHalf {
+    fn fill(&mut self) -> Result<Option<Fill>, Fault> {
+        let size = self.cursor.size();
+        Ok(Some(Fill { used: size - self.look_for_room()?, size }))
+    }
+
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let (mut bytes, mut used) = (0u64, 0u32);
         let size = self.ring.len();

@@ -45,7 +45,7 @@ pub use caps::{Caps, Incompatible, Offloads, Plan};
 pub use function::{Function, Indirection, LinkStatus, OpenError};
 pub use peer::{Outlook, Peer, RingSizes, RingWish, Step, Word};
 pub use queue::{
-    Armed, Channel, Event, Fault, FrameMeta, Queue, Recv, Rx, RxBorrows, RxBrings, Trigger, Tx,
-    TxBorrows, TxBrings,
+    Armed, Channel, Event, Fault, Fill, FrameMeta, Queue, Recv, Rx, RxBorrows, RxBrings, Trigger,
+    Tx, TxBorrows, TxBrings,
 };
 pub use stats::{ChannelStats, DropReason, RxStats, TxStats};

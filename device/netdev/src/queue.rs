@@ -45,6 +45,15 @@ pub enum Armed {
     MoreWork,
 }
 
+/// How full a TX queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// Bytes that the peer has not taken.
+    pub used: u32,
+    /// Bytes that there is room for in all.
+    pub size: u32,
+}
+
 /// A frame that has arrived in borrowed memory.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameMeta {
@@ -102,6 +111,12 @@ pub trait RxBorrows: Queue {
 
 /// A TX queue that has memory in which frames can be placed.
 pub trait TxBrings: Queue {
+    /// Bytes that it took and the peer has not, and the most that can be; `None` where nothing can
+    /// wait, or nothing is known of it.
+    fn fill(&mut self) -> Result<Option<Fill>, Fault> {
+        Ok(None)
+    }
+
     /// Copies the frames from number `from` on into its memory: the one payload copy of the
     /// engine. Returns how many were taken, a prefix; fewer means full.
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault>;
@@ -127,6 +142,12 @@ pub trait TxBrings: Queue {
 
 /// A TX queue that moves its frames by a system call.
 pub trait TxBorrows: Queue {
+    /// Bytes that it took and the peer has not, and the most that can be; `None` where nothing can
+    /// wait, or nothing is known of it.
+    fn fill(&mut self) -> Result<Option<Fill>, Fault> {
+        Ok(None)
+    }
+
     /// Sends the frames from number `from` on straight from where they lie. Returns how many were
     /// taken, a prefix (sent, or dropped with a counted reason); fewer means full.
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault>;
@@ -169,6 +190,30 @@ impl Tx {
 }
 
 impl Tx {
+    /// See [`TxBrings::fill`].
+    pub fn fill(&mut self) -> Result<Option<Fill>, Fault> {
+        match self {
+            Self::Brings(q) => q.fill(),
+            Self::Borrows(q) => q.fill(),
+        }
+    }
+
+    /// Sends frames, copying them where it brings memory; see [`TxBrings::submit`].
+    pub fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        match self {
+            Self::Brings(q) => q.submit(burst, from),
+            Self::Borrows(q) => q.submit(burst, from),
+        }
+    }
+
+    /// See [`TxBrings::flush`].
+    pub fn flush(&mut self) -> Result<(), Fault> {
+        match self {
+            Self::Brings(q) => q.flush(),
+            Self::Borrows(_) => Ok(()),
+        }
+    }
+
     /// See [`TxBrings::hold`]. A system call sends at once: there is nothing to hold.
     pub fn hold(&mut self, on: bool) -> Result<(), Fault> {
         match self {

@@ -18,17 +18,32 @@ pub enum DropReason {
     LinkClosed,
     /// It came late to a queue that was being retired.
     QueueRetired,
+    /// The sink was full, and the link was asked to drop then (`full=drop`).
+    SinkFull,
+    /// The discipline was over its limit.
+    QdiscOverlimit,
+    /// Active queue management chose it (CoDel).
+    Aqm,
+    /// It was over the rate of a police action.
+    Policed,
+    /// A filter said so.
+    Filtered,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::TooLong,
         Self::BadHeader,
         Self::Refused,
         Self::DeviceDown,
         Self::LinkClosed,
         Self::QueueRetired,
+        Self::SinkFull,
+        Self::QdiscOverlimit,
+        Self::Aqm,
+        Self::Policed,
+        Self::Filtered,
     ];
 
     /// Name in statistics.
@@ -40,6 +55,11 @@ impl DropReason {
             Self::DeviceDown => "device-down",
             Self::LinkClosed => "link-closed",
             Self::QueueRetired => "queue-retired",
+            Self::SinkFull => "sink-full",
+            Self::QdiscOverlimit => "qdisc-overlimit",
+            Self::Aqm => "aqm",
+            Self::Policed => "policed",
+            Self::Filtered => "filtered",
         }
     }
 }

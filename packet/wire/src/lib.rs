@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod flow;
 mod vnet_hdr;
 
+pub use flow::{FlowKeys, HEADERS_MAX, Layer};
 pub use vnet_hdr::{GsoKind, Invalid, VNET_HDR_LEN, VnetFields, VnetHdr};

@@ -16,6 +16,7 @@
 
 mod change;
 mod crew;
+mod egress;
 mod idle;
 mod lane;
 mod link;
@@ -23,6 +24,7 @@ mod switch;
 mod worker;
 
 pub use crew::WorkerView;
+pub use egress::{EgressConfig, Full};
 pub use idle::{IdlePolicy, Pause};
 pub use lane::{Lane, LaneError, LaneId, Polled, Rest, Way};
 pub use link::{

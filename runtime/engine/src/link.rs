@@ -1,6 +1,7 @@
 //! A link: two functions joined, kept alive by the control thread.
 
 mod capture;
+mod disciplines;
 mod request;
 mod resteer;
 
@@ -11,12 +12,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use mqnet_netdev::{Channel, ChannelStats, Function, LinkStatus, Peer, Plan};
+use mqnet_qdisc::{TcError, Tree};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{affinity, clock};
 use mqnet_topology::{Side, Topology};
 
 use crate::change::{Change, Rest};
 use crate::crew::{Crew, WorkerView};
+use crate::egress::EgressConfig;
 use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneId, Way};
 use crate::worker::{FaultLine, LaneFault};
@@ -48,6 +51,8 @@ pub struct LinkConfig {
     pub cpus: Cpus,
     /// When they sleep.
     pub idle: IdlePolicy,
+    /// What leaves through the first function, and through the second.
+    pub egress: [EgressConfig; 2],
 }
 
 /// A link cannot go on at all.
@@ -56,6 +61,9 @@ pub enum LinkError {
     /// A system resource is missing.
     #[error("workers: {0}")]
     System(#[from] io::Error),
+    /// The words of a discipline make no sense.
+    #[error("qdisc: {0}")]
+    Qdisc(TcError),
     /// A worker hangs.
     #[error("a worker did not answer within 5 s (stuck in a system call?)")]
     Stuck,
@@ -104,6 +112,7 @@ pub struct Link {
     /// Most channels that there have been.
     pub(crate) widest: u16,
     pub(crate) now: Duration,
+    trees: [Tree; 2],
     wish: Wish,
     wake_frames: u32,
     captures: Vec<capture::Active>,
@@ -130,7 +139,14 @@ impl Link {
         let line = FaultLine { sender, wake: Arc::new(EventFd::new()?) };
         let topology = Topology::discover(&affinity::allowed_cpus()?);
         let wish = Wish { channels: config.channels, ..Wish::default() };
+        let mut trees = Vec::new();
+        for egress in &config.egress {
+            let words = egress.qdisc.as_deref().unwrap_or_default();
+            trees.push(Tree::new(words).map_err(LinkError::Qdisc)?);
+        }
+        let trees = [trees.remove(0), trees.remove(0)];
         let mut link = Self {
+            trees,
             ends,
             peer_side,
             crew: Crew::new(topology, Side::Low, config, line.clone()),

@@ -57,6 +57,7 @@ pub(super) fn run(args: &EndArgs) -> Result<()> {
         workers: Some(1),
         cpus: Cpus::List(vec![args.cpu]),
         idle: IdlePolicy::default(),
+        ..LinkConfig::default()
     };
     let bridge = ntb(&args.socket, u64::from(std::process::id()));
     let traffic = Traffic::new(role, args.channels);

@@ -89,6 +89,7 @@ impl Entry {
                 window: Duration::from_micros(u64::from(checked.poll_window)),
                 ..IdlePolicy::default()
             },
+            ..LinkConfig::default()
         };
         let link = Link::new(a.function, b.function, config)
             .map_err(|e| ApiError::new(Code::Failed, e.to_string()))?;

@@ -1,0 +1,78 @@
+//! What `tc show` is told.
+
+use crate::{Attach, DrrClass, Handle, Params, Totals};
+
+/// One discipline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QdiscInfo {
+    /// Its handle; 0 for the default leaves of mq, which tc prints as `0:`.
+    pub handle: Handle,
+    /// `root`, or its parent class; `Egress` is clsact (`parent ffff:fff1`).
+    pub attach: Attach,
+    /// What it is.
+    pub params: Params,
+    /// tc prints `refcnt N` for a root: 1 and one for every channel.
+    pub refcnt: u32,
+    /// Its counters, with those of the schedulers that have been.
+    pub totals: Totals,
+}
+
+/// One class.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassInfo {
+    /// Kind of its discipline.
+    pub kind: &'static str,
+    /// Its id.
+    pub id: Handle,
+    /// The class above; `None`: root.
+    pub parent: Option<Handle>,
+    /// Handle of the discipline in it (`leaf 10:`), if the user attached one.
+    pub leaf: Option<Handle>,
+    /// drr's quantum.
+    pub drr: Option<DrrClass>,
+    /// Its counters.
+    pub totals: Totals,
+}
+
+/// One filter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FilterInfo {
+    /// Where it is attached: a discipline's handle, or egress.
+    pub attach: Attach,
+    /// EtherType; 3 for all.
+    pub protocol: u16,
+    /// Its priority.
+    pub pref: u16,
+    /// `flower`, `matchall`, `fw`.
+    pub kind: &'static str,
+    /// Its handle.
+    pub handle: u32,
+    /// Where matching packets go.
+    pub class: Option<Handle>,
+    /// What it matches, by the names of `tc -j` (`dst_ip`, `ip_proto`), in the order of printing.
+    pub keys: Vec<(&'static str, String)>,
+    /// Its actions, in order: kind, options by the names of `tc -j`, in order, packets, bytes and
+    /// drops.
+    pub actions: Vec<ActionInfo>,
+    /// Packets that matched.
+    pub hits: u64,
+}
+
+/// One action of a filter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ActionInfo {
+    /// `skbedit`, `police`, `gact`.
+    pub kind: &'static str,
+    /// Its number, counted from 1 within the netdev (`index 1`).
+    pub index: u32,
+    /// What is set.
+    pub options: Vec<(&'static str, String)>,
+    /// Packets that it saw.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What it dropped.
+    pub drops: u64,
+    /// Packets that were over the rate (police).
+    pub overlimits: u64,
+}

@@ -1,0 +1,62 @@
+//! Queueing disciplines, classifiers and actions with Linux's names, defaults and semantics.
+//!
+//! The control thread keeps a [`Tree`]: what the user attached to a netdev, by handle. From it
+//! come [`Scheduler`]s, which workers run: filters of the egress hook, then one tree of
+//! disciplines. A multi-queue root (`mq`) has a scheduler for each channel; any other root is one
+//! scheduler for all channels, and lanes take turns with it.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod blueprint;
+mod command;
+mod filters;
+mod info;
+mod packet;
+mod params;
+mod qdisc;
+mod scheduler;
+mod stats;
+mod tree;
+
+pub use blueprint::{Blueprint, ClassPlan};
+pub use command::{Attach, Command, Errno, Object, TcError, Verb};
+pub use filters::{Filters, Verdict};
+pub use info::{ActionInfo, ClassInfo, FilterInfo, QdiscInfo};
+pub use packet::{Meta, Packet};
+pub use params::{DrrClass, Fifo, FqCodel, Mqprio, PRIOMAP, Params, Prio, Tbf};
+pub use qdisc::{Cx, Enqueued, Qdisc};
+pub use scheduler::Scheduler;
+pub use stats::{Extra, FqCodelStats, NodeStats, Totals};
+pub use tree::{Shape, Tree};
+
+/// A handle or a class id, `major:minor` in 16 bits each. 0 is "none".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub u32);
+
+impl Handle {
+    /// `major:minor`.
+    pub const fn new(major: u16, minor: u16) -> Self {
+        Self((major as u32) << 16 | minor as u32)
+    }
+
+    /// The upper half.
+    pub const fn major(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// The lower half.
+    pub const fn minor(self) -> u16 {
+        self.0 as u16
+    }
+}
+
+impl std::fmt::Display for Handle {
+    /// As tc prints it: hexadecimal, a minor of 0 left out.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.minor() {
+            0 => write!(f, "{:x}:", self.major()),
+            minor => write!(f, "{:x}:{minor:x}", self.major()),
+        }
+    }
+}
