@@ -102,9 +102,13 @@ impl Queue for TxHalf {
 }
 
 impl TxBrings for TxHalf {
-    fn fill(&mut self) -> Result<Option<Fill>, Fault> {
+    fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         let size = self.cursor.size();
-        Ok(Some(Fill { used: size - self.look_for_room()?, size }))
+        let mut used = size - self.cursor.available();
+        if used > enough {
+            used = size - self.look_for_room()?;
+        }
+        Ok(Some(Fill { used, size }))
     }
 
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {

@@ -65,6 +65,11 @@ impl<'a> Burst<'a> {
         true
     }
 
+    /// Keeps only the first `frames` frames.
+    pub fn truncate(&mut self, frames: usize) {
+        self.frames.truncate(frames);
+    }
+
     /// True when a further frame does not fit.
     #[inline]
     pub fn is_full(&self) -> bool {

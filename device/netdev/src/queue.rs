@@ -111,9 +111,10 @@ pub trait RxBorrows: Queue {
 
 /// A TX queue that has memory in which frames can be placed.
 pub trait TxBrings: Queue {
-    /// Bytes that it took and the peer has not, and the most that can be; `None` where nothing can
-    /// wait, or nothing is known of it.
-    fn fill(&mut self) -> Result<Option<Fill>, Fault> {
+    /// How full it is; `None` where nothing can wait, or nothing is known of it. What is said may
+    /// be older and too much, as long as it is not above `enough`: to look at what the peer says
+    /// costs a cache line.
+    fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         Ok(None)
     }
 
@@ -142,9 +143,10 @@ pub trait TxBrings: Queue {
 
 /// A TX queue that moves its frames by a system call.
 pub trait TxBorrows: Queue {
-    /// Bytes that it took and the peer has not, and the most that can be; `None` where nothing can
-    /// wait, or nothing is known of it.
-    fn fill(&mut self) -> Result<Option<Fill>, Fault> {
+    /// How full it is; `None` where nothing can wait, or nothing is known of it. What is said may
+    /// be older and too much, as long as it is not above `enough`: to look at what the peer says
+    /// costs a cache line.
+    fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         Ok(None)
     }
 
@@ -191,10 +193,10 @@ impl Tx {
 
 impl Tx {
     /// See [`TxBrings::fill`].
-    pub fn fill(&mut self) -> Result<Option<Fill>, Fault> {
+    pub fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         match self {
-            Self::Brings(q) => q.fill(),
-            Self::Borrows(q) => q.fill(),
+            Self::Brings(q) => q.fill(enough),
+            Self::Borrows(q) => q.fill(enough),
         }
     }
 

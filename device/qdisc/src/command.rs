@@ -71,6 +71,8 @@ pub enum Errno {
     NotSupported,
     /// `ERANGE`
     Range,
+    /// `EBUSY`
+    Busy,
 }
 
 /// A command was refused; nothing has changed.

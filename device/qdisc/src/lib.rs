@@ -10,6 +10,7 @@
 
 mod blueprint;
 mod command;
+mod dql;
 mod filters;
 mod info;
 mod packet;
@@ -21,6 +22,7 @@ mod tree;
 
 pub use blueprint::{Blueprint, ClassPlan};
 pub use command::{Attach, Command, Errno, Object, TcError, Verb};
+pub use dql::ByteLimit;
 pub use filters::{Filters, Verdict};
 pub use info::{ActionInfo, ClassInfo, FilterInfo, QdiscInfo};
 pub use packet::{Meta, Packet};

@@ -78,6 +78,9 @@ impl Scheduler {
     /// packets and state (tokens, deficits, CoDel); other packets are enqueued anew, in order.
     pub fn adopt(&mut self, _old: Self, _cx: &mut Cx<'_>) {}
 
+    /// Hands over what waits, flows in order.
+    pub fn take_all(&mut self, _out: &mut Vec<Packet>) {}
+
     /// Frees everything that waits, counting it as `LinkClosed`; how many.
     pub fn clear(&mut self, _cx: &mut Cx<'_>) -> u32 {
         0

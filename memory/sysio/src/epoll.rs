@@ -1,7 +1,7 @@
 //! epoll with a `u64` key per descriptor.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::sys::epoll as sys;
@@ -59,20 +59,38 @@ impl Epoll {
         timeout: Option<Duration>,
         mut each: impl FnMut(Ready),
     ) -> io::Result<usize> {
-        let mut events = [EpollEvent::empty(); 64];
-        let timeout = match timeout {
-            None => sys::EpollTimeout::NONE,
-            Some(t) => sys::EpollTimeout::try_from(t.as_micros().div_ceil(1000) as i32)
-                .unwrap_or(sys::EpollTimeout::MAX),
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
+        let limit = timeout.map(|t| libc::timespec {
+            tv_sec: t.as_secs().min(1 << 30) as libc::time_t,
+            tv_nsec: t.subsec_nanos().into(),
+        });
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let fd = self.inner.0.as_raw_fd();
+        let room = events.len();
+        let no_mask = std::ptr::null::<libc::sigset_t>();
+        // In nanoseconds, which epoll_wait does not know: token buckets wait for less than one of
+        // its milliseconds.
+        // SAFETY: `events` has room for as many as are asked for, `limit` is null or a timespec that
+        // outlives the call, and no signal mask is given. (Not every libc has a wrapper.)
+        let n = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                fd,
+                events.as_mut_ptr(),
+                room,
+                limit,
+                no_mask,
+                0usize,
+            )
         };
-        let n = match self.inner.wait(&mut events, timeout) {
-            Ok(n) => n,
-            Err(nix::errno::Errno::EINTR) => 0,
-            Err(e) => return Err(e.into()),
-        };
+        if n < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(0) } else { Err(error) };
+        }
+        let n = n as usize;
         for event in &events[..n] {
-            let bad = EpollFlags::EPOLLHUP | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLERR;
-            each(Ready { key: event.data(), hangup: event.events().intersects(bad) });
+            let bad = (libc::EPOLLHUP | libc::EPOLLRDHUP | libc::EPOLLERR) as u32;
+            each(Ready { key: event.u64, hangup: event.events & bad != 0 });
         }
         Ok(n)
     }

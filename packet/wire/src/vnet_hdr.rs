@@ -125,6 +125,16 @@ impl VnetHdr {
         }
     }
 
+    /// How many frames a frame of `len` bytes stands for: the segments of a large one, else 1.
+    pub fn segments(self, len: u32) -> u16 {
+        let f = self.fields();
+        if f.gso_size == 0 {
+            return 1;
+        }
+        let payload = len.saturating_sub(u32::from(f.hdr_len));
+        payload.div_ceil(u32::from(f.gso_size)).clamp(1, 1 << 15) as u16
+    }
+
     /// Checks the header against the length of its frame. What passes can be handed to a kernel
     /// or a guest; what does not is dropped with a reason.
     #[inline]

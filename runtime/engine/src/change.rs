@@ -27,6 +27,7 @@
 //! blank that the other end writes when it listens, and a lane that armed a moment before would
 //! sleep for ever.
 
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use mqnet_netdev::{Outlook, Plan, Step, Word};
@@ -34,6 +35,7 @@ use mqnet_netdev::{Outlook, Plan, Step, Word};
 use crate::lane::{Lane, LaneId, Way};
 use crate::link::{Link, LinkError, Notice, Wish};
 use crate::switch::{Progress, Switch};
+use crate::worker::Leave;
 
 /// How long a follower may take to make its channels ready.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -53,6 +55,8 @@ enum Stage {
     SwitchingBack,
     /// Follower: could not switch; waits to be told that all is off.
     Failed,
+    /// Old lanes of the peer's direction send what waits in their disciplines.
+    Leaving,
 }
 
 /// What is not in a change.
@@ -84,6 +88,8 @@ pub(crate) struct Change {
     /// Directions that have been switched.
     done: [bool; 2],
     switch: Option<(Way, Switch)>,
+    /// Old lanes of the peer's direction, and how many are to come.
+    leaving: Option<(Receiver<Lane>, usize)>,
     /// Why it is being undone.
     why: String,
 }
@@ -101,7 +107,9 @@ impl Change {
     /// Its lanes that do not run, when everything ends.
     pub(crate) fn into_lanes(self) -> impl Iterator<Item = Lane> {
         let switch = self.switch.map(|(_, switch)| switch.into_idle()).unwrap_or_default();
-        self.next.into_iter().chain(self.old).chain([switch]).flatten()
+        let left =
+            self.leaving.into_iter().flat_map(|(home, _)| home.try_iter().collect::<Vec<_>>());
+        self.next.into_iter().chain(self.old).chain([switch]).flatten().chain(left)
     }
 }
 
@@ -324,6 +332,7 @@ impl Link {
                 old: [Vec::new(), Vec::new()],
                 done: [false; 2],
                 switch: None,
+                leaving: None,
                 why: String::new(),
             })),
             Err(why) => {
@@ -335,7 +344,11 @@ impl Link {
 
     /// Lets the lanes of the peer's direction run: nothing comes there before the peer switches.
     fn listening(&mut self, mut change: Change) -> Change {
-        for lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
+        for mut lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
+            if lane.has_disciplines() {
+                // Older frames may wait in the disciplines of the old lanes.
+                let _ = lane.hold(true);
+            }
             self.crew.attach(lane);
         }
         change
@@ -384,11 +397,9 @@ impl Link {
                 change.stage = Stage::SwitchingBack;
             }
             (Stage::Switched, Some(Step::Commit)) if !self.leads() => {
-                let wishes = change.wishes;
-                let notice = self.commit(change, now)?;
-                self.say(Step::Rest, wishes, "");
-                return Ok(notice);
+                return self.commit(change, now);
             }
+            (Stage::Leaving, _) => return self.wait_for_the_leaving(change, now),
             _ => {}
         }
         self.change = Some(change);
@@ -490,14 +501,51 @@ impl Link {
         (0..channels).map(|channel| LaneId { set, channel, way }).collect()
     }
 
-    /// The new channels are the channels.
-    fn commit(&mut self, change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
-        let ours = self.is_ours(&change);
+    /// The new channels are the channels. The peer has left the old ones of its direction, and
+    /// what it sent there has been taken.
+    fn commit(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         if let Some(running) = &self.running {
-            // The peer has left them, and what it sent there has been taken.
-            let idle = self.crew.take(&self.listeners(running.set, running.plan.channels))?;
-            self.drop_lanes(idle);
+            let listeners = self.listeners(running.set, running.plan.channels);
+            for id in &listeners {
+                let close = |lane: &mut Lane| {
+                    lane.close_source();
+                    Ok(())
+                };
+                self.crew.edit(*id, Box::new(close));
+            }
+            change.leaving = Some((self.crew.detach(&listeners, Leave::Settled), listeners.len()));
         }
+        change.stage = Stage::Leaving;
+        self.wait_for_the_leaving(change, now)
+    }
+
+    fn wait_for_the_leaving(
+        &mut self,
+        mut change: Change,
+        now: Duration,
+    ) -> Result<Option<Notice>, LinkError> {
+        if let Some((home, left)) = &mut change.leaving {
+            let before = change.old[0].len();
+            change.old[0].extend(home.try_iter());
+            *left -= change.old[0].len() - before;
+            if *left > 0 {
+                self.change = Some(change);
+                return Ok(None);
+            }
+        }
+        for id in self.listeners(change.set, change.plan.channels) {
+            self.crew.edit(id, Box::new(|lane| lane.hold(false)));
+        }
+        let wishes = change.wishes;
+        let notice = self.finish(change, now);
+        if self.peer_side.is_some() && !self.leads() {
+            self.say(Step::Rest, wishes, "");
+        }
+        Ok(notice)
+    }
+
+    fn finish(&mut self, change: Change, now: Duration) -> Option<Notice> {
+        let ours = self.is_ours(&change);
         self.drop_lanes(change.old.into_iter().flatten());
         let untidy: Vec<String> =
             self.ends.iter_mut().filter_map(|e| e.commit().err()).map(|e| e.to_string()).collect();
@@ -511,7 +559,7 @@ impl Link {
         if ours {
             self.end_request(Ended::Committed);
         }
-        Ok(Some(Notice::Changed { plan: change.plan, took, untidy }))
+        Some(Notice::Changed { plan: change.plan, took, untidy })
     }
 
     /// The old channels stay the channels: drops the new ones.
@@ -536,7 +584,20 @@ impl Link {
     fn tear_down_new(&mut self, change: Change) -> Result<(), LinkError> {
         if change.stage != Stage::Proposed {
             let idle = self.crew.take(&self.listeners(change.set, change.plan.channels))?;
-            self.drop_lanes(idle);
+            let running = self.running.as_ref().map(|running| running.set);
+            for mut lane in idle {
+                if let (Some(set), Some(gathered)) = (running, lane.take_disciplines()) {
+                    // What the peer sent there before it went back waits in them.
+                    let id = LaneId { set, ..lane.id() };
+                    let now = self.now;
+                    let take_in = move |lane: &mut Lane| {
+                        lane.take_in(gathered, now);
+                        Ok(())
+                    };
+                    self.crew.edit(id, Box::new(take_in));
+                }
+                self.drop_lanes([lane]);
+            }
         }
         self.drop_lanes(change.next.into_iter().flatten());
         self.ends.iter_mut().for_each(|end| end.abort());

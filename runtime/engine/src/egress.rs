@@ -1,4 +1,26 @@
 //! What leaves through a netdev: when its sink is full, and the disciplines attached to it.
+//!
+//! A lane without disciplines has no egress, and pays one branch a poll for that. With disciplines
+//! frames still go straight from source to sink while nothing waits and nothing has to be decided;
+//! what the sink has no room for is *detached*: copied once into pool pages, where it waits.
+//!
+//! The disciplines of `mq` belong to one lane each. Any other root is one object for all lanes that
+//! send through the netdev, by its meaning (one rate, one limit, one order), and so is everything
+//! by which frames may change their channel: they are behind a lock, taken once a poll. The data
+//! path has no other lock.
+
+mod queueing;
+
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mqnet_pktbuf::PoolStats;
+use mqnet_qdisc::Scheduler;
+use mqnet_sysio::eventfd::EventFd;
+
+pub(crate) use queueing::{Call, Queueing, allowance};
 
 /// What a lane does while its sink is full and nothing is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,4 +40,198 @@ pub struct EgressConfig {
     pub qdisc: Option<String>,
     /// What happens when the sink is full.
     pub full: Full,
+}
+
+/// Wakes the lane of each channel of a netdev when another lane has put frames into its queue.
+#[derive(Debug)]
+pub(crate) struct Doors(Vec<EventFd>);
+
+impl Doors {
+    pub(crate) fn new(channels: u16) -> std::io::Result<Self> {
+        (0..channels).map(|_| EventFd::new()).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// Disciplines that several lanes use.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    doors: Arc<Doors>,
+}
+
+/// What is behind the lock.
+pub(crate) struct State {
+    queueing: Queueing,
+    /// Channels whose lanes sleep, or are about to.
+    asleep: u64,
+    /// Lanes that use it.
+    lanes: u32,
+}
+
+impl Shared {
+    pub(crate) fn new(queueing: Queueing, doors: Arc<Doors>) -> Arc<Self> {
+        let state = State { queueing, asleep: 0, lanes: 0 };
+        Arc::new(Self { state: Mutex::new(state), doors })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts other schedulers in the place of these.
+    pub(crate) fn succeed(&self, next: Vec<Scheduler>, call: &Call<'_>) {
+        self.lock().queueing.succeed(next, call);
+    }
+}
+
+enum Place {
+    Own(Box<Queueing>),
+    Shared(Arc<Shared>),
+}
+
+/// The disciplines, locked if they are shared.
+pub(crate) enum Access<'a> {
+    Own(&'a mut Queueing),
+    Shared(MutexGuard<'a, State>),
+}
+
+impl Deref for Access<'_> {
+    type Target = Queueing;
+
+    #[inline]
+    fn deref(&self) -> &Queueing {
+        match self {
+            Self::Own(queueing) => queueing,
+            Self::Shared(state) => &state.queueing,
+        }
+    }
+}
+
+impl DerefMut for Access<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Queueing {
+        match self {
+            Self::Own(queueing) => queueing,
+            Self::Shared(state) => &mut state.queueing,
+        }
+    }
+}
+
+/// The disciplines in front of one lane's sink.
+pub(crate) struct Egress {
+    channel: u16,
+    place: Place,
+    /// Nothing new comes in; it goes when it is empty.
+    pub(crate) retiring: bool,
+    /// When a token bucket lets the next frame go, as the lane fell asleep.
+    wake_at: Option<Duration>,
+}
+
+impl Egress {
+    /// Disciplines of this lane alone.
+    pub(crate) fn own(channel: u16, queueing: Queueing) -> Self {
+        Self::at(channel, Place::Own(Box::new(queueing)))
+    }
+
+    /// Disciplines that other lanes use too.
+    pub(crate) fn shared(channel: u16, shared: &Arc<Shared>) -> Self {
+        shared.lock().lanes += 1;
+        Self::at(channel, Place::Shared(shared.clone()))
+    }
+
+    fn at(channel: u16, place: Place) -> Self {
+        Self { channel, place, retiring: false, wake_at: None }
+    }
+
+    #[inline]
+    pub(crate) fn access(&mut self) -> Access<'_> {
+        match &mut self.place {
+            Place::Own(queueing) => Access::Own(queueing),
+            Place::Shared(shared) => Access::Shared(shared.lock()),
+        }
+    }
+
+    /// Frames that wait for this lane's channel.
+    pub(crate) fn waiting(&mut self) -> u32 {
+        let channel = self.channel;
+        self.access().waiting(channel)
+    }
+
+    /// Other lanes put frames into our queue: what to watch while asleep.
+    pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
+        match &self.place {
+            Place::Own(_) => None,
+            Place::Shared(shared) => shared.doors.0.get(usize::from(self.channel)).map(AsFd::as_fd),
+        }
+    }
+
+    /// Wakes the lanes of these channels, if they sleep.
+    #[cold]
+    pub(crate) fn knock(&self, channels: u64) {
+        let Place::Shared(shared) = &self.place else { return };
+        let asleep = {
+            let mut state = shared.lock();
+            let asleep = state.asleep & channels;
+            state.asleep &= !asleep;
+            asleep
+        };
+        for (channel, door) in shared.doors.0.iter().enumerate() {
+            if asleep >> channel & 1 == 1 {
+                let _ = door.ring();
+            }
+        }
+    }
+
+    /// The lane is about to sleep, and waits for others from now on.
+    pub(crate) fn say_asleep(&self) {
+        if let Place::Shared(shared) = &self.place {
+            shared.lock().asleep |= 1 << self.channel;
+        }
+    }
+
+    /// Sets when it must be polled again whatever happens.
+    pub(crate) fn set_wake_at(&mut self, at: Option<Duration>) {
+        self.wake_at = at;
+    }
+
+    pub(crate) fn wake_at(&self) -> Option<Duration> {
+        self.wake_at
+    }
+
+    /// Statistics of the memory; of shared memory its first lane tells.
+    pub(crate) fn pool_stats(&mut self) -> Option<PoolStats> {
+        let tells = self.channel == 0 || matches!(self.place, Place::Own(_));
+        tells.then(|| self.access().pool_stats())
+    }
+
+    /// Puts schedulers in the place of those of this lane; `false`: it shares them with others.
+    pub(crate) fn succeed(&mut self, next: Scheduler, call: &Call<'_>) -> Result<(), Scheduler> {
+        match &mut self.place {
+            Place::Own(queueing) => {
+                queueing.succeed(vec![next], call);
+                Ok(())
+            }
+            Place::Shared(_) => Err(next),
+        }
+    }
+
+    /// Takes what waits for this lane from the disciplines that were in this place, whose lane it
+    /// leaves.
+    pub(crate) fn take_over(&mut self, mut old: Self, call: &Call<'_>) {
+        self.access().take_over(&mut old.access(), call);
+        old.close(call);
+    }
+
+    /// The lane is taken apart: what waits, if no other lane can send it, is dropped and counted.
+    pub(crate) fn close(mut self, call: &Call<'_>) {
+        match &mut self.place {
+            Place::Own(queueing) => queueing.close(call),
+            Place::Shared(shared) => {
+                let mut state = shared.lock();
+                state.lanes -= 1;
+                if state.lanes == 0 {
+                    state.queueing.close(call);
+                }
+            }
+        }
+    }
 }

@@ -1,20 +1,20 @@
-//! A lane: one RX queue, one TX queue, and the four ways in which a frame crosses.
+//! A lane: one RX queue, one TX queue, and what happens between them.
 
+mod queued;
+mod shapes;
+mod tail_drop;
+
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_netdev::limits::{BUDGET, room_for};
+use mqnet_netdev::limits::room_for;
 use mqnet_netdev::null;
-use mqnet_netdev::{
-    Armed, Burst, ChannelStats, Fault, FrameMeta, Recv, Rx, RxBorrows, RxBrings, Tx, TxBorrows,
-    TxBrings,
-};
+use mqnet_netdev::{Armed, ChannelStats, DropReason, Fault, FrameMeta, Rx, Tx};
 use mqnet_pktbuf::{Page, PagePool, PoolConfig, PoolStats};
-use mqnet_shmem::{Segments, SpanMut};
+use mqnet_qdisc::ByteLimit;
 
-/// Bytes after which received frames are published early: about one large frame, so that the
-/// other end works on it while we fetch the next.
-const FLUSH_BYTES: u32 = 48 << 10;
+use crate::egress::{Call, Egress, Full};
 
 /// What ended a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,21 @@ pub enum Rest {
 pub struct Polled {
     /// Frames that left the source.
     pub frames: usize,
+    /// Frames that had waited in disciplines and were sent.
+    pub sent: usize,
     /// What ended it.
     pub rest: Rest,
+}
+
+impl Polled {
+    fn nothing(rest: Rest) -> Self {
+        Self { frames: 0, sent: 0, rest }
+    }
+
+    /// Frames that went anywhere.
+    pub fn moved(&self) -> usize {
+        self.frames + self.sent
+    }
 }
 
 /// Which lane, for as long as it lives.
@@ -59,7 +72,7 @@ pub enum Way {
 /// A lane could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("page pool of a lane: {0}")]
-pub struct LaneError(String);
+pub struct LaneError(pub(crate) String);
 
 /// Pages for the one shape in which neither queue brings memory.
 struct Loan {
@@ -80,6 +93,18 @@ pub struct Lane {
     tx_stats: Arc<ChannelStats>,
     stopped_since: Option<Duration>,
     rest: Rest,
+    /// What is attached to its sink's netdev.
+    egress: Option<Egress>,
+    /// How much its sink may hold while something is attached.
+    limit: Option<ByteLimit>,
+    /// What is attached could not send all that waits.
+    sink_full: bool,
+    /// When the sink is full and nothing is attached.
+    full: Full,
+    /// Nothing is sent through what is attached: older frames are on another lane.
+    held: bool,
+    /// It takes nothing more: it has only to send what waits.
+    source_closed: bool,
 }
 
 impl Lane {
@@ -103,8 +128,23 @@ impl Lane {
             }
             _ => None,
         };
-        let (stopped_since, rest) = (None, Rest::Empty);
-        Ok(Self { id, rx, tx, loan, room, wake: room, tx_stats, stopped_since, rest })
+        Ok(Self {
+            id,
+            rx,
+            tx,
+            loan,
+            room,
+            wake: room,
+            tx_stats,
+            stopped_since: None,
+            rest: Rest::Empty,
+            egress: None,
+            limit: None,
+            sink_full: false,
+            full: Full::Stop,
+            held: false,
+            source_closed: false,
+        })
     }
 
     /// Which lane it is.
@@ -134,9 +174,48 @@ impl Lane {
         self.tx = edit(tx, self.tx_stats.clone());
     }
 
-    /// What its page pool has done, if it has one.
-    pub fn pool_stats(&self) -> Option<PoolStats> {
-        self.loan.as_ref().map(|loan| loan.pool.stats())
+    /// What its page pool has done, if it has one: that of what is attached, else the one for
+    /// queues that bring no memory.
+    pub fn pool_stats(&mut self) -> Option<PoolStats> {
+        let attached = self.egress.as_mut().and_then(Egress::pool_stats);
+        attached.or_else(|| self.loan.as_ref().map(|loan| loan.pool.stats()))
+    }
+
+    /// What it does when the sink is full and nothing is attached.
+    pub fn set_full(&mut self, full: Full) {
+        self.full = full;
+    }
+
+    /// True when something is attached.
+    pub(crate) fn has_disciplines(&self) -> bool {
+        self.egress.is_some()
+    }
+
+    /// It takes from its source again.
+    pub(crate) fn open_source(&mut self) {
+        self.source_closed = false;
+    }
+
+    /// It takes nothing more from its source, and may leave when it has sent what waits.
+    pub(crate) fn close_source(&mut self) {
+        self.source_closed = true;
+    }
+
+    /// True when it could leave its worker without leaving a frame behind that is its own.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        !self.holds_a_frame() && !(self.source_closed && self.waiting() > 0)
+    }
+
+    /// Keeps frames from the peer (`true`) until they may follow those of an older lane.
+    pub(crate) fn hold(&mut self, on: bool) -> Result<(), Fault> {
+        // What is attached gathers frames itself, and for every kind of sink.
+        self.held = on && self.egress.is_some();
+        if self.held { Ok(()) } else { self.tx.hold(on) }
+    }
+
+    /// Where other lanes announce frames that they have put into its disciplines.
+    pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
+        self.egress.as_ref().and_then(Egress::door)
     }
 
     /// Its sink.
@@ -152,27 +231,26 @@ impl Lane {
     /// Moves up to a budget of frames. `now` is used only when the lane stops or goes on.
     #[inline]
     pub fn poll(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
-        let polled = match (&mut self.rx, &mut self.tx) {
-            (Rx::Borrows(rx), Tx::Brings(tx)) => receive_in_place(&mut **rx, &mut **tx, self.room),
-            (Rx::Brings(rx), Tx::Brings(tx)) => copy_across(&mut **rx, &mut **tx),
-            (Rx::Brings(rx), Tx::Borrows(tx)) => send_in_place(&mut **rx, &mut **tx),
-            (Rx::Borrows(rx), Tx::Borrows(tx)) => match &mut self.loan {
-                Some(loan) => lend_a_page(&mut **rx, &mut **tx, loan, self.room),
-                None => Ok(Polled { frames: 0, rest: Rest::Empty }),
-            },
-        }?;
+        if self.egress.is_some() {
+            return self.poll_queued(now);
+        }
+        let Self { rx, tx, loan, room, .. } = self;
+        let mut polled = shapes::move_across::<false>(rx, tx, loan, *room, u32::MAX)?;
+        if polled.rest == Rest::Full && self.full == Full::Drop {
+            self.drop_what_comes(&mut polled)?;
+        }
         self.rest = polled.rest;
         if (polled.rest == Rest::Full) != self.stopped_since.is_some() {
-            self.note_stop_or_wake(polled.rest, now());
+            self.note_stop_or_wake(polled.rest == Rest::Full, now());
         }
         Ok(polled)
     }
 
     #[cold]
-    fn note_stop_or_wake(&mut self, rest: Rest, now: Duration) {
+    fn note_stop_or_wake(&mut self, stopped: bool, now: Duration) {
         let stats = &self.tx_stats.tx;
         match self.stopped_since.take() {
-            None if rest == Rest::Full => {
+            None if stopped => {
                 stats.stops.add(1);
                 stats.stopped_since_ns.set(now.as_nanos() as u64);
                 self.stopped_since = Some(now);
@@ -188,6 +266,9 @@ impl Lane {
 
     /// Asks the queue that ended the last poll to wake the worker.
     pub fn arm(&mut self) -> Result<Armed, Fault> {
+        if self.egress.is_some() {
+            return self.arm_queued();
+        }
         match self.rest {
             Rest::Budget => Ok(Armed::MoreWork),
             Rest::Empty => self.rx.queue().arm(self.room),
@@ -204,145 +285,25 @@ impl Lane {
     /// never be counted.
     pub fn park(&mut self, now: Duration) {
         self.rest = Rest::Empty;
-        self.note_stop_or_wake(Rest::Empty, now);
+        self.sink_full = false;
+        self.note_stop_or_wake(false, now);
     }
 
-    /// Takes the lane apart. A frame that was held for a full sink is lost; nothing else is.
+    /// Takes the lane apart. What waits for a full sink is lost, and counted; nothing else is.
     pub fn into_queues(mut self, now: Duration) -> (Rx, Tx) {
         self.park(now);
+        if let Some(egress) = self.egress.take() {
+            let stats = &self.tx_stats.tx;
+            egress.close(&Call { channel: self.id.channel, now: now.as_nanos() as u64, stats });
+        }
         if let Some(Loan { mut pool, held }) = self.loan.take() {
             if let Some((page, _)) = held {
                 pool.free(page);
-                self.tx_stats.tx.drops.count(mqnet_netdev::DropReason::LinkClosed, 1);
+                self.tx_stats.tx.drops.count(DropReason::LinkClosed, 1);
             }
             let open = pool.close();
             debug_assert!(open.is_ok(), "pages in flight after a lane was closed");
         }
         (self.rx, self.tx)
     }
-}
-
-/// Borrows -> brings: the system call writes straight into the sink's memory.
-fn receive_in_place(
-    rx: &mut dyn RxBorrows,
-    tx: &mut dyn TxBrings,
-    room: u32,
-) -> Result<Polled, Fault> {
-    let (mut frames, mut unseen) = (0, 0);
-    let rest = loop {
-        if frames == BUDGET {
-            break Rest::Budget;
-        }
-        let Some(mut segments) = tx.reserve(room)? else { break Rest::Full };
-        match rx.recv(&mut segments)? {
-            Recv::Empty => break Rest::Empty,
-            Recv::Dropped { .. } => frames += 1,
-            Recv::Frame(frame) => {
-                tx.commit(frame);
-                frames += 1;
-                unseen += frame.len;
-                if unseen >= FLUSH_BYTES {
-                    unseen = 0;
-                    tx.flush()?;
-                }
-            }
-        }
-    };
-    tx.flush()?;
-    Ok(Polled { frames, rest })
-}
-
-/// Brings -> borrows: the system call reads straight from the source's memory.
-fn send_in_place(rx: &mut dyn RxBrings, tx: &mut dyn TxBorrows) -> Result<Polled, Fault> {
-    let (shown, frames) = {
-        let mut burst = Burst::new();
-        rx.peek(&mut burst, BUDGET)?;
-        match burst.frames().len() {
-            0 => return Ok(Polled { frames: 0, rest: Rest::Empty }),
-            shown => (shown, tx.submit(&burst, 0)?),
-        }
-    };
-    rx.release(frames)?;
-    Ok(Polled { frames, rest: if frames < shown { Rest::Full } else { Rest::Budget } })
-}
-
-/// Brings -> brings: the one copy.
-fn copy_across(rx: &mut dyn RxBrings, tx: &mut dyn TxBrings) -> Result<Polled, Fault> {
-    let (shown, frames) = {
-        let mut burst = Burst::new();
-        rx.peek(&mut burst, BUDGET)?;
-        match burst.frames().len() {
-            0 => return Ok(Polled { frames: 0, rest: Rest::Empty }),
-            shown => (shown, tx.submit(&burst, 0)?),
-        }
-    };
-    // The sink first: its reader can begin while we return credit to the source. What it took is
-    // released even if its doorbell is broken: it has been counted.
-    let flushed = tx.flush();
-    rx.release(frames)?;
-    flushed?;
-    Ok(Polled { frames, rest: if frames < shown { Rest::Full } else { Rest::Budget } })
-}
-
-/// Borrows -> borrows: a page is lent to both.
-fn lend_a_page(
-    rx: &mut dyn RxBorrows,
-    tx: &mut dyn TxBorrows,
-    loan: &mut Loan,
-    room: u32,
-) -> Result<Polled, Fault> {
-    let mut frames = 0;
-    loop {
-        let (page, frame) = match loan.held.take() {
-            Some(held) => held,
-            None => {
-                if frames == BUDGET {
-                    return Ok(Polled { frames, rest: Rest::Budget });
-                }
-                let Some(mut page) = loan.pool.alloc() else {
-                    return Ok(Polled { frames, rest: Rest::Full });
-                };
-                let head = loan.pool.span_mut(&mut page).split_at(room as usize).0;
-                let got = rx.recv(&mut Segments { head, tail: SpanMut::empty() });
-                match got {
-                    Ok(Recv::Frame(frame)) => {
-                        frames += 1;
-                        (page, frame)
-                    }
-                    other => {
-                        loan.pool.free(page);
-                        match other? {
-                            Recv::Dropped { .. } => frames += 1,
-                            _ => return Ok(Polled { frames, rest: Rest::Empty }),
-                        }
-                        continue;
-                    }
-                }
-            }
-        };
-        match submit_page(tx, &loan.pool, &page, frame) {
-            Ok(true) => loan.pool.free(page),
-            Ok(false) => {
-                loan.held = Some((page, frame));
-                return Ok(Polled { frames, rest: Rest::Full });
-            }
-            Err(fault) => {
-                // Counted as dropped when the lane is taken apart.
-                loan.held = Some((page, frame));
-                return Err(fault);
-            }
-        }
-    }
-}
-
-fn submit_page(
-    tx: &mut dyn TxBorrows,
-    pool: &PagePool,
-    page: &Page,
-    frame: FrameMeta,
-) -> Result<bool, Fault> {
-    let mut burst = Burst::new();
-    let bytes = pool.span(page).first(frame.len as usize);
-    burst.push(frame.hdr, frame.len, bytes);
-    Ok(tx.submit(&burst, 0)? == 1)
 }

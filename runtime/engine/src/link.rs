@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use mqnet_netdev::{Channel, ChannelStats, Function, LinkStatus, Peer, Plan};
-use mqnet_qdisc::{TcError, Tree};
+use mqnet_qdisc::TcError;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{affinity, clock};
 use mqnet_topology::{Side, Topology};
@@ -25,6 +25,7 @@ use crate::lane::{Lane, LaneId, Way};
 use crate::worker::{FaultLine, LaneFault};
 
 pub use capture::{CaptureRequest, Captures};
+use disciplines::Attached;
 use request::Pending;
 pub use request::{AskError, Wish};
 
@@ -112,7 +113,7 @@ pub struct Link {
     /// Most channels that there have been.
     pub(crate) widest: u16,
     pub(crate) now: Duration,
-    trees: [Tree; 2],
+    attached: [Attached; 2],
     wish: Wish,
     wake_frames: u32,
     captures: Vec<capture::Active>,
@@ -139,14 +140,9 @@ impl Link {
         let line = FaultLine { sender, wake: Arc::new(EventFd::new()?) };
         let topology = Topology::discover(&affinity::allowed_cpus()?);
         let wish = Wish { channels: config.channels, ..Wish::default() };
-        let mut trees = Vec::new();
-        for egress in &config.egress {
-            let words = egress.qdisc.as_deref().unwrap_or_default();
-            trees.push(Tree::new(words).map_err(LinkError::Qdisc)?);
-        }
-        let trees = [trees.remove(0), trees.remove(0)];
+        let attached = [Attached::new(&config.egress[0])?, Attached::new(&config.egress[1])?];
         let mut link = Self {
-            trees,
+            attached,
             ends,
             peer_side,
             crew: Crew::new(topology, Side::Low, config, line.clone()),
@@ -325,6 +321,7 @@ impl Link {
                 lanes[1 - sink].push(lane);
             }
         }
+        self.attach_disciplines(&mut lanes, set, plan)?;
         Ok(lanes)
     }
 

@@ -8,9 +8,10 @@
 //! 2. the source steers, and says when nothing can still come by the old choice;
 //! 3. lanes of queues that *lose* flows go on until what waited when they were told has moved;
 //! 4. all lanes of the new set begin, with sinks that *hold*: frames gather there unseen;
-//! 5. when the peer has taken everything that the old sinks published, the new ones let go.
+//! 5. what waits in disciplines of the old lanes goes out through their sinks;
+//! 6. when the peer has taken everything that the old sinks published, the new ones let go.
 //!
-//! At step 5 every older frame has been delivered and no newer one was visible before it. The
+//! At step 6 every older frame has been delivered and no newer one was visible before it. The
 //! source is read all the time but for steps 1 to 3, so a ring of the kernel does not overflow.
 //! (Rejected: the receiver alone keeps the order, by a marker in every ring. It needs a frame in
 //! every ring, and the peer's help when something fails.)
@@ -48,7 +49,9 @@ enum Phase {
     Gaining(Receiver<Lane>),
     /// Lanes that lose flows are.
     Losing(Receiver<Lane>),
-    /// The new lanes run and hold; the old sinks are being drained.
+    /// The new lanes run and hold; old lanes with frames in their disciplines send those.
+    Emptying(Receiver<Lane>, usize),
+    /// The same, and all frames are in the old sinks, which are being drained.
     Draining,
 }
 
@@ -118,6 +121,16 @@ impl Switch {
                     return Progress::Waiting;
                 }
                 self.begin(crew);
+                self.turn(crew, source)
+            }
+            Phase::Emptying(home, left) => {
+                let before = self.parked.len();
+                self.parked.extend(home.try_iter());
+                *left -= self.parked.len() - before;
+                if *left > 0 {
+                    return Progress::Waiting;
+                }
+                self.phase = Phase::Draining;
                 self.look_whether_drained(crew)
             }
             Phase::Draining => self.look_whether_drained(crew),
@@ -140,10 +153,19 @@ impl Switch {
     fn begin(&mut self, crew: &Crew) {
         for mut lane in self.next.drain(..) {
             // Fails for a broken device only, and the lane will find that out.
-            let _ = lane.tx().hold(true);
+            let _ = lane.hold(true);
+            lane.open_source();
             crew.attach(lane);
         }
-        self.phase = Phase::Draining;
+        let (waiting, parked): (Vec<Lane>, Vec<Lane>) =
+            self.parked.drain(..).partition(|lane| lane.has_disciplines());
+        self.parked = parked;
+        let ids: Vec<LaneId> = waiting.iter().map(Lane::id).collect();
+        for mut lane in waiting {
+            lane.close_source();
+            crew.attach(lane);
+        }
+        self.phase = Phase::Emptying(crew.detach(&ids, Leave::Settled), ids.len());
     }
 
     fn look_whether_drained(&mut self, crew: &Crew) -> Progress {
@@ -155,7 +177,7 @@ impl Switch {
             }
         }
         for id in &self.next_ids {
-            crew.edit(*id, Box::new(|lane| lane.tx().hold(false)));
+            crew.edit(*id, Box::new(|lane| lane.hold(false)));
         }
         Progress::Done
     }
@@ -163,7 +185,7 @@ impl Switch {
     /// What does not run: the old lanes after [`Progress::Done`], the new ones after
     /// [`Progress::Failed`].
     pub(crate) fn into_idle(mut self) -> Vec<Lane> {
-        if let Phase::Gaining(home) | Phase::Losing(home) = &self.phase {
+        if let Phase::Gaining(home) | Phase::Losing(home) | Phase::Emptying(home, _) = &self.phase {
             // The link has ended meanwhile.
             self.parked.extend(home.try_iter());
         }

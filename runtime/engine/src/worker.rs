@@ -228,7 +228,7 @@ struct Leaving {
 
 impl Leaving {
     /// True when the lane may go, `moved` frames further on.
-    fn may_go(&mut self, lane: &Lane, moved: usize) -> bool {
+    fn may_go(&mut self, lane: &mut Lane, moved: usize) -> bool {
         let drained = match &mut self.left {
             None => true,
             Some(left) => {
@@ -236,7 +236,7 @@ impl Leaving {
                 *left == 0 || lane.rest() == Rest::Empty
             }
         };
-        drained && !lane.holds_a_frame()
+        drained && lane.is_settled()
     }
 }
 
@@ -306,9 +306,9 @@ impl Body {
                 continue;
             }
             match slot.lane.poll(clock::monotonic) {
-                Ok(Polled { frames: 0, .. }) => slot.empty = slot.empty.saturating_add(1),
-                Ok(Polled { frames, .. }) => {
-                    moved += frames;
+                Ok(polled) if polled.moved() == 0 => slot.empty = slot.empty.saturating_add(1),
+                Ok(polled) => {
+                    moved += polled.moved();
                     slot.empty = 0;
                 }
                 Err(fault) => fail(slot, &mut self.active, &self.faults, fault),
@@ -325,18 +325,18 @@ impl Body {
             let slot = &mut self.slots[number];
             let polled = match slot.state {
                 LaneState::Active => slot.lane.poll(clock::monotonic),
-                _ => Ok(Polled { frames: 0, rest: slot.lane.rest() }),
+                _ => Ok(Polled { frames: 0, sent: 0, rest: slot.lane.rest() }),
             };
-            let frames = match polled {
-                Ok(polled) => polled.frames,
+            let (frames, sent) = match polled {
+                Ok(polled) => (polled.frames, polled.sent),
                 Err(fault) => {
                     fail(slot, &mut self.active, &self.faults, fault);
-                    0
+                    (0, 0)
                 }
             };
-            moved += frames;
-            slot.empty = if frames > 0 { 0 } else { slot.empty.saturating_add(1) };
-            let lane = &slot.lane;
+            moved += frames + sent;
+            slot.empty = if frames + sent > 0 { 0 } else { slot.empty.saturating_add(1) };
+            let lane = &mut slot.lane;
             // A faulty lane goes as it is: the link is about to end.
             let go = |l: &mut Leaving| slot.state == LaneState::Faulty || l.may_go(lane, frames);
             if slot.leaving.as_mut().is_some_and(go) {
@@ -394,8 +394,10 @@ impl Body {
             self.look_if_any_sleeps();
         } else {
             self.shared.stats.sleeps.add(1);
-            self.look(None);
+            let wake_at = self.slots.iter().filter_map(|slot| slot.lane.wake_at()).min();
+            self.look(wake_at.map(|at| at.saturating_sub(self.now)));
             self.now = clock::monotonic();
+            self.wake_the_due();
         }
     }
 
@@ -422,6 +424,21 @@ impl Body {
     fn look_if_any_sleeps(&mut self) {
         if self.active < self.slots.len() {
             self.look(Some(Duration::ZERO));
+            self.wake_the_due();
+        }
+    }
+
+    /// Lanes whose token bucket lets a frame go.
+    fn wake_the_due(&mut self) {
+        for slot in &mut self.slots {
+            if slot.state == LaneState::Armed
+                && slot.lane.wake_at().is_some_and(|at| at <= self.now)
+            {
+                slot.state = LaneState::Active;
+                slot.empty = 0;
+                slot.idle_since = self.now;
+                self.active += 1;
+            }
         }
     }
 
@@ -490,7 +507,7 @@ impl Body {
                 slot.empty = 0;
                 self.active += 1;
             }
-            if left.is_none() && !slot.lane.holds_a_frame() {
+            if left.is_none() && slot.lane.is_settled() {
                 self.let_go(number);
             } else {
                 number += 1;
@@ -499,7 +516,10 @@ impl Body {
     }
 
     fn edit(&mut self, lane: LaneId, edit: Edit) {
-        let Some(slot) = self.slots.iter_mut().find(|slot| slot.lane.id() == lane) else { return };
+        let Some(number) = self.slots.iter().position(|slot| slot.lane.id() == lane) else {
+            return;
+        };
+        let slot = &mut self.slots[number];
         if slot.state == LaneState::Faulty {
             return;
         }
@@ -514,6 +534,11 @@ impl Body {
             slot.empty = 0;
             self.active += 1;
         }
+        // Disciplines that were put in may be shared: other lanes knock.
+        let door = slot.lane.door().map(|fd| (fd.as_raw_fd(), fd.try_clone_to_owned()));
+        if let Some((raw, Ok(own))) = door {
+            let _ = self.watch_own(raw, own, number);
+        }
     }
 
     fn attach(&mut self, mut lane: Lane) {
@@ -521,12 +546,13 @@ impl Body {
         let (rx, tx) = lane.queues();
         let rx = rx.queue().event().map(|e| self.watch(e.fd, number));
         let tx = tx.queue().event().map(|e| self.watch(e.fd, number));
+        let door = lane.door().map(|fd| self.watch(fd, number));
         self.now = clock::monotonic();
         let idle_since = self.now;
         let leaving = None;
         let mut slot = Slot { lane, state: LaneState::Active, empty: 0, idle_since, leaving };
         self.active += 1;
-        if let Some(Err(e)) = rx.into_iter().chain(tx).find(Result::is_err) {
+        if let Some(Err(e)) = rx.into_iter().chain(tx).chain(door).find(Result::is_err) {
             let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
             fail(&mut slot, &mut self.active, &self.faults, fault);
         }
@@ -534,17 +560,22 @@ impl Body {
     }
 
     fn watch(&mut self, fd: BorrowedFd<'_>, slot: usize) -> io::Result<()> {
-        let raw = fd.as_raw_fd();
+        // A descriptor of our own, so that it can be removed even if the queue closes its own.
+        self.watch_own(fd.as_raw_fd(), fd.try_clone_to_owned()?, slot)
+    }
+
+    /// `own` is a copy of the descriptor `raw`.
+    fn watch_own(&mut self, raw: i32, own: OwnedFd, slot: usize) -> io::Result<()> {
         if let Some(watch) = self.watches.iter_mut().flatten().find(|w| w.raw == raw) {
-            watch.slots.push(slot);
+            if !watch.slots.contains(&slot) {
+                watch.slots.push(slot);
+            }
             return Ok(());
         }
         let hole = self.watches.iter().position(Option::is_none).unwrap_or_else(|| {
             self.watches.push(None);
             self.watches.len() - 1
         });
-        // A descriptor of our own, so that it can be removed even if the queue closes its own.
-        let own = fd.try_clone_to_owned()?;
         self.epoll.add(own.as_fd(), Interest::ReadableEdge, hole as u64)?;
         self.watches[hole] = Some(Watch { fd: own, raw, slots: vec![slot] });
         Ok(())

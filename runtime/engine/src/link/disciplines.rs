@@ -1,28 +1,227 @@
-//! Disciplines of a running link: what tc changes and shows.
+//! Disciplines of a running link: what tc changes and shows, and the schedulers that lanes get.
 
-use mqnet_qdisc::{Command, TcError, Tree};
+use std::sync::Arc;
 
-use super::Link;
-use crate::egress::Full;
+use mqnet_netdev::Plan;
+use mqnet_netdev::limits::room_for;
+use mqnet_qdisc::{Command, Errno, Scheduler, Shape, TcError, Tree};
+use mqnet_sysio::clock;
+use mqnet_wire::Layer;
+
+use super::{Link, LinkError};
+use crate::egress::{Doors, Egress, EgressConfig, Full, Queueing, Shared};
+use crate::lane::{Lane, LaneId, Way};
+
+/// Bytes of an Ethernet header: disciplines count frames, an MTU counts packets.
+const ETHERNET_HEADER: u32 = 14;
+
+/// What is attached to one side.
+pub(super) struct Attached {
+    pub(super) tree: Tree,
+    pub(super) full: Full,
+    /// How the lanes of the running set have it.
+    fitted: Shape,
+    /// Disciplines that lanes share, and whose set they are.
+    shared: Vec<(u32, Arc<Shared>)>,
+    /// Made when they are first needed, and kept: workers know them by their descriptors.
+    doors: Option<Arc<Doors>>,
+}
+
+impl Attached {
+    pub(super) fn new(config: &EgressConfig) -> Result<Self, LinkError> {
+        let words = config.qdisc.as_deref().unwrap_or_default();
+        let tree = Tree::new(words).map_err(LinkError::Qdisc)?;
+        let (full, fitted, shared) = (config.full, Shape::None, Vec::new());
+        Ok(Self { tree, full, fitted, shared, doors: None })
+    }
+
+    fn doors(&mut self, channels: u16) -> Result<Arc<Doors>, String> {
+        if let Some(doors) = &self.doors {
+            return Ok(doors.clone());
+        }
+        let doors = Doors::new(channels).map_err(|e| format!("wake-up events of lanes: {e}"))?;
+        Ok(self.doors.insert(Arc::new(doors)).clone())
+    }
+
+    fn schedulers(&mut self, shape: Shape, channels: u16, mtu: u32) -> Vec<Scheduler> {
+        let last = if shape == Shape::SharedRoot { 1 } else { channels };
+        let seed = clock::monotonic().as_nanos() as u64;
+        let frame = mtu + ETHERNET_HEADER;
+        (0..last).filter_map(|channel| self.tree.build(channel, frame, seed)).collect()
+    }
+}
+
+/// The way of the lanes that send through a side.
+fn way_to(side: usize) -> Way {
+    if side == 1 { Way::Forth } else { Way::Back }
+}
 
 impl Link {
     /// What is attached to the egress of a side: to frames that leave through that function.
     pub fn tree(&self, side: usize) -> &Tree {
-        &self.trees[side]
+        &self.attached[side].tree
     }
 
     /// Carries out a command of tc; traffic that waits is kept. `Ok(false)`: nothing is different.
     pub fn tc(&mut self, side: usize, command: &Command) -> Result<bool, TcError> {
+        if self.change.is_some() {
+            return Err(TcError {
+                errno: Errno::Busy,
+                message: "another change is under way".to_owned(),
+                usage: false,
+            });
+        }
         let max = self.ends.iter().map(|end| end.caps().channels).min().unwrap_or(1);
         let channels = self.running.as_ref().map_or(1, |running| running.plan.channels);
-        self.trees[side].apply(command, channels, max)
+        let changed = self.attached[side].tree.apply(command, channels, max)?;
+        if changed {
+            self.refit(side).map_err(|message| TcError {
+                errno: Errno::Invalid,
+                message,
+                usage: false,
+            })?;
+        }
+        Ok(changed)
     }
 
     /// What happens when the sink of a side is full and nothing is attached.
-    pub fn full(&self, _side: usize) -> Full {
-        Full::Stop
+    pub fn full(&self, side: usize) -> Full {
+        self.attached[side].full
     }
 
     /// See [`full`](Self::full).
-    pub fn set_full(&mut self, _side: usize, _full: Full) {}
+    pub fn set_full(&mut self, side: usize, full: Full) {
+        self.attached[side].full = full;
+        self.on_lanes_to(side, || {
+            move |lane: &mut Lane| {
+                lane.set_full(full);
+            }
+        });
+    }
+
+    /// Gives new lanes what is attached to their sinks.
+    pub(crate) fn attach_disciplines(
+        &mut self,
+        lanes: &mut [Vec<Lane>; 2],
+        set: u32,
+        plan: &Plan,
+    ) -> Result<(), String> {
+        for side in 0..2 {
+            let shape = self.attached[side].tree.shape(plan.channels);
+            let lanes = &mut lanes[1 - side];
+            let full = self.attached[side].full;
+            lanes.iter_mut().for_each(|lane| lane.set_full(full));
+            for (lane, egress) in lanes.iter_mut().zip(self.make_egress(side, shape, set, plan)?) {
+                lane.install(egress, self.now);
+            }
+            // Of a change that comes to nothing it is set right by the next one.
+            self.attached[side].fitted = shape;
+        }
+        Ok(())
+    }
+
+    /// The disciplines of the lanes to a side, in the order of their channels.
+    fn make_egress(
+        &mut self,
+        side: usize,
+        shape: Shape,
+        set: u32,
+        plan: &Plan,
+    ) -> Result<Vec<Egress>, String> {
+        if shape == Shape::None {
+            return Ok(Vec::new());
+        }
+        self.has_pools = true;
+        let max = self.ends[side].caps().channels.max(plan.channels);
+        let room = room_for(plan.frame_max);
+        let layer = Layer::Ethernet;
+        let attached = &mut self.attached[side];
+        let schedulers = attached.schedulers(shape, plan.channels, plan.mtu);
+        if shape == Shape::PerChannel {
+            let own = |(channel, scheduler)| {
+                let node = self.crew.node_of(channel);
+                let queueing = Queueing::new(vec![scheduler], layer, room, node);
+                queueing.map(|q| Egress::own(channel, q)).map_err(|e| e.to_string())
+            };
+            return (0..).zip(schedulers).map(own).collect();
+        }
+        let node = self.crew.node_of(0);
+        let queueing = Queueing::new(schedulers, layer, room, node).map_err(|e| e.to_string())?;
+        let shared = Shared::new(queueing, attached.doors(max)?);
+        attached.shared.retain(|(_, shared)| Arc::strong_count(shared) > 1);
+        attached.shared.push((set, shared.clone()));
+        Ok((0..plan.channels).map(|channel| Egress::shared(channel, &shared)).collect())
+    }
+
+    /// Gives the running lanes what is attached now.
+    fn refit(&mut self, side: usize) -> Result<(), String> {
+        let Some(running) = &self.running else { return Ok(()) };
+        let (set, plan) = (running.set, running.plan.clone());
+        let shape = self.attached[side].tree.shape(plan.channels);
+        let before = std::mem::replace(&mut self.attached[side].fitted, shape);
+        match shape {
+            Shape::None => self.on_lanes_to(side, || Lane::retire_disciplines),
+            _ if shape == before => self.succeed(side, shape, set, &plan),
+            _ => {
+                let mut next = self.make_egress(side, shape, set, &plan)?.into_iter();
+                self.on_lanes_to(side, || {
+                    let next = next.next();
+                    move |lane: &mut Lane| {
+                        if let Some(egress) = next {
+                            lane.install(egress, clock::monotonic());
+                        }
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Other schedulers in the same places.
+    fn succeed(&mut self, side: usize, shape: Shape, set: u32, plan: &Plan) {
+        let attached = &mut self.attached[side];
+        let mut next = attached.schedulers(shape, plan.channels, plan.mtu);
+        if shape == Shape::PerChannel {
+            let mut next = next.into_iter();
+            self.on_lanes_to(side, || {
+                let next = next.next();
+                move |lane: &mut Lane| {
+                    if let Some(scheduler) = next {
+                        // It has one of its own: that is its shape.
+                        let _ = lane.succeed(scheduler, clock::monotonic());
+                    }
+                }
+            });
+            return;
+        }
+        let shared = attached.shared.iter().find(|(of, _)| *of == set).map(|(_, s)| s.clone());
+        let Some(shared) = shared else { return };
+        self.on_lanes_to(side, || {
+            // The first lane does it for all, the others have to look again.
+            let work = (!next.is_empty()).then(|| (shared.clone(), std::mem::take(&mut next)));
+            move |lane: &mut Lane| {
+                if let Some((shared, next)) = work {
+                    lane.succeed_shared(&shared, next, clock::monotonic());
+                }
+            }
+        });
+    }
+
+    /// Has something done with every lane that sends through a side.
+    fn on_lanes_to<E: FnOnce(&mut Lane) + Send + 'static>(
+        &self,
+        side: usize,
+        mut edit: impl FnMut() -> E,
+    ) {
+        let Some(running) = &self.running else { return };
+        for channel in 0..running.plan.channels {
+            let id = LaneId { set: running.set, channel, way: way_to(side) };
+            let edit = edit();
+            let edit = move |lane: &mut Lane| {
+                edit(lane);
+                Ok(())
+            };
+            self.crew.edit(id, Box::new(edit));
+        }
+    }
 }

@@ -93,6 +93,10 @@ impl Link {
 
 /// Waits until the sinks have delivered what they have; false when that takes too long.
 fn drain(lanes: &mut [Lane]) -> bool {
+    if lanes.iter_mut().any(|lane| lane.waiting() > 0) {
+        // They do not run: what waits in their disciplines cannot go anywhere.
+        return false;
+    }
     let begin = clock::monotonic();
     while lanes.iter_mut().any(|lane| matches!(lane.tx().is_drained(), Ok(false))) {
         if clock::monotonic().saturating_sub(begin) > LIMIT {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::CaptureTap;
-use crate::{Armed, Burst, ChannelStats, DropReason, Event, Fault, Queue, TxBorrows};
+use crate::{Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, Queue, TxBorrows};
 
 pub(super) struct Borrows {
     pub(super) inner: Box<dyn TxBorrows>,
@@ -33,6 +33,10 @@ impl Queue for Borrows {
 }
 
 impl TxBorrows for Borrows {
+    fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
+        self.inner.fill(enough)
+    }
+
     /// One frame at a time, so that the queue's own counters tell which one it dropped and why.
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         if let Some(fault) = self.held.take() {

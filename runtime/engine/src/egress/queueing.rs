@@ -1,0 +1,390 @@
+//! Frames that wait in disciplines, and the memory in which they lie.
+
+use arrayvec::ArrayVec;
+use mqnet_netdev::limits::{BUDGET, BURST_FRAMES};
+use mqnet_netdev::{Burst, Fault, Recv, Rx, RxBorrows, RxBrings, Tx, TxStats};
+use mqnet_pktbuf::{Frag, PagePool, PoolConfig, PoolStats};
+use mqnet_qdisc::{ByteLimit, Cx, Meta, Packet, Scheduler};
+use mqnet_shmem::{Segments, Span, SpanMut};
+use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer, VnetHdr};
+
+use crate::lane::{LaneError, Rest};
+
+/// Bytes of memory behind the disciplines of a lane. It costs nothing until it is used; when it is
+/// all in use the lane leaves frames in their source, and nothing is lost.
+const POOL_BYTES: u32 = 64 << 20;
+
+/// Smallest page of it: many small frames share one.
+const PAGE_MIN: u32 = 32 << 10;
+
+/// How a sink took what waited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Drained {
+    /// Frames that it took.
+    pub(crate) sent: usize,
+    /// It takes no more now, although more waits.
+    pub(crate) full: bool,
+}
+
+/// What calls have in common.
+pub(crate) struct Call<'a> {
+    /// The caller's channel.
+    pub(crate) channel: u16,
+    /// Nanoseconds.
+    pub(crate) now: u64,
+    /// Where drops are counted.
+    pub(crate) stats: &'a TxStats,
+}
+
+/// Schedulers and their memory: of one lane, or of all lanes that send through one netdev.
+pub(crate) struct Queueing {
+    /// One for all channels, or one a channel.
+    schedulers: Vec<Scheduler>,
+    pool: PagePool,
+    /// A fragment for the largest frame, into which a source that borrows memory receives.
+    scratch: Option<Frag>,
+    /// Channels whose sinks take frames.
+    open: u64,
+    layer: Layer,
+    room: u32,
+}
+
+impl Queueing {
+    /// For frames of up to `room` bytes.
+    pub(crate) fn new(
+        schedulers: Vec<Scheduler>,
+        layer: Layer,
+        room: u32,
+        node: Option<u32>,
+    ) -> Result<Self, LaneError> {
+        let page_size = room.next_power_of_two().max(PAGE_MIN);
+        let pages = POOL_BYTES / page_size;
+        let config = PoolConfig { pages, page_size, ring_size: 0, node, huge: false };
+        let pool = PagePool::new(&config).map_err(|e| LaneError(e.to_string()))?;
+        Ok(Self { schedulers, pool, scratch: None, open: u64::MAX, layer, room })
+    }
+
+    fn of(&self, channel: u16) -> usize {
+        if self.schedulers.len() == 1 { 0 } else { usize::from(channel) }
+    }
+
+    /// The scheduler that serves a channel, and what it needs.
+    fn with<'a>(&'a mut self, call: &Call<'a>) -> (&'a mut Scheduler, Cx<'a>) {
+        let number = self.of(call.channel);
+        let cx = Cx { now: call.now, open: self.open, pool: &mut self.pool, stats: call.stats };
+        (&mut self.schedulers[number], cx)
+    }
+
+    /// True when frames of a channel may go straight through.
+    #[inline]
+    pub(crate) fn can_bypass(&self, channel: u16) -> bool {
+        self.schedulers[self.of(channel)].can_bypass()
+    }
+
+    /// Counts what went straight through.
+    #[inline]
+    pub(crate) fn note_bypass(&self, channel: u16, packets: u64, bytes: u64) {
+        self.schedulers[self.of(channel)].note_bypass(packets, bytes);
+    }
+
+    /// Frames that wait for a channel.
+    pub(crate) fn waiting(&self, channel: u16) -> u32 {
+        self.schedulers[self.of(channel)].len_of(channel)
+    }
+
+    /// When a token bucket lets the next frame go.
+    pub(crate) fn next_time(&self, channel: u16) -> Option<u64> {
+        self.schedulers[self.of(channel)].next_time()
+    }
+
+    /// Statistics of the memory.
+    pub(crate) fn pool_stats(&self) -> PoolStats {
+        self.pool.stats()
+    }
+
+    /// Takes up to a budget of frames from a source; they wait here. `others` hears of channels
+    /// other than the caller's for which frames have come.
+    pub(crate) fn absorb(
+        &mut self,
+        rx: &mut Rx,
+        call: &Call<'_>,
+        others: &mut u64,
+    ) -> Result<(usize, Rest), Fault> {
+        match rx {
+            Rx::Brings(rx) => self.absorb_shown(&mut **rx, call, others),
+            Rx::Borrows(rx) => self.absorb_received(&mut **rx, call, others),
+        }
+    }
+
+    fn absorb_shown(
+        &mut self,
+        rx: &mut dyn RxBrings,
+        call: &Call<'_>,
+        others: &mut u64,
+    ) -> Result<(usize, Rest), Fault> {
+        let (mut taken, mut rest) = (0, Rest::Budget);
+        {
+            let mut burst = Burst::new();
+            rx.peek(&mut burst, BUDGET)?;
+            if burst.frames().is_empty() {
+                return Ok((0, Rest::Empty));
+            }
+            for frame in burst.frames() {
+                let Some(mut frag) = self.pool.alloc_frag(frame.len) else {
+                    rest = Rest::Full;
+                    break;
+                };
+                gather(self.pool.frag_span_mut(&mut frag), frame.head, burst.more(frame));
+                call.stats.copies.add(1);
+                self.enqueue(frag, frame.len, frame.hdr, call, others);
+                taken += 1;
+            }
+        }
+        rx.release(taken)?;
+        Ok((taken, rest))
+    }
+
+    fn absorb_received(
+        &mut self,
+        rx: &mut dyn RxBorrows,
+        call: &Call<'_>,
+        others: &mut u64,
+    ) -> Result<(usize, Rest), Fault> {
+        for taken in 0..BUDGET {
+            let scratch = self.scratch.take().or_else(|| self.pool.alloc_frag(self.room));
+            let Some(mut scratch) = scratch else { return Ok((taken, Rest::Full)) };
+            let head = self.pool.frag_span_mut(&mut scratch).split_at(self.room as usize).0;
+            let received = rx.recv(&mut Segments { head, tail: SpanMut::empty() });
+            let (frag, frame) = match received {
+                Ok(Recv::Frame(frame)) => (self.fitting(scratch, frame.len, call), frame),
+                other => {
+                    self.scratch = Some(scratch);
+                    match other? {
+                        Recv::Empty => return Ok((taken, Rest::Empty)),
+                        _ => continue,
+                    }
+                }
+            };
+            self.enqueue(frag, frame.len, frame.hdr, call, others);
+        }
+        Ok((BUDGET, Rest::Budget))
+    }
+
+    /// The fragment in which a frame of `len` bytes that lies in `scratch` shall wait: a small one
+    /// is copied, or a page would hold one frame of a hundred bytes.
+    fn fitting(&mut self, mut scratch: Frag, len: u32, call: &Call<'_>) -> Frag {
+        if len > scratch.len() / 4 {
+            return scratch;
+        }
+        let Some(mut frag) = self.pool.alloc_frag(len) else { return scratch };
+        let from = self.pool.frag_span_mut(&mut scratch);
+        gather(self.pool.frag_span_mut(&mut frag), from.as_span().first(len as usize), &[]);
+        call.stats.copies.add(1);
+        self.scratch = Some(scratch);
+        frag
+    }
+
+    fn enqueue(&mut self, frag: Frag, len: u32, hdr: VnetHdr, call: &Call<'_>, others: &mut u64) {
+        // A private copy: the frame itself is ours by now, but its memory is of the kind that is
+        // never parsed in place.
+        let mut head = [0; HEADERS_MAX];
+        let n = self.pool.frag_span(&frag).first(len as usize).read_header(&mut head);
+        let keys = FlowKeys::dissect(&head[..n], self.layer);
+        let meta = Meta { priority: priority_of(keys.tos), mark: 0, channel: call.channel };
+        let packet = Packet {
+            frag,
+            len,
+            hdr,
+            meta,
+            hash: keys.hash(),
+            segments: hdr.segments(len),
+            ip: keys.ip,
+            at: call.now,
+        };
+        self.admit(packet, &keys, call, others);
+    }
+
+    fn admit(&mut self, mut packet: Packet, keys: &FlowKeys, call: &Call<'_>, others: &mut u64) {
+        let (scheduler, mut cx) = self.with(call);
+        if !scheduler.classify(&mut packet, keys, call.now) {
+            self.pool.free_frag(packet.frag);
+            return;
+        }
+        let to = packet.meta.channel;
+        if to == call.channel {
+            scheduler.enqueue(packet, keys, &mut cx);
+        } else {
+            *others |= 1 << to;
+            let (scheduler, mut cx) = self.with(&Call { channel: to, ..*call });
+            scheduler.enqueue(packet, keys, &mut cx);
+        }
+    }
+
+    /// Sends up to a budget of what waits for a channel, as much as the sink takes and its byte
+    /// limit allows.
+    pub(crate) fn drain(
+        &mut self,
+        tx: &mut Tx,
+        limit: &mut Option<ByteLimit>,
+        call: &Call<'_>,
+    ) -> Result<Drained, Fault> {
+        let mut done = Drained::default();
+        while done.sent < BUDGET && !done.full && self.waiting(call.channel) > 0 {
+            let allowance = allowance(tx, limit)?;
+            self.set_open(call.channel, allowance > 0);
+            if allowance == 0 {
+                done.full = true;
+                break;
+            }
+            let packets = self.choose(call, allowance);
+            if packets.is_empty() {
+                break;
+            }
+            let (chosen, bytes) = (packets.len(), packets.iter().map(|p| p.len).sum());
+            let taken = self.submit(tx, packets, call)?;
+            if let Some(limit) = limit {
+                limit.sent(bytes);
+            }
+            done.sent += taken;
+            done.full = taken < chosen;
+            self.set_open(call.channel, !done.full);
+        }
+        if done.sent > 0 {
+            tx.flush()?;
+        }
+        Ok(done)
+    }
+
+    fn set_open(&mut self, channel: u16, open: bool) {
+        self.open = self.open & !(1 << channel) | u64::from(open) << channel;
+    }
+
+    fn choose(&mut self, call: &Call<'_>, allowance: u32) -> ArrayVec<Packet, BURST_FRAMES> {
+        let mut packets = ArrayVec::new();
+        let mut bytes = 0u32;
+        let (scheduler, mut cx) = self.with(call);
+        while bytes < allowance && !packets.is_full() {
+            let Some(packet) = scheduler.dequeue(call.channel, &mut cx) else { break };
+            bytes = bytes.saturating_add(packet.len);
+            packets.push(packet);
+        }
+        packets
+    }
+
+    /// Hands packets to the sink; those that it does not take wait again, in front.
+    fn submit(
+        &mut self,
+        tx: &mut Tx,
+        mut packets: ArrayVec<Packet, BURST_FRAMES>,
+        call: &Call<'_>,
+    ) -> Result<usize, Fault> {
+        let taken = {
+            let mut burst = Burst::new();
+            for packet in &packets {
+                let bytes = self.pool.frag_span(&packet.frag).first(packet.len as usize);
+                burst.push(packet.hdr, packet.len, bytes);
+            }
+            tx.submit(&burst, 0)
+        };
+        // A broken sink has taken none: what waits is counted when the lane is taken apart.
+        let sent = *taken.as_ref().unwrap_or(&0);
+        for packet in packets.drain(sent..).rev() {
+            let (scheduler, mut cx) = self.with(call);
+            scheduler.requeue(packet, &mut cx);
+        }
+        packets.into_iter().for_each(|packet| self.pool.free_frag(packet.frag));
+        taken
+    }
+
+    /// Puts other schedulers in the place of these; what waits goes on waiting.
+    pub(crate) fn succeed(&mut self, mut next: Vec<Scheduler>, call: &Call<'_>) {
+        std::mem::swap(&mut self.schedulers, &mut next);
+        if self.schedulers.len() == next.len() {
+            for (number, old) in next.into_iter().enumerate() {
+                let pool = &mut self.pool;
+                let mut cx = Cx { now: call.now, open: self.open, pool, stats: call.stats };
+                self.schedulers[number].adopt(old, &mut cx);
+            }
+            return;
+        }
+        let mut waiting = Vec::new();
+        next.iter_mut().for_each(|old| old.take_all(&mut waiting));
+        waiting.into_iter().for_each(|packet| self.take_in(packet, call));
+    }
+
+    /// Moves what waits for a channel from other memory to this.
+    pub(crate) fn take_over(&mut self, from: &mut Self, call: &Call<'_>) {
+        let mut waiting = Vec::new();
+        let number = from.of(call.channel);
+        from.schedulers[number].take_all(&mut waiting);
+        for packet in waiting {
+            if packet.meta.channel != call.channel {
+                from.take_in(packet, call);
+                continue;
+            }
+            let Some(mut frag) = self.pool.alloc_frag(packet.len) else {
+                call.stats.drops.count(mqnet_netdev::DropReason::QdiscOverlimit, 1);
+                from.pool.free_frag(packet.frag);
+                continue;
+            };
+            let bytes = from.pool.frag_span(&packet.frag).first(packet.len as usize);
+            gather(self.pool.frag_span_mut(&mut frag), bytes, &[]);
+            call.stats.copies.add(1);
+            let Packet { frag: old, len, hdr, meta, hash, segments, ip, at } = packet;
+            from.pool.free_frag(old);
+            let moved = Packet { frag, len, hdr, meta, hash, segments, ip, at };
+            self.take_in(moved, call);
+        }
+    }
+
+    /// Enqueues a packet that has been classified already.
+    fn take_in(&mut self, packet: Packet, call: &Call<'_>) {
+        let mut head = [0; HEADERS_MAX];
+        let bytes = self.pool.frag_span(&packet.frag).first(packet.len as usize);
+        let n = bytes.read_header(&mut head);
+        let keys = FlowKeys::dissect(&head[..n], self.layer);
+        let (scheduler, mut cx) = self.with(&Call { channel: packet.meta.channel, ..*call });
+        scheduler.enqueue(packet, &keys, &mut cx);
+    }
+
+    /// Frees everything, counting what waits as dropped.
+    pub(crate) fn close(&mut self, call: &Call<'_>) {
+        for scheduler in &mut self.schedulers {
+            let pool = &mut self.pool;
+            let mut cx = Cx { now: call.now, open: u64::MAX, pool, stats: call.stats };
+            scheduler.clear(&mut cx);
+        }
+        if let Some(scratch) = self.scratch.take() {
+            self.pool.free_frag(scratch);
+        }
+    }
+}
+
+/// Bytes that a sink may be given now.
+#[inline]
+pub(crate) fn allowance(tx: &mut Tx, limit: &mut Option<ByteLimit>) -> Result<u32, Fault> {
+    let Some(limit) = limit else { return Ok(u32::MAX) };
+    Ok(match tx.fill(limit.limit() / 2)? {
+        Some(fill) => limit.allow(fill.used),
+        None => u32::MAX,
+    })
+}
+
+/// Copies a frame that lies in pieces into one.
+fn gather(mut room: SpanMut<'_>, head: Span<'_>, more: &[Span<'_>]) {
+    for piece in std::iter::once(&head).chain(more) {
+        let n = room.copy_from(*piece);
+        room = room.split_at(n).1;
+    }
+}
+
+/// The priority of a frame by its TOS byte, as the kernel gives it to what it forwards: bulk,
+/// interactive, or both (linux/pkt_sched.h, `TC_PRIO_*`).
+fn priority_of(tos: u8) -> u32 {
+    match tos & 0x18 {
+        0x08 => 2,
+        0x10 => 6,
+        0x18 => 4,
+        _ => 0,
+    }
+}

@@ -1,0 +1,240 @@
+//! A lane with disciplines in front of its sink.
+
+use std::time::Duration;
+
+use mqnet_netdev::{Armed, Fault};
+use mqnet_qdisc::{ByteLimit, Scheduler};
+
+use super::shapes::{lend_a_page, move_across};
+use super::{Lane, Polled, Rest};
+use crate::egress::{Call, Egress, Shared, allowance};
+
+/// Smallest byte limit, in largest frames: one that the sink works on, and one that follows.
+const LIMIT_FRAMES: u32 = 2;
+
+impl Lane {
+    /// One poll. Frames go straight through as long as nothing waits, the sink has room and nothing
+    /// has to be decided about them; otherwise they are taken in, and the disciplines say which of
+    /// those that wait go next.
+    #[inline(never)]
+    pub(super) fn poll_queued(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
+        let mut polled = Polled::nothing(Rest::Full);
+        if !self.held
+            && let Some(straight) = self.go_straight()?
+        {
+            if straight.rest != Rest::Full {
+                if self.sink_full {
+                    self.sink_full = false;
+                    self.note_stop_or_wake(false, now());
+                }
+                self.rest = straight.rest;
+                return Ok(straight);
+            }
+            polled = straight;
+        }
+        let now = now();
+        let queued = self.go_through(now)?;
+        polled.frames += queued.frames;
+        polled.sent += queued.sent;
+        polled.rest = queued.rest;
+        self.rest = queued.rest;
+        if self.sink_full != self.stopped_since.is_some() {
+            self.note_stop_or_wake(self.sink_full, now);
+        }
+        Ok(polled)
+    }
+
+    /// The way without disciplines; `None` when it is not open.
+    #[inline]
+    fn go_straight(&mut self) -> Result<Option<Polled>, Fault> {
+        let Some(egress) = &mut self.egress else { return Ok(None) };
+        if egress.retiring || self.source_closed {
+            return Ok(None);
+        }
+        let channel = self.id.channel;
+        let queueing = egress.access();
+        if !queueing.can_bypass(channel) {
+            return Ok(None);
+        }
+        let allowed = allowance(&mut self.tx, &mut self.limit)?;
+        if allowed == 0 {
+            return Ok(None);
+        }
+        let sent = &self.tx_stats.tx;
+        let before = (sent.packets.get(), sent.bytes.get());
+        let polled =
+            move_across::<true>(&mut self.rx, &mut self.tx, &mut self.loan, self.room, allowed)?;
+        let bytes = sent.bytes.get() - before.1;
+        if bytes > 0 {
+            queueing.note_bypass(channel, sent.packets.get() - before.0, bytes);
+            if let Some(limit) = &mut self.limit {
+                limit.sent(bytes as u32);
+            }
+        }
+        Ok(Some(polled))
+    }
+
+    /// The way through the disciplines.
+    fn go_through(&mut self, now: Duration) -> Result<Polled, Fault> {
+        // A frame that was lent to a sink without room is older than all that waits.
+        let blocked = self.held || self.try_the_lent_frame()?;
+        let Self { egress, rx, tx, limit, tx_stats, id, .. } = self;
+        let Some(egress) = egress else { return Ok(Polled::nothing(Rest::Empty)) };
+        let call = Call { channel: id.channel, now: now.as_nanos() as u64, stats: &tx_stats.tx };
+        let takes = !egress.retiring && !self.source_closed;
+        let mut polled = Polled::nothing(Rest::Empty);
+        let (mut full, mut others) = (false, 0);
+        let waiting = {
+            let mut queueing = egress.access();
+            if !blocked {
+                let drained = queueing.drain(tx, limit, &call)?;
+                polled.sent += drained.sent;
+                full = drained.full;
+            }
+            if takes {
+                (polled.frames, polled.rest) = queueing.absorb(rx, &call, &mut others)?;
+                if !blocked && !full {
+                    let drained = queueing.drain(tx, limit, &call)?;
+                    polled.sent += drained.sent;
+                    full = drained.full;
+                }
+            }
+            queueing.waiting(call.channel)
+        };
+        if others != 0 {
+            egress.knock(others);
+        }
+        if let Some(limit) = limit
+            && let Some(fill) = tx.fill(0)?
+        {
+            limit.observe(fill.used, waiting > 0, call.now);
+        }
+        if egress.retiring && waiting == 0 {
+            let call = Call { ..call };
+            if let Some(egress) = self.egress.take() {
+                egress.close(&call);
+            }
+            polled.rest = Rest::Budget;
+        }
+        self.sink_full = full || (blocked && !self.held);
+        Ok(polled)
+    }
+
+    /// True when a frame is still lent to a sink that has no room for it.
+    fn try_the_lent_frame(&mut self) -> Result<bool, Fault> {
+        use mqnet_netdev::{Rx, Tx};
+        if !self.holds_a_frame() {
+            return Ok(false);
+        }
+        let (Rx::Borrows(rx), Tx::Borrows(tx), Some(loan)) =
+            (&mut self.rx, &mut self.tx, &mut self.loan)
+        else {
+            return Ok(false);
+        };
+        let polled = lend_a_page(&mut **rx, &mut **tx, loan, self.room, 0)?;
+        Ok(polled.rest == Rest::Full)
+    }
+
+    /// Before it sleeps: what it waits for. Its sink while that is full, its token bucket, and its
+    /// source unless that has more than it can take.
+    pub(super) fn arm_queued(&mut self) -> Result<Armed, Fault> {
+        let Some(egress) = &mut self.egress else { return Ok(Armed::MoreWork) };
+        egress.set_wake_at(None);
+        if self.rest == Rest::Budget {
+            return Ok(Armed::MoreWork);
+        }
+        // From here on whoever gives us a frame knocks.
+        egress.say_asleep();
+        let waiting = egress.waiting();
+        if waiting > 0 && !self.held && !self.sink_full {
+            let channel = self.id.channel;
+            let Some(at) = egress.access().next_time(channel) else { return Ok(Armed::MoreWork) };
+            egress.set_wake_at(Some(Duration::from_nanos(at)));
+        }
+        if self.sink_full {
+            let need = self.room_to_wake()?;
+            if self.tx.queue().arm(need)? == Armed::MoreWork {
+                return Ok(Armed::MoreWork);
+            }
+        } else if self.rest == Rest::Full && waiting == 0 {
+            // The memory is all in other lanes' use.
+            return Ok(Armed::MoreWork);
+        }
+        if self.rest == Rest::Empty && !self.source_closed {
+            return self.rx.queue().arm(self.room);
+        }
+        Ok(Armed::Sleep)
+    }
+
+    /// Room that the sink must have before the lane goes on: for one frame, and as much as brings
+    /// what it holds down to half of its byte limit.
+    fn room_to_wake(&mut self) -> Result<u32, Fault> {
+        let Some(limit) = &self.limit else { return Ok(self.wake) };
+        let half = limit.limit() / 2;
+        let size = self.tx.fill(u32::MAX)?.map_or(0, |fill| fill.size);
+        Ok(self.wake.max(size.saturating_sub(half)))
+    }
+
+    /// When it must be polled again, whatever happens.
+    pub(crate) fn wake_at(&self) -> Option<Duration> {
+        self.egress.as_ref().and_then(Egress::wake_at)
+    }
+
+    /// Frames that wait in its disciplines.
+    pub(crate) fn waiting(&mut self) -> u32 {
+        self.egress.as_mut().map_or(0, Egress::waiting)
+    }
+
+    /// Puts disciplines in front of its sink, in the place of those that are there.
+    pub(crate) fn install(&mut self, mut next: Egress, now: Duration) {
+        if self.limit.is_none() {
+            let size = self.tx.fill(u32::MAX).ok().flatten().map(|fill| fill.size);
+            let least = self.room.saturating_mul(LIMIT_FRAMES);
+            self.limit = size.map(|size| ByteLimit::new(least.min(size), size));
+        }
+        if let Some(old) = self.egress.take() {
+            let stats = &self.tx_stats.tx;
+            let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
+            next.take_over(old, &call);
+        }
+        self.egress = Some(next);
+    }
+
+    /// Takes its disciplines off, with what waits.
+    pub(crate) fn take_disciplines(&mut self) -> Option<Egress> {
+        self.egress.take()
+    }
+
+    /// Takes over what waits in the disciplines of another lane.
+    pub(crate) fn take_in(&mut self, other: Egress, now: Duration) {
+        let stats = &self.tx_stats.tx;
+        let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
+        match &mut self.egress {
+            Some(egress) => egress.take_over(other, &call),
+            None => other.close(&call),
+        }
+    }
+
+    /// Puts a scheduler in the place of its own one; `Err`: it has none of its own.
+    pub(crate) fn succeed(&mut self, next: Scheduler, now: Duration) -> Result<(), Scheduler> {
+        let Some(egress) = &mut self.egress else { return Err(next) };
+        let stats = &self.tx_stats.tx;
+        let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
+        egress.retiring = false;
+        egress.succeed(next, &call)
+    }
+
+    /// Puts schedulers in the place of those that it shares with other lanes, for all of them.
+    pub(crate) fn succeed_shared(&mut self, shared: &Shared, next: Vec<Scheduler>, now: Duration) {
+        let stats = &self.tx_stats.tx;
+        let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
+        shared.succeed(next, &call);
+    }
+
+    /// Takes its disciplines off when nothing waits in them any more.
+    pub(crate) fn retire_disciplines(&mut self) {
+        if let Some(egress) = &mut self.egress {
+            egress.retiring = true;
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The four ways in which a frame crosses, by the memory rule.
+//!
+//! `LIMITED` is for lanes with disciplines, whose sinks take no more than an allowance of bytes; for
+//! the others the compiler leaves it out.
+
+use mqnet_netdev::limits::BUDGET;
+use mqnet_netdev::{
+    Burst, Fault, FrameMeta, Recv, Rx, RxBorrows, RxBrings, Tx, TxBorrows, TxBrings,
+};
+use mqnet_pktbuf::{Page, PagePool};
+use mqnet_shmem::{Segments, SpanMut};
+
+use super::{Loan, Polled, Rest};
+
+/// Bytes after which received frames are published early: about one large frame, so that the
+/// other end works on it while we fetch the next.
+const FLUSH_BYTES: u32 = 48 << 10;
+
+/// Moves up to a budget of frames, and with `LIMITED` no more than one frame beyond `allowance`
+/// bytes.
+#[inline(always)]
+pub(super) fn move_across<const LIMITED: bool>(
+    rx: &mut Rx,
+    tx: &mut Tx,
+    loan: &mut Option<Loan>,
+    room: u32,
+    allowance: u32,
+) -> Result<Polled, Fault> {
+    match (rx, tx) {
+        (Rx::Borrows(rx), Tx::Brings(tx)) => {
+            receive_in_place::<LIMITED>(&mut **rx, &mut **tx, room, allowance)
+        }
+        (Rx::Brings(rx), Tx::Brings(tx)) => copy_across::<LIMITED>(&mut **rx, &mut **tx, allowance),
+        (Rx::Brings(rx), Tx::Borrows(tx)) => {
+            send_in_place::<LIMITED>(&mut **rx, &mut **tx, allowance)
+        }
+        (Rx::Borrows(rx), Tx::Borrows(tx)) => match loan {
+            Some(loan) => lend_a_page(&mut **rx, &mut **tx, loan, room, BUDGET),
+            None => Ok(Polled::nothing(Rest::Empty)),
+        },
+    }
+}
+
+/// Borrows -> brings: the system call writes straight into the sink's memory.
+fn receive_in_place<const LIMITED: bool>(
+    rx: &mut dyn RxBorrows,
+    tx: &mut dyn TxBrings,
+    room: u32,
+    allowance: u32,
+) -> Result<Polled, Fault> {
+    let (mut frames, mut unseen, mut bytes) = (0, 0, 0u32);
+    let rest = loop {
+        if frames == BUDGET {
+            break Rest::Budget;
+        }
+        if LIMITED && bytes >= allowance {
+            break Rest::Full;
+        }
+        let Some(mut segments) = tx.reserve(room)? else { break Rest::Full };
+        match rx.recv(&mut segments)? {
+            Recv::Empty => break Rest::Empty,
+            Recv::Dropped { .. } => frames += 1,
+            Recv::Frame(frame) => {
+                tx.commit(frame);
+                frames += 1;
+                if LIMITED {
+                    bytes = bytes.saturating_add(frame.len);
+                }
+                unseen += frame.len;
+                if unseen >= FLUSH_BYTES {
+                    unseen = 0;
+                    tx.flush()?;
+                }
+            }
+        }
+    };
+    tx.flush()?;
+    Ok(Polled { frames, sent: 0, rest })
+}
+
+/// Shortens a burst to an allowance of bytes; true when something was cut off.
+#[inline]
+fn shorten(burst: &mut Burst<'_>, allowance: u32) -> bool {
+    let mut bytes = 0u32;
+    let fits = |len: u32| {
+        let fits = bytes < allowance;
+        bytes = bytes.saturating_add(len);
+        fits
+    };
+    let shown = burst.frames().len();
+    let keep = burst.frames().iter().map(|frame| frame.len).map(fits).filter(|fits| *fits).count();
+    burst.truncate(keep);
+    keep < shown
+}
+
+/// What ended a poll that took `frames` of what was `shown`.
+fn rest_of(frames: usize, shown: usize, cut: bool) -> Rest {
+    if frames < shown || cut { Rest::Full } else { Rest::Budget }
+}
+
+/// Brings -> borrows: the system call reads straight from the source's memory.
+fn send_in_place<const LIMITED: bool>(
+    rx: &mut dyn RxBrings,
+    tx: &mut dyn TxBorrows,
+    allowance: u32,
+) -> Result<Polled, Fault> {
+    let (shown, frames, cut) = {
+        let mut burst = Burst::new();
+        rx.peek(&mut burst, BUDGET)?;
+        if burst.frames().is_empty() {
+            return Ok(Polled::nothing(Rest::Empty));
+        }
+        let cut = LIMITED && shorten(&mut burst, allowance);
+        (burst.frames().len(), tx.submit(&burst, 0)?, cut)
+    };
+    rx.release(frames)?;
+    Ok(Polled { frames, sent: 0, rest: rest_of(frames, shown, cut) })
+}
+
+/// Brings -> brings: the one copy.
+fn copy_across<const LIMITED: bool>(
+    rx: &mut dyn RxBrings,
+    tx: &mut dyn TxBrings,
+    allowance: u32,
+) -> Result<Polled, Fault> {
+    let (shown, frames, cut) = {
+        let mut burst = Burst::new();
+        rx.peek(&mut burst, BUDGET)?;
+        if burst.frames().is_empty() {
+            return Ok(Polled::nothing(Rest::Empty));
+        }
+        let cut = LIMITED && shorten(&mut burst, allowance);
+        (burst.frames().len(), tx.submit(&burst, 0)?, cut)
+    };
+    // The sink first: its reader can begin while we return credit to the source. What it took is
+    // released even if its doorbell is broken: it has been counted.
+    let flushed = tx.flush();
+    rx.release(frames)?;
+    flushed?;
+    Ok(Polled { frames, sent: 0, rest: rest_of(frames, shown, cut) })
+}
+
+/// Borrows -> borrows: a page is lent to both. A budget of 0 only tries the frame that is held.
+pub(super) fn lend_a_page(
+    rx: &mut dyn RxBorrows,
+    tx: &mut dyn TxBorrows,
+    loan: &mut Loan,
+    room: u32,
+    budget: usize,
+) -> Result<Polled, Fault> {
+    let mut frames = 0;
+    loop {
+        let (page, frame) = match loan.held.take() {
+            Some(held) => held,
+            None => {
+                if frames == budget {
+                    return Ok(Polled { frames, sent: 0, rest: Rest::Budget });
+                }
+                let Some(mut page) = loan.pool.alloc() else {
+                    return Ok(Polled { frames, sent: 0, rest: Rest::Full });
+                };
+                let head = loan.pool.span_mut(&mut page).split_at(room as usize).0;
+                let got = rx.recv(&mut Segments { head, tail: SpanMut::empty() });
+                match got {
+                    Ok(Recv::Frame(frame)) => {
+                        frames += 1;
+                        (page, frame)
+                    }
+                    other => {
+                        loan.pool.free(page);
+                        match other? {
+                            Recv::Dropped { .. } => frames += 1,
+                            _ => return Ok(Polled { frames, sent: 0, rest: Rest::Empty }),
+                        }
+                        continue;
+                    }
+                }
+            }
+        };
+        match submit_page(tx, &loan.pool, &page, frame) {
+            Ok(true) => loan.pool.free(page),
+            Ok(false) => {
+                loan.held = Some((page, frame));
+                return Ok(Polled { frames, sent: 0, rest: Rest::Full });
+            }
+            Err(fault) => {
+                // Counted as dropped when the lane is taken apart.
+                loan.held = Some((page, frame));
+                return Err(fault);
+            }
+        }
+    }
+}
+
+fn submit_page(
+    tx: &mut dyn TxBorrows,
+    pool: &PagePool,
+    page: &Page,
+    frame: FrameMeta,
+) -> Result<bool, Fault> {
+    let mut burst = Burst::new();
+    let bytes = pool.span(page).first(frame.len as usize);
+    burst.push(frame.hdr, frame.len, bytes);
+    Ok(tx.submit(&burst, 0)? == 1)
+}

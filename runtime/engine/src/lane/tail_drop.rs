@@ -1,0 +1,46 @@
+//! `full=drop`: what comes while the sink is full is dropped, as the kernel's noqueue does.
+
+use arrayvec::ArrayVec;
+use mqnet_netdev::limits::{BUDGET, BURST_FRAMES};
+use mqnet_netdev::{Burst, DropReason, Fault, Recv, Rx};
+use mqnet_shmem::{Segments, SpanMut};
+
+use super::{Lane, Polled, Rest};
+
+impl Lane {
+    /// Takes the rest of a budget of frames from the source and drops them. Which is what makes it
+    /// a choice: the sender never learns that the sink was full.
+    #[cold]
+    pub(super) fn drop_what_comes(&mut self, polled: &mut Polled) -> Result<(), Fault> {
+        let budget = BUDGET.saturating_sub(polled.frames);
+        let mut dropped = 0;
+        match &mut self.rx {
+            Rx::Brings(rx) => {
+                let mut lengths: ArrayVec<u32, BURST_FRAMES> = ArrayVec::new();
+                {
+                    let mut burst = Burst::new();
+                    rx.peek(&mut burst, budget)?;
+                    lengths.extend(burst.frames().iter().map(|frame| frame.len));
+                }
+                dropped = lengths.len();
+                rx.release(dropped)?;
+            }
+            Rx::Borrows(rx) => {
+                // No byte of room: the system call takes the frame, and throws its bytes away.
+                while dropped < budget {
+                    let mut nowhere = Segments { head: SpanMut::empty(), tail: SpanMut::empty() };
+                    match rx.recv(&mut nowhere)? {
+                        Recv::Empty => break,
+                        Recv::Frame(_) => dropped += 1,
+                        Recv::Dropped { .. } => polled.frames += 1,
+                    }
+                }
+            }
+        }
+        self.tx_stats.tx.drops.count(DropReason::SinkFull, dropped as u64);
+        polled.frames += dropped;
+        // It is never stopped: it waits for its source alone.
+        polled.rest = if dropped < budget { Rest::Empty } else { Rest::Budget };
+        Ok(())
+    }
+}
