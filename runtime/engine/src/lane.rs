@@ -203,7 +203,7 @@ impl Lane {
 
     /// True when it could leave its worker without leaving a frame behind that is its own.
     pub(crate) fn is_settled(&mut self) -> bool {
-        !self.holds_a_frame() && !(self.source_closed && self.waiting() > 0)
+        !(self.holds_a_frame() || self.source_closed && self.waiting() > 0)
     }
 
     /// Keeps frames from the peer (`true`) until they may follow those of an older lane.

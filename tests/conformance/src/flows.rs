@@ -20,6 +20,23 @@ const BUCKETS: usize = 128;
 /// Frames that a queue holds.
 const DEPTH: usize = 500;
 const FRAME: usize = 64;
+/// Ethernet, IPv4 and UDP: disciplines tell flows by their headers.
+const HEADERS: usize = 42;
+
+/// The frame with this number of a flow.
+fn frame(flow: u32, number: u64) -> [u8; FRAME] {
+    let mut frame = [0x5a; FRAME];
+    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+    frame[12..14].copy_from_slice(&[8, 0]);
+    // 50 bytes of UDP over IPv4 from 10.0.0.1 to 10.0.0.2, that understand ECN.
+    frame[14..24].copy_from_slice(&[0x45, 2, 0, 50, 0, 0, 0x40, 0, 64, 17]);
+    frame[24..34].copy_from_slice(&[0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[34..36].copy_from_slice(&(1000 + flow as u16).to_be_bytes());
+    frame[36..42].copy_from_slice(&[0, 9, 0, 30, 0, 0]);
+    frame[HEADERS..HEADERS + 4].copy_from_slice(&flow.to_le_bytes());
+    frame[HEADERS + 4..HEADERS + 12].copy_from_slice(&number.to_le_bytes());
+    frame
+}
 
 /// Where to fail, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +66,8 @@ pub struct State {
     pub fail: Option<Failure>,
     /// Queues that flows are steered to.
     pub steered_to: u16,
+    /// Queues whose owner takes no frames now, a bit each.
+    pub stalled: u64,
 }
 
 /// The host.
@@ -58,12 +77,17 @@ pub struct Flows {
     stats: Vec<Arc<ChannelStats>>,
     /// Rung when a queue gets a frame.
     bells: Vec<Arc<EventFd>>,
-    kernel_steers: bool,
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Flows {
-    /// A host. With `kernel_steers` flows move at will when the number of queues changes.
-    pub fn new(kernel_steers: bool) -> Self {
+    /// A host.
+    pub fn new() -> Self {
         let state = State {
             queues: vec![VecDeque::new(); usize::from(CHANNELS_MAX)],
             table: vec![0; BUCKETS],
@@ -72,7 +96,7 @@ impl Flows {
         };
         let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
         let bells = (0..CHANNELS_MAX).map(|_| Arc::new(EventFd::new().expect("eventfd"))).collect();
-        Self { state: Arc::new(Mutex::new(state)), stats, bells, kernel_steers }
+        Self { state: Arc::new(Mutex::new(state)), stats, bells }
     }
 
     /// What is in it.
@@ -88,9 +112,7 @@ impl Flows {
             return;
         }
         let number = state.next.entry(flow).or_default();
-        let mut frame = [0x5a; FRAME];
-        frame[..4].copy_from_slice(&flow.to_le_bytes());
-        frame[4..12].copy_from_slice(&number.to_le_bytes());
+        let frame = frame(flow, *number);
         *number += 1;
         state.queues[queue].push_back(frame);
         state.sent += 1;
@@ -119,6 +141,7 @@ impl State {
     }
 
     fn arrive(&mut self, bytes: &[u8]) {
+        let bytes = &bytes[HEADERS..];
         let flow = u32::from_le_bytes(bytes[..4].try_into().expect("four"));
         let number = u64::from_le_bytes(bytes[4..12].try_into().expect("eight"));
         let expected = self.expected.entry(flow).or_default();
@@ -165,14 +188,10 @@ impl Function for Flows {
             let rx = FlowsRx { queue, state: state.clone(), bell, shown, stats: stats.clone() };
             Channel {
                 rx: Rx::Brings(Box::new(rx)),
-                tx: Tx::Borrows(Box::new(FlowsTx { state, stats })),
+                tx: Tx::Borrows(Box::new(FlowsTx { queue, state, stats })),
             }
         };
         Ok((0..plan.channels).map(channel).collect())
-    }
-
-    fn steers(&self) -> bool {
-        !self.kernel_steers
     }
 
     fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
@@ -237,6 +256,7 @@ impl RxBrings for FlowsRx {
 }
 
 struct FlowsTx {
+    queue: u16,
     state: Arc<Mutex<State>>,
     stats: Arc<ChannelStats>,
 }
@@ -254,6 +274,9 @@ impl Queue for FlowsTx {
 impl TxBorrows for FlowsTx {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let frames = &burst.frames()[from..];
+        if self.state.lock().expect("state").stalled >> self.queue & 1 == 1 {
+            return Ok(0);
+        }
         for frame in frames {
             let mut bytes = [0u8; FRAME];
             let n = SpanMut::of(&mut bytes).copy_from(frame.head);

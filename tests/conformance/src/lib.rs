@@ -8,6 +8,7 @@
 pub mod flows;
 pub mod rigs;
 pub mod suite;
+pub mod world;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

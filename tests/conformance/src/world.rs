@@ -1,0 +1,173 @@
+//! Two engines over a bridge, each with a host that numbers every frame.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mqnet_engine::{EgressConfig, Link, LinkConfig, Notice, Wish};
+use mqnet_ntb::{NtbConfig, NtbFunction};
+use mqnet_sysio::{clock, poll};
+
+use crate::flows::Flows;
+use crate::rigs::Folder;
+
+/// One engine, its host, and what was asked of it.
+pub struct End {
+    pub link: Link,
+    pub flows: Flows,
+    pub log: Vec<String>,
+}
+
+impl End {
+    fn new(folder: &Folder, seed: u64, swap: bool, attached: Option<&str>) -> Self {
+        let flows = Flows::new();
+        let path = folder.0.join("x.sock");
+        let config = NtbConfig { path, window: 4 << 20, mtu: None };
+        let ntb = Box::new(NtbFunction::memfd(&config, seed));
+        let host = Box::new(flows.clone());
+        let attached = EgressConfig { qdisc: attached.map(str::to_owned), ..Default::default() };
+        let egress = [attached.clone(), attached];
+        let config = LinkConfig { workers: Some(1), egress, ..LinkConfig::default() };
+        // The side on which the peer is must not matter.
+        let link = match swap {
+            false => Link::new(host, ntb, config),
+            true => Link::new(ntb, host, config),
+        };
+        Self { link: link.expect("a link"), flows, log: Vec::new() }
+    }
+
+    pub fn turn(&mut self) {
+        match self.link.turn(clock::monotonic()).expect("workers answer") {
+            Some(Notice::Down(why)) => self.log.push(format!("down: {why}")),
+            Some(notice) => self.log.push(format!("{notice:?}")),
+            None => {}
+        }
+    }
+
+    pub fn channels(&self) -> u16 {
+        self.link.running().map_or(0, |r| r.plan.channels)
+    }
+}
+
+/// Two ends and what turns them and sends.
+pub struct World {
+    pub ends: [End; 2],
+    stop: Arc<AtomicBool>,
+    senders: Vec<JoinHandle<()>>,
+    _folder: Folder,
+}
+
+impl World {
+    pub fn new(seed: u64, attached: Option<&str>) -> Self {
+        let mut world = Self::quiet(seed, attached);
+        let stop = world.stop.clone();
+        let senders = world.ends.each_ref().map(|end| sender(end.flows.clone(), stop.clone()));
+        world.senders = senders.into();
+        world
+    }
+
+    /// Nobody sends.
+    pub fn quiet(seed: u64, attached: Option<&str>) -> Self {
+        let folder = Folder::new();
+        let a = End::new(&folder, seed, false, attached);
+        let b = End::new(&folder, seed ^ 0xabcd, seed % 2 == 1, attached);
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut world = Self { ends: [a, b], stop, senders: Vec::new(), _folder: folder };
+        world.until("both ends are up", |w| w.ends.iter().all(|e| e.channels() > 0));
+        world
+    }
+
+    pub fn turn(&mut self) {
+        let timeout = self.ends.iter().map(|e| e.link.patience()).min().expect("two");
+        let fds: Vec<_> = self.ends.iter().flat_map(|e| e.link.events()).collect();
+        poll::wait_readable(&fds, timeout).expect("poll");
+        self.ends.iter_mut().for_each(End::turn);
+    }
+
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let begin = Instant::now();
+        while !done(self) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{what}: {:?}", self.logs());
+            self.turn();
+        }
+    }
+
+    pub fn logs(&self) -> [&[String]; 2] {
+        [&self.ends[0].log, &self.ends[1].log]
+    }
+
+    /// Asks end `side` and waits for its answer.
+    pub fn ask(&mut self, side: usize, wish: Wish) -> Result<Option<String>, String> {
+        if let Err(e) = self.ends[side].link.ask(wish, clock::monotonic()) {
+            return Err(e.to_string());
+        }
+        let begin = Instant::now();
+        loop {
+            if let Some(answer) = self.ends[side].link.answer() {
+                return answer;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(20), "no answer: {:?}", self.logs());
+            self.turn();
+        }
+    }
+
+    pub fn resize(&mut self, side: usize, channels: u16) -> Result<Option<String>, String> {
+        let wish = Wish { channels: Some(channels), ..self.ends[side].link.wish().clone() };
+        self.ask(side, wish)
+    }
+
+    /// Both ends show the same, and neither is in a change.
+    pub fn settle(&mut self) {
+        self.until("both ends agree", |w| {
+            let [a, b] = &w.ends;
+            a.channels() == b.channels() && !a.link.is_changing() && !b.link.is_changing()
+        });
+    }
+
+    /// Stops the senders and checks that every frame has arrived, once and in order.
+    pub fn finish(mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        for sender in self.senders.drain(..) {
+            sender.join().expect("a sender");
+        }
+        self.until("everything has arrived", |w| {
+            let [a, b] = [w.ends[0].flows.state(), w.ends[1].flows.state()];
+            a.sent == b.received && b.sent == a.received
+        });
+        let states = [self.ends[0].flows.state(), self.ends[1].flows.state()];
+        for state in &states {
+            assert!(state.wrong.is_empty(), "{:?}: {:?}", state.wrong, self.logs());
+        }
+        for log in self.logs() {
+            // Down while they looked for each other, never after.
+            let up = log.iter().position(|line| line.starts_with("Up"));
+            let after = &log[up.expect("it was up")..];
+            assert!(!after.iter().any(|line| line.starts_with("down:")), "{log:?}");
+        }
+        states.iter().map(|s| s.received).sum()
+    }
+}
+
+/// Sends frames of 40 flows, in no particular order.
+pub fn sender(flows: Flows, stop: Arc<AtomicBool>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut x = 88172645463325252u64;
+        while !stop.load(Ordering::Relaxed) {
+            for _ in 0..20 {
+                x ^= x << 13;
+                x ^= x >> 7;
+                x ^= x << 17;
+                flows.send((x >> 40) as u32 % 40);
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    })
+}
+
+pub fn random(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed >> 8
+}
