@@ -8,19 +8,23 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod ahead;
 mod blueprint;
 mod command;
+mod dql;
 mod filters;
 mod info;
 mod packet;
 mod params;
 mod qdisc;
+mod sch;
 mod scheduler;
 mod stats;
 mod tree;
 
 pub use blueprint::{Blueprint, ClassPlan};
 pub use command::{Attach, Command, Errno, Object, TcError, Verb};
+pub use dql::ByteLimit;
 pub use filters::{Filters, Verdict};
 pub use info::{ActionInfo, ClassInfo, FilterInfo, QdiscInfo};
 pub use packet::{Meta, Packet};
