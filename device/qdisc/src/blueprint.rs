@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{DrrClass, Filters, Handle, NodeStats, Params};
+use crate::{DrrClass, Fifo, Filters, Handle, NodeStats, Params};
 
 /// One discipline and what is below it.
 #[derive(Debug)]
@@ -30,4 +30,24 @@ pub struct ClassPlan {
     pub stats: Arc<NodeStats>,
     /// The discipline in it.
     pub child: Blueprint,
+}
+
+/// Packets of a pfifo that nobody gave a limit: the length of Linux's transmit queue.
+const TXQUEUELEN: u32 = 1000;
+
+impl Blueprint {
+    /// A discipline without classes and filters that starts counting at 0.
+    pub fn plain(handle: Handle, params: Params) -> Self {
+        let stats = Arc::default();
+        Self { handle, params, stats, classes: Vec::new(), filters: Filters::default() }
+    }
+}
+
+impl ClassPlan {
+    /// A class with the discipline that a class has when nobody attached one.
+    pub fn plain(id: Handle) -> Self {
+        let child = Params::Pfifo(Fifo { limit: TXQUEUELEN });
+        let child = Blueprint::plain(Handle::default(), child);
+        Self { id, drr: None, stats: Arc::default(), child }
+    }
 }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod ahead;
 mod blueprint;
 mod command;
 mod dql;
@@ -16,6 +17,7 @@ mod info;
 mod packet;
 mod params;
 mod qdisc;
+mod sch;
 mod scheduler;
 mod stats;
 mod tree;

@@ -2,6 +2,8 @@
 
 use mqnet_counters::Counter;
 
+use crate::{Packet, Params};
+
 /// Counters of one discipline or class in one scheduler.
 #[derive(Debug, Default)]
 pub struct NodeStats {
@@ -19,8 +21,73 @@ pub struct NodeStats {
     pub backlog: Counter,
     /// Gauge: packets that wait.
     pub qlen: Counter,
+    /// Gauge, classes of drr alone: bytes that may still be sent in this turn.
+    pub deficit: Counter,
     /// Counters of fq_codel alone.
     pub fq_codel: FqCodelStats,
+}
+
+impl NodeStats {
+    /// The counters of a discipline of this kind, now.
+    pub fn totals(&self, params: &Params) -> Totals {
+        match params {
+            Params::FqCodel(_) => self.with(self.fq_codel.extra()),
+            _ => self.with(Extra::None),
+        }
+    }
+
+    /// The counters of a class of a discipline of this kind, now.
+    pub fn class_totals(&self, params: &Params) -> Totals {
+        match params {
+            Params::Drr => self.with(Extra::Drr { deficit: self.deficit.get() }),
+            _ => self.with(Extra::None),
+        }
+    }
+
+    /// The counters with what only this kind has.
+    pub(crate) fn with(&self, extra: Extra) -> Totals {
+        Totals {
+            bytes: self.bytes.get(),
+            packets: self.packets.get(),
+            drops: self.drops.get(),
+            overlimits: self.overlimits.get(),
+            requeues: self.requeues.get(),
+            backlog: self.backlog.get(),
+            qlen: self.qlen.get(),
+            extra,
+        }
+    }
+
+    /// Counts a packet that leaves.
+    #[inline]
+    pub(crate) fn sent(&self, packet: &Packet) {
+        self.bytes.add(packet.wire_len().into());
+        self.packets.add(packet.segments.max(1).into());
+    }
+
+    /// Sets what waits.
+    #[inline]
+    pub(crate) fn waiting(&self, packets: u32, bytes: u64) {
+        self.qlen.set(packets.into());
+        self.backlog.set(bytes);
+    }
+}
+
+impl FqCodelStats {
+    /// All of them.
+    pub(crate) fn extra(&self) -> Extra {
+        Extra::FqCodel {
+            maxpacket: self.maxpacket.get(),
+            drop_overlimit: self.drop_overlimit.get(),
+            drop_overmemory: self.drop_overmemory.get(),
+            ecn_mark: self.ecn_mark.get(),
+            ce_mark: self.ce_mark.get(),
+            new_flow_count: self.new_flow_count.get(),
+            memory_used: self.memory_used.get(),
+            new_flows_len: self.new_flows_len.get(),
+            old_flows_len: self.old_flows_len.get(),
+        }
+    }
 }
 
 /// Counters of fq_codel.

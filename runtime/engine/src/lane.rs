@@ -97,6 +97,8 @@ pub struct Lane {
     egress: Option<Egress>,
     /// How much its sink may hold while something is attached.
     limit: Option<ByteLimit>,
+    /// Frames waited when it was polled last.
+    left_behind: bool,
     /// What is attached could not send all that waits.
     sink_full: bool,
     /// When the sink is full and nothing is attached.
@@ -140,6 +142,7 @@ impl Lane {
             rest: Rest::Empty,
             egress: None,
             limit: None,
+            left_behind: false,
             sink_full: false,
             full: Full::Stop,
             held: false,

@@ -204,12 +204,9 @@ impl Queueing {
         self.admit(packet, &keys, call, others);
     }
 
-    fn admit(&mut self, mut packet: Packet, keys: &FlowKeys, call: &Call<'_>, others: &mut u64) {
+    fn admit(&mut self, packet: Packet, keys: &FlowKeys, call: &Call<'_>, others: &mut u64) {
         let (scheduler, mut cx) = self.with(call);
-        if !scheduler.classify(&mut packet, keys, call.now) {
-            self.pool.free_frag(packet.frag);
-            return;
-        }
+        let Some(packet) = scheduler.classify(packet, keys, &mut cx) else { return };
         let to = packet.meta.channel;
         if to == call.channel {
             scheduler.enqueue(packet, keys, &mut cx);
@@ -339,12 +336,8 @@ impl Queueing {
 
     /// Enqueues a packet that has been classified already.
     fn take_in(&mut self, packet: Packet, call: &Call<'_>) {
-        let mut head = [0; HEADERS_MAX];
-        let bytes = self.pool.frag_span(&packet.frag).first(packet.len as usize);
-        let n = bytes.read_header(&mut head);
-        let keys = FlowKeys::dissect(&head[..n], self.layer);
         let (scheduler, mut cx) = self.with(&Call { channel: packet.meta.channel, ..*call });
-        scheduler.enqueue(packet, &keys, &mut cx);
+        scheduler.enqueue_anew(packet, &mut cx);
     }
 
     /// Frees everything, counting what waits as dropped.

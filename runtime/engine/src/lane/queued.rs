@@ -9,9 +9,6 @@ use super::shapes::{lend_a_page, move_across};
 use super::{Lane, Polled, Rest};
 use crate::egress::{Call, Egress, Shared, allowance};
 
-/// Smallest byte limit, in largest frames: one that the sink works on, and one that follows.
-const LIMIT_FRAMES: u32 = 2;
-
 impl Lane {
     /// One poll. Frames go straight through as long as nothing waits, the sink has room and nothing
     /// has to be decided about them; otherwise they are taken in, and the disciplines say which of
@@ -78,9 +75,14 @@ impl Lane {
     fn go_through(&mut self, now: Duration) -> Result<Polled, Fault> {
         // A frame that was lent to a sink without room is older than all that waits.
         let blocked = self.held || self.try_the_lent_frame()?;
-        let Self { egress, rx, tx, limit, tx_stats, id, .. } = self;
+        let Self { egress, rx, tx, limit, left_behind, tx_stats, id, .. } = self;
         let Some(egress) = egress else { return Ok(Polled::nothing(Rest::Empty)) };
         let call = Call { channel: id.channel, now: now.as_nanos() as u64, stats: &tx_stats.tx };
+        if let Some(limit) = limit
+            && let Some(fill) = tx.fill(0)?
+        {
+            limit.observe(fill.used, *left_behind, call.now);
+        }
         let takes = !egress.retiring && !self.source_closed;
         let mut polled = Polled::nothing(Rest::Empty);
         let (mut full, mut others) = (false, 0);
@@ -104,11 +106,7 @@ impl Lane {
         if others != 0 {
             egress.knock(others);
         }
-        if let Some(limit) = limit
-            && let Some(fill) = tx.fill(0)?
-        {
-            limit.observe(fill.used, waiting > 0, call.now);
-        }
+        *left_behind = waiting > 0;
         if egress.retiring && waiting == 0 {
             let call = Call { ..call };
             if let Some(egress) = self.egress.take() {
@@ -189,8 +187,7 @@ impl Lane {
     pub(crate) fn install(&mut self, mut next: Egress, now: Duration) {
         if self.limit.is_none() {
             let size = self.tx.fill(u32::MAX).ok().flatten().map(|fill| fill.size);
-            let least = self.room.saturating_mul(LIMIT_FRAMES);
-            self.limit = size.map(|size| ByteLimit::new(least.min(size), size));
+            self.limit = size.map(|size| ByteLimit::new(self.room, size));
         }
         if let Some(old) = self.egress.take() {
             let stats = &self.tx_stats.tx;

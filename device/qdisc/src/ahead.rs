@@ -1,0 +1,63 @@
+//! Packets that have left the disciplines and not yet the scheduler.
+
+use std::collections::VecDeque;
+
+use crate::Packet;
+use crate::qdisc::bit;
+
+/// For each channel, what leaves through it next: packets that a sink had no room for, and one at
+/// most that the disciplines chose while another channel was being served.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    queues: Vec<VecDeque<Packet>>,
+    /// Channels with packets.
+    pub(crate) channels: u64,
+    pub(crate) len: u32,
+    pub(crate) bytes: u64,
+}
+
+impl Ahead {
+    fn queue(&mut self, packet: &Packet) -> &mut VecDeque<Packet> {
+        let channel = packet.meta.channel;
+        self.channels |= bit(channel);
+        self.len += 1;
+        self.bytes += u64::from(packet.wire_len());
+        let at = usize::from(channel);
+        if self.queues.len() <= at {
+            self.queues.resize_with(at + 1, VecDeque::new);
+        }
+        &mut self.queues[at]
+    }
+
+    /// After what is there for its channel.
+    pub(crate) fn push_back(&mut self, packet: Packet) {
+        self.queue(&packet).push_back(packet);
+    }
+
+    /// Before what is there for its channel.
+    pub(crate) fn push_front(&mut self, packet: Packet) {
+        self.queue(&packet).push_front(packet);
+    }
+
+    pub(crate) fn pop(&mut self, channel: u16) -> Option<Packet> {
+        if self.channels & bit(channel) == 0 {
+            return None;
+        }
+        let queue = self.queues.get_mut(usize::from(channel))?;
+        let packet = queue.pop_front()?;
+        if queue.is_empty() {
+            self.channels &= !bit(channel);
+        }
+        self.len -= 1;
+        self.bytes -= u64::from(packet.wire_len());
+        Some(packet)
+    }
+
+    pub(crate) fn len_of(&self, channel: u16) -> u32 {
+        self.queues.get(usize::from(channel)).map_or(0, |queue| queue.len() as u32)
+    }
+
+    pub(crate) fn take_all(&mut self, out: &mut Vec<Packet>) {
+        out.extend(std::mem::take(self).queues.into_iter().flatten());
+    }
+}

@@ -1,0 +1,198 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const MTU: u32 = 1514;
+/// Bytes per second.
+const MBIT: u64 = 125_000;
+
+/// A sink whose reader takes whole frames every `period`, at `rate`; packets never lack.
+struct Model {
+    limit: ByteLimit,
+    sink: std::collections::VecDeque<u32>,
+    used: u32,
+    now: u64,
+    last_read: u64,
+    /// Bytes that the reader could take, in billionths.
+    credit: u128,
+    taken: u64,
+    /// Most bytes that the sink held when we left it, since it was last reset.
+    peak: u32,
+    /// Bytes that the reader could have taken and found nothing.
+    missed: u64,
+}
+
+impl Model {
+    fn new(size: u32) -> Self {
+        Self {
+            limit: ByteLimit::new(MTU, size),
+            sink: Default::default(),
+            used: 0,
+            now: 0,
+            last_read: 0,
+            credit: 0,
+            taken: 0,
+            peak: 0,
+            missed: 0,
+        }
+    }
+
+    fn read(&mut self, rate: u64) {
+        self.credit += u128::from(rate) * u128::from(self.now - self.last_read);
+        self.last_read = self.now;
+        while let Some(frame) = self.sink.front() {
+            let price = u128::from(*frame) * 1_000_000_000;
+            if self.credit < price {
+                return;
+            }
+            self.credit -= price;
+            self.taken += u64::from(*frame);
+            self.used -= frame;
+            self.sink.pop_front();
+        }
+        // A reader that finds nothing loses its time, the rest of one frame excepted.
+        let keep = u128::from(MTU) * 1_000_000_000;
+        self.missed += (self.credit.saturating_sub(keep) / 1_000_000_000) as u64;
+        self.credit = self.credit.min(keep);
+    }
+
+    fn visit(&mut self, frame: u32) {
+        self.limit.observe(self.used, self.now > 0, self.now);
+        while self.limit.allow(self.used) > 0 {
+            self.sink.push_back(frame);
+            self.used += frame;
+            self.limit.sent(frame);
+        }
+        self.peak = self.peak.max(self.used);
+    }
+
+    /// Runs for `time`: visits every `poll`, reads every `period` at `rate` (0: a stall).
+    fn run(&mut self, time: u64, poll: u64, period: u64, rate: u64) {
+        let end = self.now + time;
+        while self.now < end {
+            let next_poll = (self.now / poll + 1) * poll;
+            let next_read = (self.now / period + 1) * period;
+            self.now = next_poll.min(next_read).min(end);
+            if self.now == next_read {
+                if rate > 0 {
+                    self.read(rate);
+                } else {
+                    self.last_read = self.now;
+                }
+            }
+            if self.now == next_poll {
+                self.visit(MTU);
+            }
+        }
+    }
+}
+
+// Goal: a slow sink, read in bursts every millisecond, holds no more than about 3 ms of bytes and
+// never runs dry.
+#[test]
+fn a_slow_sink_stays_shallow_and_busy() {
+    let mut model = Model::new(1 << 20);
+    model.visit(MTU);
+    model.run(5_000 * MS, 50 * US, MS, 10 * MBIT);
+    assert!(u64::from(model.peak) <= 10 * MBIT * 3 / 1000, "{}", model.peak);
+    let offered = 10 * MBIT * 5;
+    assert!(model.taken * 1000 >= offered * 998, "{} of {offered}", model.taken);
+}
+
+// Goal: a fast sink is not slowed: the limit finds what it needs within ten visits.
+#[test]
+fn a_fast_sink_is_not_slowed() {
+    for poll in [10 * US, 50 * US, 500 * US] {
+        let mut model = Model::new(4 << 20);
+        model.visit(MTU);
+        model.run(10 * poll, poll, 10 * US, 10_000 * MBIT);
+        (model.taken, model.missed) = (0, 0);
+        model.run(2_000 * MS, poll, 10 * US, 10_000 * MBIT);
+        let offered = 10_000 * MBIT * 2;
+        assert!(model.taken * 1000 >= offered * 998, "{poll}: {} of {offered}", model.taken);
+    }
+}
+
+// Goal: a sink that becomes slow holds little again soon, and one that becomes fast is not held.
+#[test]
+fn the_limit_follows_the_rate() {
+    let mut model = Model::new(4 << 20);
+    model.visit(MTU);
+    model.run(200 * MS, 50 * US, 50 * US, 10_000 * MBIT);
+    assert!(model.limit.limit() >= 62_500);
+    model.run(3_000 * MS, 50 * US, MS, 10 * MBIT);
+    model.peak = 0;
+    model.run(1_000 * MS, 50 * US, MS, 10 * MBIT);
+    assert!(u64::from(model.peak) <= 10 * MBIT * 4 / 1000, "{}", model.peak);
+    model.run(MS, 50 * US, 50 * US, 10_000 * MBIT);
+    (model.taken, model.missed) = (0, 0);
+    model.run(100 * MS, 50 * US, 50 * US, 10_000 * MBIT);
+    assert!(model.missed * 1000 <= model.taken, "{} of {}", model.missed, model.taken);
+}
+
+// Goal: a stall, however long, changes nothing: what is left over while nobody reads is no slack.
+#[test]
+fn a_stall_teaches_nothing() {
+    let mut model = Model::new(4 << 20);
+    model.visit(MTU);
+    model.run(2_000 * MS, 100 * US, 100 * US, 1_000 * MBIT);
+    let before = model.limit.limit();
+    model.run(10_000 * MS, 100 * US, 100 * US, 0);
+    assert_eq!(model.limit.limit(), before);
+}
+
+// Goal: a source that is the bottleneck does not move the limit either way.
+#[test]
+fn a_slow_source_teaches_nothing() {
+    let mut limit = ByteLimit::new(MTU, 1 << 20);
+    let before = limit.limit();
+    for at in 0..10_000 {
+        limit.observe(0, false, at * MS);
+        limit.sent(MTU);
+    }
+    assert_eq!(limit.limit(), before);
+}
+
+proptest! {
+    // Goal: whatever is told, the limit stays within its bounds, an empty sink always gets a
+    // frame, and nothing overflows.
+    #[test]
+    fn bounds_hold(
+        mtu: u32,
+        sink: u32,
+        steps in prop::collection::vec((any::<u32>(), any::<bool>(), any::<u64>(), any::<u32>()), 0..60),
+    ) {
+        let mut limit = ByteLimit::new(mtu, sink);
+        let least = (2 * mtu.clamp(64, 1514)).min(sink.max(1));
+        for (used, backlog, now, bytes) in steps {
+            limit.observe(used, backlog, now);
+            prop_assert!(limit.allow(0) > 0);
+            prop_assert!(limit.limit() >= least && limit.limit() <= sink.max(1));
+            prop_assert!(limit.allow(used) <= limit.limit());
+            limit.sent(bytes);
+        }
+    }
+
+    // Goal: for any steady reader and any rhythm of visits, after a second of learning the sink
+    // is kept busy, and what it holds is bounded by what it takes between two visits.
+    #[test]
+    fn any_steady_reader_is_served(
+        mbit in 5u64..2_000,
+        poll in 20u64..2_000,
+        period in 20u64..2_000,
+    ) {
+        let (poll, period, rate) = (poll * US, period * US, mbit * MBIT);
+        let mut model = Model::new(16 << 20);
+        model.visit(MTU);
+        model.run(1_500 * MS, poll, period, rate);
+        (model.taken, model.peak) = (0, 0);
+        model.run(2_000 * MS, poll, period, rate);
+        let offered = rate * 2;
+        prop_assert!(model.taken * 100 >= offered * 97, "{} of {offered}", model.taken);
+        let needed = rate * (poll + period) / 1_000_000_000;
+        let bound = 4 * needed + 4 * u64::from(MTU);
+        prop_assert!(u64::from(model.peak) <= bound, "{} > {bound}", model.peak);
+    }
+}

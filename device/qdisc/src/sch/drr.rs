@@ -1,0 +1,240 @@
+//! drr.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mqnet_netdev::DropReason;
+use mqnet_wire::FlowKeys;
+
+use super::class::{Class, Sum};
+use super::{run_filters, same_kind};
+use crate::{Blueprint, Cx, Enqueued, Extra, Filters, Handle, Packet, Qdisc, Totals, Verdict};
+
+/// Classes take turns; in its turn a class may send its quantum of bytes, and what it could not
+/// use because its next packet is longer.
+///
+/// A class whose packets are all for closed channels (or held back by a rate below) is passed
+/// over: it keeps its place and gets no quantum, so that it neither delays others nor saves up.
+pub(crate) struct DrrQdisc {
+    handle: Handle,
+    classes: Vec<Turn>,
+    by_id: BTreeMap<Handle, usize>,
+    /// Classes with packets, in the order of their turns.
+    active: VecDeque<usize>,
+    filters: Filters,
+    sum: Sum,
+}
+
+struct Turn {
+    class: Class,
+    quantum: u64,
+    deficit: u64,
+    active: bool,
+}
+
+/// What a round among the active classes came to.
+enum Round {
+    Served(Packet),
+    /// Nobody has saved enough; so many more rounds would do.
+    Saving(u64),
+    Nothing,
+}
+
+impl Turn {
+    fn set_deficit(&mut self, deficit: u64) {
+        self.deficit = deficit;
+        self.class.stats().deficit.set(deficit);
+    }
+}
+
+impl DrrQdisc {
+    pub(crate) fn new(plan: Blueprint, mtu: u32, seed: u64) -> Self {
+        let turn = |class: crate::ClassPlan| {
+            let quantum = class.drr.map_or(mtu, |drr| drr.quantum).max(1).into();
+            Turn { class: Class::new(class, mtu, seed), quantum, deficit: 0, active: false }
+        };
+        let classes: Vec<Turn> = plan.classes.into_iter().map(turn).collect();
+        let by_id = classes.iter().enumerate().map(|(at, turn)| (turn.class.id, at)).collect();
+        Self {
+            handle: plan.handle,
+            classes,
+            by_id,
+            active: VecDeque::new(),
+            filters: plan.filters,
+            sum: Sum::new(plan.stats),
+        }
+    }
+
+    /// The class of a packet: a priority that is a class of ours, or what a filter says. There is
+    /// no default: a packet that nobody claims is dropped, as by the kernel.
+    fn class_of(
+        &mut self,
+        packet: &mut Packet,
+        keys: &FlowKeys,
+        now: u64,
+    ) -> Result<usize, DropReason> {
+        let priority = Handle(packet.meta.priority);
+        if priority.major() == self.handle.major()
+            && let Some(at) = self.by_id.get(&priority)
+        {
+            return Ok(*at);
+        }
+        match run_filters(&mut self.filters, packet, keys, now) {
+            Verdict::Class(class) => self.by_id.get(&class).copied().ok_or(DropReason::Filtered),
+            Verdict::Drop(reason) => Err(reason),
+            Verdict::Pass => Err(DropReason::Filtered),
+        }
+    }
+
+    fn activate(&mut self, at: usize) {
+        let turn = &mut self.classes[at];
+        if !turn.active && !turn.class.is_empty() {
+            turn.active = true;
+            turn.set_deficit(turn.quantum);
+            self.active.push_back(at);
+        }
+    }
+
+    /// Asks every active class once, from the first on.
+    fn round(&mut self, cx: &mut Cx<'_>) -> Round {
+        let (mut place, mut saving) = (0, None);
+        for _ in 0..self.active.len() {
+            let at = self.active[place];
+            let turn = &mut self.classes[at];
+            let (first, change) = turn.class.peek(cx);
+            let first = first.map(|packet| u64::from(packet.wire_len()));
+            self.sum.apply(change);
+            match first {
+                None if turn.class.is_empty() => {
+                    turn.active = false;
+                    self.active.remove(place);
+                }
+                None => place += 1,
+                Some(bytes) if bytes <= turn.deficit => {
+                    if let Some(packet) = self.serve(place, bytes, cx) {
+                        return Round::Served(packet);
+                    }
+                }
+                Some(bytes) => {
+                    turn.set_deficit(turn.deficit + turn.quantum);
+                    let rounds = bytes.saturating_sub(turn.deficit).div_ceil(turn.quantum);
+                    saving = Some(saving.map_or(rounds, |least: u64| least.min(rounds)));
+                    self.active.remove(place);
+                    self.active.push_back(at);
+                }
+            }
+        }
+        saving.map_or(Round::Nothing, Round::Saving)
+    }
+
+    fn serve(&mut self, place: usize, bytes: u64, cx: &mut Cx<'_>) -> Option<Packet> {
+        let turn = &mut self.classes[self.active[place]];
+        let (packet, change) = turn.class.dequeue(cx);
+        self.sum.apply(change);
+        turn.set_deficit(turn.deficit - bytes);
+        if turn.class.is_empty() {
+            turn.active = false;
+            self.active.remove(place);
+        }
+        packet
+    }
+
+    /// Gives every class that could send something the quanta of so many rounds at once: with a
+    /// small quantum and large frames they would be thousands.
+    fn save(&mut self, rounds: u64, cx: &mut Cx<'_>) {
+        for at in &self.active {
+            let turn = &mut self.classes[*at];
+            let (first, change) = turn.class.peek(cx);
+            if first.is_some() {
+                turn.set_deficit(turn.deficit + rounds * turn.quantum);
+            }
+            self.sum.apply(change);
+        }
+    }
+}
+
+impl Qdisc for DrrQdisc {
+    fn enqueue(&mut self, mut packet: Packet, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
+        match self.class_of(&mut packet, keys, cx.now) {
+            Ok(at) => {
+                let (result, change) = self.classes[at].class.enqueue(packet, keys, cx);
+                self.sum.apply(change);
+                self.activate(at);
+                result
+            }
+            Err(reason) => {
+                self.sum.stats().drops.add(1);
+                cx.drop(packet, reason);
+                Enqueued::Dropped
+            }
+        }
+    }
+
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet> {
+        loop {
+            match self.round(cx) {
+                Round::Served(packet) => {
+                    self.sum.stats().sent(&packet);
+                    return Some(packet);
+                }
+                Round::Saving(rounds) => self.save(rounds, cx),
+                Round::Nothing => return None,
+            }
+        }
+    }
+
+    fn next_time(&self) -> Option<u64> {
+        self.active.iter().filter_map(|at| self.classes[*at].class.next_time()).min()
+    }
+
+    fn len(&self) -> u32 {
+        self.sum.len()
+    }
+
+    fn len_of(&self, channel: u16) -> u32 {
+        self.active.iter().map(|at| self.classes[*at].class.len_of(channel)).sum()
+    }
+
+    fn backlog(&self) -> u64 {
+        self.sum.bytes()
+    }
+
+    fn totals(&self) -> Totals {
+        self.sum.stats().with(Extra::None)
+    }
+
+    fn take_all(&mut self, out: &mut Vec<Packet>) {
+        for turn in &mut self.classes {
+            turn.class.take_all(out);
+            turn.active = false;
+            turn.set_deficit(0);
+        }
+        self.active.clear();
+        self.sum.recount(std::iter::empty());
+    }
+
+    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, cx: &mut Cx<'_>) {
+        let Some(old) = same_kind::<Self>(old, rest) else { return };
+        let mut old = *old;
+        let turns: Vec<Handle> = old.active.iter().map(|at| old.classes[*at].class.id).collect();
+        old.sum.recount(std::iter::empty());
+        for mut turn in old.classes {
+            let deficit = turn.deficit;
+            turn.set_deficit(0);
+            match self.by_id.get(&turn.class.id) {
+                Some(at) => {
+                    self.classes[*at].class.adopt(turn.class, rest, cx);
+                    self.classes[*at].set_deficit(deficit);
+                }
+                None => turn.class.take_all(rest),
+            }
+        }
+        for at in turns.iter().filter_map(|id| self.by_id.get(id)) {
+            let turn = &mut self.classes[*at];
+            turn.active = !turn.class.is_empty();
+            if turn.active {
+                self.active.push_back(*at);
+            }
+        }
+        self.sum.recount(self.classes.iter().map(|turn| &turn.class));
+    }
+}

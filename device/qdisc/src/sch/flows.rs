@@ -1,0 +1,174 @@
+//! The flows of fq_codel: which one's turn it is.
+//!
+//! Every channel has flows and lists of its own, so that those of a closed channel cost nothing
+//! and a bucket never holds packets of two channels. Among the channels that are open it is the
+//! turn of the flow that came to the end of its list first: the order that one list of all flows
+//! would have.
+
+use std::collections::VecDeque;
+
+use super::channels::bits;
+use super::codel::Codel;
+use super::store::Queue;
+use crate::qdisc::bit;
+
+/// One bucket of the flow hash.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Flow {
+    pub(crate) queue: Queue,
+    pub(crate) bytes: u64,
+    pub(crate) deficit: i64,
+    pub(crate) codel: Codel,
+    /// When its last packet left.
+    pub(crate) empty_since: u64,
+    /// Place in the order of all lists; grows.
+    ticket: u64,
+    listed: bool,
+}
+
+/// The flows of one channel.
+#[derive(Default)]
+pub(crate) struct Lane {
+    /// None until the channel has had a packet.
+    pub(crate) flows: Vec<Flow>,
+    /// Packets in them.
+    pub(crate) len: u32,
+    new: VecDeque<u32>,
+    old: VecDeque<u32>,
+}
+
+/// Which flow: its channel and its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    pub(crate) channel: u16,
+    pub(crate) flow: u32,
+}
+
+/// The flows of all channels, those with packets in lists: new ones are served first.
+#[derive(Default)]
+pub(crate) struct Flows {
+    lanes: Vec<Lane>,
+    next_ticket: u64,
+    /// Channels with new flows, with old flows.
+    new: u64,
+    old: u64,
+    pub(crate) new_len: u32,
+    pub(crate) old_len: u32,
+}
+
+impl Flows {
+    pub(crate) fn lane(&self, channel: u16) -> Option<&Lane> {
+        self.lanes.get(usize::from(channel))
+    }
+
+    /// The channel's flows, `n` of them, made when they are first needed.
+    pub(crate) fn lane_mut(&mut self, channel: u16, n: u32) -> &mut Lane {
+        let at = usize::from(channel);
+        if self.lanes.len() <= at {
+            self.lanes.resize_with(at + 1, Lane::default);
+        }
+        let lane = &mut self.lanes[at];
+        if lane.flows.is_empty() {
+            lane.flows.resize(n as usize, Flow::default());
+        }
+        lane
+    }
+
+    /// A flow that is in a list.
+    pub(crate) fn flow_mut(&mut self, at: At) -> &mut Flow {
+        &mut self.lanes[usize::from(at.channel)].flows[at.flow as usize]
+    }
+
+    /// Appends a flow to the new ones unless it is in a list; true if it was not.
+    pub(crate) fn start(&mut self, at: At, quantum: i64) -> bool {
+        let flow = self.flow_mut(at);
+        if flow.listed {
+            return false;
+        }
+        flow.deficit = quantum;
+        self.append(at, true);
+        true
+    }
+
+    fn append(&mut self, at: At, is_new: bool) {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let lane = &mut self.lanes[usize::from(at.channel)];
+        let flow = &mut lane.flows[at.flow as usize];
+        (flow.ticket, flow.listed) = (ticket, true);
+        if is_new {
+            lane.new.push_back(at.flow);
+            self.new |= bit(at.channel);
+            self.new_len += 1;
+        } else {
+            lane.old.push_back(at.flow);
+            self.old |= bit(at.channel);
+            self.old_len += 1;
+        }
+    }
+
+    /// The flow whose turn it is among the channels in `open`, and whether it is a new one.
+    pub(crate) fn first(&self, open: u64) -> Option<(At, bool)> {
+        let is_new = self.new & open != 0;
+        let mask = if is_new { self.new } else { self.old } & open;
+        let head = |channel: u16| {
+            let lane = &self.lanes[usize::from(channel)];
+            let flow = *if is_new { &lane.new } else { &lane.old }.front()?;
+            Some((lane.flows[flow as usize].ticket, At { channel, flow }))
+        };
+        let (_, at) = bits(mask).filter_map(head).min_by_key(|(ticket, _)| *ticket)?;
+        Some((at, is_new))
+    }
+
+    /// Takes the flow that [`first`](Self::first) gave off its list.
+    fn remove_first(&mut self, at: At, is_new: bool) {
+        let lane = &mut self.lanes[usize::from(at.channel)];
+        let (list, mask, len) = if is_new {
+            (&mut lane.new, &mut self.new, &mut self.new_len)
+        } else {
+            (&mut lane.old, &mut self.old, &mut self.old_len)
+        };
+        list.pop_front();
+        *len -= 1;
+        if list.is_empty() {
+            *mask &= !bit(at.channel);
+        }
+    }
+
+    /// Its turn is over: it goes to the end of the old ones.
+    pub(crate) fn rotate(&mut self, at: At, is_new: bool) {
+        self.remove_first(at, is_new);
+        self.append(at, false);
+    }
+
+    /// It has no packets. A new flow must pass through the old ones once, or one that sends a
+    /// packet at a time would always be new and starve them.
+    pub(crate) fn retire(&mut self, at: At, is_new: bool) {
+        if is_new && self.old != 0 {
+            return self.rotate(at, is_new);
+        }
+        self.remove_first(at, is_new);
+        self.flow_mut(at).listed = false;
+    }
+
+    /// The flow with the most bytes.
+    pub(crate) fn fattest(&self) -> Option<At> {
+        let of_lane = |(channel, lane): (usize, &Lane)| {
+            let listed = lane.new.iter().chain(&lane.old);
+            let bytes = |flow: &u32| lane.flows[*flow as usize].bytes;
+            let flow = *listed.max_by_key(|flow| bytes(flow))?;
+            Some((bytes(&flow), At { channel: channel as u16, flow }))
+        };
+        let lanes = self.lanes.iter().enumerate();
+        lanes.filter_map(of_lane).max_by_key(|(bytes, _)| *bytes).map(|(_, at)| at)
+    }
+
+    /// The flows that are in lists, in some order.
+    pub(crate) fn listed(&self) -> Vec<At> {
+        let of_lane = |(channel, lane): (usize, &Lane)| {
+            let at = |flow: &u32| At { channel: channel as u16, flow: *flow };
+            lane.new.iter().chain(&lane.old).map(at).collect::<Vec<_>>()
+        };
+        self.lanes.iter().enumerate().flat_map(of_lane).collect()
+    }
+}

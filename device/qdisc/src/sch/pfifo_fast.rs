@@ -1,0 +1,78 @@
+//! pfifo_fast.
+
+use std::sync::Arc;
+
+use mqnet_wire::FlowKeys;
+
+use super::channels::{Channels, Unit};
+use super::same_kind;
+use crate::{Cx, Enqueued, Extra, NodeStats, PRIOMAP, Packet, Qdisc, Totals};
+
+/// Three bands by priority; a band is served when those before it have nothing.
+pub(crate) struct PfifoFast {
+    bands: [Channels; 3],
+    /// Packets of a band.
+    limit: u32,
+    stats: Arc<NodeStats>,
+}
+
+impl PfifoFast {
+    pub(crate) fn new(limit: u32, stats: Arc<NodeStats>) -> Self {
+        Self { bands: Default::default(), limit, stats }
+    }
+
+    fn publish(&self) {
+        self.stats.waiting(self.len(), self.backlog());
+    }
+}
+
+impl Qdisc for PfifoFast {
+    fn enqueue(&mut self, packet: Packet, _keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
+        let band = PRIOMAP[(packet.meta.priority & 15) as usize];
+        let band = &mut self.bands[usize::from(band)];
+        let (result, dropped) = band.offer(packet, Unit::Packets, self.limit, cx);
+        self.stats.drops.add(dropped);
+        self.publish();
+        result
+    }
+
+    fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet> {
+        let packet = self.bands.iter_mut().find_map(|band| band.pop(cx.open))?;
+        self.stats.sent(&packet);
+        self.publish();
+        Some(packet)
+    }
+
+    fn next_time(&self) -> Option<u64> {
+        None
+    }
+
+    fn len(&self) -> u32 {
+        self.bands.iter().map(Channels::len).sum()
+    }
+
+    fn len_of(&self, channel: u16) -> u32 {
+        self.bands.iter().map(|band| band.len_of(channel)).sum()
+    }
+
+    fn backlog(&self) -> u64 {
+        self.bands.iter().map(Channels::bytes).sum()
+    }
+
+    fn totals(&self) -> Totals {
+        self.stats.with(Extra::None)
+    }
+
+    fn take_all(&mut self, out: &mut Vec<Packet>) {
+        self.bands.iter_mut().for_each(|band| band.take_all(out));
+        self.publish();
+    }
+
+    fn adopt(&mut self, old: Box<dyn Qdisc>, rest: &mut Vec<Packet>, _cx: &mut Cx<'_>) {
+        if let Some(mut old) = same_kind::<Self>(old, rest) {
+            self.bands = std::mem::take(&mut old.bands);
+            old.publish();
+            self.publish();
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Packets of many queues in one array.
+//!
+//! A discipline may have thousands of queues but only so many packets: queues are chains through
+//! one array that grows to the most packets that ever waited, so that a queue costs twelve bytes
+//! and none keeps memory after its packets have left.
+
+use crate::Packet;
+
+const NONE: u32 = u32::MAX;
+
+/// Where the packets are.
+#[derive(Default)]
+pub(crate) struct Store {
+    slots: Vec<Slot>,
+    /// Slots without a packet.
+    free: Vec<u32>,
+    next_ticket: u64,
+}
+
+struct Slot {
+    packet: Option<Packet>,
+    /// Grows with every packet that enters the store.
+    ticket: u64,
+    next: u32,
+}
+
+/// A chain of packets.
+#[derive(Clone, Copy)]
+pub(crate) struct Queue {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { head: NONE, tail: NONE, len: 0 }
+    }
+}
+
+impl Queue {
+    /// Packets in it.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// True when there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Store {
+    /// Appends a packet.
+    pub(crate) fn push(&mut self, queue: &mut Queue, packet: Packet) {
+        let slot = Slot { packet: Some(packet), ticket: self.next_ticket, next: NONE };
+        self.next_ticket += 1;
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.slots[at as usize] = slot;
+                at
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        };
+        match queue.tail {
+            NONE => queue.head = at,
+            tail => self.slots[tail as usize].next = at,
+        }
+        queue.tail = at;
+        queue.len += 1;
+    }
+
+    /// Takes the oldest packet of a queue.
+    pub(crate) fn pop(&mut self, queue: &mut Queue) -> Option<Packet> {
+        let at = queue.head;
+        let slot = self.slots.get_mut(at as usize)?;
+        let packet = slot.packet.take();
+        queue.head = slot.next;
+        queue.len -= 1;
+        if queue.head == NONE {
+            queue.tail = NONE;
+        }
+        self.free.push(at);
+        packet
+    }
+
+    /// When its oldest packet entered the store, as a number that only grows.
+    pub(crate) fn ticket(&self, queue: &Queue) -> Option<u64> {
+        self.slots.get(queue.head as usize).map(|slot| slot.ticket)
+    }
+}
