@@ -310,3 +310,6 @@ impl Lane {
         (self.rx, self.tx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -226,6 +226,9 @@ impl Queueing {
         call: &Call<'_>,
     ) -> Result<Drained, Fault> {
         let mut done = Drained::default();
+        // Of a sink that does not say how much it takes, more and more is tried: what it does not
+        // take has left the disciplines, and no policy sees it any more.
+        let mut most = if limit.is_some() { BURST_FRAMES } else { 1 };
         while done.sent < BUDGET && !done.full && self.waiting(call.channel) > 0 {
             let allowance = allowance(tx, limit)?;
             self.set_open(call.channel, allowance > 0);
@@ -233,7 +236,8 @@ impl Queueing {
                 done.full = true;
                 break;
             }
-            let packets = self.choose(call, allowance);
+            let packets = self.choose(call, allowance, most);
+            most = BURST_FRAMES.min(2 * most);
             if packets.is_empty() {
                 break;
             }
@@ -256,11 +260,16 @@ impl Queueing {
         self.open = self.open & !(1 << channel) | u64::from(open) << channel;
     }
 
-    fn choose(&mut self, call: &Call<'_>, allowance: u32) -> ArrayVec<Packet, BURST_FRAMES> {
+    fn choose(
+        &mut self,
+        call: &Call<'_>,
+        allowance: u32,
+        most: usize,
+    ) -> ArrayVec<Packet, BURST_FRAMES> {
         let mut packets = ArrayVec::new();
         let mut bytes = 0u32;
         let (scheduler, mut cx) = self.with(call);
-        while bytes < allowance && !packets.is_full() {
+        while bytes < allowance && packets.len() < most {
             let Some(packet) = scheduler.dequeue(call.channel, &mut cx) else { break };
             bytes = bytes.saturating_add(packet.len);
             packets.push(packet);

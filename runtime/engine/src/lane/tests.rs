@@ -1,0 +1,313 @@
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+
+use mqnet_netdev::{Burst, Event, Queue, RxBrings, TxBorrows};
+use mqnet_qdisc::{Blueprint, Fifo, Filters, Handle, Params, Scheduler, Tbf};
+use mqnet_shmem::Span;
+use mqnet_wire::{Layer, VnetHdr};
+use proptest::prelude::*;
+
+use super::*;
+use crate::egress::Queueing;
+
+/// What is in the source, what has reached the sink, and how much more it takes.
+#[derive(Default)]
+struct World {
+    source: VecDeque<Vec<u8>>,
+    sink: Vec<u32>,
+    room: usize,
+}
+
+#[derive(Clone, Default)]
+struct Hands(Arc<Mutex<World>>);
+
+impl Hands {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap()
+    }
+
+    fn push(&self, number: u32) {
+        let mut frame = vec![0; 60 + number as usize % 900];
+        frame[56..60].copy_from_slice(&number.to_le_bytes());
+        self.world().source.push_back(frame);
+    }
+}
+
+struct Source(Hands, Vec<Vec<u8>>);
+struct Sink(Hands, Arc<ChannelStats>);
+
+impl Queue for Source {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        let empty = self.0.world().source.is_empty();
+        Ok(if empty { Armed::Sleep } else { Armed::MoreWork })
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBrings for Source {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        self.1 = self.0.world().source.iter().take(budget).cloned().collect();
+        for frame in &self.1 {
+            burst.push(VnetHdr::default(), frame.len() as u32, Span::of(frame));
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        self.0.world().source.drain(..frames);
+        Ok(())
+    }
+}
+
+impl Queue for Sink {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(if self.0.world().room > 0 { Armed::MoreWork } else { Armed::Sleep })
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl TxBorrows for Sink {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let mut world = self.0.world();
+        let frames = &burst.frames()[from..];
+        let taken = frames.len().min(world.room);
+        world.room -= taken;
+        for frame in &frames[..taken] {
+            let mut bytes = [0; 60];
+            frame.head.read_header(&mut bytes);
+            world.sink.push(u32::from_le_bytes([bytes[56], bytes[57], bytes[58], bytes[59]]));
+            self.1.tx.packets.add(1);
+            self.1.tx.bytes.add(u64::from(frame.len));
+        }
+        Ok(taken)
+    }
+}
+
+fn scheduler(params: Params) -> Scheduler {
+    let stats = Arc::default();
+    let (handle, classes, filters) = (Handle::new(1, 0), Vec::new(), Filters::default());
+    let root = Blueprint { handle, params, stats, classes, filters };
+    Scheduler::new(root, Filters::default(), 1514, 7, Layer::Ethernet)
+}
+
+fn pfifo(limit: u32) -> Scheduler {
+    scheduler(Params::Pfifo(Fifo { limit }))
+}
+
+struct Bench {
+    hands: Hands,
+    lane: Lane,
+    stats: Arc<ChannelStats>,
+    now: Duration,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let (hands, stats) = (Hands::default(), Arc::<ChannelStats>::default());
+        let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+        let rx = Rx::Brings(Box::new(Source(hands.clone(), Vec::new())));
+        let tx = Tx::Borrows(Box::new(Sink(hands.clone(), stats.clone())));
+        let lane = Lane::new(id, rx, tx, 1518, None, stats.clone()).unwrap();
+        Self { hands, lane, stats, now: Duration::from_secs(1) }
+    }
+
+    fn with(scheduler: Scheduler) -> Self {
+        let mut bench = Self::new();
+        let queueing = Queueing::new(vec![scheduler], Layer::Ethernet, 1519, None).unwrap();
+        bench.lane.install(Egress::own(0, queueing), bench.now);
+        bench
+    }
+
+    fn poll(&mut self) -> Polled {
+        self.now += Duration::from_micros(10);
+        let now = self.now;
+        self.lane.poll(|| now).unwrap()
+    }
+
+    fn sink(&self) -> Vec<u32> {
+        self.hands.world().sink.clone()
+    }
+
+    fn dropped(&self, reason: DropReason) -> u64 {
+        self.stats.tx.drops.get(reason)
+    }
+}
+
+// Goal: while the sink has room frames go straight through: none is copied, all are counted.
+#[test]
+fn an_empty_discipline_is_passed_by() {
+    let mut bench = Bench::with(pfifo(10));
+    bench.hands.world().room = usize::MAX;
+    (0..100).for_each(|n| bench.hands.push(n));
+    while bench.poll().moved() > 0 {}
+    assert_eq!(bench.sink(), (0..100).collect::<Vec<_>>());
+    assert_eq!(bench.stats.tx.copies.get(), 0);
+}
+
+// Goal: frames that the sink has no room for wait, the source is emptied, the lane counts as
+// stopped and sleeps; when there is room they leave in order and newer ones after them.
+#[test]
+fn what_the_sink_cannot_take_waits() {
+    let mut bench = Bench::with(pfifo(1000));
+    bench.hands.world().room = 10;
+    (0..200).for_each(|n| bench.hands.push(n));
+    while bench.poll().moved() > 0 {}
+    assert!(bench.hands.world().source.is_empty());
+    assert_eq!((bench.sink().len(), bench.lane.waiting()), (10, 190));
+    assert_eq!((bench.stats.tx.stops.get(), bench.stats.tx.wakes.get()), (1, 0));
+    assert_eq!(bench.lane.arm().unwrap(), Armed::Sleep);
+    bench.hands.world().room = usize::MAX;
+    assert_eq!(bench.lane.arm().unwrap(), Armed::MoreWork);
+    (200..230).for_each(|n| bench.hands.push(n));
+    while bench.poll().moved() > 0 {}
+    assert_eq!(bench.sink(), (0..230).collect::<Vec<_>>());
+    assert_eq!((bench.lane.waiting(), bench.stats.tx.wakes.get()), (0, 1));
+}
+
+// Goal: only the policy drops: what is over pfifo's limit (and the one frame that the sink was
+// asked to take), under its own reason.
+#[test]
+fn the_policy_drops_and_is_named() {
+    let mut bench = Bench::with(pfifo(50));
+    (0..200).for_each(|n| bench.hands.push(n));
+    while bench.poll().moved() > 0 {}
+    assert_eq!(bench.dropped(DropReason::QdiscOverlimit), 149);
+    bench.hands.world().room = usize::MAX;
+    while bench.poll().moved() > 0 {}
+    assert_eq!(bench.sink(), (0..51).collect::<Vec<_>>());
+}
+
+// Goal: without a discipline a full sink stops the source and loses nothing; with full=drop what
+// comes meanwhile is dropped, counted, and the source never stops.
+#[test]
+fn full_stops_or_drops() {
+    for full in [Full::Stop, Full::Drop] {
+        let mut bench = Bench::new();
+        bench.lane.set_full(full);
+        bench.hands.world().room = 10;
+        (0..100).for_each(|n| bench.hands.push(n));
+        while bench.poll().moved() > 0 {}
+        let lost = bench.dropped(DropReason::SinkFull);
+        let left = bench.hands.world().source.len();
+        let expected = if full == Full::Stop { (0, 90) } else { (90, 0) };
+        assert_eq!((lost, left), expected);
+        assert_eq!(bench.stats.tx.stops.get(), u64::from(full == Full::Stop));
+        assert_eq!(bench.sink(), (0..10).collect::<Vec<_>>());
+    }
+}
+
+// Goal: a held lane gathers and sends nothing; let go, it sends all in order.
+#[test]
+fn a_held_lane_gathers() {
+    let mut bench = Bench::with(pfifo(1000));
+    bench.hands.world().room = usize::MAX;
+    bench.lane.hold(true).unwrap();
+    (0..100).for_each(|n| bench.hands.push(n));
+    while bench.poll().moved() > 0 {}
+    assert_eq!((bench.sink().len(), bench.lane.waiting()), (0, 100));
+    bench.lane.hold(false).unwrap();
+    while bench.poll().moved() > 0 {}
+    assert_eq!(bench.sink(), (0..100).collect::<Vec<_>>());
+}
+
+// Goal: a lane behind a token bucket sleeps until the bucket's time, and only with frames waiting.
+#[test]
+fn a_token_bucket_sets_the_alarm() {
+    let rate = 1_000_000;
+    let tbf = Tbf { rate, burst: 2000, peakrate: 0, mtu: 0, limit: 1 << 20 };
+    let mut bench = Bench::with(scheduler(Params::Tbf(tbf)));
+    bench.hands.world().room = usize::MAX;
+    (0..50).for_each(|n| bench.hands.push(500 + n));
+    let begin = bench.now;
+    while bench.sink().len() < 50 {
+        while bench.poll().moved() > 0 {}
+        if bench.lane.waiting() > 0 {
+            assert_eq!(bench.lane.arm().unwrap(), Armed::Sleep);
+            let at = bench.lane.wake_at().expect("an alarm");
+            assert!(at > bench.now);
+            bench.now = at;
+        }
+    }
+    let bytes = bench.stats.tx.bytes.get() as f64;
+    let takes = (bytes - 2000.0) / rate as f64;
+    let took = (bench.now - begin).as_secs_f64();
+    assert!((takes * 0.97..takes * 1.1).contains(&took), "{took} s for {takes}");
+    assert_eq!(bench.lane.arm().unwrap(), Armed::Sleep);
+    assert_eq!(bench.lane.wake_at(), None);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Push(u8),
+    Room(u8),
+    Poll,
+    Change(u16),
+    Retire,
+    Hold(bool),
+    CloseSource(bool),
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        6 => any::<u8>().prop_map(Deed::Push),
+        6 => any::<u8>().prop_map(Deed::Room),
+        8 => Just(Deed::Poll),
+        1 => (2000u16..3000).prop_map(Deed::Change),
+        1 => Just(Deed::Retire),
+        1 => any::<bool>().prop_map(Deed::Hold),
+        1 => any::<bool>().prop_map(Deed::CloseSource),
+    ]
+}
+
+proptest! {
+    // Goal: whatever happens to the sink, the source and what is attached, frames arrive in order
+    // and none is lost: stopped is never forgotten, and a lane with work never sleeps.
+    #[test]
+    fn nothing_is_lost_or_reordered(deeds in proptest::collection::vec(deed(), 1..200)) {
+        let mut bench = Bench::with(pfifo(100_000));
+        let mut next = 0;
+        for deed in deeds {
+            match deed {
+                Deed::Push(n) => {
+                    (next..next + u32::from(n)).for_each(|n| bench.hands.push(n));
+                    next += u32::from(n);
+                }
+                Deed::Room(n) => bench.hands.world().room += usize::from(n),
+                Deed::Poll => {
+                    bench.poll();
+                }
+                Deed::Change(limit) => {
+                    let now = bench.now;
+                    if bench.lane.succeed(pfifo(u32::from(limit) * 100), now).is_err() {
+                        let queueing =
+                            Queueing::new(vec![pfifo(100_000)], Layer::Ethernet, 1519, None);
+                        bench.lane.install(Egress::own(0, queueing.unwrap()), now);
+                    }
+                }
+                Deed::Retire => bench.lane.retire_disciplines(),
+                // The engine never holds a lane whose disciplines are being taken off.
+                Deed::Hold(on) => bench.lane.hold(on && bench.lane.has_disciplines()).unwrap(),
+                Deed::CloseSource(true) => bench.lane.close_source(),
+                Deed::CloseSource(false) => bench.lane.open_source(),
+            }
+        }
+        bench.lane.hold(false).unwrap();
+        bench.lane.open_source();
+        bench.hands.world().room = usize::MAX;
+        let mut idle = 0;
+        while idle < 3 {
+            idle = if bench.poll().moved() > 0 { 0 } else { idle + 1 };
+        }
+        prop_assert_eq!(bench.sink(), (0..next).collect::<Vec<_>>());
+        prop_assert_eq!(bench.lane.waiting(), 0);
+        prop_assert_eq!(bench.stats.tx.drops.total(), 0);
+        prop_assert_eq!(bench.lane.arm().unwrap(), Armed::Sleep);
+        prop_assert_eq!(bench.stats.tx.stops.get(), bench.stats.tx.wakes.get());
+    }
+}
