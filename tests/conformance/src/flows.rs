@@ -140,6 +140,16 @@ impl State {
         self.steered_to = queues;
     }
 
+    /// Frames of a flow that have arrived.
+    pub fn arrived(&self, flow: u32) -> u64 {
+        self.expected.get(&flow).copied().unwrap_or(0)
+    }
+
+    /// The queue that a flow is steered to.
+    pub fn queue_of(&self, flow: u32) -> u16 {
+        self.table[flow as usize % BUCKETS]
+    }
+
     fn arrive(&mut self, bytes: &[u8]) {
         let bytes = &bytes[HEADERS..];
         let flow = u32::from_le_bytes(bytes[..4].try_into().expect("four"));

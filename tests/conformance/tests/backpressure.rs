@@ -1,0 +1,128 @@
+//! Sinks that stop, with and without disciplines: what waits is kept, goes on when there is room,
+//! and is in nobody's way.
+
+use std::time::{Duration, Instant};
+
+use mqnet_conformance::world::{World, random};
+use mqnet_qdisc::{Attach, Command, Object, Verb};
+
+const FLOWS: u32 = 40;
+
+fn replace_root(words: &str) -> Command {
+    let mut words = words.split_whitespace().map(str::to_owned);
+    Command {
+        verb: Verb::Replace,
+        object: Object::Qdisc,
+        attach: Attach::Root,
+        handle: None,
+        prio: None,
+        protocol: None,
+        kind: words.next(),
+        options: words.collect(),
+    }
+}
+
+/// Attaches a discipline to the host's side of an end: in front of the sink that stalls.
+fn attach(world: &mut World, end: usize, words: &str) {
+    let link = &mut world.ends[end].link;
+    let side = (0..2).find(|&side| link.functions()[side].name() == "flows").expect("a host");
+    let done = link.tc(side, &replace_root(words));
+    done.unwrap_or_else(|e| panic!("{words}: {e}"));
+}
+
+fn arrived(world: &World, end: usize) -> Vec<u64> {
+    let state = world.ends[end].flows.state();
+    (0..FLOWS).map(|flow| state.arrived(flow)).collect()
+}
+
+/// Waits until frames of all these flows to an end have come.
+fn until_they_move(world: &mut World, end: usize, what: &str, flows: &[u32]) {
+    let before = arrived(world, end);
+    world.until(what, |w| {
+        let now = arrived(w, end);
+        flows.iter().all(|&flow| now[flow as usize] > before[flow as usize])
+    });
+}
+
+/// Lets time pass.
+fn pass(world: &mut World, time: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        world.turn();
+    }
+}
+
+/// Roots that hold much and drop nothing here.
+const ROOTS: [&str; 4] = [
+    "noqueue",
+    "pfifo limit 1000000",
+    "fq_codel limit 1000000 target 100s interval 100s memory_limit 1gb",
+    "mq",
+];
+
+// Goal: one stopped queue stops its own flows alone, whether nothing is attached, one discipline a
+// queue, or one discipline for all queues.
+#[test]
+fn a_stopped_queue_is_in_nobodys_way() {
+    for (seed, words) in (1u64..).zip(ROOTS) {
+        let mut world = World::new(seed, None);
+        world.resize(0, 4).expect("four channels");
+        world.resize(1, 4).expect("four channels");
+        world.settle();
+        attach(&mut world, 1, words);
+        for stopped in [1u16, 3, 0] {
+            world.ends[1].flows.state().stalled = 1 << stopped;
+            pass(&mut world, Duration::from_millis(20));
+            let free: Vec<u32> = {
+                let sender = world.ends[0].flows.state();
+                (0..FLOWS).filter(|&flow| sender.queue_of(flow) != stopped).collect()
+            };
+            assert!(!free.is_empty());
+            let held = arrived(&world, 1);
+            until_they_move(&mut world, 1, &format!("{words}: flows of other queues"), &free);
+            let now = arrived(&world, 1);
+            let still =
+                |flow: &u32| free.contains(flow) || now[*flow as usize] == held[*flow as usize];
+            assert!((0..FLOWS).all(|flow| still(&flow)), "{words}: a stopped queue sent");
+            world.ends[1].flows.state().stalled = 0;
+            let all: Vec<u32> = (0..FLOWS).collect();
+            until_they_move(&mut world, 1, &format!("{words}: after the stop"), &all);
+        }
+        assert!(world.finish() > 1000);
+    }
+}
+
+// Goal: a soak of random stalls, changes of what is attached, and resizes from both ends: nothing is
+// lost, doubled or reordered, and no queue stays stopped once it has room.
+#[test]
+fn nothing_stays_stopped() {
+    for seed in 11..=13u64 {
+        let mut world = World::new(seed, None);
+        let mut dice = seed * 104_729;
+        for _ in 0..60 {
+            let end = (random(&mut dice) % 2) as usize;
+            match random(&mut dice) % 5 {
+                0 => world.ends[end].flows.state().stalled = random(&mut dice) & 0xff,
+                1 | 2 => {
+                    let words = ROOTS[(random(&mut dice) % 4) as usize];
+                    attach(&mut world, end, words);
+                }
+                3 => {
+                    // A change waits for sinks that are full, as traffic does.
+                    world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
+                    let channels = [1, 2, 3, 8][(random(&mut dice) % 4) as usize];
+                    world.resize(end, channels).expect("a resize");
+                    world.settle();
+                }
+                _ => {
+                    world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
+                    let all: Vec<u32> = (0..FLOWS).collect();
+                    until_they_move(&mut world, end, "every flow goes on", &all);
+                }
+            }
+            pass(&mut world, Duration::from_millis(random(&mut dice) % 8));
+        }
+        world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
+        assert!(world.finish() > 1000);
+    }
+}
