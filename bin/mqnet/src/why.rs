@@ -47,6 +47,18 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     stopped: Vec<Answer>,
+    /// What systems dropped before mqnet saw it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dropped_outside: Vec<Outside>,
+}
+
+/// Frames that the ring of a kernel device had no room for.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Outside {
+    netdev: String,
+    frames: u64,
+    advice: String,
 }
 
 /// Runs the command.
@@ -65,8 +77,9 @@ fn run_at(
     for link in links(api, Some(&args.name))? {
         let stats = read(api, Some(&link.name))?;
         let stopped = stats.iter().flat_map(|stats| answers(stats, now)).collect();
+        let dropped_outside = stats.iter().flat_map(outside).collect();
         let (name, state, reason) = (link.name.clone(), link.state, link.reason.clone());
-        let report = Report { link: name, state, reason, stopped };
+        let report = Report { link: name, state, reason, stopped, dropped_outside };
         all += &text(&link, &report);
         reports.push(report);
     }
@@ -80,6 +93,20 @@ fn answers(stats: &LinkStats, now: SystemTime) -> Vec<Answer> {
     let lanes = stats.channels.iter().flat_map(|c| [(c.id, &c.a_to_b), (c.id, &c.b_to_a)]);
     let stopped = lanes.filter(|(_, lane)| lane.state == StopState::Stopped);
     stopped.map(|(channel, lane)| answer(channel, lane, now)).collect()
+}
+
+fn outside(stats: &LinkStats) -> Vec<Outside> {
+    let sides = [(&stats.a, stats.dropped_outside_a), (&stats.b, stats.dropped_outside_b)];
+    let dropped = |(netdev, frames): (&String, Option<u64>)| {
+        let (netdev, frames) = (netdev.clone(), frames.filter(|&frames| frames > 0)?);
+        let advice = format!(
+            "make its ring longer (ip link set {netdev} txqueuelen 4000), or use Linux 7.3, where a \
+             full ring stops the sender (IFF_BACKPRESSURE, which mqnet sets by itself; it needs a \
+             qdisc on {netdev}: tc qdisc replace dev {netdev} root fq_codel)"
+        );
+        Some(Outside { netdev, frames, advice })
+    };
+    sides.into_iter().filter_map(dropped).collect()
 }
 
 fn answer(channel: u16, lane: &LaneStats, now: SystemTime) -> Answer {
@@ -125,8 +152,15 @@ fn text(link: &LinkInfo, report: &Report) -> String {
     if link.state == LinkState::Down {
         out += "it takes no frames until it is up again; it tries by itself\n";
     }
-    if report.stopped.is_empty() {
+    if report.stopped.is_empty() && link.state != LinkState::Down {
         out += "nothing is stopped\n";
+    }
+    for Outside { netdev, frames, advice } in &report.dropped_outside {
+        let _ = writeln!(
+            out,
+            "\n{netdev}: the kernel's ring was full and dropped {frames} frames before they came \
+             here\n  do: {advice}",
+        );
     }
     for stopped in &report.stopped {
         let _ = writeln!(
@@ -174,6 +208,9 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
+        for words in [": the kernel's ring was full and dropped 7 frames", "txqueuelen 4000"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
         let value: Value = serde_json::from_str(&asked("up", &stats(2), true)).unwrap();
         assert_eq!(value[0]["stopped"][0]["channel"], 1);
         assert_eq!(value[0]["stopped"][0]["since"], "2001-09-09T01:46:38.750Z");
@@ -184,6 +221,7 @@ mod tests {
     fn nothing_stopped_and_down() {
         let mut quiet = stats(2);
         quiet.channels.truncate(1);
+        quiet.dropped_outside_a = None;
         assert!(asked("up", &quiet, false).ends_with("nothing is stopped\n"));
         assert!(asked("down", &quiet, false).starts_with("link vm0: down (the peer has ended)"));
     }
