@@ -32,7 +32,7 @@ fn a_full_closed_channel_is_in_nobodys_way() {
 fn a_closed_channel_keeps_its_share() {
     let mut world = World::new(plans::pfifo(20));
     world.open = !0b10;
-    (0..20).for_each(|_| drop(world.enqueue(Spec::new(1, 100).on(1))));
+    world.fill(20, Spec::new(1, 100).on(1));
     let results: Vec<_> = (0..20).map(|_| world.enqueue(Spec::new(2, 100).on(0))).collect();
     assert_eq!(results.iter().filter(|r| **r == Enqueued::Queued).count(), 10);
     assert_eq!((world.s.len_of(0), world.s.len_of(1)), (10, 10));
@@ -45,8 +45,8 @@ fn a_closed_channel_keeps_its_share() {
 #[test]
 fn one_packet_is_set_aside() {
     let mut world = World::new(plans::pfifo(100));
-    (0..10).for_each(|_| drop(world.enqueue(Spec::new(1, 100).on(1))));
-    (0..10).for_each(|_| drop(world.enqueue(Spec::new(2, 100).on(2))));
+    world.fill(10, Spec::new(1, 100).on(1));
+    world.fill(10, Spec::new(2, 100).on(2));
     world.enqueue(Spec::new(0, 100).on(0));
     assert_eq!(world.dequeue(0).map(|left| left.flow), Some(0));
     assert_eq!(world.s.ahead.len, 2);
@@ -63,7 +63,8 @@ fn no_channel_starves() {
         let spec = Spec { priority: Handle::new(1, 1).0, ..Spec::new(3, 500) };
         let mut served = [0u32; 4];
         for round in 0..2000 {
-            (0..4).for_each(|channel| drop(world.enqueue(spec.on(channel))));
+            // Who comes first finds the place that has become free: everybody, in turns.
+            (0..4).for_each(|n| world.fill(1, spec.on((n + round as u16 / 4) % 4)));
             world.now += 2 * MS;
             let channel = round % 4;
             let left = world.dequeue(channel as u16);

@@ -132,8 +132,8 @@ fn the_fattest_flow_pays() {
         let plan = fq(FqCodel { drop_batch: batch, ..small_fq(100, 64) });
         let stats = plan.stats.clone();
         let mut world = World::new(plan);
-        (0..90).for_each(|_| drop(world.enqueue(Spec::new(1, 1000))));
-        (0..10).for_each(|_| drop(world.enqueue(Spec::new(2, 60))));
+        world.fill(90, Spec::new(1, 1000));
+        world.fill(10, Spec::new(2, 60));
         assert_eq!(world.enqueue(Spec::new(2, 60)), Enqueued::Queued);
         assert_eq!(stats.fq_codel.drop_overlimit.get(), expected);
         assert_eq!(stats.drops.get(), expected);
@@ -181,7 +181,9 @@ fn marks(set: FqCodel) -> (u64, u64, Extra, u64) {
     let (mut left, mut marked) = (0, 0);
     for _ in 0..1000 {
         world.now += 2 * MS;
-        (0..if left == 0 { 50 } else { 1 }).for_each(|_| drop(send_ect(&mut world)));
+        for _ in 0..if left == 0 { 50 } else { 1 } {
+            send_ect(&mut world);
+        }
         let packet = world.with(|s, cx| s.dequeue(0, cx)).unwrap();
         let mut header = [0; 34];
         world.pool.frag_span(&packet.frag).read_header(&mut header);
@@ -227,8 +229,8 @@ fn delays_of_long_ago_are_forgotten() {
     for closed in [false, true] {
         let mut world = World::new(fq(FqCodel::default()));
         // Another flow's packets keep the backlog above the tolerance.
-        (0..50).for_each(|_| drop(world.enqueue(Spec::new(2, 1000).on(1))));
-        (0..2).for_each(|_| drop(world.enqueue(Spec::new(1, 1000))));
+        world.fill(50, Spec::new(2, 1000).on(1));
+        world.fill(2, Spec::new(1, 1000));
         world.now += 20 * MS;
         world.open = 0b01;
         assert!(world.dequeue(0).is_some() && world.dequeue(0).is_some());
@@ -238,7 +240,7 @@ fn delays_of_long_ago_are_forgotten() {
             assert!(world.dequeue(0).is_none());
         }
         world.now += 10 * SECOND;
-        (0..2).for_each(|_| drop(world.enqueue(Spec::new(1, 1000))));
+        world.fill(2, Spec::new(1, 1000));
         world.now += 20 * MS;
         world.open = 0b01;
         assert!(world.dequeue(0).is_some() && world.dequeue(0).is_some());
@@ -253,7 +255,9 @@ fn a_priority_names_a_flow() {
     let plan = fq(small_fq(100, 8));
     let stats = plan.stats.clone();
     let mut world = World::new(plan);
-    (0..40).for_each(|n| drop(world.enqueue(Spec::new(n, 100).in_class(3))));
+    for n in 0..40 {
+        world.enqueue(Spec::new(n, 100).in_class(3));
+    }
     assert_eq!(stats.fq_codel.new_flow_count.get(), 1);
     assert_eq!(stats.fq_codel.new_flows_len.get(), 1);
     let strange = Spec { priority: Handle::new(1, 9).0, ..Spec::new(0, 100) };

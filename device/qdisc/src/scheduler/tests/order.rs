@@ -126,7 +126,8 @@ fn drr_saves_nothing_for_closed_channels() {
     let mut world = World::new(plans::drr(classes));
     let first = Spec::new(1, 1000).in_class(1).on(1);
     let second = Spec::new(2, 1000).in_class(2).on(0);
-    (0..500).for_each(|_| drop((world.enqueue(first), world.enqueue(second))));
+    world.fill(500, first);
+    world.fill(500, second);
     world.open = 1;
     (0..300).for_each(|_| assert_eq!(world.dequeue(0).map(|left| left.flow), Some(2)));
     world.open = 0b11;

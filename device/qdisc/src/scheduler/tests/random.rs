@@ -239,7 +239,9 @@ fn a_requeue_is_counted_once() {
 #[test]
 fn packets_move_between_shapes() {
     let mut world = World::new(plans::any(13));
-    (0..20).for_each(|n| drop(world.enqueue(Spec::new(n % 3, 100).on((n % 2) as u16))));
+    for n in 0..20 {
+        world.enqueue(Spec::new(n % 3, 100).on((n % 2) as u16));
+    }
     let mut all = Vec::new();
     world.with(|s, _| s.take_all(&mut all));
     assert_eq!(world.s.len(), 0);

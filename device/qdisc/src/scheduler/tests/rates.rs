@@ -98,7 +98,7 @@ fn looking_is_no_overlimit() {
     let plan = plans::tbf(simple_tbf(1_000_000, 1514), None);
     let stats = plan.stats.clone();
     let mut world = World::new(plan);
-    (0..3).for_each(|_| drop(world.enqueue(Spec::new(0, 1514))));
+    world.fill(3, Spec::new(0, 1514));
     assert!(world.dequeue(0).is_some());
     (0..50).for_each(|_| assert!(world.dequeue(0).is_none()));
     assert_eq!(stats.overlimits.get(), 1);

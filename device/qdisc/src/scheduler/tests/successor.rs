@@ -12,7 +12,7 @@ fn change(world: &mut World, plan: Blueprint) {
 fn tokens_survive_a_change() {
     let plan = || plans::tbf(simple_tbf(1_000_000, 3000), None);
     let mut world = World::new(plan());
-    (0..100).for_each(|_| drop(world.enqueue(Spec::new(0, 1000))));
+    world.fill(100, Spec::new(0, 1000));
     let mut left = 0;
     for _ in 0..100 {
         while world.dequeue(0).is_some() {
@@ -30,8 +30,8 @@ fn tokens_survive_a_change() {
 #[test]
 fn fq_codel_meets_its_new_limit() {
     let mut world = World::new(fq(small_fq(1000, 64)));
-    (0..300).for_each(|_| drop(world.enqueue(Spec::new(1, 1000))));
-    (0..10).for_each(|_| drop(world.enqueue(Spec::new(2, 1000))));
+    world.fill(300, Spec::new(1, 1000));
+    world.fill(10, Spec::new(2, 1000));
     change(&mut world, fq(small_fq(100, 64)));
     assert!(world.s.len() <= 100 && world.s.len() >= 50);
     let before = world.s.len();
@@ -47,7 +47,7 @@ fn fq_codel_meets_its_new_limit() {
 fn codel_goes_on() {
     let drops = |changes: bool| {
         let mut world = World::new(fq(FqCodel::default()));
-        (0..2000).for_each(|_| drop(world.enqueue(Spec::new(1, 1000))));
+        world.fill(2000, Spec::new(1, 1000));
         for tick in 0..1000 {
             world.now += MS;
             world.dequeue(0);
@@ -71,7 +71,7 @@ fn classes_keep_their_packets() {
     let pfifo = || plans::pfifo(100);
     let mut world = World::new(plans::prio(vec![pfifo(), pfifo(), pfifo()]));
     for minor in [3, 2, 1] {
-        (0..5).for_each(|_| drop(world.enqueue(Spec::new(minor, 100).in_class(minor as u16))));
+        world.fill(5, Spec::new(minor, 100).in_class(minor as u16));
     }
     change(&mut world, plans::prio(vec![fq(FqCodel::default()), pfifo()]));
     let flows: Vec<u32> = std::iter::from_fn(|| world.dequeue(0)).map(|l| l.flow).collect();
@@ -87,7 +87,7 @@ fn drr_keeps_turns() {
     let plan = || plans::drr(vec![(1, 1000, plans::pfifo(100)), (2, 1000, plans::pfifo(100))]);
     let mut world = World::new(plan());
     for minor in [2, 1] {
-        (0..6).for_each(|_| drop(world.enqueue(Spec::new(minor, 1000).in_class(minor as u16))));
+        world.fill(6, Spec::new(minor, 1000).in_class(minor as u16));
     }
     let mut flows = Vec::new();
     while let Some(left) = world.dequeue(0) {

@@ -98,6 +98,12 @@ impl World {
         self.with(|s, cx| s.enqueue(packet, &FlowKeys::default(), cx))
     }
 
+    pub(super) fn fill(&mut self, n: u32, spec: Spec) {
+        for _ in 0..n {
+            self.enqueue(spec);
+        }
+    }
+
     /// Dequeues and frees: flow, channel, length on the wire and number.
     pub(super) fn dequeue(&mut self, channel: u16) -> Option<Left> {
         let packet = self.with(|s, cx| s.dequeue(channel, cx))?;
