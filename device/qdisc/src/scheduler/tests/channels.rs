@@ -89,10 +89,10 @@ fn who_may_be_passed_by() {
         world.finish();
     }
     let nested = plans::prio(vec![plans::pfifo(1), plans::any(7)]);
-    assert!(!scheduler(nested).can_bypass());
+    assert!(!scheduler(nested, 7).can_bypass());
     let plan = plans::pfifo(1);
     let stats = plan.stats.clone();
-    scheduler(plan).note_bypass(3, 4000);
+    scheduler(plan, 7).note_bypass(3, 4000);
     assert_eq!((stats.packets.get(), stats.bytes.get()), (3, 4000));
 }
 

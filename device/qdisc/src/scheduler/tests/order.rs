@@ -80,7 +80,7 @@ proptest! {
     #[test]
     fn drr_shares_by_quantum(
         quanta in prop::collection::vec(1u32..6000, 2..5),
-        lens in prop::collection::vec(60u32..9000, 5),
+        lens in prop::collection::vec(60u32..4000, 5),
         rounds in 200usize..1500,
     ) {
         let classes = (1..).zip(&quanta).map(|(n, q)| (n, *q, plans::pfifo(1000))).collect();
@@ -88,10 +88,9 @@ proptest! {
         let spec = |n: usize| Spec::new(n as u32, lens[n]).in_class(n as u16 + 1);
         let mut sent = vec![0f64; quanta.len()];
         (0..quanta.len()).for_each(|n| for _ in 0..3 { world.enqueue(spec(n)); });
-        let mut longest = 0f64;
+        let longest = f64::from(*lens.iter().max().unwrap());
         for _ in 0..rounds {
             let left = world.dequeue(0).unwrap();
-            longest = longest.max(f64::from(left.wire));
             sent[left.flow as usize] += f64::from(left.wire);
             world.enqueue(spec(left.flow as usize));
         }
@@ -118,25 +117,30 @@ fn drr_has_no_default() {
     world.finish();
 }
 
-// Goal: a class of drr whose channel is closed gains nothing by it: when it opens, the classes
-// share by their quanta at once, without a burst of what was saved up.
+// Goal: a class of drr whose packets are all for a closed channel gains nothing by it: when it has
+// others, or its channel opens, the classes share at once, without a burst of what was saved up.
 #[test]
 fn drr_saves_nothing_for_closed_channels() {
     let classes = vec![(1, 1500, plans::pfifo(1000)), (2, 1500, plans::pfifo(1000))];
     let mut world = World::new(plans::drr(classes));
-    let first = Spec::new(1, 1000).in_class(1).on(1);
-    let second = Spec::new(2, 1000).in_class(2).on(0);
-    world.fill(500, first);
-    world.fill(500, second);
+    let first = Spec::new(1, 1000).in_class(1);
+    let second = Spec::new(2, 1000).in_class(2);
     world.open = 1;
-    (0..300).for_each(|_| assert_eq!(world.dequeue(0).map(|left| left.flow), Some(2)));
+    world.fill(300, first.on(1));
+    world.fill(500, second);
+    let served = |world: &mut World, n: u32| {
+        let flows = (0..n).filter_map(|_| world.dequeue(0)).map(|left| left.flow);
+        flows.filter(|flow| *flow == 1).count()
+    };
+    assert_eq!(served(&mut world, 300), 0);
+    world.fill(200, first);
+    let shared = served(&mut world, 100);
+    assert!((48..=52).contains(&shared), "{shared}");
     world.open = 0b11;
-    let mut sent = [0; 2];
-    for round in 0..200 {
-        if let Some(left) = world.dequeue(round % 2) {
-            sent[left.flow as usize - 1] += 1;
-        }
+    let mut of_first = 0;
+    for channel in [0, 1].repeat(50) {
+        of_first += world.dequeue(channel).filter(|left| left.flow == 1).iter().count();
     }
-    assert!(sent[0] <= 105 && sent[1] >= 95, "{sent:?}");
+    assert!((48..=75).contains(&of_first), "{of_first}");
     world.finish();
 }

@@ -138,7 +138,7 @@ impl Checked {
     fn adopt(&mut self, plan: usize) {
         let blueprint = plans::any(plan);
         let stats = std::mem::replace(&mut self.root, blueprint.stats.clone());
-        let old = std::mem::replace(&mut self.world.s, scheduler(blueprint));
+        let old = std::mem::replace(&mut self.world.s, scheduler(blueprint, self.entered));
         self.world.with(|s, cx| s.adopt(old, cx));
         assert_eq!((stats.qlen.get(), stats.backlog.get()), (0, 0), "a gauge stays behind");
         self.plan = plan;
@@ -246,7 +246,7 @@ fn packets_move_between_shapes() {
     world.with(|s, _| s.take_all(&mut all));
     assert_eq!(world.s.len(), 0);
     world.now += 30 * MS;
-    world.s = scheduler(plans::pfifo(100));
+    world.s = scheduler(plans::pfifo(100), 7);
     for packet in all {
         world.with(|s, cx| s.enqueue_anew(packet, cx));
     }

@@ -3,7 +3,7 @@ use super::world::{MS, Spec, World, scheduler};
 use crate::{Blueprint, FqCodel};
 
 fn change(world: &mut World, plan: Blueprint) {
-    let old = std::mem::replace(&mut world.s, scheduler(plan));
+    let old = std::mem::replace(&mut world.s, scheduler(plan, world.now));
     world.with(|s, cx| s.adopt(old, cx));
 }
 

@@ -43,8 +43,8 @@ impl Spec {
     }
 }
 
-pub(super) fn scheduler(plan: Blueprint) -> Scheduler {
-    Scheduler::new(plan, Filters::default(), MTU, 7, Layer::Ethernet)
+pub(super) fn scheduler(plan: Blueprint, seed: u64) -> Scheduler {
+    Scheduler::new(plan, Filters::default(), MTU, seed, Layer::Ethernet)
 }
 
 impl World {
@@ -53,7 +53,7 @@ impl World {
         Self {
             pool: PagePool::new(&config).unwrap(),
             stats: TxStats::default(),
-            s: scheduler(plan),
+            s: scheduler(plan, 7),
             now: SECOND,
             open: u64::MAX,
             next_id: 1,
