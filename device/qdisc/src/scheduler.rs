@@ -206,3 +206,6 @@ impl Scheduler {
         self.stats.waiting(self.len(), self.root.backlog() + self.ahead.bytes);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -162,7 +162,7 @@ proptest! {
     fn bounds_hold(
         mtu: u32,
         sink: u32,
-        steps in prop::collection::vec((any::<u32>(), any::<bool>(), any::<u64>(), any::<u32>()), 0..60),
+        steps in prop::collection::vec(any::<(u32, bool, u64, u32)>(), 0..60),
     ) {
         let mut limit = ByteLimit::new(mtu, sink);
         let least = (2 * mtu.clamp(64, 1514)).min(sink.max(1));

@@ -148,7 +148,7 @@ impl FqCodelQdisc {
 fn bucket(hash: u32, seed: u64, flows: u32) -> u32 {
     let mixed = (u64::from(hash) ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    ((mixed >> 32) * u64::from(flows) >> 32) as u32
+    (((mixed >> 32) * u64::from(flows)) >> 32) as u32
 }
 
 impl Waiting {

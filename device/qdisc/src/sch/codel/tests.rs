@@ -13,6 +13,8 @@ struct Bare {
     dropped: Vec<u64>,
     marked: Vec<u64>,
     understands: bool,
+    /// Bytes of other queues before the same link.
+    others: u64,
 }
 
 impl Source for Bare {
@@ -27,7 +29,7 @@ impl Source for Bare {
     }
 
     fn backlog(&self) -> u64 {
-        self.waiting.len() as u64 * 1000
+        self.others + self.waiting.len() as u64 * 1000
     }
 
     fn drop(&mut self, item: u64) {
@@ -168,7 +170,7 @@ fn the_law_of_drops() {
 // packet after a long pause is not dropped although it is late itself.
 #[test]
 fn a_pause_is_forgotten() {
-    let (mut source, mut state) = (Bare::default(), Codel::default());
+    let (mut source, mut state) = (Bare { others: 50_000, ..Bare::default() }, Codel::default());
     let start = 1000 * MS;
     (0..5).for_each(|_| source.waiting.push_back(start));
     let now = start + 50 * MS;

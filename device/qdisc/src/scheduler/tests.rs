@@ -1,0 +1,10 @@
+//! Disciplines as lanes see them, in virtual time.
+
+mod channels;
+mod fq_codel;
+mod order;
+mod plans;
+mod random;
+mod rates;
+mod successor;
+mod world;

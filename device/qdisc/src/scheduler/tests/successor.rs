@@ -1,0 +1,99 @@
+use super::plans::{self, fq, simple_tbf, small_fq};
+use super::world::{MS, Spec, World, scheduler};
+use crate::{Blueprint, FqCodel};
+
+fn change(world: &mut World, plan: Blueprint) {
+    let old = std::mem::replace(&mut world.s, scheduler(plan, world.now));
+    world.with(|s, cx| s.adopt(old, cx));
+}
+
+// Goal: a bucket that is changed again and again gives no burst for it.
+#[test]
+fn tokens_survive_a_change() {
+    let plan = || plans::tbf(simple_tbf(1_000_000, 3000), None);
+    let mut world = World::new(plan());
+    world.fill(100, Spec::new(0, 1000));
+    let mut left = 0;
+    for _ in 0..100 {
+        while world.dequeue(0).is_some() {
+            left += 1;
+        }
+        change(&mut world, plan());
+        world.now += MS / 10;
+    }
+    assert_eq!(left, 3 + 9);
+    world.finish();
+}
+
+// Goal: a smaller limit of fq_codel is met at once, from the fattest flows; a larger number of
+// flows moves packets without losing any.
+#[test]
+fn fq_codel_meets_its_new_limit() {
+    let mut world = World::new(fq(small_fq(1000, 64)));
+    world.fill(300, Spec::new(1, 1000));
+    world.fill(10, Spec::new(2, 1000));
+    change(&mut world, fq(small_fq(100, 64)));
+    assert!(world.s.len() <= 100 && world.s.len() >= 50);
+    let before = world.s.len();
+    change(&mut world, fq(small_fq(100, 128)));
+    assert_eq!(world.s.len(), before);
+    let thin = std::iter::from_fn(|| world.dequeue(0)).filter(|left| left.flow == 2).count();
+    assert_eq!(thin, 10);
+    world.finish();
+}
+
+// Goal: CoDel goes on where it was: a change does not grant another interval of standing queue.
+#[test]
+fn codel_goes_on() {
+    let drops = |changes: bool| {
+        let mut world = World::new(fq(FqCodel::default()));
+        world.fill(2000, Spec::new(1, 1000));
+        for tick in 0..1000 {
+            world.now += MS;
+            world.dequeue(0);
+            if changes && tick % 50 == 0 {
+                change(&mut world, fq(FqCodel { limit: 9999 + tick, ..FqCodel::default() }));
+            }
+        }
+        let drops = world.stats.drops.total();
+        world.finish();
+        drops
+    };
+    let undisturbed = drops(false);
+    assert!(undisturbed > 10);
+    assert_eq!(drops(true), undisturbed);
+}
+
+// Goal: bands and classes keep their packets one by one; those of a class that is gone find
+// another place.
+#[test]
+fn classes_keep_their_packets() {
+    let pfifo = || plans::pfifo(100);
+    let mut world = World::new(plans::prio(vec![pfifo(), pfifo(), pfifo()]));
+    for minor in [3, 2, 1] {
+        world.fill(5, Spec::new(minor, 100).in_class(minor as u16));
+    }
+    change(&mut world, plans::prio(vec![fq(FqCodel::default()), pfifo()]));
+    let flows: Vec<u32> = std::iter::from_fn(|| world.dequeue(0)).map(|l| l.flow).collect();
+    // Class 1:3 is not there any more: its packets have the band of priority 0 now.
+    assert_eq!(flows, [[1; 5], [2; 5], [3; 5]].concat());
+    assert_eq!(world.stats.drops.total(), 0);
+    world.finish();
+}
+
+// Goal: classes of drr keep their turns and deficits.
+#[test]
+fn drr_keeps_turns() {
+    let plan = || plans::drr(vec![(1, 1000, plans::pfifo(100)), (2, 1000, plans::pfifo(100))]);
+    let mut world = World::new(plan());
+    for minor in [2, 1] {
+        world.fill(6, Spec::new(minor, 1000).in_class(minor as u16));
+    }
+    let mut flows = Vec::new();
+    while let Some(left) = world.dequeue(0) {
+        flows.push(left.flow);
+        change(&mut world, plan());
+    }
+    assert_eq!(flows, [2, 1].repeat(6));
+    world.finish();
+}
