@@ -16,6 +16,7 @@ use mqnet_qdisc::{TcError, Tree};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{affinity, clock};
 use mqnet_topology::{Side, Topology};
+use mqnet_wire::Layer;
 
 use crate::change::{Change, Rest};
 use crate::crew::{Crew, WorkerView};
@@ -142,7 +143,7 @@ impl Link {
         let mut trees = Vec::new();
         for egress in &config.egress {
             let words = egress.qdisc.as_deref().unwrap_or_default();
-            trees.push(Tree::new(words).map_err(LinkError::Qdisc)?);
+            trees.push(Tree::new(words, Layer::Ethernet).map_err(LinkError::Qdisc)?);
         }
         let trees = [trees.remove(0), trees.remove(0)];
         let mut link = Self {
