@@ -83,6 +83,11 @@ impl Action {
         }
     }
 
+    /// True when it chooses a channel.
+    pub(crate) const fn moves(&self) -> bool {
+        matches!(self.act, Act::Skbedit(Skbedit { queue_mapping: Some(_), .. }))
+    }
+
     /// True when both do the same; numbers and what buckets hold do not count.
     pub(crate) fn same(&self, other: &Self) -> bool {
         let acts = match (&self.act, &other.act) {

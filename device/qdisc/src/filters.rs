@@ -161,7 +161,6 @@ impl Plan {
 
     /// True when an action chooses a channel.
     pub(crate) fn moves(&self) -> bool {
-        let moves = |action: &Action| matches!(&action.act, Act::Skbedit(edit) if edit.queue_mapping.is_some());
-        self.actions.iter().any(moves)
+        self.actions.iter().any(Action::moves)
     }
 }

@@ -72,7 +72,9 @@ fn check(q: &Mqprio, channels: u16) -> Result<(), TcError> {
     let ends = |(count, first): (u16, u16)| u32::from(first)..u32::from(first) + u32::from(count);
     for class in 0..usize::from(q.num_tc) {
         let Some(&range) = q.queues.get(class).filter(|range| range.0 > 0) else {
-            return Err(invalid(format!("No queues for TC {class}: say queues COUNT@FIRST ...")));
+            return Err(invalid(format!(
+                "No queues for TC {class} (queues COUNT@FIRST ... says which)"
+            )));
         };
         let (count, first) = range;
         if ends(range).end > channels.into() {

@@ -163,7 +163,8 @@ proptest! {
         let keys = FlowKeys::dissect(&frame.bytes, layer(ethernet));
         let [from, to] = keys.ports;
         let [a, b] = keys.mac;
-        let back = FlowKeys { src: keys.dst, dst: keys.src, ports: [to, from], mac: [b, a], ..keys };
+        let (ports, mac) = ([to, from], [b, a]);
+        let back = FlowKeys { src: keys.dst, dst: keys.src, ports, mac, ..keys };
         prop_assert_eq!(keys.hash(), back.hash());
     }
 }

@@ -120,7 +120,8 @@ fn leaves() {
         qdisc del parent 1:9 | Specified class not found
         qdisc add parent 20: handle 30: bfifo
         qdisc add parent 20:1 handle 31: bfifo | NLM_F_REPLACE needed to override
-        qdisc replace parent 20:1 handle 1: bfifo | Cannot move an existing qdisc to a different parent
+        qdisc replace parent 20:1 handle 1: bfifo \
+         | Cannot move an existing qdisc to a different parent
         qdisc replace parent 20:1 handle 30: bfifo limit 3000
         qdisc replace parent 20:1 handle 30: pfifo | Invalid qdisc name: must match existing qdisc
         = mq 1: root
