@@ -1,9 +1,20 @@
 //! A list of filters: the first that matches decides.
 
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use mqnet_counters::Counter;
 use mqnet_netdev::DropReason;
 use mqnet_wire::FlowKeys;
 
+use crate::act::{Act, Action, Control};
+use crate::cls::Matcher;
 use crate::{Handle, Meta};
+
+/// `protocol all`
+pub(crate) const ETH_P_ALL: u16 = 3;
 
 /// What a list of filters says about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,18 +27,140 @@ pub enum Verdict {
     Drop(DropReason),
 }
 
+/// What a filter matches and does.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// EtherType of the frame with its tag; [`ETH_P_ALL`] for all.
+    pub(crate) protocol: u16,
+    pub(crate) matcher: Matcher,
+    pub(crate) class: Option<Handle>,
+    pub(crate) actions: Vec<Action>,
+}
+
+/// What a filter counts in one scheduler.
+#[derive(Debug, Default)]
+pub(crate) struct FilterStats {
+    pub(crate) hits: Counter,
+    /// As many as it has actions.
+    pub(crate) actions: Vec<ActionStats>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ActionStats {
+    pub(crate) packets: Counter,
+    pub(crate) bytes: Counter,
+    pub(crate) drops: Counter,
+    pub(crate) overlimits: Counter,
+}
+
+impl FilterStats {
+    pub(crate) fn of(plan: &Plan) -> Self {
+        let actions = plan.actions.iter().map(|_| ActionStats::default()).collect();
+        Self { hits: Counter::new(), actions }
+    }
+}
+
+/// One filter of a scheduler.
+#[derive(Debug)]
+struct Filter {
+    plan: Plan,
+    stats: Arc<FilterStats>,
+}
+
 /// Filters in the order of their priority, with their actions.
 #[derive(Debug, Default)]
-pub struct Filters {}
+pub struct Filters {
+    list: Vec<Filter>,
+    keeps_channel: bool,
+}
 
 impl Filters {
-    /// True when there are none.
-    pub fn is_empty(&self) -> bool {
-        true
+    /// Filters that cannot move packets to other channels: those of a discipline that serves one
+    /// channel alone.
+    pub(crate) fn of_one_channel() -> Self {
+        Self { list: Vec::new(), keeps_channel: true }
     }
 
-    /// Runs the list over one packet of `len` bytes at time `now` (nanoseconds).
-    pub fn run(&mut self, _keys: &FlowKeys, _meta: &mut Meta, _len: u32, _now: u64) -> Verdict {
+    pub(crate) fn push(&mut self, plan: Plan, stats: Arc<FilterStats>) {
+        self.list.push(Filter { plan, stats });
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Runs the list over one packet of `len` bytes at time `now` (nanoseconds; from one origin for
+    /// all schedulers of a netdev, which share the buckets of police actions).
+    pub fn run(&mut self, keys: &FlowKeys, meta: &mut Meta, len: u32, now: u64) -> Verdict {
+        let channel = meta.channel;
+        let verdict = self.decide(keys, meta, len, now);
+        if self.keeps_channel {
+            meta.channel = channel;
+        }
+        verdict
+    }
+
+    fn decide(&self, keys: &FlowKeys, meta: &mut Meta, len: u32, now: u64) -> Verdict {
+        let protocol = keys.protocol();
+        for Filter { plan, stats } in &self.list {
+            let concerned = plan.protocol == ETH_P_ALL || plan.protocol == protocol;
+            if !concerned || !plan.matcher.matches(keys, meta) {
+                continue;
+            }
+            stats.hits.add(1);
+            if let Some(verdict) = plan.act(stats, meta, len, now) {
+                return verdict;
+            }
+        }
         Verdict::Pass
+    }
+}
+
+impl Plan {
+    /// Runs the actions. `None`: on to the next filter.
+    fn act(&self, stats: &FilterStats, meta: &mut Meta, len: u32, now: u64) -> Option<Verdict> {
+        for (action, stats) in self.actions.iter().zip(&stats.actions) {
+            stats.packets.add(1);
+            stats.bytes.add(len.into());
+            let mut reason = DropReason::Filtered;
+            let control = match &action.act {
+                Act::Gact => action.control,
+                Act::Skbedit(edit) => {
+                    edit.apply(meta);
+                    action.control
+                }
+                Act::Police(police, bucket) if police.conforms(bucket, len, now) => action.control,
+                Act::Police(police, _) => {
+                    stats.overlimits.add(1);
+                    reason = DropReason::Policed;
+                    police.exceed
+                }
+            };
+            match control {
+                Control::Pipe => {}
+                Control::Ok => break,
+                Control::Continue => return None,
+                Control::Drop => {
+                    stats.drops.add(1);
+                    return Some(Verdict::Drop(reason));
+                }
+            }
+        }
+        Some(self.class.map_or(Verdict::Pass, Verdict::Class))
+    }
+
+    /// True when both match and do the same.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        self.protocol == other.protocol
+            && self.matcher == other.matcher
+            && self.class == other.class
+            && self.actions.len() == other.actions.len()
+            && self.actions.iter().zip(&other.actions).all(|(a, b)| a.same(b))
+    }
+
+    /// True when an action chooses a channel.
+    pub(crate) fn moves(&self) -> bool {
+        self.actions.iter().any(Action::moves)
     }
 }

@@ -11,7 +11,8 @@ pub struct QdiscInfo {
     pub attach: Attach,
     /// What it is.
     pub params: Params,
-    /// tc prints `refcnt N` for a root: 1 and one for every channel.
+    /// tc prints `refcnt N` unless it is 1: of a root discipline that all channels share 1 and one
+    /// for every channel; of mq 1.
     pub refcnt: u32,
     /// Its counters, with those of the schedulers that have been.
     pub totals: Totals,
@@ -51,8 +52,7 @@ pub struct FilterInfo {
     pub class: Option<Handle>,
     /// What it matches, by the names of `tc -j` (`dst_ip`, `ip_proto`), in the order of printing.
     pub keys: Vec<(&'static str, String)>,
-    /// Its actions, in order: kind, options by the names of `tc -j`, in order, packets, bytes and
-    /// drops.
+    /// Its actions, in order.
     pub actions: Vec<ActionInfo>,
     /// Packets that matched.
     pub hits: u64,
@@ -65,7 +65,8 @@ pub struct ActionInfo {
     pub kind: &'static str,
     /// Its number, counted from 1 within the netdev (`index 1`).
     pub index: u32,
-    /// What is set.
+    /// What is set, by the names of `tc -j`: rates in bytes per second, sizes in bytes, priority as
+    /// a class.
     pub options: Vec<(&'static str, String)>,
     /// Packets that it saw.
     pub packets: u64,

@@ -8,14 +8,17 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod act;
 mod ahead;
 mod blueprint;
+mod cls;
 mod command;
 mod dql;
 mod filters;
 mod info;
 mod packet;
 mod params;
+mod parse;
 mod qdisc;
 mod sch;
 mod scheduler;
@@ -32,7 +35,7 @@ pub use params::{DrrClass, Fifo, FqCodel, Mqprio, PRIOMAP, Params, Prio, Tbf};
 pub use qdisc::{Cx, Enqueued, Qdisc};
 pub use scheduler::Scheduler;
 pub use stats::{Extra, FqCodelStats, NodeStats, Totals};
-pub use tree::{Shape, Tree};
+pub use tree::{ChannelMap, Shape, Tree};
 
 /// A handle or a class id, `major:minor` in 16 bits each. 0 is "none".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,14 +56,26 @@ impl Handle {
     pub const fn minor(self) -> u16 {
         self.0 as u16
     }
+
+    /// A class as tc takes it: `1:2`, `:2`, `1:`, `root`, `none`, or 32 bits in hexadecimal.
+    pub fn of_class(word: &str) -> Option<Self> {
+        parse::number::class(word)
+    }
+
+    /// The handle of a discipline as tc takes it: `1:` or `1`.
+    pub fn of_qdisc(word: &str) -> Option<Self> {
+        parse::number::qdisc(word)
+    }
 }
 
 impl std::fmt::Display for Handle {
-    /// As tc prints it: hexadecimal, a minor of 0 left out.
+    /// As tc prints it: hexadecimal, halves of 0 left out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.minor() {
-            0 => write!(f, "{:x}:", self.major()),
-            minor => write!(f, "{:x}:{minor:x}", self.major()),
+        match (self.major(), self.minor()) {
+            (0, 0) => write!(f, "0:"),
+            (0, minor) => write!(f, ":{minor:x}"),
+            (major, 0) => write!(f, "{major:x}:"),
+            (major, minor) => write!(f, "{major:x}:{minor:x}"),
         }
     }
 }

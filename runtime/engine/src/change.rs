@@ -53,8 +53,13 @@ enum Stage {
     Switched,
     /// Leader: the follower failed, so it moves back. Alone: the second direction failed.
     SwitchingBack,
+    /// Follower: could not switch; old lanes of the leader's direction send what waits in their
+    /// disciplines, then new ones may.
+    Failing,
     /// Follower: could not switch; waits to be told that all is off.
     Failed,
+    /// Follower: new lanes of the leader's direction send what waits, then old ones may again.
+    Undoing,
     /// Old lanes of the peer's direction send what waits in their disciplines.
     Leaving,
 }
@@ -88,10 +93,22 @@ pub(crate) struct Change {
     /// Directions that have been switched.
     done: [bool; 2],
     switch: Option<(Way, Switch)>,
-    /// Old lanes of the peer's direction, and how many are to come.
+    /// Lanes of the peer's direction that leave when they have sent what waits, and how many are to
+    /// come.
     leaving: Option<(Receiver<Lane>, usize)>,
     /// Why it is being undone.
     why: String,
+}
+
+impl Change {
+    /// Collects the lanes that leave.
+    fn all_have_left(&mut self) -> bool {
+        let Some((home, left)) = &mut self.leaving else { return true };
+        let before = self.old[0].len();
+        self.old[0].extend(home.try_iter());
+        *left -= self.old[0].len() - before;
+        *left == 0
+    }
 }
 
 /// How an attempt has ended.
@@ -378,9 +395,12 @@ impl Link {
                 return self.undo(change, why);
             }
             (Stage::Ready, Some(Step::Switched)) => change.stage = Stage::Switching,
-            (Stage::Ready | Stage::Failed, Some(Step::Cancel)) => {
-                let why = if change.why.is_empty() { why } else { change.why.clone() };
-                return self.undo(change, why);
+            (Stage::Ready, Some(Step::Cancel)) => return self.undo(change, why),
+            (Stage::Failed, Some(Step::Cancel)) => {
+                let (set, channels) = (change.set, change.plan.channels);
+                change.leaving = Some(self.let_leave_when_empty(set, channels));
+                change.stage = Stage::Undoing;
+                return self.wait_until_undone(change);
             }
             (Stage::Ready, None) => {
                 // Another attempt: this one was given up while we did not look.
@@ -400,6 +420,8 @@ impl Link {
                 return self.commit(change, now);
             }
             (Stage::Leaving, _) => return self.wait_for_the_leaving(change, now),
+            (Stage::Failing, _) => return self.wait_until_failed(change),
+            (Stage::Undoing, _) => return self.wait_until_undone(change),
             _ => {}
         }
         self.change = Some(change);
@@ -476,9 +498,13 @@ impl Link {
     fn all_switched(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
         match (change.stage, self.peer_side) {
             (Stage::SwitchingBack, Some(_)) if !self.leads() => {
-                let why = change.why.clone();
-                self.say(Step::Failed, change.wishes, &why);
-                change.stage = Stage::Failed;
+                change.leaving = self
+                    .running
+                    .as_ref()
+                    .map(|r| (r.set, r.plan.channels))
+                    .map(|(set, channels)| self.let_leave_when_empty(set, channels));
+                change.stage = Stage::Failing;
+                return self.wait_until_failed(change);
             }
             (Stage::SwitchingBack, _) => {
                 let why = change.why.clone();
@@ -505,15 +531,8 @@ impl Link {
     /// what it sent there has been taken.
     fn commit(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         if let Some(running) = &self.running {
-            let listeners = self.listeners(running.set, running.plan.channels);
-            for id in &listeners {
-                let close = |lane: &mut Lane| {
-                    lane.close_source();
-                    Ok(())
-                };
-                self.crew.edit(*id, Box::new(close));
-            }
-            change.leaving = Some((self.crew.detach(&listeners, Leave::Settled), listeners.len()));
+            let (set, channels) = (running.set, running.plan.channels);
+            change.leaving = Some(self.let_leave_when_empty(set, channels));
         }
         change.stage = Stage::Leaving;
         self.wait_for_the_leaving(change, now)
@@ -524,24 +543,71 @@ impl Link {
         mut change: Change,
         now: Duration,
     ) -> Result<Option<Notice>, LinkError> {
-        if let Some((home, left)) = &mut change.leaving {
-            let before = change.old[0].len();
-            change.old[0].extend(home.try_iter());
-            *left -= change.old[0].len() - before;
-            if *left > 0 {
-                self.change = Some(change);
-                return Ok(None);
-            }
+        if !change.all_have_left() {
+            self.change = Some(change);
+            return Ok(None);
         }
-        for id in self.listeners(change.set, change.plan.channels) {
-            self.crew.edit(id, Box::new(|lane| lane.hold(false)));
-        }
+        self.let_go(change.set, change.plan.channels);
         let wishes = change.wishes;
         let notice = self.finish(change, now);
         if self.peer_side.is_some() && !self.leads() {
             self.say(Step::Rest, wishes, "");
         }
         Ok(notice)
+    }
+
+    /// Lanes of the peer's direction take nothing more, and leave when nothing waits in them.
+    fn let_leave_when_empty(&self, set: u32, channels: u16) -> (Receiver<Lane>, usize) {
+        let listeners = self.listeners(set, channels);
+        for id in &listeners {
+            let close = |lane: &mut Lane| {
+                lane.close_source();
+                Ok(())
+            };
+            self.crew.edit(*id, Box::new(close));
+        }
+        (self.crew.detach(&listeners, Leave::Settled), listeners.len())
+    }
+
+    /// Lanes of the peer's direction send what they have gathered, and what comes.
+    fn let_go(&self, set: u32, channels: u16) {
+        for id in self.listeners(set, channels) {
+            self.crew.edit(id, Box::new(|lane| lane.hold(false)));
+        }
+    }
+
+    /// The leader has moved and will move back: what it sent meanwhile lies between what old lanes
+    /// have and what they will get.
+    fn wait_until_failed(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
+        if change.all_have_left() {
+            for mut lane in std::mem::take(&mut change.old[0]) {
+                lane.open_source();
+                if lane.has_disciplines() {
+                    let _ = lane.hold(true);
+                }
+                self.crew.attach(lane);
+            }
+            self.let_go(change.set, change.plan.channels);
+            let why = change.why.clone();
+            self.say(Step::Failed, change.wishes, &why);
+            change.stage = Stage::Failed;
+        }
+        self.change = Some(change);
+        Ok(None)
+    }
+
+    fn wait_until_undone(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
+        if !change.all_have_left() {
+            self.change = Some(change);
+            return Ok(None);
+        }
+        if let Some(running) = &self.running {
+            self.let_go(running.set, running.plan.channels);
+        }
+        let why = change.why.clone();
+        let gone = std::mem::take(&mut change.old[0]);
+        self.drop_lanes(gone);
+        self.undo(change, why)
     }
 
     fn finish(&mut self, change: Change, now: Duration) -> Option<Notice> {
@@ -582,22 +648,10 @@ impl Link {
 
     /// Drops the new channels; the old ones are in use.
     fn tear_down_new(&mut self, change: Change) -> Result<(), LinkError> {
-        if change.stage != Stage::Proposed {
+        // Nothing has come to them, or they have left already.
+        if !matches!(change.stage, Stage::Proposed | Stage::Undoing) {
             let idle = self.crew.take(&self.listeners(change.set, change.plan.channels))?;
-            let running = self.running.as_ref().map(|running| running.set);
-            for mut lane in idle {
-                if let (Some(set), Some(gathered)) = (running, lane.take_disciplines()) {
-                    // What the peer sent there before it went back waits in them.
-                    let id = LaneId { set, ..lane.id() };
-                    let now = self.now;
-                    let take_in = move |lane: &mut Lane| {
-                        lane.take_in(gathered, now);
-                        Ok(())
-                    };
-                    self.crew.edit(id, Box::new(take_in));
-                }
-                self.drop_lanes([lane]);
-            }
+            self.drop_lanes(idle);
         }
         self.drop_lanes(change.next.into_iter().flatten());
         self.ends.iter_mut().for_each(|end| end.abort());

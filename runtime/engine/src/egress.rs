@@ -17,10 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mqnet_pktbuf::PoolStats;
-use mqnet_qdisc::Scheduler;
 use mqnet_sysio::eventfd::EventFd;
 
-pub(crate) use queueing::{Call, Queueing, allowance};
+pub(crate) use queueing::{Call, Disciplines, Queueing, allowance};
 
 /// What a lane does while its sink is full and nothing is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +77,7 @@ impl Shared {
     }
 
     /// Puts other schedulers in the place of these.
-    pub(crate) fn succeed(&self, next: Vec<Scheduler>, call: &Call<'_>) {
+    pub(crate) fn succeed(&self, next: Disciplines, call: &Call<'_>) {
         self.lock().queueing.succeed(next, call);
     }
 }
@@ -204,10 +203,14 @@ impl Egress {
     }
 
     /// Puts schedulers in the place of those of this lane; `false`: it shares them with others.
-    pub(crate) fn succeed(&mut self, next: Scheduler, call: &Call<'_>) -> Result<(), Scheduler> {
+    pub(crate) fn succeed(
+        &mut self,
+        next: Disciplines,
+        call: &Call<'_>,
+    ) -> Result<(), Disciplines> {
         match &mut self.place {
             Place::Own(queueing) => {
-                queueing.succeed(vec![next], call);
+                queueing.succeed(next, call);
                 Ok(())
             }
             Place::Shared(_) => Err(next),

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mqnet_engine::{EgressConfig, Link, LinkConfig, Notice, Wish};
+use mqnet_netdev::DropReason;
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::{clock, poll};
 
@@ -95,6 +96,23 @@ impl World {
         }
     }
 
+    /// What was dropped, by end, function and reason.
+    fn drops(&self) -> Vec<String> {
+        let mut list = Vec::new();
+        for (end, side, reason) in (0..2)
+            .flat_map(|end| (0..2).map(move |side| (end, side)))
+            .flat_map(|(end, side)| DropReason::ALL.map(|reason| (end, side, reason)))
+        {
+            let stats = self.ends[end].link.stats()[side];
+            let n: u64 =
+                stats.iter().map(|s| s.tx.drops.get(reason) + s.rx.drops.get(reason)).sum();
+            if n > 0 {
+                list.push(format!("end {end} function {side} {}: {n}", reason.name()));
+            }
+        }
+        list
+    }
+
     pub fn logs(&self) -> [&[String]; 2] {
         [&self.ends[0].log, &self.ends[1].log]
     }
@@ -133,10 +151,20 @@ impl World {
         for sender in self.senders.drain(..) {
             sender.join().expect("a sender");
         }
-        self.until("everything has arrived", |w| {
-            let [a, b] = [w.ends[0].flows.state(), w.ends[1].flows.state()];
-            a.sent == b.received && b.sent == a.received
-        });
+        let begin = Instant::now();
+        loop {
+            let counts = self.ends.each_ref().map(|end| {
+                let state = end.flows.state();
+                (state.sent, state.received)
+            });
+            let [(a_sent, a_received), (b_sent, b_received)] = counts;
+            if a_sent == b_received && b_sent == a_received {
+                break;
+            }
+            let late = begin.elapsed() > Duration::from_secs(20);
+            assert!(!late, "sent and received: {counts:?}: {:?} {:?}", self.drops(), self.logs());
+            self.turn();
+        }
         let states = [self.ends[0].flows.state(), self.ends[1].flows.state()];
         for state in &states {
             assert!(state.wrong.is_empty(), "{:?}: {:?}", state.wrong, self.logs());

@@ -52,7 +52,8 @@ fn pass(world: &mut World, time: Duration) {
     }
 }
 
-/// Roots that hold much and drop nothing here.
+/// The first of the roots hold as much as they must here; mq's leaves drop after 1000 frames.
+const LOSSLESS: u64 = 3;
 const ROOTS: [&str; 4] = [
     "noqueue",
     "pfifo limit 1000000",
@@ -104,7 +105,7 @@ fn nothing_stays_stopped() {
             match random(&mut dice) % 5 {
                 0 => world.ends[end].flows.state().stalled = random(&mut dice) & 0xff,
                 1 | 2 => {
-                    let words = ROOTS[(random(&mut dice) % 4) as usize];
+                    let words = ROOTS[(random(&mut dice) % LOSSLESS) as usize];
                     attach(&mut world, end, words);
                 }
                 3 => {

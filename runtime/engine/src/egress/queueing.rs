@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BUDGET, BURST_FRAMES};
 use mqnet_netdev::{Burst, Fault, Recv, Rx, RxBorrows, RxBrings, Tx, TxStats};
 use mqnet_pktbuf::{Frag, PagePool, PoolConfig, PoolStats};
-use mqnet_qdisc::{ByteLimit, Cx, Meta, Packet, Scheduler};
+use mqnet_qdisc::{ByteLimit, ChannelMap, Cx, Meta, Packet, Scheduler};
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer, VnetHdr};
 
@@ -36,10 +36,19 @@ pub(crate) struct Call<'a> {
     pub(crate) stats: &'a TxStats,
 }
 
+/// Schedulers and what chooses among channels.
+pub(crate) struct Disciplines {
+    /// One for all channels, or one a channel.
+    pub(crate) schedulers: Vec<Scheduler>,
+    /// Where frames may leave through another channel than they came by.
+    pub(crate) map: Option<ChannelMap>,
+    /// Channels in use.
+    pub(crate) channels: u16,
+}
+
 /// Schedulers and their memory: of one lane, or of all lanes that send through one netdev.
 pub(crate) struct Queueing {
-    /// One for all channels, or one a channel.
-    schedulers: Vec<Scheduler>,
+    disciplines: Disciplines,
     pool: PagePool,
     /// A fragment for the largest frame, into which a source that borrows memory receives.
     scratch: Option<Frag>,
@@ -52,7 +61,7 @@ pub(crate) struct Queueing {
 impl Queueing {
     /// For frames of up to `room` bytes.
     pub(crate) fn new(
-        schedulers: Vec<Scheduler>,
+        disciplines: Disciplines,
         layer: Layer,
         room: u32,
         node: Option<u32>,
@@ -61,40 +70,40 @@ impl Queueing {
         let pages = POOL_BYTES / page_size;
         let config = PoolConfig { pages, page_size, ring_size: 0, node, huge: false };
         let pool = PagePool::new(&config).map_err(|e| LaneError(e.to_string()))?;
-        Ok(Self { schedulers, pool, scratch: None, open: u64::MAX, layer, room })
+        Ok(Self { disciplines, pool, scratch: None, open: u64::MAX, layer, room })
     }
 
     fn of(&self, channel: u16) -> usize {
-        if self.schedulers.len() == 1 { 0 } else { usize::from(channel) }
+        if self.disciplines.schedulers.len() == 1 { 0 } else { usize::from(channel) }
     }
 
     /// The scheduler that serves a channel, and what it needs.
     fn with<'a>(&'a mut self, call: &Call<'a>) -> (&'a mut Scheduler, Cx<'a>) {
         let number = self.of(call.channel);
         let cx = Cx { now: call.now, open: self.open, pool: &mut self.pool, stats: call.stats };
-        (&mut self.schedulers[number], cx)
+        (&mut self.disciplines.schedulers[number], cx)
     }
 
     /// True when frames of a channel may go straight through.
     #[inline]
     pub(crate) fn can_bypass(&self, channel: u16) -> bool {
-        self.schedulers[self.of(channel)].can_bypass()
+        self.disciplines.schedulers[self.of(channel)].can_bypass()
     }
 
     /// Counts what went straight through.
     #[inline]
     pub(crate) fn note_bypass(&self, channel: u16, packets: u64, bytes: u64) {
-        self.schedulers[self.of(channel)].note_bypass(packets, bytes);
+        self.disciplines.schedulers[self.of(channel)].note_bypass(packets, bytes);
     }
 
     /// Frames that wait for a channel.
     pub(crate) fn waiting(&self, channel: u16) -> u32 {
-        self.schedulers[self.of(channel)].len_of(channel)
+        self.disciplines.schedulers[self.of(channel)].len_of(channel)
     }
 
     /// When a token bucket lets the next frame go.
     pub(crate) fn next_time(&self, channel: u16) -> Option<u64> {
-        self.schedulers[self.of(channel)].next_time()
+        self.disciplines.schedulers[self.of(channel)].next_time()
     }
 
     /// Statistics of the memory.
@@ -206,8 +215,13 @@ impl Queueing {
 
     fn admit(&mut self, packet: Packet, keys: &FlowKeys, call: &Call<'_>, others: &mut u64) {
         let (scheduler, mut cx) = self.with(call);
-        let Some(packet) = scheduler.classify(packet, keys, &mut cx) else { return };
+        let Some(mut packet) = scheduler.classify(packet, keys, &mut cx) else { return };
+        if let Some(map) = &self.disciplines.map {
+            let channels = self.disciplines.channels;
+            packet.meta.channel = map.pick(&packet.meta, call.channel, channels);
+        }
         let to = packet.meta.channel;
+        let (scheduler, mut cx) = self.with(call);
         if to == call.channel {
             scheduler.enqueue(packet, keys, &mut cx);
         } else {
@@ -303,18 +317,18 @@ impl Queueing {
     }
 
     /// Puts other schedulers in the place of these; what waits goes on waiting.
-    pub(crate) fn succeed(&mut self, mut next: Vec<Scheduler>, call: &Call<'_>) {
-        std::mem::swap(&mut self.schedulers, &mut next);
-        if self.schedulers.len() == next.len() {
-            for (number, old) in next.into_iter().enumerate() {
+    pub(crate) fn succeed(&mut self, mut old: Disciplines, call: &Call<'_>) {
+        std::mem::swap(&mut self.disciplines, &mut old);
+        if self.disciplines.schedulers.len() == old.schedulers.len() {
+            for (number, old) in old.schedulers.into_iter().enumerate() {
                 let pool = &mut self.pool;
                 let mut cx = Cx { now: call.now, open: self.open, pool, stats: call.stats };
-                self.schedulers[number].adopt(old, &mut cx);
+                self.disciplines.schedulers[number].adopt(old, &mut cx);
             }
             return;
         }
         let mut waiting = Vec::new();
-        next.iter_mut().for_each(|old| old.take_all(&mut waiting));
+        old.schedulers.iter_mut().for_each(|old| old.take_all(&mut waiting));
         waiting.into_iter().for_each(|packet| self.take_in(packet, call));
     }
 
@@ -322,7 +336,7 @@ impl Queueing {
     pub(crate) fn take_over(&mut self, from: &mut Self, call: &Call<'_>) {
         let mut waiting = Vec::new();
         let number = from.of(call.channel);
-        from.schedulers[number].take_all(&mut waiting);
+        from.disciplines.schedulers[number].take_all(&mut waiting);
         for packet in waiting {
             if packet.meta.channel != call.channel {
                 from.take_in(packet, call);
@@ -351,7 +365,7 @@ impl Queueing {
 
     /// Frees everything, counting what waits as dropped.
     pub(crate) fn close(&mut self, call: &Call<'_>) {
-        for scheduler in &mut self.schedulers {
+        for scheduler in &mut self.disciplines.schedulers {
             let pool = &mut self.pool;
             let mut cx = Cx { now: call.now, open: u64::MAX, pool, stats: call.stats };
             scheduler.clear(&mut cx);

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use mqnet_netdev::{Armed, Fault};
-use mqnet_qdisc::{ByteLimit, Scheduler};
+use mqnet_qdisc::ByteLimit;
 
 use super::shapes::{lend_a_page, move_across};
 use super::{Lane, Polled, Rest};
-use crate::egress::{Call, Egress, Shared, allowance};
+use crate::egress::{Call, Disciplines, Egress, Shared, allowance};
 
 impl Lane {
     /// One poll. Frames go straight through as long as nothing waits, the sink has room and nothing
@@ -197,23 +197,8 @@ impl Lane {
         self.egress = Some(next);
     }
 
-    /// Takes its disciplines off, with what waits.
-    pub(crate) fn take_disciplines(&mut self) -> Option<Egress> {
-        self.egress.take()
-    }
-
-    /// Takes over what waits in the disciplines of another lane.
-    pub(crate) fn take_in(&mut self, other: Egress, now: Duration) {
-        let stats = &self.tx_stats.tx;
-        let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
-        match &mut self.egress {
-            Some(egress) => egress.take_over(other, &call),
-            None => other.close(&call),
-        }
-    }
-
     /// Puts a scheduler in the place of its own one; `Err`: it has none of its own.
-    pub(crate) fn succeed(&mut self, next: Scheduler, now: Duration) -> Result<(), Scheduler> {
+    pub(crate) fn succeed(&mut self, next: Disciplines, now: Duration) -> Result<(), Disciplines> {
         let Some(egress) = &mut self.egress else { return Err(next) };
         let stats = &self.tx_stats.tx;
         let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
@@ -222,7 +207,7 @@ impl Lane {
     }
 
     /// Puts schedulers in the place of those that it shares with other lanes, for all of them.
-    pub(crate) fn succeed_shared(&mut self, shared: &Shared, next: Vec<Scheduler>, now: Duration) {
+    pub(crate) fn succeed_shared(&mut self, shared: &Shared, next: Disciplines, now: Duration) {
         let stats = &self.tx_stats.tx;
         let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
         shared.succeed(next, &call);

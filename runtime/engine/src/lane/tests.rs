@@ -8,7 +8,7 @@ use mqnet_wire::{Layer, VnetHdr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::egress::Queueing;
+use crate::egress::{Disciplines, Queueing};
 
 /// What is in the source, what has reached the sink, and how much more it takes.
 #[derive(Default)]
@@ -89,15 +89,16 @@ impl TxBorrows for Sink {
     }
 }
 
-fn scheduler(params: Params) -> Scheduler {
+fn disciplines(params: Params) -> Disciplines {
     let stats = Arc::default();
     let (handle, classes, filters) = (Handle::new(1, 0), Vec::new(), Filters::default());
     let root = Blueprint { handle, params, stats, classes, filters };
-    Scheduler::new(root, Filters::default(), 1514, 7, Layer::Ethernet)
+    let schedulers = vec![Scheduler::new(root, Filters::default(), 1514, 7, Layer::Ethernet)];
+    Disciplines { schedulers, map: None, channels: 1 }
 }
 
-fn pfifo(limit: u32) -> Scheduler {
-    scheduler(Params::Pfifo(Fifo { limit }))
+fn pfifo(limit: u32) -> Disciplines {
+    disciplines(Params::Pfifo(Fifo { limit }))
 }
 
 struct Bench {
@@ -117,9 +118,9 @@ impl Bench {
         Self { hands, lane, stats, now: Duration::from_secs(1) }
     }
 
-    fn with(scheduler: Scheduler) -> Self {
+    fn with(disciplines: Disciplines) -> Self {
         let mut bench = Self::new();
-        let queueing = Queueing::new(vec![scheduler], Layer::Ethernet, 1519, None).unwrap();
+        let queueing = Queueing::new(disciplines, Layer::Ethernet, 1519, None).unwrap();
         bench.lane.install(Egress::own(0, queueing), bench.now);
         bench
     }
@@ -221,7 +222,7 @@ fn a_held_lane_gathers() {
 fn a_token_bucket_sets_the_alarm() {
     let rate = 1_000_000;
     let tbf = Tbf { rate, burst: 2000, peakrate: 0, mtu: 0, limit: 1 << 20 };
-    let mut bench = Bench::with(scheduler(Params::Tbf(tbf)));
+    let mut bench = Bench::with(disciplines(Params::Tbf(tbf)));
     bench.hands.world().room = usize::MAX;
     (0..50).for_each(|n| bench.hands.push(500 + n));
     let begin = bench.now;
@@ -286,7 +287,7 @@ proptest! {
                     let now = bench.now;
                     if bench.lane.succeed(pfifo(u32::from(limit) * 100), now).is_err() {
                         let queueing =
-                            Queueing::new(vec![pfifo(100_000)], Layer::Ethernet, 1519, None);
+                            Queueing::new(pfifo(100_000), Layer::Ethernet, 1519, None);
                         bench.lane.install(Egress::own(0, queueing.unwrap()), now);
                     }
                 }

@@ -1,15 +1,16 @@
 //! Disciplines of a running link: what tc changes and shows, and the schedulers that lanes get.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mqnet_netdev::Plan;
 use mqnet_netdev::limits::room_for;
-use mqnet_qdisc::{Command, Errno, Scheduler, Shape, TcError, Tree};
+use mqnet_qdisc::{Command, Errno, Shape, TcError, Tree};
 use mqnet_sysio::clock;
 use mqnet_wire::Layer;
 
 use super::{Link, LinkError};
-use crate::egress::{Doors, Egress, EgressConfig, Full, Queueing, Shared};
+use crate::egress::{Disciplines, Doors, Egress, EgressConfig, Full, Queueing, Shared};
 use crate::lane::{Lane, LaneId, Way};
 
 /// Bytes of an Ethernet header: disciplines count frames, an MTU counts packets.
@@ -30,7 +31,7 @@ pub(super) struct Attached {
 impl Attached {
     pub(super) fn new(config: &EgressConfig) -> Result<Self, LinkError> {
         let words = config.qdisc.as_deref().unwrap_or_default();
-        let tree = Tree::new(words).map_err(LinkError::Qdisc)?;
+        let tree = Tree::new(words, Layer::Ethernet).map_err(LinkError::Qdisc)?;
         let (full, fitted, shared) = (config.full, Shape::None, Vec::new());
         Ok(Self { tree, full, fitted, shared, doors: None })
     }
@@ -43,11 +44,18 @@ impl Attached {
         Ok(self.doors.insert(Arc::new(doors)).clone())
     }
 
-    fn schedulers(&mut self, shape: Shape, channels: u16, mtu: u32) -> Vec<Scheduler> {
-        let last = if shape == Shape::SharedRoot { 1 } else { channels };
+    /// Disciplines for one channel (`PerChannel`) or for all.
+    fn disciplines(&mut self, shape: Shape, only: Option<u16>, plan: &Plan) -> Disciplines {
+        let channels = match (only, shape) {
+            (Some(channel), _) => channel..channel + 1,
+            (None, Shape::SharedRoot) => 0..1,
+            (None, _) => 0..plan.channels,
+        };
         let seed = clock::monotonic().as_nanos() as u64;
-        let frame = mtu + ETHERNET_HEADER;
-        (0..last).filter_map(|channel| self.tree.build(channel, frame, seed)).collect()
+        let frame = plan.mtu + ETHERNET_HEADER;
+        let map = self.tree.may_change_channel().then(|| self.tree.channel_map());
+        let schedulers = channels.filter_map(|channel| self.tree.build(channel, frame, seed));
+        Disciplines { schedulers: schedulers.collect(), map, channels: plan.channels }
     }
 }
 
@@ -136,17 +144,18 @@ impl Link {
         let room = room_for(plan.frame_max);
         let layer = Layer::Ethernet;
         let attached = &mut self.attached[side];
-        let schedulers = attached.schedulers(shape, plan.channels, plan.mtu);
         if shape == Shape::PerChannel {
-            let own = |(channel, scheduler)| {
+            let own = |channel| {
+                let disciplines = attached.disciplines(shape, Some(channel), plan);
                 let node = self.crew.node_of(channel);
-                let queueing = Queueing::new(vec![scheduler], layer, room, node);
+                let queueing = Queueing::new(disciplines, layer, room, node);
                 queueing.map(|q| Egress::own(channel, q)).map_err(|e| e.to_string())
             };
-            return (0..).zip(schedulers).map(own).collect();
+            return (0..plan.channels).map(own).collect();
         }
         let node = self.crew.node_of(0);
-        let queueing = Queueing::new(schedulers, layer, room, node).map_err(|e| e.to_string())?;
+        let disciplines = attached.disciplines(shape, None, plan);
+        let queueing = Queueing::new(disciplines, layer, room, node).map_err(|e| e.to_string())?;
         let shared = Shared::new(queueing, attached.doors(max)?);
         attached.shared.retain(|(_, shared)| Arc::strong_count(shared) > 1);
         attached.shared.push((set, shared.clone()));
@@ -180,25 +189,26 @@ impl Link {
     /// Other schedulers in the same places.
     fn succeed(&mut self, side: usize, shape: Shape, set: u32, plan: &Plan) {
         let attached = &mut self.attached[side];
-        let mut next = attached.schedulers(shape, plan.channels, plan.mtu);
         if shape == Shape::PerChannel {
-            let mut next = next.into_iter();
+            let each = |channel| attached.disciplines(shape, Some(channel), plan);
+            let mut next: VecDeque<_> = (0..plan.channels).map(each).collect();
             self.on_lanes_to(side, || {
-                let next = next.next();
+                let next = next.pop_front();
                 move |lane: &mut Lane| {
-                    if let Some(scheduler) = next {
-                        // It has one of its own: that is its shape.
-                        let _ = lane.succeed(scheduler, clock::monotonic());
+                    if let Some(next) = next {
+                        // It has some of its own: that is its shape.
+                        let _ = lane.succeed(next, clock::monotonic());
                     }
                 }
             });
             return;
         }
+        let mut next = Some(attached.disciplines(shape, None, plan));
         let shared = attached.shared.iter().find(|(of, _)| *of == set).map(|(_, s)| s.clone());
         let Some(shared) = shared else { return };
         self.on_lanes_to(side, || {
             // The first lane does it for all, the others have to look again.
-            let work = (!next.is_empty()).then(|| (shared.clone(), std::mem::take(&mut next)));
+            let work = next.take().map(|next| (shared.clone(), next));
             move |lane: &mut Lane| {
                 if let Some((shared, next)) = work {
                     lane.succeed_shared(&shared, next, clock::monotonic());

@@ -1,0 +1,132 @@
+//! Actions: what is done with a packet that a filter matches.
+
+mod police;
+
+use std::sync::Arc;
+
+use crate::{Handle, Meta};
+
+pub(crate) use police::{Bucket, Police};
+
+/// How to go on after an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// The filter's decision stands.
+    Ok,
+    /// The packet is dropped.
+    Drop,
+    /// The next filter.
+    Continue,
+    /// The next action.
+    Pipe,
+}
+
+impl Control {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "pass",
+            Self::Drop => "drop",
+            Self::Continue => "continue",
+            Self::Pipe => "pipe",
+        }
+    }
+}
+
+/// What is to be changed about a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Skbedit {
+    pub(crate) queue_mapping: Option<u16>,
+    pub(crate) priority: Option<u32>,
+    /// Value and mask.
+    pub(crate) mark: Option<(u32, u32)>,
+}
+
+impl Skbedit {
+    pub(crate) fn apply(&self, meta: &mut Meta) {
+        if let Some(channel) = self.queue_mapping {
+            meta.channel = channel;
+        }
+        if let Some(priority) = self.priority {
+            meta.priority = priority;
+        }
+        if let Some((mark, mask)) = self.mark {
+            meta.mark = meta.mark & !mask | mark & mask;
+        }
+    }
+}
+
+/// What an action does.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    Gact,
+    Skbedit(Skbedit),
+    /// The bucket is that of all schedulers of a netdev: the rate is the netdev's.
+    Police(Police, Arc<Bucket>),
+}
+
+/// One action of a filter.
+#[derive(Clone, Debug)]
+pub(crate) struct Action {
+    pub(crate) act: Act,
+    /// How to go on; of police: with packets within the rate.
+    pub(crate) control: Control,
+    /// Its number within the netdev.
+    pub(crate) index: u32,
+}
+
+impl Action {
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self.act {
+            Act::Gact => "gact",
+            Act::Skbedit(_) => "skbedit",
+            Act::Police(..) => "police",
+        }
+    }
+
+    /// True when it chooses a channel.
+    pub(crate) const fn moves(&self) -> bool {
+        matches!(self.act, Act::Skbedit(Skbedit { queue_mapping: Some(_), .. }))
+    }
+
+    /// True when both do the same; numbers and what buckets hold do not count.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        let acts = match (&self.act, &other.act) {
+            (Act::Gact, Act::Gact) => true,
+            (Act::Skbedit(a), Act::Skbedit(b)) => a == b,
+            (Act::Police(a, _), Act::Police(b, _)) => a == b,
+            _ => false,
+        };
+        acts && self.control == other.control
+    }
+
+    /// What is set, by tc's names: `priority` as a class, of police bytes (per second).
+    pub(crate) fn options(&self) -> Vec<(&'static str, String)> {
+        let control = self.control.name().to_owned();
+        match &self.act {
+            Act::Gact => vec![("control_action", control)],
+            Act::Skbedit(edit) => {
+                let mark = |(mark, mask)| match mask {
+                    u32::MAX => format!("{mark}"),
+                    mask => format!("{mark}/{mask:#x}"),
+                };
+                let fields = [
+                    ("queue_mapping", edit.queue_mapping.map(|channel| channel.to_string())),
+                    ("priority", edit.priority.map(|priority| Handle(priority).to_string())),
+                    ("mark", edit.mark.map(mark)),
+                    ("control_action", Some(control)),
+                ];
+                fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+            }
+            Act::Police(police, _) => {
+                let mut fields =
+                    vec![("rate", police.rate.to_string()), ("burst", police.burst.to_string())];
+                if let Some(mtu) = police.mtu {
+                    fields.push(("mtu", mtu.to_string()));
+                }
+                fields.push(("control_action", police.exceed.name().to_owned()));
+                fields.push(("conform", control));
+                fields
+            }
+        }
+    }
+}

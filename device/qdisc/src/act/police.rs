@@ -1,0 +1,49 @@
+//! A rate that packets must not exceed.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::Control;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// What is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Police {
+    /// Bytes per second, above 0.
+    pub(crate) rate: u64,
+    /// Bytes that may come at once after a pause.
+    pub(crate) burst: u32,
+    /// Bytes of the largest packet that can conform; `None`: the burst alone limits it.
+    pub(crate) mtu: Option<u32>,
+    /// What happens to the others.
+    pub(crate) exceed: Control,
+}
+
+impl Police {
+    /// True when a packet of `len` bytes is within the rate: its tokens are taken.
+    pub(crate) fn conforms(&self, bucket: &Bucket, len: u32, now: u64) -> bool {
+        if self.mtu.is_some_and(|mtu| len > mtu) {
+            return false;
+        }
+        let mut state = bucket.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (time, level) = state.unwrap_or((now, self.full()));
+        // A worker may have read its clock before another one took the lock.
+        let passed = now.saturating_sub(time);
+        let gained = u128::from(passed) * u128::from(self.rate);
+        let level = level.saturating_add(gained).min(self.full());
+        let cost = u128::from(len) * u128::from(SECOND);
+        let left = level.checked_sub(cost);
+        *state = Some((time.max(now), left.unwrap_or(level)));
+        left.is_some()
+    }
+
+    /// Tokens of a full bucket.
+    fn full(&self) -> u128 {
+        u128::from(self.burst) * u128::from(SECOND)
+    }
+}
+
+/// What is left of the burst: when it was last looked at, and tokens. A token is the billionth
+/// part of a byte, so that a rate in bytes per second gives a whole number of them a nanosecond.
+#[derive(Debug, Default)]
+pub(crate) struct Bucket(Mutex<Option<(u64, u128)>>);

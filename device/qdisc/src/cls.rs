@@ -1,0 +1,48 @@
+//! Classifiers: which packets a filter is about.
+
+mod flower;
+
+use mqnet_wire::FlowKeys;
+
+use crate::Meta;
+
+pub(crate) use flower::{Address, Flower, Ports};
+
+/// What a filter looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Matcher {
+    /// Fields of headers.
+    Flower(Box<Flower>),
+    /// Nothing: every packet.
+    Matchall,
+    /// The mark.
+    Fw { mark: u32, mask: u32 },
+}
+
+impl Matcher {
+    pub(crate) fn matches(&self, keys: &FlowKeys, meta: &Meta) -> bool {
+        match self {
+            Self::Flower(flower) => flower.matches(keys),
+            Self::Matchall => true,
+            Self::Fw { mark, mask } => meta.mark & mask == *mark,
+        }
+    }
+
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Flower(_) => "flower",
+            Self::Matchall => "matchall",
+            Self::Fw { .. } => "fw",
+        }
+    }
+
+    /// What is matched, by tc's names.
+    pub(crate) fn keys(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Flower(flower) => flower.keys(),
+            Self::Matchall => Vec::new(),
+            Self::Fw { mask: u32::MAX, .. } => Vec::new(),
+            Self::Fw { mask, .. } => vec![("mask", format!("{mask:#x}"))],
+        }
+    }
+}

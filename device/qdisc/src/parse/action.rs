@@ -1,0 +1,114 @@
+//! Actions: what follows `action`.
+
+use std::sync::Arc;
+
+use crate::TcError;
+use crate::act::{Act, Action, Bucket, Control, Police, Skbedit};
+use crate::parse::{Words, number, usage};
+
+/// What an action may say about how to go on.
+const CONTROLS: [(&str, Control); 6] = [
+    ("drop", Control::Drop),
+    ("shot", Control::Drop),
+    ("ok", Control::Ok),
+    ("pass", Control::Ok),
+    ("continue", Control::Continue),
+    ("pipe", Control::Pipe),
+];
+
+fn control(word: &str) -> Option<Control> {
+    CONTROLS.iter().find(|(name, _)| *name == word).map(|(_, control)| *control)
+}
+
+/// A control word, if one is next.
+fn take_control(words: &mut Words<'_>) -> Option<Control> {
+    let found = words.peek().and_then(control)?;
+    words.next();
+    Some(found)
+}
+
+fn bad(word: &str) -> TcError {
+    let kinds = "skbedit, police, drop, ok, pass, continue, pipe";
+    usage(format!("Bad action type {word} (there are: {kinds})"))
+}
+
+/// One action; its number is not known yet.
+pub(super) fn action(words: &mut Words<'_>) -> Result<Action, TcError> {
+    let word = words.value()?;
+    match word {
+        "skbedit" => skbedit(words),
+        "police" => police(words),
+        "gact" => {
+            let word = words.value()?;
+            gact(control(word).ok_or_else(|| bad(word))?)
+        }
+        word => gact(control(word).ok_or_else(|| bad(word))?),
+    }
+}
+
+fn gact(control: Control) -> Result<Action, TcError> {
+    Ok(Action { act: Act::Gact, control, index: 0 })
+}
+
+fn skbedit(words: &mut Words<'_>) -> Result<Action, TcError> {
+    let mut edit = Skbedit::default();
+    // Something has to follow.
+    words.peek().map_or_else(|| words.value().map(drop), |_| Ok(()))?;
+    while let Some(word) = words.peek() {
+        match word {
+            "queue_mapping" | "priority" | "mark" => words.next(),
+            _ => break,
+        };
+        match word {
+            "queue_mapping" => edit.queue_mapping = Some(words.read(word, number::decimal)?),
+            "priority" => edit.priority = Some(words.read(word, number::class)?.0),
+            _ => edit.mark = Some(words.read(word, number::masked)?),
+        }
+    }
+    if edit == Skbedit::default() {
+        return Err(usage("skbedit: nothing to set (queue_mapping, priority or mark)"));
+    }
+    let control = take_control(words).unwrap_or(Control::Pipe);
+    Ok(Action { act: Act::Skbedit(edit), control, index: 0 })
+}
+
+/// `EXCEED` or `EXCEED/CONFORM`.
+fn controls(word: &str) -> Option<(Control, Control)> {
+    let (exceed, conform) = word.split_once('/').unwrap_or((word, "ok"));
+    Some((control(exceed)?, control(conform)?))
+}
+
+/// What exceeds the rate is dropped when nothing is said. (tc says `reclassify`, which runs the
+/// same filters again until the kernel drops the packet.) Without `mtu` the largest packet is the burst:
+/// tc's 2 KiB would drop every large frame of segmentation offload.
+fn police(words: &mut Words<'_>) -> Result<Action, TcError> {
+    let (mut rate, mut burst, mut mtu) = (None, None, None);
+    let (mut exceed, mut conform) = (Control::Drop, Control::Ok);
+    // Something has to follow.
+    words.peek().map_or_else(|| words.value().map(drop), |_| Ok(()))?;
+    while let Some(word) = words.peek() {
+        match word {
+            "rate" | "burst" | "buffer" | "maxburst" | "mtu" | "minburst" | "conform-exceed" => {
+                words.next();
+            }
+            _ => match take_control(words) {
+                Some(control) => {
+                    exceed = control;
+                    continue;
+                }
+                None => break,
+            },
+        }
+        match word {
+            "rate" => rate = Some(words.read(word, number::rate)?),
+            "mtu" | "minburst" => mtu = Some(words.read(word, number::size)?),
+            "conform-exceed" => (exceed, conform) = words.read(word, controls)?,
+            _ => burst = Some(words.read(word, number::size)?),
+        }
+    }
+    let rate = rate.filter(|rate| *rate > 0).ok_or_else(|| usage("police: rate MUST be specified"));
+    let rate = rate?;
+    let burst = burst.filter(|burst| *burst > 0).ok_or_else(|| usage("'rate' requires 'burst'"))?;
+    let police = Police { rate, burst, mtu: mtu.filter(|mtu| *mtu > 0), exceed };
+    Ok(Action { act: Act::Police(police, Arc::new(Bucket::default())), control: conform, index: 0 })
+}

@@ -1,0 +1,145 @@
+//! Numbers with tc's units. `None`: not such a number, or out of its range.
+
+use crate::Handle;
+
+/// A unit's name and what a number of it is multiplied with.
+type Unit = (&'static str, f64);
+
+const K: f64 = 1000.0;
+const KI: f64 = 1024.0;
+
+/// Bits per second.
+const RATES: [Unit; 19] = [
+    ("", 1.0),
+    ("bit", 1.0),
+    ("kbit", K),
+    ("mbit", K * K),
+    ("gbit", K * K * K),
+    ("tbit", K * K * K * K),
+    ("kibit", KI),
+    ("mibit", KI * KI),
+    ("gibit", KI * KI * KI),
+    ("tibit", KI * KI * KI * KI),
+    ("bps", 8.0),
+    ("kbps", 8.0 * K),
+    ("mbps", 8.0 * K * K),
+    ("gbps", 8.0 * K * K * K),
+    ("tbps", 8.0 * K * K * K * K),
+    ("kibps", 8.0 * KI),
+    ("mibps", 8.0 * KI * KI),
+    ("gibps", 8.0 * KI * KI * KI),
+    ("tibps", 8.0 * KI * KI * KI * KI),
+];
+
+/// Bytes.
+const SIZES: [Unit; 11] = [
+    ("", 1.0),
+    ("b", 1.0),
+    ("k", KI),
+    ("kb", KI),
+    ("m", KI * KI),
+    ("mb", KI * KI),
+    ("g", KI * KI * KI),
+    ("gb", KI * KI * KI),
+    ("kbit", KI / 8.0),
+    ("mbit", KI * KI / 8.0),
+    ("gbit", KI * KI * KI / 8.0),
+];
+
+/// Nanoseconds.
+const TIMES: [Unit; 12] = [
+    ("", K),
+    ("s", K * K * K),
+    ("sec", K * K * K),
+    ("secs", K * K * K),
+    ("ms", K * K),
+    ("msec", K * K),
+    ("msecs", K * K),
+    ("us", K),
+    ("usec", K),
+    ("usecs", K),
+    ("ns", 1.0),
+    ("nsec", 1.0),
+];
+
+/// A decimal number, perhaps with a fraction, and a unit in letters of either case.
+fn with_unit(word: &str, units: &[Unit]) -> Option<f64> {
+    let digits = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
+    let (number, unit) = word.split_at(digits);
+    let number: f64 = number.parse().ok()?;
+    let (_, factor) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
+    Some(number * factor)
+}
+
+/// Bytes per second. Bits where nothing else is said.
+pub(crate) fn rate(word: &str) -> Option<u64> {
+    let bytes = with_unit(word, &RATES)? / 8.0;
+    // Beyond 2^53 the number would not be the one that was written.
+    (bytes <= 9_007_199_254_740_992.0).then_some(bytes as u64)
+}
+
+/// Bytes.
+pub(crate) fn size(word: &str) -> Option<u32> {
+    let bytes = with_unit(word, &SIZES)?;
+    (bytes <= f64::from(u32::MAX)).then_some(bytes as u32)
+}
+
+/// Nanoseconds; at most as many microseconds as 32 bits hold, as the kernel takes them.
+pub(crate) fn time(word: &str) -> Option<u64> {
+    let nanoseconds = with_unit(word, &TIMES)?;
+    (nanoseconds <= f64::from(u32::MAX) * K).then_some(nanoseconds as u64)
+}
+
+/// Decimal, hexadecimal with `0x`, octal with `0`.
+pub(crate) fn number(word: &str) -> Option<u32> {
+    let (digits, radix) = match word.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&word[2..], 16),
+        [b'0', _, ..] => (&word[1..], 8),
+        _ => (word, 10),
+    };
+    // `from_str_radix` takes a sign.
+    let plain = digits.starts_with(|c: char| c.is_ascii_hexdigit());
+    u32::from_str_radix(digits, radix).ok().filter(|_| plain)
+}
+
+pub(crate) fn decimal<T: std::str::FromStr>(word: &str) -> Option<T> {
+    word.parse().ok().filter(|_| word.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// A number and, behind a slash, a mask; all ones without.
+pub(crate) fn masked(word: &str) -> Option<(u32, u32)> {
+    match word.split_once('/') {
+        Some((value, mask)) => Some((number(value)?, number(mask)?)),
+        None => Some((number(word)?, u32::MAX)),
+    }
+}
+
+fn hex(word: &str) -> Option<u32> {
+    let digits = word.strip_prefix("0x").or(word.strip_prefix("0X")).unwrap_or(word);
+    let plain = digits.starts_with(|c: char| c.is_ascii_hexdigit());
+    u32::from_str_radix(digits, 16).ok().filter(|_| plain)
+}
+
+/// A class: `1:2`, `:2`, `1:`, or all 32 bits in hexadecimal. `root` and `none` have numbers too.
+pub(crate) fn class(word: &str) -> Option<Handle> {
+    match word {
+        "root" => return Some(Handle(u32::MAX)),
+        "none" => return Some(Handle(0)),
+        _ => {}
+    }
+    let Some((major, minor)) = word.split_once(':') else { return hex(word).map(Handle) };
+    let half = |half| match half {
+        "" => Some(0),
+        half => u16::try_from(hex(half)?).ok(),
+    };
+    Some(Handle::new(half(major)?, half(minor)?))
+}
+
+/// The handle of a discipline: `1:`, or `1`. A minor is not looked at, as tc does.
+pub(crate) fn qdisc(word: &str) -> Option<Handle> {
+    let major = word.split_once(':').map_or(word, |(major, _)| major);
+    match major {
+        "none" => Some(Handle(0)),
+        _ => Some(Handle::new(u16::try_from(hex(major)?).ok()?, 0)),
+    }
+}

@@ -1,0 +1,59 @@
+//! Schedulers from what is attached.
+
+use super::node::{Class, Node};
+use super::{Chain, Tree};
+use crate::{Blueprint, ClassPlan, DrrClass, Filters, Handle, Scheduler};
+
+impl Tree {
+    /// A new scheduler for a channel (`SharedRoot`: for all; pass 0). `mtu` is the MTU with its
+    /// link-layer header, `seed` perturbs flow hashes. Its counters are added to what earlier ones
+    /// of the same nodes counted. `None` for the shape `None`.
+    pub fn build(&mut self, channel: u16, mtu: u32, seed: u64) -> Option<Scheduler> {
+        let state = &mut self.state;
+        state.frame = mtu;
+        state.most = state.most.max(channel.saturating_add(1));
+        if state.is_idle() {
+            return None;
+        }
+        let filters = Filters::default();
+        let root = if state.root.is_multi_queue() {
+            let leaf = || Class::of(Node::of(state.later_leaf.clone()));
+            let minor = channel.saturating_add(1);
+            let class = state.root.classes.entry(minor).or_insert_with(leaf);
+            class.child.build(mtu, &Filters::of_one_channel)
+        } else {
+            state.root.build(mtu, &Filters::default)
+        };
+        let filters = match &mut state.egress {
+            Some(chain) => Chain::build(chain, filters),
+            None => filters,
+        };
+        Some(Scheduler::new(root, filters, mtu, seed, self.layer))
+    }
+}
+
+impl Node {
+    pub(super) fn build(&mut self, mtu: u32, filters: &impl Fn() -> Filters) -> Blueprint {
+        let Self { handle, params, classes, chain, ledger, .. } = self;
+        let plan = |(minor, class): (&u16, &mut Class)| ClassPlan {
+            id: Handle::new(handle.major(), *minor),
+            drr: class.drr.map(|drr| drr.resolve(mtu)),
+            stats: class.ledger.open(params),
+            child: class.child.build(mtu, filters),
+        };
+        Blueprint {
+            handle: *handle,
+            stats: ledger.open(params),
+            classes: classes.iter_mut().map(plan).collect(),
+            filters: chain.build(filters()),
+            params: params.clone(),
+        }
+    }
+}
+
+impl DrrClass {
+    /// A quantum of 0 is the longest frame.
+    pub(super) fn resolve(self, mtu: u32) -> Self {
+        Self { quantum: if self.quantum == 0 { mtu } else { self.quantum } }
+    }
+}

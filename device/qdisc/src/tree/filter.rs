@@ -1,0 +1,227 @@
+//! `tc filter add|change|replace|del`
+
+use super::ledger::FilterLedger;
+use super::qdisc::CLSACT;
+use super::{State, refused};
+use crate::command::Errno;
+use crate::filters::{ETH_P_ALL, Plan};
+use crate::parse::{self, Keys};
+use crate::{Attach, Command, Filters, Handle, Params, TcError, Verb};
+
+/// Priorities that are given automatically are at least this, and begin at [`AUTO_FIRST`].
+const AUTO_LEAST: u16 = 0x8000;
+const AUTO_FIRST: u16 = 0xc000;
+/// Minors of `parent ffff:...`: the hooks of clsact.
+const INGRESS: u16 = 0xfff2;
+const EGRESS: u16 = 0xfff3;
+
+/// A filter.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) prio: u16,
+    pub(super) handle: u32,
+    pub(super) plan: Plan,
+    pub(super) ledger: FilterLedger,
+}
+
+/// The filters of a discipline: by priority, then in the order of adding.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chain {
+    pub(super) list: Vec<Entry>,
+}
+
+impl Chain {
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// True when a filter may choose a channel.
+    pub(super) fn moves(&self) -> bool {
+        self.list.iter().any(|entry| entry.plan.moves())
+    }
+
+    /// True when a filter sends packets to this class.
+    pub(super) fn names(&self, class: Handle) -> bool {
+        self.list.iter().any(|entry| entry.plan.class == Some(class))
+    }
+
+    /// For one more scheduler.
+    pub(super) fn build(&mut self, mut filters: Filters) -> Filters {
+        for entry in &mut self.list {
+            let stats = entry.ledger.open(&entry.plan);
+            filters.push(entry.plan.clone(), stats);
+        }
+        filters
+    }
+
+    /// The priority before all that were given automatically.
+    fn auto_prio(&self) -> u16 {
+        let first = self.list.iter().map(|entry| entry.prio).find(|prio| *prio >= AUTO_LEAST);
+        first.map_or(AUTO_FIRST, |prio| prio - 1)
+    }
+
+    /// The lowest handle that no filter of this priority has.
+    fn free_handle(&self, prio: u16) -> u32 {
+        let taken = |handle| self.list.iter().any(|e| e.prio == prio && e.handle == handle);
+        (1..=u32::MAX).find(|handle| !taken(*handle)).unwrap_or(u32::MAX)
+    }
+
+    fn delete(&mut self, c: &Command) -> Result<bool, TcError> {
+        let Some(prio) = c.prio.filter(|prio| *prio != 0) else {
+            if c.protocol.is_some() || c.kind.is_some() || c.handle.is_some() {
+                let text = "Cannot flush filters with protocol, handle or kind set";
+                return Err(refused(Errno::NotFound, text));
+            }
+            let any = !self.is_empty();
+            self.list.clear();
+            return Ok(any);
+        };
+        self.check_prio(prio, c)?.ok_or_else(|| {
+            refused(Errno::NotFound, "Filter with specified priority/protocol not found")
+        })?;
+        match c.handle {
+            Some(_) if c.kind.is_none() => {
+                Err(parse::usage("Must specify filter type when using \"handle\""))
+            }
+            Some(Handle(handle)) => {
+                let at = self.list.iter().position(|e| e.prio == prio && e.handle == handle);
+                let missing = || refused(Errno::NotFound, "Specified filter handle not found");
+                self.list.remove(at.ok_or_else(missing)?);
+                Ok(true)
+            }
+            None => {
+                self.list.retain(|entry| entry.prio != prio);
+                Ok(true)
+            }
+        }
+    }
+
+    /// The protocol of a priority that there is; kind and protocol must be its own.
+    fn check_prio(&self, prio: u16, c: &Command) -> Result<Option<u16>, TcError> {
+        let Some(entry) = self.list.iter().find(|entry| entry.prio == prio) else {
+            return Ok(None);
+        };
+        if c.protocol.is_some_and(|protocol| protocol != entry.plan.protocol) {
+            let text = "Protocol mismatch for filter with specified priority";
+            return Err(refused(Errno::Invalid, text));
+        }
+        if c.kind.as_deref().is_some_and(|kind| kind != entry.plan.matcher.kind()) {
+            let text = "Specified filter kind does not match existing one";
+            return Err(refused(Errno::Invalid, text));
+        }
+        Ok(Some(entry.plan.protocol))
+    }
+
+    fn modify(&mut self, c: &Command, last_action: &mut u32) -> Result<bool, TcError> {
+        let creates = c.verb != Verb::Change;
+        // Nothing said means all where a filter may be made.
+        let protocol = c.protocol.or(creates.then_some(ETH_P_ALL));
+        let prio = match c.prio.filter(|prio| *prio != 0) {
+            Some(prio) => prio,
+            None if creates => self.auto_prio(),
+            None => {
+                let text = "Invalid filter command with priority of zero";
+                return Err(refused(Errno::NotFound, text));
+            }
+        };
+        let c = &Command { protocol, ..c.clone() };
+        let known = self.check_prio(prio, c)?;
+        let (Some(kind), Some(protocol)) = (c.kind.as_deref(), known.or(protocol)) else {
+            let text = "Filter kind and protocol must be specified";
+            return Err(refused(Errno::Invalid, text));
+        };
+        if kind == "fw" && c.handle == Some(Handle(0)) {
+            return Err(refused(Errno::Invalid, "fw: its handle is the mark to match, not 0"));
+        }
+        let mut plan = parse::filter(kind, &c.options, Keys { protocol, handle: c.handle })?;
+        plan.class = plan.class.filter(|class| class.0 != 0);
+        match self.existing(prio, c, &plan) {
+            Some(_) if c.verb == Verb::Add => {
+                let text = if c.handle.is_some() { "Filter already exists" } else { "File exists" };
+                Err(refused(Errno::Exists, text))
+            }
+            Some(entry) if entry.plan.same(&plan) => Ok(false),
+            Some(entry) => {
+                number(&mut plan, last_action);
+                (entry.plan, entry.ledger) = (plan, FilterLedger::default());
+                Ok(true)
+            }
+            None if !creates => {
+                let text = "Need both RTM_NEWTFILTER and NLM_F_CREATE to create a new filter";
+                Err(refused(Errno::NotFound, text))
+            }
+            None => {
+                let handle = c.handle.filter(|handle| handle.0 != 0);
+                let handle = handle.map_or_else(|| self.free_handle(prio), |handle| handle.0);
+                number(&mut plan, last_action);
+                let entry = Entry { prio, handle, plan, ledger: FilterLedger::default() };
+                let at = self.list.partition_point(|other| other.prio <= prio);
+                self.list.insert(at, entry);
+                Ok(true)
+            }
+        }
+    }
+
+    /// The filter that a command means: of its handle, or one that matches the same.
+    fn existing(&mut self, prio: u16, c: &Command, plan: &Plan) -> Option<&mut Entry> {
+        let handle = c.handle.filter(|handle| handle.0 != 0);
+        let one = plan.matcher.kind() == "matchall";
+        self.list.iter_mut().filter(|entry| entry.prio == prio).find(|entry| match handle {
+            // There is but one of matchall.
+            _ if one => true,
+            Some(handle) => entry.handle == handle.0,
+            None => entry.plan.matcher == plan.matcher,
+        })
+    }
+}
+
+/// Gives the actions their numbers.
+fn number(plan: &mut Plan, last: &mut u32) {
+    for action in &mut plan.actions {
+        *last = last.wrapping_add(1);
+        action.index = *last;
+    }
+}
+
+impl State {
+    pub(super) fn filter(&mut self, c: &Command) -> Result<bool, TcError> {
+        let mut last_action = self.last_action;
+        let chain = self.chain(c.attach)?;
+        let changed = match c.verb {
+            Verb::Delete => chain.delete(c)?,
+            _ => chain.modify(c, &mut last_action)?,
+        };
+        self.last_action = last_action;
+        Ok(changed)
+    }
+
+    /// The filters that are attached there.
+    fn chain(&mut self, attach: Attach) -> Result<&mut Chain, TcError> {
+        let no_parent = || refused(Errno::Invalid, "Parent Qdisc doesn't exists");
+        let parent = match attach {
+            Attach::Egress => return self.egress.as_mut().ok_or_else(no_parent),
+            Attach::Root => self.root.handle,
+            Attach::Parent(parent) => parent,
+        };
+        match (parent.major(), parent.minor()) {
+            (CLSACT, EGRESS) => return self.egress.as_mut().ok_or_else(no_parent),
+            (CLSACT, INGRESS) => {
+                let text = "There are no filters at ingress here, only at egress";
+                return Err(refused(Errno::NotSupported, text));
+            }
+            _ => {}
+        }
+        let node = self.root.find_mut(parent.major()).ok_or_else(no_parent)?;
+        match node.params {
+            Params::Prio(_) | Params::Drr | Params::FqCodel(_) => {}
+            Params::Tbf(_) | Params::Mq | Params::Mqprio(_) => {
+                return Err(refused(Errno::NotSupported, "Class doesn't support blocks"));
+            }
+            _ => return Err(refused(Errno::Invalid, "Qdisc not classful")),
+        }
+        if parent.minor() != 0 {
+            return Err(refused(Errno::Invalid, "Specified class doesn't exist"));
+        }
+        Ok(&mut node.chain)
+    }
+}

@@ -1,0 +1,145 @@
+//! Disciplines and their classes, by handle.
+
+use std::collections::BTreeMap;
+
+use super::filter::Chain;
+use super::ledger::Ledger;
+use crate::{DrrClass, Fifo, Handle, Params};
+
+/// Packets of a fifo that nobody attached: a device's `txqueuelen`.
+const TXQUEUELEN: u32 = 1000;
+/// Buckets of the kernel's table of disciplines, in the order of which tc shows them.
+const BUCKET_BITS: u32 = 4;
+
+/// A discipline.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// 0 of one that nobody attached.
+    pub(super) handle: Handle,
+    pub(super) params: Params,
+    /// By minor. Of mq and mqprio those of channels that are or were in use.
+    pub(super) classes: BTreeMap<u16, Class>,
+    pub(super) chain: Chain,
+    pub(super) ledger: Ledger,
+    /// When it was attached: disciplines are counted.
+    pub(super) born: u64,
+}
+
+/// A class and the discipline in it.
+#[derive(Clone, Debug)]
+pub(super) struct Class {
+    pub(super) drr: Option<DrrClass>,
+    pub(super) ledger: Ledger,
+    pub(super) child: Node,
+}
+
+impl Class {
+    pub(super) fn of(child: Node) -> Self {
+        Self { drr: None, ledger: Ledger::default(), child }
+    }
+}
+
+impl Node {
+    /// A discipline that nobody attached.
+    pub(super) fn of(params: Params) -> Self {
+        let mut node = Self {
+            handle: Handle::default(),
+            params,
+            classes: BTreeMap::new(),
+            chain: Chain::default(),
+            ledger: Ledger::default(),
+            born: 0,
+        };
+        node.fit_classes();
+        node
+    }
+
+    /// Channels have leaves of their own.
+    pub(super) const fn is_multi_queue(&self) -> bool {
+        matches!(self.params, Params::Mq | Params::Mqprio(_))
+    }
+
+    /// Makes the classes that are there by themselves what the parameters say.
+    fn fit_classes(&mut self) {
+        match self.params {
+            Params::Prio(prio) => {
+                let bands = u16::from(prio.bands);
+                self.classes.retain(|minor, _| *minor <= bands);
+                for minor in 1..=bands {
+                    let child = || Class::of(self.params.default_child());
+                    self.classes.entry(minor).or_insert_with(child);
+                }
+            }
+            Params::Tbf(_) => {
+                let default = self.params.default_child();
+                let class = self.classes.entry(1).or_insert_with(|| Class::of(default.clone()));
+                if class.child.handle == Handle::default() {
+                    class.child.params = default.params;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes what it is in place.
+    pub(super) fn set(&mut self, params: Params) {
+        self.params = params;
+        self.fit_classes();
+    }
+
+    /// It and all that are below it, parents first: `visit(parent class, node)`.
+    pub(super) fn walk<'a>(
+        &'a self,
+        parent: Option<Handle>,
+        visit: &mut impl FnMut(Option<Handle>, &'a Self),
+    ) {
+        visit(parent, self);
+        for (minor, class) in &self.classes {
+            class.child.walk(Some(Handle::new(self.handle.major(), *minor)), visit);
+        }
+    }
+
+    pub(super) fn any(&self, is_so: &impl Fn(&Self) -> bool) -> bool {
+        is_so(self) || self.classes.values().any(|class| class.child.any(is_so))
+    }
+
+    /// The attached discipline with this handle.
+    pub(super) fn find(&self, major: u16) -> Option<&Self> {
+        if major != 0 && self.handle.major() == major {
+            return Some(self);
+        }
+        self.classes.values().find_map(|class| class.child.find(major))
+    }
+
+    pub(super) fn find_mut(&mut self, major: u16) -> Option<&mut Self> {
+        if major != 0 && self.handle.major() == major {
+            return Some(self);
+        }
+        self.classes.values_mut().find_map(|class| class.child.find_mut(major))
+    }
+
+    /// How many disciplines are above the one with this handle.
+    pub(super) fn depth_of(&self, major: u16) -> Option<usize> {
+        if self.handle.major() == major {
+            return Some(0);
+        }
+        self.classes.values().find_map(|class| class.child.depth_of(major)).map(|depth| depth + 1)
+    }
+
+    /// Where the kernel's table has it: bucket, then the younger first.
+    pub(super) fn order(&self) -> (u32, std::cmp::Reverse<u64>) {
+        let bucket = self.handle.0.wrapping_mul(0x61c8_8647) >> (32 - BUCKET_BITS);
+        (bucket, std::cmp::Reverse(self.born))
+    }
+}
+
+impl Params {
+    /// What is in a class of this discipline that nobody attached something to. Of mq and mqprio
+    /// the tree says.
+    pub(super) fn default_child(&self) -> Node {
+        Node::of(match self {
+            Self::Tbf(tbf) => Self::Bfifo(Fifo { limit: tbf.limit }),
+            _ => Self::Pfifo(Fifo { limit: TXQUEUELEN }),
+        })
+    }
+}

@@ -1,0 +1,106 @@
+use super::*;
+use crate::{Extra, Filters, Meta};
+
+/// The counters that the tree gave to the last scheduler of a discipline.
+fn counters(tree: &mut Tree, major: u16) -> Arc<crate::NodeStats> {
+    let node = tree.state.root.find_mut(major).unwrap();
+    let params = node.params.clone();
+    node.ledger.open(&params)
+}
+
+// Goal: what schedulers of the same discipline count adds up, also of those that are no more, whose
+// gauges are forgotten; nothing is remembered for ever.
+#[test]
+fn counters_outlive_schedulers() {
+    let mut tree = tree("");
+    run(&mut tree, &["qdisc add root handle 1: fq_codel"]);
+    for round in 1..=20u64 {
+        let stats = counters(&mut tree, 1);
+        stats.packets.add(10);
+        stats.backlog.set(500);
+        stats.fq_codel.ecn_mark.add(2);
+        stats.fq_codel.maxpacket.set(round);
+        stats.fq_codel.old_flows_len.set(3);
+        let totals = tree.qdiscs(1)[0].totals;
+        assert_eq!((totals.packets, totals.backlog), (10 * round, 500));
+        let Extra::FqCodel { ecn_mark, maxpacket, old_flows_len, .. } = totals.extra else {
+            panic!("{totals:?}");
+        };
+        assert_eq!((ecn_mark, maxpacket, old_flows_len), (2 * round, round, 3));
+        drop(stats);
+        assert_eq!(tree.qdiscs(1)[0].totals.backlog, 0);
+    }
+    assert!(tree.state.root.ledger.live.len() <= 2);
+}
+
+// Goal: mq shows the sum of its leaves, a class of prio what is in it, and a replaced discipline
+// starts at 0.
+#[test]
+fn parents_show_sums() {
+    let mut tree = tree("");
+    run(&mut tree, &["qdisc add root handle 1: mq"]);
+    run(
+        &mut tree,
+        &["qdisc add parent 1:1 handle 2: prio", "qdisc add parent 1:2 handle 3: pfifo"],
+    );
+    run(&mut tree, &["qdisc add parent 2:1 handle 4: pfifo"]);
+    counters(&mut tree, 2).bytes.add(100);
+    counters(&mut tree, 3).bytes.add(11);
+    counters(&mut tree, 4).bytes.add(60);
+    let bytes = |tree: &Tree, handle| {
+        tree.qdiscs(4).iter().find(|q| q.handle == handle).unwrap().totals.bytes
+    };
+    assert_eq!(bytes(&tree, Handle::new(1, 0)), 111);
+    let class = |tree: &Tree, id| tree.classes(4).iter().find(|c| c.id == id).unwrap().totals.bytes;
+    assert_eq!(class(&tree, Handle::new(1, 1)), 100);
+    assert_eq!(class(&tree, Handle::new(2, 1)), 60);
+    run(&mut tree, &["qdisc replace parent 1:1 handle 5: prio"]);
+    assert_eq!(bytes(&tree, Handle::new(1, 0)), 11);
+}
+
+// Goal: filters of several schedulers count each for itself, and the tree shows the sum, with what
+// schedulers counted that are no more; police's bucket is one for all of them.
+#[test]
+fn filters_add_up_and_share_their_rate() {
+    let mut tree = tree("");
+    run(&mut tree, &["qdisc add clsact"]);
+    run(&mut tree, &["filter add egress prio 1 matchall action police rate 1mbit burst 3000"]);
+    let chain = |tree: &mut Tree| tree.state.egress.as_mut().unwrap().build(Filters::default());
+    let mut schedulers: Vec<_> = (0..4).map(|_| chain(&mut tree)).collect();
+    let keys = mqnet_wire::FlowKeys::default();
+    let passed = schedulers
+        .iter_mut()
+        .map(|f| {
+            (0..2).filter(|_| f.run(&keys, &mut Meta::default(), 1000, 7) == crate::Verdict::Pass)
+        })
+        .map(Iterator::count)
+        .sum::<usize>();
+    assert_eq!(passed, 3, "one burst for four schedulers");
+    drop(schedulers);
+    let mut last = chain(&mut tree);
+    last.run(&keys, &mut Meta::default(), 1000, 7);
+    let info = tree.filters().remove(0);
+    assert_eq!((info.hits, info.actions[0].packets, info.actions[0].bytes), (9, 9, 9000));
+    assert_eq!((info.actions[0].drops, info.actions[0].overlimits), (6, 6));
+    assert_eq!(tree.state.egress.as_ref().unwrap().list[0].ledger.live.len(), 1);
+}
+
+// Goal: what is built has the handles, kinds, classes and filters of the tree, and each channel its
+// own leaf.
+#[test]
+fn blueprints_are_what_is_attached() {
+    let mut tree = tree("fq_codel");
+    run(&mut tree, &["qdisc add root handle 1: mq", "qdisc add parent 1:2 handle 2: drr"]);
+    run(&mut tree, &["class add classid 2:7 drr", "filter add parent 2: matchall flowid 2:7"]);
+    let built =
+        tree.state.root.classes.get_mut(&2).unwrap().child.build(9014, &Filters::of_one_channel);
+    assert_eq!((built.handle, &built.params), (Handle::new(2, 0), &Params::Drr));
+    assert_eq!(built.classes[0].id, Handle::new(2, 7));
+    assert_eq!(built.classes[0].drr.unwrap().quantum, 9014);
+    assert_eq!(built.classes[0].child.params.kind(), "pfifo");
+    assert!(!built.filters.is_empty());
+    let leaf = tree.state.root.classes.get_mut(&1).unwrap().child.build(1514, &Filters::default);
+    assert_eq!((leaf.handle, leaf.params.kind()), (Handle::default(), "fq_codel"));
+    assert!(tree.build(3, 9014, 1).is_some());
+    assert!(shown(&tree, 4)[2].ends_with("quantum 9014"), "{:?}", shown(&tree, 4));
+}
