@@ -68,8 +68,8 @@ fn same_kind<T: Qdisc>(mut old: Box<dyn Qdisc>, rest: &mut Vec<Packet>) -> Optio
     any.downcast().ok()
 }
 
-/// Runs the filters of a discipline. They may not move the packet to another channel: whose
-/// scheduler takes it has been decided before.
+/// Runs the filters of a discipline. They cannot move the packet to another channel: by now its
+/// lane has been chosen and told, and another one would not know that something waits for it.
 fn run_filters(filters: &mut Filters, packet: &mut Packet, keys: &FlowKeys, now: u64) -> Verdict {
     if filters.is_empty() {
         return Verdict::Pass;

@@ -19,6 +19,8 @@ pub struct Scheduler {
     /// Nothing has to be decided about a packet while nothing waits.
     passive: bool,
     ahead: Ahead,
+    /// Those in use.
+    channels: u16,
 }
 
 impl Scheduler {
@@ -33,6 +35,7 @@ impl Scheduler {
             layer,
             root: sch::build(root, mtu, seed),
             ahead: Ahead::default(),
+            channels: CHANNELS,
         }
     }
 
@@ -69,9 +72,7 @@ impl Scheduler {
     /// Takes a packet. It is as old as `cx.now`.
     pub fn enqueue(&mut self, mut packet: Packet, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
         packet.at = cx.now;
-        if packet.meta.channel >= CHANNELS {
-            packet.meta.channel = 0;
-        }
+        self.settle(&mut packet);
         let result = self.root.enqueue(packet, keys, cx);
         self.publish();
         result
@@ -83,12 +84,30 @@ impl Scheduler {
         let frame = cx.pool.frag_span(&packet.frag).first(packet.len as usize);
         let n = frame.read_header(&mut headers);
         let keys = FlowKeys::dissect(&headers[..n], self.layer);
-        if packet.meta.channel >= CHANNELS {
-            packet.meta.channel = 0;
-        }
+        self.settle(&mut packet);
         let result = self.root.enqueue(packet, &keys, cx);
         self.publish();
         result
+    }
+
+    /// Only the first `n` channels are in use: a packet for another one goes to the first, also if
+    /// it waits already (then everything is enqueued anew). Without this call all 64 are.
+    pub fn set_channels(&mut self, n: u16, cx: &mut Cx<'_>) {
+        self.channels = n.clamp(1, CHANNELS);
+        if (self.channels..CHANNELS).all(|channel| self.len_of(channel) == 0) {
+            return;
+        }
+        let mut all = Vec::new();
+        self.take_all(&mut all);
+        for packet in all {
+            self.enqueue_anew(packet, cx);
+        }
+    }
+
+    fn settle(&self, packet: &mut Packet) {
+        if packet.meta.channel >= self.channels {
+            packet.meta.channel = 0;
+        }
     }
 
     /// The next packet to send through `channel`. What the disciplines choose for another open

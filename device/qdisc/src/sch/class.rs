@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use mqnet_wire::FlowKeys;
 
+use super::channels::bits;
 use super::held::Held;
 use crate::{ClassPlan, Cx, Enqueued, Handle, NodeStats, Packet, Qdisc};
 
@@ -54,6 +55,14 @@ impl Class {
 
     pub(crate) fn len_of(&self, channel: u16) -> u32 {
         self.child.len_of(channel) + self.held.len_of(channel)
+    }
+
+    /// True when a packet has been looked at that may leave through one of these channels, or all
+    /// that wait may: the choice is then not for lack of another.
+    pub(crate) fn is_choice_free(&self, open: u64) -> bool {
+        let waiting = self.size().0;
+        self.held.first(open).is_some()
+            || bits(open).map(|channel| self.len_of(channel)).sum::<u32>() == waiting
     }
 
     pub(crate) fn next_time(&self) -> Option<u64> {

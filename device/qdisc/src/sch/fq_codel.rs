@@ -250,9 +250,8 @@ impl Source for Controlled<'_, '_> {
 
 impl Qdisc for FqCodelQdisc {
     fn enqueue(&mut self, mut packet: Packet, keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
-        let channel = packet.meta.channel;
         let at = match self.flow_of(&mut packet, keys, cx.now) {
-            Ok(flow) => At { channel, flow },
+            Ok(flow) => At { channel: packet.meta.channel, flow },
             Err(reason) => {
                 self.stats.drops.add(1);
                 cx.drop(packet, reason);

@@ -10,6 +10,9 @@ use crate::{
     Blueprint, ClassPlan, Cx, Enqueued, Extra, Fifo, Handle, Packet, Params, Qdisc, Tbf, Totals,
 };
 
+/// Bytes of the shortest frame: no earlier than for these anything can leave.
+const SHORTEST: u32 = 64;
+
 /// Packets leave at a rate. Large frames that will be cut into segments later and exceed the burst
 /// pass whole when the bucket is full (see [`Bucket`]); a frame that exceeds it as it is can
 /// never be sent at this setting and is dropped, as by the kernel.
@@ -43,6 +46,18 @@ impl TbfQdisc {
         }
     }
 
+    /// True when so many bytes may not leave yet.
+    fn waits_for(&mut self, bytes: u32, now: u64) -> bool {
+        let ready = self.buckets().map(|bucket| bucket.ready(bytes, now)).fold(now, u64::max);
+        let wake = (ready > now).then_some(ready);
+        // Once for each wait: how often a caller looks is no property of the traffic.
+        if wake.is_some() && self.wake != wake {
+            self.sum.stats().overlimits.add(1);
+        }
+        self.wake = wake;
+        wake.is_some()
+    }
+
     fn buckets(&mut self) -> impl Iterator<Item = &mut Bucket> {
         std::iter::once(&mut self.rate).chain(&mut self.peak)
     }
@@ -61,6 +76,12 @@ impl Qdisc for TbfQdisc {
     }
 
     fn dequeue(&mut self, cx: &mut Cx<'_>) -> Option<Packet> {
+        // A packet that is looked at leaves before all others. While some channels are closed (or
+        // have a packet set aside) that would be one of another channel, out of its flow's turn:
+        // nobody looks before anything could leave at all.
+        if !self.class.is_choice_free(cx.open) && self.waits_for(SHORTEST, cx.now) {
+            return None;
+        }
         let (first, change) = self.class.peek(cx);
         let first = first.map(Packet::wire_len);
         self.sum.apply(change);
@@ -68,17 +89,9 @@ impl Qdisc for TbfQdisc {
             self.wake = None;
             return None;
         };
-        let now = cx.now;
-        let ready = self.buckets().map(|bucket| bucket.ready(bytes, now)).fold(now, u64::max);
-        if ready > now {
-            // Once for each wait: how often a caller looks is no property of the traffic.
-            if self.wake != Some(ready) {
-                self.sum.stats().overlimits.add(1);
-            }
-            self.wake = Some(ready);
+        if self.waits_for(bytes, cx.now) {
             return None;
         }
-        self.wake = None;
         self.buckets().for_each(|bucket| bucket.spend(bytes));
         let (packet, change) = self.class.dequeue(cx);
         self.sum.apply(change);

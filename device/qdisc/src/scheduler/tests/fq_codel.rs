@@ -1,10 +1,10 @@
 use mqnet_netdev::DropReason;
 use mqnet_shmem::Span;
-use mqnet_wire::FlowKeys;
+use mqnet_wire::{FlowKeys, Layer};
 
-use super::plans::{self, fq, small_fq};
+use super::plans::{self, fq, simple_tbf, small_fq};
 use super::world::{Left, MS, SECOND, Spec, World};
-use crate::{Enqueued, Extra, FqCodel, Handle};
+use crate::{Enqueued, Extra, Filters, FqCodel, Handle, Scheduler};
 
 /// A link that sends a byte in 800 ns (10 Mbit/s), and sources with a packet every so often.
 fn simulate(world: &mut World, sources: &[(Spec, u64)], time: u64) -> Vec<Left> {
@@ -264,5 +264,45 @@ fn a_priority_names_a_flow() {
     assert_eq!(world.enqueue(strange), Enqueued::Queued);
     assert_eq!(world.dequeue(0).map(|left| left.id), Some(1));
     assert_eq!(stats.fq_codel.maxpacket.get(), 100);
+    world.finish();
+}
+
+// Goal: with an MTU of 64 KiB CoDel still sees a standing queue of 20 KB, and still drops no large
+// frame that has nothing behind it.
+#[test]
+fn a_large_mtu_does_not_blind_codel() {
+    for (len, standing, drops) in [(1000, 20, true), (60_000, 1, false)] {
+        let mut world = World::new(fq(FqCodel::default()));
+        let plan = fq(FqCodel::default());
+        world.s = Scheduler::new(plan, Filters::default(), 65_549, 7, Layer::Ethernet);
+        for _ in 0..200 {
+            world.fill(standing - world.s.len(), Spec::new(1, len));
+            world.now += 50 * MS;
+            world.dequeue(0);
+        }
+        assert_eq!(world.stats.drops.total() > 0, drops, "{len}");
+        world.finish();
+    }
+}
+
+// Goal: before a shared rate, flows share it whatever their channels: one of channel 0 gets no
+// more than each of three of channel 1.
+#[test]
+fn flows_of_all_channels_share() {
+    let bucket = simple_tbf(1_250_000, 3000);
+    let mut world = World::new(plans::tbf(bucket, Some(fq(FqCodel::default()))));
+    let mut got = [0f64; 4];
+    while world.now < 11 * SECOND {
+        while world.s.len() < 100 {
+            (0..4).for_each(|flow| world.fill(1, Spec::new(flow, 1000).on(u16::from(flow > 0))));
+        }
+        for channel in [0, 1] {
+            while let Some(left) = world.dequeue(channel) {
+                got[left.flow as usize] += f64::from(left.wire);
+            }
+        }
+        world.now = world.s.next_time().unwrap();
+    }
+    assert!(jain(&got) >= 0.99, "{got:?}");
     world.finish();
 }

@@ -1,6 +1,6 @@
-use super::plans::{self, fq, simple_tbf, small_fq};
+use super::plans::{self, PLANS, fq, simple_tbf, small_fq};
 use super::world::{MS, Spec, World, scheduler};
-use crate::{Blueprint, FqCodel};
+use crate::{Blueprint, FqCodel, Handle};
 
 fn change(world: &mut World, plan: Blueprint) {
     let old = std::mem::replace(&mut world.s, scheduler(plan, world.now));
@@ -96,4 +96,29 @@ fn drr_keeps_turns() {
     }
     assert_eq!(flows, [2, 1].repeat(6));
     world.finish();
+}
+
+// Goal: packets for channels that are no longer in use go to the first one, in order; those of
+// buckets, flows and classes, and those that were set aside, too.
+#[test]
+fn no_packet_stays_behind_on_a_channel_that_is_gone() {
+    for plan in 0..PLANS {
+        let mut world = World::new(plans::any(plan));
+        for channel in [3, 0, 3, 2] {
+            let spec = Spec { priority: Handle::new(1, 1).0, ..Spec::new(1, 100) };
+            world.fill(2, spec.on(channel));
+        }
+        let _ = world.dequeue(0);
+        let before = world.s.len();
+        change(&mut world, plans::any(plan));
+        world.with(|s, cx| s.set_channels(2, cx));
+        world.fill(1, Spec { priority: Handle::new(1, 1).0, ..Spec::new(2, 100) }.on(5));
+        let before = before + 1;
+        assert_eq!((world.s.len(), world.s.len_of(0)), (before, before), "plan {plan}");
+        world.now += 1000 * MS;
+        world.open = 0b11;
+        let left = std::iter::from_fn(|| world.dequeue(0)).count() as u32;
+        assert_eq!(left, before, "plan {plan}");
+        world.finish();
+    }
 }
