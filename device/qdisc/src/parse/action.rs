@@ -79,8 +79,8 @@ fn controls(word: &str) -> Option<(Control, Control)> {
 }
 
 /// What exceeds the rate is dropped when nothing is said. (tc says `reclassify`, which runs the
-/// same filters again until the kernel drops the packet.) Without `mtu` the largest packet is the burst:
-/// tc's 2 KiB would drop every large frame of segmentation offload.
+/// same filters again until the kernel drops the packet.) Without `mtu` the burst alone limits a
+/// packet: tc's 2 KiB would drop every large frame of segmentation offload.
 fn police(words: &mut Words<'_>) -> Result<Action, TcError> {
     let (mut rate, mut burst, mut mtu) = (None, None, None);
     let (mut exceed, mut conform) = (Control::Drop, Control::Ok);

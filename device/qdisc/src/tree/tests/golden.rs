@@ -112,9 +112,21 @@ fn leaves() {
     let shown = ["mq 1:1 root", "mq 1:2 root leaf 20:", "mq 1:3 root leaf 801f:", "mq 1:4 root"];
     assert_eq!(classes(&tree, 4)[..4], shown);
     assert_eq!(classes(&tree, 4)[4..], ["tbf 20:1 parent 20:"]);
+}
+
+// Goal: leaves are deleted and filled by handle as the kernel does it; what may not be in a class
+// is refused with its texts.
+#[test]
+fn leaves_below_leaves() {
+    let mut tree = tree("");
+    tree.state.auto_handle = 0x801e;
     replay(
         &mut tree,
-        "qdisc del parent 1:3 handle 99: | Invalid handle
+        "qdisc replace root handle 1: mq
+        qdisc replace parent 1:3 pfifo limit 10
+        qdisc replace parent 1:2 handle 20: tbf rate 2mbit burst 10k latency 50ms
+        qdisc add clsact
+        qdisc del parent 1:3 handle 99: | Invalid handle
         qdisc del parent 1:3
         qdisc del parent 1:3 | Cannot delete qdisc with handle of zero
         qdisc del parent 1:9 | Specified class not found
