@@ -13,6 +13,9 @@ use mqnet_sysio::{clock, poll};
 use crate::flows::Flows;
 use crate::rigs::Folder;
 
+/// Most frames on their way in a direction.
+const WINDOW: u64 = 20_000;
+
 /// One engine, its host, and what was asked of it.
 pub struct End {
     pub link: Link,
@@ -63,7 +66,9 @@ impl World {
     pub fn new(seed: u64, attached: Option<&str>) -> Self {
         let mut world = Self::quiet(seed, attached);
         let stop = world.stop.clone();
-        let senders = world.ends.each_ref().map(|end| sender(end.flows.clone(), stop.clone()));
+        let [a, b] = world.ends.each_ref().map(|end| end.flows.clone());
+        let senders = [(a.clone(), b.clone()), (b, a)];
+        let senders = senders.map(|(from, to)| sender(from, to, stop.clone()));
         world.senders = senders.into();
         world
     }
@@ -180,11 +185,14 @@ impl World {
 }
 
 /// Sends frames of 40 flows, in no particular order.
-pub fn sender(flows: Flows, stop: Arc<AtomicBool>) -> JoinHandle<()> {
+pub fn sender(flows: Flows, to: Flows, stop: Arc<AtomicBool>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut x = 88172645463325252u64;
         while !stop.load(Ordering::Relaxed) {
-            for _ in 0..20 {
+            // As a socket does, it stops when much is on its way.
+            let arrived = to.state().received;
+            let on_its_way = flows.state().sent.saturating_sub(arrived);
+            for _ in 0..if on_its_way < WINDOW { 20 } else { 0 } {
                 x ^= x << 13;
                 x ^= x >> 7;
                 x ^= x << 17;

@@ -50,6 +50,8 @@ pub(crate) struct Disciplines {
 pub(crate) struct Queueing {
     disciplines: Disciplines,
     pool: PagePool,
+    /// Pages in all.
+    pages: u32,
     /// A fragment for the largest frame, into which a source that borrows memory receives.
     scratch: Option<Frag>,
     /// Channels whose sinks take frames.
@@ -70,7 +72,7 @@ impl Queueing {
         let pages = POOL_BYTES / page_size;
         let config = PoolConfig { pages, page_size, ring_size: 0, node, huge: false };
         let pool = PagePool::new(&config).map_err(|e| LaneError(e.to_string()))?;
-        Ok(Self { disciplines, pool, scratch: None, open: u64::MAX, layer, room })
+        Ok(Self { disciplines, pool, pages, scratch: None, open: u64::MAX, layer, room })
     }
 
     fn of(&self, channel: u16) -> usize {
@@ -119,10 +121,24 @@ impl Queueing {
         call: &Call<'_>,
         others: &mut u64,
     ) -> Result<(usize, Rest), Fault> {
+        if self.has_its_share(call.channel) {
+            return Ok((0, Rest::Full));
+        }
         match rx {
             Rx::Brings(rx) => self.absorb_shown(&mut **rx, call, others),
             Rx::Borrows(rx) => self.absorb_received(&mut **rx, call, others),
         }
+    }
+
+    /// True when memory is short and this channel has more of it than others: it stops its source,
+    /// so that a stopped queue is in nobody's way here either.
+    fn has_its_share(&self, channel: u16) -> bool {
+        if self.pool.outstanding() <= self.pages / 4 * 3 {
+            return false;
+        }
+        let all = self.disciplines.schedulers.iter().map(Scheduler::len).sum::<u32>();
+        let channels = u32::from(self.disciplines.channels);
+        channels > 1 && self.waiting(channel).saturating_mul(channels) > all
     }
 
     fn absorb_shown(
