@@ -134,7 +134,8 @@ fn the_limit_follows_the_rate() {
     assert!(model.missed * 1000 <= model.taken, "{} of {}", model.missed, model.taken);
 }
 
-// Goal: a stall, however long, changes next to nothing: what is left over while nobody reads is no slack.
+// Goal: a stall, however long, changes next to nothing: what is left over while nobody
+// reads is no slack.
 #[test]
 fn a_stall_teaches_nothing() {
     let mut model = Model::new(4 << 20);
