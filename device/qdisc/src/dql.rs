@@ -12,6 +12,10 @@ const FRAME: u32 = 1514;
 /// a reader that is scheduled away, so that they are seen as part of its ways.
 const WATCH: u64 = 250_000_000;
 
+/// What the reader takes in this time is always allowed, or a fast one would have to be visited
+/// for a few frames each time. It is little beside any delay that a discipline aims at.
+const STRETCH: u64 = 250_000;
+
 /// A dynamic limit on the bytes that a sink holds. Pure: the caller brings sizes and times.
 ///
 /// On each visit: [`observe`](Self::observe) what is still in the sink, then hand over frames
@@ -80,9 +84,15 @@ impl ByteLimit {
         self.slack = self.slack.min(used);
         self.watched = self.watched.saturating_add(passed);
         self.taken += u64::from(taken);
+        let stretch = u128::from(self.taken) * u128::from(STRETCH);
+        let stretch = (stretch / u128::from(self.watched.max(1))).min(self.max.into()) as u32;
+        if self.watched >= 4 * STRETCH && stretch > self.limit {
+            return self.set(stretch.min(self.limit.saturating_mul(2)));
+        }
         // A sink that stands still leaves much and proves nothing: it must have been emptied once.
         if self.watched >= WATCH && self.taken >= self.limit.into() {
-            self.set(self.limit - self.slack.saturating_sub(FRAME).min(self.limit));
+            let excess = self.slack.saturating_sub(FRAME);
+            self.set(self.limit.saturating_sub(excess).max(stretch));
         }
     }
 
