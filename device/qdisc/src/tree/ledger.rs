@@ -19,7 +19,7 @@ impl Ledger {
         self.live.retain_mut(|stats| {
             let gone = Arc::get_mut(stats).is_some();
             if gone {
-                let mut totals = read(stats, params);
+                let mut totals = stats.totals(params);
                 forget_gauges(&mut totals);
                 add(past, totals);
             }
@@ -33,46 +33,16 @@ impl Ledger {
     pub(super) fn totals(&self, params: &Params) -> Totals {
         let mut sum = self.past;
         for stats in &self.live {
-            let mut totals = read(stats, params);
+            let mut totals = stats.totals(params);
             if Arc::strong_count(stats) == 1 {
                 forget_gauges(&mut totals);
             }
             add(&mut sum, totals);
         }
         if let (Params::FqCodel(_), Extra::None) = (params, &sum.extra) {
-            sum.extra = read(&NodeStats::default(), params).extra;
+            sum.extra = NodeStats::default().totals(params).extra;
         }
         sum
-    }
-}
-
-fn read(stats: &NodeStats, params: &Params) -> Totals {
-    let extra = match params {
-        Params::FqCodel(_) => {
-            let q = &stats.fq_codel;
-            Extra::FqCodel {
-                maxpacket: q.maxpacket.get(),
-                drop_overlimit: q.drop_overlimit.get(),
-                drop_overmemory: q.drop_overmemory.get(),
-                ecn_mark: q.ecn_mark.get(),
-                ce_mark: q.ce_mark.get(),
-                new_flow_count: q.new_flow_count.get(),
-                memory_used: q.memory_used.get(),
-                new_flows_len: q.new_flows_len.get(),
-                old_flows_len: q.old_flows_len.get(),
-            }
-        }
-        _ => Extra::None,
-    };
-    Totals {
-        bytes: stats.bytes.get(),
-        packets: stats.packets.get(),
-        drops: stats.drops.get(),
-        overlimits: stats.overlimits.get(),
-        requeues: stats.requeues.get(),
-        backlog: stats.backlog.get(),
-        qlen: stats.qlen.get(),
-        extra,
     }
 }
 

@@ -339,7 +339,10 @@ impl Queueing {
             for (number, old) in old.schedulers.into_iter().enumerate() {
                 let pool = &mut self.pool;
                 let mut cx = Cx { now: call.now, open: self.open, pool, stats: call.stats };
-                self.disciplines.schedulers[number].adopt(old, &mut cx);
+                let scheduler = &mut self.disciplines.schedulers[number];
+                scheduler.adopt(old, &mut cx);
+                // What waits for a channel that is gone goes by the first.
+                scheduler.set_channels(self.disciplines.channels, &mut cx);
             }
             return;
         }
