@@ -21,7 +21,7 @@ use mqnet_control_api::{ApiError, TcObject};
 use crate::api::Api;
 use crate::ethtool::Find;
 pub(crate) use id::{parse_class, parse_handle, parse_protocol, protocol_name};
-use words::{Fail, Words, unknown};
+use words::{Fail, Words, is_short_for, unknown};
 
 const HELP: &str = "\
 Usage: mqnet tc [ OPTIONS ] OBJECT { COMMAND | help }     (as tc 6.1; see tc(8))
@@ -106,7 +106,7 @@ const OPTIONS: [&str; 9] = [
 
 fn dispatch(call: &mut Call<'_>, mut words: Words<'_>) -> Done {
     while let Some(option) = words.next_if(|word| word.starts_with('-')) {
-        let name = OPTIONS.into_iter().find(|name| name.starts_with(option));
+        let name = OPTIONS.into_iter().find(|name| is_short_for(option, name));
         match name {
             Some("-statistics" | "-stats") => call.style.stats = true,
             Some("-details") => call.style.details = true,
@@ -127,7 +127,8 @@ fn dispatch(call: &mut Call<'_>, mut words: Words<'_>) -> Done {
         }
     }
     let Some(object) = words.next() else { return help(call) };
-    match ["qdisc", "class", "filter", "help"].into_iter().find(|name| name.starts_with(object)) {
+    let mut objects = ["qdisc", "class", "filter", "help"].into_iter();
+    match objects.find(|name| is_short_for(object, name)) {
         Some("qdisc") => commands(call, TcObject::Qdisc, words),
         Some("class") => commands(call, TcObject::Class, words),
         Some("filter") => commands(call, TcObject::Filter, words),
@@ -143,7 +144,7 @@ fn commands(call: &mut Call<'_>, object: TcObject, mut words: Words<'_>) -> Done
     let Some(command) = words.next() else { return show::run(call, object, words) };
     let names = ["add", "change", "replace", "link", "delete", "list", "show", "lst", "help"];
     let mut names = names.into_iter().filter(|name| *name != "link" || object == TcObject::Qdisc);
-    match names.find(|name| name.starts_with(command)) {
+    match names.find(|name| is_short_for(command, name)) {
         Some("list" | "show" | "lst") => show::run(call, object, words),
         Some("help") => help(call),
         Some(verb) => request::run(call, object, verb, words),

@@ -198,10 +198,14 @@ impl Draft {
                 self.want.protocol = Some(value.to_owned());
                 Ok(true)
             }
-            "chain" => match number(words.value()?) {
-                Some(0) => Ok(true),
-                _ => Err(not_here("a chain other than 0")),
-            },
+            "chain" => {
+                let value = words.value()?;
+                match number(value) {
+                    Some(0) => Ok(true),
+                    Some(_) => Err(not_here("a chain other than 0")),
+                    None => Err(Fail::wrong(value, "invalid chain index value")),
+                }
+            }
             _ if is_short_for(word, "estimator") => Err(not_here("estimator")),
             _ => Ok(false),
         }

@@ -210,8 +210,8 @@ fn read<'a>(object: TcObject, mut words: Words<'a>) -> Result<Option<Wanted<'a>>
     Ok(Some(wanted))
 }
 
-fn twice(word: &str, end: &str) -> Fail {
-    Fail::usage(format!("Error: \"{word}\" is duplicate parent ID{end}"))
+fn twice(word: &str) -> Fail {
+    Fail::usage(format!("Error: \"{word}\" is duplicate parent ID"))
 }
 
 impl<'a> Wanted<'a> {
@@ -263,17 +263,16 @@ impl<'a> Wanted<'a> {
     fn class(&mut self, word: &'a str, words: &mut Words<'a>) -> Result<bool, Fail> {
         match word {
             "dev" => self.dev(words),
-            "root" if self.place.is_some() => Err(twice(word, "")),
+            "root" if self.place.is_some() => Err(twice(word)),
             "root" => {
                 self.place = Some(Place::Root);
                 Ok(true)
             }
             "parent" => {
-                let value = words.value()?;
                 if self.place.is_some() {
-                    return Err(Fail::duplicate("parent", value));
+                    return Err(Fail::duplicate("parent", "parent"));
                 }
-                self.below(value)
+                self.below(words.value()?)
             }
             "classid" => {
                 let value = words.value()?;
@@ -302,7 +301,7 @@ impl<'a> Wanted<'a> {
             "dev" => return self.dev(words),
             "root" | "ingress" | "egress" => {
                 if self.place.is_some() {
-                    return Err(twice(word, ""));
+                    return Err(twice(word));
                 }
                 self.place = Some(match word {
                     "root" => Place::Root,
@@ -319,15 +318,22 @@ impl<'a> Wanted<'a> {
                 return self.below(value);
             }
             "chain" => {
-                words.value()?;
+                let value = words.value()?;
+                number(value).ok_or_else(|| Fail::wrong(value, "invalid chain index value"))?;
             }
             _ if is_short_for(word, "preference") || is_short_for(word, "priority") => {
                 let value = words.value()?;
+                if self.pref.is_some() {
+                    return Err(Fail::duplicate("priority", value));
+                }
                 let pref = number(value);
                 self.pref = Some(pref.ok_or_else(|| Fail::wrong(value, "invalid preference"))?);
             }
             _ if is_short_for(word, "protocol") => {
                 let value = words.value()?;
+                if self.protocol.is_some() {
+                    return Err(Fail::duplicate("protocol", value));
+                }
                 let protocol = parse_protocol(value);
                 let protocol = protocol.ok_or_else(|| Fail::wrong(value, "invalid protocol"))?;
                 self.protocol = Some(protocol_name(protocol));

@@ -110,5 +110,5 @@ impl<'a> Words<'a> {
 
 /// True when a word is an abbreviation of a name, as tc has it: any beginning will do.
 pub(super) fn is_short_for(word: &str, name: &str) -> bool {
-    name.starts_with(word)
+    !word.is_empty() && name.starts_with(word)
 }

@@ -43,7 +43,14 @@ impl FakeTc {
                 "limit": 10240, "flows": 1024, "quantum": 1514, "target": 5000,
                 "interval": 100_000, "memory_limit": 33_554_432, "ecn": true, "drop_batch": 64,
             })),
-            counters: TcCounters { bytes: 1000, packets: 10, drops: 2, ..TcCounters::default() },
+            counters: TcCounters {
+                bytes: 1000,
+                packets: 10,
+                drops: 2,
+                backlog: 3000,
+                qlen: 2,
+                ..TcCounters::default()
+            },
             extra: object(json!({
                 "maxpacket": 1514, "drop_overlimit": 2, "new_flow_count": 3, "ecn_mark": 0,
                 "new_flows_len": 0, "old_flows_len": 1,

@@ -1,6 +1,7 @@
 mod capture;
 mod malformed;
 mod metrics;
+mod tc;
 
 use std::time::{Duration, Instant};
 

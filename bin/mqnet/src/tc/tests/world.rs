@@ -93,7 +93,8 @@ fn netdev(name: &str) -> NetdevInfo {
 impl Api for World {
     fn get(&self, path: &str) -> Result<Value, ApiError> {
         let state = self.0.borrow();
-        let Some((dev, what)) = path.trim_start_matches("/v1/netdevs/").split_once('/') else {
+        let place = path.strip_prefix("/v1/netdevs/").and_then(|place| place.split_once('/'));
+        let Some((dev, what)) = place else {
             return Ok(json!(state.lists.keys().map(|name| netdev(name)).collect::<Vec<_>>()));
         };
         let lists = state.lists.get(dev).ok_or_else(|| ApiError::new(Code::NoDevice, "gone"))?;
