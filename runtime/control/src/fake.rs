@@ -68,13 +68,6 @@ impl FakeHost {
         self
     }
 
-    /// Gives the first link's TAP these disciplines, such as a kernel's.
-    #[must_use]
-    pub fn with_qdiscs(mut self, qdiscs: Vec<Qdisc>) -> Self {
-        self.links[0].tc[0].qdiscs = qdiscs;
-        self
-    }
-
     /// From now on changes of channels are not answered until [`FakeHost::release`].
     pub fn hold(&mut self) {
         self.held = Some(Vec::new());

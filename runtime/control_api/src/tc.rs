@@ -53,14 +53,12 @@ pub struct Qdisc {
     pub refcnt: Option<u32>,
     /// What is set, by tc's names: times in microseconds, rates in bytes a second, sizes in bytes.
     #[serde(default)]
-    #[schema(value_type = BTreeMap<String, Object>)]
     pub options: BTreeMap<String, Value>,
     /// Its counters.
     #[serde(flatten)]
     pub counters: TcCounters,
     /// Counters that only this kind has, such as `ecn_mark`.
     #[serde(flatten)]
-    #[schema(value_type = BTreeMap<String, Object>)]
     pub extra: BTreeMap<String, Value>,
 }
 
@@ -82,14 +80,12 @@ pub struct Class {
     pub leaf: Option<String>,
     /// What is set, as for [`Qdisc::options`].
     #[serde(default)]
-    #[schema(value_type = BTreeMap<String, Object>)]
     pub options: BTreeMap<String, Value>,
     /// Its counters.
     #[serde(flatten)]
     pub counters: TcCounters,
     /// What is counted for this kind only, such as `deficit`.
     #[serde(flatten)]
-    #[schema(value_type = BTreeMap<String, Object>)]
     pub extra: BTreeMap<String, Value>,
 }
 
@@ -130,7 +126,6 @@ pub struct FilterOptions {
     pub flowid: Option<String>,
     /// What must match, such as `ip_proto`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, Object>)]
     pub keys: BTreeMap<String, Value>,
     /// True where tc says so: no hardware does the work.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -157,7 +152,6 @@ pub struct Action {
     pub index: u32,
     /// What is set, by tc's names.
     #[serde(flatten)]
-    #[schema(value_type = BTreeMap<String, Object>)]
     pub options: BTreeMap<String, Value>,
     /// Its counters.
     #[serde(default)]

@@ -77,7 +77,14 @@ fn command(want: &TcRequest, there: &[QdiscInfo]) -> Result<Command, ApiError> {
     let wrong = |field: &str, value: &str, allowed: &str| {
         ApiError::field(field, format!("{field}: '{value}' is not {allowed}"))
     };
-    let handle = want.handle.as_deref().map(|text| {
+    let mut options = want.options.clone();
+    let mut handle = want.handle.as_deref();
+    // Of a mark's handle the mask is a word to the tree.
+    if let (TcObject::Filter, Some((mark, mask))) = (want.object, split_mask(handle)) {
+        handle = Some(mark);
+        options.splice(..0, ["mask".to_owned(), mask.to_owned()]);
+    }
+    let handle = handle.map(|text| {
         let (handle, allowed) = match want.object {
             TcObject::Qdisc => (parse_handle(text), "a handle, like 1:"),
             TcObject::Class => (parse_class(text), "a class id, like 1:2"),
@@ -116,8 +123,12 @@ fn command(want: &TcRequest, there: &[QdiscInfo]) -> Result<Command, ApiError> {
         prio: want.prio.filter(|&prio| prio != 0),
         protocol: protocol.transpose()?,
         kind: want.kind.clone(),
-        options: want.options.clone(),
+        options,
     })
+}
+
+fn split_mask(handle: Option<&str>) -> Option<(&str, &str)> {
+    handle?.split_once('/')
 }
 
 /// A number, hexadecimal or decimal.
@@ -324,20 +335,28 @@ fn filter(info: &FilterInfo) -> Filter {
 /// Keys whose values are names even when they look like numbers.
 const NAMES: [&str; 3] = ["eth_type", "vlan_ethtype", "ip_proto"];
 
-/// A value as tc -j has it: a number where it is one, a range and a mask taken apart.
-fn key(keys: &mut BTreeMap<String, Value>, name: &str, value: &str) {
-    let number = |text: &str| text.parse::<u64>().ok().map(Value::from);
-    let range = value
+/// A number where it is one.
+fn value(text: &str) -> Value {
+    text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from)
+}
+
+/// A key as tc -j has it: a number where it is one, a range and a mask taken apart.
+fn key(keys: &mut BTreeMap<String, Value>, name: &str, text: &str) {
+    let decimal = |text: &str| text.parse::<u64>().ok();
+    let range = text
         .split_once('-')
-        .and_then(|(start, end)| Some(json!({ "start": number(start)?, "end": number(end)? })));
-    let masked = value.split_once("/0x").and_then(|(value, mask)| Some((number(value)?, mask)));
-    let parsed = if NAMES.contains(&name) {
-        Value::from(value)
-    } else if let Some((value, mask)) = masked {
-        keys.insert(format!("{name}_mask"), Value::from(mask));
-        value
-    } else {
-        range.or_else(|| number(value)).unwrap_or_else(|| Value::from(value))
+        .and_then(|(start, end)| Some(json!({ "start": decimal(start)?, "end": decimal(end)? })));
+    let parsed = match name {
+        _ if NAMES.contains(&name) => Value::from(text),
+        "ip_tos" => {
+            let (tos, mask) = text.split_once('/').unzip();
+            if let Some(mask) = mask {
+                let mask = mask.strip_prefix("0x").unwrap_or(mask);
+                keys.insert("ip_tos_mask".to_owned(), Value::from(mask));
+            }
+            number(tos.unwrap_or(text)).map_or_else(|| Value::from(text), Value::from)
+        }
+        _ => range.unwrap_or_else(|| value(text)),
     };
     keys.insert(name.to_owned(), parsed);
 }
@@ -345,10 +364,12 @@ fn key(keys: &mut BTreeMap<String, Value>, name: &str, value: &str) {
 fn action(order: u32, info: &ActionInfo) -> Action {
     let mut options = BTreeMap::new();
     let mut then = None;
-    for (name, value) in &info.options {
+    for (name, text) in &info.options {
         match *name {
-            "control_action" | "action" => then = Some(value.clone()),
-            _ => key(&mut options, name, value),
+            "control_action" => then = Some(text.clone()),
+            _ => {
+                options.insert((*name).to_owned(), value(text));
+            }
         }
     }
     Action {

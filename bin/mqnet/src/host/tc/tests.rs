@@ -63,6 +63,35 @@ fn wrong_fields_are_named() {
     }
 }
 
+// Goal: the mask of a mark is a word, whatever other words there are.
+#[test]
+fn the_mask_of_a_mark_is_a_word() {
+    let options = vec!["classid".to_owned(), "1:2".to_owned()];
+    let handle = Some("0x8/0xff".into());
+    let want = TcRequest { handle, options, ..request(TcObject::Filter) };
+    let command = command(&want, &[]).unwrap();
+    assert_eq!(command.handle, Some(Handle(8)));
+    assert_eq!(command.options, ["mask", "0xff", "classid", "1:2"]);
+}
+
+// Goal: keys have the types of tc -j.
+#[test]
+fn keys_have_types() {
+    for (name, text, wanted) in [
+        ("dst_port", "80", json!({ "dst_port": 80 })),
+        ("src_port", "1-9", json!({ "src_port": { "start": 1, "end": 9 } })),
+        ("ip_proto", "06", json!({ "ip_proto": "06" })),
+        ("eth_type", "8100", json!({ "eth_type": "8100" })),
+        ("ip_tos", "0xb8/fc", json!({ "ip_tos": 184, "ip_tos_mask": "fc" })),
+        ("ip_tos", "0x8", json!({ "ip_tos": 8 })),
+        ("dst_ip", "10.0.0.0/8", json!({ "dst_ip": "10.0.0.0/8" })),
+    ] {
+        let mut keys = BTreeMap::new();
+        key(&mut keys, name, text);
+        assert_eq!(json!(keys), wanted);
+    }
+}
+
 // Goal: tc's own complaints keep their mark, and each errno of the tree has its code.
 #[test]
 fn refusals_keep_their_kind() {

@@ -204,7 +204,7 @@ fn flowers() -> Vec<(&'static str, FilterInfo)> {
                 &[
                     ("eth_type", "ipv4"),
                     ("ip_proto", "udp"),
-                    ("ip_tos", "184/0xfc"),
+                    ("ip_tos", "0xb8/fc"),
                     ("dst_ip", "10.0.0.0/8"),
                     ("src_ip", "10.1.2.3"),
                     ("src_port", "53"),

@@ -82,13 +82,21 @@ fn action(action: &Action, style: Style) -> String {
     match kind.as_str() {
         "police" => {
             let rate = units::rate(number(options, "rate"));
-            let [burst, mtu, overhead] =
-                ["burst", "mtu", "overhead"].map(|name| units::size(number(options, name)));
+            let [burst, overhead] =
+                ["burst", "overhead"].map(|name| units::size(number(options, name)));
+            // What has no limit has the largest there is.
+            let mtu = options.get("mtu").and_then(Value::as_u64).unwrap_or(u32::MAX.into());
+            let mtu = units::size(mtu);
             let _ = write!(out, " police {index:#x} rate {rate} burst {burst} mtu {mtu} ");
             if options.contains_key("peakrate") {
                 let _ = write!(out, "peakrate {} ", units::rate(number(options, "peakrate")));
             }
-            let _ = write!(out, "action {then} overhead {overhead} \n\tref 1 bind 1 ");
+            let conform = list(options, "conform");
+            let conform = match conform.as_str() {
+                "" | "pass" => String::new(),
+                other => format!("/{other}"),
+            };
+            let _ = write!(out, "action {then}{conform} overhead {overhead} \n\tref 1 bind 1 ");
         }
         "gact" => {
             let _ = write!(out, "gact action {then}\n\t random type none pass val 0");
