@@ -6,6 +6,7 @@ mod world;
 use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 use mqnet_control_api::Code;
 
@@ -105,56 +106,78 @@ fn all_netdevs_are_listed() {
     }
     let json = play(&world, &words("-j qdisc")).out;
     assert!(json.contains(r#""handle":"8001:","dev":"fq","root":true"#), "{json}");
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
     assert!(json.as_array().unwrap().len() > 6);
 }
+
+/// The body of a request; what is `null` is not said.
+fn body(mut body: Value) -> String {
+    let fields = body.as_object_mut().unwrap();
+    fields.retain(|_, value| !value.is_null());
+    body.to_string()
+}
+
+/// Command lines, and the object, command, parent, handle, kind and options that they mean.
+type Meant = (&'static str, [Option<&'static str>; 5], &'static [&'static str]);
+
+const REQUESTS: [Meant; 6] = [
+    (
+        "qdisc add dev fq root handle 1: fq_codel limit 100 ecn",
+        [Some("qdisc add"), Some("root"), Some("1:"), Some("fq_codel"), None],
+        &["limit", "100", "ecn"],
+    ),
+    (
+        "q r parent 1:a handle 1f dev fq pfifo",
+        [Some("qdisc replace"), Some("1:a"), Some("1f:"), Some("pfifo"), None],
+        &[],
+    ),
+    ("qdisc del dev fq root", [Some("qdisc delete"), Some("root"), None, None, None], &[]),
+    (
+        "qdisc change dev fq handle 1: tbf rate 1mbit",
+        [Some("qdisc change"), None, Some("1:"), Some("tbf"), None],
+        &["rate", "1mbit"],
+    ),
+    ("q add dev fq clsact", [Some("qdisc add"), Some("egress"), None, Some("clsact"), None], &[]),
+    (
+        "cl add dev fq parent 1: classid 1:10 drr quantum 1500",
+        [Some("class add"), Some("1:0"), Some("1:10"), Some("drr"), None],
+        &["quantum", "1500"],
+    ),
+];
+
+const FILTERS: [Meant; 3] = [
+    (
+        "f add dev fq egress p 3 pro ip handle 0x1 flower ip_proto tcp action drop",
+        [Some("filter add"), Some("egress"), Some("0x1"), Some("flower"), Some("3 ip")],
+        &["ip_proto", "tcp", "action", "drop"],
+    ),
+    (
+        "filter del dev fq parent ffff:fff3 pref 4",
+        [Some("filter delete"), Some("egress"), None, None, Some("4")],
+        &[],
+    ),
+    (
+        "filter replace dev fq fw",
+        [Some("filter replace"), Some("root"), None, Some("fw"), None],
+        &[],
+    ),
+];
 
 // Goal: what a command asks for arrives at the server, word by word; abbreviations are tc's.
 #[test]
 fn requests_say_what_was_asked() {
-    for (line, body) in [
-        (
-            "qdisc add dev fq root handle 1: fq_codel limit 100 ecn",
-            r#"{"command":"add","handle":"1:","kind":"fq_codel","object":"qdisc","options":["limit","100","ecn"],"parent":"root"}"#,
-        ),
-        (
-            "q r parent 1:a handle 1f dev fq pfifo",
-            r#"{"command":"replace","handle":"1f:","kind":"pfifo","object":"qdisc","options":[],"parent":"1:a"}"#,
-        ),
-        (
-            "qdisc del dev fq root",
-            r#"{"command":"delete","object":"qdisc","options":[],"parent":"root"}"#,
-        ),
-        (
-            "qdisc change dev fq handle 1: tbf rate 1mbit",
-            r#"{"command":"change","handle":"1:","kind":"tbf","object":"qdisc","options":["rate","1mbit"]}"#,
-        ),
-        (
-            "q add dev fq clsact",
-            r#"{"command":"add","kind":"clsact","object":"qdisc","options":[],"parent":"egress"}"#,
-        ),
-        (
-            "cl add dev fq parent 1: classid 1:10 drr quantum 1500",
-            r#"{"command":"add","handle":"1:10","kind":"drr","object":"class","options":["quantum","1500"],"parent":"1:0"}"#,
-        ),
-        (
-            "f add dev fq egress p 3 pro ip handle 0x1 flower ip_proto tcp action drop",
-            r#"{"command":"add","handle":"0x1","kind":"flower","object":"filter","options":["ip_proto","tcp","action","drop"],"parent":"egress","prio":3,"protocol":"ip"}"#,
-        ),
-        (
-            "filter del dev fq parent ffff:fff3 pref 4",
-            r#"{"command":"delete","object":"filter","options":[],"parent":"egress","prio":4}"#,
-        ),
-        (
-            "filter replace dev fq fw",
-            r#"{"command":"replace","kind":"fw","object":"filter","options":[],"parent":"root"}"#,
-        ),
-    ] {
+    for (line, [what, parent, handle, kind, rank], options) in REQUESTS.into_iter().chain(FILTERS) {
         let world = World::of_numbers();
         let done = play(&world, &words(line));
         assert_eq!((done.out.as_str(), done.err.as_str(), done.exit), ("", "", 0), "{line}");
-        let sent = world.sent();
-        assert_eq!(sent, [("/v1/netdevs/fq/tc".to_owned(), body.to_owned())], "{line}");
+        let (object, command) = what.unwrap().split_once(' ').unwrap();
+        let mut rank = rank.unwrap_or_default().split_whitespace();
+        let prio = rank.next().map(|prio| prio.parse::<u16>().unwrap());
+        let wanted = body(json!({
+            "object": object, "command": command, "parent": parent, "handle": handle,
+            "kind": kind, "prio": prio, "protocol": rank.next(), "options": options,
+        }));
+        assert_eq!(world.sent(), [("/v1/netdevs/fq/tc".to_owned(), wanted)], "{line}");
     }
 }
 
@@ -207,7 +230,7 @@ fn json_is_json_for_everything() {
     ] {
         let shown = play(&world, &words(line));
         assert!(shown.out.contains(part), "{line}: {}", shown.out);
-        serde_json::from_str::<serde_json::Value>(&shown.out).unwrap();
+        serde_json::from_str::<Value>(&shown.out).unwrap();
     }
 }
 

@@ -181,7 +181,6 @@ fn police(index: u32, then: &str, rate: &str, burst: &str, mtu: &str) -> ActionI
 }
 
 fn flowers() -> Vec<(&'static str, FilterInfo)> {
-    let to_2 = Some(0x1_0002);
     let gact = |index, then| action("gact", index, &[("control_action", then)]);
     let tcp = ("ip_proto", "tcp");
     vec![
@@ -219,6 +218,14 @@ fn flowers() -> Vec<(&'static str, FilterInfo)> {
                 ],
             )),
         ),
+    ]
+}
+
+fn tagged_and_others() -> Vec<(&'static str, FilterInfo)> {
+    let to_2 = Some(0x1_0002);
+    let gact = |index, then| action("gact", index, &[("control_action", then)]);
+    let tcp = ("ip_proto", "tcp");
+    vec![
         (
             "f5",
             filter(
@@ -300,7 +307,8 @@ pub(super) fn all() -> Vec<(&'static str, &'static str, Value)> {
     for (dev, infos) in classes() {
         all.push((dev, "classes", json!(infos.iter().map(tc::class).collect::<Vec<_>>())));
     }
-    let flowers = flowers().into_iter().map(|(dev, info)| (dev, vec![info]));
+    let flowers = flowers().into_iter().chain(tagged_and_others());
+    let flowers = flowers.map(|(dev, info)| (dev, vec![info]));
     for (dev, infos) in flowers.chain(others()) {
         let mut filters = tc::listed(&infos);
         filters.retain(|filter| dev == "f1" || filter.options.is_some());
