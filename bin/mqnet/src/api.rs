@@ -11,6 +11,10 @@ pub(crate) trait Api {
     fn get(&self, path: &str) -> Result<Value, ApiError>;
     /// `PATCH path` with a JSON body.
     fn patch(&self, path: &str, body: &Value) -> Result<Value, ApiError>;
+    /// `POST path` with a JSON body; refused by those who are there to look.
+    fn post(&self, path: &str, _body: &Value) -> Result<Value, ApiError> {
+        Err(ApiError::new(mqnet_control_api::Code::NotSupported, format!("POST {path}: no")))
+    }
 }
 
 /// `GET path` as a type of the interface.
@@ -26,6 +30,16 @@ pub(crate) fn patch<B: Serialize, T: DeserializeOwned>(
 ) -> Result<T, ApiError> {
     let body = serde_json::to_value(body).map_err(|e| odd(&e))?;
     parse(api.patch(path, &body)?)
+}
+
+/// `POST path`.
+pub(crate) fn post<B: Serialize, T: DeserializeOwned>(
+    api: &dyn Api,
+    path: &str,
+    body: &B,
+) -> Result<T, ApiError> {
+    let body = serde_json::to_value(body).map_err(|e| odd(&e))?;
+    parse(api.post(path, &body)?)
 }
 
 fn parse<T: DeserializeOwned>(value: Value) -> Result<T, ApiError> {

@@ -22,6 +22,7 @@ use crate::generate::{CompletionsArgs, ManArgs};
 use crate::monitor::MonitorArgs;
 use crate::show::ShowArgs;
 use crate::stats::StatsArgs;
+use crate::tc::TcArgs;
 use crate::top::TopArgs;
 use crate::verbs::{AddArgs, DelArgs, SetArgs};
 use crate::why::WhyArgs;
@@ -108,6 +109,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Show and change a device in the manner of ethtool.
     Ethtool(EthtoolArgs),
+    /// Show and change queueing disciplines, classes and filters in the manner of tc.
+    Tc(TcArgs),
     /// Query the `netdev` family in the manner of the kernel's ynl tool.
     Ynl(YnlArgs),
     #[command(flatten)]
@@ -136,6 +139,9 @@ Endpoint addresses:
                 persist fd=N[:N...] (queues that the parent process has attached)
   ntb:SOCKET    a bridge to the mqnet that uses the same socket; options: window=SIZE (16M) mtu=N
   null:         swallows everything
+  all of them:  qdisc='WORDS' (what tc takes, such as qdisc='fq_codel limit 100', for every channel
+                of what leaves there; words with a comma are not possible)
+                full=stop|drop (a full sink stops the source [default], or frames are dropped)
 
 Example, two hosts that talk (the second line on the other host):
   mqnet link tap:a,address=10.0.0.1/24 ntb:/run/x.sock --channels 4

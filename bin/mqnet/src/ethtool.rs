@@ -6,7 +6,7 @@ mod coalesce;
 pub(crate) mod errno;
 mod features;
 mod info;
-mod json;
+pub(crate) mod json;
 mod number;
 mod params;
 mod privflags;
@@ -16,7 +16,7 @@ mod rss_set;
 mod statistics;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::io::{self, Write};
 

@@ -4,6 +4,7 @@ mod entry;
 mod netdev;
 mod show;
 mod stats;
+pub(crate) mod tc;
 mod tune;
 
 use std::collections::VecDeque;
@@ -13,10 +14,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mqnet_address::CheckedLink;
 use mqnet_control_api::{
-    ApiError, CaptureFilter, Change, Channels, Coalesce, Code, DriverInfo, Event, Feature,
-    FrameSink, Host, Instance, LinkInfo, LinkSpec, LinkStats, NamedCounter, Napi, NetdevInfo,
-    Outcome, PagePool, PagePoolStats, PrivFlag, QStats, Queue, Rings, Rss, SetChannels,
-    SetCoalesce, SetFeatures, SetMtu, SetPrivFlags, SetRings, SetRss, Ticket,
+    ApiError, CaptureFilter, Change, Channels, Class, Coalesce, Code, DriverInfo, Event, Feature,
+    Filter, FrameSink, Host, Instance, LinkInfo, LinkSpec, LinkStats, NamedCounter, Napi,
+    NetdevInfo, Outcome, PagePool, PagePoolStats, PrivFlag, QStats, Qdisc, Queue, Rings, Rss,
+    SetChannels, SetCoalesce, SetFeatures, SetMtu, SetPrivFlags, SetRings, SetRss, TcRequest,
+    Ticket,
 };
 use mqnet_engine::{LinkError, Notice};
 use mqnet_sysio::clock;
@@ -358,6 +360,22 @@ impl Host for LinkHost {
 
     fn counters(&mut self, dev: &str) -> Result<Vec<NamedCounter>, ApiError> {
         self.netdev(dev).map(|(entry, side)| stats::counters(entry, side))
+    }
+
+    fn qdiscs(&mut self, dev: &str) -> Result<Vec<Qdisc>, ApiError> {
+        self.netdev(dev).map(|(entry, side)| tc::qdiscs(entry, side))
+    }
+
+    fn classes(&mut self, dev: &str) -> Result<Vec<Class>, ApiError> {
+        self.netdev(dev).map(|(entry, side)| tc::classes(entry, side))
+    }
+
+    fn filters(&mut self, dev: &str) -> Result<Vec<Filter>, ApiError> {
+        self.netdev(dev).map(|(entry, side)| tc::filters(entry, side))
+    }
+
+    fn set_tc(&mut self, dev: &str, want: &TcRequest) -> Change {
+        self.changing(dev).and_then(|(entry, side)| tc::set(entry, side, want))
     }
 
     fn queues(&mut self, dev: &str) -> Result<Vec<Queue>, ApiError> {

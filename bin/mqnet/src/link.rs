@@ -80,18 +80,20 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
 fn checked(spec: &LinkSpec) -> Result<CheckedLink, Failure> {
     // Descriptors are for the command line alone, so the address is judged without them first.
     let mut plain = spec.clone();
-    let ends = [&mut plain.a, &mut plain.b].map(|address| -> Result<Endpoint, Failure> {
-        let end = mqnet_address::parse(address).map_err(|e| Failure::BadInput(e.to_string()))?;
+    let ends = [&mut plain.a, &mut plain.b].map(|address| -> Result<_, Failure> {
+        let (end, egress) =
+            mqnet_address::parse_both(address).map_err(|e| Failure::BadInput(e.to_string()))?;
         if let Endpoint::Tap(tap) = &end
             && !tap.fds.is_empty()
         {
             "tap:fds".clone_into(address);
         }
-        Ok(end)
+        Ok((end, egress))
     });
     let [a, b] = ends;
     let checked = check(&plain).map_err(|e| Failure::BadInput(e.to_string()))?;
-    Ok(CheckedLink { a: a?, b: b?, ..checked })
+    let ((a, from_a), (b, from_b)) = (a?, b?);
+    Ok(CheckedLink { a, b, egress: [from_a, from_b], ..checked })
 }
 
 fn inherit(end: &Endpoint) -> Result<Vec<OwnedFd>, Failure> {

@@ -20,6 +20,7 @@ mod run;
 mod show;
 mod stats;
 mod status;
+mod tc;
 mod top;
 mod verbs;
 mod why;

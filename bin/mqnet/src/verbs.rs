@@ -16,8 +16,9 @@ use crate::capture::{CaptureArgs, Stream};
 use crate::cli::{Command, Failure};
 use crate::ethtool::EthtoolArgs;
 use crate::monitor::MonitorArgs;
+use crate::tc::TcArgs;
 use crate::ynl::YnlArgs;
-use crate::{capture, ethtool, monitor, show, stats, top, why, ynl};
+use crate::{capture, ethtool, monitor, show, stats, tc, top, why, ynl};
 
 /// A little more than the longest poll.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,6 +30,10 @@ impl Api for Client {
 
     fn patch(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
         self.request("PATCH", path, Some(body))
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+        self.request("POST", path, Some(body))
     }
 }
 
@@ -124,6 +129,7 @@ pub(crate) fn run(command: &Command, control: Option<&str>) -> Result<Option<()>
     match command {
         Command::Ethtool(args) => return run_ethtool(args, &search).map(Some),
         Command::Ynl(args) => return run_ynl(args, &search).map(Some),
+        Command::Tc(args) => return run_tc(args, &search).map(Some),
         Command::Stats(args) => stats::run(args, &*link(args.name.as_deref(), &search)?, out)?,
         Command::Top(args) => top::run(args, &*link(args.name.as_deref(), &search)?, out)?,
         Command::Show(args) => show::run(args, &*link(args.name.as_deref(), &search)?, out)?,
@@ -166,6 +172,16 @@ fn run_ynl(args: &YnlArgs, search: &Search) -> Result<(), Failure> {
         Ok(all(search)?.0.into_iter().map(|client| Box::new(client) as Box<dyn Api>).collect())
     };
     exit(ynl::run(args, &every, &mut stdout(), &mut stderr()))
+}
+
+fn run_tc(args: &TcArgs, search: &Search) -> Result<(), Failure> {
+    let find = |dev: &str| -> Result<Box<dyn Api>, ApiError> {
+        Ok(Box::new(find_device(dev, own_netns(), search)?.client()))
+    };
+    let every = || -> Result<Vec<Box<dyn Api>>, ApiError> {
+        Ok(all(search)?.0.into_iter().map(|client| Box::new(client) as Box<dyn Api>).collect())
+    };
+    exit(tc::run(args, &find, &every, &mut stdout(), &mut stderr()))
 }
 
 fn run_monitor(args: &MonitorArgs, search: &Search) -> Result<(), Failure> {

@@ -1,10 +1,12 @@
 //! Endpoint addresses: `kind:target,key=value,...`.
 
+mod egress;
 mod options;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use mqnet_engine::EgressConfig;
 use mqnet_netdev::Address;
 use mqnet_netdev::limits::{MTU_MAX, MTU_MIN};
 
@@ -73,19 +75,26 @@ const KINDS: &str = "tap:NAME, ntb:SOCKET, null:";
 
 /// Parses one address.
 pub fn parse(address: &str) -> Result<Endpoint, BadAddress> {
+    parse_both(address).map(|(endpoint, _)| endpoint)
+}
+
+/// Parses one address: the endpoint, and what every kind of endpoint can say about frames that
+/// leave through it, `qdisc=WORDS` and `full=stop|drop`.
+pub fn parse_both(address: &str) -> Result<(Endpoint, EgressConfig), BadAddress> {
     let bad = |what: String| BadAddress { address: address.to_owned(), what };
     let Some((kind, rest)) = address.split_once(':') else {
         return Err(bad(format!("no kind; addresses are {KINDS}")));
     };
     let (target, options) = rest.split_once(',').unwrap_or((rest, ""));
-    let options = Options::new(options);
+    let (egress, options) = egress::split(options).map_err(bad)?;
+    let options = Options::new(&options);
     let parsed = match kind {
         "tap" => parse_tap(target, options),
         "ntb" => parse_ntb(target, options),
-        "null" => options.finish("").map(|()| Endpoint::Null),
+        "null" => options.finish(egress::ALLOWED).map(|()| Endpoint::Null),
         _ => Err(format!("unknown kind '{kind}'; addresses are {KINDS}")),
     };
-    parsed.map_err(bad)
+    parsed.map(|endpoint| (endpoint, egress)).map_err(bad)
 }
 
 fn parse_mtu(value: &str) -> Result<u32, String> {
@@ -116,7 +125,7 @@ fn parse_tap(name: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
                     tap.fds.push(fd.ok_or(why)?);
                 }
             }
-            _ => return Err(options.unknown("netns= mac= mtu= address= persist fd=")),
+            _ => return Err(options.unknown("netns= mac= mtu= address= persist fd= qdisc= full=")),
         }
     }
     if !name.is_empty() || tap.fds.is_empty() {
@@ -162,7 +171,7 @@ fn parse_ntb(path: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
             }
             ("mtu", Some(v)) => mtu = Some(parse_mtu(v)?),
             ("name", Some(v)) => name = Some(device_name(v)?.to_owned()),
-            _ => return Err(options.unknown("window= mtu= name=")),
+            _ => return Err(options.unknown("window= mtu= name= qdisc= full=")),
         }
     }
     // sun_path has 108 bytes with its terminating zero.

@@ -10,7 +10,7 @@ pub mod config;
 mod endpoint;
 mod spec;
 
-pub use endpoint::{BadAddress, Endpoint, Tap, parse};
+pub use endpoint::{BadAddress, Endpoint, Tap, parse, parse_both};
 pub use spec::{
     CHANNELS, CheckedLink, POLL_WINDOW, POLL_WINDOW_DEFAULT, WORKERS, check, parse_cpus,
 };

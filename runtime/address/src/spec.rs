@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 
 use mqnet_control_api::{ApiError, Code, LinkSpec};
-use mqnet_engine::Cpus;
+use mqnet_engine::{Cpus, EgressConfig};
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_topology::parse_cpu_list;
 
-use crate::{Endpoint, parse};
+use crate::{Endpoint, parse_both};
 
 /// The allowed numbers of channels.
 pub const CHANNELS: RangeInclusive<u32> = 1..=CHANNELS_MAX as u32;
@@ -36,6 +36,8 @@ pub struct CheckedLink {
     pub cpus: Cpus,
     /// Poll window in microseconds.
     pub poll_window: u32,
+    /// What leaves through `a`, and through `b`.
+    pub egress: [EgressConfig; 2],
 }
 
 /// Reads where workers shall run.
@@ -69,8 +71,9 @@ fn in_range(
     }
 }
 
-fn endpoint(field: &str, address: &str) -> Result<Endpoint, ApiError> {
-    let endpoint = parse(address).map_err(|e| ApiError::field(field, format!("{field}: {e}")))?;
+fn endpoint(field: &str, address: &str) -> Result<(Endpoint, EgressConfig), ApiError> {
+    let (endpoint, egress) =
+        parse_both(address).map_err(|e| ApiError::field(field, format!("{field}: {e}")))?;
     // The numbers would be descriptors of whoever runs the link, not of whoever asks for it.
     if let Endpoint::Tap(tap) = &endpoint
         && !tap.fds.is_empty()
@@ -78,12 +81,13 @@ fn endpoint(field: &str, address: &str) -> Result<Endpoint, ApiError> {
         let why = "fd= is for the command line, where a parent process left queues open";
         return Err(ApiError::field(field, format!("{field}: endpoint '{address}': {why}")));
     }
-    Ok(endpoint)
+    Ok((endpoint, egress))
 }
 
 /// Checks a link that comes from a file or over the control interface.
 pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
-    let (a, b) = (endpoint("a", &spec.a)?, endpoint("b", &spec.b)?);
+    let ((a, from_a), (b, from_b)) = (endpoint("a", &spec.a)?, endpoint("b", &spec.b)?);
+    let egress = [from_a, from_b];
     if let (Endpoint::Ntb { .. }, Endpoint::Ntb { .. }) = (&a, &b) {
         let why = "ntb: to ntb: is not possible yet: each bridge agrees with its own peer alone";
         return Err(ApiError::field("b", format!("b: {why}")));
@@ -94,7 +98,8 @@ pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     let cpus = spec.cpus.as_deref().map_or(Ok(Cpus::Auto), parse_cpus);
     let cpus = cpus.map_err(|e| ApiError::field("cpus", format!("cpus: {e}")))?;
     let poll_window = spec.poll_window.unwrap_or(POLL_WINDOW_DEFAULT);
-    Ok(CheckedLink { a, b, channels: spec.channels, workers: spec.workers, cpus, poll_window })
+    let (channels, workers) = (spec.channels, spec.workers);
+    Ok(CheckedLink { a, b, channels, workers, cpus, poll_window, egress })
 }
 
 #[cfg(test)]
@@ -116,11 +121,13 @@ mod tests {
     #[test]
     fn wrong_fields_are_named() {
         type Change = fn(&mut LinkSpec);
-        let cases: [(&str, &str, Change); 10] = [
+        let cases: [(&str, &str, Change); 12] = [
             ("a", "unknown kind 'tun'", |s| s.a = "tun:a".into()),
             ("b", "addresses are", |s| s.b = String::new()),
             ("a", "command line", |s| s.a = "tap:a,fd=5".into()),
             ("b", "not possible yet", |s| s.a = "ntb:/run/y.sock".into()),
+            ("a", "must be stop or drop", |s| s.a = "tap:a,full=maybe".into()),
+            ("b", "words that tc takes", |s| s.b = "null:,qdisc= ".into()),
             ("channels", "from 1 to 64", |s| s.channels = Some(0)),
             ("channels", "65 is not a number from 1 to 64", |s| s.channels = Some(65)),
             ("workers", "from 1 to 1024", |s| s.workers = Some(0)),
@@ -145,6 +152,8 @@ mod tests {
         let mut same = spec();
         same.b = "ntb:/run/x.sock,window=16384K".into();
         (same.cpus, same.poll_window) = (Some("auto".into()), Some(1000));
+        assert_eq!(check(&same).unwrap(), plain);
+        same.b += ",full=stop";
         assert_eq!(check(&same).unwrap(), plain);
         same.channels = Some(1);
         assert_ne!(check(&same).unwrap(), plain);

@@ -4,16 +4,17 @@
 mod check;
 mod counters;
 mod link;
+mod tc;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mqnet_control_api::{
-    ApiError, CaptureFilter, CapturedFrame, Change, Channels, Coalesce, Code, DriverInfo, Event,
-    Feature, FrameDirection, FrameSink, Host, Instance, LinkInfo, LinkSpec, LinkStats,
-    NamedCounter, Napi, NetdevInfo, Outcome, PagePool, PagePoolStats, PrivFlag, QStats, Queue,
-    QueueType, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetMtu, SetPrivFlags, SetRings,
-    SetRss, Ticket,
+    ApiError, CaptureFilter, CapturedFrame, Change, Channels, Class, Coalesce, Code, DriverInfo,
+    Event, Feature, Filter, FrameDirection, FrameSink, Host, Instance, LinkInfo, LinkSpec,
+    LinkStats, NamedCounter, Napi, NetdevInfo, Outcome, PagePool, PagePoolStats, PrivFlag, QStats,
+    Qdisc, Queue, QueueType, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetMtu,
+    SetPrivFlags, SetRings, SetRss, TcRequest, Ticket,
 };
 
 use link::FakeLink;
@@ -265,6 +266,22 @@ impl Host for FakeHost {
 
     fn counters(&mut self, dev: &str) -> Result<Vec<NamedCounter>, ApiError> {
         self.dev(dev).map(|(link, side)| counters::named(link, side))
+    }
+
+    fn qdiscs(&mut self, dev: &str) -> Result<Vec<Qdisc>, ApiError> {
+        self.dev(dev).map(|(link, side)| link.tc[side].qdiscs.clone())
+    }
+
+    fn classes(&mut self, dev: &str) -> Result<Vec<Class>, ApiError> {
+        self.dev(dev).map(|(link, side)| link.tc[side].classes.clone())
+    }
+
+    fn filters(&mut self, dev: &str) -> Result<Vec<Filter>, ApiError> {
+        self.dev(dev).map(|(link, side)| link.tc[side].filters.clone())
+    }
+
+    fn set_tc(&mut self, dev: &str, want: &TcRequest) -> Change {
+        self.change(dev, "tc-changed", |link, side| link.tc[side].apply(want))
     }
 
     fn queues(&mut self, dev: &str) -> Result<Vec<Queue>, ApiError> {

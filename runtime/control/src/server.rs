@@ -9,6 +9,7 @@ mod metrics;
 mod netdevs;
 mod request;
 mod router;
+mod tc;
 #[cfg(test)]
 mod tests;
 

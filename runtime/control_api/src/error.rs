@@ -10,9 +10,12 @@ pub enum Code {
     /// No netdev or link of that name (404).
     #[serde(rename = "ENODEV")]
     NoDevice,
-    /// No such queue, NAPI, pool or capture (404).
+    /// No such queue, NAPI, pool, capture, discipline, class or filter (404).
     #[serde(rename = "ENOENT")]
     NoEntry,
+    /// It is there already (409).
+    #[serde(rename = "EEXIST")]
+    Exists,
     /// A value that is not allowed (400).
     #[serde(rename = "EINVAL")]
     Invalid,

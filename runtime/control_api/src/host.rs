@@ -1,9 +1,10 @@
 //! What stands behind the server.
 
 use crate::{
-    ApiError, Change, Channels, Coalesce, DriverInfo, Event, Feature, Instance, LinkInfo, LinkSpec,
-    LinkStats, NamedCounter, Napi, NetdevInfo, PagePool, PagePoolStats, PrivFlag, QStats, Queue,
-    Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetMtu, SetPrivFlags, SetRings, SetRss,
+    ApiError, Change, Channels, Class, Coalesce, DriverInfo, Event, Feature, Filter, Instance,
+    LinkInfo, LinkSpec, LinkStats, NamedCounter, Napi, NetdevInfo, PagePool, PagePoolStats,
+    PrivFlag, QStats, Qdisc, Queue, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetMtu,
+    SetPrivFlags, SetRings, SetRss, TcRequest,
 };
 
 /// Which frames of a netdev are captured.
@@ -100,6 +101,16 @@ pub trait Host: Send {
     fn set_priv_flags(&mut self, dev: &str, want: &SetPrivFlags) -> Change;
     /// `ethtool -S`.
     fn counters(&mut self, dev: &str) -> Result<Vec<NamedCounter>, ApiError>;
+
+    /// `tc qdisc show`.
+    fn qdiscs(&mut self, dev: &str) -> Result<Vec<Qdisc>, ApiError>;
+    /// `tc class show`.
+    fn classes(&mut self, dev: &str) -> Result<Vec<Class>, ApiError>;
+    /// `tc filter show`, of every parent.
+    fn filters(&mut self, dev: &str) -> Result<Vec<Filter>, ApiError>;
+    /// `tc ... add|change|replace|del`. Words that make no sense are refused with the field
+    /// `options`; other refusals have the kernel's message, or none where it has none.
+    fn set_tc(&mut self, dev: &str, want: &TcRequest) -> Change;
 
     /// `queue-get` of a netdev: all RX, then all TX; nothing while it is down.
     fn queues(&mut self, dev: &str) -> Result<Vec<Queue>, ApiError>;

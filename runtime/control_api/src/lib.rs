@@ -14,6 +14,7 @@ mod host;
 mod link;
 mod netdev;
 mod stats;
+mod tc;
 
 pub use change::{Change, Outcome, Ticket};
 pub use error::{ApiError, Code};
@@ -26,6 +27,10 @@ pub use link::{Event, Instance, LinkInfo, LinkSpec, LinkState, NetdevInfo, Worke
 pub use netdev::{Napi, PagePool, PagePoolStats, QStats, Queue, QueueType};
 pub use stats::{
     ChannelStats, DropCount, HalfStats, LaneStats, LinkStats, PoolUse, StopState, Stopped,
+};
+pub use tc::{
+    Action, Class, ControlAction, Filter, FilterOptions, Qdisc, TcCounters, TcObject, TcRequest,
+    TcVerb,
 };
 
 /// Version of the interface: the first part of every path.

@@ -21,5 +21,6 @@ mod resize_more;
 mod retune;
 mod stall;
 mod steering;
+mod tc;
 mod transfer;
 mod unprivileged;

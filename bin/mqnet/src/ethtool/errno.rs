@@ -7,6 +7,7 @@ pub(crate) fn text(code: Code) -> &'static str {
     match code {
         Code::NoDevice => "No such device",
         Code::NoEntry => "No such file or directory",
+        Code::Exists => "File exists",
         Code::Invalid => "Invalid argument",
         Code::Range => "Numerical result out of range",
         Code::NotSupported => "Operation not supported",

@@ -1,4 +1,5 @@
-//! JSON in ethtool's own layout: four blanks a level, lists on one line.
+//! JSON in the layout that ethtool and tc share: four blanks a level, lists on one line; or all of
+//! it on one line.
 
 use std::fmt::Write as _;
 use std::io;
@@ -7,10 +8,11 @@ use super::call::Call;
 
 /// A value; objects keep their order.
 #[derive(Clone, Debug)]
-pub(super) enum Json {
+pub(crate) enum Json {
     Null,
     Bool(bool),
     Number(u64),
+    Signed(i64),
     Text(String),
     List(Vec<Json>),
     Object(Vec<(String, Json)>),
@@ -41,9 +43,7 @@ pub(super) fn print<K: Into<String>>(
 ) -> io::Result<u8> {
     let mut all = vec![("ifname".to_owned(), Json::Text(call.dev.to_owned()))];
     all.extend(fields.into_iter().map(|(name, value)| (name.into(), value)));
-    let mut text = String::new();
-    render(&Json::List(vec![Json::Object(all)]), 0, &mut text);
-    writeln!(call.out, "{text}")?;
+    writeln!(call.out, "{}", pretty(&Json::List(vec![Json::Object(all)])))?;
     Ok(0)
 }
 
@@ -52,6 +52,9 @@ fn render(value: &Json, depth: usize, out: &mut String) {
         Json::Null => out.push_str("null"),
         Json::Bool(yes) => out.push_str(if *yes { "true" } else { "false" }),
         Json::Number(n) => {
+            let _ = write!(out, "{n}");
+        }
+        Json::Signed(n) => {
             let _ = write!(out, "{n}");
         }
         Json::Text(text) => quote(text, out),
@@ -77,6 +80,44 @@ fn render(value: &Json, depth: usize, out: &mut String) {
             }
             out.push('}');
         }
+    }
+}
+
+/// Four blanks a level.
+pub(crate) fn pretty(value: &Json) -> String {
+    let mut text = String::new();
+    render(value, 0, &mut text);
+    text
+}
+
+/// Without a blank.
+pub(crate) fn compact(value: &Json) -> String {
+    let mut text = String::new();
+    render_compact(value, &mut text);
+    text
+}
+
+fn render_compact(value: &Json, out: &mut String) {
+    match value {
+        Json::List(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                out.push_str(if i == 0 { "" } else { "," });
+                render_compact(item, out);
+            }
+            out.push(']');
+        }
+        Json::Object(fields) => {
+            out.push('{');
+            for (i, (name, value)) in fields.iter().enumerate() {
+                out.push_str(if i == 0 { "" } else { "," });
+                quote(name, out);
+                out.push(':');
+                render_compact(value, out);
+            }
+            out.push('}');
+        }
+        single => render(single, 0, out),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Against recordings of the real ethtool 6.1 (see `tests/golden/ethtool/README.md`).
 
 mod fake;
-mod golden;
+pub(crate) mod golden;
 
 use std::path::PathBuf;
 

@@ -89,7 +89,7 @@ impl Entry {
                 window: Duration::from_micros(u64::from(checked.poll_window)),
                 ..IdlePolicy::default()
             },
-            ..LinkConfig::default()
+            egress: checked.egress.clone(),
         };
         let link = Link::new(a.function, b.function, config)
             .map_err(|e| ApiError::new(Code::Failed, e.to_string()))?;
@@ -148,6 +148,9 @@ impl Entry {
     pub(super) fn retune(&mut self, spec: LinkSpec, checked: CheckedLink) -> Result<(), ApiError> {
         let window = Duration::from_micros(u64::from(checked.poll_window));
         self.link.set_idle_policy(IdlePolicy { window, ..self.link.idle_policy() });
+        for (side, egress) in checked.egress.iter().enumerate() {
+            self.link.set_full(side, egress.full);
+        }
         if checked.channels != self.checked.channels {
             let wish = Wish { channels: checked.channels, ..self.link.wish().clone() };
             self.ask(wish)?;

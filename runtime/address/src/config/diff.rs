@@ -12,7 +12,7 @@ pub struct Plan {
     pub add: Vec<String>,
     /// To be ended, before others are made.
     pub remove: Vec<String>,
-    /// To be set while it runs: channels and poll window.
+    /// To be set while it runs: channels, poll window and what happens at a full sink.
     pub change: Vec<String>,
 }
 
@@ -21,6 +21,9 @@ fn differs_in_knobs_only(old: &Link, new: &Link) -> bool {
     let (old, new) = (&old.checked, &new.checked);
     let mut same = old.clone();
     (same.channels, same.poll_window) = (new.channels, new.poll_window);
+    for (same, new) in same.egress.iter_mut().zip(&new.egress) {
+        same.full = new.full;
+    }
     same == *new
 }
 

@@ -32,7 +32,7 @@ impl<'a> Options<'a> {
     pub(super) fn finish(mut self, allowed: &str) -> Result<(), String> {
         match self.next() {
             None => Ok(()),
-            Some(_) => Err(self.unknown(if allowed.is_empty() { "none" } else { allowed })),
+            Some(_) => Err(self.unknown(allowed)),
         }
     }
 }

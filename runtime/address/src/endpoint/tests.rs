@@ -25,6 +25,23 @@ fn good_addresses() {
     assert_eq!(parse("null:"), Ok(Endpoint::Null));
 }
 
+// Goal: every kind takes a discipline and a policy for a full sink, anywhere among its options.
+#[test]
+fn every_kind_has_an_egress() {
+    use mqnet_engine::Full;
+    for (address, plain) in [
+        ("tap:a,qdisc=fq_codel  limit 100 ,persist,full=drop", "tap:a,persist"),
+        ("ntb:/x,full=drop,name=n,qdisc=fq_codel limit 100", "ntb:/x,name=n"),
+        ("null:,qdisc=fq_codel limit 100,full=drop", "null:"),
+    ] {
+        let (endpoint, egress) = parse_both(address).unwrap();
+        assert_eq!(endpoint, parse(plain).unwrap(), "{address}");
+        assert_eq!(egress.qdisc.as_deref(), Some("fq_codel limit 100"), "{address}");
+        assert_eq!(egress.full, Full::Drop, "{address}");
+        assert_eq!(parse_both(plain).unwrap().1, EgressConfig::default());
+    }
+}
+
 // Goal: every malformed address names the field and the allowed values.
 #[test]
 fn bad_addresses_name_the_field() {
@@ -48,7 +65,14 @@ fn bad_addresses_name_the_field() {
         ("ntb:/x,window=1", "4K to 1G"),
         ("ntb:/x,window=99999999999999999999", "4K to 1G"),
         ("ntb:/x,queues=2", "allowed: window= mtu="),
-        ("null:,a", "unknown option 'a'"),
+        ("null:,a", "unknown option 'a'; allowed: qdisc= full="),
+        ("tap:a,full=on", "full=on: must be stop or drop"),
+        ("ntb:/x,full", "unknown option 'full'"),
+        ("null:,qdisc=", "words that tc takes"),
+        ("null:,qdisc=  ", "words that tc takes"),
+        ("tap:a,qdisc", "unknown option 'qdisc'"),
+        ("tap:a,qdisc=pfifo,qdisc=mq", "qdisc= is there twice"),
+        ("tap:a,qdisc=prio bands 3,priomap 1 2", "unknown option 'priomap 1 2'"),
     ] {
         let text = parse(address).unwrap_err().to_string();
         assert!(text.contains(words), "{address}: {text}");

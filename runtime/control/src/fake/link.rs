@@ -6,6 +6,7 @@ use mqnet_control_api::{
 };
 
 use super::check;
+use super::tc::FakeTc;
 
 /// Side 0 plays a TAP, side 1 a bridge.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(super) struct FakeLink {
     pub(super) coalesce: Coalesce,
     pub(super) table: Option<Vec<u16>>,
     pub(super) features: [Vec<Feature>; 2],
+    pub(super) tc: [FakeTc; 2],
     rings: [u32; 2],
     flag: bool,
 }
@@ -55,6 +57,7 @@ impl FakeLink {
             coalesce: Coalesce { rx_usecs: spec.poll_window.unwrap_or(1000), tx_frames: 0 },
             table: None,
             features: [features(), features()],
+            tc: [FakeTc::new(), FakeTc::new()],
             rings: [256, 256],
             flag: false,
             spec,

@@ -47,7 +47,7 @@ pub(super) fn status(code: Code) -> StatusCode {
         Code::NoDevice | Code::NoEntry => StatusCode::NOT_FOUND,
         Code::Invalid | Code::Range => StatusCode::BAD_REQUEST,
         Code::NotSupported => StatusCode::UNPROCESSABLE_ENTITY,
-        Code::Busy | Code::Down => StatusCode::CONFLICT,
+        Code::Exists | Code::Busy | Code::Down => StatusCode::CONFLICT,
         Code::TimedOut => StatusCode::GATEWAY_TIMEOUT,
         Code::Permission => StatusCode::FORBIDDEN,
         Code::Failed => StatusCode::INTERNAL_SERVER_ERROR,

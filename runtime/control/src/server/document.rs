@@ -18,7 +18,7 @@ pub(super) struct Frame;
 /// Refusals of every operation.
 const ANY: [(&str, &str); 5] = [
     ("400", "A malformed request, or a value that is not allowed"),
-    ("404", "No such link, netdev, queue or path"),
+    ("404", "No such link, netdev, queue, discipline or path"),
     ("405", "No such method here; the Allow header has those that are"),
     ("422", "This device cannot do it"),
     ("500", "Something went wrong in mqnet"),
@@ -26,7 +26,7 @@ const ANY: [(&str, &str); 5] = [
 /// Refusals of a change.
 const CHANGE: [(&str, &str); 3] = [
     ("403", "The kernel refused"),
-    ("409", "Another change is under way, the name is taken, or the link is down"),
+    ("409", "Another change is under way, it is there already, or the link is down"),
     ("504", "The peer did not answer in time, or the change is still under way"),
 ];
 /// Refusals of a body.

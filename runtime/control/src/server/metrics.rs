@@ -1,44 +1,57 @@
 //! Prometheus' text format, named as node_exporter names things.
 
+mod qdiscs;
+
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use mqnet_control_api::{ApiError, Code, Instance, LaneStats, LinkInfo, LinkState, LinkStats};
+use mqnet_control_api::{
+    ApiError, Code, Instance, LaneStats, LinkInfo, LinkState, LinkStats, Qdisc,
+};
 use prometheus::{
     CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
 };
 
 use super::SharedHost;
 use super::answer::{Refusal, call};
+use qdiscs::Qdiscs;
+
+/// What one scrape reads.
+struct Seen {
+    instance: Instance,
+    links: Vec<LinkInfo>,
+    stats: Vec<LinkStats>,
+    qdiscs: Vec<(String, Vec<Qdisc>)>,
+}
 
 /// Every counter for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "metrics",
     responses((status = 200, description = "Prometheus text format", body = String,
         content_type = "text/plain")))]
 pub(super) async fn metrics(State(host): State<SharedHost>) -> Result<Response, Refusal> {
-    let (instance, links, stats) = call(&host, |host| {
+    let seen = call(&host, |host| {
         let links = host.links();
         // A link that went away in between has no counters any more.
-        let stats: Vec<_> = links.iter().filter_map(|link| host.stats(&link.name).ok()).collect();
-        (host.instance(), links, stats)
+        let stats = links.iter().filter_map(|link| host.stats(&link.name).ok()).collect();
+        let names = links.iter().flat_map(|link| &link.netdevs).map(|netdev| netdev.name.clone());
+        let qdiscs = names.filter_map(|name| host.qdiscs(&name).ok().map(|all| (name, all)));
+        let qdiscs = qdiscs.collect();
+        Seen { instance: host.instance(), links, stats, qdiscs }
     })?;
-    let text = text(&instance, &links, &stats)
-        .map_err(|e| ApiError::new(Code::Failed, format!("metrics: {e}")))?;
+    let text = text(&seen).map_err(|e| ApiError::new(Code::Failed, format!("metrics: {e}")))?;
     Ok(([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response())
 }
 
-fn text(
-    instance: &Instance,
-    links: &[LinkInfo],
-    stats: &[LinkStats],
-) -> prometheus::Result<String> {
+fn text(seen: &Seen) -> prometheus::Result<String> {
     // One registry a scrape: counters live in the links, here they are only written down.
     let registry = Registry::new();
     let build = gauge(&registry, "build_info", "The version that runs, as a label.", &["version"])?;
-    build.with_label_values(&[&*instance.version]).set(1);
+    build.with_label_values(&[&*seen.instance.version]).set(1);
     let board = Board::new(&registry)?;
-    links.iter().for_each(|link| board.link(link));
-    stats.iter().for_each(|stats| board.stats(stats));
+    seen.links.iter().for_each(|link| board.link(link));
+    seen.stats.iter().for_each(|stats| board.stats(stats));
+    let of_devices = Qdiscs::new(&registry)?;
+    seen.qdiscs.iter().for_each(|(device, all)| of_devices.of_device(device, all));
     TextEncoder::new().encode_to_string(&registry.gather())
 }
 

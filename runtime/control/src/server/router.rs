@@ -14,7 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::Refusal;
-use super::{SharedHost, capture, document, events, links, metrics, netdevs};
+use super::{SharedHost, capture, document, events, links, metrics, netdevs, tc};
 
 /// Ends of the paths that take parameters.
 const WITH_QUERY: [&str; 3] = ["/events", "/qstats", "/capture"];
@@ -41,6 +41,10 @@ fn documented() -> OpenApiRouter<SharedHost> {
         .routes(routes!(netdevs::priv_flags, netdevs::set_priv_flags))
         .routes(routes!(netdevs::driver))
         .routes(routes!(netdevs::counters))
+        .routes(routes!(tc::qdiscs))
+        .routes(routes!(tc::classes))
+        .routes(routes!(tc::filters))
+        .routes(routes!(tc::set_tc))
         .routes(routes!(netdevs::queues))
         .routes(routes!(netdevs::napis))
         .routes(routes!(netdevs::qstats))

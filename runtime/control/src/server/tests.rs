@@ -1,6 +1,7 @@
 mod capture;
 mod malformed;
 mod metrics;
+mod tc;
 
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,10 @@ fn body(path: &str) -> Option<Value> {
         "rss" => json!({"equal": 2}),
         "features" => json!({"features": {"tx-checksum-ip-generic": false}}),
         "priv-flags" => json!({"flags": {"busy-poll": true}}),
+        "tc" => json!({
+            "object": "qdisc", "command": "replace", "parent": "root", "kind": "pfifo",
+            "options": ["limit", "5"],
+        }),
         "{link}" => json!({"a": "tap:new", "b": "null:"}),
         _ => return None,
     })
@@ -57,7 +62,7 @@ fn operations() -> Vec<(&'static str, String)> {
 fn every_path_works() {
     let folder = Folder::new("every");
     let operations = operations();
-    assert_eq!(operations.len(), 31, "{operations:?}");
+    assert_eq!(operations.len(), 35, "{operations:?}");
     for (method, path) in &operations {
         if path.ends_with("/capture") || path == "/metrics" {
             continue; // They do not answer in JSON and have tests of their own.
@@ -76,7 +81,7 @@ fn every_path_works() {
         } else {
             let outcome: Outcome = serde_json::from_value(answer).unwrap();
             assert_eq!(outcome.changed, path != "/v1/reload", "{method} {path}");
-            if let (true, Some(body)) = (*method == "PATCH", &wanted) {
+            if let (true, Some(body)) = (*method == "PATCH" || path.ends_with("/tc"), &wanted) {
                 let again = server.client().request(method, &real, Some(body)).unwrap();
                 assert_eq!(again["changed"], false, "{method} {path} again");
             }

@@ -5,15 +5,15 @@ use std::process::{Command, Stdio};
 
 /// One command line and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Case {
-    pub(super) args: Vec<String>,
-    pub(super) out: String,
-    pub(super) err: String,
-    pub(super) exit: u8,
+pub(crate) struct Case {
+    pub(crate) args: Vec<String>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+    pub(crate) exit: u8,
 }
 
 /// Reads a recording: `$ ["-l", "v0"]`, lines `1>...` and `2>...`, `rc=N`.
-pub(super) fn read(text: &str) -> Vec<Case> {
+pub(crate) fn read(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut args = Vec::new();
     let (mut out, mut err) = (String::new(), String::new());

@@ -26,6 +26,9 @@ fn metrics_are_the_counters() {
     let sent = of("netdev_transmit_packets_total", "device=\"ntb0\"");
     assert_eq!(received, sent + of("drops_total", "device=\"vm0\""));
     assert_eq!(of("queue_stopped_seconds_total", "channel=\"0\",device=\"vm1\""), 1.5);
+    assert_eq!(of("qdisc_drops_total", "device=\"vm1\",handle=\"0:\""), 8.0);
+    assert_eq!(of("qdisc_sent_packets_total", "parent=\"root\""), 160.0);
+    assert_eq!(of("qdisc_backlog_bytes", "parent=\"8001:4\""), 12_000.0);
     assert_eq!(of("link_up", ""), 2.0);
     assert_eq!(of("link_channels", "vm1"), 4.0);
     assert_eq!(of("worker_passes_total", "link=\"vm0\",worker=\"0\""), 100.0);

@@ -1,0 +1,114 @@
+//! Words of a command line, and what tc says about wrong ones.
+
+use mqnet_control_api::{ApiError, Code, TcObject};
+
+use crate::ethtool::errno;
+
+/// The exit code of tc for a word that it does not understand.
+const USAGE: u8 = 255;
+
+/// Why a command ends: what is said on stderr, and the exit code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fail {
+    pub(super) line: String,
+    pub(super) exit: u8,
+}
+
+impl Fail {
+    pub(super) fn new(exit: u8, line: impl Into<String>) -> Self {
+        Self { line: line.into(), exit }
+    }
+
+    /// The words make no sense.
+    pub(super) fn usage(line: impl Into<String>) -> Self {
+        Self::new(USAGE, line)
+    }
+
+    /// The value of a word makes no sense.
+    pub(super) fn wrong(value: &str, what: &str) -> Self {
+        Self::usage(format!("Error: argument \"{value}\" is wrong: {what}"))
+    }
+
+    /// A word is there twice.
+    pub(super) fn duplicate(word: &str, value: &str) -> Self {
+        Self::usage(format!("Error: duplicate \"{word}\": \"{value}\" is the second value."))
+    }
+
+    /// What the other side refused, as tc says it of a kernel.
+    pub(super) fn refused(error: &ApiError, dev: &str) -> Self {
+        let strerror = errno::text(error.code);
+        match (error.code, error.field.as_deref()) {
+            (Code::NoDevice, _) => no_device(dev),
+            // The server is the one that reads these words, for the file and the library too.
+            (Code::Invalid | Code::Range, Some("options")) => Self::new(1, error.message.clone()),
+            (Code::TimedOut | Code::Failed | Code::Down | Code::Permission, _)
+            | (Code::Busy, Some("control")) => Self::new(1, format!("mqnet: {}", error.message)),
+            _ if error.message.is_empty() || error.message == strerror => answer(error.code),
+            _ => Self::new(2, format!("Error: {}.", error.message)),
+        }
+    }
+}
+
+/// A refusal without further words.
+pub(super) fn answer(code: Code) -> Fail {
+    Fail::new(2, format!("RTNETLINK answers: {}", errno::text(code)))
+}
+
+/// A name that no netdev has; tc has room for that of a kernel's.
+fn no_device(dev: &str) -> Fail {
+    let name: String = dev.chars().take(15).collect();
+    Fail::new(1, format!("Cannot find device \"{name}\""))
+}
+
+/// Name of an object, for messages.
+pub(super) fn name_of(object: TcObject) -> &'static str {
+    match object {
+        TcObject::Qdisc => "qdisc",
+        TcObject::Class => "class",
+        TcObject::Filter => "filter",
+    }
+}
+
+pub(super) fn unknown(what: &str, word: &str, object: TcObject) -> Fail {
+    let object = name_of(object);
+    Fail::usage(format!("{what} \"{word}\" is unknown, try \"tc {object} help\"."))
+}
+
+/// The words that have not been read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words<'a> {
+    rest: &'a [String],
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn new(rest: &'a [String]) -> Self {
+        Self { rest }
+    }
+
+    pub(super) fn next(&mut self) -> Option<&'a str> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(first)
+    }
+
+    pub(super) fn next_if(&mut self, wanted: impl Fn(&str) -> bool) -> Option<&'a str> {
+        self.rest.first().filter(|word| wanted(word))?;
+        self.next()
+    }
+
+    /// The word that must follow.
+    pub(super) fn value(&mut self) -> Result<&'a str, Fail> {
+        let missing = || Fail::usage("Command line is not complete. Try option \"help\"");
+        self.next().ok_or_else(missing)
+    }
+
+    /// All that is left.
+    pub(super) fn rest(self) -> Vec<String> {
+        self.rest.to_vec()
+    }
+}
+
+/// True when a word is an abbreviation of a name, as tc has it: any beginning will do.
+pub(super) fn is_short_for(word: &str, name: &str) -> bool {
+    !word.is_empty() && name.starts_with(word)
+}

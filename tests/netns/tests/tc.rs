@@ -1,0 +1,123 @@
+//! `mqnet tc` beside the real tc.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+
+use mqnet_testkit::{Folder, Host, Need, World, has, program, said};
+use serde_json::{Value, json};
+
+/// A process that says of a netdev what a kernel says of a device.
+struct Parrot {
+    socket: String,
+}
+
+fn answer(path: &str, dev: &str, qdiscs: &Value) -> Value {
+    match path {
+        "/v1/instance" => json!({ "version": "0", "pid": 1, "mode": "link", "uptime-ms": 0 }),
+        "/v1/links" => json!([]),
+        "/v1/netdevs" => json!([{
+            "name": dev, "ifindex": 1, "function": "null:", "link": dev, "partner": "p",
+            "carrier": true,
+        }]),
+        _ => qdiscs.clone(),
+    }
+}
+
+impl Parrot {
+    fn start(folder: &Folder, name: &str, dev: &str, qdiscs: Value) -> Self {
+        let path = folder.file(name);
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let dev = dev.to_owned();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut lines = BufReader::new(&stream).lines();
+                // One that only looks whether somebody listens says nothing.
+                let Some(Ok(first)) = lines.next() else { continue };
+                let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+                while lines.next().and_then(Result::ok).is_some_and(|line| !line.is_empty()) {}
+                let body = answer(&path, &dev, &qdiscs).to_string();
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close";
+                let n = body.len();
+                let _ = write!(&stream, "{head}\r\nContent-Length: {n}\r\n\r\n{body}");
+            }
+        });
+        Self { socket: path.display().to_string() }
+    }
+
+    fn tc(&self, words: &str) -> String {
+        let mut command = Command::new(program());
+        command.args(["--control", &self.socket, "tc"]).args(words.split(' '));
+        let said = said(&mut command);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{words}");
+        said.out
+    }
+}
+
+fn real(host: &Host, words: &str) -> String {
+    let words: Vec<&str> = std::iter::once("tc").chain(words.split(' ')).collect();
+    host.run(&words)
+}
+
+/// A pair of devices that have carried something and carry nothing any more.
+fn tired_pair(host: &Host) {
+    for line in [
+        "ip link add v0 numtxqueues 4 type veth peer name v1",
+        "ip addr add 10.77.0.1/24 dev v0",
+        "ip link set v1 up",
+        "ip link set v0 up",
+    ] {
+        host.run(&line.split(' ').collect::<Vec<_>>());
+    }
+}
+
+// Goal: what the tc of this machine prints of a kernel's disciplines, `mqnet tc` prints from the
+// same numbers, byte by byte: the numbers of `tc -j` are the whole of what it needs.
+#[test]
+fn a_kernels_numbers_look_alike() {
+    if !has(&[Need::Root, Need::Program("tc")]) {
+        return;
+    }
+    let world = World::create();
+    let host = &world.a;
+    tired_pair(host);
+    let setups = [
+        "root handle 1: pfifo limit 7",
+        "root handle 1: bfifo limit 10240",
+        "root handle 1: bfifo limit 1514000",
+        "root handle 1: pfifo_fast",
+        "root handle 1: mq",
+        "root handle 1: tbf rate 1mbit burst 10kb latency 50ms",
+        "root handle 1: tbf rate 1234567 burst 1601 limit 1234567",
+        "root handle 1: tbf rate 64gbit burst 10mb limit 300mb",
+        "root handle 1: tbf rate 1mbit burst 10kb limit 3000",
+        "root noqueue",
+        "clsact",
+    ];
+    for (number, setup) in setups.into_iter().enumerate() {
+        real(host, &format!("qdisc add dev v0 {setup}"));
+        // Neighbour discovery and the like: something to count, then silence.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        host.run(&["ip", "link", "set", "v1", "down"]);
+        let numbers = real(host, "-s -j qdisc show dev v0");
+        let numbers = serde_json::from_str(&numbers).expect("JSON");
+        let parrot = Parrot::start(world.folder(), &format!("{number}.sock"), "v0", numbers);
+        for words in [
+            "qdisc show dev v0",
+            "-s qdisc show dev v0",
+            "-s -d qdisc show dev v0",
+            "-j qdisc show dev v0",
+            "-s -j -p qdisc show dev v0",
+            "qdisc show dev v0 root",
+            "qdisc show dev v0 parent 1:3",
+            "qdisc show dev v0 handle 1:",
+        ] {
+            // The other form of a burst in JSON is tc's own, and nobody's number.
+            assert_eq!(parrot.tc(words), real(host, words), "{setup}: {words}");
+        }
+        host.run(&["ip", "link", "set", "v1", "up"]);
+        let place = if setup == "clsact" { "clsact" } else { "root" };
+        let words = format!("tc qdisc del dev v0 {place}");
+        host.command(&words.split(' ').collect::<Vec<_>>()).output().expect("tc");
+    }
+}
