@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX, l2_header};
+use mqnet_netdev::limits::{FRAME_MAX, l2_header, mtu_max};
 use mqnet_netdev::{
     Caps, Channel, ChannelStats, Function, Indirection, Offloads, OpenError, Plan, Rx, Tx,
 };
@@ -286,7 +286,7 @@ impl Function for TapFunction {
             channels: self.queues.most(),
             wanted: None,
             mtu: self.wanted_mtu,
-            mtu_max: MTU_MAX,
+            mtu_max: mtu_max(self.layer),
             frame_max: FRAME_MAX,
             rx_offloads: self.offloads,
             tx_offloads: self.offloads,

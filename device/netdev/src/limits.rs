@@ -28,6 +28,14 @@ pub const MTU_MIN: u32 = 68;
 /// Largest MTU: a TAP takes frames of 65,535 bytes with their Ethernet header of 14.
 pub const MTU_MAX: u32 = 65_521;
 
+/// Largest MTU of a device whose frames begin so.
+pub const fn mtu_max(layer: Layer) -> u32 {
+    match layer {
+        Layer::Ethernet => MTU_MAX,
+        Layer::Ip => 65_535,
+    }
+}
+
 /// Default MTU.
 pub const MTU_DEFAULT: u32 = 1500;
 
@@ -58,6 +66,7 @@ pub const fn room_for(frame_max: u32) -> u32 {
 }
 
 const _: () = assert!(frame_of_mtu(MTU_MAX) <= FRAME_MAX);
+const _: () = assert!(mtu_max(Layer::Ip) <= FRAME_MAX);
 const _: () = assert!(BURST_FRAMES >= BUDGET);
 const _: () = assert!(BURST_MORE_PIECES >= FRAME_PIECES_MAX);
 const _: () = assert!(BURST_BYTES >= FRAME_MAX as usize);
