@@ -23,3 +23,4 @@ pub mod steering;
 
 pub use config::{Address, TapConfig};
 pub use function::{TapError, TapFunction};
+pub use open::wait_until_active;

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
 
-use mqnet_sysio::process;
 use mqnet_sysio::tap as sys;
+use mqnet_sysio::{clock, namespace, poll, process};
 use mqnet_wire::Layer;
 
 use crate::netlink::Netlink;
@@ -32,6 +34,26 @@ fn is_free(name: &str) -> Result<(), String> {
     match there.map_or(0, |device| device.queues) {
         0 => Ok(()),
         n => Err(format!("the device is in use by another program, which has {n} of its queues")),
+    }
+}
+
+/// Waits until the kernel sends through a device that is up and whose carrier was just switched on.
+/// It does so a moment later, and drops what is sent before. Returns false when that does not
+/// happen in time.
+pub fn wait_until_active(netns: Option<&Path>, device: &str, most: Duration) -> io::Result<bool> {
+    let wait = || {
+        let (mut netlink, begin) = (Netlink::open()?, clock::monotonic());
+        while netlink.link(device)?.inactive {
+            if clock::monotonic().saturating_sub(begin) > most {
+                return Ok(false);
+            }
+            poll::pause(Duration::from_millis(1));
+        }
+        Ok(true)
+    };
+    match netns {
+        None => wait(),
+        Some(path) => namespace::run_in_net(path, wait)?,
     }
 }
 

@@ -256,6 +256,17 @@ impl Queues {
 
     /// Lets the device drop, and count, what is sent to us; or not any more.
     fn pause(&self, on: bool) -> Result<(), String> {
+        if self.layer == Layer::Ip {
+            // The kernel has this filter for TAPs only.
+            return match on {
+                true => {
+                    Err("a TUN cannot be paused while its queues change: run with CAP_BPF, so \
+                             that flows can be steered away first"
+                        .to_owned())
+                }
+                false => Ok(()),
+            };
+        }
         let what = if on { "pausing" } else { "resuming" };
         // A device that stayed paused would drop everything for ever: try again.
         let set = || sys::set_filter(self.first(), on);

@@ -1,14 +1,18 @@
 //! Opening a device: every knob, and errors that name it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mqnet_engine::{Cpus, EgressConfig, LinkConfig, LinkError};
 use mqnet_netdev::Address;
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT};
 use mqnet_port::{Driver, DriverError, PortConfig, PortFunction};
-use mqnet_tap::{TapConfig, TapFunction};
+use mqnet_tap::{TapConfig, TapFunction, wait_until_active};
 
 use crate::Device;
+
+/// How long the kernel may take to send through a device that is up.
+const ACTIVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// A device could not be opened: what failed, and the knob to turn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -153,9 +157,10 @@ impl Builder {
             depth: self.depth,
         })
         .map_err(|e| OpenError(e.to_string()))?;
+        let is_up = !addresses.is_empty();
         let tap = TapFunction::open(TapConfig {
             name: self.name,
-            netns: self.netns,
+            netns: self.netns.clone(),
             mac: self.mac,
             mtu: Some(self.mtu),
             addresses,
@@ -177,11 +182,20 @@ impl Builder {
         };
         let driver = Driver::start(Box::new(tap), port, config).map_err(|e| match e {
             DriverError::Link(LinkError::Qdisc(e)) => fail(format!("qdisc: {e}")),
-            other => fail(other.to_string()),
+            other => match other.to_string() {
+                // A function says its name itself.
+                text if text.starts_with(&name) => OpenError(text),
+                text => fail(text),
+            },
         })?;
         let opened = driver.plan().channels;
         if opened < queues {
             return Err(fail(format!("queues: {queues}: the kernel gives only {opened}")));
+        }
+        if is_up {
+            // Later is no failure: the kernel drops, and counts, what is sent before.
+            wait_until_active(self.netns.as_deref(), &device, ACTIVE_WITHIN)
+                .map_err(|e| fail(format!("reading the device: {e}")))?;
         }
         Ok(Device::new(device, ends, driver))
     }
