@@ -119,7 +119,7 @@ fn a_poll_loop_sees_every_frame() {
     }
 }
 
-// Goal: frames that cannot be are refused with the limits, and a room that is dropped sends nothing.
+// Goal: frames that cannot be are refused with the limits; a room that is dropped sends nothing.
 #[test]
 fn lengths_are_checked() {
     let (_driver, mut ends) = start(1, 8);

@@ -165,7 +165,7 @@ fn flood_a_slow_path(qdisc: &str) {
 }
 
 // Goal: a path that is slower than its senders stops them, and nothing is lost inside but what a
-// discipline chose to drop; without one, the kernel's ring is where packets are lost, and it says so.
+// discipline chose to drop; without one, packets are lost in the kernel's ring, which says so.
 #[test]
 fn a_slow_path_stops_its_senders() {
     if has(&[Need::Root]) {

@@ -47,6 +47,19 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Takes so many values from a queue, and the given-up slots before, between and behind them.
+fn forget(slots: &mut VecDeque<Option<u64>>, mut values: usize) {
+    while let Some(slot) = slots.front() {
+        if slot.is_some() {
+            if values == 0 {
+                return;
+            }
+            values -= 1;
+        }
+        slots.pop_front();
+    }
+}
+
 proptest! {
     // Goal: used by one thread the ring is a bounded FIFO (the oracle: queues, one for each ring
     // that a resize left behind) with room for exactly its size, through given-up slots, resizes
@@ -87,30 +100,17 @@ proptest! {
                 },
                 Op::Look(most) | Op::Release(most) => {
                     let seen: Vec<u64> = rx.peek().copied().take(most).collect();
-                    while let Some(None) = rings[0].1.front() {
-                        rings[0].1.pop_front();
-                    }
+                    forget(&mut rings[0].1, 0);
                     while rings.len() > 1 && rings[0].1.is_empty() {
                         rings.pop_front();
-                        while let Some(None) = rings[0].1.front() {
-                            rings[0].1.pop_front();
-                        }
+                        forget(&mut rings[0].1, 0);
                     }
                     let waiting: Vec<u64> =
                         rings[0].1.iter().flatten().copied().take(most).collect();
                     prop_assert_eq!(&seen, &waiting);
                     if matches!(op, Op::Release(_)) {
                         rx.release(seen.len());
-                        let (slots, mut left) = (&mut rings[0].1, seen.len());
-                        while let Some(slot) = slots.front() {
-                            if slot.is_some() {
-                                if left == 0 {
-                                    break;
-                                }
-                                left -= 1;
-                            }
-                            slots.pop_front();
-                        }
+                        forget(&mut rings[0].1, seen.len());
                     }
                 }
                 Op::Resize(size) => {
