@@ -42,7 +42,8 @@ fn explain(what: &str, error: &io::Error) -> io::Error {
 }
 
 impl Steering {
-    /// Loads the program for such frames with a table; it does nothing until it is attached to a device.
+    /// Loads the program for such frames with a table; it does nothing until it is attached to a
+    /// device.
     pub fn load(table: &Table, layer: Layer) -> io::Result<Self> {
         let array =
             Array::create(BUCKETS as u32).map_err(|e| explain("the table of queues", &e))?;

@@ -168,7 +168,7 @@ pub struct Plan {
 pub enum Incompatible {
     /// A TUN was joined with something that carries Ethernet.
     #[error(
-        "one side carries IP packets, the other Ethernet frames: join a TUN with a TUN, or use a TAP"
+        "one side carries IP packets, the other Ethernet frames: join a TUN with a TUN, or a TAP"
     )]
     Layer,
     /// Both sides were given an MTU, and not the same.
