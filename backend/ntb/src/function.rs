@@ -9,6 +9,7 @@ use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
     Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Peer, Plan, RingWish,
 };
+use mqnet_wire::Layer;
 
 use crate::hw::memfd::Memfd;
 use crate::hw::{Hw, HwLink};
@@ -119,6 +120,7 @@ impl NtbFunction {
         match &self.partner {
             None => own,
             Some(partner) => Caps {
+                layer: own.layer,
                 channels: own.channels.min(partner.channels),
                 wanted: partner.wanted,
                 mtu: partner.mtu.or(self.mtu),
@@ -328,6 +330,7 @@ impl NtbFunction {
 /// What the bridge itself can do.
 fn own_caps(mtu: Option<u32>) -> Caps {
     Caps {
+        layer: Layer::Ethernet,
         channels: CHANNELS_MAX,
         wanted: None,
         mtu,
@@ -358,6 +361,11 @@ impl Function for NtbFunction {
 
     fn poll_link(&mut self, now: Duration) -> LinkStatus {
         self.now = now;
+        if self.partner.as_ref().is_some_and(|partner| partner.layer != Layer::Ethernet) {
+            return LinkStatus::Down(
+                "the bridge carries Ethernet frames, not IP packets: use a TAP".to_owned(),
+            );
+        }
         match self.hw.poll_link(now) {
             HwLink::Down(why) => {
                 if self.state != State::Down {

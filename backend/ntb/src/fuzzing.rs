@@ -8,7 +8,7 @@ use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{Burst, Caps, FrameMeta, Offloads, Queue, RxBrings, TxBrings};
 use mqnet_shmem::{Region, Span, Window};
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_wire::VnetHdr;
+use mqnet_wire::{Layer, VnetHdr};
 
 use crate::hw::{Doorbell, memfd};
 use crate::layout::{Geometry, PADS, VERSION_MAX, VERSION_MIN, control};
@@ -43,6 +43,7 @@ pub fn handshake(data: &[u8]) {
     }
     let mut input = Input(data);
     let caps = Caps {
+        layer: Layer::Ethernet,
         channels: 64,
         wanted: Some(u16::from(input.u8() % 64) + 1),
         mtu: None,

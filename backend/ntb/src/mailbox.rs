@@ -21,6 +21,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN};
 use mqnet_netdev::{Caps, Offloads, RingWish, Step, Word};
+use mqnet_wire::Layer;
 
 use crate::hw::MemoryWindows;
 use crate::layout::MAILBOX;
@@ -97,6 +98,7 @@ impl Letter {
         Ok(Self {
             wish: low(0),
             caps: Caps {
+                layer: Layer::Ethernet,
                 channels: check("queue pairs", channels, (1..=most).contains(&channels))? as u16,
                 wanted: some(check("wanted queue pairs", wanted, wanted <= most)?)
                     .map(|n| n as u16),
@@ -161,6 +163,7 @@ mod tests {
         Letter {
             wish: 7,
             caps: Caps {
+                layer: Layer::Ethernet,
                 channels: 64,
                 wanted: Some(8),
                 mtu: None,

@@ -1,15 +1,18 @@
-//! How to open a TAP.
+//! How to open a TAP or a TUN.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 pub use mqnet_netdev::Address;
+use mqnet_wire::Layer;
 
-/// How to open a TAP.
+/// How to open a TAP or a TUN.
 #[derive(Debug, Default)]
 pub struct TapConfig {
     /// Name of the device, at most 15 bytes; may hold a `%d`.
     pub name: String,
+    /// A TUN: IP packets, and no Ethernet header in front of them.
+    pub tun: bool,
     /// Network namespace to work in (a file such as `/run/netns/NAME`).
     pub netns: Option<PathBuf>,
     /// Ethernet address to set.
@@ -22,4 +25,11 @@ pub struct TapConfig {
     pub persist: bool,
     /// Descriptors of queues that are attached already; the device is then taken as it is.
     pub fds: Vec<OwnedFd>,
+}
+
+impl TapConfig {
+    /// What its frames begin with.
+    pub fn layer(&self) -> Layer {
+        if self.tun { Layer::Ip } else { Layer::Ethernet }
+    }
 }

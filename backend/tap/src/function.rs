@@ -5,12 +5,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use mqnet_netdev::limits::{FRAME_MAX, L2_HEADER, MTU_MAX};
+use mqnet_netdev::limits::{FRAME_MAX, l2_header, mtu_max};
 use mqnet_netdev::{
     Caps, Channel, ChannelStats, Function, Indirection, Offloads, OpenError, Plan, Rx, Tx,
 };
 use mqnet_sysio::namespace;
 use mqnet_sysio::tap as sys;
+use mqnet_wire::Layer;
 
 use crate::TapConfig;
 use crate::netlink::Netlink;
@@ -27,17 +28,27 @@ const FLOW_STEERING: &str = "flow-steering";
 
 /// Why a TAP could not be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("tap:{name}: {what}")]
+#[error("{kind}:{name}: {what}")]
 pub struct TapError {
+    /// `tap` or `tun`.
+    pub kind: &'static str,
     /// The device.
     pub name: String,
     /// What failed and the knob to turn.
     pub what: String,
 }
 
-/// A TAP device.
+fn kind(layer: Layer) -> &'static str {
+    match layer {
+        Layer::Ethernet => "tap",
+        Layer::Ip => "tun",
+    }
+}
+
+/// A TAP or TUN device.
 pub struct TapFunction {
     address: String,
+    layer: Layer,
     device: String,
     index: u32,
     queues: Queues,
@@ -56,21 +67,28 @@ impl TapFunction {
     /// Opens (or creates) the device and its queues. The carrier stays off until a link is up.
     pub fn open(config: TapConfig) -> Result<Self, TapError> {
         let name = config.name.clone();
+        let kind = kind(config.layer());
         let result = match config.netns.clone() {
             None => Self::open_here(config),
             Some(path) => namespace::run_in_net(&path, move || Self::open_here(config))
                 .map_err(|e| format!("network namespace {}: {e}", path.display()))
                 .and_then(|inner| inner),
         };
-        result.map_err(|what| TapError { name, what })
+        result.map_err(|what| TapError { kind, name, what })
     }
 
     fn open_here(mut config: TapConfig) -> Result<Self, String> {
+        let layer = config.layer();
+        if config.tun && config.mac.is_some() {
+            return Err("mac: a TUN has no Ethernet address (use a TAP)".to_owned());
+        }
         let given = std::mem::take(&mut config.fds);
         let inherited = !given.is_empty();
         let (name, fds, flags) = match inherited {
-            true => adopt(given)?,
-            false => create(&config.name).map(|(name, fd, flags)| (name, vec![fd], flags))?,
+            true => adopt(given, layer)?,
+            false => {
+                create(&config.name, layer).map(|(name, fd, flags)| (name, vec![fd], flags))?
+            }
         };
         let offloads = enable_offloads(&fds[0], Offloads::NONE)?;
         let mut netlink = Netlink::open().map_err(|e| format!("netlink: {e}"))?;
@@ -79,11 +97,15 @@ impl TapFunction {
             Some(path) => Some(File::open(path).map_err(|e| format!("{}: {e}", path.display()))?),
             None => None,
         };
-        let queues =
-            Queues::new(fds, (!inherited).then_some(Opener { name: name.clone(), flags, home }));
+        let queues = Queues::new(
+            fds,
+            layer,
+            (!inherited).then_some(Opener { name: name.clone(), flags, home }),
+        );
         let stats = (0..queues.most()).map(|_| Arc::default()).collect();
         let mut tap = Self {
-            address: format!("tap:{name}"),
+            address: format!("{}:{name}", kind(layer)),
+            layer,
             device: name,
             index: info.index,
             queues,
@@ -163,7 +185,7 @@ impl TapFunction {
 
     /// Makes the kernel's large frames fit the link; false when it would not.
     fn limit_large_frames(&mut self, frame_max: u32) -> bool {
-        let size = frame_max.saturating_sub(L2_HEADER).min(GSO_MAX_DEFAULT);
+        let size = frame_max.saturating_sub(l2_header(self.layer)).min(GSO_MAX_DEFAULT);
         match self.netlink.link(&self.device) {
             Ok(info) if info.gso_max_size == size => true,
             Ok(_) => self.netlink.set_gso_max(self.index, size).is_ok(),
@@ -260,10 +282,11 @@ impl Function for TapFunction {
 
     fn caps(&self) -> Caps {
         Caps {
+            layer: self.layer,
             channels: self.queues.most(),
             wanted: None,
             mtu: self.wanted_mtu,
-            mtu_max: MTU_MAX,
+            mtu_max: mtu_max(self.layer),
             frame_max: FRAME_MAX,
             rx_offloads: self.offloads,
             tx_offloads: self.offloads,

@@ -1,9 +1,11 @@
-//! A TAP device of the running kernel as a network function
+//! A TAP or TUN device of the running kernel as a network function
 //! (Documentation/networking/tuntap.rst).
 //!
 //! A TAP queue *borrows* memory: `readv` and `writev` move a frame straight into, or out of, the
 //! memory that the other queue of the lane brought. In front of each frame the kernel puts a
 //! `virtio_net_hdr`, so that large and unfinished frames cross whole.
+//!
+//! A TUN is the same without the Ethernet header: [`TapConfig::tun`].
 //!
 //! Each queue is one descriptor, and only attached queues count: stock `ethtool -l` shows the
 //! channels that run. The carrier of the device follows the link.
@@ -21,3 +23,4 @@ pub mod steering;
 
 pub use config::{Address, TapConfig};
 pub use function::{TapError, TapFunction};
+pub use open::wait_until_active;

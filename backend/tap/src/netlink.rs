@@ -32,6 +32,8 @@ pub(crate) struct LinkInfo {
     pub(crate) ring: u32,
     /// Queues that programs have open, attached or not.
     pub(crate) queues: u32,
+    /// It has the discipline of a device that does not send yet.
+    pub(crate) inactive: bool,
 }
 
 /// Attributes of a TAP that the library does not name.
@@ -107,6 +109,7 @@ impl Netlink {
                 LinkAttribute::GsoMaxSize(size) => info.gso_max_size = size,
                 LinkAttribute::TxQueueLen(frames) => info.ring = frames,
                 LinkAttribute::Stats64(stats) => info.tx_dropped = stats.tx_dropped,
+                LinkAttribute::Qdisc(name) => info.inactive = name == "noop",
                 LinkAttribute::LinkInfo(kind) => info.queues = open_queues(&kind),
                 _ => {}
             }

@@ -2,11 +2,22 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
 
-use mqnet_sysio::process;
 use mqnet_sysio::tap as sys;
+use mqnet_sysio::{clock, namespace, poll, process};
+use mqnet_wire::Layer;
 
 use crate::netlink::Netlink;
+
+/// The flag of a device that carries such frames, and what `ip tuntap` calls it.
+fn kind(layer: Layer) -> (u32, &'static str) {
+    match layer {
+        Layer::Ethernet => (sys::flag::TAP, "tap"),
+        Layer::Ip => (sys::flag::TUN, "tun"),
+    }
+}
 
 fn open_clone_device() -> Result<OwnedFd, String> {
     sys::open_clone_device().map_err(|e| match e.raw_os_error() {
@@ -26,22 +37,43 @@ fn is_free(name: &str) -> Result<(), String> {
     }
 }
 
+/// Waits until the kernel sends through a device that is up and whose carrier was just switched on.
+/// It does so a moment later, and drops what is sent before. Returns false when that does not
+/// happen in time.
+pub fn wait_until_active(netns: Option<&Path>, device: &str, most: Duration) -> io::Result<bool> {
+    let wait = || {
+        let (mut netlink, begin) = (Netlink::open()?, clock::monotonic());
+        while netlink.link(device)?.inactive {
+            if clock::monotonic().saturating_sub(begin) > most {
+                return Ok(false);
+            }
+            poll::pause(Duration::from_millis(1));
+        }
+        Ok(true)
+    };
+    match netns {
+        None => wait(),
+        Some(path) => namespace::run_in_net(path, wait)?,
+    }
+}
+
 /// Creates the device or attaches to it: its name, the first queue, and the flags for more.
-pub(crate) fn create(name: &str) -> Result<(String, OwnedFd, u32), String> {
+pub(crate) fn create(name: &str, layer: Layer) -> Result<(String, OwnedFd, u32), String> {
     is_free(name)?;
     let first = open_clone_device()?;
     let known = sys::features(first.as_fd()).map_err(|e| format!("features: {e}"))?;
-    let mut flags =
-        sys::flag::TAP | sys::flag::NO_PI | sys::flag::VNET_HDR | sys::flag::MULTI_QUEUE;
+    let (kind, mode) = kind(layer);
+    let mut flags = kind | sys::flag::NO_PI | sys::flag::VNET_HDR | sys::flag::MULTI_QUEUE;
     flags |= known & sys::flag::BACKPRESSURE;
     let fail = |e: io::Error| match e.raw_os_error() {
         Some(1) if process::is_root() => format!("creating: {e}: CAP_NET_ADMIN is missing"),
         Some(1) => format!(
             "creating: {e}: run as root, or inside 'unshare -Urn', or make the device first with \
-             'ip tuntap add dev {name} mode tap multi_queue user $USER'"
+             'ip tuntap add dev {name} mode {mode} multi_queue user $USER'"
         ),
         Some(22) => {
-            format!("queue 0: {e}: the device exists and is not a multi-queue TAP with vnet_hdr")
+            let kind = mode.to_uppercase();
+            format!("queue 0: {e}: the device exists and is no multi-queue {kind} with vnet_hdr")
         }
         Some(16) => format!("queue 0: {e}: the device is in use by another program"),
         _ => format!("queue 0: {e}"),
@@ -63,14 +95,19 @@ pub(crate) fn one_more(name: &str, flags: u32) -> Result<OwnedFd, String> {
 }
 
 /// Takes over queues that somebody else has attached.
-pub(crate) fn adopt(fds: Vec<OwnedFd>) -> Result<(String, Vec<OwnedFd>, u32), String> {
+pub(crate) fn adopt(
+    fds: Vec<OwnedFd>,
+    layer: Layer,
+) -> Result<(String, Vec<OwnedFd>, u32), String> {
+    let (kind, mode) = kind(layer);
     let mut device: Option<(String, u32)> = None;
     for (i, fd) in fds.iter().enumerate() {
         let this = sys::identify(fd.as_fd())
             .map_err(|e| format!("inherited descriptor {i} is not an attached TAP queue: {e}"))?;
-        let want = sys::flag::TAP | sys::flag::NO_PI | sys::flag::VNET_HDR;
+        let want = kind | sys::flag::NO_PI | sys::flag::VNET_HDR;
         if this.1 & want != want {
-            return Err(format!("inherited queue {i} lacks IFF_TAP, IFF_NO_PI or IFF_VNET_HDR"));
+            let kind = mode.to_uppercase();
+            return Err(format!("inherited queue {i} lacks IFF_{kind}, IFF_NO_PI or IFF_VNET_HDR"));
         }
         if device.as_ref().is_some_and(|d| d.0 != this.0) {
             return Err(format!("inherited queue {i} belongs to another device, {}", this.0));

@@ -23,7 +23,7 @@ use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_netdev::{ChannelStats, DropReason};
 use mqnet_shmem::{Segments, SpanMut, read_into};
 use mqnet_sysio::{clock, namespace, poll, tap as sys};
-use mqnet_wire::VNET_HDR_LEN;
+use mqnet_wire::{Layer, VNET_HDR_LEN};
 
 use crate::open::one_more;
 use crate::steering::{Steering, Table, detach, rebalance, spread};
@@ -58,6 +58,7 @@ pub(crate) struct Queues {
     /// The first so many are attached.
     attached: u16,
     opener: Option<Opener>,
+    layer: Layer,
     steering: Option<Steering>,
     /// The kernel shall choose, even if we could.
     leave_to_kernel: bool,
@@ -75,7 +76,7 @@ pub(crate) struct Queues {
 
 impl Queues {
     /// The queues of `fds` are attached. Without an opener there will never be more.
-    pub(crate) fn new(fds: Vec<OwnedFd>, opener: Option<Opener>) -> Self {
+    pub(crate) fn new(fds: Vec<OwnedFd>, layer: Layer, opener: Option<Opener>) -> Self {
         let attached = fds.len() as u16;
         let fds: Vec<Arc<OwnedFd>> = fds.into_iter().map(Arc::new).collect();
         // A program of a process before us would go by a table that nobody changes any more.
@@ -84,6 +85,7 @@ impl Queues {
             fds,
             attached,
             opener,
+            layer,
             steering: None,
             leave_to_kernel: false,
             user_set: false,
@@ -151,7 +153,7 @@ impl Queues {
     fn take_over_steering(&mut self, queues: u16) {
         if self.steering.is_none()
             && !self.leave_to_kernel
-            && let Ok(steering) = Steering::load(&spread(queues))
+            && let Ok(steering) = Steering::load(&spread(queues), self.layer)
             && steering.attach(self.first()).is_ok()
         {
             self.steering = Some(steering);
@@ -202,7 +204,7 @@ impl Queues {
     pub(crate) fn set_steering(&mut self, on: bool, queues: u16) -> Result<(), String> {
         self.leave_to_kernel = !on;
         if on {
-            let why = Steering::load(&spread(1)).err();
+            let why = Steering::load(&spread(1), self.layer).err();
             self.take_over_steering(queues);
             return why.map_or(Ok(()), |e| Err(e.to_string()));
         }
@@ -254,6 +256,17 @@ impl Queues {
 
     /// Lets the device drop, and count, what is sent to us; or not any more.
     fn pause(&self, on: bool) -> Result<(), String> {
+        if self.layer == Layer::Ip {
+            // The kernel has this filter for TAPs only.
+            return match on {
+                true => {
+                    Err("a TUN cannot be paused while its queues change: run with CAP_BPF, so \
+                             that flows can be steered away first"
+                        .to_owned())
+                }
+                false => Ok(()),
+            };
+        }
         let what = if on { "pausing" } else { "resuming" };
         // A device that stayed paused would drop everything for ever: try again.
         let set = || sys::set_filter(self.first(), on);

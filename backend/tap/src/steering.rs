@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use mqnet_sysio::bpf::{Array, Program};
 use mqnet_sysio::tap as sys;
+use mqnet_wire::Layer;
 
 pub use hash::bucket;
 pub use table::{BUCKETS, Table, rebalance, spread};
@@ -41,14 +42,16 @@ fn explain(what: &str, error: &io::Error) -> io::Error {
 }
 
 impl Steering {
-    /// Loads the program with a table; it does nothing until it is attached to a device.
-    pub fn load(table: &Table) -> io::Result<Self> {
+    /// Loads the program for such frames with a table; it does nothing until it is attached to a
+    /// device.
+    pub fn load(table: &Table, layer: Layer) -> io::Result<Self> {
         let array =
             Array::create(BUCKETS as u32).map_err(|e| explain("the table of queues", &e))?;
         for (key, &queue) in (0..).zip(table) {
             array.set(key, u32::from(queue)).map_err(|e| explain("the table of queues", &e))?;
         }
-        let program = program::load(&array).map_err(|e| explain("the steering program", &e))?;
+        let program =
+            program::load(&array, layer).map_err(|e| explain("the steering program", &e))?;
         Ok(Self { array, program, table: *table })
     }
 

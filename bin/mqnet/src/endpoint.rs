@@ -87,6 +87,7 @@ impl Open for Endpoint {
             }
             Self::Tap(tap) => {
                 let function = TapFunction::open(TapConfig {
+                    tun: false,
                     name: tap.name,
                     netns: tap.netns,
                     mac: tap.mac,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use mqnet_wire::Layer;
+
 use crate::limits;
 
 /// A set of offloads. On RX: frames may arrive unfinished in these ways. On TX: such frames are
@@ -116,6 +118,8 @@ impl fmt::Display for Offloads {
 /// What one side of a link can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
+    /// What the first byte of a frame begins.
+    pub layer: Layer,
     /// Most channels, 1..=64.
     pub channels: u16,
     /// Channels that the user asked for; `None`: as many as the other side wants.
@@ -162,6 +166,11 @@ pub struct Plan {
 /// Why two sides cannot be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Incompatible {
+    /// A TUN was joined with something that carries Ethernet.
+    #[error(
+        "one side carries IP packets, the other Ethernet frames: join a TUN with a TUN, or a TAP"
+    )]
+    Layer,
     /// Both sides were given an MTU, and not the same.
     #[error("mtu {here} here and {there} on the other side: give both the same mtu=")]
     Mtu {
@@ -193,10 +202,13 @@ pub enum Incompatible {
 impl Plan {
     /// Joins two sides: the plan as the first of them sees it.
     pub fn join(here: &Caps, there: &Caps) -> Result<Self, Incompatible> {
+        if here.layer != there.layer {
+            return Err(Incompatible::Layer);
+        }
         let mtu = agree_mtu(here, there)?;
         let rx = here.rx_offloads.and(there.tx_offloads).consistent();
         let tx = here.tx_offloads.and(there.rx_offloads).consistent();
-        let need = limits::frame_of_mtu(mtu);
+        let need = mtu + limits::l2_header(here.layer);
         let max = here.frame_max.min(there.frame_max);
         if max < need {
             return Err(Incompatible::Frame { mtu, need, max });
@@ -236,6 +248,7 @@ mod tests {
 
     fn caps() -> Caps {
         Caps {
+            layer: Layer::Ethernet,
             channels: 64,
             wanted: Some(4),
             mtu: None,
@@ -288,6 +301,17 @@ mod tests {
         plain.rx_offloads = Offloads::CSUM;
         plain.tx_offloads = Offloads::NONE;
         assert_eq!(Plan::join(&plain, &caps()).unwrap().frame_max, 1518);
+    }
+
+    // Goal: IP packets have no Ethernet header to make room for, and never meet Ethernet frames.
+    #[test]
+    fn layers_do_not_mix() {
+        let mut tun = Caps { layer: Layer::Ip, ..caps() };
+        assert_eq!(Plan::join(&tun, &caps()), Err(Incompatible::Layer));
+        assert_eq!(Plan::join(&caps(), &tun), Err(Incompatible::Layer));
+        tun.rx_offloads = Offloads::NONE;
+        tun.tx_offloads = Offloads::NONE;
+        assert_eq!(Plan::join(&tun, &tun).unwrap().frame_max, 1500);
     }
 
     // Goal: contradicting or impossible MTUs are refused with both numbers.

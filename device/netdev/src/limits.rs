@@ -1,5 +1,7 @@
 //! Every maximum, in one place, with the relations between them proved at compile time.
 
+use mqnet_wire::Layer;
+
 /// Most channels of a netdev (the limit of the kernel's NTB netdev).
 pub const CHANNELS_MAX: u16 = 64;
 
@@ -26,17 +28,33 @@ pub const MTU_MIN: u32 = 68;
 /// Largest MTU: a TAP takes frames of 65,535 bytes with their Ethernet header of 14.
 pub const MTU_MAX: u32 = 65_521;
 
+/// Largest MTU of a device whose frames begin so.
+pub const fn mtu_max(layer: Layer) -> u32 {
+    match layer {
+        Layer::Ethernet => MTU_MAX,
+        Layer::Ip => 65_535,
+    }
+}
+
 /// Default MTU.
 pub const MTU_DEFAULT: u32 = 1500;
 
 /// Ethernet header with one VLAN tag.
 pub const L2_HEADER: u32 = 18;
 
+/// Room for headers in front of the network header.
+pub const fn l2_header(layer: Layer) -> u32 {
+    match layer {
+        Layer::Ethernet => L2_HEADER,
+        Layer::Ip => 0,
+    }
+}
+
 /// Largest frame that any queue carries: a 64 KiB segmentation frame (65,536 bytes from the IP
 /// header on, `GSO_MAX_SIZE` of the kernel) with its L2 header.
 pub const FRAME_MAX: u32 = 65_536 + L2_HEADER;
 
-/// Largest frame of a link without segmentation offloads.
+/// Largest Ethernet frame of a link without segmentation offloads.
 pub const fn frame_of_mtu(mtu: u32) -> u32 {
     mtu + L2_HEADER
 }
@@ -48,6 +66,7 @@ pub const fn room_for(frame_max: u32) -> u32 {
 }
 
 const _: () = assert!(frame_of_mtu(MTU_MAX) <= FRAME_MAX);
+const _: () = assert!(mtu_max(Layer::Ip) <= FRAME_MAX);
 const _: () = assert!(BURST_FRAMES >= BUDGET);
 const _: () = assert!(BURST_MORE_PIECES >= FRAME_PIECES_MAX);
 const _: () = assert!(BURST_BYTES >= FRAME_MAX as usize);

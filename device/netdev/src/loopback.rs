@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 use mqnet_pktbuf::{Page, PagePool, PoolConfig, Returner};
 use mqnet_rings::spsc::{self, Consumer, Producer};
 use mqnet_shmem::{Segments, Span, SpanMut};
+use mqnet_wire::Layer;
 
 use crate::limits::{BURST_FRAMES, CHANNELS_MAX, FRAME_MAX, MTU_MAX, room_for};
 use crate::{
@@ -23,6 +24,8 @@ const DEPTH: u32 = 256;
 /// The loopback function.
 #[derive(Debug)]
 pub struct Loopback {
+    /// Whatever the other side carries.
+    layer: Layer,
     stats: Vec<Arc<ChannelStats>>,
 }
 
@@ -30,7 +33,7 @@ impl Loopback {
     /// A loopback with `channels` channels (1..=64).
     pub fn new(channels: u16) -> Self {
         let channels = channels.clamp(1, CHANNELS_MAX);
-        Self { stats: (0..channels).map(|_| Arc::default()).collect() }
+        Self { layer: Layer::Ethernet, stats: (0..channels).map(|_| Arc::default()).collect() }
     }
 }
 
@@ -41,6 +44,7 @@ impl Function for Loopback {
 
     fn caps(&self) -> Caps {
         Caps {
+            layer: self.layer,
             channels: self.stats.len() as u16,
             wanted: None,
             mtu: None,
@@ -49,6 +53,10 @@ impl Function for Loopback {
             rx_offloads: Offloads::ALL,
             tx_offloads: Offloads::ALL,
         }
+    }
+
+    fn set_partner(&mut self, partner: &Caps) {
+        self.layer = partner.layer;
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mqnet_shmem::Segments;
+use mqnet_wire::Layer;
 
 use crate::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use crate::{
@@ -13,6 +14,8 @@ use crate::{
 /// The null function.
 #[derive(Debug)]
 pub struct Null {
+    /// Whatever the other side carries.
+    layer: Layer,
     stats: Vec<Arc<ChannelStats>>,
 }
 
@@ -20,7 +23,7 @@ impl Null {
     /// A null function with `channels` channels (1..=64).
     pub fn new(channels: u16) -> Self {
         let channels = channels.clamp(1, CHANNELS_MAX);
-        Self { stats: (0..channels).map(|_| Arc::default()).collect() }
+        Self { layer: Layer::Ethernet, stats: (0..channels).map(|_| Arc::default()).collect() }
     }
 }
 
@@ -31,6 +34,7 @@ impl Function for Null {
 
     fn caps(&self) -> Caps {
         Caps {
+            layer: self.layer,
             channels: self.stats.len() as u16,
             wanted: None,
             mtu: None,
@@ -39,6 +43,10 @@ impl Function for Null {
             rx_offloads: Offloads::NONE,
             tx_offloads: Offloads::ALL,
         }
+    }
+
+    fn set_partner(&mut self, partner: &Caps) {
+        self.layer = partner.layer;
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {

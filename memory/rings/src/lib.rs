@@ -2,6 +2,7 @@
 //!
 //! - [`cursor`]: the index arithmetic under every ring, in one place.
 //! - [`spsc`]: one producer, one consumer, in private memory.
+//! - [`mpsc`]: many senders, one consumer, slots that stay in place; senders that must wait can.
 //! - [`return_ring`]: many producers hand entries back to one owner, a batch at a time.
 //! - [`arm`]: how a side that found nothing to do goes to sleep without missing the other side's
 //!   next move, and how the other side learns that a doorbell is due.
@@ -12,6 +13,7 @@
 
 pub mod arm;
 pub mod cursor;
+pub mod mpsc;
 pub mod primitive;
 pub mod return_ring;
 pub mod spsc;

@@ -3,9 +3,9 @@
 /// Synchronisation primitives.
 pub mod sync {
     #[cfg(loom)]
-    pub use loom::sync::Arc;
+    pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
     #[cfg(not(loom))]
-    pub use std::sync::Arc;
+    pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
     /// Atomic types.
     pub mod atomic {

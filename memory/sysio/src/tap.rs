@@ -8,6 +8,8 @@ use libc::{c_char, c_int, c_short, c_uint, c_ulong};
 
 /// Flag bits of a TAP queue as `TUNSETIFF`, `TUNGETIFF` and `TUNGETFEATURES` use them.
 pub mod flag {
+    /// IP packets (not Ethernet frames).
+    pub const TUN: u32 = 0x0001;
     /// Ethernet frames (not IP packets).
     pub const TAP: u32 = 0x0002;
     /// A full ring stops the qdisc instead of dropping (Linux 7.3). Older kernels accept the bit

@@ -13,7 +13,7 @@ use mqnet_netdev::{
 };
 use mqnet_shmem::{Span, SpanMut};
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_wire::VnetHdr;
+use mqnet_wire::{Layer, VnetHdr};
 
 /// Hash buckets.
 const BUCKETS: usize = 128;
@@ -170,6 +170,7 @@ impl Function for Flows {
 
     fn caps(&self) -> Caps {
         Caps {
+            layer: Layer::Ethernet,
             channels: CHANNELS_MAX,
             wanted: None,
             mtu: None,

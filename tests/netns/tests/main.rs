@@ -12,6 +12,7 @@ mod control_verbs;
 mod crash;
 mod idle;
 mod kernel_tools;
+mod library;
 mod load;
 mod matrix;
 mod packaging;

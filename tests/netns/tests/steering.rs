@@ -11,6 +11,7 @@ use std::time::Duration;
 use mqnet_sysio::tap;
 use mqnet_tap::steering::{BUCKETS, Steering, Table, bucket, detach, rebalance, spread};
 use mqnet_testkit::{Host, Need, World, has, run_command, until};
+use mqnet_wire::Layer;
 
 const QUEUES: u16 = 4;
 const FLAGS: u32 = tap::flag::TAP | tap::flag::NO_PI | tap::flag::MULTI_QUEUE;
@@ -118,7 +119,7 @@ fn flows(peer: IpAddr) -> Flows {
 #[track_caller]
 fn assert_places(table: &Table, frames: &[(u16, Vec<u8>)]) {
     for (queue, frame) in frames {
-        let expected = bucket(frame).map_or(0, |bucket| table[bucket]);
+        let expected = bucket(frame, Layer::Ethernet).map_or(0, |bucket| table[bucket]);
         assert_eq!(*queue, expected, "{frame:x?}");
     }
 }
@@ -138,7 +139,7 @@ fn frames_arrive_where_the_table_says() {
         return;
     }
     let device = Device::create();
-    let steering = Steering::load(&spread(QUEUES)).expect("loading");
+    let steering = Steering::load(&spread(QUEUES), Layer::Ethernet).expect("loading");
     steering.attach(device.fd()).expect("attaching");
     // A multicast group to join is something that the stack talks about.
     device.frames();
@@ -170,7 +171,7 @@ fn fragments_stay_together() {
         return;
     }
     let device = Device::create();
-    let steering = Steering::load(&spread(QUEUES)).expect("loading");
+    let steering = Steering::load(&spread(QUEUES), Layer::Ethernet).expect("loading");
     steering.attach(device.fd()).expect("attaching");
     for peer in PEERS {
         let large = Flows { peer, ports: 5000..5016, size: 4000, each: 3 };
@@ -186,16 +187,16 @@ fn a_moved_bucket_moves_its_flows() {
         return;
     }
     let device = Device::create();
-    let mut steering = Steering::load(&spread(QUEUES)).expect("loading");
+    let mut steering = Steering::load(&spread(QUEUES), Layer::Ethernet).expect("loading");
     steering.attach(device.fd()).expect("attaching");
     let mut table = *steering.table();
     let before = device.send(Some(&table), flows(PEERS[0]));
-    let moved = bucket(&before[0].1).expect("a bucket");
+    let moved = bucket(&before[0].1, Layer::Ethernet).expect("a bucket");
     table[moved] = (table[moved] + 1) % QUEUES;
     steering.set(&table).expect("setting");
     let after = device.send(Some(&table), flows(PEERS[0]));
     for (queue, frame) in &after {
-        let bucket = bucket(frame).expect("a bucket");
+        let bucket = bucket(frame, Layer::Ethernet).expect("a bucket");
         let old = spread(QUEUES)[bucket];
         assert_eq!(*queue, if bucket == moved { (old + 1) % QUEUES } else { old });
     }
@@ -216,7 +217,7 @@ fn steering_can_be_taken_away() {
     }
     let device = Device::create();
     let all_to_three: Table = [3; BUCKETS];
-    let steering = Steering::load(&all_to_three).expect("loading");
+    let steering = Steering::load(&all_to_three, Layer::Ethernet).expect("loading");
     steering.attach(device.fd()).expect("attaching");
     assert_eq!(queues_of(&device.send(Some(&all_to_three), flows(PEERS[0]))), [3]);
     drop(steering);
@@ -254,7 +255,8 @@ const CHILD: &str = "MQNET_TEST_STEERING_CHILD";
 #[test]
 fn loading_needs_the_right_to() {
     if std::env::var_os(CHILD).is_some() {
-        let error = Steering::load(&spread(2)).expect_err("loading without the right to");
+        let error =
+            Steering::load(&spread(2), Layer::Ethernet).expect_err("loading without the right to");
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
         println!("refused: {error}");
         return;

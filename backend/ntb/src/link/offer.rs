@@ -2,6 +2,7 @@
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN, frame_of_mtu};
 use mqnet_netdev::{Caps, Incompatible, Offloads, Plan, RingWish};
+use mqnet_wire::Layer;
 
 use crate::layout::{Geometry, MAGIC, PADS, RING_DEFAULT, VERSION_MAX, VERSION_MIN, pad};
 
@@ -147,6 +148,8 @@ impl Offer {
         let mtus = MTU_MIN..=MTU_MAX;
         let mtu = pads[pad::MTU];
         let caps = Caps {
+            // All that this version of the layout carries.
+            layer: Layer::Ethernet,
             channels: qps as u16,
             wanted: Some(wanted as u16).filter(|&n| n > 0),
             mtu: (check(pad::MTU, mtu == 0 || mtus.contains(&mtu))? != 0).then_some(mtu),
@@ -198,6 +201,8 @@ pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, Ref
     let fits = inbound.frame_max().min(outbound.frame_max());
     let bounded = |caps: &Caps| Caps { frame_max: caps.frame_max.min(fits), ..caps.clone() };
     let plan = Plan::join(&bounded(&ours.caps), &bounded(&theirs.caps)).map_err(|e| match e {
+        // Every offer says the same layer: see decode.
+        Incompatible::Layer => Refusal::Nonsense(pad::MAGIC as u32, MAGIC),
         Incompatible::Mtu { here, there } => Refusal::Mtu(here, there),
         Incompatible::MtuTooLarge { wanted, max } => Refusal::MtuTooLarge(wanted, max),
         Incompatible::Frame { mtu, need, max } if max == fits && fits < need => {

@@ -1,5 +1,7 @@
 //! The bucket of a frame. `program.rs` says the same to the kernel; the tests compare them.
 
+use mqnet_wire::Layer;
+
 use super::table::BUCKETS;
 
 /// Odd, near 2^32 divided by the golden ratio: neighbouring values land far apart.
@@ -15,6 +17,9 @@ pub(super) const WITH_PORTS: [u8; 3] = [6, 17, 132];
 pub(super) const VLAN: u16 = 0x8100;
 pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86dd;
+
+/// What stands for an ethertype where there is none: the version in the first byte.
+pub(super) const VERSIONS: [u16; 2] = [4, 6];
 
 /// Of the fragment word of IPv4: more fragments, and the offset.
 pub(super) const FRAGMENT: u16 = 0x3fff;
@@ -35,15 +40,22 @@ impl View<'_> {
     }
 }
 
-/// The bucket of an Ethernet frame. Both directions of a flow have the same one, and so have all
+/// The bucket of a frame. Both directions of a flow have the same one, and so have all
 /// fragments of a datagram. `None` when a header is cut short: the program sends such a frame to
 /// queue 0, whatever the table says.
-pub fn bucket(frame: &[u8]) -> Option<usize> {
+pub fn bucket(frame: &[u8], layer: Layer) -> Option<usize> {
     let frame = View(frame);
-    let (mut kind, mut at) = (frame.half(12)?, 14);
-    if kind == VLAN {
-        (kind, at) = (frame.half(16)?, 18);
-    }
+    let (kind, at) = match layer {
+        Layer::Ip => match u16::from(frame.byte(0)? >> 4) {
+            version if version == VERSIONS[0] => (IPV4, 0),
+            version if version == VERSIONS[1] => (IPV6, 0),
+            other => (other, 0),
+        },
+        Layer::Ethernet => match frame.half(12)? {
+            VLAN => (frame.half(16)?, 18),
+            kind => (kind, 14),
+        },
+    };
     let (mut hash, protocol, ports) = match kind {
         IPV4 => {
             let addresses = frame.word(at + 12)? ^ frame.word(at + 16)?;

@@ -7,7 +7,9 @@ use std::io;
 
 use mqnet_sysio::bpf::{Alu, Array, Insn, Program, Reg, Size};
 
-use super::hash::{FACTOR, FRAGMENT, IPV4, IPV6, SHIFT, VLAN, WITH_PORTS};
+use mqnet_wire::Layer;
+
+use super::hash::{FACTOR, FRAGMENT, IPV4, IPV6, SHIFT, VERSIONS, VLAN, WITH_PORTS};
 
 /// The kernel lends some helper functions to GPL programs only; this one needs none of them.
 const LICENSE: &std::ffi::CStr = c"MIT OR Apache-2.0";
@@ -24,6 +26,15 @@ fn ethertype() -> Vec<Insn> {
         Insn::jump_unless_equal(Reg::R0, i32::from(VLAN), 2),
         Insn::load_packet(Size::Half, 16),
         Insn::alu(Alu::Set, Reg::R7, 18),
+    ]
+}
+
+/// `R0` = the IP version, `R7` = where its header begins: at the front.
+fn version() -> Vec<Insn> {
+    vec![
+        Insn::load_packet(Size::Byte, 0),
+        Insn::alu(Alu::ShiftRight, Reg::R0, 4),
+        Insn::alu(Alu::Set, Reg::R7, 0),
     ]
 }
 
@@ -100,15 +111,19 @@ fn look_up(array: &Array) -> Vec<Insn> {
     ]
 }
 
-fn assemble(array: &Array) -> Vec<Insn> {
+fn assemble(array: &Array, layer: Layer) -> Vec<Insn> {
     let mix = Insn::alu(Alu::Mul, Reg::R8, FACTOR);
     let (v4, v6, other) = (ipv4(), ipv6(), other());
     let mut code = vec![Insn::copy(Reg::R6, Reg::R1)];
-    code.extend(ethertype());
-    code.push(Insn::jump_unless_equal(Reg::R0, i32::from(IPV4), skip(&v4) + 1));
+    let (begin, [is_v4, is_v6]) = match layer {
+        Layer::Ethernet => (ethertype(), [IPV4, IPV6]),
+        Layer::Ip => (version(), VERSIONS),
+    };
+    code.extend(begin);
+    code.push(Insn::jump_unless_equal(Reg::R0, i32::from(is_v4), skip(&v4) + 1));
     code.extend(&v4);
     code.push(Insn::jump(1 + skip(&v6) + 1 + skip(&other)));
-    code.push(Insn::jump_unless_equal(Reg::R0, i32::from(IPV6), skip(&v6) + 1));
+    code.push(Insn::jump_unless_equal(Reg::R0, i32::from(is_v6), skip(&v6) + 1));
     code.extend(&v6);
     code.push(Insn::jump(skip(&other)));
     code.extend(&other);
@@ -119,7 +134,7 @@ fn assemble(array: &Array) -> Vec<Insn> {
     code
 }
 
-/// Loads the program that looks into `array`.
-pub(super) fn load(array: &Array) -> io::Result<Program> {
-    Program::load_socket_filter(&assemble(array), LICENSE)
+/// Loads the program for such frames that looks into `array`.
+pub(super) fn load(array: &Array, layer: Layer) -> io::Result<Program> {
+    Program::load_socket_filter(&assemble(array, layer), LICENSE)
 }

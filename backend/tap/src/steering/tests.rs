@@ -67,7 +67,9 @@ proptest! {
     // Goal: no bytes make the hash panic or leave the table.
     #[test]
     fn any_bytes_have_a_bucket_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-        prop_assert!(bucket(&bytes).is_none_or(|bucket| bucket < BUCKETS));
+        for layer in [Layer::Ethernet, Layer::Ip] {
+            prop_assert!(bucket(&bytes, layer).is_none_or(|bucket| bucket < BUCKETS));
+        }
     }
 }
 
@@ -107,16 +109,24 @@ fn program_and_hash_agree() {
         return;
     }
     // The queue is the bucket, and never 0, which is what a frame that is cut short gets.
-    let steering = Steering::load(&std::array::from_fn(|bucket| bucket as u16 + 1)).unwrap();
+    let table = std::array::from_fn(|bucket| bucket as u16 + 1);
+    let steering = Steering::load(&table, Layer::Ethernet).unwrap();
+    let tun = Steering::load(&table, Layer::Ip).unwrap();
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(4000));
     let seen = std::cell::Cell::new((0, 0));
     runner
         .run(&frames(), |frame| {
-            let expected = bucket(&frame).map_or(0, |bucket| bucket as u32 + 1);
+            let expected = bucket(&frame, Layer::Ethernet).map_or(0, |b| b as u32 + 1);
             // The first 14 bytes are taken off before the program sees the frame.
             let mut packet = vec![0; 14];
             packet.extend(&frame);
             prop_assert_eq!(steering.program.test_run(&packet)?, expected);
+            if frame.len() > 14 {
+                // What follows the Ethernet header is a packet of a TUN.
+                packet.drain(14..28);
+                let expected = bucket(&frame[14..], Layer::Ip).map_or(0, |b| b as u32 + 1);
+                prop_assert_eq!(tun.program.test_run(&packet)?, expected);
+            }
             let (some, none) = seen.get();
             let cut = usize::from(expected == 0);
             seen.set((some + 1 - cut, none + cut));
@@ -133,7 +143,7 @@ fn the_table_reaches_the_kernel() {
     if !mqnet_testkit::has(&[mqnet_testkit::Need::Root]) {
         return;
     }
-    let mut steering = Steering::load(&spread(4)).unwrap();
+    let mut steering = Steering::load(&spread(4), Layer::Ethernet).unwrap();
     for channels in [7, 64, 1, 3] {
         let table = rebalance(steering.table(), channels);
         steering.set(&table).unwrap();
@@ -157,7 +167,7 @@ fn flows_are_whole_and_spread() {
         frame[30..34].copy_from_slice(&to);
         frame[34..36].copy_from_slice(&ports.0.to_be_bytes());
         frame[36..38].copy_from_slice(&ports.1.to_be_bytes());
-        bucket(&frame).unwrap()
+        bucket(&frame, Layer::Ethernet).unwrap()
     };
     let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
     let mut used = [0; BUCKETS];

@@ -9,7 +9,7 @@ use mqnet_netdev::{
     OpenError, Plan, Queue, Recv, Rx, RxBorrows, RxBrings, Tx, TxBorrows, TxBrings,
 };
 use mqnet_shmem::{Segments, Span, SpanMut};
-use mqnet_wire::VnetHdr;
+use mqnet_wire::{Layer, VnetHdr};
 
 /// Private memory that frames are taken from, or copied to: in the second-level cache, as a pool
 /// of buffers is.
@@ -46,6 +46,7 @@ impl Function for Traffic {
 
     fn caps(&self) -> Caps {
         Caps {
+            layer: Layer::Ethernet,
             channels: self.stats.len() as u16,
             wanted: Some(self.stats.len() as u16),
             mtu: Some(MTU_MAX.min(9000)),

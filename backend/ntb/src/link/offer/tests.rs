@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 fn offer(generation: u32, channels: u16, window: u32, mtu: Option<u32>) -> Offer {
     let caps = Caps {
+        layer: Layer::Ethernet,
         channels: CHANNELS_MAX,
         wanted: Some(channels),
         mtu,

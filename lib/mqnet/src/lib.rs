@@ -1,0 +1,42 @@
+//! A multi-queue TUN or TAP for programs, with a queueing discipline and backpressure.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+//! let tun = mqnet::Tun::builder("vpn0")
+//!     .queues(4)
+//!     .address("10.8.0.1/24")
+//!     .qdisc("fq_codel")
+//!     .open()?;
+//! let (mut rx, mut tx) = tun.queue(0)?;
+//! tx.send(&[0x45; 20])?;
+//! while let Some(packet) = rx.recv()? {
+//!     socket.send(&packet)?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What waits, and where
+//! Packets from the kernel go through a lane of the engine to the queue's [`Receiver`]. A program
+//! that does not receive stops the lane; meanwhile packets wait in the discipline that was given
+//! with [`Builder::qdisc`], which decides what is dropped or marked if anything is. Without one
+//! they wait in the kernel's ring, which drops when it is full ([`Stats::dropped_outside`]).
+//!
+//! In the other direction [`Sender::send`] waits while the queue is full and
+//! [`Sender::try_send`] says [`Error::Full`]. Nothing is dropped in either.
+//!
+//! # Waiting for several things at once
+//! [`Receiver`] and [`Sender`] have a descriptor for `poll`, `epoll` or tokio's `AsyncFd`:
+//! call [`Receiver::try_recv`] until there is nothing, then wait until the descriptor is readable;
+//! the same with [`Sender::try_send`] and [`Sender::arm`].
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod builder;
+mod device;
+
+pub use builder::{Builder, OpenError, Tap, Tun};
+pub use device::{Device, Taken};
+pub use mqnet_port::{Direction, Error, Packet, Receiver, Room, Sender, Stats};

@@ -1,0 +1,258 @@
+//! Every interleaving of small worlds. A lost wake-up is a deadlock, which loom reports; so is a
+//! slot that two sides touch without an order between them.
+
+use std::time::Duration;
+
+use loom::sync::Notify;
+use loom::thread;
+
+use crate::mpsc::*;
+use crate::primitive::sync::Arc;
+
+struct Doorbell(Arc<Notify>);
+
+impl Bell for Doorbell {
+    fn ring(&self) {
+        self.0.notify();
+    }
+}
+
+/// A ring of numbers, and what its consumer sleeps on.
+fn numbers(size: u32) -> (Control<u32>, Arc<Notify>) {
+    let bell = Arc::new(Notify::new());
+    (ring(size, || 0, Doorbell(bell.clone()), Silent), bell)
+}
+
+fn send(tx: &mut Sender<u32>, value: u32) -> Result<(), Closed> {
+    let mut permit = tx.reserve(|| Duration::ZERO)?;
+    *permit = value;
+    permit.commit();
+    Ok(())
+}
+
+/// Takes what is there, at most `most`, in one batch.
+fn take(rx: &mut Consumer<u32>, most: usize, into: &mut Vec<u32>) -> usize {
+    let before = into.len();
+    into.extend(rx.peek().take(most));
+    rx.release(into.len() - before);
+    into.len() - before
+}
+
+/// Takes batches until `n` values have come; sleeps in between.
+fn receive(rx: &mut Consumer<u32>, bell: &Notify, n: usize) -> Vec<u32> {
+    let mut got = Vec::new();
+    while got.len() < n {
+        if take(rx, 2, &mut got) == 0 && rx.arm() {
+            bell.wait();
+        }
+    }
+    got
+}
+
+fn bounded(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(body);
+}
+
+// Goal: one sender, batches of two, a ring that is full again and again: both sides sleep, nothing
+// is lost, doubled or out of order.
+#[test]
+fn one_sender_stops_and_goes_on() {
+    bounded(2, || {
+        let (control, bell) = numbers(2);
+        let (mut tx, mut rx) = (control.sender(), control.attach().unwrap());
+        let sender = thread::spawn(move || (0..3).for_each(|i| send(&mut tx, i).unwrap()));
+        assert_eq!(receive(&mut rx, &bell, 3), [0, 1, 2]);
+        sender.join().unwrap();
+        let stops = control.stops();
+        assert_eq!(stops.stops, stops.wakes);
+    });
+}
+
+/// Senders of these values on a ring of one slot: all come, and the order of each is kept.
+fn share_a_slot(preemptions: usize, values: [&'static [u32]; 2]) {
+    bounded(preemptions, move || {
+        let (control, bell) = numbers(1);
+        let mut rx = control.attach().unwrap();
+        let senders = values.map(|values| {
+            let mut tx = control.sender();
+            thread::spawn(move || values.iter().for_each(|&v| send(&mut tx, v).unwrap()))
+        });
+        let got = receive(&mut rx, &bell, values.concat().len());
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        for values in values {
+            let mine: Vec<u32> = got.iter().copied().filter(|v| values.contains(v)).collect();
+            assert_eq!(mine, values);
+        }
+    });
+}
+
+// Goal: two senders on a ring of one slot: who waits is woken.
+#[test]
+fn two_senders_share_a_slot() {
+    share_a_slot(2, [&[1], &[11]]);
+}
+
+// Goal: the same when one of them waits again (a deeper search takes many minutes).
+#[test]
+fn two_senders_share_a_slot_again_and_again() {
+    share_a_slot(1, [&[1, 2], &[11]]);
+}
+
+// Goal: two senders that do not wait learn "full" before they have touched anything, and what they
+// committed arrives; a full ring is never overrun.
+#[test]
+fn two_senders_are_told_full() {
+    bounded(2, || {
+        let (control, _) = numbers(1);
+        let mut rx = control.attach().unwrap();
+        let senders = [1, 2].map(|value| {
+            let mut tx = control.sender();
+            thread::spawn(move || match tx.try_reserve() {
+                Ok(mut permit) => {
+                    *permit = value;
+                    permit.commit();
+                    Some(value)
+                }
+                Err(refused) => {
+                    assert_eq!(refused, Refused::Full);
+                    None
+                }
+            })
+        });
+        let mut got = Vec::new();
+        take(&mut rx, 1, &mut got);
+        let mut sent: Vec<u32> = senders.into_iter().filter_map(|s| s.join().unwrap()).collect();
+        take(&mut rx, 1, &mut got);
+        sent.sort_unstable();
+        got.sort_unstable();
+        assert_eq!(got, sent);
+        assert!(!got.is_empty());
+    });
+}
+
+// Goal: a permit that is dropped never holds up what others committed behind it, asleep or not.
+#[test]
+fn a_dropped_permit_is_passed_over() {
+    bounded(2, || {
+        let (control, bell) = numbers(2);
+        let mut rx = control.attach().unwrap();
+        let (mut first, mut second) = (control.sender(), control.sender());
+        let quitter = thread::spawn(move || drop(first.reserve(|| Duration::ZERO)));
+        let sender = thread::spawn(move || send(&mut second, 7).unwrap());
+        assert_eq!(receive(&mut rx, &bell, 1), [7]);
+        quitter.join().unwrap();
+        sender.join().unwrap();
+    });
+}
+
+// Goal: a close wakes a sender that waits, and everything that was committed is still delivered.
+#[test]
+fn close_wakes_senders_and_loses_nothing() {
+    bounded(3, || {
+        let (control, bell) = numbers(1);
+        let (mut tx, mut rx) = (control.sender(), control.attach().unwrap());
+        let sender = thread::spawn(move || {
+            let sent = (0..3).take_while(|&i| send(&mut tx, i).is_ok()).count();
+            assert_eq!(tx.try_reserve().err().filter(|_| sent < 3), Some(Refused::Closed));
+            sent
+        });
+        let mut got = receive(&mut rx, &bell, 1);
+        control.close();
+        while !rx.is_closed() {
+            if take(&mut rx, 1, &mut got) == 0 && rx.arm() {
+                bell.wait();
+            }
+        }
+        let sent = sender.join().unwrap();
+        assert_eq!(got, (0..sent as u32).collect::<Vec<_>>());
+    });
+}
+
+// Goal: a consumer that goes away leaves what it has not released to the next one, and a sender
+// that waited meanwhile goes on.
+#[test]
+fn the_next_consumer_goes_on() {
+    bounded(2, || {
+        let (control, bell) = numbers(2);
+        let (mut tx, mut rx) = (control.sender(), control.attach().unwrap());
+        let sender = thread::spawn(move || (0..3).for_each(|i| send(&mut tx, i).unwrap()));
+        let mut got = receive(&mut rx, &bell, 1);
+        // Looked at and not released: it is still there.
+        let _ = rx.peek().count();
+        assert!(control.attach().is_none());
+        drop(rx);
+        let mut rx = control.attach().unwrap();
+        let left = 3 - got.len();
+        got.extend(receive(&mut rx, &bell, left));
+        assert_eq!(got, [0, 1, 2]);
+        sender.join().unwrap();
+    });
+}
+
+// Goal: a resize while one sender waits on a full ring: the old ring is delivered first, the sender
+// goes on in the new one, order is kept and nobody sleeps for ever.
+#[test]
+fn a_resize_keeps_order() {
+    bounded(2, || {
+        let (control, bell) = numbers(1);
+        let (mut tx, mut rx) = (control.sender(), control.attach().unwrap());
+        let sender = thread::spawn(move || (0..3).for_each(|i| send(&mut tx, i).unwrap()));
+        control.resize(2, || 0).unwrap();
+        assert_eq!(receive(&mut rx, &bell, 3), [0, 1, 2]);
+        sender.join().unwrap();
+    });
+}
+
+// Goal: the same with two senders that race for one slot: no loss, no doubling, the order of each.
+#[test]
+fn a_resize_beside_two_senders() {
+    bounded(1, || {
+        let (control, bell) = numbers(1);
+        let mut rx = control.attach().unwrap();
+        let (mut one, mut two) = (control.sender(), control.sender());
+        let senders = [
+            thread::spawn(move || (1..3).for_each(|v| send(&mut one, v).unwrap())),
+            thread::spawn(move || send(&mut two, 11).unwrap()),
+        ];
+        control.resize(1, || 0).unwrap();
+        let mut got = receive(&mut rx, &bell, 3);
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        assert!(got.iter().position(|&v| v == 1) < got.iter().position(|&v| v == 2));
+        got.sort_unstable();
+        assert_eq!(got, [1, 2, 11]);
+    });
+}
+
+// Goal: a sender that sleeps elsewhere (a descriptor in a poll loop) is rung when there is room.
+#[test]
+fn an_armed_sender_is_rung() {
+    bounded(3, || {
+        let room = Arc::new(Notify::new());
+        let control = ring(1, || 0, Silent, Doorbell(room.clone()));
+        let (mut tx, mut rx) = (control.sender(), control.attach().unwrap());
+        let sender = thread::spawn(move || {
+            let mut sent = 0;
+            while sent < 2 {
+                if let Ok(mut permit) = tx.try_reserve() {
+                    *permit = sent;
+                    permit.commit();
+                    sent += 1;
+                    continue;
+                }
+                if tx.arm().unwrap() {
+                    room.wait();
+                }
+            }
+        });
+        let mut got = Vec::new();
+        while got.len() < 2 {
+            if take(&mut rx, 1, &mut got) == 0 {
+                thread::yield_now();
+            }
+        }
+        assert_eq!(got, [0, 1]);
+        sender.join().unwrap();
+    });
+}

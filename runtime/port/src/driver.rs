@@ -1,0 +1,167 @@
+//! The control thread of a link that joins a port with another function.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use mqnet_engine::{Link, LinkConfig, LinkError, Notice};
+use mqnet_netdev::{ChannelStats, Function, Plan};
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::{clock, poll};
+
+use crate::end::Error;
+use crate::function::{Closer, PortFunction};
+use crate::stats::{Direction, Stats};
+
+/// The link could not be brought up.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// What the engine says.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The two functions could not be joined.
+    #[error("{0}")]
+    Down(String),
+    /// No thread, or no descriptor.
+    #[error("the control thread: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Something to be done with the link by its thread.
+type Task = Box<dyn FnOnce(&mut Link) + Send>;
+
+/// A running link and its thread. Dropped, it ends the link in good order: senders and receivers
+/// hear that it was closed.
+#[derive(Debug)]
+pub struct Driver {
+    /// `None` in the drop.
+    tasks: Option<Sender<Task>>,
+    wake: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+    stats: [Vec<Arc<ChannelStats>>; 2],
+    plan: Plan,
+    closer: Closer,
+}
+
+/// What the thread works with.
+struct Body {
+    tasks: Receiver<Task>,
+    wake: Arc<EventFd>,
+    closer: Closer,
+}
+
+impl Driver {
+    /// Joins `device` (the link's first function) with a port and runs the link until the driver
+    /// is dropped or the link fails. Returns when traffic flows.
+    pub fn start(
+        device: Box<dyn Function>,
+        port: PortFunction,
+        config: LinkConfig,
+    ) -> Result<Self, DriverError> {
+        let stats = [device.stats().to_vec(), port.stats().to_vec()];
+        let (closer, wake) = (port.closer(), Arc::new(EventFd::new()?));
+        let (sender, tasks) = channel();
+        let (ready, first) = sync_channel(1);
+        let body = Body { tasks, wake: wake.clone(), closer: closer.clone() };
+        let thread = std::thread::Builder::new().name("mqnet-control".to_owned()).spawn(
+            // The link lives and ends on its own thread.
+            move || match Link::new(device, Box::new(port), config) {
+                Ok(link) => body.run(link, &ready),
+                Err(e) => drop(ready.send(Err(e.into()))),
+            },
+        )?;
+        match first.recv() {
+            Ok(Ok(plan)) => {
+                Ok(Self { tasks: Some(sender), wake, thread: Some(thread), stats, plan, closer })
+            }
+            Ok(Err(e)) => Err(e),
+            Err(_) => Err(DriverError::Down("the control thread has ended".to_owned())),
+        }
+    }
+
+    /// What the two functions agreed on, as the device sees it.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Does something with the link on its thread and returns the result; `None` when the link has
+    /// ended.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut Link) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, result) = channel();
+        let task: Task = Box::new(move |link| drop(answer.send(task(link))));
+        self.tasks.as_ref()?.send(task).ok()?;
+        let _ = self.wake.ring();
+        result.recv().ok()
+    }
+
+    /// What was moved so far.
+    pub fn stats(&self) -> Stats {
+        let [device, port] = &self.stats;
+        let outside = self.ask(|link| link.functions()[0].dropped_outside());
+        Stats {
+            to_program: Direction::of(device, port),
+            to_device: Direction::of(port, device),
+            dropped_outside: outside.flatten(),
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.closer.close(Error::Closed);
+        self.tasks = None;
+        let _ = self.wake.ring();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the control thread has been printed by its hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Body {
+    fn run(self, mut link: Link, ready: &SyncSender<Result<Plan, DriverError>>) {
+        let ended = self.turn(&mut link, ready);
+        // Senders first: what they were told "sent" is still taken while traffic flows.
+        let error = ended.map_or_else(Error::Failed, |()| Error::Closed);
+        let _ = link.shut_down("closed by the program");
+        self.closer.close(error);
+    }
+
+    /// Turns the link until the owner is gone or the link fails.
+    fn turn(
+        &self,
+        link: &mut Link,
+        ready: &SyncSender<Result<Plan, DriverError>>,
+    ) -> Result<(), String> {
+        loop {
+            match link.turn(clock::monotonic()) {
+                Ok(Some(Notice::Up(plan))) => drop(ready.try_send(Ok(plan))),
+                Ok(Some(Notice::Down(why))) => {
+                    let _ = ready.try_send(Err(DriverError::Down(why.clone())));
+                    return Err(why);
+                }
+                Ok(_) => {}
+                Err(e) => {
+                    let why = e.to_string();
+                    let _ = ready.try_send(Err(e.into()));
+                    return Err(why);
+                }
+            }
+            self.wake.drain();
+            loop {
+                match self.tasks.try_recv() {
+                    Ok(task) => task(link),
+                    Err(std::sync::mpsc::TryRecvError::Empty) => break,
+                    Err(std::sync::mpsc::TryRecvError::Disconnected) => return Ok(()),
+                }
+            }
+            let mut fds = link.events();
+            fds.push(self.wake.as_fd());
+            poll::wait_readable(&fds, link.patience()).map_err(|e| format!("waiting: {e}"))?;
+        }
+    }
+}

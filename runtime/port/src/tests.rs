@@ -1,0 +1,261 @@
+//! A port joined with a loopback by the real engine: what the program sends comes back.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use mqnet_engine::{Cpus, LinkConfig};
+use mqnet_netdev::loopback::Loopback;
+use mqnet_netdev::{
+    Armed, Burst, Channel, Fault, FrameMeta, Function, Plan, Rx, RxBrings, Tx, TxBrings,
+};
+use mqnet_shmem::Span;
+use mqnet_sysio::poll;
+use mqnet_wire::{Layer, VnetHdr};
+
+use super::*;
+
+fn config(channels: u16, depth: u32) -> PortConfig {
+    PortConfig { name: "port:test".into(), channels, layer: Layer::Ip, mtu: 1400, depth }
+}
+
+fn start(channels: u16, depth: u32) -> (Driver, Vec<(Receiver, Sender)>) {
+    let (port, ends) = PortFunction::open(config(channels, depth)).unwrap();
+    let link = LinkConfig { cpus: Cpus::Float, ..LinkConfig::default() };
+    let driver = Driver::start(Box::new(Loopback::new(channels)), port, link).unwrap();
+    (driver, ends)
+}
+
+/// The law, at rest: a lane counts what it has taken after the sink has it.
+fn assert_law(driver: &Driver, frames: u64) {
+    let begin = Instant::now();
+    let mut stats = driver.stats();
+    while begin.elapsed() < Duration::from_secs(2) && stats.to_program.taken < frames {
+        stats = driver.stats();
+    }
+    for way in [&stats.to_program, &stats.to_device] {
+        assert_eq!((way.taken, way.sent, way.dropped(), way.waiting), (frames, frames, 0, 0));
+        assert!(way.stops == way.wakes, "{way:?}");
+    }
+}
+
+// Goal: frames of several senders on two channels come back whole and in the order of each sender,
+// through rings that are far smaller than the traffic; nothing is lost and nobody hangs.
+#[test]
+fn frames_come_back_in_order() {
+    const EACH: u32 = 5000;
+    let (driver, ends) = start(2, 16);
+    let mut threads = Vec::new();
+    for (mut rx, tx) in ends {
+        for sender in 0..2u32 {
+            let mut tx = tx.clone();
+            threads.push(std::thread::spawn(move || {
+                for i in 0..EACH {
+                    let mut frame = [sender.to_le_bytes(), i.to_le_bytes()].concat();
+                    frame.resize(8 + (i as usize * 7) % 1392, i as u8);
+                    tx.send(&frame).unwrap();
+                }
+            }));
+        }
+        threads.push(std::thread::spawn(move || {
+            let mut next = [0u32; 2];
+            while next != [EACH; 2] {
+                let frame = rx.recv().unwrap().unwrap();
+                let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().unwrap());
+                let (sender, i) = (word(0) as usize, word(4));
+                assert_eq!(i, next[sender]);
+                assert_eq!(frame.len(), 8 + (i as usize * 7) % 1392);
+                assert!(frame[8..].iter().all(|&b| b == i as u8));
+                next[sender] += 1;
+            }
+        }));
+    }
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    assert_law(&driver, 4 * u64::from(EACH));
+}
+
+// Goal: a program that does not receive stops everything behind it, in bounded memory, and nothing
+// is lost: when it receives again, all that was sent comes.
+#[test]
+fn a_program_that_does_not_receive_stops_its_senders() {
+    let (driver, mut ends) = start(1, 8);
+    let (mut rx, mut tx) = ends.remove(0);
+    let begin = Instant::now();
+    let (mut sent, mut last) = (0u32, begin);
+    while last.elapsed() < Duration::from_millis(200) {
+        match tx.try_send(&sent.to_le_bytes()) {
+            Ok(()) => (sent, last) = (sent + 1, Instant::now()),
+            Err(error) => assert_eq!(error, Error::Full),
+        }
+        assert!(sent < 2000, "nothing stops it");
+    }
+    assert!(tx.arm().unwrap());
+    for i in 0..sent {
+        assert_eq!(&*rx.recv().unwrap().unwrap(), i.to_le_bytes());
+    }
+    poll::wait_readable(&[tx.as_fd()], Duration::from_secs(5)).unwrap();
+    assert!(!tx.arm().unwrap(), "the descriptor said that there is room");
+    assert!(rx.try_recv().unwrap().is_none());
+    assert_law(&driver, sent.into());
+    assert!(driver.stats().to_program.stops > 0);
+}
+
+// Goal: a descriptor becomes readable for the next frame, each time.
+#[test]
+fn a_poll_loop_sees_every_frame() {
+    let (_driver, mut ends) = start(1, 8);
+    let (mut rx, mut tx) = ends.remove(0);
+    for i in 0..200u32 {
+        assert!(rx.try_recv().unwrap().is_none());
+        tx.send(&i.to_le_bytes()).unwrap();
+        let begin = Instant::now();
+        let frame = loop {
+            poll::wait_readable(&[rx.as_fd()], Duration::from_secs(5)).unwrap();
+            assert!(begin.elapsed() < Duration::from_secs(5), "frame {i} was not announced");
+            if let Some(frame) = rx.try_recv().unwrap() {
+                break frame.to_vec();
+            }
+        };
+        assert_eq!(frame, i.to_le_bytes());
+    }
+}
+
+// Goal: frames that cannot be are refused with the limits; a room that is dropped sends nothing.
+#[test]
+fn lengths_are_checked() {
+    let (_driver, mut ends) = start(1, 8);
+    let (mut rx, mut tx) = ends.remove(0);
+    assert_eq!(tx.max(), 1400);
+    for len in [0, 1401, 1 << 20] {
+        let error = tx.send(&vec![0; len]).unwrap_err();
+        assert_eq!(error, Error::Length { len, max: 1400 });
+        assert!(error.to_string().contains("1 to 1400"));
+    }
+    assert!(tx.room().unwrap().send(1401).is_err());
+    drop(tx.room().unwrap());
+    tx.send(&[7; 1400]).unwrap();
+    assert_eq!(&*rx.recv().unwrap().unwrap(), [7; 1400]);
+}
+
+// Goal: the end of the driver ends whoever waits, on either side, as a close and not as a failure.
+#[test]
+fn a_close_wakes_everybody() {
+    let (driver, mut ends) = start(2, 2);
+    let ((mut idle, _), (_deaf, mut tx)) = (ends.remove(0), ends.remove(0));
+    let receiver = std::thread::spawn(move || idle.recv().unwrap().is_none());
+    let sender = std::thread::spawn(move || {
+        loop {
+            if let Err(error) = tx.send(&[1; 100]) {
+                return error;
+            }
+        }
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    drop(driver);
+    assert!(receiver.join().unwrap());
+    assert_eq!(sender.join().unwrap(), Error::Closed);
+}
+
+// Goal: what a port cannot be is refused with the knob, and layers that do not fit are no link.
+#[test]
+fn nonsense_is_refused() {
+    let refused = |config: PortConfig| PortFunction::open(config).unwrap_err().to_string();
+    assert_eq!(refused(config(0, 8)), "port:test: queues: 0: 1 to 64");
+    assert_eq!(refused(config(65, 8)), "port:test: queues: 65: 1 to 64");
+    assert_eq!(refused(config(1, 1)), "port:test: depth: 1: 2 to 16384");
+    let small = PortConfig { mtu: 67, ..config(1, 8) };
+    assert_eq!(refused(small), "port:test: mtu: 67: 68 to 65535");
+    let ethernet = PortConfig { layer: Layer::Ethernet, ..config(1, 8) };
+    let (a, _) = PortFunction::open(ethernet).unwrap();
+    let (b, _) = PortFunction::open(config(1, 8)).unwrap();
+    let error = Driver::start(Box::new(a), b, LinkConfig::default()).unwrap_err();
+    assert!(error.to_string().contains("IP packets, the other Ethernet"), "{error}");
+    let (port, _ends) = PortFunction::open(config(1, 8)).unwrap();
+    let link = LinkConfig { channels: Some(1), ..LinkConfig::default() };
+    let driver = Driver::start(Box::new(Loopback::new(2)), port, link).unwrap();
+    assert_eq!(driver.plan().channels, 1);
+}
+
+fn queues(port: &mut PortFunction) -> (Box<dyn RxBrings>, Box<dyn TxBrings>) {
+    let caps = port.caps();
+    let plan = Plan::join(&caps, &caps).unwrap();
+    let Channel { rx: Rx::Brings(rx), tx: Tx::Brings(tx) } = port.open(&plan).unwrap().remove(0)
+    else {
+        panic!("a queue of another kind")
+    };
+    (rx, tx)
+}
+
+fn submit(tx: &mut dyn TxBrings, frame: &[u8]) -> Result<usize, Fault> {
+    let mut burst = Burst::new();
+    burst.push(VnetHdr::default(), frame.len() as u32, Span::of(frame));
+    let n = tx.submit(&burst, 0)?;
+    tx.flush()?;
+    Ok(n)
+}
+
+// Goal: the fill is the bytes that the program has not dealt with, so that a limit in bytes can be
+// kept; a stopped lane is rung when enough of them are free.
+#[test]
+fn the_fill_is_in_bytes() {
+    let (mut port, mut ends) = PortFunction::open(config(1, 4)).unwrap();
+    let (_rx, mut tx) = queues(&mut port);
+    let fill = |tx: &mut Box<dyn TxBrings>| tx.fill().unwrap().unwrap();
+    assert_eq!((fill(&mut tx).used, fill(&mut tx).size), (0, 4 * 1401));
+    for len in [100, 200, 300, 400] {
+        assert_eq!(submit(&mut *tx, &vec![1; len]).unwrap(), 1);
+    }
+    assert_eq!(fill(&mut tx).used, 1000);
+    assert_eq!(submit(&mut *tx, &[1; 100]).unwrap(), 0);
+    assert!(tx.reserve(1401).unwrap().is_none());
+    assert_eq!(tx.arm(1401).unwrap(), Armed::Sleep);
+    let door = port.closer();
+    let rung = || poll::is_readable(door.door(0)).unwrap();
+    let receiver = &mut ends[0].0;
+    let first = receiver.recv().unwrap().unwrap();
+    assert!(!rung() && fill(&mut tx).used == 1000, "it has not been dealt with");
+    drop(first);
+    assert!(!rung() && fill(&mut tx).used == 900);
+    drop(receiver.recv().unwrap());
+    assert!(rung() && fill(&mut tx).used == 700, "half is free");
+    assert_eq!(tx.arm(1401).unwrap(), Armed::MoreWork);
+}
+
+// Goal: a held queue shows nothing and lets go of everything in order; a reservation that is not
+// committed is forgotten; what a life of the link leaves behind is there in the next.
+#[test]
+fn lives_follow_each_other() {
+    let (mut port, mut ends) = PortFunction::open(config(1, 4)).unwrap();
+    let (mut receiver, mut sender) = ends.remove(0);
+    sender.send(&[1; 10]).unwrap();
+    sender.send(&[2; 10]).unwrap();
+    let (mut rx, mut tx) = queues(&mut port);
+    tx.hold(true).unwrap();
+    assert_eq!(submit(&mut *tx, &[3; 30]).unwrap(), 1);
+    assert!(tx.reserve(50).unwrap().is_some());
+    assert!(receiver.try_recv().unwrap().is_none());
+    tx.hold(false).unwrap();
+    assert_eq!(&*receiver.recv().unwrap().unwrap(), [3; 30]);
+    assert!(tx.is_drained().unwrap());
+    assert_eq!(tx.reserve(50).unwrap().unwrap().len(), 50);
+    tx.commit(FrameMeta { len: 40, hdr: VnetHdr::default() });
+    assert!(!tx.is_drained().unwrap());
+    let mut burst = Burst::new();
+    rx.peek(&mut burst, 64).unwrap();
+    assert_eq!(burst.frames().len(), 2);
+    drop(burst);
+    rx.release(1).unwrap();
+    let caps = port.caps();
+    let plan = Plan::join(&caps, &caps).unwrap();
+    assert!(port.open(&plan).is_err(), "the queues are in use");
+    assert!(port.prepare(&plan).unwrap_err().to_string().contains("fixed"));
+    drop((rx, tx));
+    let (mut rx, mut tx) = queues(&mut port);
+    let mut burst = Burst::new();
+    rx.peek(&mut burst, 64).unwrap();
+    let (first, mut bytes) = (burst.frames()[0], [0; 10]);
+    assert_eq!(first.head.read_header(&mut bytes), 10);
+    assert_eq!((burst.frames().len(), bytes), (1, [2; 10]));
+    assert_eq!(receiver.recv().unwrap().unwrap().len(), 40);
+    assert_eq!(submit(&mut *tx, &[4; 4]).unwrap(), 1);
+    assert_eq!(&*receiver.recv().unwrap().unwrap(), [4; 4]);
+}

@@ -1,0 +1,327 @@
+//! The library: a program that opens a TUN, and two such programs as the ends of a tunnel.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mqnet::{Builder, Device, Tap, Tun};
+use mqnet_tap::steering;
+use mqnet_testkit::{Datagrams, Host, Need, Stream, World, has, run_command, until};
+use mqnet_wire::Layer;
+
+/// What packets wait in while the tunnel's path is slow; empty: the kernel's own ring.
+const SLOW_QDISCS: [&str; 1] = [""];
+
+fn tun(host: &Host, name: &str) -> Builder {
+    Tun::builder(name).netns(format!("/run/netns/{}", host.name()))
+}
+
+/// The example, as cargo builds it beside this test.
+fn example() -> PathBuf {
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let words = ["build", "--quiet", "-p", "mqnet-lib", "--example", "vpn"];
+    let output = run_command(Command::new(env!("CARGO")).args(words).current_dir(folder));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "building the example: {err}");
+    let exe = std::env::current_exe().expect("the path of this test");
+    let target = exe.ancestors().nth(3).expect("a build folder");
+    target.join("debug/examples/vpn")
+}
+
+/// One direction as an end of the tunnel reports it.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    taken: u64,
+    sent: u64,
+    dropped: u64,
+    waiting: u64,
+    stops: u64,
+}
+
+/// A running end of the tunnel.
+struct End {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl End {
+    fn start(host: &Host, number: u8, qdisc: &str, pause_us: u32) -> Self {
+        let address = |port: u16, host: u8| format!("192.0.2.{host}:{port}");
+        let [near, far] = [address(7000, number), address(7000, 3 - number)];
+        let inside = format!("10.8.0.{number}/24");
+        let mut command = host.command(&[example().to_str().expect("a path in UTF-8")]);
+        command.args(["vpn", &inside, &near, &far, qdisc, &pause_us.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("starting an end");
+        let mut out = BufReader::new(child.stdout.take().expect("its output"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("its first line");
+        assert_eq!(line, "vpn is up\n");
+        Self { child, out }
+    }
+
+    /// Ends it: what went out, what came in, and what the kernel dropped before it could.
+    fn stop(mut self) -> (Way, Way, u64) {
+        writeln!(self.child.stdin.take().expect("its input")).expect("telling it to end");
+        let status = until("an end of the tunnel ends", || self.child.try_wait().expect("a child"));
+        assert!(status.success(), "{status}");
+        let lines: Vec<String> = self.out.by_ref().lines().map(|l| l.expect("a line")).collect();
+        let number = |line: &str, key: &str| {
+            let mut words = line.split_whitespace().skip_while(|word| *word != key);
+            let value = words.nth(1).and_then(|word| word.parse().ok());
+            value.unwrap_or_else(|| panic!("no {key} in {line}"))
+        };
+        let way = |line: &str| Way {
+            taken: number(line, "taken"),
+            sent: number(line, "sent"),
+            dropped: number(line, "dropped"),
+            waiting: number(line, "waiting"),
+            stops: number(line, "stops"),
+        };
+        (way(&lines[0]), way(&lines[1]), number(&lines[2], "dropped"))
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // Either fails for a child that has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A wire between the two hosts for the tunnel's datagrams.
+fn wire(world: &World) {
+    let (a, b) = (&world.a, &world.b);
+    a.run(&["ip", "link", "add", "w", "type", "veth", "peer", "name", "w", "netns", b.name()]);
+    for (host, address) in [(a, "192.0.2.1/24"), (b, "192.0.2.2/24")] {
+        host.run(&["ip", "addr", "add", address, "dev", "w"]);
+        host.run(&["ip", "link", "set", "dev", "w", "up"]);
+    }
+}
+
+/// `taken = sent + drops + waiting` is how the face reports; at rest nothing waits.
+fn assert_law(way: Way) {
+    assert_eq!(way.taken, way.sent + way.dropped + way.waiting, "{way:?}");
+}
+
+// Goal: two programs of the library carry a tunnel: paced datagrams both ways and a TCP stream come
+// through unchanged, and every packet that the kernel gave is accounted for.
+#[test]
+fn a_tunnel_of_two_programs() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    wire(&world);
+    let (a, b) = (End::start(&world.a, 1, "", 0), End::start(&world.b, 2, "", 0));
+    for (from, to, address) in [(&world.a, &world.b, "10.8.0.2"), (&world.b, &world.a, "10.8.0.1")]
+    {
+        let pause = Duration::from_micros(500);
+        let datagrams = Datagrams::start(from, to, address, 1000, pause);
+        datagrams.wait_more(500);
+        let (sent, received) = datagrams.finish();
+        assert_eq!(sent, received);
+    }
+    let stream = Stream::start(&world.a, &world.b, "10.8.0.2");
+    stream.wait_more(20 << 20);
+    stream.finish();
+    std::thread::sleep(Duration::from_millis(100));
+    let ((a_out, a_in, _), (b_out, b_in, _)) = (a.stop(), b.stop());
+    for way in [a_out, a_in, b_out, b_in] {
+        assert_law(way);
+        assert_eq!((way.dropped, way.waiting), (0, 0), "{way:?}");
+    }
+    assert!(a_out.sent > (20 << 20) / 1400 && b_in.taken <= a_out.sent, "{a_out:?} {b_in:?}");
+}
+
+/// A flood of datagrams over a path that takes a thousand packets a second.
+fn flood_a_slow_path(qdisc: &str) {
+    let world = World::create();
+    wire(&world);
+    let a = End::start(&world.a, 1, qdisc, 1000);
+    let b = End::start(&world.b, 2, "", 0);
+    let datagrams = Datagrams::start(&world.a, &world.b, "10.8.0.2", 1000, Duration::ZERO);
+    datagrams.wait_more(1000);
+    if !qdisc.is_empty() {
+        // A flow that does not flood has its share.
+        let stream = Stream::start(&world.a, &world.b, "10.8.0.2");
+        stream.wait_more(256 << 10);
+        stream.finish();
+    }
+    let (sent, _) = datagrams.finish();
+    let (out, _, outside) = a.stop();
+    let (_, came, _) = b.stop();
+    assert_law(out);
+    assert!(out.stops > 0, "the path was never full: {out:?}");
+    assert!(came.taken <= out.sent && came.dropped == 0, "{out:?} {came:?}");
+    if qdisc.is_empty() {
+        assert_eq!(out.dropped, 0, "{out:?}");
+        assert!(outside > 0 && out.taken + outside >= sent, "{sent} sent, {out:?}, {outside}");
+    }
+}
+
+// Goal: a path that is slower than its senders stops them, and nothing is lost inside but what a
+// discipline chose to drop; without one, packets are lost in the kernel's ring, which says so.
+#[test]
+fn a_slow_path_stops_its_senders() {
+    if has(&[Need::Root]) {
+        SLOW_QDISCS.iter().for_each(|qdisc| flood_a_slow_path(qdisc));
+    }
+}
+
+/// The same datagram on its way back, if it is one: no checksum minds the exchange.
+fn turned(packet: &[u8]) -> Option<Vec<u8>> {
+    let is_udp = packet.len() > 28 && packet[0] == 0x45 && packet[9] == 17;
+    is_udp.then(|| {
+        let mut back = packet.to_vec();
+        for (at, n) in [(12, 4), (20, 2)] {
+            back[at..at + n].copy_from_slice(&packet[at + n..at + 2 * n]);
+            back[at + n..at + 2 * n].copy_from_slice(&packet[at..at + n]);
+        }
+        back
+    })
+}
+
+// Goal: a program that answers on a TUN of its own, in this very process: large and small packets
+// both ways, and the end of the device ends the receiver in good order.
+#[test]
+fn a_program_answers() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let device = tun(&world.a, "t0").address("10.8.0.1/24").mtu(9000).open().expect("a TUN");
+    assert_eq!((device.name(), device.mtu()), ("t0", 9000));
+    let (mut rx, mut tx) = device.queue(0).expect("its queue");
+    assert!(device.queue(0).unwrap_err().to_string().contains("taken before"));
+    assert!(device.queue(1).unwrap_err().to_string().contains("has 1 (queues)"));
+    let answering = std::thread::spawn(move || {
+        let mut answers = 0;
+        while let Some(packet) = rx.recv().expect("a packet") {
+            if let Some(reply) = turned(&packet) {
+                tx.send(&reply).expect("sending");
+                answers += 1;
+            }
+        }
+        answers
+    });
+    let socket = world.a.within(|| UdpSocket::bind("10.8.0.1:0")).expect("a socket");
+    socket.connect("10.8.0.77:7").expect("an address");
+    socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    for i in 0..100u8 {
+        let sent = vec![i; if i % 2 == 0 { 8972 } else { 1 + usize::from(i) }];
+        let mut came = [0; 9000];
+        socket.send(&sent).expect("sending");
+        let n = socket
+            .recv(&mut came)
+            .unwrap_or_else(|e| panic!("answer {i}: {e}: {:?}", device.stats()));
+        assert!(came[..n] == sent, "another answer");
+    }
+    drop(device);
+    assert_eq!(answering.join().expect("the answering thread"), 100);
+    assert!(world.a.device("t0").is_none(), "the device outlived its program");
+}
+
+/// Packets by (queue, source port), from all queues, until so many have come.
+fn gather(device: &Device, queues: u16, packets: usize) -> HashMap<u16, Vec<(u16, Vec<u8>)>> {
+    let mut receivers: Vec<_> = (0..queues).map(|q| device.queue(q).expect("a queue").0).collect();
+    let (mut all, mut n, begin): (HashMap<u16, Vec<_>>, _, _) = (HashMap::new(), 0, Instant::now());
+    while n < packets {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{n} of {packets} packets came");
+        for (queue, receiver) in (0..).zip(&mut receivers) {
+            while let Some(packet) = receiver.try_recv().expect("receiving") {
+                if packet.len() > 28 && packet[0] == 0x45 && packet[9] == 17 {
+                    let port = u16::from_be_bytes([packet[20], packet[21]]);
+                    all.entry(port).or_default().push((queue, packet.to_vec()));
+                    n += 1;
+                }
+            }
+        }
+    }
+    all
+}
+
+// Goal: our steering program reads IP packets where a TUN has them: each flow comes through the
+// queue of its bucket, in order, and the flows use all four queues.
+#[test]
+fn flows_of_a_tun_are_steered() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let device = tun(&world.a, "t0").queues(4).address("10.8.0.1/24").open().expect("a TUN");
+    let sockets: Vec<UdpSocket> = (0..64)
+        .map(|_| world.a.within(|| UdpSocket::bind("10.8.0.1:0")).expect("a socket"))
+        .collect();
+    for i in 0..5u8 {
+        for socket in &sockets {
+            socket.send_to(&[i; 10], "10.8.0.9:9").expect("sending");
+        }
+    }
+    let flows = gather(&device, 4, 5 * 64);
+    let spread = steering::spread(4);
+    let mut used = [0; 4];
+    for packets in flows.values() {
+        let bucket = steering::bucket(&packets[0].1, Layer::Ip).expect("a whole header");
+        let expected = spread[bucket];
+        used[usize::from(expected)] += 1;
+        let order: Vec<u8> = packets.iter().map(|(_, packet)| packet[28]).collect();
+        assert_eq!(order, [0, 1, 2, 3, 4]);
+        assert!(packets.iter().all(|(queue, _)| *queue == expected), "{packets:?}");
+    }
+    assert!(used.iter().all(|&flows| flows > 3), "{used:?}");
+}
+
+// Goal: a receiver hears of a device that was taken away, with the reason.
+#[test]
+fn a_device_that_is_removed_is_a_failure() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let device = tun(&world.a, "t0").address("10.8.0.1/24").open().expect("a TUN");
+    let (mut rx, mut tx) = device.queue(0).expect("its queue");
+    world.a.run(&["ip", "link", "del", "t0"]);
+    let begin = Instant::now();
+    while tx.try_send(&[0x45; 40]).is_ok() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "nobody noticed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let error = loop {
+        match rx.recv() {
+            Ok(packet) => assert!(packet.is_some(), "ended as if it had been closed"),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("removed"), "{error}");
+}
+
+// Goal: what cannot be opened is refused with the knob, and nothing is left behind.
+#[test]
+fn nonsense_is_refused_by_knob() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let (here, tap) = (|| tun(&world.a, "t0"), Tap::builder("t0"));
+    let refused = |builder: Builder| builder.open().expect_err("it was opened").to_string();
+    for (builder, expected) in [
+        (here().queues(0), "tun:t0: queues: 0: 1 to 64"),
+        (here().queues(65), "tun:t0: queues: 65: 1 to 64"),
+        (here().address("10.8.0.1"), "tun:t0: address: '10.8.0.1' is not an address with a prefix"),
+        (here().mtu(60), "tun:t0: mtu: 60: 68 to 65535"),
+        (here().depth(1), "tun:t0: depth: 1: 2 to 16384"),
+        (here().workers(0), "tun:t0: workers: 0: at least 1"),
+        (here().mac([2; 6]), "tun:t0: mac: a TUN has no Ethernet address (use a TAP)"),
+        (tap.mtu(65_522), "tap:t0: mtu: 65522: 68 to 65521"),
+        (Tun::builder("t0").netns("/nowhere"), "tun:t0: network namespace /nowhere: "),
+    ] {
+        let text = refused(builder);
+        assert!(text.starts_with(expected), "{text}");
+    }
+    assert!(world.a.device("t0").is_none(), "it left something behind");
+}
