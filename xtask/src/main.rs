@@ -1,8 +1,9 @@
-//! The project's own tools: `cargo xtask test`, `tidy`, `setup`, `fuzz` and `install`.
+//! The project's own tools: `cargo xtask test`, `tidy`, `setup`, `fuzz`, `install` and `guest`.
 
 #![forbid(unsafe_code)]
 
 mod fuzz;
+mod guest;
 mod install;
 mod project;
 mod setup;
@@ -47,6 +48,8 @@ enum Tool {
         #[arg(long)]
         destdir: Option<std::path::PathBuf>,
     },
+    /// Boot a virtual machine that has mqnet: a shell, or a command after `--`
+    Guest(guest::Arguments),
     /// Fuzz one target, or all in turn, with coverage and sanitizers
     Fuzz {
         /// Target to fuzz (all when missing)
@@ -62,6 +65,7 @@ enum Tool {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().tool {
+        Tool::Guest(arguments) => return report(guest::run(&arguments)),
         Tool::Test { list: true, .. } => {
             test::list();
             Ok(true)
@@ -79,12 +83,13 @@ fn main() -> ExitCode {
             fuzz::with_sanitizers(target.as_deref(), seconds).map(|()| true)
         }
     };
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("xtask: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let code = |ok| if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    report(outcome.map(code))
+}
+
+fn report(outcome: Result<ExitCode>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        eprintln!("xtask: {error}");
+        ExitCode::FAILURE
+    })
 }

@@ -1,0 +1,1 @@
+//! mqnet on kernels that the host does not run.
