@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use mqnet_guest::bench::{self, Settings};
 use mqnet_guest::{Guest, Kernel, Store};
 
 use crate::Result;
@@ -26,9 +27,32 @@ pub(crate) struct Arguments {
     /// Get the newest packages first
     #[arg(long)]
     update: bool,
+    /// Measure instead: `tunnel` is TCP over a slow path, with a ring that drops and one that stops
+    #[arg(long, value_enum, conflicts_with = "command")]
+    bench: Option<Bench>,
+    /// Rounds of the measurement
+    #[arg(long, default_value_t = Settings::default().rounds, requires = "bench")]
+    rounds: u32,
+    /// Rate of the path in Mbit/s
+    #[arg(long, default_value_t = Settings::default().rate, requires = "bench")]
+    rate: u32,
+    /// Delay of the path in ms, one way
+    #[arg(long, default_value_t = Settings::default().delay, requires = "bench")]
+    delay: u32,
+    /// Packets in the ring of the tunnel's device
+    #[arg(long, default_value_t = Settings::default().ring, requires = "bench")]
+    ring: u32,
+    /// Seconds of one run
+    #[arg(long, default_value_t = Settings::default().seconds, requires = "bench")]
+    seconds: u32,
     /// Command to run in it, with words as a shell sees them (an interactive shell when missing)
     #[arg(last = true)]
     command: Vec<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Bench {
+    Tunnel,
 }
 
 /// The status is that of the command.
@@ -37,6 +61,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Store::open()?.forget()?;
     }
     mqnet_guest::build()?;
+    if let Some(Bench::Tunnel) = arguments.bench {
+        let &Arguments { rounds, rate, delay, ring, seconds, .. } = arguments;
+        let settings = Settings { rounds, rate, delay, ring, seconds, ..Settings::default() };
+        let report = bench::tunnel(&settings)?;
+        print!("{}", report.table());
+        println!("{}/tunnel.{{json,svg,html}}", report.write()?.display());
+        return Ok(ExitCode::SUCCESS);
+    }
     let guest = Guest::new(arguments.kernel, "xtask")
         .cpus(arguments.cpus)
         .memory(arguments.memory)

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod apt;
+pub mod bench;
 mod console;
 mod cpio;
 mod guest;

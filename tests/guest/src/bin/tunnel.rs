@@ -16,6 +16,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 /// An IP packet without an Ethernet header (`linux/if_tun.h`).
 const TUN: u32 = 0x0001;
+/// Room of the receiving socket.
+const ROOM: usize = 32 << 20;
 const USAGE: &str = "guest-tunnel DEVICE LOCAL:PORT PEER:PORT [--backpressure] [--sndbuf BYTES]";
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -39,6 +41,8 @@ fn main() -> Result<()> {
     tap::attach(tun.as_fd(), &device, flags)?;
     let socket = UdpSocket::bind(local)?;
     socket.connect(peer)?;
+    // The far end must not be the one that loses.
+    setsockopt(&socket, sockopt::RcvBufForce, &ROOM)?;
     if let Some(room) = room {
         // The kernel doubles it for its own needs.
         setsockopt(&socket, sockopt::SndBuf, &(room / 2))?;
