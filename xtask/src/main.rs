@@ -37,7 +37,7 @@ enum Tool {
     },
     /// Check the law of the rooms
     Tidy,
-    /// Install the system packages that the tests need, or say which are missing
+    /// Install the packages that the tests need, or say which are missing; get parts of guests
     Setup,
     /// Install the program, its units, man pages and completions
     Install {
@@ -72,7 +72,10 @@ fn main() -> ExitCode {
         }
         Tool::Test { steps, .. } => test::run(&steps),
         Tool::Tidy => tidy::run(&project::root()).map(|findings| findings == 0),
-        Tool::Setup => setup::run().map(|missing| missing.is_empty()),
+        Tool::Setup => setup::run().and_then(|missing| {
+            setup::guests()?;
+            Ok(missing.is_empty())
+        }),
         Tool::Install { prefix, destdir } => {
             install::run(&prefix, destdir.as_deref()).map(|()| true)
         }

@@ -173,6 +173,14 @@ impl Guest {
     }
 }
 
+/// Downloads what guests with this kernel need, unless it is in the cache.
+pub fn prepare(kernel: Kernel) -> Result<()> {
+    let store = Store::open()?;
+    let tools = Tools::get(&store)?;
+    let files = kernel.get(&store, &tools)?;
+    image::base(&store, &tools, kernel, &files).map(|_| ())
+}
+
 /// An interactive guest on this terminal. Its status is that of QEMU.
 pub fn shell(mut guest: Guest) -> Result<ExitCode> {
     guest = guest.file("wants-shell", "");

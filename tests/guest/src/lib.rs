@@ -19,7 +19,7 @@ mod qemu;
 mod store;
 mod tools;
 
-pub use guest::{Done, Guest, Outcome, shell};
+pub use guest::{Done, Guest, Outcome, prepare, shell};
 pub use kernel::Kernel;
 pub use programs::build;
 pub use store::Store;

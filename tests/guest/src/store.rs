@@ -101,9 +101,8 @@ mod tests {
     #[test]
     fn a_folder_is_made_once() {
         let store = scratch("once");
-        let make = |text: &'static str| {
-            move |folder: &Path| Ok(fs::write(folder.join("file"), text).map(|()| ())?)
-        };
+        let make =
+            |text: &'static str| move |folder: &Path| Ok(fs::write(folder.join("file"), text)?);
         let read = |folder: PathBuf| fs::read_to_string(folder.join("file")).unwrap();
         assert_eq!(read(store.folder("a/b", "1", make("first")).unwrap()), "first");
         assert_eq!(read(store.folder("a/b", "1", make("second")).unwrap()), "first");
