@@ -46,3 +46,5 @@ tc -n west -s qdisc show dev a | tail -12
 kill -INT $a $b
 wait $a
 wait $b
+ip netns del west
+ip netns del east

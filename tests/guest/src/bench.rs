@@ -127,7 +127,11 @@ pub fn tunnel(settings: &Settings) -> Result<Report> {
     let seconds = u64::from(2 * settings.rounds * (settings.seconds + 15) + 120);
     let guest = Guest::new(Kernel::V7_3, "bench").limit(Duration::from_secs(seconds));
     let outcome = with_tunnel(guest, settings).run()?;
-    Report::read(*settings, &outcome)
+    let report = Report::read(*settings, &outcome)?;
+    match report.runs.iter().find(|run| run.path_drops > 0) {
+        Some(run) => Err(format!("the path itself has lost packets: {}", run.json()).into()),
+        None => Ok(report),
+    }
 }
 
 impl Report {

@@ -10,7 +10,7 @@ const BEGIN: &str = "mqnet-guest: begin ";
 const END: &str = "mqnet-guest: end ";
 
 /// Lines of a console that are shown when a guest failed.
-const SHOWN_LINES: usize = 40;
+const SHOWN_LINES: usize = 100;
 
 /// The log of a console, as far as it has been read.
 #[derive(Debug)]

@@ -8,6 +8,9 @@ use crate::outcome;
 /// `IFF_BACKPRESSURE` among the flags of a device.
 const BACKPRESSURE: u32 = 0x80;
 
+/// Dropped frames that are not of the flood.
+const OTHERS: u64 = 10;
+
 /// One run of the script.
 #[derive(Debug)]
 struct Flood {
@@ -40,8 +43,10 @@ fn floods(outcome: &Outcome) -> Vec<Flood> {
     let floods: Vec<Flood> = lines.lines().map(read).collect();
     assert_eq!(floods.iter().map(|run| run.senders).collect::<Vec<_>>(), [1, 2, 4]);
     for run in &floods {
-        // What is missing has been counted by whoever dropped it: the link itself loses nothing.
-        assert_eq!(run.sent, run.received + run.ring + run.qdisc, "{run:?}");
+        // What is missing has been counted by whoever dropped it: the link itself loses nothing. A
+        // few frames of the stacks themselves (ARP, IPv6) may have been dropped as well.
+        let (missing, counted) = (run.sent - run.received, run.ring + run.qdisc);
+        assert!(missing <= counted && counted <= missing + OTHERS, "{run:?}");
         assert_eq!(run.wrong, 0, "{run:?}");
         assert!(run.received > 0, "{run:?}");
     }

@@ -46,7 +46,7 @@ fn run(kernel: Kernel) -> mqnet_guest::Result<Outcome> {
     mqnet_guest::build()?;
     let hello = "uname -r; cat /files/greeting; echo from the guest > $RESULTS/reply; exit 7";
     let mut guest = Guest::new(kernel, &format!("test-{kernel}"))
-        .limit(Duration::from_secs(400))
+        .limit(Duration::from_secs(300))
         .file("files/greeting", "hello\n")
         .script(HELLO, hello)
         .script("flood", FLOOD);
