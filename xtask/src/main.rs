@@ -1,8 +1,9 @@
-//! The project's own tools: `cargo xtask test`, `tidy`, `setup`, `fuzz` and `install`.
+//! The project's own tools: `cargo xtask test`, `tidy`, `setup`, `fuzz`, `install` and `guest`.
 
 #![forbid(unsafe_code)]
 
 mod fuzz;
+mod guest;
 mod install;
 mod project;
 mod setup;
@@ -36,7 +37,7 @@ enum Tool {
     },
     /// Check the law of the rooms
     Tidy,
-    /// Install the system packages that the tests need, or say which are missing
+    /// Install the packages that the tests need, or say which are missing; get parts of guests
     Setup,
     /// Install the program, its units, man pages and completions
     Install {
@@ -47,6 +48,8 @@ enum Tool {
         #[arg(long)]
         destdir: Option<std::path::PathBuf>,
     },
+    /// Boot a virtual machine that has mqnet: a shell, or a command after `--`
+    Guest(guest::Arguments),
     /// Fuzz one target, or all in turn, with coverage and sanitizers
     Fuzz {
         /// Target to fuzz (all when missing)
@@ -62,13 +65,17 @@ enum Tool {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().tool {
+        Tool::Guest(arguments) => return report(guest::run(&arguments)),
         Tool::Test { list: true, .. } => {
             test::list();
             Ok(true)
         }
         Tool::Test { steps, .. } => test::run(&steps),
         Tool::Tidy => tidy::run(&project::root()).map(|findings| findings == 0),
-        Tool::Setup => setup::run().map(|missing| missing.is_empty()),
+        Tool::Setup => setup::run().and_then(|missing| {
+            setup::guests()?;
+            Ok(missing.is_empty())
+        }),
         Tool::Install { prefix, destdir } => {
             install::run(&prefix, destdir.as_deref()).map(|()| true)
         }
@@ -79,12 +86,13 @@ fn main() -> ExitCode {
             fuzz::with_sanitizers(target.as_deref(), seconds).map(|()| true)
         }
     };
-    match outcome {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("xtask: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let code = |ok| if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    report(outcome.map(code))
+}
+
+fn report(outcome: Result<ExitCode>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        eprintln!("xtask: {error}");
+        ExitCode::FAILURE
+    })
 }

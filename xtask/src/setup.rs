@@ -4,13 +4,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use mqnet_guest::Kernel;
+
 use crate::{Result, project};
+
+/// Debian's keys: guests are made of its packages, on whatever distribution.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// How to see that a package is there, whatever distribution installed it.
 enum Sign {
     Program(&'static str),
     PkgConfig(&'static str),
     PythonModule(&'static str),
+    File(&'static str),
 }
 
 struct Package {
@@ -24,7 +30,7 @@ const fn program(name: &'static str, program: &'static str, used_for: &'static s
     Package { name, sign: Sign::Program(program), used_for }
 }
 
-const PACKAGES: [Package; 16] = [
+const PACKAGES: [Package; 17] = [
     program("gcc", "cc", "links the programs and builds the peers of the benchmarks"),
     program("g++", "c++", "builds libFuzzer for the fuzz smoke"),
     program("iproute2", "ip", "sets up the hosts of the netns tests"),
@@ -41,6 +47,11 @@ const PACKAGES: [Package; 16] = [
         name: "python3-venv",
         sign: Sign::PythonModule("ensurepip"),
         used_for: "installs schemathesis, which tests the control interface",
+    },
+    Package {
+        name: "debian-archive-keyring",
+        sign: Sign::File(KEYRING),
+        used_for: "checks the kernels and programs of guests",
     },
     program("pkg-config", "pkg-config", "finds the DPDK libraries"),
     program("dpdk", "dpdk-testpmd", "memif peer of the link benchmark"),
@@ -137,6 +148,15 @@ fn schemathesis_is_there() -> bool {
     installed
 }
 
+/// Downloads what the guest tests need, so that they need no network afterwards.
+pub(crate) fn guests() -> Result<()> {
+    for kernel in [Kernel::V6_1, Kernel::V7_3] {
+        mqnet_guest::prepare(kernel)?;
+    }
+    println!("setup: guests with kernels 6.1 and 7.3 are in the cache");
+    Ok(())
+}
+
 /// Sees that anybody may open the TUN device, which the tests without root need.
 fn tun_is_open(root: bool) -> Result<bool> {
     let Ok(metadata) = std::fs::metadata(TUN) else {
@@ -162,6 +182,7 @@ impl Sign {
     fn is_there(&self) -> bool {
         match self {
             Self::Program(name) => in_path(name),
+            Self::File(path) => Path::new(path).is_file(),
             Self::PkgConfig(library) => Command::new("pkg-config")
                 .args(["--exists", library])
                 .status()
@@ -205,6 +226,7 @@ mod tests {
         assert!(!Sign::Program("mqnet-no-such-program").is_there());
         assert!(!Sign::PkgConfig("mqnet-no-such-library").is_there());
         assert!(!Sign::PythonModule("mqnet_no_such_module").is_there());
+        assert!(!Sign::File("/no/such/file").is_there());
     }
 
     #[test]

@@ -140,7 +140,10 @@ impl Link {
         let line = FaultLine { sender, wake: Arc::new(EventFd::new()?) };
         let topology = Topology::discover(&affinity::allowed_cpus()?);
         let wish = Wish { channels: config.channels, ..Wish::default() };
-        let attached = [Attached::new(&config.egress[0])?, Attached::new(&config.egress[1])?];
+        let attached = {
+            let [a, b] = ends.each_ref().map(|end| end.caps().layer);
+            [Attached::new(&config.egress[0], a)?, Attached::new(&config.egress[1], b)?]
+        };
         let mut link = Self {
             attached,
             ends,

@@ -199,7 +199,7 @@ fn submit(tx: &mut dyn TxBrings, frame: &[u8]) -> Result<usize, Fault> {
 fn the_fill_is_in_bytes() {
     let (mut port, mut ends) = PortFunction::open(config(1, 4)).unwrap();
     let (_rx, mut tx) = queues(&mut port);
-    let fill = |tx: &mut Box<dyn TxBrings>| tx.fill().unwrap().unwrap();
+    let fill = |tx: &mut Box<dyn TxBrings>| tx.fill(0).unwrap().unwrap();
     assert_eq!((fill(&mut tx).used, fill(&mut tx).size), (0, 4 * 1401));
     for len in [100, 200, 300, 400] {
         assert_eq!(submit(&mut *tx, &vec![1; len]).unwrap(), 1);

@@ -81,7 +81,7 @@ impl Queue for PortTx {
 }
 
 impl TxBrings for PortTx {
-    fn fill(&mut self) -> Result<Option<Fill>, Fault> {
+    fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         let held = self.held.iter().flatten().map(|slot| slot.len).sum::<u32>();
         Ok(Some(Fill { used: self.dock.used() + held, size: self.dock.size() }))
     }

@@ -23,5 +23,6 @@ mod retune;
 mod stall;
 mod steering;
 mod tc;
+mod tc_live;
 mod transfer;
 mod unprivileged;

@@ -52,7 +52,8 @@ pub(super) const STEPS: &[Step] = &[
         name: "unit",
         title: "unit and property tests",
         commands: &[run("cargo test --workspace --exclude mqnet-conformance \
-             --exclude mqnet-netns --exclude mqnet-api -- --show-output")],
+             --exclude mqnet-netns --exclude mqnet-api --exclude mqnet-guest \
+             -- --show-output")],
         has_tests: true,
         limit_seconds: 1200,
     },
@@ -100,6 +101,14 @@ pub(super) const STEPS: &[Step] = &[
                 env: &[("MQNET_BIN", "{target}/release/mqnet")],
             },
         ],
+        has_tests: true,
+        limit_seconds: 1800,
+    },
+    Step {
+        name: "guest",
+        title: "other kernels, in virtual machines",
+        // One at a time: a guest wants both CPUs.
+        commands: &[run("cargo test -p mqnet-guest -- --test-threads=1 --show-output")],
         has_tests: true,
         limit_seconds: 1800,
     },

@@ -62,6 +62,7 @@ pub(super) fn set(entry: &mut Entry, side: usize, want: &TcRequest) -> Change {
 
 fn refused(error: TcError) -> ApiError {
     let code = match error.errno {
+        Errno::Busy => Code::Busy,
         Errno::Exists => Code::Exists,
         Errno::NotFound => Code::NoEntry,
         Errno::Invalid => Code::Invalid,

@@ -2,6 +2,7 @@
 
 use mqnet_engine::{EgressConfig, Full};
 use mqnet_qdisc::Tree;
+use mqnet_wire::Layer;
 
 /// For kinds that have no other options.
 pub(super) const ALLOWED: &str = "qdisc= full=";
@@ -34,7 +35,7 @@ fn checked(words: &str) -> Result<String, String> {
         let like = "must be the words that tc takes, like qdisc=fq_codel limit 100";
         return Err(format!("qdisc=: {like}"));
     }
-    match Tree::new(&text) {
+    match Tree::new(&text, Layer::Ethernet) {
         Ok(_) => Ok(text),
         Err(e) => Err(format!("qdisc={words}: {e} (words with a comma are not possible here)")),
     }

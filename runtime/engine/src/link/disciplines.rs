@@ -20,6 +20,8 @@ const ETHERNET_HEADER: u32 = 14;
 pub(super) struct Attached {
     pub(super) tree: Tree,
     pub(super) full: Full,
+    /// Bytes in front of a packet.
+    l2_header: u32,
     /// How the lanes of the running set have it.
     fitted: Shape,
     /// Disciplines that lanes share, and whose set they are.
@@ -29,11 +31,12 @@ pub(super) struct Attached {
 }
 
 impl Attached {
-    pub(super) fn new(config: &EgressConfig) -> Result<Self, LinkError> {
+    pub(super) fn new(config: &EgressConfig, layer: Layer) -> Result<Self, LinkError> {
         let words = config.qdisc.as_deref().unwrap_or_default();
-        let tree = Tree::new(words, Layer::Ethernet).map_err(LinkError::Qdisc)?;
+        let tree = Tree::new(words, layer).map_err(LinkError::Qdisc)?;
         let (full, fitted, shared) = (config.full, Shape::None, Vec::new());
-        Ok(Self { tree, full, fitted, shared, doors: None })
+        let l2_header = if layer == Layer::Ethernet { ETHERNET_HEADER } else { 0 };
+        Ok(Self { tree, full, l2_header, fitted, shared, doors: None })
     }
 
     fn doors(&mut self, channels: u16) -> Result<Arc<Doors>, String> {
@@ -52,7 +55,7 @@ impl Attached {
             (None, _) => 0..plan.channels,
         };
         let seed = clock::monotonic().as_nanos() as u64;
-        let frame = plan.mtu + ETHERNET_HEADER;
+        let frame = plan.mtu + self.l2_header;
         let map = self.tree.may_change_channel().then(|| self.tree.channel_map());
         let schedulers = channels.filter_map(|channel| self.tree.build(channel, frame, seed));
         Disciplines { schedulers: schedulers.collect(), map, channels: plan.channels }
@@ -142,7 +145,7 @@ impl Link {
         self.has_pools = true;
         let max = self.ends[side].caps().channels.max(plan.channels);
         let room = room_for(plan.frame_max);
-        let layer = Layer::Ethernet;
+        let layer = self.ends[side].caps().layer;
         let attached = &mut self.attached[side];
         if shape == Shape::PerChannel {
             let own = |channel| {

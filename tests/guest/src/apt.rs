@@ -1,0 +1,188 @@
+//! Debian packages without installing them: apt with lists, preferences and an empty list of
+//! installed packages of its own. The machine's own apt is not touched, and nobody has to be root.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Result;
+use crate::store::Store;
+
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Suites, and whether they are part of the archive of security updates.
+const SUITES: [(&str, bool); 5] = [
+    ("bookworm", false),
+    ("bookworm-updates", false),
+    ("bookworm-backports", false),
+    ("trixie-backports", false),
+    ("bookworm-security", true),
+];
+
+/// QEMU is taken from the backports: version 7.2 crashes with MSI-X and vhost-user under software
+/// emulation. Newer suites are for kernels only, which are asked for by version.
+const PREFERENCES: &str = "\
+Package: src:qemu src:seabios
+Pin: release n=bookworm-backports
+Pin-Priority: 900
+
+Package: *
+Pin: release n=trixie-backports
+Pin-Priority: -1
+";
+
+/// A private apt.
+pub(crate) struct Apt {
+    folder: PathBuf,
+}
+
+impl Apt {
+    /// Sets it up and reads the lists of the mirror.
+    pub(crate) fn update(store: &Store) -> Result<Self> {
+        if !Path::new(KEYRING).exists() {
+            return Err(format!("{KEYRING} is missing: install debian-archive-keyring").into());
+        }
+        let apt = Self { folder: store.path("apt") };
+        for folder in ["lists/partial", "archives/partial"] {
+            fs::create_dir_all(apt.folder.join(folder))?;
+        }
+        let own = own_sources();
+        let mirror = |suffix: &str| {
+            let found = own.split_whitespace().find(|uri| uri.ends_with(suffix));
+            found.map_or_else(|| format!("http://deb.debian.org{suffix}"), str::to_owned)
+        };
+        let source = |(suite, security): (&str, bool)| {
+            let uri = mirror(if security { "/debian-security/" } else { "/debian/" });
+            format!("deb [arch=amd64 signed-by={KEYRING}] {uri} {suite} main\n")
+        };
+        fs::write(apt.folder.join("sources.list"), SUITES.map(source).concat())?;
+        fs::write(apt.folder.join("preferences"), PREFERENCES)?;
+        fs::write(apt.folder.join("status"), "")?;
+        fs::write(apt.folder.join("apt.conf"), apt.configuration())?;
+        println!("guest: reading Debian's package lists");
+        apt.get(&["update", "--error-on=any"])?;
+        Ok(apt)
+    }
+
+    fn configuration(&self) -> String {
+        let here = self.folder.display();
+        format!(
+            "Dir::Etc::sourcelist \"{here}/sources.list\";\n\
+             Dir::Etc::sourceparts \"/dev/null\";\n\
+             Dir::Etc::preferences \"{here}/preferences\";\n\
+             Dir::Etc::preferencesparts \"/dev/null\";\n\
+             Dir::State::lists \"{here}/lists\";\n\
+             Dir::State::status \"{here}/status\";\n\
+             Dir::State::extended_states \"{here}/extended_states\";\n\
+             Dir::Cache \"{here}\";\n\
+             Dir::Log \"{here}\";\n\
+             APT::Architecture \"amd64\";\n\
+             APT::Architectures \"amd64\";\n\
+             APT::Install-Recommends \"false\";\n\
+             APT::Sandbox::User \"\";\n\
+             Acquire::Languages \"none\";\n\
+             Acquire::Retries \"3\";\n\
+             Debug::NoLocking \"true\";\n"
+        )
+    }
+
+    /// Unpacks packages and everything that they depend on, from the C library on, into `root`.
+    pub(crate) fn unpack_with_dependencies(&self, names: &[&str], root: &Path) -> Result<()> {
+        println!("guest: downloading {} with all they need", names.join(", "));
+        self.get(&[&["install", "--download-only", "-y"], names].concat())?;
+        self.unpack(&self.folder.join("archives"), root)
+    }
+
+    /// Unpacks exactly these packages, each `name=version`.
+    pub(crate) fn unpack_exactly(&self, packages: &[String], root: &Path) -> Result<()> {
+        println!("guest: downloading {}", packages.join(", "));
+        let here = self.folder.join("kernel");
+        fs::create_dir_all(&here)?;
+        let mut command = self.command("apt-get");
+        run(command.arg("download").args(packages).current_dir(&here))?;
+        self.unpack(&here, root)
+    }
+
+    /// Versions of a package, newest first, with the suite of each.
+    pub(crate) fn versions(&self, package: &str) -> Result<Vec<(String, String)>> {
+        let text = run(self.command("apt-cache").args(["madison", package]))?;
+        Ok(text.lines().filter_map(madison_line).collect())
+    }
+
+    /// The control record of one version of a package.
+    pub(crate) fn record(&self, package: &str, version: &str) -> Result<String> {
+        run(self.command("apt-cache").args(["show", &format!("{package}={version}")]))
+    }
+
+    fn get(&self, arguments: &[&str]) -> Result<String> {
+        run(self.command("apt-get").arg("-q").args(arguments))
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("APT_CONFIG", self.folder.join("apt.conf")).env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    /// Unpacks and deletes every package file in `from`.
+    fn unpack(&self, from: &Path, root: &Path) -> Result<()> {
+        for entry in fs::read_dir(from)? {
+            let file = entry?.path();
+            if file.extension().is_some_and(|extension| extension == "deb") {
+                run(Command::new("dpkg-deb").arg("-x").arg(&file).arg(root))?;
+                fs::remove_file(&file)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the machine itself gets its packages; empty where it has no apt.
+fn own_sources() -> String {
+    let mut command = Command::new("apt-get");
+    command.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
+    run(&mut command).unwrap_or_default()
+}
+
+/// `name | version | uri suite/component arch Packages`.
+fn madison_line(line: &str) -> Option<(String, String)> {
+    let mut columns = line.split('|').map(str::trim);
+    let version = columns.nth(1)?.to_owned();
+    let suite = columns.next()?.split_whitespace().nth(1)?.split('/').next()?;
+    Some((version, suite.to_owned()))
+}
+
+/// Runs a command that must succeed; returns what it printed.
+pub(crate) fn run(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|e| format!("{name}: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{command:?}: {}\n{text}{error}", output.status).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the version and the suite of a package are read from apt's table.
+    #[test]
+    fn versions_are_read() {
+        let line = "linux-image-amd64 | 7.3.4-1~bpo13+1 | http://h/debian trixie-backports/main \
+                    amd64 Packages";
+        let (version, suite) = madison_line(line).unwrap();
+        assert_eq!((version.as_str(), suite.as_str()), ("7.3.4-1~bpo13+1", "trixie-backports"));
+        assert!(madison_line("nothing").is_none());
+    }
+
+    // Goal: a command that fails is an error that shows what it printed.
+    #[test]
+    fn a_failed_command_tells_why() {
+        assert_eq!(run(Command::new("echo").arg("fine")).unwrap(), "fine\n");
+        let error = run(Command::new("ls").arg("/no/such/folder")).unwrap_err().to_string();
+        assert!(error.contains("/no/such/folder"), "{error}");
+    }
+}

@@ -1,0 +1,92 @@
+//! UDP senders that never wait but for their own socket, and a receiver that counts.
+//!
+//! A datagram carries its sender and its number, so that what is lost is known exactly.
+
+#![forbid(unsafe_code)]
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use serde_json::json;
+
+const USAGE: &str = "guest-flood send PEER:PORT SENDERS SECONDS | guest-flood receive LOCAL:PORT";
+const SIZE: usize = 200;
+/// Room of the receiver: it must not be the one that loses.
+const ROOM: usize = 64 << 20;
+/// The receiver ends when nothing has come for this long after the first datagram.
+const SILENCE: Duration = Duration::from_secs(2);
+/// It gives up when nothing comes at all.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["send", peer, senders, seconds] => {
+            send(peer, senders.parse()?, Duration::from_secs(seconds.parse()?))
+        }
+        ["receive", local] => receive(local),
+        _ => Err(USAGE.into()),
+    }
+}
+
+fn send(peer: &str, senders: u8, time: Duration) -> Result<()> {
+    let end = Instant::now() + time;
+    let run = |sender: u8| {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect(peer)?;
+        let mut datagram = [sender; SIZE];
+        let (mut sent, mut refused) = (0_u64, 0_u64);
+        while Instant::now() < end {
+            datagram[..8].copy_from_slice(&sent.to_le_bytes());
+            // A full qdisc is told to the sender (ENOBUFS): such a datagram never was on its way.
+            match socket.send(&datagram) {
+                Ok(_) => sent += 1,
+                Err(_) => refused += 1,
+            }
+        }
+        Ok::<_, std::io::Error>((sent, refused))
+    };
+    let counts = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..senders).map(|n| scope.spawn(move || run(n))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|_| Err(std::io::Error::other("a sender panicked")))
+        };
+        threads.into_iter().map(join).collect::<std::io::Result<Vec<(u64, u64)>>>()
+    })?;
+    let sum = |column: fn(&(u64, u64)) -> u64| counts.iter().map(column).sum::<u64>();
+    println!("{}", json!({ "sent": sum(|c| c.0), "refused": sum(|c| c.1) }));
+    Ok(())
+}
+
+fn receive(local: &str) -> Result<()> {
+    let socket = UdpSocket::bind(local)?;
+    setsockopt(&socket, sockopt::RcvBufForce, &ROOM)?;
+    socket.set_read_timeout(Some(SILENCE))?;
+    let mut datagram = [0; 2048];
+    let (mut received, mut wrong) = (0_u64, 0_u64);
+    let mut next = [0_u64; 256];
+    let started = Instant::now();
+    loop {
+        match socket.recv(&mut datagram) {
+            Ok(SIZE) => {
+                received += 1;
+                let mut number = [0; 8];
+                number.copy_from_slice(&datagram[..8]);
+                let number = u64::from_le_bytes(number);
+                let sender = usize::from(datagram[8]);
+                // Late or doubled: a flow keeps its order on one queue.
+                wrong += u64::from(number < next[sender]);
+                next[sender] = number + 1;
+            }
+            Ok(_) => wrong += 1,
+            Err(_) if received == 0 && started.elapsed() < PATIENCE => {}
+            Err(_) => break,
+        }
+    }
+    println!("{}", json!({ "received": received, "wrong": wrong }));
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Guests: Debian's kernels in QEMU, with commands that go in and results that come out.
+//!
+//! Everything that a guest needs is downloaded once, into the user's cache, and nothing is
+//! installed. Software emulation suffices; KVM is used where it works.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod apt;
+pub mod bench;
+mod console;
+mod cpio;
+mod guest;
+mod image;
+mod kernel;
+mod modules;
+mod programs;
+mod qemu;
+mod store;
+mod tools;
+
+pub use guest::{Done, Guest, Outcome, prepare, shell};
+pub use kernel::Kernel;
+pub use programs::build;
+pub use store::Store;
+
+/// A tool only reports its errors, so text is enough.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

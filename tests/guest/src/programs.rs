@@ -1,0 +1,52 @@
+//! The project's programs for guests: static, so that the guest's C library does not matter.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Result;
+use crate::image::Extra;
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+const PROFILE: &str = "guest";
+const PROGRAMS: [&str; 3] = ["mqnet", "guest-tunnel", "guest-flood"];
+
+/// Builds the programs; cargo does nothing when they are up to date.
+pub fn build() -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    // What cargo told the running test about itself, its children would take for their own.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo.current_dir(root()).args(["build", "--quiet", "--bins", "--profile", PROFILE]);
+    cargo.args(["--target", TARGET, "-p", "mqnet", "-p", "mqnet-guest"]);
+    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env("CARGO_TARGET_DIR", target());
+    let status = cargo.status().map_err(|e| format!("cargo: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{cargo:?}: {status}").into()) }
+}
+
+/// The built programs, as files of a guest.
+pub(crate) fn files() -> Result<Vec<Extra>> {
+    let folder = target().join(TARGET).join(PROFILE);
+    let file = |name: &str| -> Result<Extra> {
+        let path = folder.join(name);
+        let content = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Extra { path: format!("bin/{name}"), content })
+    };
+    PROGRAMS.into_iter().map(file).collect()
+}
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// The folder that cargo builds into.
+pub(crate) fn target() -> PathBuf {
+    let set = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    root().join(set)
+}

@@ -1,0 +1,115 @@
+//! The cache: what was downloaded or built once is never asked for again.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::Result;
+
+/// Says of a folder that it is whole, and what it was made of.
+const STAMP: &str = "made-of";
+
+/// The cache folder.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+impl Store {
+    /// `mqnet/guest` in the user's cache folder.
+    pub fn open() -> Result<Self> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(Path::new(&set("HOME")?).join(".cache")));
+        let Some(cache) = cache else {
+            return Err("guests need a cache folder: set HOME or XDG_CACHE_HOME".into());
+        };
+        Self::at(&cache.join("mqnet/guest"))
+    }
+
+    pub(crate) fn at(root: &Path) -> Result<Self> {
+        fs::create_dir_all(root).map_err(|e| format!("{}: {e}", root.display()))?;
+        Ok(Self { root: root.to_owned() })
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Forgets what was downloaded, so that the next use gets what is new.
+    pub fn forget(&self) -> Result<()> {
+        for folder in ["tools", "kernels", "images"] {
+            match fs::remove_dir_all(self.path(folder)) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(format!("{}: {e}", self.path(folder).display()).into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The folder `name`, made by `make` unless it is there and was made of the same. Programs
+    /// that want it at the same time wait for the one that makes it.
+    pub(crate) fn folder(
+        &self,
+        name: &str,
+        made_of: &str,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let folder = self.path(name);
+        let _lock = self.lock(name)?;
+        if fs::read_to_string(folder.join(STAMP)).is_ok_and(|text| text == made_of) {
+            return Ok(folder);
+        }
+        // An interrupted make leaves only this behind.
+        let unfinished = self.path(&format!("{name}.unfinished"));
+        for old in [&folder, &unfinished] {
+            if old.exists() {
+                fs::remove_dir_all(old)?;
+            }
+        }
+        fs::create_dir_all(&unfinished)?;
+        make(&unfinished)?;
+        fs::write(unfinished.join(STAMP), made_of)?;
+        fs::rename(&unfinished, &folder)?;
+        Ok(folder)
+    }
+
+    /// Held until dropped; whoever else wants it waits.
+    fn lock(&self, name: &str) -> Result<Flock<File>> {
+        let path = self.path(&format!("{}.lock", name.replace('/', "-")));
+        let file = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Flock::lock(file, FlockArg::LockExclusive)
+            .map_err(|(_, e)| format!("{}: {e}", path.display()).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> Store {
+        let folder =
+            std::env::temp_dir().join(format!("mqnet-store-{name}-{}", std::process::id()));
+        Store::at(&folder).unwrap()
+    }
+
+    // Goal: a folder is made once, made anew when it would be made of something else, and a make
+    // that failed leaves nothing that looks whole.
+    #[test]
+    fn a_folder_is_made_once() {
+        let store = scratch("once");
+        let make =
+            |text: &'static str| move |folder: &Path| Ok(fs::write(folder.join("file"), text)?);
+        let read = |folder: PathBuf| fs::read_to_string(folder.join("file")).unwrap();
+        assert_eq!(read(store.folder("a/b", "1", make("first")).unwrap()), "first");
+        assert_eq!(read(store.folder("a/b", "1", make("second")).unwrap()), "first");
+        assert_eq!(read(store.folder("a/b", "2", make("third")).unwrap()), "third");
+        assert!(store.folder("a/b", "3", |_| Err("no".into())).is_err());
+        assert!(!store.path("a/b").exists());
+        assert_eq!(read(store.folder("a/b", "3", make("fourth")).unwrap()), "fourth");
+        fs::remove_dir_all(&store.root).unwrap();
+    }
+}

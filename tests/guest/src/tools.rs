@@ -1,0 +1,79 @@
+//! QEMU and what runs inside a guest: a small Debian in a folder, with its own C library, so that
+//! neither the host's programs nor its versions matter.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Result;
+use crate::apt::{Apt, run};
+use crate::store::Store;
+
+/// What is wanted; dependencies come along.
+const PACKAGES: [&str; 10] = [
+    "qemu-system-x86",
+    "seabios",
+    "busybox-static",
+    "bash",
+    "iproute2",
+    "ethtool",
+    "iperf3",
+    "iputils-ping",
+    "kmod",
+    "xz-utils",
+];
+
+const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
+const LOADER: &str = "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Tools {
+    root: PathBuf,
+}
+
+impl Tools {
+    pub(crate) fn get(store: &Store) -> Result<Self> {
+        let root = store.folder("tools", &PACKAGES.join(" "), |root| {
+            Apt::update(store)?.unpack_with_dependencies(&PACKAGES, root)
+        })?;
+        Ok(Self { root })
+    }
+
+    /// A file of this Debian, whichever half of the merged `/usr` its package has put it into.
+    pub(crate) fn file(&self, path: &str) -> PathBuf {
+        let plain = self.root.join(path);
+        if plain.exists() { plain } else { self.root.join("usr").join(path) }
+    }
+
+    /// A program of this Debian that will run on the host, with this Debian's libraries.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.root.join(LOADER));
+        command.arg("--library-path").arg(self.library_path()).arg(self.file(program));
+        command
+    }
+
+    /// `depmod`, which is one of the names of kmod.
+    pub(crate) fn depmod(&self) -> Command {
+        let mut command = Command::new(self.root.join(LOADER));
+        command.args(["--argv0", "depmod", "--library-path"]).arg(self.library_path());
+        command.arg(self.file("bin/kmod"));
+        command
+    }
+
+    /// The shared libraries that a program needs.
+    pub(crate) fn libraries(&self, program: &Path) -> Result<Vec<PathBuf>> {
+        let mut command = Command::new(self.root.join(LOADER));
+        let listing = command.arg("--library-path").arg(self.library_path()).arg("--list");
+        let text = run(listing.arg(program))?;
+        let path = |line: &str| Some(line.split_once("=> ")?.1.split(" (").next()?.into());
+        Ok(text.lines().filter_map(path).collect())
+    }
+
+    pub(crate) fn loader(&self) -> PathBuf {
+        self.root.join(LOADER)
+    }
+
+    fn library_path(&self) -> String {
+        LIBRARIES.map(|folder| self.root.join(folder).display().to_string()).join(":")
+    }
+}

@@ -1,0 +1,94 @@
+//! A flood into a TAP whose reader stops: with `IFF_BACKPRESSURE`, and on a kernel without it.
+
+use mqnet_guest::{Kernel, Outcome};
+use serde_json::Value;
+
+use crate::outcome;
+
+/// `IFF_BACKPRESSURE` among the flags of a device.
+const BACKPRESSURE: u32 = 0x80;
+
+/// Dropped frames that are not of the flood.
+const OTHERS: u64 = 10;
+
+/// One run of the script.
+#[derive(Debug)]
+struct Flood {
+    senders: u64,
+    sent: u64,
+    received: u64,
+    /// Out of order or twice.
+    wrong: u64,
+    ring: u64,
+    qdisc: u64,
+    requeues: u64,
+}
+
+fn floods(outcome: &Outcome) -> Vec<Flood> {
+    print!("{}", outcome.passed("flood").unwrap().output);
+    let lines = outcome.text("flood.jsonl").unwrap();
+    let read = |line: &str| {
+        let run: Value = serde_json::from_str(line).unwrap();
+        let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{run}"));
+        Flood {
+            senders: number(&run["senders"]),
+            sent: number(&run["send"]["sent"]),
+            received: number(&run["receive"]["received"]),
+            wrong: number(&run["receive"]["wrong"]),
+            ring: number(&run["ring"]),
+            qdisc: number(&run["qdisc"]),
+            requeues: number(&run["requeues"]),
+        }
+    };
+    let floods: Vec<Flood> = lines.lines().map(read).collect();
+    assert_eq!(floods.iter().map(|run| run.senders).collect::<Vec<_>>(), [1, 2, 4]);
+    for run in &floods {
+        // What is missing has been counted by whoever dropped it: the link itself loses nothing. A
+        // few frames of the stacks themselves (ARP, IPv6) may have been dropped as well.
+        let (missing, counted) = (run.sent - run.received, run.ring + run.qdisc);
+        assert!(missing <= counted && counted <= missing + OTHERS, "{run:?}");
+        assert_eq!(run.wrong, 0, "{run:?}");
+        assert!(run.received > 0, "{run:?}");
+    }
+    floods
+}
+
+fn flags(outcome: &Outcome) -> u32 {
+    let text = outcome.text("tun-flags").unwrap();
+    u32::from_str_radix(text.trim().strip_prefix("0x").unwrap(), 16).unwrap()
+}
+
+/// What mqnet reports as dropped by the TAP's own ring.
+fn reported(outcome: &Outcome) -> u64 {
+    let stats: Value = serde_json::from_str(&outcome.text("stats.json").unwrap()).unwrap();
+    let value = &stats[0]["dropped-outside-a"];
+    value.as_u64().unwrap_or_else(|| panic!("no dropped-outside-a: {stats}"))
+}
+
+// Goal: where the kernel has IFF_BACKPRESSURE mqnet sets it by itself; then the TAP's ring drops
+// nothing while its reader stalls and 1, 2 or 4 senders flood it: the qdisc is stopped.
+#[test]
+fn a_ring_that_stops_drops_nothing() {
+    let Some(outcome) = outcome(Kernel::V7_3) else { return };
+    assert_eq!(flags(outcome) & BACKPRESSURE, BACKPRESSURE, "the flag is not set");
+    for run in floods(outcome) {
+        assert_eq!(run.ring, 0, "{run:?}");
+        assert!(run.requeues > 0, "the ring was never full, so this run proves nothing: {run:?}");
+    }
+}
+
+// Goal: the same flood overflows the ring of a kernel without the flag; that is the kernel's loss,
+// it is read from the device, and `mqnet stats` says so with the advice that helps.
+#[test]
+fn a_ring_that_drops_is_reported() {
+    let Some(outcome) = outcome(Kernel::V6_1) else { return };
+    assert_eq!(flags(outcome) & BACKPRESSURE, 0, "an old kernel with the flag");
+    let floods = floods(outcome);
+    for run in &floods {
+        assert!(run.ring > 0, "{run:?}");
+    }
+    let dropped: u64 = floods.iter().map(|run| run.ring).sum();
+    assert!(reported(outcome) >= dropped, "{} of {dropped}", reported(outcome));
+    let shown = &outcome.passed("flood").unwrap().output;
+    assert!(shown.contains("txqueuelen"), "no advice in: {shown}");
+}

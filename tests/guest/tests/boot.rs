@@ -1,0 +1,44 @@
+//! Guests themselves: what goes in comes out, and what goes wrong is told.
+
+use std::time::Duration;
+
+use mqnet_guest::{Guest, Kernel};
+
+use crate::{HELLO, outcome, there};
+
+// Goal: each kernel is the one asked for; text, files and exit status come back; a script that
+// fails stops neither the guest nor the scripts after it, and is told with what it printed.
+#[test]
+fn what_goes_in_comes_out() {
+    for (kernel, release) in [(Kernel::V6_1, "6.1."), (Kernel::V7_3, "")] {
+        let Some(outcome) = outcome(kernel) else { return };
+        let hello = &outcome.done[HELLO];
+        assert!(hello.output.starts_with(release), "{}", hello.output);
+        assert_eq!(hello.output, format!("{}\nhello\n", outcome.release));
+        assert_eq!(hello.status, 7);
+        assert_eq!(outcome.text("reply").unwrap(), "from the guest\n");
+        let told = outcome.passed(HELLO).unwrap_err().to_string();
+        assert!(told.contains("status 7") && told.contains("hello"), "{told}");
+        assert!(outcome.done.contains_key("flood"), "the script after it did not run");
+        assert!(outcome.console.is_file());
+    }
+}
+
+// Goal: a guest that crashes and a guest that hangs end in time, with an error that shows the end
+// of the console and names the whole log.
+#[test]
+fn a_failing_guest_leaves_its_console() {
+    if !there(Kernel::V6_1) {
+        return;
+    }
+    mqnet_guest::build().unwrap();
+    let crash = "echo last words; sleep 1.5; echo c > /proc/sysrq-trigger";
+    let hang = "echo last words; sleep 1000";
+    for (script, told, limit) in [(crash, "no results", 100), (hang, "killed after 25 s", 25)] {
+        let guest = Guest::new(Kernel::V6_1, "test-failing").script("script", script);
+        let error = guest.limit(Duration::from_secs(limit)).run().unwrap_err().to_string();
+        for text in [told, "last words", "console.log"] {
+            assert!(error.contains(text), "no '{text}' in: {error}");
+        }
+    }
+}
