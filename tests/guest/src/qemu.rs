@@ -72,7 +72,10 @@ pub(crate) struct Machine<'a> {
 impl Machine<'_> {
     /// QEMU with the first serial port as `console` says, and the second in the file `results`.
     pub(crate) fn command(&self, tools: &Tools, console: &str, results: &Path) -> Command {
-        let mut qemu = tools.command("bin/qemu-system-x86_64");
+        let plain = tools.command("bin/qemu-system-x86_64");
+        // Whoever kills us shall not leave a guest behind.
+        let mut qemu = Command::new("setpriv");
+        qemu.args(["--pdeathsig", "KILL", "--"]).arg(plain.get_program()).args(plain.get_args());
         for data in ["share/qemu", "share/seabios", "lib/ipxe/qemu"] {
             qemu.arg("-L").arg(tools.file(data));
         }
