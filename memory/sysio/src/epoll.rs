@@ -70,8 +70,8 @@ impl Epoll {
         let no_mask = std::ptr::null::<libc::sigset_t>();
         // In nanoseconds, which epoll_wait does not know: token buckets wait for less than one of
         // its milliseconds.
-        // SAFETY: `events` has room for as many as are asked for, `limit` is null or a timespec that
-        // outlives the call, and no signal mask is given. (Not every libc has a wrapper.)
+        // SAFETY: `events` has room for as many as are asked for, `limit` is null or a timespec
+        // that outlives the call, and no signal mask is given. (Not every libc has a wrapper.)
         let n = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,

@@ -27,6 +27,8 @@
 //! blank that the other end writes when it listens, and a lane that armed a moment before would
 //! sleep for ever.
 
+mod listen;
+
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -35,7 +37,6 @@ use mqnet_netdev::{Outlook, Plan, Step, Word};
 use crate::lane::{Lane, LaneId, Way};
 use crate::link::{Link, LinkError, Notice, Wish};
 use crate::switch::{Progress, Switch};
-use crate::worker::Leave;
 
 /// How long a follower may take to make its channels ready.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -359,18 +360,6 @@ impl Link {
         }
     }
 
-    /// Lets the lanes of the peer's direction run: nothing comes there before the peer switches.
-    fn listening(&mut self, mut change: Change) -> Change {
-        for mut lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
-            if lane.has_disciplines() {
-                // Older frames may wait in the disciplines of the old lanes.
-                let _ = lane.hold(true);
-            }
-            self.crew.attach(lane);
-        }
-        change
-    }
-
     fn go_on(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         let heard = self.word();
         let attempt = self.at_rest.attempt;
@@ -520,13 +509,6 @@ impl Link {
         Ok(None)
     }
 
-    /// Lanes of `set` in the direction that is the peer's.
-    fn listeners(&self, set: u32, channels: u16) -> Vec<LaneId> {
-        let Some(_) = self.peer_side else { return Vec::new() };
-        let way = self.peers_way();
-        (0..channels).map(|channel| LaneId { set, channel, way }).collect()
-    }
-
     /// The new channels are the channels. The peer has left the old ones of its direction, and
     /// what it sent there has been taken.
     fn commit(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
@@ -536,78 +518,6 @@ impl Link {
         }
         change.stage = Stage::Leaving;
         self.wait_for_the_leaving(change, now)
-    }
-
-    fn wait_for_the_leaving(
-        &mut self,
-        mut change: Change,
-        now: Duration,
-    ) -> Result<Option<Notice>, LinkError> {
-        if !change.all_have_left() {
-            self.change = Some(change);
-            return Ok(None);
-        }
-        self.let_go(change.set, change.plan.channels);
-        let wishes = change.wishes;
-        let notice = self.finish(change, now);
-        if self.peer_side.is_some() && !self.leads() {
-            self.say(Step::Rest, wishes, "");
-        }
-        Ok(notice)
-    }
-
-    /// Lanes of the peer's direction take nothing more, and leave when nothing waits in them.
-    fn let_leave_when_empty(&self, set: u32, channels: u16) -> (Receiver<Lane>, usize) {
-        let listeners = self.listeners(set, channels);
-        for id in &listeners {
-            let close = |lane: &mut Lane| {
-                lane.close_source();
-                Ok(())
-            };
-            self.crew.edit(*id, Box::new(close));
-        }
-        (self.crew.detach(&listeners, Leave::Settled), listeners.len())
-    }
-
-    /// Lanes of the peer's direction send what they have gathered, and what comes.
-    fn let_go(&self, set: u32, channels: u16) {
-        for id in self.listeners(set, channels) {
-            self.crew.edit(id, Box::new(|lane| lane.hold(false)));
-        }
-    }
-
-    /// The leader has moved and will move back: what it sent meanwhile lies between what old lanes
-    /// have and what they will get.
-    fn wait_until_failed(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
-        if change.all_have_left() {
-            for mut lane in std::mem::take(&mut change.old[0]) {
-                lane.open_source();
-                if lane.has_disciplines() {
-                    let _ = lane.hold(true);
-                }
-                self.crew.attach(lane);
-            }
-            self.let_go(change.set, change.plan.channels);
-            let why = change.why.clone();
-            self.say(Step::Failed, change.wishes, &why);
-            change.stage = Stage::Failed;
-        }
-        self.change = Some(change);
-        Ok(None)
-    }
-
-    fn wait_until_undone(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
-        if !change.all_have_left() {
-            self.change = Some(change);
-            return Ok(None);
-        }
-        if let Some(running) = &self.running {
-            self.let_go(running.set, running.plan.channels);
-        }
-        let why = change.why.clone();
-        let gone = std::mem::take(&mut change.old[0]);
-        self.drop_lanes(gone);
-        self.undo(change, why)
     }
 
     fn finish(&mut self, change: Change, now: Duration) -> Option<Notice> {

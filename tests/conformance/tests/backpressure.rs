@@ -93,8 +93,8 @@ fn a_stopped_queue_is_in_nobodys_way() {
     }
 }
 
-// Goal: a soak of random stalls, changes of what is attached, and resizes from both ends: nothing is
-// lost, doubled or reordered, and no queue stays stopped once it has room.
+// Goal: a soak of random stalls, changes of what is attached, and resizes from both ends: nothing
+// is lost, doubled or reordered, and no queue stays stopped once it has room.
 #[test]
 fn nothing_stays_stopped() {
     for seed in 11..=13u64 {

@@ -17,8 +17,8 @@ fn resizes_with_failures_lose_nothing() {
     (1..=4u64).for_each(|seed| resizes_with_failures(seed, None));
 }
 
-// Goal: the same with disciplines in front of every sink: one for each channel, one for all, and one
-// that holds frames back, so that a change always finds some waiting.
+// Goal: the same with disciplines in front of every sink: one for each channel, one for all, and
+// one that holds frames back, so that a change always finds some waiting.
 #[test]
 fn resizes_lose_nothing_that_waits_in_disciplines() {
     for (seed, words) in [

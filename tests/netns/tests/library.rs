@@ -13,7 +13,7 @@ use mqnet_testkit::{Datagrams, Host, Need, Stream, World, has, run_command, unti
 use mqnet_wire::Layer;
 
 /// What packets wait in while the tunnel's path is slow; empty: the kernel's own ring.
-const SLOW_QDISCS: [&str; 1] = [""];
+const SLOW_QDISCS: [&str; 2] = ["", "fq_codel"];
 
 fn tun(host: &Host, name: &str) -> Builder {
     Tun::builder(name).netns(format!("/run/netns/{}", host.name()))
@@ -315,6 +315,7 @@ fn nonsense_is_refused_by_knob() {
         (here().address("10.8.0.1"), "tun:t0: address: '10.8.0.1' is not an address with a prefix"),
         (here().mtu(60), "tun:t0: mtu: 60: 68 to 65535"),
         (here().depth(1), "tun:t0: depth: 1: 2 to 16384"),
+        (here().qdisc("fq_codle"), "tun:t0: qdisc: "),
         (here().workers(0), "tun:t0: workers: 0: at least 1"),
         (here().mac([2; 6]), "tun:t0: mac: a TUN has no Ethernet address (use a TAP)"),
         (tap.mtu(65_522), "tap:t0: mtu: 65522: 68 to 65521"),

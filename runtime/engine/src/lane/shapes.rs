@@ -1,7 +1,7 @@
 //! The four ways in which a frame crosses, by the memory rule.
 //!
-//! `LIMITED` is for lanes with disciplines, whose sinks take no more than an allowance of bytes; for
-//! the others the compiler leaves it out.
+//! `LIMITED` is for lanes with disciplines, whose sinks take no more than an allowance of bytes;
+//! for the others the compiler leaves it out.
 
 use mqnet_netdev::limits::BUDGET;
 use mqnet_netdev::{

@@ -1,0 +1,115 @@
+//! The direction in which the peer sends: this end only listens on new lanes early, and leaves old
+//! ones late.
+//!
+//! Frames may wait in disciplines in front of our own sink. Those of old lanes are older than those
+//! of new ones, which are held until the old ones are empty; when the peer has moved and moves back,
+//! it is the other way round.
+
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use mqnet_netdev::Step;
+
+use super::{Change, Stage, at};
+use crate::lane::{Lane, LaneId};
+use crate::link::{Link, LinkError, Notice};
+use crate::worker::Leave;
+
+impl Link {
+    /// Lets the lanes of the peer's direction run: nothing comes there before the peer switches.
+    pub(super) fn listening(&mut self, mut change: Change) -> Change {
+        for mut lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
+            if lane.has_disciplines() {
+                // Older frames may wait in the disciplines of the old lanes.
+                let _ = lane.hold(true);
+            }
+            self.crew.attach(lane);
+        }
+        change
+    }
+
+    /// Lanes of `set` in the direction that is the peer's.
+    pub(super) fn listeners(&self, set: u32, channels: u16) -> Vec<LaneId> {
+        let Some(_) = self.peer_side else { return Vec::new() };
+        let way = self.peers_way();
+        (0..channels).map(|channel| LaneId { set, channel, way }).collect()
+    }
+
+    pub(super) fn wait_for_the_leaving(
+        &mut self,
+        mut change: Change,
+        now: Duration,
+    ) -> Result<Option<Notice>, LinkError> {
+        if !change.all_have_left() {
+            self.change = Some(change);
+            return Ok(None);
+        }
+        self.let_go(change.set, change.plan.channels);
+        let wishes = change.wishes;
+        let notice = self.finish(change, now);
+        if self.peer_side.is_some() && !self.leads() {
+            self.say(Step::Rest, wishes, "");
+        }
+        Ok(notice)
+    }
+
+    /// Lanes of the peer's direction take nothing more, and leave when nothing waits in them.
+    pub(super) fn let_leave_when_empty(&self, set: u32, channels: u16) -> (Receiver<Lane>, usize) {
+        let listeners = self.listeners(set, channels);
+        for id in &listeners {
+            let close = |lane: &mut Lane| {
+                lane.close_source();
+                Ok(())
+            };
+            self.crew.edit(*id, Box::new(close));
+        }
+        (self.crew.detach(&listeners, Leave::Settled), listeners.len())
+    }
+
+    /// Lanes of the peer's direction send what they have gathered, and what comes.
+    pub(super) fn let_go(&self, set: u32, channels: u16) {
+        for id in self.listeners(set, channels) {
+            self.crew.edit(id, Box::new(|lane| lane.hold(false)));
+        }
+    }
+
+    /// The leader has moved and will move back: what it sent meanwhile lies between what old lanes
+    /// have and what they will get.
+    pub(super) fn wait_until_failed(
+        &mut self,
+        mut change: Change,
+    ) -> Result<Option<Notice>, LinkError> {
+        if change.all_have_left() {
+            for mut lane in std::mem::take(&mut change.old[0]) {
+                lane.open_source();
+                if lane.has_disciplines() {
+                    let _ = lane.hold(true);
+                }
+                self.crew.attach(lane);
+            }
+            self.let_go(change.set, change.plan.channels);
+            let why = change.why.clone();
+            self.say(Step::Failed, change.wishes, &why);
+            change.stage = Stage::Failed;
+        }
+        self.change = Some(change);
+        Ok(None)
+    }
+
+    pub(super) fn wait_until_undone(
+        &mut self,
+        mut change: Change,
+    ) -> Result<Option<Notice>, LinkError> {
+        if !change.all_have_left() {
+            self.change = Some(change);
+            return Ok(None);
+        }
+        if let Some(running) = &self.running {
+            self.let_go(running.set, running.plan.channels);
+        }
+        let why = change.why.clone();
+        let gone = std::mem::take(&mut change.old[0]);
+        self.drop_lanes(gone);
+        self.undo(change, why)
+    }
+}
