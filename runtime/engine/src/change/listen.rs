@@ -1,9 +1,9 @@
 //! The direction in which the peer sends: this end only listens on new lanes early, and leaves old
 //! ones late.
 //!
-//! Frames may wait in disciplines in front of our own sink. Those of old lanes are older than those
-//! of new ones, which are held until the old ones are empty; when the peer has moved and moves back,
-//! it is the other way round.
+//! Frames may wait in disciplines in front of our own sink. Those of old lanes are older than
+//! those of new ones, which are held until the old ones are empty; when the peer has moved and
+//! moves back, it is the other way round.
 
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
