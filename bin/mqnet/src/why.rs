@@ -100,8 +100,8 @@ fn outside(stats: &LinkStats) -> Vec<Outside> {
     let dropped = |(netdev, frames): (&String, Option<u64>)| {
         let (netdev, frames) = (netdev.clone(), frames.filter(|&frames| frames > 0)?);
         let advice = format!(
-            "make its ring longer (ip link set {netdev} txqueuelen 4000), or use Linux 7.3, where \
-             a full ring stops the sender (IFF_BACKPRESSURE, which mqnet sets by itself; it needs a \
+            "make its ring longer (ip link set {netdev} txqueuelen 4000), or use Linux 7.3, whose \
+             full rings stop the sender (IFF_BACKPRESSURE, which mqnet sets by itself; it needs a \
              qdisc on {netdev}: tc qdisc replace dev {netdev} root fq_codel)"
         );
         Some(Outside { netdev, frames, advice })
