@@ -127,3 +127,31 @@ fn nothing_stays_stopped() {
         assert!(world.finish() > 1000);
     }
 }
+
+// Goal: links that end and come back while frames wait in disciplines: what is lost is counted,
+// every frame once, and traffic goes on afterwards.
+#[test]
+fn flaps_lose_nothing_uncounted() {
+    for (seed, words) in (21u64..).zip(ROOTS) {
+        let mut world = World::new(seed, None);
+        let mut dice = seed * 7919;
+        attach(&mut world, 0, words);
+        attach(&mut world, 1, words);
+        for _ in 0..8 {
+            let end = (random(&mut dice) % 2) as usize;
+            world.resize(end, [1, 2, 4][(random(&mut dice) % 3) as usize]).expect("a resize");
+            world.settle();
+            world.ends[end].flows.state().stalled = random(&mut dice) & 0xf;
+            pass(&mut world, Duration::from_millis(5));
+            world.ends[(random(&mut dice) % 2) as usize].link.shut_down("a flap").expect("down");
+            world.until("both are down", |w| w.ends.iter().any(|end| end.channels() == 0));
+            world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
+            world.until("both are up", |w| w.ends.iter().all(|end| end.channels() > 0));
+            // Whatever was lost, the window of the senders must open again.
+            world.forgive();
+            let all: Vec<u32> = (0..FLOWS).collect();
+            until_they_move(&mut world, end, "every flow goes on", &all);
+        }
+        world.law();
+    }
+}
