@@ -21,11 +21,16 @@ const WARM_UP: u64 = 400;
 /// Valgrind is slow, above all to start DPDK.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
+/// What is attached and has nothing to do.
+pub(super) const EMPTY_QDISC: &str = "fq_codel";
+
 /// What one core does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Section {
     /// Both ends of a link.
     Link,
+    /// The same with an empty discipline in front of the link.
+    LinkQdisc,
     /// A ring, in and out.
     Ring,
     /// A pool, allocation and free.
@@ -38,6 +43,7 @@ impl Section {
     fn word(self) -> &'static str {
         match self {
             Self::Link => "link",
+            Self::LinkQdisc => "link-qdisc",
             Self::Ring => "ring",
             Self::Pool => "pool",
             Self::Copy => "copy",
@@ -76,9 +82,10 @@ pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<(
             pool.close()?;
         }
         Section::Copy => measure(&mut copies(args.bytes), args.bursts),
-        Section::Link => {
+        Section::Link | Section::LinkQdisc => {
             let plug = plug.ok_or("this program has no link to measure")?;
-            measure(&mut (plug.burst)(args.bytes)?, args.bursts);
+            let qdisc = (args.section == Section::LinkQdisc).then_some(EMPTY_QDISC);
+            measure(&mut (plug.burst)(args.bytes, qdisc)?, args.bursts);
         }
     }
     Ok(())
@@ -135,7 +142,7 @@ pub(super) fn run(session: &Session, report: &mut Report, plug: Option<&LinkPlug
     Ok(())
 }
 
-fn line(who: &str, counted: Result<f64>) -> Line {
+pub(super) fn line(who: &str, counted: Result<f64>) -> Line {
     match counted {
         Ok(value) => Line::of(who, vec![Sample { value, class: Class::Single }]),
         Err(reason) => Line::skipped(who, reason.to_string()),
@@ -151,7 +158,8 @@ fn valgrind(folder: &Path, name: &str) -> Result<Command> {
     Ok(command)
 }
 
-fn ours(folder: &Path, section: Section, bytes: usize) -> Result<f64> {
+/// Instructions of ours for one frame or object.
+pub(super) fn ours(folder: &Path, section: Section, bytes: usize) -> Result<f64> {
     let mut command = valgrind(folder, "ours")?;
     command.arg(child::own_path()?).arg("bench-instr").arg(section.word());
     command.arg(bytes.to_string()).arg(BURSTS.to_string());

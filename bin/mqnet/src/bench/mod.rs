@@ -14,6 +14,7 @@ mod others;
 mod peers;
 mod pingpong;
 mod pool;
+mod queueing;
 mod report;
 mod ring;
 pub(crate) mod slices;
@@ -86,6 +87,12 @@ enum What {
     },
     /// Instructions per frame and per object, counted by callgrind
     Instr,
+    /// Backpressure and disciplines: loss, throughput, latency, fairness, the cost of an empty one
+    Queueing {
+        /// One of the four parts
+        #[arg(long, value_name = "PART")]
+        only: Option<queueing::Part>,
+    },
 }
 
 /// Programs that the benchmarks start: hidden subcommands of ours.
@@ -129,8 +136,9 @@ pub(crate) type Burst = Box<dyn FnMut() -> usize>;
 pub(crate) struct LinkPlug {
     /// Starts two processes that send frames as fast as they can; returns when frames flow.
     pub(crate) start: fn(&LinkSetup) -> Result<Box<dyn End>>,
-    /// Both ends of a link for frames of this length, on the calling thread alone.
-    pub(crate) burst: fn(usize) -> Result<Burst>,
+    /// Both ends of a link for frames of this length, on the calling thread alone; with this
+    /// discipline in front of it.
+    pub(crate) burst: fn(usize, Option<&str>) -> Result<Burst>,
 }
 
 /// What all benchmarks of a run share.
@@ -153,6 +161,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Tcp(_) => ("tcp", 0, tcp::ROUNDS),
         What::Channels { .. } => ("channels", 25, 20),
         What::Instr => ("instr", 0, 20),
+        What::Queueing { .. } => ("queueing", 100, 20),
     };
     let slice_ms = args.slice_ms.unwrap_or(length);
     let session = Session {
@@ -172,6 +181,7 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Channels { sizes } => link::run_channels(&session, &mut report, plug, sizes)?,
         What::Tcp(args) => tcp::run(&session, &mut report, args)?,
         What::Instr => instr::run(&session, &mut report, plug)?,
+        What::Queueing { only } => queueing::run(&session, &mut report, plug, *only)?,
     }
     // Instructions are the same whatever others do.
     if !matches!(args.what, What::Instr) {

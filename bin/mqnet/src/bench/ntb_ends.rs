@@ -10,6 +10,7 @@ use mqnet_engine::{Cpus, IdlePolicy, Lane, LaneId, Link, LinkConfig, Way};
 use mqnet_netdev::{Channel, ChannelStats, Function, LinkStatus};
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::clock;
+use mqnet_wire::Layer;
 
 use super::child::{self, Child, RunFolder};
 use super::slices::End;
@@ -128,7 +129,7 @@ impl End for Pair {
 }
 
 /// Both ends on this thread: the lanes are polled by turns, as two workers would.
-fn burst(bytes: usize) -> Result<Burst> {
+fn burst(bytes: usize, qdisc: Option<&str>) -> Result<Burst> {
     let (mut a, mut b, folder) = connect(1)?;
     let plan = a.agreement().ok_or("the link of this thread with itself went down")?.plan.clone();
     let stats: [Arc<ChannelStats>; 2] = [Arc::default(), Arc::default()];
@@ -137,6 +138,9 @@ fn burst(bytes: usize) -> Result<Burst> {
     let (near, far) = (first(a.open(&plan)?)?, first(b.open(&plan)?)?);
     let id = LaneId { set: 0, channel: 0, way: Way::Forth };
     let mut send = Lane::new(id, source.rx, near.tx, plan.frame_max, None, a.stats()[0].clone())?;
+    if let Some(words) = qdisc {
+        send = send.with_qdisc(words, Layer::Ethernet)?;
+    }
     let mut receive = Lane::new(id, far.rx, sink.tx, plan.frame_max, None, stats[1].clone())?;
     Ok(Box::new(move || {
         let _alive = (&folder, &a, &b);

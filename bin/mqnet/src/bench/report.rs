@@ -19,6 +19,14 @@ pub(super) enum Unit {
     Bits,
     /// Instructions for one object or frame.
     Instructions,
+    /// Nanoseconds that a frame is on its way.
+    Delay,
+    /// Nanoseconds that the machine spends on a frame.
+    Nanoseconds,
+    /// Frames.
+    Count,
+    /// A number without a unit.
+    Index,
 }
 
 impl Unit {
@@ -29,6 +37,10 @@ impl Unit {
             Self::Frames { .. } => (1e6, "Mpps"),
             Self::Bits => (1e9, "Gb/s"),
             Self::Instructions => (1.0, "Ir/unit"),
+            Self::Delay => (1e6, "ms"),
+            Self::Nanoseconds => (1.0, "ns"),
+            Self::Count => (1.0, "frames"),
+            Self::Index => (1.0, "index"),
         }
     }
 
@@ -37,7 +49,7 @@ impl Unit {
         match self {
             Self::Objects => format!("{:.2} ns/obj", 1e9 / median),
             Self::Frames { bytes } => format!("{:.1} Gb/s", median * bytes as f64 * 8.0 / 1e9),
-            Self::Bits | Self::Instructions => String::new(),
+            _ => String::new(),
         }
     }
 }

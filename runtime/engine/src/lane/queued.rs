@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use mqnet_netdev::{Armed, Fault};
-use mqnet_qdisc::ByteLimit;
+use mqnet_qdisc::{ByteLimit, Tree};
+use mqnet_sysio::clock;
+use mqnet_wire::Layer;
 
 use super::shapes::{lend_a_page, move_across};
 use super::{Lane, Polled, Rest};
-use crate::egress::{Call, Disciplines, Egress, Shared, allowance};
+use crate::egress::{Call, Disciplines, Egress, Queueing, Shared, allowance};
+use crate::link::LinkError;
 
 impl Lane {
     /// One poll. Frames go straight through as long as nothing waits, the sink has room and nothing
@@ -181,6 +184,20 @@ impl Lane {
     /// Frames that wait in its disciplines.
     pub(crate) fn waiting(&mut self) -> u32 {
         self.egress.as_mut().map_or(0, Egress::waiting)
+    }
+
+    /// The lane with a discipline in front of its sink, given by its words: for whoever polls a lane
+    /// without a link. Frames wait no longer than the lane lives.
+    pub fn with_qdisc(mut self, words: &str, layer: Layer) -> Result<Self, LinkError> {
+        let mut tree = Tree::new(words, layer).map_err(LinkError::Qdisc)?;
+        let now = clock::monotonic();
+        let scheduler = tree.build(self.id.channel, self.room, now.as_nanos() as u64);
+        let schedulers = scheduler.into_iter().collect();
+        let disciplines = Disciplines { schedulers, map: None, channels: 1 };
+        let queueing = Queueing::new(disciplines, layer, self.room, None);
+        let queueing = queueing.map_err(|e| LinkError::System(std::io::Error::other(e)))?;
+        self.install(Egress::own(self.id.channel, queueing), now);
+        Ok(self)
     }
 
     /// Puts disciplines in front of its sink, in the place of those that are there.

@@ -1,0 +1,52 @@
+//! Eight flows over a slow sink, of which one is greedy.
+
+use std::time::Duration;
+
+use mqnet_engine::Full;
+
+use super::figures::jain;
+use super::latency::SLOW;
+use super::pacer::Speed;
+use super::world::{self, Flow, Setup};
+use super::{Line, Report, Result, Session, Unit, case, in_turn, median, promise, samples};
+
+const FLOWS: u16 = 8;
+/// Frames of a modest flow that may be on their way; the greedy one has ten times as many.
+const WINDOW: u64 = 200;
+const WARM_UP: Duration = Duration::from_millis(150);
+const SLICE: Duration = Duration::from_millis(500);
+/// Jain's index that is promised.
+const INDEX: f64 = 0.98;
+
+/// With room for all windows, so that it is the order that counts and not who is dropped.
+const CONTENDERS: [&str; 2] = ["fq_codel", "pfifo limit 10000"];
+
+pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
+    let name = "8 flows, one greedy, 100 Mbit/s";
+    let series =
+        in_turn(session, name, CONTENDERS.len(), |round, at| slice(CONTENDERS[at], round as u16))?;
+    let lines = series.into_iter().zip(CONTENDERS);
+    let lines: Vec<Line> = lines.map(|(values, who)| Line::of(who, samples(values))).collect();
+    let (ours, pfifo) = (median(&lines[0]), median(&lines[1]));
+    let measured = format!("{ours:.4} (pfifo: {pfifo:.4})");
+    let promised = format!(">= {INDEX}");
+    let what = "Jain's index of 8 flows, one greedy, with fq_codel";
+    report.notes.push(promise(ours >= INDEX, what, &measured, &promised));
+    report.cases.push(case(format!("{name}: Jain"), Unit::Index, lines));
+    Ok(())
+}
+
+/// Every round has other ports: in some of them two flows share a queue.
+fn slice(qdisc: &'static str, round: u16) -> Result<f64> {
+    let (full, speed) = (Full::Stop, Speed::Bits(SLOW));
+    let setup = Setup { qdisc: Some(qdisc), full, speed, warm_up: WARM_UP, slice: SLICE };
+    let flow = |n| Flow {
+        port: 4000 + FLOWS * (round % 1000) + n,
+        sizes: (1500, 1500),
+        window: if n == 0 { 10 * WINDOW } else { WINDOW },
+        waits: true,
+        every: None,
+    };
+    let outcome = world::run(&setup, &(0..FLOWS).map(flow).collect::<Vec<_>>())?;
+    Ok(jain(&outcome.bytes))
+}
