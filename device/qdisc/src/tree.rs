@@ -158,6 +158,11 @@ impl Tree {
         }
     }
 
+    /// True when the root is noqueue; there may be filters nevertheless.
+    pub fn is_noqueue(&self) -> bool {
+        self.state.root.params == Params::Noqueue
+    }
+
     /// True when a packet may leave through another channel than it came by (mqprio, `skbedit
     /// queue_mapping`).
     pub fn may_change_channel(&self) -> bool {

@@ -220,8 +220,23 @@ impl Egress {
     /// Takes what waits for this lane from the disciplines that were in this place, whose lane it
     /// leaves.
     pub(crate) fn take_over(&mut self, mut old: Self, call: &Call<'_>) {
-        self.access().take_over(&mut old.access(), call);
+        let relabel = matches!(self.place, Place::Own(_));
+        let all = old.is_last();
+        self.access().take_over(&mut old.access(), all, relabel, call);
         old.close(call);
+    }
+
+    /// No other lane uses its disciplines.
+    fn is_last(&self) -> bool {
+        match &self.place {
+            Place::Own(_) => true,
+            Place::Shared(shared) => shared.lock().lanes == 1,
+        }
+    }
+
+    /// The last lane takes what other lanes have left behind; `false` when there is nothing.
+    pub(crate) fn gather_strays(&mut self, call: &Call<'_>) -> bool {
+        self.is_last() && self.access().gather_strays(call)
     }
 
     /// The lane is taken apart: what waits, if no other lane can send it, is dropped and counted.

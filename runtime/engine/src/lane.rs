@@ -81,6 +81,15 @@ struct Loan {
     held: Option<(Page, FrameMeta)>,
 }
 
+impl Loan {
+    fn new(room: u32, node: Option<u32>) -> Result<Self, LaneError> {
+        let page_size = room.next_power_of_two().max(4096);
+        let config = PoolConfig { pages: 2, page_size, ring_size: 0, node, huge: false };
+        let pool = PagePool::new(&config).map_err(|e| LaneError(e.to_string()))?;
+        Ok(Self { pool, held: None })
+    }
+}
+
 /// A lane.
 pub struct Lane {
     id: LaneId,
@@ -122,12 +131,7 @@ impl Lane {
     ) -> Result<Self, LaneError> {
         let room = room_for(frame_max);
         let loan = match (&rx, &tx) {
-            (Rx::Borrows(_), Tx::Borrows(_)) => {
-                let page_size = room.next_power_of_two().max(4096);
-                let config = PoolConfig { pages: 2, page_size, ring_size: 0, node, huge: false };
-                let pool = PagePool::new(&config).map_err(|e| LaneError(e.to_string()))?;
-                Some(Loan { pool, held: None })
-            }
+            (Rx::Borrows(_), Tx::Borrows(_)) => Some(Loan::new(room, node)?),
             _ => None,
         };
         Ok(Self {
@@ -185,8 +189,13 @@ impl Lane {
     }
 
     /// What it does when the sink is full and nothing is attached.
-    pub fn set_full(&mut self, full: Full) {
+    pub fn set_full(&mut self, full: Full) -> Result<(), LaneError> {
+        if full == Full::Drop && self.loan.is_none() && matches!(self.rx, Rx::Borrows(_)) {
+            // What is dropped must be received somewhere.
+            self.loan = Some(Loan::new(self.room, None)?);
+        }
         self.full = full;
+        Ok(())
     }
 
     /// True when something is attached.

@@ -536,8 +536,11 @@ impl Body {
         }
         // Disciplines that were put in may be shared: other lanes knock.
         let door = slot.lane.door().map(|fd| (fd.as_raw_fd(), fd.try_clone_to_owned()));
-        if let Some((raw, Ok(own))) = door {
-            let _ = self.watch_own(raw, own, number);
+        let watched = door.map(|(raw, own)| own.and_then(|own| self.watch_own(raw, own, number)));
+        if let Some(Err(e)) = watched {
+            let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
+            let slot = &mut self.slots[number];
+            fail(slot, &mut self.active, &self.faults, fault);
         }
     }
 

@@ -130,8 +130,20 @@ pub fn own_network() -> bool {
 
 /// Opens a TAP of one queue for a link whose other side is its equal.
 pub fn tap(name: &str, mtu: u32) -> (TapFunction, Channel, Plan) {
-    let config = TapConfig { name: name.into(), mtu: Some(mtu), ..TapConfig::default() };
-    let mut tap = TapFunction::open(config).expect("tap");
+    let open = || {
+        let config = TapConfig { name: name.into(), mtu: Some(mtu), ..TapConfig::default() };
+        TapFunction::open(config)
+    };
+    // The kernel may still be at work on the last one of this name.
+    let mut opened = open();
+    for _ in 0..50 {
+        if opened.is_ok() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        opened = open();
+    }
+    let mut tap = opened.expect("tap");
     let caps = tap.caps();
     let plan = Plan::join(&caps, &caps).expect("plan");
     let channel = first(tap.open(&plan).expect("open"));

@@ -155,3 +155,48 @@ fn flaps_lose_nothing_uncounted() {
         world.law();
     }
 }
+
+/// One class for all priorities.
+const MQPRIO: &str = "mqprio num_tc 1 map 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 queues 4@0 hw 0";
+
+// Goal: after any way from one kind of root to another, a change reaches the lanes: a filter that
+// drops everything lets nothing pass.
+#[test]
+fn changes_reach_lanes_after_every_kind_of_root() {
+    let command = |object, kind: &str, options: &[&str]| Command {
+        object,
+        attach: Attach::Egress,
+        verb: Verb::Add,
+        kind: Some(kind.to_owned()),
+        options: options.iter().map(|word| (*word).to_owned()).collect(),
+        ..replace_root("")
+    };
+    for (seed, roots) in (31u64..).zip([
+        &[MQPRIO][..],
+        &["pfifo limit 1000000", MQPRIO],
+        &[MQPRIO, "pfifo limit 1000000"],
+        &["mq", "pfifo limit 1000000", "noqueue", MQPRIO],
+        &["pfifo limit 1000000", "mq"],
+        &["noqueue"],
+    ]) {
+        let mut world = World::new(seed, None);
+        for end in [0, 1] {
+            world.resize(end, 4).expect("four channels");
+        }
+        world.settle();
+        for words in roots {
+            attach(&mut world, 1, words);
+            pass(&mut world, Duration::from_millis(10));
+        }
+        let link = &mut world.ends[1].link;
+        let side = (0..2).find(|&side| link.functions()[side].name() == "flows").expect("a host");
+        link.tc(side, &command(Object::Qdisc, "clsact", &[])).expect("clsact");
+        let drop_all = command(Object::Filter, "matchall", &["action", "drop"]);
+        link.tc(side, &drop_all).expect("a filter");
+        pass(&mut world, Duration::from_millis(50));
+        let before: u64 = arrived(&world, 1).iter().sum();
+        pass(&mut world, Duration::from_millis(50));
+        assert_eq!(arrived(&world, 1).iter().sum::<u64>(), before, "{roots:?}");
+        world.law();
+    }
+}

@@ -44,6 +44,8 @@ pub(crate) struct Disciplines {
     pub(crate) map: Option<ChannelMap>,
     /// Channels in use.
     pub(crate) channels: u16,
+    /// The root is noqueue, and there are filters: nothing may wait but what the sink left over.
+    pub(crate) noqueue: bool,
 }
 
 /// Schedulers and their memory: of one lane, or of all lanes that send through one netdev.
@@ -89,7 +91,13 @@ impl Queueing {
     /// True when frames of a channel may go straight through.
     #[inline]
     pub(crate) fn can_bypass(&self, channel: u16) -> bool {
-        self.disciplines.schedulers[self.of(channel)].can_bypass()
+        // A map chooses by what is in a frame.
+        self.disciplines.map.is_none() && self.disciplines.schedulers[self.of(channel)].can_bypass()
+    }
+
+    /// True when nothing may wait while the sink is full.
+    pub(crate) fn is_noqueue(&self) -> bool {
+        self.disciplines.noqueue
     }
 
     /// Counts what went straight through.
@@ -271,10 +279,11 @@ impl Queueing {
             if packets.is_empty() {
                 break;
             }
-            let (chosen, bytes) = (packets.len(), packets.iter().map(|p| p.len).sum());
+            let lengths: ArrayVec<u32, BURST_FRAMES> = packets.iter().map(|p| p.len).collect();
+            let chosen = packets.len();
             let taken = self.submit(tx, packets, call)?;
             if let Some(limit) = limit {
-                limit.sent(bytes);
+                limit.sent(lengths[..taken].iter().sum());
             }
             done.sent += taken;
             done.full = taken < chosen;
@@ -351,13 +360,18 @@ impl Queueing {
         waiting.into_iter().for_each(|packet| self.take_in(packet, call));
     }
 
-    /// Moves what waits for a channel from other memory to this.
-    pub(crate) fn take_over(&mut self, from: &mut Self, call: &Call<'_>) {
+    /// Moves what waits for a channel from other memory to this; with `all`, what waits for others
+    /// too: nobody is left there to send it. With `relabel` it all leaves by the caller's channel.
+    pub(crate) fn take_over(&mut self, from: &mut Self, all: bool, relabel: bool, call: &Call<'_>) {
         let mut waiting = Vec::new();
-        let number = from.of(call.channel);
-        from.disciplines.schedulers[number].take_all(&mut waiting);
-        for packet in waiting {
-            if packet.meta.channel != call.channel {
+        if all {
+            from.disciplines.schedulers.iter_mut().for_each(|s| s.take_all(&mut waiting));
+        } else {
+            let number = from.of(call.channel);
+            from.disciplines.schedulers[number].take_all(&mut waiting);
+        }
+        for mut packet in waiting {
+            if !all && packet.meta.channel != call.channel {
                 from.take_in(packet, call);
                 continue;
             }
@@ -369,11 +383,25 @@ impl Queueing {
             let bytes = from.pool.frag_span(&packet.frag).first(packet.len as usize);
             gather(self.pool.frag_span_mut(&mut frag), bytes, &[]);
             call.stats.copies.add(1);
-            let Packet { frag: old, len, hdr, meta, hash, segments, ip, at } = packet;
+            if relabel {
+                packet.meta.channel = call.channel;
+            }
+            let old = std::mem::replace(&mut packet.frag, frag);
             from.pool.free_frag(old);
-            let moved = Packet { frag, len, hdr, meta, hash, segments, ip, at };
-            self.take_in(moved, call);
+            self.take_in(packet, call);
         }
+    }
+
+    /// Lets all that waits leave by the caller's channel; `false` when nothing waits.
+    pub(crate) fn gather_strays(&mut self, call: &Call<'_>) -> bool {
+        let mut waiting = Vec::new();
+        self.disciplines.schedulers.iter_mut().for_each(|s| s.take_all(&mut waiting));
+        let any = !waiting.is_empty();
+        for mut packet in waiting {
+            packet.meta.channel = call.channel;
+            self.take_in(packet, call);
+        }
+        any
     }
 
     /// Enqueues a packet that has been classified already.

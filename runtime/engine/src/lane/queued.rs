@@ -9,8 +9,11 @@ use mqnet_wire::Layer;
 
 use super::shapes::{lend_a_page, move_across};
 use super::{Lane, Polled, Rest};
-use crate::egress::{Call, Disciplines, Egress, Queueing, Shared, allowance};
+use crate::egress::{Call, Disciplines, Egress, Full, Queueing, Shared, allowance};
 use crate::link::LinkError;
+
+/// When a lane that found no memory looks again.
+const MEMORY_PAUSE: Duration = Duration::from_millis(1);
 
 impl Lane {
     /// One poll. Frames go straight through as long as nothing waits, the sink has room and nothing
@@ -23,8 +26,8 @@ impl Lane {
             && let Some(straight) = self.go_straight()?
         {
             if straight.rest != Rest::Full {
-                if self.sink_full {
-                    self.sink_full = false;
+                self.sink_full = false;
+                if self.stopped_since.is_some() {
                     self.note_stop_or_wake(false, now());
                 }
                 self.rest = straight.rest;
@@ -44,6 +47,10 @@ impl Lane {
         Ok(polled)
     }
 
+    fn is_noqueue(&mut self) -> bool {
+        self.egress.as_mut().is_some_and(|egress| egress.access().is_noqueue())
+    }
+
     /// The way without disciplines; `None` when it is not open.
     #[inline]
     fn go_straight(&mut self) -> Result<Option<Polled>, Fault> {
@@ -52,8 +59,8 @@ impl Lane {
             return Ok(None);
         }
         let channel = self.id.channel;
-        let queueing = egress.access();
-        if !queueing.can_bypass(channel) {
+        // Not for the whole poll: other lanes' system calls need not wait for ours.
+        if !egress.access().can_bypass(channel) {
             return Ok(None);
         }
         let allowed = allowance(&mut self.tx, &mut self.limit)?;
@@ -66,7 +73,7 @@ impl Lane {
             move_across::<true>(&mut self.rx, &mut self.tx, &mut self.loan, self.room, allowed)?;
         let bytes = sent.bytes.get() - before.1;
         if bytes > 0 {
-            queueing.note_bypass(channel, sent.packets.get() - before.0, bytes);
+            egress.access().note_bypass(channel, sent.packets.get() - before.0, bytes);
             if let Some(limit) = &mut self.limit {
                 limit.sent(bytes as u32);
             }
@@ -78,7 +85,7 @@ impl Lane {
     fn go_through(&mut self, now: Duration) -> Result<Polled, Fault> {
         // A frame that was lent to a sink without room is older than all that waits.
         let blocked = self.held || self.try_the_lent_frame()?;
-        let Self { egress, rx, tx, limit, left_behind, tx_stats, id, .. } = self;
+        let Self { egress, rx, tx, limit, left_behind, held, tx_stats, id, .. } = self;
         let Some(egress) = egress else { return Ok(Polled::nothing(Rest::Empty)) };
         let call = Call { channel: id.channel, now: now.as_nanos() as u64, stats: &tx_stats.tx };
         if let Some(limit) = limit
@@ -96,7 +103,10 @@ impl Lane {
                 polled.sent += drained.sent;
                 full = drained.full;
             }
-            if takes {
+            let noqueue = queueing.is_noqueue() && (full || queueing.waiting(call.channel) > 0);
+            if takes && noqueue {
+                polled.rest = Rest::Full;
+            } else if takes {
                 (polled.frames, polled.rest) = queueing.absorb(rx, &call, &mut others)?;
                 if !blocked && !full {
                     let drained = queueing.drain(tx, limit, &call)?;
@@ -110,7 +120,8 @@ impl Lane {
             egress.knock(others);
         }
         *left_behind = waiting > 0;
-        if egress.retiring && waiting == 0 {
+        // What is held is older than what would go straight.
+        if egress.retiring && waiting == 0 && !*held && !egress.gather_strays(&call) {
             let call = Call { ..call };
             if let Some(egress) = self.egress.take() {
                 egress.close(&call);
@@ -118,6 +129,9 @@ impl Lane {
             polled.rest = Rest::Budget;
         }
         self.sink_full = full || (blocked && !self.held);
+        if polled.rest == Rest::Full && full && self.full == Full::Drop && self.is_noqueue() {
+            self.drop_what_comes(&mut polled)?;
+        }
         Ok(polled)
     }
 
@@ -158,8 +172,8 @@ impl Lane {
                 return Ok(Armed::MoreWork);
             }
         } else if self.rest == Rest::Full && waiting == 0 {
-            // The memory is all in other lanes' use.
-            return Ok(Armed::MoreWork);
+            // The memory is all in other lanes' use, and nobody tells when there is some.
+            egress.set_wake_at(Some(clock::monotonic() + MEMORY_PAUSE));
         }
         if self.rest == Rest::Empty && !self.source_closed {
             return self.rx.queue().arm(self.room);
@@ -193,7 +207,7 @@ impl Lane {
         let now = clock::monotonic();
         let scheduler = tree.build(self.id.channel, self.room, now.as_nanos() as u64);
         let schedulers = scheduler.into_iter().collect();
-        let disciplines = Disciplines { schedulers, map: None, channels: 1 };
+        let disciplines = Disciplines { schedulers, map: None, channels: 1, noqueue: false };
         let queueing = Queueing::new(disciplines, layer, self.room, None);
         let queueing = queueing.map_err(|e| LinkError::System(std::io::Error::other(e)))?;
         self.install(Egress::own(self.id.channel, queueing), now);
@@ -228,6 +242,10 @@ impl Lane {
         let stats = &self.tx_stats.tx;
         let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
         shared.succeed(next, &call);
+        // Those that look at this before it is done sleep by the old rate.
+        if let Some(egress) = &self.egress {
+            egress.knock(u64::MAX);
+        }
     }
 
     /// Takes its disciplines off when nothing waits in them any more.

@@ -26,15 +26,27 @@ impl Lane {
                 rx.release(dropped)?;
             }
             Rx::Borrows(rx) => {
-                // No byte of room: the system call takes the frame, and throws its bytes away.
+                let Some(loan) = &mut self.loan else { return Ok(()) };
+                if let Some((page, _)) = loan.held.take() {
+                    // Taken already when the sink had no room for it.
+                    loan.pool.free(page);
+                    self.tx_stats.tx.drops.count(DropReason::SinkFull, 1);
+                }
+                let Some(mut page) = loan.pool.alloc() else { return Ok(()) };
                 while dropped < budget {
-                    let mut nowhere = Segments { head: SpanMut::empty(), tail: SpanMut::empty() };
-                    match rx.recv(&mut nowhere)? {
-                        Recv::Empty => break,
-                        Recv::Frame(_) => dropped += 1,
-                        Recv::Dropped { .. } => polled.frames += 1,
+                    // Real room: of a shorter read a device does not tell the frame's length.
+                    let head = loan.pool.span_mut(&mut page).split_at(self.room as usize).0;
+                    match rx.recv(&mut Segments { head, tail: SpanMut::empty() }) {
+                        Ok(Recv::Frame(_)) => dropped += 1,
+                        Ok(Recv::Dropped { .. }) => polled.frames += 1,
+                        Ok(Recv::Empty) => break,
+                        Err(fault) => {
+                            loan.pool.free(page);
+                            return Err(fault);
+                        }
                     }
                 }
+                loan.pool.free(page);
             }
         }
         self.tx_stats.tx.drops.count(DropReason::SinkFull, dropped as u64);

@@ -1,14 +1,16 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
-use mqnet_netdev::{Burst, Event, Queue, RxBrings, TxBorrows};
-use mqnet_qdisc::{Blueprint, Fifo, Filters, Handle, Params, Scheduler, Tbf};
-use mqnet_shmem::Span;
+use mqnet_netdev::{Burst, Event, Queue, Recv, RxBorrows, RxBrings, TxBorrows};
+use mqnet_qdisc::{
+    Attach, Blueprint, Command, Fifo, Filters, Handle, Object, Params, Scheduler, Tbf, Tree, Verb,
+};
+use mqnet_shmem::{Segments, Span};
 use mqnet_wire::{Layer, VnetHdr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::egress::{Disciplines, Queueing};
+use crate::egress::{Disciplines, Doors, Queueing, Shared};
 
 /// What is in the source, what has reached the sink, and how much more it takes.
 #[derive(Default)]
@@ -94,7 +96,7 @@ fn disciplines(params: Params) -> Disciplines {
     let (handle, classes, filters) = (Handle::new(1, 0), Vec::new(), Filters::default());
     let root = Blueprint { handle, params, stats, classes, filters };
     let schedulers = vec![Scheduler::new(root, Filters::default(), 1514, 7, Layer::Ethernet)];
-    Disciplines { schedulers, map: None, channels: 1 }
+    Disciplines { schedulers, map: None, channels: 1, noqueue: false }
 }
 
 fn pfifo(limit: u32) -> Disciplines {
@@ -190,7 +192,7 @@ fn the_policy_drops_and_is_named() {
 fn full_stops_or_drops() {
     for full in [Full::Stop, Full::Drop] {
         let mut bench = Bench::new();
-        bench.lane.set_full(full);
+        bench.lane.set_full(full).unwrap();
         bench.hands.world().room = 10;
         (0..100).for_each(|n| bench.hands.push(n));
         while bench.poll().moved() > 0 {}
@@ -241,6 +243,82 @@ fn a_token_bucket_sets_the_alarm() {
     assert!((takes * 0.97..takes * 1.1).contains(&took), "{took} s for {takes}");
     assert_eq!(bench.lane.arm().unwrap(), Armed::Sleep);
     assert_eq!(bench.lane.wake_at(), None);
+}
+
+/// A source that moves its frames by a system call.
+struct Calls(Hands);
+
+impl Queue for Calls {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        let empty = self.0.world().source.is_empty();
+        Ok(if empty { Armed::Sleep } else { Armed::MoreWork })
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBorrows for Calls {
+    fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
+        let Some(frame) = self.0.world().source.pop_front() else { return Ok(Recv::Empty) };
+        assert_eq!(room.head.copy_from(Span::of(&frame)), frame.len(), "no room for a frame");
+        Ok(Recv::Frame(FrameMeta { len: frame.len() as u32, hdr: VnetHdr::default() }))
+    }
+}
+
+// Goal: with full=drop between two queues that bring no memory, no frame is kept back when the
+// sink is full: it would leave much later than those that came after it.
+#[test]
+fn tail_drop_keeps_nothing_back() {
+    let (hands, stats) = (Hands::default(), Arc::<ChannelStats>::default());
+    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let rx = Rx::Borrows(Box::new(Calls(hands.clone())));
+    let tx = Tx::Borrows(Box::new(Sink(hands.clone(), stats.clone())));
+    let mut lane = Lane::new(id, rx, tx, 1518, None, stats.clone()).unwrap();
+    lane.set_full(Full::Drop).unwrap();
+    hands.world().room = 3;
+    (0..10).for_each(|n| hands.push(n));
+    while lane.poll(|| Duration::from_secs(1)).unwrap().moved() > 0 {}
+    assert_eq!((hands.world().sink.len(), stats.tx.drops.get(DropReason::SinkFull)), (3, 7));
+    assert!(!lane.holds_a_frame());
+    assert_eq!(lane.arm().unwrap(), Armed::Sleep);
+}
+
+// Goal: under mqprio a frame goes to its class's channel also while nothing waits.
+#[test]
+fn classes_choose_the_channel_of_every_frame() {
+    let mut tree = Tree::new("", Layer::Ethernet).unwrap();
+    let words = "num_tc 2 map 0 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 queues 1@0 1@1 hw 0";
+    let command = Command {
+        verb: Verb::Add,
+        object: Object::Qdisc,
+        attach: Attach::Root,
+        handle: None,
+        prio: None,
+        protocol: None,
+        kind: Some("mqprio".to_owned()),
+        options: words.split(' ').map(str::to_owned).collect(),
+    };
+    assert!(tree.apply(&command, 2, 2).unwrap());
+    let schedulers = (0..2).filter_map(|channel| tree.build(channel, 1514, 7)).collect();
+    let map = Some(tree.channel_map());
+    let disciplines = Disciplines { schedulers, map, channels: 2, noqueue: false };
+    let queueing = Queueing::new(disciplines, Layer::Ethernet, 1519, None).unwrap();
+    let shared = Shared::new(queueing, Arc::new(Doors::new(2).unwrap()));
+    let mut bench = Bench::new();
+    bench.lane.install(Egress::shared(0, &shared), bench.now);
+    bench.hands.world().room = 5;
+    for _ in 0..10 {
+        // IPv4 with TOS 8: priority 2, class 1, channel 1; it comes by channel 0.
+        let mut frame = vec![0u8; 100];
+        (frame[12], frame[14], frame[15]) = (8, 0x45, 8);
+        (frame[17], frame[22], frame[23]) = (86, 64, 17);
+        bench.hands.world().source.push_back(frame);
+    }
+    while bench.poll().moved() > 0 {}
+    let mut other = Egress::shared(1, &shared);
+    assert_eq!((bench.sink().len(), bench.lane.waiting(), other.waiting()), (0, 0, 10));
 }
 
 #[derive(Clone, Copy, Debug)]

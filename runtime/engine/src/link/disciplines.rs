@@ -22,8 +22,8 @@ pub(super) struct Attached {
     pub(super) full: Full,
     /// Bytes in front of a packet.
     l2_header: u32,
-    /// How the lanes of the running set have it.
-    fitted: Shape,
+    /// How the lanes of the running set have it, and those of the set that is being made.
+    fitted: Vec<(u32, Shape)>,
     /// Disciplines that lanes share, and whose set they are.
     shared: Vec<(u32, Arc<Shared>)>,
     /// Made when they are first needed, and kept: workers know them by their descriptors.
@@ -34,9 +34,17 @@ impl Attached {
     pub(super) fn new(config: &EgressConfig, layer: Layer) -> Result<Self, LinkError> {
         let words = config.qdisc.as_deref().unwrap_or_default();
         let tree = Tree::new(words, layer).map_err(LinkError::Qdisc)?;
-        let (full, fitted, shared) = (config.full, Shape::None, Vec::new());
+        let (full, fitted, shared) = (config.full, Vec::new(), Vec::new());
         let l2_header = if layer == Layer::Ethernet { ETHERNET_HEADER } else { 0 };
         Ok(Self { tree, full, l2_header, fitted, shared, doors: None })
+    }
+
+    /// Notes how the lanes of a set have it now; how they had it before.
+    fn set_fitted(&mut self, set: u32, shape: Shape) -> Shape {
+        let before = self.fitted.iter().find(|(of, _)| *of == set).map(|(_, shape)| *shape);
+        self.fitted.retain(|(of, _)| *of != set);
+        self.fitted.push((set, shape));
+        before.unwrap_or(Shape::None)
     }
 
     fn doors(&mut self, channels: u16) -> Result<Arc<Doors>, String> {
@@ -58,7 +66,9 @@ impl Attached {
         let frame = plan.mtu + self.l2_header;
         let map = self.tree.may_change_channel().then(|| self.tree.channel_map());
         let schedulers = channels.filter_map(|channel| self.tree.build(channel, frame, seed));
-        Disciplines { schedulers: schedulers.collect(), map, channels: plan.channels }
+        let schedulers = schedulers.collect();
+        let (channels, noqueue) = (plan.channels, self.tree.is_noqueue());
+        Disciplines { schedulers, map, channels, noqueue }
     }
 }
 
@@ -105,7 +115,8 @@ impl Link {
         self.attached[side].full = full;
         self.on_lanes_to(side, || {
             move |lane: &mut Lane| {
-                lane.set_full(full);
+                // Without memory for it the lane goes on as before.
+                let _ = lane.set_full(full);
             }
         });
     }
@@ -117,16 +128,19 @@ impl Link {
         set: u32,
         plan: &Plan,
     ) -> Result<(), String> {
+        let running = self.running.as_ref().map(|running| running.set);
         for side in 0..2 {
+            self.attached[side].fitted.retain(|(of, _)| Some(*of) == running);
             let shape = self.attached[side].tree.shape(plan.channels);
             let lanes = &mut lanes[1 - side];
             let full = self.attached[side].full;
-            lanes.iter_mut().for_each(|lane| lane.set_full(full));
+            for lane in lanes.iter_mut() {
+                lane.set_full(full).map_err(|e| e.to_string())?;
+            }
             for (lane, egress) in lanes.iter_mut().zip(self.make_egress(side, shape, set, plan)?) {
                 lane.install(egress, self.now);
             }
-            // Of a change that comes to nothing it is set right by the next one.
-            self.attached[side].fitted = shape;
+            self.attached[side].set_fitted(set, shape);
         }
         Ok(())
     }
@@ -160,7 +174,7 @@ impl Link {
         let disciplines = attached.disciplines(shape, None, plan);
         let queueing = Queueing::new(disciplines, layer, room, node).map_err(|e| e.to_string())?;
         let shared = Shared::new(queueing, attached.doors(max)?);
-        attached.shared.retain(|(_, shared)| Arc::strong_count(shared) > 1);
+        attached.shared.retain(|(of, shared)| *of != set && Arc::strong_count(shared) > 1);
         attached.shared.push((set, shared.clone()));
         Ok((0..plan.channels).map(|channel| Egress::shared(channel, &shared)).collect())
     }
@@ -170,7 +184,7 @@ impl Link {
         let Some(running) = &self.running else { return Ok(()) };
         let (set, plan) = (running.set, running.plan.clone());
         let shape = self.attached[side].tree.shape(plan.channels);
-        let before = std::mem::replace(&mut self.attached[side].fitted, shape);
+        let before = self.attached[side].set_fitted(set, shape);
         match shape {
             Shape::None => self.on_lanes_to(side, || Lane::retire_disciplines),
             _ if shape == before => self.succeed(side, shape, set, &plan),
