@@ -130,7 +130,9 @@ impl End for Pair {
 
 /// Both ends on this thread: the lanes are polled by turns, as two workers would.
 fn burst(bytes: usize, qdisc: Option<&str>) -> Result<Burst> {
-    let (mut a, mut b, folder) = connect(1)?;
+    // Two links may be in one folder: one with a discipline and one without.
+    let name = if qdisc.is_some() { "queued.sock" } else { "link.sock" };
+    let (mut a, mut b, folder) = connect(1, name)?;
     let plan = a.agreement().ok_or("the link of this thread with itself went down")?.plan.clone();
     let stats: [Arc<ChannelStats>; 2] = [Arc::default(), Arc::default()];
     let source = traffic::channel(Role::Source(bytes), &stats[0], traffic::share(1));
@@ -155,9 +157,9 @@ fn first(channels: Vec<Channel>) -> Result<Channel> {
 }
 
 /// Two ends that have shaken hands.
-fn connect(channels: u16) -> Result<(NtbFunction, NtbFunction, RunFolder)> {
+fn connect(channels: u16, name: &str) -> Result<(NtbFunction, NtbFunction, RunFolder)> {
     let folder = RunFolder::new()?;
-    let path = folder.path.join("link.sock");
+    let path = folder.path.join(name);
     let caps = Traffic::new(Role::Sink, channels).caps();
     let [mut a, mut b] = [1, 2].map(|seed| ntb(&path, seed));
     a.set_partner(&caps);

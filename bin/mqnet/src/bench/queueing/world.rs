@@ -258,8 +258,8 @@ mod tests {
     }
 
     fn setup(qdisc: Option<&'static str>, full: Full) -> Setup {
-        let time = Duration::from_millis(30);
-        Setup { qdisc, full, speed: Speed::Frames(50e3), warm_up: time, slice: time }
+        let (warm_up, slice) = (Duration::ZERO, Duration::from_millis(200));
+        Setup { qdisc, full, speed: Speed::Frames(50e3), warm_up, slice }
     }
 
     // Goal: with backpressure, by the queue or by a discipline, what was accepted comes.
@@ -283,13 +283,13 @@ mod tests {
         assert!(outcome.lost > 0 && outcome.lost == dropped, "{outcome:?}");
     }
 
-    // Goal: a stamped frame has a delay, and one every 5 ms comes every 5 ms.
+    // Goal: a stamped frame has a delay, through an attached discipline too.
     #[test]
     fn pings_are_timed() {
         let every = Some(Duration::from_millis(5));
         let ping = Flow { every, ..flow(7, u64::MAX, true) };
         let outcome = run(&setup(Some("pfifo"), Full::Stop), &[ping]).unwrap();
-        assert!((1..=7).contains(&outcome.delays.len()), "{outcome:?}");
+        assert!(!outcome.delays.is_empty() && outcome.lost == 0, "{outcome:?}");
         assert!(outcome.delays.iter().all(|&ns| ns > 0), "{outcome:?}");
     }
 }
