@@ -1,5 +1,7 @@
 //! A worker: a pinned thread that polls lanes, and sleeps when none has work.
 
+mod leaving;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,7 +17,10 @@ use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{affinity, clock};
 
 use crate::idle::{IdlePolicy, Pause};
-use crate::lane::{Lane, LaneId, Polled, Rest};
+use crate::lane::{Lane, LaneId, Polled};
+
+pub(crate) use leaving::Leave;
+use leaving::Leaving;
 
 /// How many busy passes may go by before sleeping lanes are looked at.
 const PASSES_PER_LOOK: u32 = 32;
@@ -33,19 +38,6 @@ pub struct WorkerStats {
     pub passes: Counter,
     /// Times that it slept.
     pub sleeps: Counter,
-}
-
-/// When a lane leaves its worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leave {
-    /// As soon as it holds no frame of its own.
-    Settled,
-    /// When it has found its source empty, or has moved so many frames that none is left of those
-    /// that waited when it was told to leave.
-    Drained {
-        /// Most frames that can wait in its source.
-        most: u32,
-    },
 }
 
 /// Something to be done with a lane, by its worker.
@@ -217,27 +209,6 @@ struct Slot {
     /// When the worker first had time to notice that.
     idle_since: Duration,
     leaving: Option<Leaving>,
-}
-
-/// A lane that was told to leave.
-struct Leaving {
-    /// Frames that may still have waited when it was told; `None`: it does not matter.
-    left: Option<u32>,
-    home: Sender<Lane>,
-}
-
-impl Leaving {
-    /// True when the lane may go, `moved` frames further on.
-    fn may_go(&mut self, lane: &mut Lane, moved: usize) -> bool {
-        let drained = match &mut self.left {
-            None => true,
-            Some(left) => {
-                *left = left.saturating_sub(moved as u32);
-                *left == 0 || lane.rest() == Rest::Empty
-            }
-        };
-        drained && lane.is_settled()
-    }
 }
 
 impl Slot {

@@ -200,8 +200,8 @@ impl Lane {
         self.egress.as_mut().map_or(0, Egress::waiting)
     }
 
-    /// The lane with a discipline in front of its sink, given by its words: for whoever polls a lane
-    /// without a link. Frames wait no longer than the lane lives.
+    /// The lane with a discipline in front of its sink, given by its words: for whoever polls a
+    /// lane without a link. Frames wait no longer than the lane lives.
     pub fn with_qdisc(mut self, words: &str, layer: Layer) -> Result<Self, LinkError> {
         let mut tree = Tree::new(words, layer).map_err(LinkError::Qdisc)?;
         let now = clock::monotonic();

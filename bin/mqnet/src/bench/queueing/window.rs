@@ -36,10 +36,14 @@ impl Window {
     /// a long time all are taken for lost: `forgiven` are those before the next one.
     pub(super) fn wait(&self, forgiven: &mut u64, most: u64, stop: &AtomicBool) {
         let sent = self.sent.load(Ordering::Relaxed);
-        let on_their_way =
-            |forgiven: u64| sent - self.settled.load(Ordering::SeqCst).max(forgiven).min(sent);
+        let on_their_way = |forgiven: u64| {
+            // Pairs with note_received: what has settled against that we wait.
+            let settled = self.settled.load(Ordering::SeqCst);
+            sent - settled.max(forgiven).min(sent)
+        };
         let mut naps = 0;
         while on_their_way(*forgiven) >= most && !stop.load(Ordering::Relaxed) {
+            // Pairs with note_received: that we wait before a last look at what has settled.
             self.waits.store(true, Ordering::SeqCst);
             let before = on_their_way(*forgiven);
             if before >= most {
@@ -72,14 +76,17 @@ impl Window {
         if most == u64::MAX {
             return;
         }
+        // Pairs with wait: what has settled before a look whether the sender waits.
         self.settled.store(seq + 1, Ordering::SeqCst);
         let on_their_way = self.sent.load(Ordering::Acquire).saturating_sub(seq + 1);
-        if on_their_way <= most - most.div_ceil(8)
-            && self.waits.load(Ordering::SeqCst)
-            && self.waits.swap(false, Ordering::SeqCst)
-            && let Some(sender) = self.sender.get()
-        {
-            sender.unpark();
+        if on_their_way > most - most.div_ceil(8) {
+            return;
+        }
+        // Pairs with wait: what has settled before this look.
+        let waits = self.waits.load(Ordering::SeqCst);
+        // Pairs with wait: one who waits is woken once.
+        if waits && self.waits.swap(false, Ordering::SeqCst) {
+            self.sender.get().into_iter().for_each(std::thread::Thread::unpark);
         }
     }
 

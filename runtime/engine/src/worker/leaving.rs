@@ -1,0 +1,39 @@
+//! Lanes that leave their worker, each when it may.
+
+use std::sync::mpsc::Sender;
+
+use crate::lane::{Lane, Rest};
+
+/// When a lane leaves its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// As soon as it holds no frame of its own.
+    Settled,
+    /// When it has found its source empty, or has moved so many frames that none is left of those
+    /// that waited when it was told to leave.
+    Drained {
+        /// Most frames that can wait in its source.
+        most: u32,
+    },
+}
+
+/// A lane that was told to leave.
+pub(super) struct Leaving {
+    /// Frames that may still have waited when it was told; `None`: it does not matter.
+    pub(super) left: Option<u32>,
+    pub(super) home: Sender<Lane>,
+}
+
+impl Leaving {
+    /// True when the lane may go, `moved` frames further on.
+    pub(super) fn may_go(&mut self, lane: &mut Lane, moved: usize) -> bool {
+        let drained = match &mut self.left {
+            None => true,
+            Some(left) => {
+                *left = left.saturating_sub(moved as u32);
+                *left == 0 || lane.rest() == Rest::Empty
+            }
+        };
+        drained && lane.is_settled()
+    }
+}
