@@ -375,7 +375,13 @@ impl Host for LinkHost {
     }
 
     fn set_tc(&mut self, dev: &str, want: &TcRequest) -> Change {
-        self.changing(dev).and_then(|(entry, side)| tc::set(entry, side, want))
+        let (entry, side) = self.changing(dev)?;
+        let link = entry.name.clone();
+        let ticket = tc::set(entry, side, want)?;
+        if matches!(ticket.result(), Some(Ok(outcome)) if outcome.changed) {
+            self.happened("tc-changed", &link, format!("{dev}: {}", tc::in_words(want)));
+        }
+        Ok(ticket)
     }
 
     fn queues(&mut self, dev: &str) -> Result<Vec<Queue>, ApiError> {

@@ -60,6 +60,24 @@ pub(super) fn set(entry: &mut Entry, side: usize, want: &TcRequest) -> Change {
     done(changed, since)
 }
 
+/// A request as one line for people: `qdisc replace fq_codel limit 1000`.
+pub(super) fn in_words(want: &TcRequest) -> String {
+    let object = match want.object {
+        TcObject::Qdisc => "qdisc",
+        TcObject::Class => "class",
+        TcObject::Filter => "filter",
+    };
+    let verb = match want.command {
+        TcVerb::Add => "add",
+        TcVerb::Change => "change",
+        TcVerb::Replace => "replace",
+        TcVerb::Delete => "delete",
+    };
+    let words = [object, verb].into_iter().chain(want.kind.as_deref());
+    let words: Vec<&str> = words.chain(want.options.iter().map(String::as_str)).collect();
+    words.join(" ")
+}
+
 fn refused(error: TcError) -> ApiError {
     let code = match error.errno {
         Errno::Busy => Code::Busy,
