@@ -94,7 +94,8 @@ impl Lane {
             limit.observe(fill.used, *left_behind, call.now);
         }
         let takes = !egress.retiring && !self.source_closed;
-        let mut polled = Polled::nothing(Rest::Empty);
+        // While its disciplines are being taken off, what the source has is left there.
+        let mut polled = Polled::nothing(if egress.retiring { Rest::Full } else { Rest::Empty });
         let (mut full, mut others) = (false, 0);
         let waiting = {
             let mut queueing = egress.access();
