@@ -514,6 +514,12 @@ impl Link {
     fn commit(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         if let Some(running) = &self.running {
             let (set, channels) = (running.set, running.plan.channels);
+            if !self.peers_way_has_disciplines() {
+                // Nothing can wait in them: they come at once.
+                let idle = self.crew.take(&self.listeners(set, channels))?;
+                self.drop_lanes(idle);
+                return Ok(self.close(change, now));
+            }
             change.leaving = Some(self.let_leave_when_empty(set, channels));
         }
         change.stage = Stage::Leaving;

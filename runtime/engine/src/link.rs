@@ -114,6 +114,8 @@ pub struct Link {
     pub(crate) widest: u16,
     pub(crate) now: Duration,
     attached: [Attached; 2],
+    /// A change has just ended, and the next may be due.
+    look_again: bool,
     wish: Wish,
     wake_frames: u32,
     captures: Vec<capture::Active>,
@@ -155,6 +157,7 @@ impl Link {
             sets: 0,
             widest: 0,
             now: clock::monotonic(),
+            look_again: false,
             wish,
             wake_frames: 0,
             captures: Vec::new(),
@@ -179,6 +182,8 @@ impl Link {
     /// How long to wait for an event before the next [`turn`](Self::turn).
     pub fn patience(&self) -> Duration {
         match (&self.running, &self.change) {
+            // What came while a change was being closed rang already.
+            (Some(_), None) if self.look_again => Duration::ZERO,
             // Some steps of a change are noticed by looking: queues that drain.
             (Some(_), Some(_)) => Duration::from_micros(300),
             (Some(_), None) if self.pending.is_some() => Duration::from_millis(100),
@@ -207,7 +212,11 @@ impl Link {
         let notice = match (a.poll_link(now), b.poll_link(now)) {
             (LinkStatus::Up { session: sa }, LinkStatus::Up { session: sb }) => match &self.running
             {
-                Some(running) if running.sessions == (sa, sb) => self.advance(now)?,
+                Some(running) if running.sessions == (sa, sb) => {
+                    let notice = self.advance(now)?;
+                    self.look_again = notice.is_some();
+                    notice
+                }
                 Some(_) => {
                     self.take_down("the peer came back with a new session")?;
                     self.bring_up((sa, sb))?

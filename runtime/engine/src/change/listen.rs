@@ -45,12 +45,17 @@ impl Link {
             return Ok(None);
         }
         self.let_go(change.set, change.plan.channels);
+        Ok(self.close(change, now))
+    }
+
+    /// The old lanes have left: the change is over.
+    pub(super) fn close(&mut self, change: Change, now: Duration) -> Option<Notice> {
         let wishes = change.wishes;
         let notice = self.finish(change, now);
         if self.peer_side.is_some() && !self.leads() {
             self.say(Step::Rest, wishes, "");
         }
-        Ok(notice)
+        notice
     }
 
     /// Lanes of the peer's direction take nothing more, and leave when nothing waits in them.

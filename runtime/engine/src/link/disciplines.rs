@@ -121,6 +121,13 @@ impl Link {
         });
     }
 
+    /// True when something is or was attached in the direction of frames that come from the peer.
+    pub(crate) fn peers_way_has_disciplines(&self) -> bool {
+        let side = self.peer_side.map_or(0, |peer| 1 - peer);
+        let attached = &self.attached[side];
+        attached.fitted.iter().any(|(_, shape)| *shape != Shape::None)
+    }
+
     /// Gives new lanes what is attached to their sinks.
     pub(crate) fn attach_disciplines(
         &mut self,
