@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use mqnet_guest::bench::{self, Settings};
-use mqnet_guest::{Guest, Kernel, Store};
+use mqnet_guest::bench::{self, Settings, bridge};
+use mqnet_guest::{Guest, Kernel, Store, five};
 
 use crate::Result;
 
@@ -27,12 +27,23 @@ pub(crate) struct Arguments {
     /// Get the newest packages first
     #[arg(long)]
     update: bool,
-    /// Measure instead: `tunnel` is TCP over a slow path, with a ring that drops and one that stops
+    /// Measure instead: `tunnel` is TCP over a slow path, with a ring that drops and one that
+    /// stops; `ivshmem` two guests, joined by it and by virtio cards at a bridge (needs root)
     #[arg(long, value_enum, conflicts_with = "command")]
     bench: Option<Bench>,
-    /// Rounds of the measurement
-    #[arg(long, default_value_t = Settings::default().rounds, requires = "bench")]
-    rounds: u32,
+    /// Compare the kernel's own implementation of the five systems with ours instead (kernel 7.3)
+    #[arg(long, conflicts_with_all = ["command", "bench"])]
+    compare: bool,
+    /// The comparison as JSON
+    #[arg(long, requires = "compare")]
+    json: bool,
+    /// Rounds of the measurement [default: 3 of tunnel, 5 of ivshmem]
+    #[arg(long, requires = "bench")]
+    rounds: Option<u32>,
+    /// Channels and queue pairs of ivshmem
+    #[arg(long, default_value_t = bridge::Settings::default().channels, requires = "bench",
+          value_parser = clap::value_parser!(u32).range(1..=8))]
+    channels: u32,
     /// Rate of the path in Mbit/s
     #[arg(long, default_value_t = Settings::default().rate, requires = "bench")]
     rate: u32,
@@ -42,9 +53,9 @@ pub(crate) struct Arguments {
     /// Packets in the ring of the tunnel's device
     #[arg(long, default_value_t = Settings::default().ring, requires = "bench")]
     ring: u32,
-    /// Seconds of one run
-    #[arg(long, default_value_t = Settings::default().seconds, requires = "bench")]
-    seconds: u32,
+    /// Seconds of one run [default: 20 of tunnel, 5 of ivshmem]
+    #[arg(long, requires = "bench")]
+    seconds: Option<u32>,
     /// Command to run in it, with words as a shell sees them (an interactive shell when missing)
     #[arg(last = true)]
     command: Vec<String>,
@@ -53,6 +64,32 @@ pub(crate) struct Arguments {
 #[derive(Clone, Copy, ValueEnum)]
 enum Bench {
     Tunnel,
+    Ivshmem,
+}
+
+fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
+    let &Arguments { rate, delay, ring, channels, .. } = arguments;
+    match bench {
+        Bench::Tunnel => {
+            let usual = Settings::default();
+            let rounds = arguments.rounds.unwrap_or(usual.rounds);
+            let seconds = arguments.seconds.unwrap_or(usual.seconds);
+            let settings = Settings { rounds, rate, delay, ring, seconds, ..usual };
+            let report = bench::tunnel(&settings)?;
+            print!("{}", report.table());
+            println!("{}/tunnel.{{json,svg,html}}", report.write()?.display());
+        }
+        Bench::Ivshmem => {
+            let usual = bridge::Settings::default();
+            let rounds = arguments.rounds.unwrap_or(usual.rounds);
+            let seconds = arguments.seconds.unwrap_or(usual.seconds);
+            let settings = bridge::Settings { rounds, seconds, channels, queues: channels };
+            let report = bridge::bridge(&settings)?;
+            print!("{}", report.table());
+            println!("{}", report.write()?.display());
+        }
+    }
+    Ok(())
 }
 
 /// The status is that of the command.
@@ -61,13 +98,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Store::open()?.forget()?;
     }
     mqnet_guest::build()?;
-    if let Some(Bench::Tunnel) = arguments.bench {
-        let &Arguments { rounds, rate, delay, ring, seconds, .. } = arguments;
-        let settings = Settings { rounds, rate, delay, ring, seconds, ..Settings::default() };
-        let report = bench::tunnel(&settings)?;
-        print!("{}", report.table());
-        println!("{}/tunnel.{{json,svg,html}}", report.write()?.display());
+    if let Some(bench) = arguments.bench {
+        measure(bench, arguments)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.compare {
+        return compare(arguments.json);
     }
     let guest = Guest::new(arguments.kernel, "xtask")
         .cpus(arguments.cpus)
@@ -79,4 +115,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let outcome = guest.script("command", &arguments.command.join(" ")).stream().run()?;
     let status = outcome.done.get("command").map_or(1, |done| done.status);
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
+}
+
+/// Fails when there is a difference that nobody has explained.
+fn compare(json: bool) -> Result<ExitCode> {
+    let report = five::run("xtask")?;
+    if json {
+        println!("{:#}", report.json());
+    } else {
+        print!("{}", report.table());
+    }
+    let complaints = report.complaints();
+    complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
+    Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -15,12 +15,13 @@ const COMPLETIONS: [(&str, &str, &str); 3] = [
 ];
 
 /// Files of `packaging/` and their folders below the prefix.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("systemd/mqnet.service", "lib/systemd/system"),
     ("systemd/mqnet.socket", "lib/systemd/system"),
     ("systemd/mqnet@.service", "lib/systemd/system"),
     ("sysusers.d/mqnet.conf", "lib/sysusers.d"),
     ("tmpfiles.d/mqnet.conf", "lib/tmpfiles.d"),
+    ("vhost-user/50-mqnet-net.json", "share/qemu/vhost-user"),
 ];
 
 /// Builds the program and installs everything below `destdir` + `prefix`. The configuration is put
@@ -38,6 +39,11 @@ pub(crate) fn run(prefix: &Path, destdir: Option<&Path>) -> Result<()> {
     };
     let base = place(prefix);
     put(&fs::read(&program)?, &base.join("bin/mqnet"), 0o755)?;
+    // The name that VMMs look for; the same program.
+    let backend = base.join("libexec/vhost-user-net");
+    fs::create_dir_all(base.join("libexec"))?;
+    let _ = fs::remove_file(&backend);
+    std::os::unix::fs::symlink("../bin/mqnet", &backend)?;
     for (shell, folder, name) in COMPLETIONS {
         let made = Command::new(&program).args(["completions", shell]).output()?;
         put(&made.stdout, &base.join(folder).join(name), 0o644)?;

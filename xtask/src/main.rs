@@ -1,12 +1,15 @@
-//! The project's own tools: `cargo xtask test`, `tidy`, `setup`, `fuzz`, `install` and `guest`.
+//! The project's own tools: `cargo xtask test`, `tidy`, `setup`, `bench`, `soak`, `fuzz`, `install`
+//! and `guest`.
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod fuzz;
 mod guest;
 mod install;
 mod project;
 mod setup;
+mod soak;
 mod test;
 mod tidy;
 
@@ -39,6 +42,8 @@ enum Tool {
     Tidy,
     /// Install the packages that the tests need, or say which are missing; get parts of guests
     Setup,
+    /// Measure what is promised, against the peers, and draw it
+    Bench(bench::Arguments),
     /// Install the program, its units, man pages and completions
     Install {
         /// Where programs and their files go
@@ -50,6 +55,8 @@ enum Tool {
     },
     /// Boot a virtual machine that has mqnet: a shell, or a command after `--`
     Guest(guest::Arguments),
+    /// Soak all backends at once: verified traffic, resizes, restarts, kills, option changes
+    Soak(soak::Arguments),
     /// Fuzz one target, or all in turn, with coverage and sanitizers
     Fuzz {
         /// Target to fuzz (all when missing)
@@ -65,7 +72,9 @@ enum Tool {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().tool {
+        Tool::Bench(arguments) => return report(bench::run(&arguments)),
         Tool::Guest(arguments) => return report(guest::run(&arguments)),
+        Tool::Soak(arguments) => return report(soak::run(&arguments)),
         Tool::Test { list: true, .. } => {
             test::list();
             Ok(true)

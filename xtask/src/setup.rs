@@ -30,7 +30,7 @@ const fn program(name: &'static str, program: &'static str, used_for: &'static s
     Package { name, sign: Sign::Program(program), used_for }
 }
 
-const PACKAGES: [Package; 17] = [
+const PACKAGES: [Package; 18] = [
     program("gcc", "cc", "links the programs and builds the peers of the benchmarks"),
     program("g++", "c++", "builds libFuzzer for the fuzz smoke"),
     program("iproute2", "ip", "sets up the hosts of the netns tests"),
@@ -40,6 +40,7 @@ const PACKAGES: [Package; 17] = [
     program("ethtool", "ethtool", "checks what the kernel's tools see of a TAP"),
     program("valgrind", "valgrind", "counts instructions per frame (callgrind)"),
     program("systemd", "systemd-analyze", "judges the units of packaging/"),
+    program("clang", "clang", "compiles the XDP programs of the tests"),
     program("curl", "curl", "asks a control socket as its users do"),
     program("tshark", "tshark", "reads what `mqnet capture` writes"),
     program("prometheus", "promtool", "checks the metrics"),
@@ -59,6 +60,17 @@ const PACKAGES: [Package; 17] = [
         name: "libdpdk-dev",
         sign: Sign::PkgConfig("libdpdk"),
         used_for: "rte_ring and rte_mempool, peers of the ring and pool benchmarks",
+    },
+];
+
+/// What only `cargo xtask bench` needs: whom we are compared with.
+const PEERS: [Package; 3] = [
+    program("socat", "socat", "joins TAPs, as a peer of the benchmarks"),
+    program("vde2", "vde_switch", "joins TAPs, as a peer of the benchmarks"),
+    Package {
+        name: "openvswitch-switch-dpdk",
+        sign: Sign::File("/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"),
+        used_for: "switches between two TAPs, as a peer of the benchmarks",
     },
 ];
 
@@ -93,6 +105,18 @@ pub(crate) fn run() -> Result<Vec<&'static str>> {
         println!("setup: everything that the tests need is there");
     }
     Ok(still)
+}
+
+/// Installs those of the named packages that are missing, one by one: what can't be had is left to
+/// who misses it.
+pub(crate) fn install_for_bench(names: &[&str]) {
+    let wanted = PACKAGES.iter().chain(&PEERS).filter(|package| names.contains(&package.name));
+    for package in wanted.filter(|package| !package.sign.is_there()) {
+        let can = is_root() && Sign::Program("apt-get").is_there();
+        if !can || install(&[package]).is_err() || !package.sign.is_there() {
+            println!("missing: {} ({})", package.name, package.used_for);
+        }
+    }
 }
 
 fn missing_packages() -> Vec<&'static Package> {
@@ -153,6 +177,7 @@ pub(crate) fn guests() -> Result<()> {
     for kernel in [Kernel::V6_1, Kernel::V7_3] {
         mqnet_guest::prepare(kernel)?;
     }
+    mqnet_guest::five::prepare()?;
     println!("setup: guests with kernels 6.1 and 7.3 are in the cache");
     Ok(())
 }
@@ -231,6 +256,6 @@ mod tests {
 
     #[test]
     fn every_package_says_what_it_is_for() {
-        assert!(PACKAGES.iter().all(|package| package.used_for.len() > 10));
+        assert!(PACKAGES.iter().chain(&PEERS).all(|package| package.used_for.len() > 10));
     }
 }

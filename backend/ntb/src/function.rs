@@ -7,15 +7,18 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Peer, Plan, RingWish,
+    Caps, Channel, ChannelStats, Device, Function, LinkStatus, Offloads, OpenError, Peer, Plan,
+    RingWish, Seat,
 };
 use mqnet_wire::Layer;
 
+use crate::hw::ivshmem::{Ivshmem, IvshmemConfig};
 use crate::hw::memfd::Memfd;
 use crate::hw::{Hw, HwLink};
 use crate::layout::{PADS, Phase, VERSION_MAX, VERSION_MIN, pad};
 use crate::link::{self, Agreement, Happening, Offer, Refusal, State};
 use crate::mailbox::{self, Letter};
+use crate::mix;
 use crate::session;
 
 mod peer;
@@ -46,6 +49,8 @@ pub struct NtbFunction {
     mtu: Option<u32>,
     partner: Option<Caps>,
     rings: RingWish,
+    /// Its place in a group, which then says what is to be said.
+    seat: Option<Seat>,
     stats: Vec<Arc<ChannelStats>>,
     state: State,
     session: u64,
@@ -77,6 +82,13 @@ impl NtbFunction {
         Self::with_hw(name, Box::new(hw), config.mtu, seed)
     }
 
+    /// A bridge in the shared memory of an ivshmem device.
+    pub fn ivshmem(config: IvshmemConfig, mtu: Option<u32>, mut seed: u64) -> Self {
+        let name = format!("ntb:ivshmem={}", config.place);
+        let hw = Ivshmem::new(config, mix::next(&mut seed));
+        Self::with_hw(name, Box::new(hw), mtu, seed)
+    }
+
     /// A bridge over any hardware.
     pub fn with_hw(name: String, hw: Box<dyn Hw>, mtu: Option<u32>, seed: u64) -> Self {
         let blank = Letter::blank(&own_caps(mtu));
@@ -86,6 +98,7 @@ impl NtbFunction {
             mtu,
             partner: None,
             rings: RingWish::default(),
+            seat: None,
             stats: (0..CHANNELS_MAX).map(|_| Arc::default()).collect(),
             state: State::Down,
             session: 0,
@@ -128,6 +141,8 @@ impl NtbFunction {
                 frame_max: own.frame_max.min(partner.frame_max),
                 rx_offloads: partner.rx_offloads,
                 tx_offloads: partner.tx_offloads,
+                // It is finished before it comes to the bridge.
+                rx_fixed: Offloads::NONE,
             },
         }
     }
@@ -164,16 +179,14 @@ impl NtbFunction {
     }
 
     fn make_offer(&mut self) {
-        // splitmix64: a new generation for every life.
-        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.seed;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let offer = Offer {
             versions: (VERSION_MIN, VERSION_MAX),
-            generation: ((z ^ (z >> 27)) as u32).max(1),
+            // A new one for every life.
+            generation: (mix::next(&mut self.seed) as u32).max(1),
             window: self.hw.window_len(),
             caps: self.offered_caps(),
             rings: RingWish::default(),
+            seat: self.seat,
         };
         for (at, value) in offer.encode().into_iter().enumerate() {
             self.hw.peer_spad_write(at, value);
@@ -296,7 +309,10 @@ impl NtbFunction {
             let (want, have) = (plan.channels, agreement.plan.channels);
             return Err(self.error(format!("{want} channels wanted, {have} were negotiated")));
         }
-        let opened = session::open_queue_pairs(&*self.hw, agreement, &self.stats);
+        let mut agreement = agreement.clone();
+        // Other members of a group may have less room.
+        agreement.plan.frame_max = agreement.plan.frame_max.min(plan.frame_max);
+        let opened = session::open_queue_pairs(&*self.hw, &agreement, &self.stats);
         opened.map_err(|what| self.error(what))
     }
 
@@ -338,6 +354,7 @@ fn own_caps(mtu: Option<u32>) -> Caps {
         frame_max: FRAME_MAX,
         rx_offloads: Offloads::ALL,
         tx_offloads: Offloads::ALL,
+        rx_fixed: Offloads::NONE,
     }
 }
 
@@ -436,12 +453,24 @@ impl Function for NtbFunction {
         Some(self)
     }
 
+    fn take_seat(&mut self, seat: Seat) {
+        self.seat = Some(seat);
+    }
+
+    fn share_stats(&mut self, stats: &[Arc<ChannelStats>]) {
+        self.stats = stats.to_vec();
+    }
+
     fn full_means(&self) -> &'static str {
         "the peer's ring is full: the peer does not take frames (ask the peer why)"
     }
 
     fn stats(&self) -> &[Arc<ChannelStats>] {
         &self.stats
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.hw.device().into_iter().collect()
     }
 
     fn takes_high_cpus(&self) -> bool {

@@ -10,7 +10,7 @@ use mqnet_shmem::{Region, Span, Window};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::{Layer, VnetHdr};
 
-use crate::hw::{Doorbell, memfd};
+use crate::hw::{Doorbell, ivshmem, memfd};
 use crate::layout::{Geometry, PADS, VERSION_MAX, VERSION_MIN, control};
 use crate::link::{Offer, Refusal, agree};
 use crate::mailbox::Letter;
@@ -51,9 +51,17 @@ pub fn handshake(data: &[u8]) {
         frame_max: FRAME_MAX,
         rx_offloads: Offloads::ALL,
         tx_offloads: Offloads::from_bits(u32::from(input.u8())),
+        rx_fixed: Offloads::NONE,
     };
     let versions = (VERSION_MIN, VERSION_MAX);
-    let ours = Offer { versions, generation: 1, window: 2 << 20, caps, rings: Default::default() };
+    let ours = Offer {
+        versions,
+        generation: 1,
+        window: 2 << 20,
+        caps,
+        rings: Default::default(),
+        seat: None,
+    };
     let honest = input.u8() % 2 == 0;
     let mut pads = if honest { ours.encode() } else { [0; PADS] };
     for _ in 0..input.u8() % 32 {
@@ -71,6 +79,11 @@ pub fn handshake(data: &[u8]) {
     let (code, a, b) = refusal;
     assert!(!Refusal::text(code, a, b, true).is_empty());
     assert!(!Refusal::text(input.u64() as u32, input.u64() as u32, b, false).is_empty());
+}
+
+/// What an ivshmem server says.
+pub fn ivshmem(data: &[u8]) {
+    ivshmem::check_stream(data);
 }
 
 struct Mute;

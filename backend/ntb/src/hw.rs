@@ -1,5 +1,6 @@
 //! The hardware under a bridge, in the kernel's nouns (Documentation/driver-api/ntb.rst).
 
+pub mod ivshmem;
 pub mod memfd;
 
 use std::io;
@@ -7,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mqnet_netdev::Device;
 use mqnet_shmem::Region;
 use mqnet_sysio::eventfd::EventFd;
 
@@ -75,6 +77,11 @@ pub trait Hw: Send {
 
     /// Bytes of our own window.
     fn window_len(&self) -> u32;
+
+    /// The PCI function and its interrupts, once they are known and where there are any.
+    fn device(&self) -> Option<Device> {
+        None
+    }
 
     /// True for the end that joined an existing port on the same machine.
     fn is_second(&self) -> bool;

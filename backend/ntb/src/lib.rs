@@ -16,8 +16,10 @@ pub mod hw;
 pub mod layout;
 pub mod link;
 mod mailbox;
+mod mix;
 mod rx;
 mod session;
 mod tx;
 
 pub use function::{NtbConfig, NtbFunction};
+pub use hw::ivshmem::{IvshmemConfig, Place, Server, ServerConfig};

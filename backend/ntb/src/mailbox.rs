@@ -15,7 +15,8 @@
 //! | 5 | largest MTU | largest frame |
 //! | 6 | offloads of frames from the writer | offloads of frames to the writer |
 //! | 7 | wanted RX ring in bytes, 0 for none | wanted TX ring |
-//! | 8.. | the reason, UTF-8, up to 128 bytes | |
+//! | 8..24 | the reason, UTF-8, up to 128 bytes | |
+//! | 24 | members of its group that the writer has up, a bit each | |
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -27,7 +28,7 @@ use crate::hw::MemoryWindows;
 use crate::layout::MAILBOX;
 
 /// Words of a letter after the sequence.
-const BODY: usize = 23;
+const BODY: usize = 24;
 /// Words of the reason.
 const TEXT: usize = 16;
 
@@ -40,6 +41,8 @@ pub(crate) struct Letter {
     pub(crate) caps: Caps,
     pub(crate) rings: RingWish,
     pub(crate) word: Word,
+    /// Members of its group that are up.
+    pub(crate) here: u8,
 }
 
 fn pair(low: u32, high: u32) -> u64 {
@@ -49,7 +52,8 @@ fn pair(low: u32, high: u32) -> u64 {
 impl Letter {
     /// What an end says that has said nothing.
     pub(crate) fn blank(caps: &Caps) -> Self {
-        Self { wish: 0, caps: caps.clone(), rings: RingWish::default(), word: Word::default() }
+        let (rings, word) = (RingWish::default(), Word::default());
+        Self { wish: 0, caps: caps.clone(), rings, word, here: 0 }
     }
 
     pub(crate) fn encode(&self) -> [u64; BODY] {
@@ -70,11 +74,12 @@ impl Letter {
             pair(caps.rx_offloads.bits(), caps.tx_offloads.bits()),
             pair(self.rings.rx.unwrap_or(0), self.rings.tx.unwrap_or(0)),
         ]);
-        for (to, bytes) in body[7..].iter_mut().zip(why.chunks(8)) {
+        for (to, bytes) in body[7..7 + TEXT].iter_mut().zip(why.chunks(8)) {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);
             *to = u64::from_le_bytes(word);
         }
+        body[BODY - 1] = u64::from(self.here);
         body
     }
 
@@ -89,7 +94,7 @@ impl Letter {
         let step = Step::decode(low(1));
         let step = step.ok_or_else(|| format!("the peer is in step {}, which is none", low(1)))?;
         let len = check("a reason of bytes", high(1), high(1) as usize <= TEXT * 8)? as usize;
-        let text: Vec<u8> = body[7..].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let text: Vec<u8> = body[7..7 + TEXT].iter().flat_map(|word| word.to_le_bytes()).collect();
         let (channels, wanted) = (low(3) & 0xffff, low(3) >> 16);
         let most = u32::from(CHANNELS_MAX);
         let mtus = MTU_MIN..=MTU_MAX;
@@ -107,6 +112,7 @@ impl Letter {
                 frame_max: check("largest frame", high(4), high(4) <= FRAME_MAX)?,
                 rx_offloads: Offloads::from_bits(low(5)),
                 tx_offloads: Offloads::from_bits(high(5)),
+                rx_fixed: Offloads::NONE,
             },
             rings: RingWish { rx: some(low(6)), tx: some(high(6)) },
             word: Word {
@@ -116,6 +122,7 @@ impl Letter {
                 // Shown to people: no control characters of a stranger on their terminals.
                 why: String::from_utf8_lossy(&text[..len]).replace(char::is_control, "?"),
             },
+            here: low(BODY - 1) as u8,
         })
     }
 }
@@ -171,9 +178,11 @@ mod tests {
                 frame_max: FRAME_MAX,
                 rx_offloads: Offloads::ALL,
                 tx_offloads: Offloads::CSUM,
+                rx_fixed: Offloads::NONE,
             },
             rings: RingWish { rx: Some(65536), tx: None },
             word: Word { attempt: 3, step: Step::Refuse, wishes: [1, 7], why: why.to_owned() },
+            here: 5,
         }
     }
 
@@ -190,8 +199,8 @@ mod tests {
         // Goal: any body is refused in words or is a letter whose encoding means the same.
         #[test]
         fn any_body_is_read(
-            body in prop::array::uniform23(any::<u64>()),
-            edits in prop::collection::vec((0usize..23, any::<u64>()), 0..4),
+            body in prop::array::uniform24(any::<u64>()),
+            edits in prop::collection::vec((0usize..24, any::<u64>()), 0..4),
         ) {
             let _ = Letter::decode(&body);
             let mut honest = letter("x").encode();

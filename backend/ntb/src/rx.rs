@@ -201,14 +201,14 @@ impl RxBrings for RxHalf {
             let bytes = record_size(record.len);
             let sound =
                 record.number == number && record.len.wrapping_sub(1) < frame_max && bytes <= left;
-            match ring.piece(at + UNIT, record.len) {
-                Some(head) if sound && record.hdr.is_finished() => {
-                    burst.push(record.hdr, record.len, head);
-                }
-                _ => {
-                    let what = Due { left, number, frame_max };
-                    push_other(ring, at, header, &what, burst).map_err(|e| common.fault(e))?;
-                }
+            if sound
+                && record.hdr.is_finished()
+                && let Some(head) = ring.piece(at + UNIT, record.len)
+            {
+                burst.push(record.hdr, record.len, head);
+            } else {
+                let what = Due { left, number, frame_max };
+                push_other(ring, at, header, &what, burst).map_err(|e| common.fault(e))?;
             }
             let len = record.len;
             at = wrap(at + bytes, size);

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-pub use mqnet_netdev::Address;
+pub use mqnet_netdev::{Address, Io};
 use mqnet_wire::Layer;
 
 /// How to open a TAP or a TUN.
@@ -25,6 +25,8 @@ pub struct TapConfig {
     pub persist: bool,
     /// Descriptors of queues that are attached already; the device is then taken as it is.
     pub fds: Vec<OwnedFd>,
+    /// How frames are written to it.
+    pub io: Io,
 }
 
 impl TapConfig {

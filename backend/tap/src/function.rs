@@ -4,20 +4,25 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use mqnet_netdev::limits::{FRAME_MAX, l2_header, mtu_max};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Function, Indirection, Offloads, OpenError, Plan, Rx, Tx,
+    BucketOf, Caps, Channel, ChannelStats, FlowRule, Function, Indirection, LinkStatus, Offloads,
+    OpenError, Plan, Rx, Tx,
 };
 use mqnet_sysio::namespace;
 use mqnet_sysio::tap as sys;
 use mqnet_wire::Layer;
 
-use crate::TapConfig;
-use crate::netlink::Netlink;
+use crate::batching::{Batch, batches, choose};
+use crate::comeback::Origin;
+use crate::netlink::{LinkInfo, Netlink};
 use crate::open::{adopt, create};
 use crate::queue::{TapRx, TapTx};
 use crate::queues::{Opener, Queues};
+use crate::steering::bucket;
+use crate::{Io, TapConfig};
 
 /// The kernel's default limit of large frames, from the network header on.
 const GSO_MAX_DEFAULT: u32 = 65_536;
@@ -57,7 +62,14 @@ pub struct TapFunction {
     mtu: u32,
     wanted_mtu: Option<u32>,
     offloads: Offloads,
+    /// What the kernel was told last that we take.
+    told: Option<Offloads>,
     backpressure: bool,
+    /// How frames are written; with [`Io::Auto`] they can be written many at once.
+    io: Io,
+    /// How it was opened, to open it again.
+    pub(crate) origin: Origin,
+    pub(crate) session: u64,
     /// The plan in force, and the next one.
     plan: Option<Plan>,
     prepared: Option<Plan>,
@@ -91,6 +103,7 @@ impl TapFunction {
             }
         };
         let offloads = enable_offloads(&fds[0], Offloads::NONE)?;
+        let io = choose(config.io, &fds[0])?;
         let mut netlink = Netlink::open().map_err(|e| format!("netlink: {e}"))?;
         let info = netlink.link(&name).map_err(|e| format!("reading the device: {e}"))?;
         let home = match &config.netns {
@@ -113,12 +126,19 @@ impl TapFunction {
             netlink,
             mtu: info.mtu,
             wanted_mtu: config.mtu,
+            told: None,
             offloads,
+            io,
             backpressure: flags & sys::flag::BACKPRESSURE != 0,
+            origin: Origin::Inherited,
+            session: 0,
             plan: None,
             prepared: None,
         };
         tap.configure(&config)?;
+        if !inherited {
+            tap.origin = Origin::Named(Box::new(config));
+        }
         Ok(tap)
     }
 
@@ -148,8 +168,30 @@ impl TapFunction {
         Ok(())
     }
 
-    fn first(&self) -> BorrowedFd<'_> {
+    pub(crate) fn first(&self) -> BorrowedFd<'_> {
         self.queues.first()
+    }
+
+    pub(crate) fn netlink(&mut self) -> &mut Netlink {
+        &mut self.netlink
+    }
+
+    /// True while it has no channels.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.plan.is_none()
+    }
+
+    /// Goes on with a device that was made anew.
+    pub(crate) fn renew(&mut self, queues: Queues, info: &LinkInfo) -> Result<(), String> {
+        (self.queues, self.index, self.mtu) = (queues, info.index, info.mtu);
+        (self.told, self.session) = (None, self.session + 1);
+        let origin = std::mem::replace(&mut self.origin, Origin::Inherited);
+        let done = match &origin {
+            Origin::Named(config) => self.configure(config),
+            Origin::Inherited => Ok(()),
+        };
+        self.origin = origin;
+        done
     }
 
     /// The kernel's name of the device.
@@ -180,7 +222,13 @@ impl TapFunction {
         if rx.any_large() && !self.limit_large_frames(plan.frame_max) {
             rx = rx.without_large();
         }
-        sys::set_offload(self.first(), to_kernel(rx)).map_err(|e| format!("offloads {rx}: {e}"))
+        if self.told != Some(rx) {
+            // Only news: telling the kernel again undoes what a user has switched off (ethtool -K).
+            let told = sys::set_offload(self.first(), to_kernel(rx));
+            told.map_err(|e| format!("offloads {rx}: {e}"))?;
+            self.told = Some(rx);
+        }
+        Ok(())
     }
 
     /// Makes the kernel's large frames fit the link; false when it would not.
@@ -238,15 +286,15 @@ impl TapFunction {
         OpenError { function: self.address.clone(), what }
     }
 
-    fn channels(&self, plan: &Plan) -> Vec<Channel> {
-        let channel = |channel: u16| {
+    fn channels(&self, plan: &Plan, batches: Vec<Batch>) -> Vec<Channel> {
+        let channel = |(channel, batch): (u16, Batch)| {
             let (fd, stats) = (self.queues.fd(channel), &self.stats[usize::from(channel)]);
             let frame_max = plan.frame_max;
             let rx = TapRx { channel, fd: fd.clone(), frame_max, stats: stats.clone() };
-            let tx = TapTx { channel, fd, stats: stats.clone() };
+            let tx = TapTx { channel, fd, stats: stats.clone(), batch };
             Channel { rx: Rx::Borrows(Box::new(rx)), tx: Tx::Borrows(Box::new(tx)) }
         };
-        (0..plan.channels).map(channel).collect()
+        (0u16..).zip(batches).map(channel).collect()
     }
 }
 
@@ -290,14 +338,24 @@ impl Function for TapFunction {
             frame_max: FRAME_MAX,
             rx_offloads: self.offloads,
             tx_offloads: self.offloads,
+            rx_fixed: Offloads::NONE,
         }
     }
 
+    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
+        self.look()
+    }
+
+    fn feeds_a_stack(&self) -> bool {
+        true
+    }
+
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let batches = batches(self.io, plan.channels).map_err(|what| self.error(what))?;
         let done = self.apply(plan).and_then(|()| self.queues.use_exactly(plan.channels));
         done.map_err(|what| self.error(what))?;
         self.plan = Some(plan.clone());
-        Ok(self.channels(plan))
+        Ok(self.channels(plan, batches))
     }
 
     fn close(&mut self, _why: &str) {
@@ -306,6 +364,7 @@ impl Function for TapFunction {
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         let old = self.plan.clone().ok_or_else(|| self.error("is not open".to_owned()))?;
+        let batches = batches(self.io, plan.channels).map_err(|what| self.error(what))?;
         let before = if self.queues.steers() { None } else { self.dropped_outside() };
         let done = self
             .find_device()
@@ -318,7 +377,7 @@ impl Function for TapFunction {
             return Err(self.error(what));
         }
         self.prepared = Some(plan.clone());
-        Ok(self.channels(plan))
+        Ok(self.channels(plan, batches))
     }
 
     fn steers(&self) -> bool {
@@ -345,6 +404,21 @@ impl Function for TapFunction {
 
     fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
         self.queues.set_table(table, user_set).map_err(|what| self.error(what))
+    }
+
+    fn rules(&self) -> Option<&[FlowRule]> {
+        self.queues.rules()
+    }
+
+    fn set_rules(&mut self, rules: &[FlowRule]) -> Result<(), OpenError> {
+        self.queues.set_rules(rules).map_err(|what| self.error(what))
+    }
+
+    fn bucket_of(&self) -> Option<BucketOf> {
+        Some(match self.layer {
+            Layer::Ethernet => |frame| bucket(frame, Layer::Ethernet),
+            Layer::Ip => |frame| bucket(frame, Layer::Ip),
+        })
     }
 
     fn flags(&self) -> Vec<(&'static str, bool)> {

@@ -7,12 +7,16 @@
 //!
 //! A TUN is the same without the Ethernet header: [`TapConfig::tun`].
 //!
+//! Towards the kernel a burst of frames is one system call where io_uring is to be had ([`Io`]).
+//!
 //! Each queue is one descriptor, and only attached queues count: stock `ethtool -l` shows the
 //! channels that run. The carrier of the device follows the link.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod batching;
+mod comeback;
 mod config;
 mod function;
 mod netlink;
@@ -21,6 +25,6 @@ mod queue;
 mod queues;
 pub mod steering;
 
-pub use config::{Address, TapConfig};
+pub use config::{Address, Io, TapConfig};
 pub use function::{TapError, TapFunction};
 pub use open::wait_until_active;

@@ -4,8 +4,11 @@
 //! The kernel purges a queue's ring when the queue is detached, and counts nothing. So frames must
 //! be steered away first, the ring emptied, and only then the queue detached. With our own steering
 //! program (needs CAP_BPF) that is a table of buckets; a frame that chose its queue by the old
-//! table may still be on its way, and a grace period of RCU ends that. Detaching a spare queue is
-//! the cheapest way to wait for one: 0.2 ms, where `membarrier` takes 6 to 20 ms.
+//! table may still be on its way. It is there, with soft interrupts off, for a few us, so a visit
+//! to every CPU proves that it has arrived: 0.1 ms. A grace period of RCU proves it too, but takes
+//! 0.1 to 4 s now and then on a busy machine, while nobody reads the queues that gain flows, and
+//! their rings overflow. Where CPUs are out of reach the detaching of a spare queue waits for one
+//! (0.2 ms as a rule; `membarrier` takes 6 to 20 ms).
 //!
 //! Without the program the kernel spreads flows over whatever is attached. Then the device drops,
 //! and counts, what is sent in the moment between "empty" and "detached".
@@ -20,9 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
-use mqnet_netdev::{ChannelStats, DropReason};
+use mqnet_netdev::{ChannelStats, DropReason, FlowRule};
 use mqnet_shmem::{Segments, SpanMut, read_into};
-use mqnet_sysio::{clock, namespace, poll, tap as sys};
+use mqnet_sysio::{affinity, clock, namespace, poll, tap as sys};
 use mqnet_wire::{Layer, VNET_HDR_LEN};
 
 use crate::open::one_more;
@@ -72,6 +75,8 @@ pub(crate) struct Queues {
     before: Option<(u16, Table)>,
     /// Queues that flows are steered to.
     steered: u16,
+    /// What goes before the table, by location.
+    rules: Vec<FlowRule>,
 }
 
 impl Queues {
@@ -93,6 +98,7 @@ impl Queues {
             dropped: 0,
             before: None,
             steered: attached,
+            rules: Vec::new(),
         }
     }
 
@@ -132,10 +138,6 @@ impl Queues {
             }
             self.attached += 1;
         }
-        if self.steering.is_none() {
-            // A queue that was detached while the device was paused comes back paused.
-            self.pause(false)?;
-        }
         Ok(())
     }
 
@@ -157,7 +159,30 @@ impl Queues {
             && steering.attach(self.first()).is_ok()
         {
             self.steering = Some(steering);
+            // Without them it steers as before they came, and says so when it is asked.
+            let kept = std::mem::take(&mut self.rules);
+            let _ = self.set_rules(&kept);
         }
+    }
+
+    /// What goes before the table, while our program chooses.
+    pub(crate) fn rules(&self) -> Option<&[FlowRule]> {
+        self.steers().then_some(&self.rules[..])
+    }
+
+    pub(crate) fn set_rules(&mut self, rules: &[FlowRule]) -> Result<(), String> {
+        if let Some(rule) = rules.iter().find(|rule| rule.queue >= self.attached) {
+            let (queue, most) = (rule.queue, self.attached);
+            return Err(format!("queue {queue} is not attached, there are {most}"));
+        }
+        let (first, Some(steering)) = (self.fds[0].clone(), &mut self.steering) else {
+            return Err("the kernel chooses the queues of this device".to_owned());
+        };
+        steering.set_rules(rules).map_err(|e| e.to_string())?;
+        steering.attach(first.as_fd()).map_err(|e| e.to_string())?;
+        self.rules = rules.to_vec();
+        self.barrier();
+        Ok(())
     }
 
     /// For the start of a link, when nothing flows.
@@ -210,6 +235,7 @@ impl Queues {
         }
         detach(self.first()).map_err(|e| e.to_string())?;
         (self.steering, self.user_set) = (None, false);
+        self.rules.clear();
         Ok(())
     }
 
@@ -220,6 +246,10 @@ impl Queues {
             && let Some(last) = table.iter().max().filter(|&&last| last >= queues)
         {
             return Err(format!("{queues} queues are too few for the table that was set ({last})"));
+        }
+        if let Some(rule) = self.rules.iter().find(|rule| rule.queue >= queues) {
+            let (location, queue) = (rule.location, rule.queue);
+            return Err(format!("{queues} queues are too few for rule {location} (queue {queue})"));
         }
         if queues > before {
             self.take_over_steering(before);
@@ -270,7 +300,12 @@ impl Queues {
         let what = if on { "pausing" } else { "resuming" };
         // A device that stayed paused would drop everything for ever: try again.
         let set = || sys::set_filter(self.first(), on);
-        set().or_else(|_| set()).map_err(|e| format!("{what} the device: {e}"))
+        set().or_else(|_| set()).map_err(|e| format!("{what} the device: {e}"))?;
+        if on && affinity::visit_every_cpu().is_err() {
+            // What has passed the filter before is in a ring a few us later: see barrier.
+            poll::pause(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Spreads flows over the first `queues` queues.
@@ -298,8 +333,12 @@ impl Queues {
         Ok(())
     }
 
-    /// Returns when no frame is on its way by an old table.
+    /// Returns when no frame is on its way by an old table. It is so from the choice of its queue
+    /// until it is in the ring, with soft interrupts off.
     fn barrier(&mut self) {
+        if affinity::visit_every_cpu().is_ok() {
+            return;
+        }
         if self.spare.is_none() {
             self.spare = self.opener.as_ref().and_then(|opener| opener.open().ok());
         } else if let Some(spare) = &self.spare {
@@ -308,7 +347,7 @@ impl Queues {
         match &self.spare {
             // The kernel waits for a grace period before it lets go of a queue.
             Some(spare) => drop(sys::set_queue(spare.as_fd(), false)),
-            // A frame between choice and ring is on a CPU with interrupts off: a few us.
+            // A few us, unless the CPU itself is taken away.
             None => poll::pause(Duration::from_millis(1)),
         }
     }
@@ -375,7 +414,7 @@ impl Queues {
     fn count_late_frames(&self, queue: u16, stats: &ChannelStats) {
         let fd = self.fds[usize::from(queue)].as_fd();
         let (head, tail) = (SpanMut::empty(), SpanMut::empty());
-        let mut room = Segments { head, tail };
+        let mut room = Segments::new(head, tail);
         let mut header = [0u8; VNET_HDR_LEN];
         for _ in 0..LATE_MOST {
             let Ok(n) = read_into(fd, &mut header, &mut room) else { return };

@@ -8,6 +8,7 @@
 
 mod hash;
 mod program;
+mod rules;
 mod table;
 
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod tests;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use mqnet_netdev::FlowRule;
 use mqnet_sysio::bpf::{Array, Program};
 use mqnet_sysio::tap as sys;
 use mqnet_wire::Layer;
@@ -29,6 +31,7 @@ pub struct Steering {
     array: Array,
     program: Program,
     table: Table,
+    layer: Layer,
 }
 
 fn explain(what: &str, error: &io::Error) -> io::Error {
@@ -51,8 +54,8 @@ impl Steering {
             array.set(key, u32::from(queue)).map_err(|e| explain("the table of queues", &e))?;
         }
         let program =
-            program::load(&array, layer).map_err(|e| explain("the steering program", &e))?;
-        Ok(Self { array, program, table: *table })
+            program::load(&array, layer, &[]).map_err(|e| explain("the steering program", &e))?;
+        Ok(Self { array, program, table: *table, layer })
     }
 
     /// Makes the device of `fd` ask the program. It stays so when `self` is dropped; the kernel's
@@ -72,6 +75,14 @@ impl Steering {
                 *now = wanted;
             }
         }
+        Ok(())
+    }
+
+    /// Lets flows of these rules go elsewhere, in the order of the list. The program is another one
+    /// then, over the same table: it has to be attached.
+    pub fn set_rules(&mut self, rules: &[FlowRule]) -> io::Result<()> {
+        let program = program::load(&self.array, self.layer, rules);
+        self.program = program.map_err(|e| explain("the steering program with rules", &e))?;
         Ok(())
     }
 

@@ -5,6 +5,7 @@ mod blocks;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -57,16 +58,18 @@ pub(crate) fn run(args: &CaptureArgs, stream: &dyn Stream) -> Result<(), Failure
         return Err(Failure::BadInput(why.to_owned()));
     }
     let target = if to_stdout { Target::Open(Box::new(io::stdout())) } else { Target::later(args) };
-    let sink = Mutex::new(Sink::new(target, args.count));
+    let (sink, ending) = (Mutex::new(Sink::new(target, args.count)), AtomicBool::new(false));
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let wait = signals.handle();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             if signals.forever().next().is_some() {
+                // A thread that writes without a pause would hardly ever leave the lock to us.
+                ending.store(true, Ordering::Relaxed);
                 end_between_blocks(&sink);
             }
         });
-        let done = receive(args, stream, &sink);
+        let done = receive(args, stream, Shared { sink: &sink, ending: &ending });
         wait.close();
         done.inspect(|()| lock(&sink).summary())
     })
@@ -97,9 +100,9 @@ fn path(args: &CaptureArgs) -> String {
     path
 }
 
-fn receive(args: &CaptureArgs, stream: &dyn Stream, sink: &Mutex<Sink>) -> Result<(), Failure> {
-    let ended = stream.stream(&path(args), &mut Shared(sink));
-    let mut sink = lock(sink);
+fn receive(args: &CaptureArgs, stream: &dyn Stream, mut shared: Shared<'_>) -> Result<(), Failure> {
+    let ended = stream.stream(&path(args), &mut shared);
+    let mut sink = lock(shared.sink);
     match (sink.failed.take(), ended) {
         (Some(e), _) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         (Some(e), _) => Err(Failure::Broken(format!("{}: {e}", args.write.display()))),
@@ -170,11 +173,18 @@ impl Sink {
 }
 
 /// What the stream writes to.
-struct Shared<'a>(&'a Mutex<Sink>);
+struct Shared<'a> {
+    sink: &'a Mutex<Sink>,
+    /// The process is about to end: nothing more is written.
+    ending: &'a AtomicBool,
+}
 
 impl Write for Shared<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut sink = lock(self.0);
+        while self.ending.load(Ordering::Relaxed) {
+            std::thread::park();
+        }
+        let mut sink = lock(self.sink);
         if let Err(e) = sink.take(bytes) {
             sink.failed = Some(e);
             return Err(io::Error::other("the capture cannot be written"));

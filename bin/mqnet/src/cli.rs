@@ -19,13 +19,17 @@ use crate::demo::{DemoArgs, HostArgs};
 use crate::doctor::DoctorArgs;
 use crate::ethtool::EthtoolArgs;
 use crate::generate::{CompletionsArgs, ManArgs};
+use crate::ivshmem_server::ServerArgs;
 use crate::monitor::MonitorArgs;
+use crate::plan::PlanArgs;
 use crate::show::ShowArgs;
 use crate::stats::StatsArgs;
 use crate::tc::TcArgs;
 use crate::top::TopArgs;
 use crate::verbs::{AddArgs, DelArgs, SetArgs};
+use crate::vmm::BackendArgs;
 use crate::why::WhyArgs;
+use crate::xdp::XdpArgs;
 use crate::ynl::YnlArgs;
 
 /// Why a command ended badly.
@@ -64,10 +68,18 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The name by which VMMs call a backend program for network cards.
+pub(crate) const VHOST_USER_NET: &str = "vhost-user-net";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Join two endpoints and run the link until Ctrl-C.
     Link(LinkArgs),
+    /// The network card of a guest, as QEMU's conventions for backend programs have it.
+    #[command(name = VHOST_USER_NET)]
+    VhostUserNet(BackendArgs),
+    /// Lend guests a shared memory with doorbells (QEMU's ivshmem), until Ctrl-C.
+    IvshmemServer(ServerArgs),
     /// Build two hosts, link them, run traffic, kill one side and watch the link heal (no root).
     Demo(DemoArgs),
     /// Run the links of the configuration, and those that are asked for.
@@ -86,6 +98,8 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Watch channels live.
     Top(TopArgs),
+    /// Print which CPU, memory and interrupt each channel gets on this machine, or another.
+    Plan(PlanArgs),
     /// Say why a queue is stopped, since when and by whom.
     Why(WhyArgs),
     /// Tell what happens, as it happens.
@@ -111,6 +125,8 @@ pub(crate) enum Command {
     Ethtool(EthtoolArgs),
     /// Show and change queueing disciplines, classes and filters in the manner of tc.
     Tc(TcArgs),
+    /// Let an eBPF program decide about each frame that arrives.
+    Xdp(XdpArgs),
     /// Query the `netdev` family in the manner of the kernel's ynl tool.
     Ynl(YnlArgs),
     #[command(flatten)]
@@ -121,11 +137,11 @@ fn whole(range: &RangeInclusive<u32>) -> RangeInclusive<i64> {
     i64::from(*range.start())..=i64::from(*range.end())
 }
 
-fn channels() -> impl TypedValueParser<Value = u16> {
+pub(crate) fn channels() -> impl TypedValueParser<Value = u16> {
     value_parser!(u16).range(whole(&CHANNELS))
 }
 
-fn workers() -> impl TypedValueParser<Value = u16> {
+pub(crate) fn workers() -> impl TypedValueParser<Value = u16> {
     value_parser!(u16).range(whole(&WORKERS))
 }
 
@@ -137,11 +153,31 @@ const ADDRESSES: &str = "\
 Endpoint addresses:
   tap:NAME      a TAP device; options: netns=NAME|PATH mac=M mtu=N address=IP/PREFIX (repeatable)
                 persist fd=N[:N...] (queues that the parent process has attached)
+                io=auto|uring|plain (many frames a system call if possible, or always, or never)
   ntb:SOCKET    a bridge to the mqnet that uses the same socket; options: window=SIZE (16M) mtu=N
+  ntb:ivshmem=SOCKET|FILE|pci|BUS:DEV.FN  a bridge in the memory of an ivshmem device: on the host
+                the server's socket or the memory's file, in the guest the only such PCI function or
+                the named one; options: side=0|1 mtu=N name=N
+  vhost-user:SOCKET  the network card of a guest; we listen at the socket. Options: connect (the VMM
+                listens) queues=N (most queue pairs, 64) packed=on|off mac=M mtu=N name=N
+                ctrl=on (a control queue, for peers that are the driver themselves)
+                fd=N (instead of a socket: vhost-user:,fd=N)
+  virtio-user:SOCKET  a virtio device in another process, of which we are the driver. Options:
+                server (the device connects) queues=N packed[=on|off] mrg=on|off mac=M mtu=N name=N
+                rx-buf-layout=auto|frag|full (how receive buffers lie in pages)
+  xdp:IFNAME    an interface of this kernel, taken over by AF_XDP sockets; options: netns=NAME|PATH
+                mode=auto|native|generic (where in the kernel) zerocopy=auto|on|off queues=N (set
+                them) ring=N (frames a ring) mtu=N promisc=on|off name=N
+  vduse:NAME    a network card of this kernel, with a netdev of that name (needs the modules vduse,
+                virtio_vdpa, virtio_net). Options: mac=M mtu=N packed=on|off persist
   null:         swallows everything
+  A+B[+C...]    a group of 2 to 8 of these (no ntb:), as one; options after the last member:
+                on-member-loss=destroy|degrade primary=N|ADDRESS
   all of them:  qdisc='WORDS' (what tc takes, such as qdisc='fq_codel limit 100', for every channel
                 of what leaves there; words with a comma are not possible)
                 full=stop|drop (a full sink stops the source [default], or frames are dropped)
+                rx-locality=off|learn (flows come to the queue on which whoever is behind this
+                endpoint sends; the other endpoint is a TAP or TUN)
 
 Example, two hosts that talk (the second line on the other host):
   mqnet link tap:a,address=10.0.0.1/24 ntb:/run/x.sock --channels 4
@@ -190,6 +226,17 @@ pub(crate) struct LinkArgs {
 }
 
 impl LinkArgs {
+    /// Two endpoints, and nothing else said.
+    pub(crate) fn of(a: &str, b: &str) -> Result<Self, Failure> {
+        #[derive(Parser)]
+        struct Words {
+            #[command(flatten)]
+            link: LinkArgs,
+        }
+        let words = Words::try_parse_from(["link", a, b]);
+        words.map(|words| words.link).map_err(|e| Failure::BadInput(e.to_string()))
+    }
+
     /// The link, as it would be written in a file.
     pub(crate) fn spec(&self) -> LinkSpec {
         LinkSpec {

@@ -4,13 +4,21 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish, ZeroCopy};
+use mqnet_group::{GroupConfig, GroupFunction, OnLoss};
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT, frame_of_mtu};
-use mqnet_netdev::{Function, null::Null};
+use mqnet_netdev::{Function, OpenError, null::Null};
 use mqnet_ntb::layout::Geometry;
-use mqnet_ntb::{NtbConfig, NtbFunction};
-use mqnet_tap::{TapConfig, TapFunction};
+use mqnet_ntb::{IvshmemConfig, NtbConfig, NtbFunction, Place};
+use mqnet_tap::{TapConfig, TapError, TapFunction};
+use mqnet_vhost_user::vduse::{VduseConfig, VduseFunction};
+use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};
+use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction, Wish};
 
-pub(crate) use mqnet_address::Endpoint;
+use mqnet_address::{
+    AfXdp, Group, Ivshmem, IvshmemAt, RxBufLayout, Tap, Vduse, VirtioUser, XdpMode,
+};
+pub(crate) use mqnet_address::{Endpoint, VhostUser};
 
 /// An opened function and how its netdev is called.
 pub(crate) struct Opened {
@@ -42,6 +50,11 @@ pub(crate) trait Open {
 
 impl Open for Endpoint {
     fn check(&self, channels: u16) -> Result<(), String> {
+        if let Self::Group(group) = self {
+            let (all, share) = (channels, channels.div_ceil(group.members.len() as u16));
+            let each = if group.degrade { all } else { share };
+            return group.members.iter().try_for_each(|member| member.check(each));
+        }
         let Self::Ntb { window, mtu, .. } = self else { return Ok(()) };
         let frame = frame_of_mtu(mtu.unwrap_or(MTU_DEFAULT));
         let need = Geometry::window_for(channels, frame);
@@ -60,52 +73,170 @@ impl Open for Endpoint {
     }
 
     fn home(&self) -> Option<u64> {
-        let Self::Tap(tap) = self else { return None };
-        let file = tap.netns.as_deref().unwrap_or(Path::new("/proc/self/ns/net"));
+        let ours = Path::new("/proc/self/ns/net");
+        let file = match self {
+            Self::Tap(tap) => tap.netns.as_deref().unwrap_or(ours),
+            Self::AfXdp(nic) => nic.netns.as_deref().unwrap_or(ours),
+            Self::Vduse(_) => ours,
+            Self::Group(group) => return group.members.first().and_then(Self::home),
+            _ => return None,
+        };
         std::fs::metadata(file).ok().map(|there| there.ino())
     }
 
     fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>> {
         let (name, netns) = (self.netdev_name(), self.home());
-        Ok(match self {
-            Self::Null => Opened {
-                function: Box::new(Null::new(CHANNELS_MAX)),
-                name,
-                ifindex: None,
-                netns,
-                driver: NULL,
-            },
+        let (function, driver): (Box<dyn Function>, _) = match self {
+            Self::Tap(config) => return Ok(tap(config, netns, fds)?),
+            Self::Vduse(card) => return Ok(vduse(card, netns)?),
+            Self::Group(members) => (Box::new(group(members)?), "mqnet-group"),
+            Self::Null => (Box::new(Null::new(CHANNELS_MAX)), NULL),
             Self::Ntb { path, window, mtu, .. } => {
                 let config = NtbConfig { path, window, mtu };
-                Opened {
-                    function: Box::new(NtbFunction::memfd(&config, random_seed())),
-                    name,
-                    ifindex: None,
-                    netns,
-                    driver: "mqnet-ntb",
-                }
+                (Box::new(NtbFunction::memfd(&config, random_seed())), "mqnet-ntb")
             }
-            Self::Tap(tap) => {
-                let function = TapFunction::open(TapConfig {
-                    tun: false,
-                    name: tap.name,
-                    netns: tap.netns,
-                    mac: tap.mac,
-                    mtu: tap.mtu,
-                    addresses: tap.addresses,
-                    persist: tap.persist,
-                    fds,
-                })?;
-                Opened {
-                    name: function.device().to_owned(),
-                    ifindex: Some(function.index()),
-                    netns,
-                    driver: "mqnet-tap",
-                    function: Box::new(function),
-                }
+            Self::Ivshmem(device) => (Box::new(ivshmem(device)), "mqnet-ntb"),
+            Self::VhostUser(card) => (Box::new(vhost_user(card, &name, fds)?), "mqnet-vhost-user"),
+            Self::VirtioUser(virtio) => {
+                (Box::new(VirtioUserFunction::new(virtio_user(virtio))?), "mqnet-virtio-user")
             }
-        })
+            Self::AfXdp(nic) => (Box::new(AfXdpFunction::new(af_xdp(nic))?), "mqnet-af-xdp"),
+        };
+        Ok(Opened { function, name, ifindex: None, netns, driver })
     }
+}
+
+/// A TAP, of which the kernel may choose the name.
+fn tap(tap: Tap, netns: Option<u64>, fds: Vec<OwnedFd>) -> Result<Opened, TapError> {
+    let function = TapFunction::open(TapConfig {
+        tun: false,
+        name: tap.name,
+        netns: tap.netns,
+        mac: tap.mac,
+        mtu: tap.mtu,
+        addresses: tap.addresses,
+        persist: tap.persist,
+        io: tap.io,
+        fds,
+    })?;
+    Ok(Opened {
+        name: function.device().to_owned(),
+        ifindex: Some(function.index()),
+        netns,
+        driver: "mqnet-tap",
+        function: Box::new(function),
+    })
+}
+
+/// One end of a bridge in the memory of an ivshmem device.
+fn ivshmem(device: Ivshmem) -> NtbFunction {
+    let place = match device.at {
+        IvshmemAt::Socket(path) => Place::Socket(path),
+        IvshmemAt::OnlyPci => Place::OnlyPci,
+        IvshmemAt::Pci(address) => Place::Pci(address),
+    };
+    let config = IvshmemConfig { place, side: device.side };
+    NtbFunction::ivshmem(config, device.mtu, random_seed())
+}
+
+/// A device of which we are the driver.
+fn virtio_user(virtio: VirtioUser) -> VirtioUserConfig {
+    VirtioUserConfig {
+        path: virtio.path,
+        server: virtio.server,
+        queues: virtio.queues,
+        mtu: virtio.mtu,
+        mac: virtio.mac,
+        packed: virtio.packed,
+        mergeable: virtio.mergeable,
+        rx_buf_layout: match virtio.rx_buf_layout {
+            RxBufLayout::Frag => Wish::Frag,
+            RxBufLayout::Full => Wish::Full,
+            RxBufLayout::Auto => Wish::Auto,
+        },
+        rx_memory: None,
+    }
+}
+
+/// An interface of the kernel.
+fn af_xdp(nic: AfXdp) -> AfXdpConfig {
+    AfXdpConfig {
+        interface: nic.interface,
+        netns: nic.netns,
+        mode: match nic.mode {
+            XdpMode::Auto => ModeWish::Auto,
+            XdpMode::Native => ModeWish::Native,
+            XdpMode::Generic => ModeWish::Generic,
+        },
+        zero_copy: match nic.zero_copy {
+            None => ZeroCopy::Auto,
+            Some(true) => ZeroCopy::On,
+            Some(false) => ZeroCopy::Off,
+        },
+        queues: nic.queues,
+        ring: nic.ring,
+        mtu: nic.mtu,
+        keep_filter: nic.keep_filter,
+    }
+}
+
+/// Several functions as one. Those that are open are closed again when one cannot be.
+fn group(group: Group) -> Result<GroupFunction, Box<dyn std::error::Error>> {
+    let mut members = Vec::new();
+    for member in group.members {
+        members.push(member.open(Vec::new())?.function);
+    }
+    let names: Vec<&str> = members.iter().map(|member| member.name()).collect();
+    let config = GroupConfig {
+        name: names.join("+"),
+        on_loss: if group.degrade { OnLoss::Degrade } else { OnLoss::Destroy },
+        primary: group.primary,
+        members,
+        seed: random_seed(),
+    };
+    Ok(GroupFunction::new(config)?)
+}
+
+/// The network card of a guest.
+fn vhost_user(
+    card: VhostUser,
+    name: &str,
+    fds: Vec<OwnedFd>,
+) -> Result<VhostUserFunction, OpenError> {
+    let meet = match (fds.into_iter().next(), card.connect) {
+        (Some(fd), _) => Meet::Inherited(fd),
+        (None, true) => Meet::Connect(card.path),
+        (None, false) => Meet::Listen(card.path),
+    };
+    VhostUserFunction::open(VhostUserConfig {
+        name: format!("vhost-user:{name}"),
+        meet,
+        mac: card.mac,
+        mtu: card.mtu,
+        queues: card.queues,
+        packed: card.packed,
+        ctrl: card.ctrl,
+    })
+}
+
+/// A network card of this kernel.
+fn vduse(card: Vduse, netns: Option<u64>) -> Result<Opened, OpenError> {
+    let function = VduseFunction::open(VduseConfig {
+        name: format!("vduse:{}", card.name),
+        device: card.name.clone(),
+        mac: card.mac,
+        mtu: card.mtu,
+        packed: card.packed,
+        persist: card.persist,
+    })?;
+    let netdev = function.netdev();
+    Ok(Opened {
+        name: netdev.map_or(card.name, |(name, _)| name.to_owned()),
+        ifindex: netdev.map(|(_, index)| index),
+        netns,
+        driver: "mqnet-vduse",
+        function: Box::new(function),
+    })
 }
 
 /// A number that differs from process to process and from start to start. It needs not be secret:

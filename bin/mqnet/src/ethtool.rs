@@ -13,6 +13,7 @@ mod privflags;
 mod rings;
 mod rss;
 mod rss_set;
+mod rules;
 mod statistics;
 
 #[cfg(test)]
@@ -37,9 +38,13 @@ Usage: mqnet ethtool [--json] VERB DEVICE [ARGUMENTS]     (as ethtool 6.1)
   -x, --show-rxfh-indir, --show-rxfh                          [--json]
   -X, --set-rxfh-indir, --rxfh
                              default | [start N] equal N | [start N] weight W0 W1 ...
+  -n, --show-nfc             rules that send flows to queues; rule N
+  -N, --config-nfc           flow-type TYPE [FIELD VALUE [m MASK]] ... action QUEUE [loc N]
+                             | delete N; tcp4 udp4 sctp4 tcp6 udp6 sctp6 ip4 ip6 ether
   -S, --statistics           counters
   -i, --driver               what serves the device
   -k, --show-features, --show-offload                         [--json]
+                             [--sides] both sides, and what is done for them
   -K, --features, --offload  FEATURE on|off ...
   --show-priv-flags          private flags
   --set-priv-flags           FLAG on|off ...
@@ -67,7 +72,7 @@ const fn verb(names: &'static [&'static str], json: bool, run: Run) -> Verb {
     Verb { names, json, run }
 }
 
-const VERBS: [Verb; 14] = [
+const VERBS: [Verb; 16] = [
     verb(&["-l", "--show-channels"], true, channels::show),
     verb(&["-L", "--set-channels"], false, channels::set),
     verb(&["-g", "--show-ring"], true, rings::show),
@@ -76,6 +81,8 @@ const VERBS: [Verb; 14] = [
     verb(&["-C", "--coalesce"], false, coalesce::set),
     verb(&["-x", "--show-rxfh-indir", "--show-rxfh"], true, rss::show),
     verb(&["-X", "--set-rxfh-indir", "--rxfh"], false, rss_set::set),
+    verb(&["-n", "-u", "--show-nfc", "--show-ntuple"], false, rules::show),
+    verb(&["-N", "-U", "--config-nfc", "--config-ntuple"], false, rules::set),
     verb(&["-S", "--statistics"], false, statistics::show),
     verb(&["-i", "--driver"], false, info::show),
     verb(&["-k", "--show-features", "--show-offload"], true, features::show),

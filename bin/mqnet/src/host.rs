@@ -2,10 +2,13 @@
 
 mod entry;
 mod netdev;
+mod place;
+mod rules;
 mod show;
 mod stats;
 pub(crate) mod tc;
 mod tune;
+mod xdp;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -15,10 +18,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use mqnet_address::CheckedLink;
 use mqnet_control_api::{
     ApiError, CaptureFilter, Change, Channels, Class, Coalesce, Code, DriverInfo, Event, Feature,
-    Filter, FrameSink, Host, Instance, LinkInfo, LinkSpec, LinkStats, NamedCounter, Napi,
-    NetdevInfo, Outcome, PagePool, PagePoolStats, PrivFlag, QStats, Qdisc, Queue, Rings, Rss,
-    SetChannels, SetCoalesce, SetFeatures, SetMtu, SetPrivFlags, SetRings, SetRss, TcRequest,
-    Ticket,
+    Filter, FlowRules, FrameSink, Host, Instance, LinkInfo, LinkSpec, LinkStats, NamedCounter,
+    Napi, NetdevInfo, Outcome, PagePool, PagePoolStats, PrivFlag, QStats, Qdisc, Queue, Rings, Rss,
+    SetChannels, SetCoalesce, SetFeatures, SetFlowRules, SetMtu, SetPrivFlags, SetRings, SetRss,
+    SetXdp, TcRequest, Ticket, XdpEntry, XdpInfo, XdpMapRequest,
 };
 use mqnet_engine::{LinkError, Notice};
 use mqnet_sysio::clock;
@@ -105,8 +108,12 @@ impl LinkHost {
         let Some(other) = self.entries.iter().find(has) else { return Ok(()) };
         let what = match end {
             Endpoint::Null => return Ok(()),
-            Endpoint::Tap(_) => String::new(),
-            Endpoint::Ntb { .. } => ": give this one another, name=".to_owned(),
+            Endpoint::Tap(_) | Endpoint::Vduse(_) | Endpoint::Group(_) => String::new(),
+            Endpoint::Ntb { .. }
+            | Endpoint::Ivshmem(_)
+            | Endpoint::VhostUser(_)
+            | Endpoint::VirtioUser(_)
+            | Endpoint::AfXdp(_) => ": give this one another, name=".to_owned(),
         };
         let why = format!("{field}: link '{}' has a netdev '{name}' already{what}", other.name);
         Err(ApiError { field: Some(field.to_owned()), ..ApiError::new(Code::Busy, why) })
@@ -151,6 +158,7 @@ impl LinkHost {
                         break;
                     }
                 };
+                entry.fit_interfaces(&notice);
                 let (event, text) = entry.noticed(&notice);
                 happened.push((event, entry.name.clone(), text));
                 seen(entry, &notice);
@@ -338,6 +346,14 @@ impl Host for LinkHost {
         self.changing(dev).and_then(|(entry, side)| tune::set_rss(entry, side, want))
     }
 
+    fn rules(&mut self, dev: &str) -> Result<FlowRules, ApiError> {
+        self.netdev(dev).and_then(|(entry, side)| rules::rules(entry, side))
+    }
+
+    fn set_rules(&mut self, dev: &str, want: &SetFlowRules) -> Change {
+        self.changing(dev).and_then(|(entry, side)| rules::set_rules(entry, side, want))
+    }
+
     fn features(&mut self, dev: &str) -> Result<Vec<Feature>, ApiError> {
         self.netdev(dev).map(|(entry, side)| tune::features(entry, side))
     }
@@ -384,6 +400,23 @@ impl Host for LinkHost {
         Ok(ticket)
     }
 
+    fn xdp(&mut self, dev: &str) -> Result<XdpInfo, ApiError> {
+        self.netdev(dev).map(|(entry, side)| xdp::show(entry, side))
+    }
+
+    fn set_xdp(&mut self, dev: &str, want: &SetXdp) -> Change {
+        let (entry, side) = self.changing(dev)?;
+        let link = entry.name.clone();
+        let ticket = xdp::set(entry, side, want)?;
+        let what = if want.object.is_some() { "attached" } else { "detached" };
+        self.happened("xdp-changed", &link, format!("{dev}: program {what}"));
+        Ok(ticket)
+    }
+
+    fn xdp_map(&mut self, dev: &str, want: &XdpMapRequest) -> Result<Vec<XdpEntry>, ApiError> {
+        self.netdev(dev).and_then(|(entry, side)| xdp::map(entry, side, want))
+    }
+
     fn queues(&mut self, dev: &str) -> Result<Vec<Queue>, ApiError> {
         self.netdev(dev).map(|(entry, side)| netdev::queues(entry, side))
     }
@@ -397,11 +430,11 @@ impl Host for LinkHost {
     }
 
     fn page_pools(&mut self) -> Vec<PagePool> {
-        self.entries.iter().flat_map(netdev::page_pools).map(|(pool, _)| pool).collect()
+        self.entries.iter_mut().flat_map(netdev::page_pools).map(|(pool, _)| pool).collect()
     }
 
     fn page_pool_stats(&mut self) -> Vec<PagePoolStats> {
-        self.entries.iter().flat_map(netdev::page_pools).map(|(_, stats)| stats).collect()
+        self.entries.iter_mut().flat_map(netdev::page_pools).map(|(_, stats)| stats).collect()
     }
 
     fn capture(

@@ -4,6 +4,7 @@ mod detach;
 
 use std::io::IsTerminal;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::host::{Entry, LinkHost, Mode};
 use crate::run::{self, Frontend};
 use crate::status::{Status, StatusStyle};
+use crate::vmm;
 
 /// Runs the command.
 pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
@@ -45,7 +47,14 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
     }
     let _ = process::raise_descriptor_limit();
     let mut host = LinkHost::new(Mode::Link);
+    let told = [&checked.a, &checked.b].map(|end| match end {
+        Endpoint::VhostUser(card) => vmm::flags(card, checked.channels),
+        _ => None,
+    });
     host.add(None, spec, checked, fds)?;
+    if !args.json {
+        told.into_iter().flatten().for_each(|flags| eprint!("{flags}"));
+    }
     let style = match (args.json, std::io::stdout().is_terminal()) {
         (true, _) => StatusStyle::Json,
         (false, true) => StatusStyle::Line,
@@ -81,12 +90,14 @@ fn checked(spec: &LinkSpec) -> Result<CheckedLink, Failure> {
     // Descriptors are for the command line alone, so the address is judged without them first.
     let mut plain = spec.clone();
     let ends = [&mut plain.a, &mut plain.b].map(|address| -> Result<_, Failure> {
+        if let Ok(Some(found)) = mqnet_address::find_group(address, Path::new("/")) {
+            eprintln!("{address}: {}: {}", found.why, found.address);
+        }
         let (end, egress) =
             mqnet_address::parse_both(address).map_err(|e| Failure::BadInput(e.to_string()))?;
-        if let Endpoint::Tap(tap) = &end
-            && !tap.fds.is_empty()
-        {
-            "tap:fds".clone_into(address);
+        if !end.inherited().is_empty() {
+            let plain = if matches!(end, Endpoint::Tap(_)) { "tap:fds" } else { "vhost-user:fds" };
+            plain.clone_into(address);
         }
         Ok((end, egress))
     });
@@ -97,12 +108,11 @@ fn checked(spec: &LinkSpec) -> Result<CheckedLink, Failure> {
 }
 
 fn inherit(end: &Endpoint) -> Result<Vec<OwnedFd>, Failure> {
-    let Endpoint::Tap(tap) = end else { return Ok(Vec::new()) };
     let take = |&fd: &i32| {
         process::take_inherited(fd)
-            .map_err(|e| Failure::BadInput(format!("tap:{}: fd={fd}: {e}", tap.name)))
+            .map_err(|e| Failure::BadInput(format!("{}: fd={fd}: {e}", end.netdev_name())))
     };
-    tap.fds.iter().map(take).collect()
+    end.inherited().iter().map(take).collect()
 }
 
 struct Front {

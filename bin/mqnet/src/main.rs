@@ -14,8 +14,10 @@ mod endpoint;
 mod ethtool;
 mod generate;
 mod host;
+mod ivshmem_server;
 mod link;
 mod monitor;
+mod plan;
 mod run;
 mod show;
 mod stats;
@@ -23,10 +25,14 @@ mod status;
 mod tc;
 mod top;
 mod verbs;
+mod vmm;
 mod why;
+mod xdp;
 mod ynl;
 
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -43,6 +49,11 @@ fn run(command: Command, control: Option<&str>) -> Result<(), Failure> {
     }
     match command {
         Command::Link(args) => link::run(&args),
+        Command::VhostUserNet(args) => match args.link()? {
+            Some(link) => link::run(&link),
+            None => Ok(()),
+        },
+        Command::IvshmemServer(args) => ivshmem_server::run(&args),
         Command::Daemon(args) => daemon::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Config(command) => config::run(&command),
@@ -59,8 +70,18 @@ fn run(command: Command, control: Option<&str>) -> Result<(), Failure> {
     }
 }
 
+/// The command line. Under the name that VMMs look for, the program is that command.
+fn words() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let name = words.first().and_then(|me| Path::new(me).file_name());
+    if name == Some(OsStr::new(cli::VHOST_USER_NET)) {
+        words.insert(1, cli::VHOST_USER_NET.into());
+    }
+    words
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(words());
     let filter = match cli.verbose {
         0 => "warn",
         1 => "info",

@@ -5,7 +5,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use mqnet_control_api::{Instance, LinkInfo, LinkState, NetdevInfo, WorkerInfo};
+use mqnet_control_api::{
+    ChannelPlace, Instance, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo, WayOffloads,
+    WorkerInfo,
+};
 use serde_json::Value;
 
 use crate::api::{self, Api};
@@ -79,11 +82,109 @@ fn netdev(dev: &NetdevInfo) -> Vec<String> {
     vec![format!("  {}", dev.name), dev.function.clone(), index, carrier.to_owned(), netns]
 }
 
+/// The functions of a group: which is the primary and why, how each stands, and its channels.
+fn members(dev: &NetdevInfo) -> Vec<Vec<String>> {
+    let list = |channels: &[u16]| {
+        let all: Vec<String> = channels.iter().map(u16::to_string).collect();
+        all.join(",")
+    };
+    let row = |member: &MemberInfo| {
+        let role = match member.primary {
+            true => format!("primary ({})", member.why),
+            false => "secondary".to_owned(),
+        };
+        let state = match (member.up, member.reason.is_empty()) {
+            (true, _) => "up".to_owned(),
+            (false, true) => "down".to_owned(),
+            (false, false) => format!("down ({})", member.reason),
+        };
+        let mut channels = match (member.channels.is_empty(), member.up) {
+            (true, _) => String::new(),
+            (false, true) => format!("channels {}", list(&member.channels)),
+            (false, false) => format!("channels {} parked", list(&member.channels)),
+        };
+        if !member.standing_in.is_empty() {
+            let _ = write!(channels, ", stands in for {}", list(&member.standing_in));
+        }
+        vec![format!("    {}", member.function), role, state, channels]
+    };
+    dev.members.iter().map(row).collect()
+}
+
+/// What the engine does to frames of one direction, if anything.
+fn emulation(way: &WayOffloads) -> Option<String> {
+    let list = |names: &[String]| {
+        if names.is_empty() { "none".to_owned() } else { names.join(",") }
+    };
+    let mut done = Vec::new();
+    if !way.emulated.is_empty() {
+        done.push(format!("{} done here", list(&way.emulated)));
+    }
+    if way.cuts {
+        done.push("frames beyond the largest cut".to_owned());
+    }
+    if !way.merged.is_empty() {
+        done.push(format!("small frames merged into {}", list(&way.merged)));
+    }
+    (!done.is_empty()).then(|| {
+        let (from, to) = (&way.from, &way.to);
+        let (arriving, leaving) = (list(&way.arriving), list(&way.leaving));
+        format!("  {from} -> {to}: {arriving} comes, {leaving} goes: {}\n", done.join(", "))
+    })
+}
+
+/// How the buffers of an RX queue lie; queues that agree are one line.
+pub(crate) fn rx_buffers(link: &LinkInfo) -> Vec<String> {
+    let key = |b: &RxBufferInfo| (b.netdev.clone(), b.layout.clone(), b.reason.clone(), b.size);
+    let line = |group: &[RxBufferInfo]| {
+        let (first, last) = (&group[0], &group[group.len() - 1]);
+        let queues = match first.queue == last.queue {
+            true => format!("queue {}", first.queue),
+            false => format!("queues {}-{}", first.queue, last.queue),
+        };
+        let [pages, most] = [|b: &RxBufferInfo| b.pages, |b: &RxBufferInfo| b.pages_most]
+            .map(|of| group.iter().map(of).sum::<u32>());
+        format!(
+            "{} rx {queues}: {} buffers of {} B, {} in a page, {pages} of {most} pages in use; \
+             rx-buf-layout {}: {} ({})",
+            first.netdev,
+            first.mode,
+            first.size,
+            first.per_page,
+            first.asked,
+            first.layout,
+            first.reason
+        )
+    };
+    link.rx_buffers.chunk_by(|a, b| key(a) == key(b)).map(line).collect()
+}
+
 fn worker(worker: &WorkerInfo) -> Vec<String> {
     let cpu = worker.cpu.map_or("any cpu".to_owned(), |cpu| format!("cpu {cpu}"));
     let node = worker.node.map_or(String::new(), |node| format!("node {node}"));
     let thread = worker.tid.map_or(String::new(), |tid| format!("thread {tid}"));
     vec![format!("  worker {}", worker.id), cpu, node, thread]
+}
+
+/// Where a channel is served, and by which devices.
+fn place(place: &ChannelPlace) -> Vec<String> {
+    let cpu = place.cpu.map_or("any cpu".to_owned(), |cpu| format!("cpu {cpu}"));
+    let node = place.node.map_or(String::new(), |node| format!("node {node}"));
+    let mut cells =
+        vec![format!("  channel {}", place.channel), format!("worker {}", place.worker), cpu, node];
+    cells.extend(place.functions.iter().map(|function| {
+        let name = function.interface.as_ref().unwrap_or(&function.netdev);
+        let mut cell = format!("{name} (function {}) queue {}", function.function, function.queue);
+        if let Some(node) = function.node {
+            let _ = write!(cell, " node {node}");
+        }
+        let irqs: Vec<String> = function.irqs.iter().map(u32::to_string).collect();
+        if !irqs.is_empty() {
+            let _ = write!(cell, " irq {}", irqs.join(","));
+        }
+        cell
+    }));
+    cells
 }
 
 fn text(instance: &Instance, links: &[LinkInfo]) -> String {
@@ -102,9 +203,24 @@ fn text(instance: &Instance, links: &[LinkInfo]) -> String {
             table.row(netdev(dev));
         }
         push_rows(&mut out, &table);
+        for dev in link.netdevs.iter().filter(|dev| !dev.members.is_empty()) {
+            let _ = writeln!(out, "  {} is a group:", dev.name);
+            let mut table = Table::new(&["<"; 4]);
+            members(dev).into_iter().for_each(|row| table.row(row));
+            push_rows(&mut out, &table);
+        }
+        link.offloads.iter().filter_map(emulation).for_each(|line| out.push_str(&line));
+        for line in rx_buffers(link) {
+            let _ = writeln!(out, "  {line}");
+        }
         let mut table = Table::new(&["<"; 4]);
         for one in &link.workers {
             table.row(worker(one));
+        }
+        push_rows(&mut out, &table);
+        let mut table = Table::new(&["<"; 6]);
+        for one in &link.placement {
+            table.row(place(one));
         }
         push_rows(&mut out, &table);
     }
@@ -135,6 +251,7 @@ fn json(instance: &Instance, links: &[LinkInfo]) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use mqnet_control_api::FunctionPlace;
     use serde_json::json;
 
     use super::*;
@@ -148,6 +265,35 @@ mod tests {
         let mut out = Vec::new();
         run(&ShowArgs { name: name.map(str::to_owned), json }, &api, &mut out)?;
         Ok(String::from_utf8(out).unwrap())
+    }
+
+    // Goal: queues whose buffers lie alike are one line, with what was asked for, what it is, why,
+    // and the pages of all of them.
+    #[test]
+    fn rx_buffers_are_shown() {
+        let queue = |queue: u16, layout: &str, reason: &str| RxBufferInfo {
+            netdev: "v".into(),
+            queue,
+            mode: "mergeable".into(),
+            asked: "auto".into(),
+            layout: layout.into(),
+            reason: reason.into(),
+            size: 1536,
+            per_page: 2,
+            pages: 5,
+            pages_most: 10,
+            ..RxBufferInfo::default()
+        };
+        let rx_buffers = vec![
+            queue(0, "frag", "auto: cheap"),
+            queue(1, "frag", "auto: cheap"),
+            queue(2, "full", "auto: 60 %"),
+        ];
+        let line = "v rx queues 0-1: mergeable buffers of 1536 B, 2 in a page, 10 of 20 pages in \
+                    use; rx-buf-layout auto: frag (auto: cheap)";
+        let lines = super::rx_buffers(&LinkInfo { rx_buffers, ..link("up") });
+        assert_eq!((lines.len(), &lines[0][..]), (2, line));
+        assert!(lines[1].starts_with("v rx queue 2: ") && lines[1].ends_with("full (auto: 60 %)"));
     }
 
     // Goal: everything that identifies a link is there, found by link or by netdev.
@@ -164,6 +310,50 @@ mod tests {
                  \u{20} worker 1  cpu 3  node 0\n"
             );
         }
+    }
+
+    // Goal: each channel says who serves it, and which queue, node and interrupts of which device.
+    #[test]
+    fn channels_say_where_they_are() {
+        let function = FunctionPlace {
+            netdev: "g0".into(),
+            function: 1,
+            interface: Some("eth1".into()),
+            node: Some(1),
+            queue: 2,
+            irqs: vec![40, 41],
+        };
+        let (cpu, node) = (Some(7), Some(1));
+        let mut one = ChannelPlace { channel: 5, worker: 3, cpu, node, functions: vec![function] };
+        assert_eq!(
+            place(&one).join(" "),
+            "  channel 5 worker 3 cpu 7 node 1 eth1 (function 1) queue 2 node 1 irq 40,41"
+        );
+        (one.cpu, one.node, one.functions) = (None, None, Vec::new());
+        assert_eq!(place(&one), ["  channel 5", "worker 3", "any cpu", ""]);
+    }
+
+    // Goal: what the engine does for a side that cannot be told is shown, and nothing else is.
+    #[test]
+    fn emulation_is_shown() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let mut way = WayOffloads {
+            from: "vm0".into(),
+            to: "tap0".into(),
+            arriving: names(&["csum", "tso4"]),
+            leaving: names(&["csum", "tso4"]),
+            ..WayOffloads::default()
+        };
+        assert_eq!(emulation(&way), None);
+        (way.leaving, way.emulated) = (Vec::new(), names(&["csum", "tso4"]));
+        way.cuts = true;
+        assert_eq!(
+            emulation(&way).unwrap(),
+            "  vm0 -> tap0: csum,tso4 comes, none goes: csum,tso4 done here, frames beyond the \
+             largest cut\n"
+        );
+        let way = WayOffloads { merged: names(&["tso4"]), ..WayOffloads::default() };
+        assert!(emulation(&way).unwrap().ends_with("small frames merged into tso4\n"));
     }
 
     // Goal: a link that is down says why; its state and the owner are in the JSON.

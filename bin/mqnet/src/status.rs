@@ -7,6 +7,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use mqnet_engine::{Link, Notice};
+use mqnet_netdev::Offloads;
 use mqnet_sysio::clock;
 use serde_json::json;
 
@@ -52,9 +53,14 @@ impl Status {
                     .map(|w| w.cpu.map_or("any".to_owned(), |c| c.to_string()))
                     .collect();
                 self.up = Some(format!("{}ch", plan.channels));
+                let finished = [plan.rx_emulation, plan.tx_emulation].map(|way| way.offloads);
+                let finished = match finished {
+                    [Offloads::NONE, Offloads::NONE] => String::new(),
+                    [forth, back] => format!(", finished here {forth} / {back}"),
+                };
                 format!(
-                    "{} <-> {}: up, {} channels, mtu {}, frames up to {}, offloads {} / {}, \
-                     cpus {}",
+                    "{} <-> {}: up, {} channels, mtu {}, frames up to {}, offloads {} / {}\
+                     {finished}, cpus {}",
                     names[0],
                     names[1],
                     plan.channels,

@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use mqnet_control::client::{Client, segment};
 use mqnet_control::discover::{Search, find_device, find_link, own_netns, survey};
-use mqnet_control_api::{ApiError, Channels, Code, LinkSpec, Rings, SetChannels, SetMtu, SetRings};
+use mqnet_control_api::{
+    ApiError, Channels, Code, LinkInfo, LinkSpec, Rings, SetChannels, SetMtu, SetRings,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -17,8 +19,9 @@ use crate::cli::{Command, Failure};
 use crate::ethtool::EthtoolArgs;
 use crate::monitor::MonitorArgs;
 use crate::tc::TcArgs;
+use crate::xdp::XdpArgs;
 use crate::ynl::YnlArgs;
-use crate::{capture, ethtool, monitor, show, stats, tc, top, why, ynl};
+use crate::{capture, ethtool, monitor, plan, show, stats, tc, top, why, xdp, ynl};
 
 /// A little more than the longest poll.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -133,11 +136,13 @@ pub(crate) fn run(command: &Command, control: Option<&str>) -> Result<Option<()>
         Command::Stats(args) => stats::run(args, &*link(args.name.as_deref(), &search)?, out)?,
         Command::Top(args) => top::run(args, &*link(args.name.as_deref(), &search)?, out)?,
         Command::Show(args) => show::run(args, &*link(args.name.as_deref(), &search)?, out)?,
+        Command::Plan(args) => plan::run(args, &|| running(&search), out)?,
         Command::Why(args) => {
             why::run(args, &find_device(&args.name, own_netns(), &search)?.client(), out)?;
         }
         Command::Monitor(args) => run_monitor(args, &search)?,
         Command::Capture(args) => run_capture(args, &search)?,
+        Command::Xdp(args) => run_xdp(args, &search)?,
         Command::Set(args) => set(args, &search)?,
         Command::Add(args) => add(args, &search)?,
         Command::Del(args) => {
@@ -150,6 +155,17 @@ pub(crate) fn run(command: &Command, control: Option<&str>) -> Result<Option<()>
         _ => return Ok(None),
     }
     Ok(Some(()))
+}
+
+/// Every running link; a process that does not answer has none.
+fn running(search: &Search) -> Vec<LinkInfo> {
+    let links = all(search).and_then(|api| api::get(&api, "/v1/links"));
+    links.unwrap_or_else(|e| {
+        if e.code != Code::NoDevice {
+            tracing::warn!("the running links: {e}");
+        }
+        Vec::new()
+    })
 }
 
 fn path(kind: &str, name: &str) -> String {
@@ -206,6 +222,10 @@ fn run_monitor(args: &MonitorArgs, search: &Search) -> Result<(), Failure> {
 
 fn run_capture(args: &CaptureArgs, search: &Search) -> Result<(), Failure> {
     capture::run(args, &find_device(&args.dev, own_netns(), search)?.client())
+}
+
+fn run_xdp(args: &XdpArgs, search: &Search) -> Result<(), Failure> {
+    xdp::run(args, &find_device(args.dev(), own_netns(), search)?.client(), &mut stdout())
 }
 
 fn set(args: &SetArgs, search: &Search) -> Result<(), Failure> {

@@ -5,12 +5,12 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use mqnet_control_api::{LaneStats, LinkInfo, LinkState, LinkStats, StopState};
+use mqnet_control_api::{LaneStats, LinkInfo, LinkState, LinkStats, RxBufferInfo, StopState};
 use serde::Serialize;
 
 use crate::api::Api;
 use crate::cli::Failure;
-use crate::show::{links, standing};
+use crate::show::{links, rx_buffers as rx_lines, standing};
 use crate::stats::show::duration;
 use crate::stats::{json_text, put, read};
 
@@ -47,6 +47,9 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     stopped: Vec<Answer>,
+    /// How buffers of RX queues lie, where the user's wish has no say or could not be done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rx_buffers: Vec<String>,
     /// What systems dropped before mqnet saw it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dropped_outside: Vec<Outside>,
@@ -79,7 +82,8 @@ fn run_at(
         let stopped = stats.iter().flat_map(|stats| answers(stats, now)).collect();
         let dropped_outside = stats.iter().flat_map(outside).collect();
         let (name, state, reason) = (link.name.clone(), link.state, link.reason.clone());
-        let report = Report { link: name, state, reason, stopped, dropped_outside };
+        let rx_buffers = overruled(&link);
+        let report = Report { link: name, state, reason, stopped, rx_buffers, dropped_outside };
         all += &text(&link, &report);
         reports.push(report);
     }
@@ -87,6 +91,13 @@ fn run_at(
         all = json_text(&reports, true)?;
     }
     put(out, &all)
+}
+
+/// RX queues whose buffers do not lie as was asked for.
+fn overruled(link: &LinkInfo) -> Vec<String> {
+    let is_other = |b: &RxBufferInfo| b.asked != "auto" && b.asked != b.layout;
+    let rx_buffers = link.rx_buffers.iter().filter(|b| is_other(b)).cloned().collect();
+    rx_lines(&LinkInfo { rx_buffers, ..link.clone() })
 }
 
 fn answers(stats: &LinkStats, now: SystemTime) -> Vec<Answer> {
@@ -154,6 +165,9 @@ fn text(link: &LinkInfo, report: &Report) -> String {
     }
     if report.stopped.is_empty() && link.state != LinkState::Down {
         out += "nothing is stopped\n";
+    }
+    for line in &report.rx_buffers {
+        let _ = writeln!(out, "{line}");
     }
     for Outside { netdev, frames, advice } in &report.dropped_outside {
         let _ = writeln!(

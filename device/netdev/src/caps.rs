@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mqnet_wire::Layer;
+use mqnet_wire::{GsoKind, Layer, VnetHdr};
 
 use crate::limits;
 
@@ -74,6 +74,22 @@ impl Offloads {
         self.0 & other.0 == other.0
     }
 
+    /// True when a frame may be unfinished in this way.
+    pub fn covers(self, hdr: VnetHdr) -> bool {
+        if hdr.needs_checksum() && !self.has(Self::CSUM) {
+            return false;
+        }
+        let kind = match hdr.gso() {
+            Some(GsoKind::None) => return true,
+            Some(GsoKind::Tcp4) => Self::TSO4,
+            Some(GsoKind::Tcp6) => Self::TSO6,
+            Some(GsoKind::Udp) => Self::USO4.or(Self::USO6),
+            None => return false,
+        };
+        let ecn = if hdr.has_ecn() { Self::TSO_ECN } else { Self::NONE };
+        self.has(kind.or(ecn))
+    }
+
     /// True when frames may be larger than the MTU.
     pub fn any_large(self) -> bool {
         self.0 & Self::LARGE.0 != 0
@@ -96,6 +112,11 @@ impl Offloads {
         Self(bits)
     }
 
+    /// The names of what is in it.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| *name)
+    }
+
     /// The set without the large-frame bits.
     pub fn without_large(self) -> Self {
         Self(self.0 & !(Self::LARGE.0 | Self::TSO_ECN.0))
@@ -104,7 +125,7 @@ impl Offloads {
 
 impl fmt::Display for Offloads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names = Self::NAMES.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, n)| *n);
+        let mut names = self.names();
         match names.next() {
             None => f.write_str("none"),
             Some(first) => {
@@ -134,6 +155,9 @@ pub struct Caps {
     pub rx_offloads: Offloads,
     /// Which unfinished frames can be sent here.
     pub tx_offloads: Offloads,
+    /// How frames may arrive here unfinished whatever is agreed, because the peer cannot be told
+    /// any more. What the other side does not take of it the engine finishes.
+    pub rx_fixed: Offloads,
 }
 
 impl Caps {
@@ -148,6 +172,27 @@ impl Caps {
     }
 }
 
+/// What the engine does about frames of one direction that arrive otherwise than they may leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Emulation {
+    /// How frames may be unfinished that have to be finished.
+    pub offloads: Offloads,
+    /// Large frames may be longer than the plan's largest, and are cut then, whatever is taken.
+    pub cuts: bool,
+}
+
+impl Emulation {
+    /// True when there is nothing to do.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn of(fixed: Offloads, agreed: Offloads, frame_max: u32) -> Self {
+        let cuts = fixed.any_large() && frame_max < limits::FRAME_MAX;
+        Self { offloads: fixed.minus(agreed), cuts }
+    }
+}
+
 /// What two functions agreed on, as one of them sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -155,12 +200,17 @@ pub struct Plan {
     pub channels: u16,
     /// MTU of the link.
     pub mtu: u32,
-    /// Largest frame that may cross, in either direction.
+    /// Largest frame that may leave, in either direction. Of what arrives see
+    /// [`rx_frame_max`](Self::rx_frame_max).
     pub frame_max: u32,
     /// How frames that arrive at this function may be unfinished.
     pub rx_offloads: Offloads,
     /// How frames that are sent through this function may be unfinished.
     pub tx_offloads: Offloads,
+    /// What of [`rx_offloads`](Self::rx_offloads) is finished on the way to the other function.
+    pub rx_emulation: Emulation,
+    /// What arrives at the other function unfinished and is sent through this one finished.
+    pub tx_emulation: Emulation,
 }
 
 /// Why two sides cannot be joined.
@@ -214,18 +264,43 @@ impl Plan {
             return Err(Incompatible::Frame { mtu, need, max });
         }
         let large = rx.any_large() || tx.any_large();
-        Ok(Self {
+        let plan = Self {
             channels: here.channels_with(there),
             mtu,
             frame_max: if large { max } else { need },
             rx_offloads: rx,
             tx_offloads: tx,
-        })
+            rx_emulation: Emulation::default(),
+            tx_emulation: Emulation::default(),
+        };
+        Ok(plan.with_fixed(here.rx_fixed, there.rx_fixed))
+    }
+
+    /// The same plan with what arrives whatever is agreed, here and at the other function
+    /// ([`Caps::rx_fixed`]): for a plan that others have agreed on, who know nothing of it.
+    pub fn with_fixed(self, here: Offloads, there: Offloads) -> Self {
+        Self {
+            rx_offloads: self.rx_offloads.or(here),
+            rx_emulation: Emulation::of(here, self.rx_offloads, self.frame_max),
+            tx_emulation: Emulation::of(there, self.tx_offloads, self.frame_max),
+            ..self
+        }
     }
 
     /// The same plan as the other side sees it.
     pub fn mirrored(&self) -> Self {
-        Self { rx_offloads: self.tx_offloads, tx_offloads: self.rx_offloads, ..self.clone() }
+        Self {
+            rx_offloads: self.tx_offloads.or(self.tx_emulation.offloads),
+            tx_offloads: self.rx_offloads.minus(self.rx_emulation.offloads),
+            rx_emulation: self.tx_emulation,
+            tx_emulation: self.rx_emulation,
+            ..self.clone()
+        }
+    }
+
+    /// Largest frame that may arrive at this function.
+    pub fn rx_frame_max(&self) -> u32 {
+        if self.rx_emulation.cuts { limits::FRAME_MAX } else { self.frame_max }
     }
 }
 
@@ -256,7 +331,40 @@ mod tests {
             frame_max: limits::FRAME_MAX,
             rx_offloads: Offloads::ALL,
             tx_offloads: Offloads::ALL,
+            rx_fixed: Offloads::NONE,
         }
+    }
+
+    // Goal: what arrives whatever is agreed is finished for a side that does not take it, and for
+    // that side alone; both sides compute the same plan, and its mirror's mirror is itself.
+    #[test]
+    fn what_cannot_be_told_is_emulated() {
+        let fixed = Offloads::CSUM.or(Offloads::TSO4).or(Offloads::TSO6);
+        let guest = Caps { rx_fixed: fixed, ..caps() };
+        let plan = Plan::join(&guest, &caps()).unwrap();
+        assert!(plan.rx_emulation.is_none() && plan.tx_emulation.is_none());
+        let plain = Caps { tx_offloads: Offloads::CSUM, rx_offloads: Offloads::NONE, ..caps() };
+        let plan = Plan::join(&guest, &plain).unwrap();
+        let large = Offloads::TSO4.or(Offloads::TSO6);
+        assert_eq!((plan.rx_offloads, plan.tx_offloads), (fixed, Offloads::NONE));
+        assert_eq!(plan.rx_emulation, Emulation { offloads: large, cuts: true });
+        assert_eq!((plan.frame_max, plan.rx_frame_max()), (1518, limits::FRAME_MAX));
+        assert!(plan.tx_emulation.is_none());
+        let far = plan.mirrored();
+        assert_eq!((far.rx_offloads, far.tx_offloads), (Offloads::NONE, Offloads::CSUM));
+        assert_eq!((far.rx_frame_max(), far.tx_emulation), (1518, plan.rx_emulation));
+        assert_eq!(Plan::join(&plain, &guest).unwrap(), far);
+        assert_eq!(far.mirrored(), plan);
+    }
+
+    // Goal: large frames that are taken are cut all the same where the link's frames are smaller.
+    #[test]
+    fn frames_beyond_the_largest_are_cut() {
+        let guest = Caps { rx_fixed: Offloads::ALL, ..caps() };
+        let narrow = Caps { frame_max: 20_000, ..caps() };
+        let plan = Plan::join(&guest, &narrow).unwrap();
+        assert_eq!(plan.rx_emulation, Emulation { offloads: Offloads::NONE, cuts: true });
+        assert_eq!((plan.frame_max, plan.rx_frame_max()), (20_000, limits::FRAME_MAX));
     }
 
     // Goal: the smaller channel count wins, offloads are the intersection per direction, and both

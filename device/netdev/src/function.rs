@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Caps, Channel, ChannelStats, Peer, Plan};
+use crate::{Caps, Channel, ChannelStats, FlowRule, MemberView, Peer, Plan, RxMemory, Seat};
 
 /// Whether a function can carry traffic now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,32 @@ pub struct Indirection {
     pub user_set: bool,
 }
 
+/// The bucket of a frame by its first bytes, the same for both directions of its flow; `None` for
+/// one that belongs to no bucket.
+pub type BucketOf = fn(&[u8]) -> Option<usize>;
+
+/// A device of the machine behind a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Its endpoint address.
+    pub name: String,
+    /// Its NUMA node, where that is known.
+    pub node: Option<u32>,
+    /// The kernel's interface that stands for it, if there is one.
+    pub interface: Option<String>,
+    /// Its interrupts, where we take them ourselves.
+    pub vectors: Option<Vectors>,
+}
+
+/// Interrupts of a PCI function that is driven from user space: the kernel names them after it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vectors {
+    /// Its address on the bus.
+    pub pci: String,
+    /// The vector of each queue in order. Queues may share one.
+    pub of_queue: Vec<u16>,
+}
+
 /// One opened way to reach a peer. Only the control thread calls it.
 ///
 /// # Life
@@ -48,6 +74,12 @@ pub struct Indirection {
 pub trait Function: Send {
     /// Its endpoint address, for messages.
     fn name(&self) -> &str;
+
+    /// What it is told by for ever, whatever it is called and whenever it is found: an address on a
+    /// bus, an Ethernet address from the factory. `None`: its endpoint address has to do.
+    fn identity(&self) -> Option<String> {
+        None
+    }
 
     /// What it can do before anything is known of a peer.
     fn caps(&self) -> Caps;
@@ -109,6 +141,29 @@ pub trait Function: Send {
         Err(OpenError { function: self.name().to_owned(), what: "has no such table".to_owned() })
     }
 
+    /// Which bucket of [`indirection`](Self::indirection) a frame has, where both directions of a
+    /// flow have the same.
+    fn bucket_of(&self) -> Option<BucketOf> {
+        None
+    }
+
+    /// Rules that send flows to RX queues whatever the table says, by location; `None` where there
+    /// can be none.
+    fn rules(&self) -> Option<&[FlowRule]> {
+        None
+    }
+
+    /// Puts these in the place of all. As after [`steer`](Self::steer), no frame can arrive any
+    /// more that chose its queue before. The caller keeps flows in order.
+    fn set_rules(&mut self, _rules: &[FlowRule]) -> Result<(), OpenError> {
+        Err(OpenError { function: self.name().to_owned(), what: "takes no rules".to_owned() })
+    }
+
+    /// Queues that this table can name while there are `channels`.
+    fn table_queues(&self, channels: u16) -> Vec<u16> {
+        (0..channels).collect()
+    }
+
     /// Switches of this kind of function alone, with how they stand.
     fn flags(&self) -> Vec<(&'static str, bool)> {
         Vec::new()
@@ -118,6 +173,15 @@ pub trait Function: Send {
     fn set_flag(&mut self, flag: &str, _on: bool) -> Result<(), OpenError> {
         Err(OpenError { function: self.name().to_owned(), what: format!("has no flag '{flag}'") })
     }
+
+    /// How the buffers of its RX queues lie, where it gives them to a device; one of each queue
+    /// that has had any.
+    fn rx_memory(&self) -> Vec<RxMemory> {
+        Vec::new()
+    }
+
+    /// Tells that an XDP program looks at what arrives here, or does not any more.
+    fn set_xdp(&mut self, _attached: bool) {}
 
     /// The channels of the last [`prepare`](Self::prepare) are the ones now; the caller has dropped
     /// the older ones. What cannot be tidied up is said, and does no harm.
@@ -132,6 +196,20 @@ pub trait Function: Send {
     /// The end behind this function, if it has a say in changes.
     fn peer(&mut self) -> Option<&mut dyn Peer> {
         None
+    }
+
+    /// Makes it a member of a group, if it has a [`peer`](Self::peer): its peer must be the same
+    /// member of a group of as many.
+    fn take_seat(&mut self, _seat: Seat) {}
+
+    /// From now on its channels count here. Others may have these too, which count for the same
+    /// channel at other times.
+    fn share_stats(&mut self, _stats: &[Arc<ChannelStats>]) {}
+
+    /// True when what is sent through this function ends in a network stack that is glad of few
+    /// large frames instead of many small ones.
+    fn feeds_a_stack(&self) -> bool {
+        false
     }
 
     /// Tells whether frames sent through this function go anywhere: a function that is a network
@@ -152,9 +230,47 @@ pub trait Function: Send {
         "the device takes no frames"
     }
 
+    /// The devices of the machine behind it: channel i is served by device i mod their number. None
+    /// where nothing is known of any. It does not change while the function is open.
+    fn devices(&self) -> Vec<Device> {
+        Vec::new()
+    }
+
     /// True when workers should be placed from the high end of the CPU list, because the other end
     /// of the link, on the same machine, begins at the low one.
     fn takes_high_cpus(&self) -> bool {
         false
     }
+
+    /// The functions that it is made of, if it is made of several.
+    fn members(&self) -> Vec<MemberView> {
+        Vec::new()
+    }
+
+    /// Fewest channels with which each of its parts has one.
+    fn least_channels(&self) -> u16 {
+        1
+    }
+
+    /// Channels whose statistics are in use, where they are more than those of the plan.
+    fn counted(&self) -> u16 {
+        0
+    }
+
+    /// A lane has failed. True when that is because a part is lost without which this function goes
+    /// on: [`refit`](Self::refit) tells the channels, after the next
+    /// [`poll_link`](Self::poll_link).
+    fn survives(&mut self, _now: Duration) -> bool {
+        false
+    }
+
+    /// Channels in whose queues other queues wait to take over: they do when the queues are
+    /// [parked](crate::Queue::park) next. Whoever asks parks them, puts them back, with all that
+    /// waits in their lanes, and says [`refitted`](Self::refitted).
+    fn refit(&mut self) -> Vec<u16> {
+        Vec::new()
+    }
+
+    /// The queues have been replaced.
+    fn refitted(&mut self) {}
 }

@@ -19,6 +19,9 @@
 //! | brings | brings | `peek`, `submit` copies, `release` | 1 |
 //! | borrows | borrows | a page of the page pool is lent to both | 0 |
 //!
+//! # Unfinished frames
+//! What one side sends unfinished the other takes, or the engine finishes it: [`Emulation`].
+//!
 //! # Three kinds of "no"
 //! *Outcome*: full and empty are a short count, `None` or [`Recv::Empty`]; never an error.
 //! *[`Fault`]*: the peer broke the protocol or the device is gone; the function is closed.
@@ -31,21 +34,31 @@ mod address;
 mod burst;
 mod caps;
 mod function;
+mod io;
+mod kept;
 pub mod limits;
 pub mod loopback;
+mod member;
 pub mod null;
 mod peer;
 mod queue;
+mod rule;
+mod rx_memory;
 mod stats;
 pub mod wrap;
 
 pub use address::Address;
 pub use burst::{Burst, Frame};
-pub use caps::{Caps, Incompatible, Offloads, Plan};
-pub use function::{Function, Indirection, LinkStatus, OpenError};
-pub use peer::{Outlook, Peer, RingSizes, RingWish, Step, Word};
+pub use caps::{Caps, Emulation, Incompatible, Offloads, Plan};
+pub use function::{BucketOf, Device, Function, Indirection, LinkStatus, OpenError, Vectors};
+pub use io::Io;
+pub use kept::{Kept, KeptPiece};
+pub use member::MemberView;
+pub use peer::{Outlook, Peer, RingSizes, RingWish, Seat, Step, Voice, Word};
 pub use queue::{
     Armed, Channel, Event, Fault, Fill, FrameMeta, Queue, Recv, Rx, RxBorrows, RxBrings, Trigger,
     Tx, TxBorrows, TxBrings,
 };
-pub use stats::{ChannelStats, DropReason, RxStats, TxStats};
+pub use rule::{Field, FieldMatch, FlowKind, FlowRule, RULES_MAX};
+pub use rx_memory::RxMemory;
+pub use stats::{ChannelStats, DropReason, RxStats, TxStats, XdpStats};

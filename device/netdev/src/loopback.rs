@@ -52,6 +52,7 @@ impl Function for Loopback {
             frame_max: FRAME_MAX,
             rx_offloads: Offloads::ALL,
             tx_offloads: Offloads::ALL,
+            rx_fixed: Offloads::NONE,
         }
     }
 
@@ -74,8 +75,7 @@ fn open_channel(plan: &Plan, stats: &Arc<ChannelStats>) -> Result<Channel, OpenE
         pages: DEPTH,
         page_size: room_for(plan.frame_max).next_power_of_two().max(4096),
         ring_size: DEPTH,
-        node: None,
-        huge: false,
+        ..PoolConfig::default()
     };
     let error =
         |e: mqnet_pktbuf::PoolError| OpenError { function: "loop:".into(), what: e.to_string() };
@@ -143,7 +143,7 @@ impl TxBrings for LoopTx {
         }
         let Self { reserved: Some(page), pool, .. } = self else { return Ok(None) };
         let head = pool.span_mut(page).split_at(max as usize).0;
-        Ok(Some(Segments { head, tail: SpanMut::empty() }))
+        Ok(Some(Segments::new(head, SpanMut::empty())))
     }
 
     fn commit(&mut self, frame: FrameMeta) {

@@ -42,6 +42,7 @@ impl Function for Null {
             frame_max: FRAME_MAX,
             rx_offloads: Offloads::NONE,
             tx_offloads: Offloads::ALL,
+            rx_fixed: Offloads::NONE,
         }
     }
 

@@ -83,11 +83,36 @@ pub struct RingSizes {
     pub tx_max: u32,
 }
 
+/// The place of a function in a group whose far end is a group too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Its number in the group, from 0.
+    pub number: u8,
+    /// Members of the group, 2..=8.
+    pub of: u8,
+    /// By which members know that they belong together: 24 random bits, not 0.
+    pub group: u32,
+}
+
+/// What a group says through each of its members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Voice {
+    /// Number of its latest wish.
+    pub wish: u32,
+    /// The members that were up when it made this wish: bit i is member i.
+    pub here: u8,
+    /// Its latest word.
+    pub word: Word,
+}
+
 /// What the wishes of both ends come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outlook {
     /// What is in force.
+    #[default]
     Same,
+    /// Not known yet: only a part of what the peer wants has been heard.
+    Wait,
     /// Another plan, as the partner of this function sees it.
     Change(Plan),
     /// Nothing; why.
@@ -123,4 +148,18 @@ pub trait Peer {
 
     /// Ring sizes in use.
     fn rings(&self) -> RingSizes;
+
+    /// For a function with a [seat](crate::Function::take_seat) alone: what its part of the group
+    /// wants, and what the group says, in place of [`wish`](Self::wish) and [`say`](Self::say).
+    fn say_for_group(&mut self, _partner: &Caps, _rings: RingWish, _voice: &Voice) {}
+
+    /// What the peer's group said last through this function.
+    fn heard_of_group(&self) -> Voice {
+        Voice::default()
+    }
+
+    /// [`Seat::group`] of the peer.
+    fn peers_group(&self) -> Option<u32> {
+        None
+    }
 }

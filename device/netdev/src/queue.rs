@@ -4,10 +4,11 @@ use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
+use mqnet_pktbuf::Returner;
 use mqnet_shmem::Segments;
 use mqnet_wire::VnetHdr;
 
-use crate::{Burst, DropReason};
+use crate::{Burst, DropReason, Kept};
 
 /// A peer broke the protocol, or the device under a queue is gone. The function is closed.
 #[derive(Debug, thiserror::Error)]
@@ -67,11 +68,16 @@ pub struct FrameMeta {
 pub trait Queue: Any + Send {
     /// Asks to be woken: an RX queue when there is a frame, a TX queue when there is room (`need`
     /// bytes in one frame, or more, as the queue thinks worth a wake-up). Looks once more
-    /// after asking, so that nothing that happened meanwhile is missed.
+    /// after asking, so that nothing that happened meanwhile is missed. A TX queue that is asked
+    /// for more than it can ever hold has it when it is empty.
     fn arm(&mut self, need: u32) -> Result<Armed, Fault>;
 
     /// What to watch while armed; `None` for a queue that is never without work.
     fn event(&self) -> Option<Event<'_>>;
+
+    /// It is not used from now on, until it is polled again: another queue of the same channel may
+    /// take over what there is only one of, such as a guest's ring.
+    fn park(&mut self) {}
 }
 
 /// An RX queue whose frames lie in memory that it owns.
@@ -83,6 +89,18 @@ pub trait RxBrings: Queue {
 
     /// Takes the first `frames` of the last peek and gives their memory back to the sender.
     fn release(&mut self, frames: usize) -> Result<(), Fault>;
+
+    /// Takes the first frame that was peeked and not released, with its memory: nothing is copied,
+    /// and it goes back by a [`returner`](Self::returner) whenever its new owner likes. `None`
+    /// when no frame waits, or memory cannot leave this queue.
+    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
+        Ok(None)
+    }
+
+    /// Gives back what was kept, on any thread; `None` where nothing can be.
+    fn returner(&mut self) -> Option<Returner> {
+        None
+    }
 }
 
 /// Outcome of [`RxBorrows::recv`].

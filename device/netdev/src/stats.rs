@@ -28,11 +28,21 @@ pub enum DropReason {
     Policed,
     /// A filter said so.
     Filtered,
+    /// An XDP program said so.
+    XdpDrop,
+    /// An XDP program failed, or said that it did.
+    XdpAborted,
+    /// An XDP program sent it back, and it could not go.
+    XdpUnsent,
+    /// The driver behind the device asked for no such frames (address, VLAN, mode of reception).
+    NotWanted,
+    /// An XDP program sent it to a netdev that is not one of its link.
+    XdpElsewhere,
 }
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 16] = [
         Self::TooLong,
         Self::BadHeader,
         Self::Refused,
@@ -44,6 +54,11 @@ impl DropReason {
         Self::Aqm,
         Self::Policed,
         Self::Filtered,
+        Self::XdpDrop,
+        Self::XdpAborted,
+        Self::XdpUnsent,
+        Self::NotWanted,
+        Self::XdpElsewhere,
     ];
 
     /// Name in statistics.
@@ -60,6 +75,11 @@ impl DropReason {
             Self::Aqm => "aqm",
             Self::Policed => "policed",
             Self::Filtered => "filtered",
+            Self::XdpDrop => "xdp-drop",
+            Self::XdpAborted => "xdp-aborted",
+            Self::XdpUnsent => "xdp-unsent",
+            Self::NotWanted => "not-wanted",
+            Self::XdpElsewhere => "xdp-elsewhere",
         }
     }
 }
@@ -88,6 +108,21 @@ impl Drops {
     }
 }
 
+/// What an XDP program did with the frames of an RX queue.
+#[derive(Debug, Default)]
+pub struct XdpStats {
+    /// Frames that it has seen (`xdp_packets`).
+    pub packets: Counter,
+    /// Sent back (`xdp_tx`).
+    pub tx: Counter,
+    /// Sent to a netdev (`xdp_redirects`).
+    pub redirects: Counter,
+    /// Of both, those that went back to the lane that sends.
+    pub sent: Counter,
+    /// Dropped, for whatever reason (`xdp_drops`).
+    pub drops: Counter,
+}
+
 /// One RX queue. Written by the worker that owns the queue.
 #[derive(Debug, Default)]
 pub struct RxStats {
@@ -99,8 +134,12 @@ pub struct RxStats {
     pub kicks: Counter,
     /// Times that the queue asked to be woken.
     pub arms: Counter,
+    /// System calls that moved frames, or found none.
+    pub syscalls: Counter,
     /// Frames taken and not delivered.
     pub drops: Drops,
+    /// What an XDP program did with them.
+    pub xdp: XdpStats,
 }
 
 /// One TX queue. Written by the worker that owns the queue.
@@ -122,10 +161,24 @@ pub struct TxStats {
     pub kicks: Counter,
     /// Times that the queue asked to be woken when there is room.
     pub arms: Counter,
+    /// System calls that moved frames.
+    pub syscalls: Counter,
     /// Frames whose payload was copied.
     pub copies: Counter,
+    /// Frames beyond the first that were made of one large frame, because the queue takes none:
+    /// so many more left than came.
+    pub segments: Counter,
+    /// Frames that left as a part of the one before them, because the queue takes large ones: so
+    /// many fewer left than came.
+    pub merged: Counter,
+    /// Frames whose checksum was filled in for a queue that takes none unfinished.
+    pub checksums: Counter,
     /// Of the frames handed to the peer, those that it had not taken when it was lost.
     pub lost: Counter,
+    /// Frames that an XDP program of this netdev sent back (`xdp_tx`).
+    pub xdp_tx: Counter,
+    /// Of those, what could not be sent (`xdp_tx_drops`).
+    pub xdp_tx_drops: Counter,
     /// Frames taken and not sent.
     pub drops: Drops,
 }

@@ -40,9 +40,11 @@ fn main() -> Result<(), Anything> {
     std::io::stdin().read_line(&mut String::new())?;
     for (name, way) in [("out", tun.stats().to_program), ("in", tun.stats().to_device)] {
         println!(
-            "{name}: taken {} sent {} dropped {} waiting {} stops {}",
+            "{name}: taken {} segments {} sent {} merged {} dropped {} waiting {} stops {}",
             way.taken,
+            way.segments,
             way.sent,
+            way.merged,
             way.dropped(),
             way.waiting,
             way.stops

@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mqnet_engine::{Cpus, EgressConfig, LinkConfig, LinkError};
 use mqnet_netdev::Address;
-use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT};
-use mqnet_port::{Driver, DriverError, PortConfig, PortFunction};
+use mqnet_netdev::limits::MTU_DEFAULT;
 use mqnet_tap::{TapConfig, TapFunction, wait_until_active};
 
 use crate::Device;
+use crate::join::{Join, Shape};
 
 /// How long the kernel may take to send through a device that is up.
 const ACTIVE_WITHIN: Duration = Duration::from_secs(2);
@@ -17,7 +16,7 @@ const ACTIVE_WITHIN: Duration = Duration::from_secs(2);
 /// A device could not be opened: what failed, and the knob to turn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct OpenError(String);
+pub struct OpenError(pub(crate) String);
 
 /// A TUN device: IP packets.
 #[derive(Debug)]
@@ -137,26 +136,21 @@ impl Builder {
         let kind = if self.tun { "tun" } else { "tap" };
         let (name, queues) = (format!("{kind}:{}", self.name), self.queues);
         let fail = |what: String| OpenError(format!("{name}: {what}"));
-        if !(1..=CHANNELS_MAX).contains(&queues) {
-            return Err(fail(format!("queues: {queues}: 1 to {CHANNELS_MAX}")));
-        }
-        if self.workers == Some(0) {
-            return Err(fail("workers: 0: at least 1".to_owned()));
-        }
         let mut addresses = Vec::new();
         for text in &self.addresses {
             addresses.push(text.parse::<Address>().map_err(|e| fail(format!("address: {e}")))?);
         }
-        // Checks MTU and depth, before the system is touched.
         let tap = TapConfig { tun: self.tun, ..TapConfig::default() };
-        let (port, ends) = PortFunction::open(PortConfig {
+        // Checks its knobs, before the system is touched.
+        let join = Join::prepare(Shape {
             name: name.clone(),
-            channels: queues,
+            queues,
             layer: tap.layer(),
             mtu: self.mtu,
             depth: self.depth,
-        })
-        .map_err(|e| OpenError(e.to_string()))?;
+            qdisc: self.qdisc,
+            workers: self.workers,
+        })?;
         let is_up = !addresses.is_empty();
         let tap = TapFunction::open(TapConfig {
             name: self.name,
@@ -169,34 +163,12 @@ impl Builder {
         })
         .map_err(|e| OpenError(e.to_string()))?;
         let device = tap.device().to_owned();
-        // Packets that leave through the port: the second function of the link.
-        let qdisc = Some(self.qdisc).filter(|words| !words.trim().is_empty());
-        let egress = [EgressConfig::default(), EgressConfig { qdisc, ..EgressConfig::default() }];
-        let config = LinkConfig {
-            channels: Some(queues),
-            workers: self.workers,
-            // The program's own threads have the CPUs too.
-            cpus: Cpus::Float,
-            egress,
-            ..LinkConfig::default()
-        };
-        let driver = Driver::start(Box::new(tap), port, config).map_err(|e| match e {
-            DriverError::Link(LinkError::Qdisc(e)) => fail(format!("qdisc: {e}")),
-            other => match other.to_string() {
-                // A function says its name itself.
-                text if text.starts_with(&name) => OpenError(text),
-                text => fail(text),
-            },
-        })?;
-        let opened = driver.plan().channels;
-        if opened < queues {
-            return Err(fail(format!("queues: {queues}: the kernel gives only {opened}")));
-        }
+        let opened = join.start(Box::new(tap), device.clone())?;
         if is_up {
             // Later is no failure: the kernel drops, and counts, what is sent before.
             wait_until_active(self.netns.as_deref(), &device, ACTIVE_WITHIN)
                 .map_err(|e| fail(format!("reading the device: {e}")))?;
         }
-        Ok(Device::new(device, ends, driver))
+        Ok(opened)
     }
 }

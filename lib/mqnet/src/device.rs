@@ -21,7 +21,7 @@ pub enum Taken {
     Before(u16),
 }
 
-/// An open TUN or TAP. Dropped, it is closed: what waits for receivers is still received, then
+/// An open TUN, TAP or NIC. Dropped, it is closed: what waits for receivers is still received, then
 /// they and the senders hear of it.
 pub struct Device {
     name: String,
@@ -44,6 +44,11 @@ impl Device {
         self.driver.plan().mtu
     }
 
+    /// How many queues it has.
+    pub fn queues(&self) -> u16 {
+        self.driver.plan().channels
+    }
+
     /// Both ends of a queue, once.
     pub fn queue(&self, queue: u16) -> Result<(Receiver, Sender), Taken> {
         let mut all = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +57,8 @@ impl Device {
         place.take().ok_or(Taken::Before(queue))
     }
 
-    /// What was moved so far: `taken = sent + drops + waiting`, in each direction.
+    /// What was moved so far: `taken + segments = sent + merged + drops + waiting`, in
+    /// each direction.
     pub fn stats(&self) -> Stats {
         self.driver.stats()
     }

@@ -1,4 +1,5 @@
-//! A multi-queue TUN or TAP for programs, with a queueing discipline and backpressure.
+//! A multi-queue TUN, TAP or NIC (AF_XDP) for programs, with a queueing discipline and
+//! backpressure.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,13 +31,43 @@
 //! [`Receiver`] and [`Sender`] have a descriptor for `poll`, `epoll` or tokio's `AsyncFd`:
 //! call [`Receiver::try_recv`] until there is nothing, then wait until the descriptor is readable;
 //! the same with [`Sender::try_send`] and [`Sender::arm`].
+//!
+//! # A NIC
+//! [`Nic`] takes an interface of the kernel over: every RX queue of it, by AF_XDP.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let nic = mqnet::Nic::builder("eth1").open()?;
+//! for queue in 0..nic.queues() {
+//!     let (mut rx, mut tx) = nic.queue(queue)?;
+//!     std::thread::spawn(move || {
+//!         while let Ok(Some(frame)) = rx.recv() {
+//!             let _ = tx.send(&frame);
+//!         }
+//!     });
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Payload in the program's own memory
+//! [`PayloadDevice`] receives from a virtio device (a vhost-user socket) into a memory file of the
+//! program's: the device writes a frame there, the program finds it in its own mapping at the
+//! place that a [`Payload`] names, and nobody copies.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod builder;
 mod device;
+mod join;
+mod nic;
+mod payload;
 
 pub use builder::{Builder, OpenError, Tap, Tun};
 pub use device::{Device, Taken};
+pub use mqnet_netdev::RxMemory;
 pub use mqnet_port::{Direction, Error, Packet, Receiver, Room, Sender, Stats};
+pub use mqnet_virtio_user::{ProvidedMemory, Wish};
+pub use nic::{Nic, NicBuilder};
+pub use payload::{Payload, PayloadDevice, PayloadError, PayloadHome, PayloadReceiver};

@@ -16,6 +16,93 @@ pub mod sync {
     }
 }
 
+/// Atomics that can be asked how often this thread has executed a read-modify-write on them: such
+/// an operation locks a cache line, which is what the owner of a ring must never have to do.
+/// Counted only with the feature `count-rmw`, which tests switch on; without it these are the
+/// plain types.
+pub mod counted {
+    #[cfg(any(loom, not(feature = "count-rmw")))]
+    pub use super::sync::atomic::{AtomicU32, AtomicU64};
+
+    #[cfg(all(not(loom), feature = "count-rmw"))]
+    pub use on::{AtomicU32, AtomicU64};
+
+    /// Read-modify-writes of this thread so far; 0 without the feature.
+    pub fn executed() -> u64 {
+        #[cfg(all(not(loom), feature = "count-rmw"))]
+        return on::COUNT.with(std::cell::Cell::get);
+        #[cfg(any(loom, not(feature = "count-rmw")))]
+        0
+    }
+
+    /// Counts one that is hidden in something else, such as a lock.
+    #[inline(always)]
+    pub fn count() {
+        #[cfg(all(not(loom), feature = "count-rmw"))]
+        on::COUNT.with(|count| count.set(count.get() + 1));
+    }
+
+    #[cfg(all(not(loom), feature = "count-rmw"))]
+    mod on {
+        use std::sync::atomic::{self, Ordering};
+
+        thread_local! {
+            pub(super) static COUNT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+        }
+
+        macro_rules! counted {
+            ($name:ident $int:ty) => {
+                /// The type of this name in `std`, with what the rings need of it.
+                #[derive(Debug, Default)]
+                pub struct $name(atomic::$name);
+
+                impl $name {
+                    /// See `std`.
+                    pub const fn new(value: $int) -> Self {
+                        Self(atomic::$name::new(value))
+                    }
+
+                    /// See `std`.
+                    pub fn load(&self, order: Ordering) -> $int {
+                        self.0.load(order)
+                    }
+
+                    /// See `std`.
+                    pub fn store(&self, value: $int, order: Ordering) {
+                        // On x86 a sequentially consistent store is an exchange.
+                        // Pairs with nothing: it asks what the caller wants to order.
+                        if order == Ordering::SeqCst {
+                            super::count();
+                        }
+                        self.0.store(value, order);
+                    }
+
+                    /// See `std`. A read-modify-write.
+                    pub fn fetch_add(&self, value: $int, order: Ordering) -> $int {
+                        super::count();
+                        self.0.fetch_add(value, order)
+                    }
+
+                    /// See `std`. A read-modify-write.
+                    pub fn compare_exchange_weak(
+                        &self,
+                        current: $int,
+                        new: $int,
+                        success: Ordering,
+                        failure: Ordering,
+                    ) -> Result<$int, $int> {
+                        super::count();
+                        self.0.compare_exchange_weak(current, new, success, failure)
+                    }
+                }
+            };
+        }
+
+        counted!(AtomicU32 u32);
+        counted!(AtomicU64 u64);
+    }
+}
+
 /// Interior mutability that loom can watch.
 pub mod cell {
     #[cfg(loom)]

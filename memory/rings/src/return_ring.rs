@@ -17,8 +17,9 @@ use loom::sync::Mutex;
 #[cfg(not(loom))]
 use std::sync::Mutex;
 
+use crate::primitive::counted::{self, AtomicU32, AtomicU64};
 use crate::primitive::sync::Arc;
-use crate::primitive::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::primitive::sync::atomic::Ordering;
 
 /// Entries are below this: the top bit of a slot is its lap's parity.
 pub const ENTRY_LIMIT: u32 = 1 << 31;
@@ -149,6 +150,7 @@ impl Producer {
             return;
         }
         debug_assert!(entries.iter().all(|&entry| entry < ENTRY_LIMIT));
+        counted::count();
         let mut parked = self.shared.parked.lock().unwrap_or_else(|e| e.into_inner());
         parked.extend_from_slice(entries);
         // Relaxed: a hint that is only ever written under the lock, which orders everything else.
@@ -215,6 +217,7 @@ impl Consumer {
     /// Moves everything that was parked to the end of `out`; returns how many entries.
     #[cold]
     pub fn take_parked(&mut self, out: &mut Vec<u32>) -> usize {
+        counted::count();
         let mut parked = self.shared.parked.lock().unwrap_or_else(|e| e.into_inner());
         let n = parked.len();
         out.append(&mut parked);

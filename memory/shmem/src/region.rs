@@ -6,6 +6,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use mqnet_sysio::memory as sys;
+use mqnet_sysio::sigbus::Guard;
+use mqnet_sysio::xdp::XdpSocket;
 
 use crate::{Span, SpanMut};
 
@@ -26,6 +28,12 @@ pub enum Error {
     /// A peer's file could lose its pages under our mapping.
     #[error("the peer's memory file has huge pages, which it could take away under us")]
     HugePages,
+    /// Whoever touches the peer's file waits for somebody.
+    #[error(
+        "the peer's memory file is of a file system that may keep us waiting: use \
+         memory-backend-memfd, or a file in /dev/shm or hugetlbfs"
+    )]
+    Foreign,
     /// A peer's file is smaller than what it announced.
     #[error("the peer's memory file has {len} bytes, announced were {announced}")]
     TooSmall {
@@ -52,6 +60,16 @@ pub struct Region {
     len: usize,
     kind: PageKind,
     file: Option<OwnedFd>,
+    guest: Option<Guest>,
+}
+
+/// What is kept of memory that its owner can take away.
+#[derive(Debug)]
+struct Guest {
+    guard: Guard,
+    file: OwnedFd,
+    /// Where in the file the mapping ends.
+    end: usize,
 }
 
 // SAFETY: a Region hands out only Spans (opaque bytes) and atomic words; which of our threads may
@@ -68,13 +86,27 @@ impl Region {
             let file = sys::memory_file(name, len, kind == PageKind::Huge)?;
             sys::seal_size(file.as_fd())?;
             let ptr = sys::map_shared(&file, len)?;
-            Ok(Self { ptr, len, kind, file: Some(file) })
+            Ok(Self { ptr, len, kind, file: Some(file), guest: None })
         };
         if huge && let Ok(region) = attempt(len.next_multiple_of(sys::HUGE_PAGE), PageKind::Huge) {
             return Ok(region);
         }
         let len = len.next_multiple_of(sys::PAGE);
         attempt(len, PageKind::Small).map_err(|source| Error::System { len, source })
+    }
+
+    /// A ring that a socket of the kernel shares with us, as a file at `offset`.
+    pub fn of_socket(socket: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Error> {
+        let ptr = sys::map_shared_at(socket, offset, len);
+        let ptr = ptr.map_err(|source| Error::System { len, source })?;
+        Ok(Self { ptr, len, kind: PageKind::Small, file: None, guest: None })
+    }
+
+    /// Gives all of it to an AF_XDP socket, as its frames' memory. From then on the kernel writes
+    /// it, like a peer: as always it is seen as spans only.
+    pub fn lend_to(&self, socket: &XdpSocket, chunk: u32) -> io::Result<()> {
+        // SAFETY: mapped, and a region hands out no references to its bytes.
+        unsafe { socket.set_memory(self.ptr, self.len, chunk) }
     }
 
     /// A peer's shared memory. The file must be sealed and hold `announced` bytes; only those are
@@ -92,7 +124,67 @@ impl Region {
             return Err(Error::TooSmall { len, announced });
         }
         let ptr = sys::map_shared(&file, announced).map_err(system)?;
-        Ok(Self { ptr, len: announced, kind: PageKind::Small, file: None })
+        Ok(Self { ptr, len: announced, kind: PageKind::Small, file: None, guest: None })
+    }
+
+    /// `len` bytes of a guest's memory file from `offset` on: the region, and where in it they
+    /// begin. The file need not be sealed, and may have huge pages: whoever takes pages away finds
+    /// us reading zeroes, and [`is_lost`](Self::is_lost) tells.
+    pub fn of_guest(file: OwnedFd, offset: u64, len: u64) -> Result<(Self, usize), Error> {
+        let announced = offset.checked_add(len).and_then(|end| usize::try_from(end).ok());
+        let announced = announced.unwrap_or(usize::MAX);
+        if !sys::is_of_the_kernel(file.as_fd()) {
+            return Err(Error::Foreign);
+        }
+        let system = |source| Error::System { len: announced, source };
+        let have = sys::file_len(file.as_fd()).map_err(system)?;
+        if have < announced || len == 0 {
+            return Err(Error::TooSmall { len: have, announced });
+        }
+        let page = sys::page_size(file.as_fd()).map_err(system)?;
+        let first = offset - offset % page as u64;
+        let skip = (offset - first) as usize;
+        // `announced` is within a file, so nothing here overflows.
+        let mapped = (announced - first as usize).next_multiple_of(page);
+        Self::guarded(file, first, mapped, announced).map(|region| (region, skip))
+    }
+
+    /// `len` bytes of a device's memory from `offset` on. Its file needs no seals: the kernel takes
+    /// such memory away only with the device, and then we read zeroes, as with a guest's.
+    pub fn of_device(file: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
+        Self::guarded(file, offset, len.next_multiple_of(sys::PAGE), 0)
+    }
+
+    /// Maps what somebody may take away. `end` is what the length of the file must stay above.
+    fn guarded(file: OwnedFd, first: u64, mapped: usize, end: usize) -> Result<Self, Error> {
+        let system = |source| Error::System { len: mapped, source };
+        let page = sys::page_size(file.as_fd()).map_err(system)?;
+        let ptr = sys::map_shared_at(&file, first, mapped).map_err(system)?;
+        let guard = guarded(ptr, mapped).map_err(system)?;
+        let kind = if page == sys::PAGE { PageKind::Small } else { PageKind::Huge };
+        let guest = Some(Guest { guard, file, end });
+        Ok(Self { ptr, len: mapped, kind, file: None, guest })
+    }
+
+    /// `len` bytes of memory that the kernel lends from `offset` of a file of its own on, which has
+    /// no length and no file system. Whoever touches a page that is not lent reads zeroes, and
+    /// [`is_lost`](Self::is_lost) tells.
+    pub fn of_kernel(file: OwnedFd, offset: u64, len: u64) -> Result<Self, Error> {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let system = |source| Error::System { len, source };
+        let ptr = sys::map_shared_at(&file, offset, len).map_err(system)?;
+        let guard = guarded(ptr, len.next_multiple_of(sys::PAGE)).map_err(system)?;
+        // It cannot become shorter than nothing.
+        let guest = Some(Guest { guard, file, end: 0 });
+        Ok(Self { ptr, len, kind: PageKind::Small, file: None, guest })
+    }
+
+    /// True when this was a guest's memory and pages of it are gone.
+    pub fn is_lost(&self) -> bool {
+        self.guest.as_ref().is_some_and(|guest| {
+            let shrank = || sys::file_len(guest.file.as_fd()).is_ok_and(|len| len < guest.end);
+            guest.guard.is_lost() || shrank()
+        })
     }
 
     /// Private memory of our own, zeroed, preferably on NUMA node `node`; huge pages when `huge`
@@ -100,7 +192,7 @@ impl Region {
     pub fn private(len: usize, huge: bool, node: Option<u32>) -> Result<Self, Error> {
         let attempt = |len: usize, kind: PageKind| -> io::Result<Self> {
             let ptr = sys::map_private(len, kind == PageKind::Huge)?;
-            let region = Self { ptr, len, kind, file: None };
+            let region = Self { ptr, len, kind, file: None, guest: None };
             if let Some(node) = node {
                 // SAFETY: the mapping was just made and is one piece.
                 unsafe { sys::prefer_node(ptr, len, node) };
@@ -172,11 +264,42 @@ impl Region {
         unsafe { AtomicU64::from_ptr(self.ptr.as_ptr().add(offset).cast()) }
     }
 
+    /// Reads the 32-bit little-endian register at `offset` of a device, in one access.
+    ///
+    /// # Panics
+    /// When it is not within the region or not aligned.
+    pub fn register(&self, offset: usize) -> u32 {
+        // SAFETY: register_at has checked the place; any value is a number.
+        u32::from_le(unsafe { self.register_at(offset).read_volatile() })
+    }
+
+    /// Writes the 32-bit little-endian register at `offset` of a device, in one access.
+    ///
+    /// # Panics
+    /// When it is not within the region or not aligned.
+    pub fn set_register(&self, offset: usize, value: u32) {
+        // SAFETY: register_at has checked the place; nobody has a reference to it.
+        unsafe { self.register_at(offset).write_volatile(value.to_le()) };
+    }
+
+    fn register_at(&self, offset: usize) -> *mut u32 {
+        self.check(offset, 4);
+        assert!(offset.is_multiple_of(4), "register at unaligned offset {offset}");
+        // SAFETY: checked: the result is within the mapping.
+        unsafe { self.ptr.as_ptr().add(offset).cast() }
+    }
+
     /// The address of a range, for a [`crate::Window`] that keeps the region alive.
     pub(crate) fn pointer(&self, offset: usize, len: usize) -> NonNull<u8> {
         self.check(offset, len);
         // SAFETY: checked: the result is within the mapping or at its end.
         unsafe { self.ptr.add(offset) }
+    }
+
+    /// Where it begins, for a [`crate::Part`], which has checked that it is inside.
+    #[inline]
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.ptr.as_ptr()
     }
 
     #[inline]
@@ -186,8 +309,21 @@ impl Region {
     }
 }
 
+/// Guards a mapping that was just made and becomes a region's, or removes it.
+fn guarded(ptr: NonNull<u8>, len: usize) -> io::Result<Guard> {
+    // SAFETY: the mapping is new, and Region::drop drops the guard before it.
+    let guard = unsafe { Guard::new(ptr, len) };
+    if guard.is_err() {
+        // SAFETY: nobody has seen it yet.
+        unsafe { sys::unmap(ptr, len) };
+    }
+    guard
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
+        // Another mapping may come to lie here as soon as this one is gone.
+        self.guest = None;
         // SAFETY: spans and words borrow the region, so none is left.
         unsafe { sys::unmap(self.ptr, self.len) }
     }
@@ -211,6 +347,69 @@ mod tests {
         let fd = ours.file().unwrap().try_clone_to_owned().unwrap();
         let refused = Region::of_peer(fd, 8192);
         assert!(matches!(refused, Err(Error::TooSmall { len: 4096, announced: 8192 })));
+    }
+
+    // Goal: memory whose pages somebody else brings, in his own time, is refused with the knob.
+    #[test]
+    fn memory_that_keeps_us_waiting_is_refused() {
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        let refused = Region::of_guest(file.into(), 0, 1).unwrap_err();
+        assert!(matches!(refused, Error::Foreign));
+        assert!(refused.to_string().contains("memory-backend-memfd"));
+    }
+
+    // Goal: a guest that truncates its memory under us harms nobody: zeroes are read, writes go
+    // nowhere, and the region tells.
+    #[test]
+    fn vanished_memory_is_survived() {
+        let file = sys::memory_file("test", 4 * sys::PAGE, false).unwrap();
+        let theirs = std::fs::File::from(file.try_clone().unwrap());
+        let (region, skip) = Region::of_guest(file, sys::PAGE as u64 + 512, 8192).unwrap();
+        assert_eq!((skip, region.len()), (512, 3 * sys::PAGE));
+        region.word(512).store(7, std::sync::atomic::Ordering::Relaxed);
+        assert!(!region.is_lost());
+        theirs.set_len(0).unwrap();
+        let reads = std::thread::scope(|s| {
+            let read = || region.word(512).load(std::sync::atomic::Ordering::Relaxed);
+            let one = s.spawn(read);
+            (one.join().unwrap(), read())
+        });
+        assert_eq!(reads, (0, 0));
+        assert!(region.is_lost());
+        region.word(1024).store(1, std::sync::atomic::Ordering::Relaxed);
+        drop(region);
+    }
+
+    // Goal: a fault elsewhere still ends the process, guard or not.
+    #[test]
+    fn other_faults_stay_deadly() {
+        const CHILD: &str = "MQNET_TEST_BUS_ERROR";
+        let name = "region::tests::other_faults_stay_deadly";
+        if std::env::var_os(CHILD).is_none() {
+            use std::os::unix::process::ExitStatusExt;
+            let me = std::env::current_exe().unwrap();
+            let mut child = std::process::Command::new(me);
+            let status = child.args([name, "--exact"]).env(CHILD, "1").output().unwrap().status;
+            assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}");
+            return;
+        }
+        let guarded = sys::memory_file("test", sys::PAGE, false).unwrap();
+        let _guarded = Region::of_guest(guarded, 0, 4096).unwrap();
+        let file = sys::memory_file("test", sys::PAGE, false).unwrap();
+        let bare = sys::map_shared(&file, sys::PAGE).unwrap();
+        std::fs::File::from(file).set_len(0).unwrap();
+        // SAFETY: mapped; the access ends the process, which is the point.
+        std::hint::black_box(unsafe { bare.as_ptr().read_volatile() });
+    }
+
+    // Goal: what a guest announces beyond its file, or cannot be counted, is refused.
+    #[test]
+    fn impossible_guest_memory_is_refused() {
+        for (offset, len) in [(0, 8193), (u64::MAX, 1), (8192, 1), (4096, u64::MAX), (0, 0)] {
+            let file = sys::memory_file("test", 8192, false).unwrap();
+            let refused = Region::of_guest(file, offset, len);
+            assert!(matches!(refused, Err(Error::TooSmall { .. })), "{offset} {len}");
+        }
     }
 
     // Goal: two mappings of one file see each other's bytes and words.

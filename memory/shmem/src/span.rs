@@ -1,10 +1,15 @@
 //! Ranges of bytes that may change under our feet.
 
+mod batch;
+mod sum;
+
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 
 use mqnet_sysio::vectored::{self, RawRange};
+
+pub use batch::BatchWriter;
 
 /// A readable range of bytes. A peer may be writing it: what is read is whatever was there.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +34,7 @@ pub mod copies {
     #[cfg(feature = "count-copies")]
     thread_local! {
         static COUNT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+        static BYTES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
     }
 
     /// Number of payload copies that this thread has made so far; 0 without the feature.
@@ -39,10 +45,21 @@ pub mod copies {
         0
     }
 
-    #[inline(always)]
-    pub(crate) fn count() {
+    /// Payload bytes that this thread has copied so far; 0 without the feature.
+    pub fn bytes() -> u64 {
         #[cfg(feature = "count-copies")]
-        COUNT.with(|c| c.set(c.get() + 1));
+        return BYTES.with(std::cell::Cell::get);
+        #[cfg(not(feature = "count-copies"))]
+        0
+    }
+
+    #[inline(always)]
+    pub(crate) fn count(_bytes: usize) {
+        #[cfg(feature = "count-copies")]
+        {
+            COUNT.with(|c| c.set(c.get() + 1));
+            BYTES.with(|b| b.set(b.get() + _bytes as u64));
+        }
     }
 }
 
@@ -126,6 +143,19 @@ impl<'a> Span<'a> {
         n
     }
 
+    /// The same for a header of a length that the compiler knows: a few moves and no call. `None`
+    /// when the range is shorter.
+    #[inline]
+    pub fn header<const N: usize>(&self) -> Option<[u8; N]> {
+        if self.len() < N {
+            return None;
+        }
+        let mut out = [0; N];
+        // SAFETY: both ranges hold N bytes; `out` is ours, so they cannot overlap.
+        unsafe { std::ptr::copy_nonoverlapping(self.ptr, out.as_mut_ptr(), N) };
+        Some(out)
+    }
+
     #[inline]
     fn raw(&self) -> RawRange {
         RawRange::new(self.ptr.cast_mut(), self.len as usize)
@@ -190,7 +220,21 @@ impl<'a> SpanMut<'a> {
         // SAFETY: both ranges hold n bytes; a source and a sink never overlap, because a SpanMut
         // is exclusive on our side.
         unsafe { copy(from.ptr, self.ptr, n) };
-        copies::count();
+        copies::count(n);
+        n
+    }
+
+    /// Writes a header (at most 128 B) into the start of this range; returns how much. Not counted
+    /// as a payload copy.
+    #[inline]
+    pub fn write_header(&mut self, bytes: &[u8]) -> usize {
+        let n = bytes.len();
+        if n > self.len as usize {
+            return self.write_header(&bytes[..self.len as usize]);
+        }
+        // SAFETY: both ranges hold n bytes, which the compiler often knows; this one is exclusively
+        // ours, so they cannot overlap.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr, n) };
         n
     }
 
@@ -206,26 +250,72 @@ impl<'a> SpanMut<'a> {
     }
 }
 
-/// A frame's room or payload in at most two pieces (a ring wraps once).
+/// A frame's room: one piece, two where a ring wraps, or any number of a peer's buffers.
 #[derive(Debug)]
 pub struct Segments<'a> {
     /// Where it begins.
     pub head: SpanMut<'a>,
     /// Where it goes on; empty when it did not wrap.
     pub tail: SpanMut<'a>,
+    /// Where it goes on after that: pieces that stay valid, and ours alone, during `'a`.
+    more: &'a [RawRange],
 }
 
-impl Segments<'_> {
-    /// Length of both pieces.
+impl<'a> Segments<'a> {
+    /// A room in one piece, or in two.
+    #[inline]
+    pub fn new(head: SpanMut<'a>, tail: SpanMut<'a>) -> Self {
+        Self { head, tail, more: &[] }
+    }
+
+    /// Length of all pieces.
     #[inline]
     pub fn len(&self) -> usize {
-        self.head.len() + self.tail.len()
+        let more = self.more.iter().map(RawRange::len).sum::<usize>();
+        self.head.len() + self.tail.len() + more
     }
 
     /// True when there is no room at all.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// All pieces that are not empty, readable.
+    pub fn pieces(&self) -> impl Iterator<Item = Span<'_>> {
+        // SAFETY: put there by Scatter::room from a SpanMut<'a>.
+        let more = self.more.iter().map(|r| unsafe { Span::from_raw(r.start(), r.len()) });
+        let two = [self.head.as_span(), self.tail.as_span()];
+        two.into_iter().chain(more).filter(|piece| !piece.is_empty())
+    }
+
+    /// The pieces after the first two.
+    pub fn more(&mut self) -> impl Iterator<Item = SpanMut<'_>> {
+        // SAFETY: put there by Scatter::room from a SpanMut<'a>, and `&mut self` hands out each
+        // piece once at a time.
+        self.more.iter().map(|range| unsafe { SpanMut::from_raw(range.start(), range.len()) })
+    }
+}
+
+/// Where the pieces of a room are noted, kept from call to call so that nothing is allocated.
+#[derive(Debug, Default)]
+pub struct Scatter(Vec<RawRange>);
+
+// SAFETY: what is noted is only looked at through the Segments of the call that noted it.
+unsafe impl Send for Scatter {}
+
+impl Scatter {
+    /// Most pieces of a room: a 64 KiB frame in buffers of 1.5 KiB has 44.
+    pub const PIECES_MAX: usize = 64;
+
+    /// A room of these pieces, in order. Those beyond [`PIECES_MAX`](Self::PIECES_MAX) are left
+    /// out.
+    pub fn room<'a>(&'a mut self, mut pieces: impl Iterator<Item = SpanMut<'a>>) -> Segments<'a> {
+        let head = pieces.next().unwrap_or_else(SpanMut::empty);
+        let tail = pieces.next().unwrap_or_else(SpanMut::empty);
+        self.0.clear();
+        self.0.extend(pieces.take(Self::PIECES_MAX - 2).map(|piece| piece.raw()));
+        Segments { head, tail, more: &self.0 }
     }
 }
 
@@ -238,17 +328,24 @@ pub fn read_into(
     room: &mut Segments<'_>,
 ) -> io::Result<usize> {
     let header = RawRange::new(header.as_mut_ptr(), header.len());
-    let ranges = [header, room.head.raw(), room.tail.raw()];
-    let used = if room.tail.is_empty() { 2 } else { 3 };
-    // SAFETY: `header` and the segments are exclusive writable ranges for the call.
-    unsafe { vectored::read(fd, &ranges[..used]) }
+    if room.more.is_empty() {
+        let ranges = [header, room.head.raw(), room.tail.raw()];
+        let used = if room.tail.is_empty() { 2 } else { 3 };
+        // SAFETY: `header` and the segments are exclusive writable ranges for the call.
+        return unsafe { vectored::read(fd, &ranges[..used]) };
+    }
+    let mut ranges = [RawRange::EMPTY; Scatter::PIECES_MAX + 1];
+    ranges[..3].copy_from_slice(&[header, room.head.raw(), room.tail.raw()]);
+    ranges[3..3 + room.more.len()].copy_from_slice(room.more);
+    // SAFETY: as above; Scatter::room has noted no more pieces than fit.
+    unsafe { vectored::read(fd, &ranges[..3 + room.more.len()]) }
 }
 
-/// Most pieces after the first that a frame may have in [`write_from`] (a 64 KiB frame in 4 KiB
-/// pages has 17).
-const MORE_MAX: usize = 30;
+/// Most pieces after the first that a frame may have in [`write_from`] (a 64 KiB frame in buffers
+/// of 1.5 KiB has 43).
+const MORE_MAX: usize = 64;
 
-/// One `writev`: first `header`, then `head`, then `more`. More than 30 are `EMSGSIZE`.
+/// One `writev`: first `header`, then `head`, then `more`. More than 64 are `EMSGSIZE`.
 #[inline]
 pub fn write_from(
     fd: BorrowedFd<'_>,
@@ -315,6 +412,21 @@ mod tests {
         assert_eq!((a.len(), b.len()), (4, 0));
     }
 
+    // Goal: headers are read and written whole or as far as there is room, and not one byte more.
+    #[test]
+    fn headers_are_exact() {
+        let bytes = [1u8, 2, 3, 4];
+        assert_eq!(Span::of(&bytes).header::<3>(), Some([1, 2, 3]));
+        assert_eq!(Span::of(&bytes).header::<4>(), Some(bytes));
+        assert_eq!(Span::of(&bytes).header::<5>(), None);
+        for room in 0..=5 {
+            let mut to = [0u8; 6];
+            let n = SpanMut::of(&mut to[..room]).write_header(&bytes);
+            assert_eq!((n, &to[..n]), (room.min(4), &bytes[..n]));
+            assert!(to[n..].iter().all(|&b| b == 0));
+        }
+    }
+
     // Goal: both system calls see the pieces in order, through a real pipe.
     #[test]
     fn vectored_calls_keep_order() {
@@ -323,8 +435,29 @@ mod tests {
         let more = [Span::of(b"efg")];
         assert_eq!(write_from(writer.as_fd(), b"ab", Span::of(b"cd"), &more).unwrap(), 7);
         let (mut header, mut one, mut two) = ([0u8; 3], [0u8; 2], [0u8; 8]);
-        let mut room = Segments { head: SpanMut::of(&mut one), tail: SpanMut::of(&mut two) };
+        let mut room = Segments::new(SpanMut::of(&mut one), SpanMut::of(&mut two));
         assert_eq!(read_into(reader.as_fd(), &mut header, &mut room).unwrap(), 7);
         assert_eq!((&header, &one, &two[..2]), (b"abc", b"de", &b"fg"[..]));
+    }
+
+    // Goal: a room of many pieces is filled in order, and a second room in the same notes has
+    // nothing of the first.
+    #[test]
+    fn rooms_of_many_pieces_are_filled_in_order() {
+        use std::os::fd::AsFd;
+        let mut notes = Scatter::default();
+        for text in [&b"abcdefghij"[..], b"0123456"] {
+            let (reader, writer) = std::io::pipe().unwrap();
+            write_from(writer.as_fd(), &[], Span::of(text), &[]).unwrap();
+            let mut bytes = [0u8; 12];
+            let mut room = notes.room(bytes.chunks_mut(2).map(SpanMut::of));
+            assert_eq!((room.len(), room.more().count()), (12, 4));
+            let mut header = [0u8; 1];
+            let n = read_into(reader.as_fd(), &mut header, &mut room).unwrap();
+            assert_eq!(n, text.len());
+            let seen: usize = room.pieces().map(|piece| piece.len()).sum();
+            assert_eq!((seen, room.pieces().count()), (12, 6));
+            assert_eq!((&header[..], &bytes[..n - 1]), text.split_at(1));
+        }
     }
 }

@@ -78,16 +78,35 @@ impl Window {
         unsafe {
             let head = SpanMut::from_raw(self.base.as_ptr().add(at as usize), first as usize);
             if first == len {
-                return Segments { head, tail: SpanMut::empty() };
+                return Segments::new(head, SpanMut::empty());
             }
             let tail = SpanMut::from_raw(self.base.as_ptr(), (len - first) as usize);
-            Segments { head, tail }
+            Segments::new(head, tail)
         }
+    }
+
+    /// Writable ranges of `len` bytes at these positions, which ascend, for a room of many pieces.
+    ///
+    /// # Panics
+    /// When two overlap, or one leaves the window: positions are ours.
+    pub fn rooms<'a>(
+        &'a mut self,
+        at: impl Iterator<Item = u32> + 'a,
+        len: u32,
+    ) -> impl Iterator<Item = SpanMut<'a>> + 'a {
+        let mut end = 0;
+        at.map(move |at| {
+            assert!(at >= end && len <= self.len && at <= self.len - len, "room {at}+{len}");
+            end = at + len;
+            // SAFETY: in range and after all before it, as just checked; exclusive as in write.
+            unsafe { SpanMut::from_raw(self.base.as_ptr().add(at as usize), len as usize) }
+        })
     }
 
     /// `len` readable bytes from ring position `at` on, if they lie in one piece: the quick way.
     #[inline]
     pub fn piece(&self, at: u32, len: u32) -> Option<Span<'_>> {
+        // One addition and one comparison: this is done for every frame.
         if u64::from(at) + u64::from(len) > u64::from(self.len) {
             return None;
         }
@@ -140,5 +159,41 @@ impl Window {
         high.store(unit[1].to_le(), Ordering::Relaxed);
         room.copy_from(bytes);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window() -> Window {
+        Window::new(Arc::new(Region::private(4096, false, None).unwrap()), 0, 4096)
+    }
+
+    // Goal: rooms lie where they were asked for, and end with the window.
+    #[test]
+    fn rooms_are_where_they_were_asked_for() {
+        let mut window = window();
+        for (room, byte) in window.rooms([0, 2048, 4032].into_iter(), 64).zip(b"abc") {
+            let mut room = room;
+            room.copy_from(Span::of(&[*byte; 64]));
+        }
+        for (at, byte) in [(0, b'a'), (2048, b'b'), (4032, b'c')] {
+            assert_eq!(window.piece(at, 64).unwrap().header::<64>(), Some([byte; 64]));
+        }
+    }
+
+    // Goal: two rooms never share a byte.
+    #[test]
+    #[should_panic(expected = "room 32+64")]
+    fn rooms_do_not_overlap() {
+        window().rooms([0, 32].into_iter(), 64).count();
+    }
+
+    // Goal: a room beyond the window is a bug of ours and stops at once.
+    #[test]
+    #[should_panic(expected = "room 4033+64")]
+    fn rooms_do_not_leave() {
+        window().rooms([4033].into_iter(), 64).count();
     }
 }

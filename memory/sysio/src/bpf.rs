@@ -1,5 +1,7 @@
 //! The bpf(2) system call (`linux/bpf.h`): an array map, and a program of type "socket filter".
 
+pub mod xdp;
+
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -25,6 +27,7 @@ pub enum Reg {
     R0 = 0,
     R1 = 1,
     R2 = 2,
+    R3 = 3,
     R6 = 6,
     R7 = 7,
     R8 = 8,
@@ -225,6 +228,13 @@ fn raw_fd(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd() as u32
 }
 
+/// Makes a map whose keys and values have 4 bytes.
+fn create_map(kind: u32, entries: u32) -> io::Result<OwnedFd> {
+    let mut attributes = CreateMap { kind, key_size: 4, value_size: 4, entries };
+    // SAFETY: these attributes hold no address; the result is a descriptor without an owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(bpf(MAP_CREATE, &mut attributes)? as i32) })
+}
+
 /// An array of 32-bit values that programs can look up.
 #[derive(Debug)]
 pub struct Array {
@@ -234,11 +244,7 @@ pub struct Array {
 impl Array {
     /// Makes an array of `entries` values, all 0. Needs CAP_BPF.
     pub fn create(entries: u32) -> io::Result<Self> {
-        let mut attributes =
-            CreateMap { kind: MAP_TYPE_ARRAY, key_size: 4, value_size: 4, entries };
-        // SAFETY: these attributes hold no address; the result is a descriptor without an owner.
-        let fd = unsafe { OwnedFd::from_raw_fd(bpf(MAP_CREATE, &mut attributes)? as i32) };
-        Ok(Self { fd })
+        Ok(Self { fd: create_map(MAP_TYPE_ARRAY, entries)? })
     }
 
     fn access(&self, command: i64, key: u32, value: &mut u32) -> io::Result<()> {

@@ -15,6 +15,8 @@ pub enum Interest {
     /// Edge-triggered: reported once per arrival; the reader need not drain it. Used for
     /// descriptors that a peer also holds, because a drain could be made to block.
     ReadableEdge,
+    /// Edge-triggered: reported whenever there may be room again.
+    WritableEdge,
 }
 
 /// One readiness report.
@@ -43,6 +45,7 @@ impl Epoll {
         let flags = match interest {
             Interest::Readable => EpollFlags::EPOLLIN,
             Interest::ReadableEdge => EpollFlags::EPOLLIN | EpollFlags::EPOLLET,
+            Interest::WritableEdge => EpollFlags::EPOLLOUT | EpollFlags::EPOLLET,
         };
         Ok(self.inner.add(fd, EpollEvent::new(flags | EpollFlags::EPOLLRDHUP, key))?)
     }

@@ -7,7 +7,10 @@ use std::ptr::NonNull;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use nix::sys::mman::{
+    MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
+};
+use nix::sys::statfs;
 
 /// Size of a small page.
 pub const PAGE: usize = 4096;
@@ -47,6 +50,20 @@ pub fn has_small_pages(fd: BorrowedFd<'_>) -> bool {
     nix::sys::stat::fstat(fd).is_ok_and(|s| s.st_blksize == PAGE as i64)
 }
 
+/// True when the kernel itself brings the pages of the file. Those of a file system in user space
+/// come when somebody there likes, and whoever touches one, or only asks for the file's length,
+/// waits for that.
+pub fn is_of_the_kernel(fd: BorrowedFd<'_>) -> bool {
+    let known = [
+        statfs::TMPFS_MAGIC,
+        statfs::HUGETLBFS_MAGIC,
+        statfs::EXT4_SUPER_MAGIC,
+        statfs::XFS_SUPER_MAGIC,
+        statfs::BTRFS_SUPER_MAGIC,
+    ];
+    statfs::fstatfs(fd).is_ok_and(|told| known.contains(&told.filesystem_type()))
+}
+
 /// Length of the file behind `fd` in bytes.
 pub fn file_len(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(nix::sys::stat::fstat(fd)?.st_size).unwrap_or(0))
@@ -61,6 +78,22 @@ pub fn map_shared(fd: impl AsFd, len: usize) -> io::Result<NonNull<u8>> {
     let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
     let p = unsafe { mmap(None, nonzero(len)?, prot, MapFlags::MAP_SHARED, fd, 0)? };
+    Ok(p.cast())
+}
+
+/// Size of the pages behind `fd`.
+pub fn page_size(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    let size = usize::try_from(nix::sys::stat::fstat(fd)?.st_blksize).unwrap_or(PAGE);
+    Ok(if size.is_power_of_two() { size.max(PAGE) } else { PAGE })
+}
+
+/// Maps `len` bytes of `fd` from `offset` on, as [`map_shared`] does. Both must be whole pages of
+/// the file's.
+pub fn map_shared_at(fd: impl AsFd, offset: u64, len: usize) -> io::Result<NonNull<u8>> {
+    let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let offset = i64::try_from(offset).map_err(io::Error::other)?;
+    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+    let p = unsafe { mmap(None, nonzero(len)?, prot, MapFlags::MAP_SHARED, fd, offset)? };
     Ok(p.cast())
 }
 
@@ -99,6 +132,17 @@ pub unsafe fn prefer_node(ptr: NonNull<u8>, len: usize, node: u32) {
     unsafe {
         libc::syscall(libc::SYS_mbind, ptr.as_ptr(), len, MPOL_PREFERRED, mask.as_ptr(), 1024, 0);
     }
+}
+
+/// Makes memory executable, and no more writable.
+///
+/// # Safety
+/// `ptr..ptr + len` must be one live mapping to which no reference is left.
+pub unsafe fn make_executable(ptr: NonNull<u8>, len: usize) -> io::Result<()> {
+    let prot = ProtFlags::PROT_READ | ProtFlags::PROT_EXEC;
+    // SAFETY: the caller vouches for the range.
+    unsafe { mprotect(ptr.cast(), len, prot)? };
+    Ok(())
 }
 
 /// Removes a mapping.

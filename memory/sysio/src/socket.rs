@@ -1,4 +1,4 @@
-//! Unix sequenced-packet sockets that carry descriptors: how two processes introduce themselves.
+//! Unix sockets that carry descriptors: how two processes introduce themselves.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -7,11 +7,17 @@ use std::path::Path;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-    UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, socket,
+    UnixAddr, accept4, bind, connect, listen, recv, recvmsg, sendmsg, socket,
 };
 
 /// Most descriptors that one message may carry (the kernel's `SCM_MAX_FD`).
 pub const FDS_MAX: usize = 253;
+
+/// True while the other end of a stream is there and says nothing: what waits is not taken.
+pub fn is_quiet(fd: BorrowedFd<'_>) -> bool {
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    recv(fd.as_raw_fd(), &mut [0], flags) == Err(nix::errno::Errno::EAGAIN)
+}
 
 /// A connected or listening sequenced-packet socket, non-blocking.
 #[derive(Debug)]
@@ -30,72 +36,131 @@ pub struct Received {
     pub truncated: bool,
 }
 
-fn new_socket() -> io::Result<OwnedFd> {
+fn new_socket(kind: SockType) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
+    Ok(socket(AddressFamily::Unix, kind, flags, None)?)
+}
+
+fn connect_to(path: &Path, kind: SockType) -> io::Result<OwnedFd> {
+    let fd = new_socket(kind)?;
+    connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(fd)
+}
+
+fn listen_at(path: &Path, kind: SockType) -> io::Result<OwnedFd> {
+    let fd = new_socket(kind)?;
+    bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    listen(&fd, Backlog::new(8)?)?;
+    Ok(fd)
+}
+
+fn accept_from(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    match accept4(listener.as_raw_fd(), flags) {
+        // SAFETY: accept4 just made this descriptor; nobody else owns it.
+        Ok(raw) => Ok(Some(unsafe { OwnedFd::from_raw_fd(raw) })),
+        Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::ECONNABORTED) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn send_to(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let raw: Vec<RawFd> = fds.iter().map(|fd| fd.as_raw_fd()).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let control: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &rights };
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    Ok(sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], control, flags, None)?)
+}
+
+fn receive_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Received>> {
+    let mut space = nix::cmsg_space!([RawFd; FDS_MAX]);
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let mut iov = [IoSliceMut::new(bytes)];
+    let message = match recvmsg::<()>(socket.as_raw_fd(), &mut iov, Some(&mut space), flags) {
+        Ok(message) => message,
+        Err(nix::errno::Errno::EAGAIN) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let mut fds = Vec::new();
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(raw) = control {
+            // SAFETY: the kernel installed these descriptors for this message only.
+            fds.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    let cut = MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC;
+    Ok(Some(Received { len: message.bytes, fds, truncated: message.flags.intersects(cut) }))
 }
 
 impl SeqSocket {
     /// Connects to the listener at `path`.
     pub fn connect(path: &Path) -> io::Result<Self> {
-        let fd = new_socket()?;
-        connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-        Ok(Self { fd })
+        Ok(Self { fd: connect_to(path, SockType::SeqPacket)? })
     }
 
     /// Listens at `path`, which must not exist.
     pub fn listen(path: &Path) -> io::Result<Self> {
-        let fd = new_socket()?;
-        bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-        listen(&fd, Backlog::new(8)?)?;
-        Ok(Self { fd })
+        Ok(Self { fd: listen_at(path, SockType::SeqPacket)? })
     }
 
     /// Takes one waiting connection; `None` when there is none.
     pub fn accept(&self) -> io::Result<Option<Self>> {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        match accept4(self.fd.as_raw_fd(), flags) {
-            // SAFETY: accept4 just made this descriptor; nobody else owns it.
-            Ok(raw) => Ok(Some(Self { fd: unsafe { OwnedFd::from_raw_fd(raw) } })),
-            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::ECONNABORTED) => Ok(None),
-            Err(e) => Err(e.into()),
-        }
+        Ok(accept_from(&self.fd)?.map(|fd| Self { fd }))
     }
 
     /// Sends one message with descriptors.
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let raw: Vec<RawFd> = fds.iter().map(|fd| fd.as_raw_fd()).collect();
-        let rights = [ControlMessage::ScmRights(&raw)];
-        let control: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &rights };
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        sendmsg::<()>(self.fd.as_raw_fd(), &[IoSlice::new(bytes)], control, flags, None)?;
-        Ok(())
+        send_to(&self.fd, bytes, fds).map(drop)
     }
 
     /// Receives one message; `None` when there is none yet. A length of 0 means that the other
     /// end has closed.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
-        let mut space = nix::cmsg_space!([RawFd; FDS_MAX]);
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-        let mut iov = [IoSliceMut::new(bytes)];
-        let message = match recvmsg::<()>(self.fd.as_raw_fd(), &mut iov, Some(&mut space), flags) {
-            Ok(message) => message,
-            Err(nix::errno::Errno::EAGAIN) => return Ok(None),
-            Err(e) => return Err(e.into()),
-        };
-        let mut fds = Vec::new();
-        for control in message.cmsgs()? {
-            if let ControlMessageOwned::ScmRights(raw) = control {
-                // SAFETY: the kernel installed these descriptors for this message only.
-                fds.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
-            }
-        }
-        let cut = MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC;
-        Ok(Some(Received { len: message.bytes, fds, truncated: message.flags.intersects(cut) }))
+        receive_from(&self.fd, bytes)
     }
 }
 
 impl AsFd for SeqSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A connected or listening stream socket, non-blocking.
+#[derive(Debug)]
+pub struct StreamSocket {
+    fd: OwnedFd,
+}
+
+impl StreamSocket {
+    /// Connects to the listener at `path`.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        Ok(Self { fd: connect_to(path, SockType::Stream)? })
+    }
+
+    /// Listens at `path`, which must not exist.
+    pub fn listen(path: &Path) -> io::Result<Self> {
+        Ok(Self { fd: listen_at(path, SockType::Stream)? })
+    }
+
+    /// Takes one waiting connection; `None` when there is none.
+    pub fn accept(&self) -> io::Result<Option<Self>> {
+        Ok(accept_from(&self.fd)?.map(|fd| Self { fd }))
+    }
+
+    /// Sends some of the bytes, with the descriptors; returns how many.
+    pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        send_to(&self.fd, bytes, fds)
+    }
+
+    /// Receives up to as many bytes as there is room for, and the descriptors that came with them;
+    /// `None` when nothing waits. A length of 0 means that the other end has closed.
+    pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
+        receive_from(&self.fd, bytes)
+    }
+}
+
+impl AsFd for StreamSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -43,9 +43,9 @@ const TUNSETIFF: c_ulong = 0x4004_54ca;
 const TUNSETPERSIST: c_ulong = 0x4004_54cb;
 const TUNGETFEATURES: c_ulong = 0x8004_54cf;
 const TUNSETOFFLOAD: c_ulong = 0x4004_54d0;
-const TUNATTACHFILTER: c_ulong = 0x4010_54d5;
-const TUNDETACHFILTER: c_ulong = 0x4010_54d6;
+const TUNSETTXFILTER: c_ulong = 0x4004_54d1;
 const TUNGETIFF: c_ulong = 0x8004_54d2;
+const TUNSETSNDBUF: c_ulong = 0x4004_54d4;
 const TUNSETVNETHDRSZ: c_ulong = 0x4004_54d8;
 const TUNSETQUEUE: c_ulong = 0x4004_54d9;
 const TUNSETSTEERINGEBPF: c_ulong = 0x8004_54e0;
@@ -151,6 +151,12 @@ pub fn set_persist(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     ioctl_value(fd, TUNSETPERSIST, c_ulong::from(on))
 }
 
+/// Most bytes of frames written to this queue that the kernel holds before it takes no more; as a
+/// rule there is no such limit.
+pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    ioctl_int(fd, TUNSETSNDBUF, &mut { bytes })
+}
+
 /// Switches the carrier of the device.
 pub fn set_carrier(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     ioctl_int(fd, TUNSETCARRIER, &mut c_int::from(on))
@@ -170,13 +176,24 @@ pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::
     ioctl_int(fd, TUNSETSTEERINGEBPF, &mut program)
 }
 
-/// Makes the kernel drop every frame that it would put into a queue of this device (all of them,
-/// not only `fd`'s), or none any more.
+/// Makes the kernel drop, and count, every frame that it would send to this device (not only to
+/// `fd`'s queue, and not only to queues that are attached now), or none any more.
+///
+/// This is the address filter with one address that nobody sends to. A socket filter
+/// (`TUNATTACHFILTER`) was rejected: a queue that is opened later has none, since `IFF_NO_PI` and
+/// `IFF_NOFILTER` are the same bit, and what such a queue takes is purged uncounted.
 pub fn set_filter(fd: BorrowedFd<'_>, drop_all: bool) -> io::Result<()> {
-    // A classic program of one instruction: return 0, take nothing of the frame.
-    let mut nothing = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };
-    let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
-    let request = if drop_all { TUNATTACHFILTER } else { TUNDETACHFILTER };
-    // SAFETY: these requests read at most one sock_fprog and the instruction that it points to.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw const program) })
+    let filter = AddressFilter { flags: 0, count: u16::from(drop_all), address: [0; 6] };
+    // SAFETY: the request reads the two numbers and `count` addresses of six bytes.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETTXFILTER, &raw const filter) })
 }
+
+/// `struct tun_filter` with room for one address.
+#[repr(C)]
+struct AddressFilter {
+    flags: u16,
+    count: u16,
+    address: [u8; 6],
+}
+
+const _: () = assert!(size_of::<AddressFilter>() == 10);

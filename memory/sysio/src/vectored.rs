@@ -18,6 +18,24 @@ impl RawRange {
         Self(libc::iovec { iov_base: ptr.cast(), iov_len: len })
     }
 
+    /// Where it begins.
+    #[inline]
+    pub fn start(&self) -> *mut u8 {
+        self.0.iov_base.cast()
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.iov_len
+    }
+
+    /// True when there is no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.iov_len == 0
+    }
+
     /// An empty range.
     pub const EMPTY: Self = Self(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });
 }

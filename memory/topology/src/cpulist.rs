@@ -13,7 +13,7 @@ impl std::fmt::Display for BadList {
 impl std::error::Error for BadList {}
 
 /// Largest CPU number accepted (the kernel's NR_CPUS on x86-64 is 8192).
-const CPU_MAX: usize = 8191;
+pub(crate) const CPU_MAX: usize = 8191;
 
 /// Parses a list; the result is ascending and without duplicates.
 pub fn parse_cpu_list(text: &str) -> Result<Vec<usize>, BadList> {

@@ -4,13 +4,21 @@
 #![warn(missing_docs)]
 
 mod cpulist;
-mod place;
-
-use std::fs;
-use std::path::Path;
+mod mask;
+pub mod nic;
+mod plan;
+pub mod port;
+mod read;
+mod synthetic;
 
 pub use cpulist::{BadList, format_cpu_list, parse_cpu_list};
-pub use place::{Side, place_workers};
+pub use mask::{format_cpu_mask, parse_cpu_mask};
+pub use plan::{Home, Place, Placement, Request, Side, Slot, plan, round_robin, worker_of};
+pub use read::parse_distances;
+pub use synthetic::{BadSpec, synthetic};
+
+/// Distance between nodes of which nothing is known; to itself a node has 10.
+const FAR: u32 = 20;
 
 /// One CPU that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,43 +31,63 @@ pub struct Cpu {
     pub node: u32,
 }
 
-/// The CPUs that this process may use, in ascending order.
+/// One NUMA node; it may have no CPUs, or none that may be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// The kernel's number.
+    pub id: u32,
+    /// It has memory.
+    pub memory: bool,
+    /// Nodes and how far they are from here, in the firmware's units: 10 is here.
+    pub distances: Vec<(u32, u32)>,
+}
+
+/// The CPUs that this process may use, in ascending order, and all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// The CPUs.
     pub cpus: Vec<Cpu>,
+    /// The nodes.
+    pub nodes: Vec<Node>,
 }
 
 impl Topology {
-    /// Reads `/sys/devices/system` for the CPUs in `allowed`. What cannot be read is taken as one
-    /// core per CPU on node 0, which is right for machines that hide their topology.
-    pub fn discover(allowed: &[usize]) -> Self {
-        Self::read(Path::new("/sys/devices/system"), allowed)
-    }
-
-    fn read(root: &Path, allowed: &[usize]) -> Self {
-        let list = |path: &Path| {
-            fs::read_to_string(path).ok().and_then(|text| parse_cpu_list(text.trim()).ok())
-        };
-        let mut nodes = Vec::new();
-        for entry in fs::read_dir(root.join("node")).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if let Some(node) = name.strip_prefix("node").and_then(|n| n.parse::<u32>().ok()) {
-                nodes.push((node, list(&entry.path().join("cpulist")).unwrap_or_default()));
-            }
-        }
-        let cpu = |&id: &usize| {
-            let siblings = root.join(format!("cpu/cpu{id}/topology/thread_siblings_list"));
-            let core = list(&siblings).and_then(|l| l.first().copied()).unwrap_or(id);
-            let node = nodes.iter().find(|(_, cpus)| cpus.contains(&id)).map_or(0, |(n, _)| *n);
-            Cpu { id, core, node }
-        };
-        Self { cpus: allowed.iter().map(cpu).collect() }
-    }
-
     /// The NUMA node of a CPU; `None` for one that this process may not use.
     pub fn node_of(&self, cpu: usize) -> Option<u32> {
         self.cpus.iter().find(|c| c.id == cpu).map(|c| c.node)
+    }
+
+    /// How far `to` is from `from`: 0 for the same node, and never 0 for another.
+    pub fn distance(&self, from: u32, to: u32) -> u32 {
+        if from == to {
+            return 0;
+        }
+        let row = self.nodes.iter().find(|node| node.id == from).map(|node| &node.distances);
+        let known = row.and_then(|row| row.iter().find(|(node, _)| *node == to));
+        known.map_or(FAR, |(_, distance)| (*distance).max(1))
+    }
+
+    /// The nodes with CPUs, ascending.
+    pub fn cpu_nodes(&self) -> Vec<u32> {
+        let mut nodes: Vec<u32> = self.cpus.iter().map(|cpu| cpu.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
+    /// The nearest node with CPUs: itself, if it has some. `None` for a node that nobody has heard
+    /// of: nothing is near it.
+    pub fn home_of(&self, node: u32) -> Option<u32> {
+        let with_cpus = self.cpu_nodes();
+        let known = with_cpus.contains(&node) || self.nodes.iter().any(|n| n.id == node);
+        let near = with_cpus.into_iter().min_by_key(|&home| (self.distance(node, home), home));
+        near.filter(|_| known)
+    }
+
+    /// The nearest node with memory: itself, if it has some, or if nothing is known of memory.
+    pub fn memory_near(&self, node: u32) -> u32 {
+        let with_memory = self.nodes.iter().filter(|n| n.memory).map(|n| n.id);
+        with_memory.min_by_key(|&home| (self.distance(node, home), home)).unwrap_or(node)
     }
 }
 
@@ -67,12 +95,27 @@ impl Topology {
 mod tests {
     use super::*;
 
-    // Goal: this machine can be read, and every allowed CPU appears once.
+    // Goal: the nearest node with CPUs or memory is found by distance, a node that does not exist
+    // has none, and distances that nobody knows are far but not unusable.
     #[test]
-    fn discovers_this_machine() {
-        let topology = Topology::discover(&[0]);
-        assert_eq!(topology.cpus.len(), 1);
-        assert_eq!(topology.node_of(0), Some(topology.cpus[0].node));
-        assert_eq!(topology.node_of(4095), None);
+    fn near_is_by_distance() {
+        let cpu = |id: usize, node: u32| Cpu { id, core: id, node };
+        let node = |id: u32, memory: bool, distances: &[(u32, u32)]| Node {
+            id,
+            memory,
+            distances: distances.to_vec(),
+        };
+        let topology = Topology {
+            cpus: vec![cpu(0, 0), cpu(1, 1)],
+            nodes: vec![
+                node(0, true, &[(0, 10), (1, 21), (2, 31)]),
+                node(1, false, &[(0, 31), (1, 10), (2, 15)]),
+                node(2, true, &[(0, 40), (1, 15), (2, 10)]),
+            ],
+        };
+        assert_eq!([0, 1, 2, 9].map(|n| topology.home_of(n)), [Some(0), Some(1), Some(1), None]);
+        assert_eq!([0, 1, 2].map(|n| topology.memory_near(n)), [0, 2, 2]);
+        assert_eq!((topology.distance(1, 1), topology.distance(1, 9)), (0, FAR));
+        assert_eq!(Topology::default().memory_near(3), 3);
     }
 }

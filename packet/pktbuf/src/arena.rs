@@ -1,9 +1,10 @@
 //! The memory of one pool, and its identity.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use mqnet_shmem::{Region, Span, SpanMut};
+use mqnet_rings::primitive::counted::AtomicU64;
+use mqnet_shmem::{Part, PartView, Region, Span, SpanMut};
 
 use crate::page::{Frag, INDEX_BITS, INDEX_MASK, Page};
 
@@ -30,7 +31,7 @@ fn give_id(id: u32) {
 /// Shared by a pool and its returners; the mapping lives as long as one of them.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    region: Region,
+    memory: Part,
     /// The pool's identity in the place where handles have it.
     tag: u32,
     page_shift: u32,
@@ -41,11 +42,11 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Gives the region an identity. `page_shift` is the binary logarithm of the page size.
-    pub(crate) fn new(region: Region, page_shift: u32) -> Option<Self> {
+    /// Gives the memory an identity. `page_shift` is the binary logarithm of the page size.
+    pub(crate) fn new(memory: Part, page_shift: u32) -> Option<Self> {
         let tag = take_id()? << INDEX_BITS;
         let (settled, ring_full) = (AtomicBool::new(false), AtomicU64::new(0));
-        Some(Self { region, tag, page_shift, settled, ring_full })
+        Some(Self { memory, tag, page_shift, settled, ring_full })
     }
 
     #[inline]
@@ -59,7 +60,12 @@ impl Arena {
     }
 
     pub(crate) fn region(&self) -> &Region {
-        &self.region
+        self.memory.region()
+    }
+
+    /// Where in the region the first page begins.
+    pub(crate) fn start(&self) -> usize {
+        self.memory.offset()
     }
 
     /// To be called when nothing is in flight.
@@ -107,7 +113,7 @@ impl Arena {
 
     #[inline]
     pub(crate) fn span<'a>(&'a self, page: &'a Page) -> Span<'a> {
-        self.region.span(self.offset(page.raw()), 1 << self.page_shift)
+        self.memory.span(self.offset(page.raw()), 1 << self.page_shift)
     }
 
     #[inline]
@@ -115,12 +121,17 @@ impl Arena {
         let offset = self.offset(page.raw());
         // SAFETY: one handle exists per page that is out (pages in the pool's lists have none),
         // it is of this pool (checked by `offset`), and it is borrowed mutably for the result.
-        unsafe { self.region.span_mut(offset, 1 << self.page_shift) }
+        unsafe { self.memory.span_mut(offset, 1 << self.page_shift) }
     }
 
     #[inline]
     pub(crate) fn frag_span<'a>(&'a self, frag: &'a Frag) -> Span<'a> {
-        self.region.span(self.offset(frag.page()) + frag.offset() as usize, frag.len() as usize)
+        self.memory.span(self.offset(frag.page()) + frag.offset() as usize, frag.len() as usize)
+    }
+
+    #[inline]
+    pub(crate) fn look(&self) -> Look<'_> {
+        Look { memory: self.memory.view(), tag: self.tag, page_shift: self.page_shift }
     }
 
     #[inline]
@@ -128,7 +139,32 @@ impl Arena {
         let offset = self.offset(frag.page()) + frag.offset() as usize;
         // SAFETY: a page that is cut into fragments has no `Page` handle, its fragments do not
         // overlap, this one is of this pool (checked) and borrowed mutably for the result.
-        unsafe { self.region.span_mut(offset, frag.len() as usize) }
+        unsafe { self.memory.span_mut(offset, frag.len() as usize) }
+    }
+}
+
+/// A pool's memory, for whoever looks into many fragments in a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Look<'a> {
+    memory: PartView<'a>,
+    tag: u32,
+    page_shift: u32,
+}
+
+impl<'a> Look<'a> {
+    /// `len` bytes of a fragment from `from` on. (Beyond its end lie others of the pool.)
+    ///
+    /// # Panics
+    /// When the fragment is of another pool, or the bytes are beyond the pool.
+    #[inline(always)]
+    pub fn span(&self, frag: &'a Frag, from: u32, len: u32) -> Span<'a> {
+        if frag.page() & !INDEX_MASK != self.tag {
+            foreign(frag.page(), self.tag);
+        }
+        debug_assert!(u64::from(from) + u64::from(len) <= u64::from(frag.len()));
+        let page = ((frag.page() & INDEX_MASK) as usize) << self.page_shift;
+        let start = page + frag.offset() as usize + from as usize;
+        self.memory.span(start, len)
     }
 }
 

@@ -6,6 +6,7 @@
 
 use mqnet_shmem::{Span, SpanMut};
 
+use crate::arena::Look;
 use crate::page::{Frag, INDEX_MASK, Page};
 use crate::pool::PagePool;
 
@@ -69,6 +70,12 @@ impl PagePool {
     #[inline]
     pub fn frag_span<'a>(&'a self, frag: &'a Frag) -> Span<'a> {
         self.arena.frag_span(frag)
+    }
+
+    /// The pool's memory, to look into many fragments.
+    #[inline]
+    pub fn look(&self) -> Look<'_> {
+        self.arena.look()
     }
 
     /// The bytes of a fragment, to write.

@@ -22,6 +22,7 @@
 
 mod arena;
 mod close;
+mod config;
 mod frag;
 mod ledger;
 mod page;
@@ -29,8 +30,10 @@ mod pool;
 mod returner;
 mod stats;
 
+pub use arena::Look;
 pub use close::Detached;
+pub use config::{Mapping, PoolConfig, PoolError};
 pub use page::{Frag, Page};
-pub use pool::{PagePool, PoolConfig, PoolError};
+pub use pool::PagePool;
 pub use returner::Returner;
 pub use stats::PoolStats;

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use mqnet_rings::return_ring::{self, Consumer};
-use mqnet_shmem::{Region, Span, SpanMut};
+use mqnet_shmem::{Part, Region, Span, SpanMut};
 
 use crate::arena::Arena;
+use crate::config::{Mapping, PAGE_SIZE_MIN, PoolConfig, PoolError, check};
 use crate::frag::OpenPage;
 use crate::ledger::Ledger;
-use crate::page::{INDEX_MASK, PAGES_MAX, Page};
+use crate::page::{Frag, INDEX_MASK, Page};
 use crate::returner::{FRAG_BIT, Returner};
 use crate::stats::PoolStats;
 
@@ -20,50 +21,10 @@ const CACHE_MAX: usize = 128;
 /// Entries of the return ring when nothing is said, and at most.
 const RING_DEFAULT: u32 = 1024;
 const RING_MAX: u32 = 16384;
-const PAGE_SIZE_MIN: u32 = 4096;
-const PAGE_SIZE_MAX: u32 = 2 << 20;
 /// No node is preferred.
 const NODE_NONE: u32 = u32::MAX;
 /// In place of the node of a page that was given up.
 const NODE_GONE: u32 = u32::MAX - 1;
-
-/// What a pool is made of.
-#[derive(Clone, Debug)]
-pub struct PoolConfig {
-    /// Pages of the arena, at most 2^20. They cost no memory until they are first used.
-    pub pages: u32,
-    /// Bytes of a page: a power of two from 4 KiB to 2 MiB.
-    pub page_size: u32,
-    /// Entries of the return ring; 0 means 1024, more than 16384 means 16384.
-    pub ring_size: u32,
-    /// The NUMA node that the pages should be on; a page is placed when it is first touched.
-    pub node: Option<u32>,
-    /// Use huge pages for the arena if the machine has some free.
-    pub huge: bool,
-}
-
-impl Default for PoolConfig {
-    fn default() -> Self {
-        Self { pages: 1024, page_size: 4096, ring_size: 0, node: None, huge: false }
-    }
-}
-
-/// Why a pool cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum PoolError {
-    /// Not a power of two, or out of range.
-    #[error("page size {0} is not a power of two from 4096 to 2097152")]
-    PageSize(u32),
-    /// None, or too many.
-    #[error("a page pool has 1 to {PAGES_MAX} pages, not {0}")]
-    Pages(u32),
-    /// Handles tell 4095 pools apart.
-    #[error("too many page pools in this process (4095, lost pages of closed ones included)")]
-    TooManyPools,
-    /// No memory.
-    #[error(transparent)]
-    Memory(#[from] mqnet_shmem::Error),
-}
 
 /// The owner of the pages. It may move to another thread but belongs to one at a time:
 ///
@@ -98,6 +59,9 @@ pub struct PagePool {
     /// Pages not in the arena that are of another node than `node`.
     strays: u32,
     pages: u32,
+    mapping: Mapping,
+    /// Pages and fragments that other threads have given back.
+    foreign: u64,
     /// Room for what is taken from beside the return ring.
     parked: Vec<u32>,
     /// One thread's.
@@ -107,16 +71,24 @@ pub struct PagePool {
 impl PagePool {
     /// A pool of fresh memory (a memory file that could be handed to a peer).
     pub fn new(config: &PoolConfig) -> Result<Self, PoolError> {
-        let &PoolConfig { pages, page_size, ring_size, node, huge } = config;
-        let range = PAGE_SIZE_MIN..=PAGE_SIZE_MAX;
-        if !page_size.is_power_of_two() || !range.contains(&page_size) {
-            return Err(PoolError::PageSize(page_size));
-        }
-        if !(1..=PAGES_MAX).contains(&pages) {
-            return Err(PoolError::Pages(pages));
-        }
+        check(config)?;
+        let &PoolConfig { pages, page_size, huge, .. } = config;
         let region = Region::shared("mqnet-pool", pages as usize * page_size as usize, huge)?;
-        let arena = Arena::new(region, page_size.trailing_zeros());
+        Self::over(Part::whole(region), config)
+    }
+
+    /// A pool whose pages are the caller's own memory: what is received into them is where the
+    /// caller wants it, and where a device finds it by the caller's addresses. The memory is never
+    /// given back; page 0 begins where it begins.
+    pub fn over(memory: Part, config: &PoolConfig) -> Result<Self, PoolError> {
+        check(config)?;
+        let &PoolConfig { pages, page_size, ring_size, node, huge: _, mapping } = config;
+        let len = memory.len();
+        // Fragments begin at multiples of a cache line: so must pages.
+        if len < pages as usize * page_size as usize || !memory.offset().is_multiple_of(64) {
+            return Err(PoolError::Memory { pages, page_size, len });
+        }
+        let arena = Arena::new(memory, page_size.trailing_zeros());
         let ring_size = if ring_size == 0 { RING_DEFAULT } else { ring_size.min(RING_MAX) };
         // The array holds about as many bytes whatever the size of a page.
         let cache_size = (CACHE_MAX * PAGE_SIZE_MIN as usize / page_size as usize).max(2);
@@ -138,6 +110,8 @@ impl PagePool {
             node: node.unwrap_or(NODE_NONE),
             strays: 0,
             pages,
+            mapping,
+            foreign: 0,
             parked: Vec::new(),
             not_sync: PhantomData,
         })
@@ -416,6 +390,7 @@ impl PagePool {
 
     /// Accounts for what other threads gave back.
     fn come_home(&mut self, entries: &[u32]) {
+        self.foreign += entries.len() as u64;
         let kinds = entries.iter().fold(0, |kinds, entry| kinds | entry);
         let plain = kinds & FRAG_BIT == 0 && self.strays == 0;
         if !plain || self.cached + entries.len() > self.cache_size {
@@ -531,6 +506,12 @@ impl PagePool {
         self.arena.region()
     }
 
+    /// Where in [`region`](Self::region) the first page begins.
+    #[inline]
+    pub fn start(&self) -> usize {
+        self.arena.start()
+    }
+
     /// Bytes of a page.
     #[inline]
     pub fn page_size(&self) -> u32 {
@@ -551,6 +532,25 @@ impl PagePool {
     pub fn outstanding(&self) -> u32 {
         let idle = self.cached as u32 + self.spare.len() as u32 + self.idle_open_page();
         self.inflight() - idle
+    }
+
+    /// Pages and fragments that other threads have given back: those whose recycling misses the
+    /// owner's cache. ([`PoolStats::recycle_ring`] counts whole pages only.)
+    pub fn foreign(&self) -> u64 {
+        self.foreign
+    }
+
+    /// How a device finds the pages.
+    pub fn mapping(&self) -> Mapping {
+        self.mapping
+    }
+
+    /// Where the device finds a fragment; `None` in a pool that is for allocation only.
+    #[inline]
+    pub fn device_address(&self, frag: &Frag) -> Option<u64> {
+        let Mapping::Device(base) = self.mapping else { return None };
+        let page = u64::from(frag.page_index()) << self.page_size().trailing_zeros();
+        Some(base + page + u64::from(frag.offset()))
     }
 
     /// The statistics now.

@@ -132,6 +132,17 @@ impl Returner {
         self.arena.span_mut(page)
     }
 
+    /// Where in the region of the pool's memory a fragment begins: its place in the caller's own
+    /// file, when the pages are the caller's.
+    ///
+    /// # Panics
+    /// When the fragment is of another pool.
+    pub fn frag_place(&self, frag: &Frag) -> u64 {
+        self.arena.check(frag.page());
+        let page = u64::from(frag.page_index()) * u64::from(self.arena.page_size());
+        self.arena.start() as u64 + page + u64::from(frag.offset())
+    }
+
     /// The bytes of a fragment that this thread holds.
     ///
     /// # Panics

@@ -20,9 +20,21 @@ macro_rules! statistics {
         }
 
         impl PoolStats {
+            /// How many counters there are.
+            pub const COUNTERS: usize = [$($name),*].len();
+
+            /// The same from counters in this order.
+            pub fn of(
+                counters: [u64; Self::COUNTERS],
+                [hold, release, page_size]: [u32; 3],
+            ) -> Self {
+                let [$($field),*] = counters;
+                Self { $($field,)* hold, release, page_size }
+            }
+
             /// The counters with their names, in the kernel's order.
-            pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-                [$(($name, self.$field)),*].into_iter()
+            pub fn counters(&self) -> [(&'static str, u64); Self::COUNTERS] {
+                [$(($name, self.$field)),*]
             }
         }
     };

@@ -4,6 +4,7 @@
 #![warn(missing_docs)]
 
 mod flow;
+pub mod offload;
 mod vnet_hdr;
 
 pub use flow::{FlowKeys, HEADERS_MAX, Layer};

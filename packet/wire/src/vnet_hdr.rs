@@ -125,6 +125,23 @@ impl VnetHdr {
         }
     }
 
+    /// True when its checksum is to be filled in.
+    #[inline]
+    pub const fn needs_checksum(self) -> bool {
+        self.word as u8 & NEEDS_CSUM != 0
+    }
+
+    /// True for a large frame, of whatever kind.
+    #[inline]
+    pub const fn is_large(self) -> bool {
+        (self.word >> 8) as u8 & !GSO_ECN != 0
+    }
+
+    /// True when its segmentation has to do with ECN bits.
+    pub const fn has_ecn(self) -> bool {
+        (self.word >> 8) as u8 & GSO_ECN != 0
+    }
+
     /// How many frames a frame of `len` bytes stands for: the segments of a large one, else 1.
     pub fn segments(self, len: u32) -> u16 {
         let f = self.fields();

@@ -1,16 +1,31 @@
 //! Endpoint addresses: `kind:target,key=value,...`.
 
+mod af_xdp;
+mod auto;
 mod egress;
+mod group;
+mod ivshmem;
 mod options;
+mod vduse;
+mod vhost_user;
+mod virtio_user;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use mqnet_engine::EgressConfig;
-use mqnet_netdev::Address;
 use mqnet_netdev::limits::{MTU_MAX, MTU_MIN};
+use mqnet_netdev::{Address, Io};
 
-use options::{Options, parse_mac, parse_size};
+pub use af_xdp::{AfXdp, XdpMode};
+pub use auto::{Found, find_group};
+pub use group::Group;
+pub use ivshmem::{Ivshmem, IvshmemAt};
+pub use options::parse_size;
+use options::{Options, parse_mac};
+pub use vduse::Vduse;
+pub use vhost_user::VhostUser;
+pub use virtio_user::{RxBufLayout, VirtioUser};
 
 /// An address that is not one: which, which field, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,11 +58,23 @@ pub enum Endpoint {
         /// Name of the netdev; otherwise that of the socket's file.
         name: Option<String>,
     },
+    /// One end of a bridge in the memory of an ivshmem device.
+    Ivshmem(Ivshmem),
+    /// The network card of a guest.
+    VhostUser(VhostUser),
+    /// A virtio device in another process, of which we are the driver.
+    VirtioUser(VirtioUser),
+    /// An interface of this kernel, taken over.
+    AfXdp(AfXdp),
+    /// Several of these as one.
+    Group(Group),
+    /// A network card of this kernel.
+    Vduse(Vduse),
     /// Swallows everything.
     Null,
 }
 
-/// `tap:NAME[,netns=N][,mac=M][,mtu=N][,address=A/P]...[,persist][,fd=N[:N...]]`
+/// `tap:NAME[,netns=N][,mac=M][,mtu=N][,address=A/P]...[,persist][,io=HOW][,fd=N[:N...]]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tap {
     /// Name of the device; may be empty when there are `fds`.
@@ -62,6 +89,8 @@ pub struct Tap {
     pub addresses: Vec<Address>,
     /// Keep the device afterwards.
     pub persist: bool,
+    /// How frames are written to it.
+    pub io: Io,
     /// Descriptors of its queues that the parent process left open.
     pub fds: Vec<i32>,
 }
@@ -71,7 +100,8 @@ const WINDOW_DEFAULT: u32 = 16 << 20;
 const WINDOW_MIN: u32 = 4 << 10;
 const WINDOW_MAX: u32 = 1 << 30;
 
-const KINDS: &str = "tap:NAME, ntb:SOCKET, null:";
+const KINDS: &str =
+    "tap:NAME, vduse:NAME, ntb:SOCKET, vhost-user:SOCKET, virtio-user:SOCKET, xdp:IFNAME, null:";
 
 /// Parses one address.
 pub fn parse(address: &str) -> Result<Endpoint, BadAddress> {
@@ -79,9 +109,16 @@ pub fn parse(address: &str) -> Result<Endpoint, BadAddress> {
 }
 
 /// Parses one address: the endpoint, and what every kind of endpoint can say about frames that
-/// leave through it, `qdisc=WORDS` and `full=stop|drop`.
+/// leave through it, `qdisc=WORDS`, `full=stop|drop`, `rx-locality=off|learn`.
 pub fn parse_both(address: &str) -> Result<(Endpoint, EgressConfig), BadAddress> {
     let bad = |what: String| BadAddress { address: address.to_owned(), what };
+    if let Some(found) = find_group(address, Path::new("/"))? {
+        return parse_both(&found.address);
+    }
+    if let Some(members) = group::members_of(address) {
+        let parsed = group::parse(&members).map_err(bad)?;
+        return Ok((Endpoint::Group(parsed.0), parsed.1));
+    }
     let Some((kind, rest)) = address.split_once(':') else {
         return Err(bad(format!("no kind; addresses are {KINDS}")));
     };
@@ -90,7 +127,14 @@ pub fn parse_both(address: &str) -> Result<(Endpoint, EgressConfig), BadAddress>
     let options = Options::new(&options);
     let parsed = match kind {
         "tap" => parse_tap(target, options),
-        "ntb" => parse_ntb(target, options),
+        "ntb" => match target.strip_prefix("ivshmem=") {
+            Some(device) => ivshmem::parse(device, options).map(Endpoint::Ivshmem),
+            None => parse_ntb(target, options),
+        },
+        "vhost-user" => vhost_user::parse(target, options).map(Endpoint::VhostUser),
+        "vduse" => vduse::parse(target, options).map(Endpoint::Vduse),
+        "virtio-user" => virtio_user::parse(target, options),
+        "xdp" => af_xdp::parse(target, options),
         "null" => options.finish(egress::ALLOWED).map(|()| Endpoint::Null),
         _ => Err(format!("unknown kind '{kind}'; addresses are {KINDS}")),
     };
@@ -118,6 +162,7 @@ fn parse_tap(name: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
                 tap.addresses.push(v.parse().map_err(|e| format!("address={v}: {e}"))?);
             }
             ("persist", None) => tap.persist = true,
+            ("io", Some(v)) => tap.io = v.parse().map_err(|e| format!("io={v}: {e}"))?,
             ("fd", Some(v)) => {
                 for part in v.split(':') {
                     let fd = part.parse().ok().filter(|&fd| fd > 2);
@@ -125,7 +170,10 @@ fn parse_tap(name: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
                     tap.fds.push(fd.ok_or(why)?);
                 }
             }
-            _ => return Err(options.unknown("netns= mac= mtu= address= persist fd= qdisc= full=")),
+            _ => {
+                let known = "netns= mac= mtu= address= persist io= fd= qdisc= full= rx-locality=";
+                return Err(options.unknown(known));
+            }
         }
     }
     if !name.is_empty() || tap.fds.is_empty() {
@@ -143,16 +191,51 @@ fn device_name(name: &str) -> Result<&str, String> {
     Ok(name)
 }
 
+/// A netdev is called as its socket, without the ending.
+fn stem_of(path: &Path) -> Option<String> {
+    path.file_stem().map(|stem| stem.to_string_lossy().into_owned())
+}
+
+/// What can be the path of a socket: `sun_path` has 108 bytes with its terminating zero.
+fn socket_path(path: &str) -> Result<PathBuf, String> {
+    if path.is_empty() || path.len() > 107 {
+        let n = path.len();
+        return Err(format!("the socket path has {n} bytes, allowed are 1 to 107"));
+    }
+    Ok(path.into())
+}
+
 impl Endpoint {
+    /// Descriptors that a parent process left open for it, by number.
+    pub fn inherited(&self) -> &[i32] {
+        match self {
+            Self::Tap(tap) => &tap.fds,
+            Self::VhostUser(card) => card.fd.as_slice(),
+            Self::Ntb { .. }
+            | Self::Ivshmem(_)
+            | Self::VirtioUser(_)
+            | Self::Vduse(_)
+            | Self::AfXdp(_)
+            | Self::Group(_)
+            | Self::Null => &[],
+        }
+    }
+
     /// Name of the netdev as far as the address tells it; the kernel may complete a TAP's.
     pub fn netdev_name(&self) -> String {
         match self {
             Self::Tap(tap) => tap.name.clone(),
             Self::Ntb { name: Some(name), .. } => name.clone(),
-            Self::Ntb { path, .. } => {
-                let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-                stem.unwrap_or_else(|| "ntb".to_owned())
-            }
+            Self::Ntb { path, .. } => stem_of(path).unwrap_or_else(|| "ntb".to_owned()),
+            Self::Ivshmem(device) => device.netdev_name(),
+            Self::VhostUser(card) => card.netdev_name(),
+            Self::Vduse(card) => card.name.clone(),
+            Self::VirtioUser(virtio) => virtio.name.clone().unwrap_or_else(|| {
+                stem_of(&virtio.path).unwrap_or_else(|| "virtio-user".to_owned())
+            }),
+            Self::AfXdp(nic) => nic.name.clone().unwrap_or_else(|| nic.interface.clone()),
+            // Not the primary's, which is known only when all are open.
+            Self::Group(group) => group.members.first().map(Self::netdev_name).unwrap_or_default(),
             Self::Null => "null".to_owned(),
         }
     }
@@ -171,15 +254,10 @@ fn parse_ntb(path: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
             }
             ("mtu", Some(v)) => mtu = Some(parse_mtu(v)?),
             ("name", Some(v)) => name = Some(device_name(v)?.to_owned()),
-            _ => return Err(options.unknown("window= mtu= name= qdisc= full=")),
+            _ => return Err(options.unknown("window= mtu= name= qdisc= full= rx-locality=")),
         }
     }
-    // sun_path has 108 bytes with its terminating zero.
-    if path.is_empty() || path.len() > 107 {
-        let n = path.len();
-        return Err(format!("the socket path has {n} bytes, allowed are 1 to 107"));
-    }
-    Ok(Endpoint::Ntb { path: path.into(), window, mtu, name })
+    Ok(Endpoint::Ntb { path: socket_path(path)?, window, mtu, name })
 }
 
 #[cfg(test)]

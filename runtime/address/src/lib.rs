@@ -10,7 +10,10 @@ pub mod config;
 mod endpoint;
 mod spec;
 
-pub use endpoint::{BadAddress, Endpoint, Tap, parse, parse_both};
+pub use endpoint::{
+    AfXdp, BadAddress, Endpoint, Found, Group, Ivshmem, IvshmemAt, RxBufLayout, Tap, Vduse,
+    VhostUser, VirtioUser, XdpMode, find_group, parse, parse_both, parse_size,
+};
 pub use spec::{
     CHANNELS, CheckedLink, POLL_WINDOW, POLL_WINDOW_DEFAULT, WORKERS, check, parse_cpus,
 };

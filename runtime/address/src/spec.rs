@@ -75,24 +75,38 @@ fn endpoint(field: &str, address: &str) -> Result<(Endpoint, EgressConfig), ApiE
     let (endpoint, egress) =
         parse_both(address).map_err(|e| ApiError::field(field, format!("{field}: {e}")))?;
     // The numbers would be descriptors of whoever runs the link, not of whoever asks for it.
-    if let Endpoint::Tap(tap) = &endpoint
-        && !tap.fds.is_empty()
-    {
-        let why = "fd= is for the command line, where a parent process left queues open";
+    if !endpoint.inherited().is_empty() {
+        let why = "fd= is for the command line, where a parent process left it open";
         return Err(ApiError::field(field, format!("{field}: endpoint '{address}': {why}")));
     }
     Ok((endpoint, egress))
+}
+
+/// Each member of a group needs a channel.
+fn enough_for_groups(channels: Option<u16>, ends: [&Endpoint; 2]) -> Result<(), ApiError> {
+    for end in ends {
+        let (Endpoint::Group(group), Some(channels)) = (end, channels) else { continue };
+        let members = group.members.len();
+        if usize::from(channels) < members {
+            let why =
+                format!("{channels} is too few for a group of {members}: each member needs one");
+            return Err(ApiError::field("channels", format!("channels: {why}")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks a link that comes from a file or over the control interface.
 pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     let ((a, from_a), (b, from_b)) = (endpoint("a", &spec.a)?, endpoint("b", &spec.b)?);
     let egress = [from_a, from_b];
-    if let (Endpoint::Ntb { .. }, Endpoint::Ntb { .. }) = (&a, &b) {
+    let is_bridge = |end: &Endpoint| matches!(end, Endpoint::Ntb { .. } | Endpoint::Ivshmem(_));
+    if is_bridge(&a) && is_bridge(&b) {
         let why = "ntb: to ntb: is not possible yet: each bridge agrees with its own peer alone";
         return Err(ApiError::field("b", format!("b: {why}")));
     }
     in_range("channels", spec.channels, &CHANNELS)?;
+    enough_for_groups(spec.channels, [&a, &b])?;
     in_range("workers", spec.workers, &WORKERS)?;
     in_range("poll-window", spec.poll_window, &POLL_WINDOW)?;
     let cpus = spec.cpus.as_deref().map_or(Ok(Cpus::Auto), parse_cpus);
@@ -121,11 +135,12 @@ mod tests {
     #[test]
     fn wrong_fields_are_named() {
         type Change = fn(&mut LinkSpec);
-        let cases: [(&str, &str, Change); 12] = [
+        let cases: [(&str, &str, Change); 13] = [
             ("a", "unknown kind 'tun'", |s| s.a = "tun:a".into()),
             ("b", "addresses are", |s| s.b = String::new()),
             ("a", "command line", |s| s.a = "tap:a,fd=5".into()),
             ("b", "not possible yet", |s| s.a = "ntb:/run/y.sock".into()),
+            ("b", "not possible yet", |s| s.a = "ntb:ivshmem=pci".into()),
             ("a", "must be stop or drop", |s| s.a = "tap:a,full=maybe".into()),
             ("b", "words that tc takes", |s| s.b = "null:,qdisc= ".into()),
             ("channels", "from 1 to 64", |s| s.channels = Some(0)),

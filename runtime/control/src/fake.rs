@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 
 use mqnet_control_api::{
     ApiError, CaptureFilter, CapturedFrame, Change, Channels, Class, Coalesce, Code, DriverInfo,
-    Event, Feature, Filter, FrameDirection, FrameSink, Host, Instance, LinkInfo, LinkSpec,
-    LinkStats, NamedCounter, Napi, NetdevInfo, Outcome, PagePool, PagePoolStats, PrivFlag, QStats,
-    Qdisc, Queue, QueueType, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetMtu,
-    SetPrivFlags, SetRings, SetRss, TcRequest, Ticket,
+    Event, Feature, Filter, FlowRules, FrameDirection, FrameSink, Host, Instance, LinkInfo,
+    LinkSpec, LinkStats, NamedCounter, Napi, NetdevInfo, Outcome, PagePool, PagePoolStats,
+    PrivFlag, QStats, Qdisc, Queue, QueueType, Rings, Rss, SetChannels, SetCoalesce, SetFeatures,
+    SetFlowRules, SetMtu, SetPrivFlags, SetRings, SetRss, TcRequest, Ticket, XdpInfo,
 };
 
 use link::FakeLink;
@@ -243,6 +243,14 @@ impl Host for FakeHost {
         })
     }
 
+    fn rules(&mut self, dev: &str) -> Result<FlowRules, ApiError> {
+        self.dev(dev).map(|(link, _)| link.rules())
+    }
+
+    fn set_rules(&mut self, dev: &str, want: &SetFlowRules) -> Change {
+        self.change(dev, "rules-changed", |link, _| link.set_rules(want))
+    }
+
     fn features(&mut self, dev: &str) -> Result<Vec<Feature>, ApiError> {
         self.dev(dev).map(|(link, side)| link.features[side].clone())
     }
@@ -266,6 +274,10 @@ impl Host for FakeHost {
 
     fn counters(&mut self, dev: &str) -> Result<Vec<NamedCounter>, ApiError> {
         self.dev(dev).map(|(link, side)| counters::named(link, side))
+    }
+
+    fn xdp(&mut self, dev: &str) -> Result<XdpInfo, ApiError> {
+        self.dev(dev).map(|_| XdpInfo::default())
     }
 
     fn qdiscs(&mut self, dev: &str) -> Result<Vec<Qdisc>, ApiError> {

@@ -12,6 +12,7 @@ mod router;
 mod tc;
 #[cfg(test)]
 mod tests;
+mod xdp;
 
 use std::convert::Infallible;
 use std::io;

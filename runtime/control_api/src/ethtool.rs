@@ -121,6 +121,56 @@ pub struct SetRss {
     pub default: Option<bool>,
 }
 
+/// A field that a rule looks at; which there are depends on the kind of frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct FieldMatch {
+    /// As ethtool calls it: `src-ip`, `dst-ip`, `tos`, `tclass`, `l4proto`, `src-port`, `dst-port`,
+    /// or `src`, `dst`, `proto` of `ether`.
+    pub field: String,
+    /// What it has to be: its bytes in hexadecimal.
+    pub value: String,
+    /// Which of its bits count, the same way.
+    pub mask: String,
+}
+
+/// One rule of `ethtool -n`: of several that match a frame, that with the lowest location counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct FlowRule {
+    /// Its place.
+    pub location: u32,
+    /// Kind of frame: `tcp4`, `udp4`, `sctp4`, `tcp6`, `udp6`, `sctp6`, `ip4`, `ip6`, `ether`.
+    pub flow: String,
+    /// All of them must match.
+    #[serde(default)]
+    pub matches: Vec<FieldMatch>,
+    /// Where such frames go.
+    pub queue: u16,
+}
+
+/// `ethtool -n`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct FlowRules {
+    /// RX rings in use.
+    pub rings: u16,
+    /// Most rules, and one more than the largest location.
+    pub size: u32,
+    /// Those that there are, by location.
+    pub rules: Vec<FlowRule>,
+}
+
+/// `ethtool -N`: exactly one field.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct SetFlowRules {
+    /// A rule to add, or to put in the place of the one at its location.
+    pub add: Option<FlowRule>,
+    /// Location of a rule to delete.
+    pub delete: Option<u32>,
+}
+
 /// One line of `ethtool -k`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -165,6 +215,9 @@ pub struct PrivFlag {
     pub name: String,
     /// On or off.
     pub on: bool,
+    /// What there is to know beside it: where it has no say, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// `ethtool --set-priv-flags`.

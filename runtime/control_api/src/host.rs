@@ -1,10 +1,11 @@
 //! What stands behind the server.
 
 use crate::{
-    ApiError, Change, Channels, Class, Coalesce, DriverInfo, Event, Feature, Filter, Instance,
-    LinkInfo, LinkSpec, LinkStats, NamedCounter, Napi, NetdevInfo, PagePool, PagePoolStats,
-    PrivFlag, QStats, Qdisc, Queue, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetMtu,
-    SetPrivFlags, SetRings, SetRss, TcRequest,
+    ApiError, Change, Channels, Class, Coalesce, Code, DriverInfo, Event, Feature, Filter,
+    FlowRules, Instance, LinkInfo, LinkSpec, LinkStats, NamedCounter, Napi, NetdevInfo, PagePool,
+    PagePoolStats, PrivFlag, QStats, Qdisc, Queue, Rings, Rss, SetChannels, SetCoalesce,
+    SetFeatures, SetFlowRules, SetMtu, SetPrivFlags, SetRings, SetRss, SetXdp, TcRequest, XdpEntry,
+    XdpInfo, XdpMapRequest,
 };
 
 /// Which frames of a netdev are captured.
@@ -51,6 +52,14 @@ pub trait FrameSink: Send {
     fn take(&mut self, frames: &mut Vec<CapturedFrame>) -> u64;
 }
 
+fn no_rules(dev: &str) -> ApiError {
+    ApiError::new(Code::NotSupported, format!("{dev}: takes no rules"))
+}
+
+fn no_xdp(dev: &str) -> ApiError {
+    ApiError::new(Code::NotSupported, format!("{dev}: takes no XDP programs"))
+}
+
 /// The owner of the links. Every call returns at once; changes that take longer answer with a
 /// ticket. Netdevs and links are named; unknown names are [`crate::Code::NoDevice`].
 pub trait Host: Send {
@@ -89,6 +98,14 @@ pub trait Host: Send {
     fn rss(&mut self, dev: &str) -> Result<Rss, ApiError>;
     /// `ethtool -X`.
     fn set_rss(&mut self, dev: &str, want: &SetRss) -> Change;
+    /// `ethtool -n`.
+    fn rules(&mut self, dev: &str) -> Result<FlowRules, ApiError> {
+        Err(no_rules(dev))
+    }
+    /// `ethtool -N`.
+    fn set_rules(&mut self, dev: &str, _want: &SetFlowRules) -> Change {
+        Err(no_rules(dev))
+    }
     /// `ethtool -k`.
     fn features(&mut self, dev: &str) -> Result<Vec<Feature>, ApiError>;
     /// `ethtool -K`.
@@ -111,6 +128,19 @@ pub trait Host: Send {
     /// `tc ... add|change|replace|del`. Words that make no sense are refused with the field
     /// `options`; other refusals have the kernel's message, or none where it has none.
     fn set_tc(&mut self, dev: &str, want: &TcRequest) -> Change;
+
+    /// The XDP program of a netdev.
+    fn xdp(&mut self, dev: &str) -> Result<XdpInfo, ApiError> {
+        Err(no_xdp(dev))
+    }
+    /// Attaches an XDP program, or takes it off. A program that is refused is the field `object`.
+    fn set_xdp(&mut self, dev: &str, _want: &SetXdp) -> Change {
+        Err(no_xdp(dev))
+    }
+    /// Reads or writes a map of the XDP program.
+    fn xdp_map(&mut self, dev: &str, _want: &XdpMapRequest) -> Result<Vec<XdpEntry>, ApiError> {
+        Err(no_xdp(dev))
+    }
 
     /// `queue-get` of a netdev: all RX, then all TX; nothing while it is down.
     fn queues(&mut self, dev: &str) -> Result<Vec<Queue>, ApiError>;

@@ -15,23 +15,29 @@ mod link;
 mod netdev;
 mod stats;
 mod tc;
+mod xdp;
 
 pub use change::{Change, Outcome, Ticket};
 pub use error::{ApiError, Code};
 pub use ethtool::{
-    Channels, Coalesce, DriverInfo, Feature, NamedCounter, PrivFlag, Rings, Rss, SetChannels,
-    SetCoalesce, SetFeatures, SetMtu, SetPrivFlags, SetRings, SetRss,
+    Channels, Coalesce, DriverInfo, Feature, FieldMatch, FlowRule, FlowRules, NamedCounter,
+    PrivFlag, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetFlowRules, SetMtu,
+    SetPrivFlags, SetRings, SetRss,
 };
 pub use host::{CaptureFilter, CapturedFrame, FrameDirection, FrameSink, Host};
-pub use link::{Event, Instance, LinkInfo, LinkSpec, LinkState, NetdevInfo, WorkerInfo};
+pub use link::{
+    ChannelPlace, Event, FunctionPlace, Instance, LinkInfo, LinkSpec, LinkState, MemberInfo,
+    NetdevInfo, RxBufferInfo, WayOffloads, WorkerInfo,
+};
 pub use netdev::{Napi, PagePool, PagePoolStats, QStats, Queue, QueueType};
 pub use stats::{
-    ChannelStats, DropCount, HalfStats, LaneStats, LinkStats, PoolUse, StopState, Stopped,
+    ChannelStats, DropCount, HalfStats, LaneStats, LinkStats, Locality, PoolUse, StopState, Stopped,
 };
 pub use tc::{
     Action, Class, ControlAction, Filter, FilterOptions, Qdisc, TcCounters, TcObject, TcRequest,
     TcVerb,
 };
+pub use xdp::{SetXdp, XdpEntry, XdpInfo, XdpMap, XdpMapRequest, XdpMapVerb, XdpMode, XdpProgram};
 
 /// Version of the interface: the first part of every path.
 pub const VERSION: &str = "v1";

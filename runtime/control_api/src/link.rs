@@ -75,8 +75,131 @@ pub struct LinkInfo {
     /// Largest frame, absent while down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frame_max: Option<u32>,
+    /// How frames may be unfinished, for each direction; empty while down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offloads: Vec<WayOffloads>,
+    /// How the buffers of RX queues lie that are given to a device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rx_buffers: Vec<RxBufferInfo>,
     /// Its workers.
     pub workers: Vec<WorkerInfo>,
+    /// Where its channels are served; empty while down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placement: Vec<ChannelPlace>,
+}
+
+/// Where a channel is served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct ChannelPlace {
+    /// Its number.
+    pub channel: u16,
+    /// Number of the worker.
+    pub worker: u16,
+    /// The CPU that the worker is pinned to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<u32>,
+    /// Node of that CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
+    /// The devices of the machine behind it, of those ends that have some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<FunctionPlace>,
+}
+
+/// A device of the machine behind a channel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct FunctionPlace {
+    /// The netdev that it is a part of.
+    pub netdev: String,
+    /// Its number there.
+    pub function: u16,
+    /// The kernel's interface that stands for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Its NUMA node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
+    /// The channel's queue there.
+    pub queue: u16,
+    /// Interrupts of that queue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub irqs: Vec<u32>,
+}
+
+/// How the buffers of an RX queue lie in pages, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct RxBufferInfo {
+    /// Its netdev.
+    pub netdev: String,
+    /// Its number.
+    pub queue: u16,
+    /// `small`, `mergeable` or `big`.
+    pub mode: String,
+    /// What was asked for: `auto`, `frag` or `full`.
+    pub asked: String,
+    /// What it is: `frag` or `full`.
+    pub layout: String,
+    /// Why.
+    pub reason: String,
+    /// The wish has no say.
+    pub forced: bool,
+    /// Bytes of a buffer.
+    pub size: u32,
+    /// Room in front of what the device writes into it.
+    pub headroom: u32,
+    /// Buffers that fit a page.
+    pub per_page: u32,
+    /// Hundredths of a buffer that a page did hold, as measured.
+    pub per_page_used: u32,
+    /// Pages in use.
+    pub pages: u32,
+    /// Pages that there are.
+    pub pages_most: u32,
+    /// Buffers given to the device.
+    pub taken: u64,
+    /// Of those, what came back from another thread.
+    pub foreign: u64,
+    /// Nanoseconds of a refill for a buffer: with parts of pages.
+    pub refill_frag_ns: u32,
+    /// With whole pages.
+    pub refill_full_ns: u32,
+    /// Times that there was no page for a buffer.
+    pub alloc_fail: u64,
+}
+
+/// How frames of one direction may be unfinished: `csum`, `tso4`, `tso6`, `tso-ecn`, `uso4`,
+/// `uso6`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct WayOffloads {
+    /// Netdev at which they arrive.
+    pub from: String,
+    /// Netdev through which they leave.
+    pub to: String,
+    /// What `from` can send, before anything was agreed or switched off.
+    #[serde(default)]
+    pub sends: Vec<String>,
+    /// What `to` can take.
+    #[serde(default)]
+    pub takes: Vec<String>,
+    /// What of it the user has switched off.
+    #[serde(default)]
+    pub unwanted: Vec<String>,
+    /// As they arrive.
+    pub arriving: Vec<String>,
+    /// As they leave.
+    pub leaving: Vec<String>,
+    /// What the engine finishes in between, because `from` cannot be told and `to` does not take
+    /// it.
+    pub emulated: Vec<String>,
+    /// Large frames are cut that are longer than the link's largest.
+    pub cuts: bool,
+    /// Large frames that are made of small ones for `to`.
+    #[serde(default)]
+    pub merged: Vec<String>,
 }
 
 /// One netdev: one side of a link.
@@ -98,6 +221,34 @@ pub struct NetdevInfo {
     pub partner: String,
     /// True while traffic flows.
     pub carrier: bool,
+    /// The functions that it is made of, if it is a group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberInfo>,
+}
+
+/// One of the functions of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct MemberInfo {
+    /// Its endpoint address.
+    pub function: String,
+    /// What it is told by for ever: its address on a bus, or its endpoint address.
+    pub id: String,
+    /// Table, flags and id of the group are its.
+    pub primary: bool,
+    /// Why it is the primary.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// It carries traffic, or could.
+    pub up: bool,
+    /// Why it does not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Channels that are on it, and come back to it when it was lost.
+    pub channels: Vec<u16>,
+    /// Channels of lost members for which it stands in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub standing_in: Vec<u16>,
 }
 
 /// One worker.

@@ -109,6 +109,14 @@ pub struct PagePool {
     pub inflight: u64,
     /// Their bytes.
     pub inflight_mem: u64,
+    /// Ours: `device` when the pages are mapped for a device as long as the pool lives,
+    /// `allocation` when they are not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mapping: String,
+    /// Ours: `own` when the pages are the engine's, `provided` when they are the memory of whoever
+    /// uses the frames.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub memory: String,
 }
 
 /// `page-pool-stats-get`.

@@ -41,6 +41,10 @@ pub enum StopState {
     Unused,
 }
 
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 /// Why and since when a lane does not move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -73,7 +77,21 @@ pub struct LaneStats {
     pub drops: Vec<DropCount>,
     /// Of the frames given, those that a lost peer had not taken.
     pub tx_lost: u64,
-    /// rx - tx - drops: 0 at rest.
+    /// Frames beyond the first that were made of one large frame, for a netdev that takes none:
+    /// so many more left than came.
+    #[serde(default)]
+    pub segments: u64,
+    /// Frames that left as a part of the one before them, for a netdev that takes large ones: so
+    /// many fewer left than came.
+    #[serde(default)]
+    pub merged: u64,
+    /// Of the frames taken, those that an XDP program sent elsewhere.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub xdp_out: u64,
+    /// Frames that did not come from there: an XDP program of the other side sent them back.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub xdp_in: u64,
+    /// rx + segments + xdp-in - tx - merged - drops - xdp-out: 0 at rest.
     pub in_flight: i64,
     /// Times that the sink stopped it.
     pub tx_stop: u64,
@@ -85,6 +103,9 @@ pub struct LaneStats {
     pub kicks: u64,
     /// Frames whose payload was copied.
     pub copies: u64,
+    /// System calls that moved frames, or found none, at both ends.
+    #[serde(default)]
+    pub syscalls: u64,
     /// Whether it is stopped now.
     pub state: StopState,
     /// By whom and since when.
@@ -145,4 +166,27 @@ pub struct LinkStats {
     pub dropped_outside_b: Option<u64>,
     /// Page pools of lanes that have one.
     pub pools: Vec<PoolUse>,
+    /// What crossed between NUMA nodes, for each function whose node is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locality: Vec<Locality>,
+}
+
+/// Where the bytes of a function were handled. A byte is local when the worker of its channel runs
+/// on the function's node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Locality {
+    /// The netdev.
+    pub netdev: String,
+    /// Number of the function there.
+    pub function: u16,
+    /// The kernel's interface that stands for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Its NUMA node.
+    pub node: u32,
+    /// Bytes received and sent by workers of its node.
+    pub local_bytes: u64,
+    /// Bytes received and sent by workers of other nodes.
+    pub cross_bytes: u64,
 }

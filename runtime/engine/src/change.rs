@@ -230,6 +230,7 @@ impl Link {
         let wishes = [ours, theirs];
         let plan = match self.peer().map(|peer| peer.outlook()) {
             Some(Outlook::Change(plan)) => self.as_first_sees(plan),
+            Some(Outlook::Wait) => return Ok(None),
             Some(Outlook::Same) | None => {
                 self.end_request(Ended::Committed);
                 return Ok(None);
@@ -272,6 +273,7 @@ impl Link {
     ) -> Result<Option<Notice>, LinkError> {
         let outlook = self.peer().map(|peer| peer.outlook());
         match &outlook {
+            Some(Outlook::Wait) => return Ok(None),
             Some(Outlook::Same) => self.end_request(Ended::Committed),
             Some(Outlook::Impossible(why)) => self.end_request(Ended::Undone(why.clone())),
             _ => {}
@@ -321,7 +323,7 @@ impl Link {
         wishes: [u32; 2],
         now: Duration,
     ) -> Result<Result<Change, String>, LinkError> {
-        if let Err(e) = self.crew.grow(plan.channels, self.side()) {
+        if let Err(e) = self.crew.grow(plan.channels, self.side(), self.homes()) {
             return Ok(Err(format!("workers: {e}")));
         }
         let a = match self.ends[0].prepare(plan) {
@@ -538,6 +540,7 @@ impl Link {
         }
         self.forget_failures();
         self.widest = self.widest.max(change.plan.channels);
+        self.note_counted();
         if ours {
             self.end_request(Ended::Committed);
         }
@@ -588,7 +591,7 @@ impl Link {
         Some(Notice::ChangeFailed(why))
     }
 
-    fn leads(&mut self) -> bool {
+    pub(crate) fn leads(&mut self) -> bool {
         self.peer().is_some_and(|peer| peer.leads())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use mqnet_sysio::clock;
-use mqnet_topology::{Side, Topology, place_workers};
+use mqnet_topology::{Home, Request, Side, Topology, plan, round_robin, worker_of};
 
 use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneId};
@@ -33,27 +33,30 @@ pub(crate) struct Crew {
     topology: Topology,
     workers: Vec<Worker>,
     side: Side,
+    /// The devices behind the channels, channel i at device i mod their number; none: unknown.
+    homes: Vec<Home>,
     config: LinkConfig,
     line: FaultLine,
 }
 
 impl Crew {
     pub(crate) fn new(topology: Topology, side: Side, config: LinkConfig, line: FaultLine) -> Self {
-        Self { topology, workers: Vec::new(), side, config, line }
+        Self { topology, workers: Vec::new(), side, homes: Vec::new(), config, line }
     }
 
     /// Makes sure that there are workers for `channels` channels. The list only grows, one worker
     /// a channel up to one a CPU, so that a channel never moves to another worker: its counters
-    /// have one writer, and its old and new lanes run one after the other.
-    pub(crate) fn grow(&mut self, channels: u16, side: Side) -> io::Result<()> {
+    /// have one writer, and its old and new lanes run one after the other. For the same reason what
+    /// is said of `side` and `homes` first holds for ever.
+    pub(crate) fn grow(&mut self, channels: u16, side: Side, homes: Vec<Home>) -> io::Result<()> {
         if self.workers.is_empty() {
-            self.side = side;
+            (self.side, self.homes) = (side, homes);
         }
         let cpus = self.topology.cpus.len().max(1);
         let wanted = self.config.workers.unwrap_or(usize::from(channels).min(cpus)).max(1);
         let most = self.config.workers.unwrap_or(cpus).max(1);
         let placed = match &self.config.cpus {
-            Cpus::Auto => place_workers(&self.topology, most, self.side),
+            Cpus::Auto => self.places(most),
             Cpus::Float => Vec::new(),
             Cpus::List(list) => list.iter().copied().cycle().take(most).collect(),
         };
@@ -65,16 +68,23 @@ impl Crew {
         Ok(())
     }
 
-    /// Number of the worker that serves a channel.
-    pub(crate) fn worker_of(&self, channel: u16) -> Option<usize> {
-        let workers = self.workers.len();
-        (workers > 0).then(|| usize::from(channel) % workers)
+    /// A CPU for each worker there may be; worker n serves channel n first of all.
+    fn places(&self, most: usize) -> Vec<usize> {
+        let channels = u16::try_from(most).unwrap_or(u16::MAX);
+        let request = Request::new(&self.topology, &self.homes, channels);
+        let request = Request { workers: Some(most), side: self.side, ..request };
+        plan(&request).places.iter().map(|place| place.cpu).collect()
     }
 
-    /// Node on which a channel is served.
-    pub(crate) fn node_of(&self, channel: u16) -> Option<u32> {
+    /// Number of the worker that serves a channel.
+    pub(crate) fn worker_of(&self, channel: u16) -> Option<usize> {
+        worker_of(channel, self.homes.len().max(1), self.workers.len(), round_robin)
+    }
+
+    /// Node for the memory of a channel: where it is served, or the nearest with memory.
+    pub(crate) fn memory_of(&self, channel: u16) -> Option<u32> {
         let cpu = self.workers[self.worker_of(channel)?].cpu?;
-        self.topology.node_of(cpu)
+        self.topology.node_of(cpu).map(|node| self.topology.memory_near(node))
     }
 
     fn worker(&self, lane: LaneId) -> Option<&Worker> {
@@ -110,6 +120,11 @@ impl Crew {
     /// Takes lanes back that hold nothing.
     pub(crate) fn take(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
         self.take_when(lanes, Leave::Settled)
+    }
+
+    /// Takes lanes back at once, with what they hold: they are to be attached again.
+    pub(crate) fn take_as_they_are(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
+        self.take_when(lanes, Leave::AsItIs)
     }
 
     /// Takes lanes back when they may leave.
@@ -178,5 +193,31 @@ impl Crew {
             thread: w.thread_id(),
             stats: w.stats(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mqnet_sysio::eventfd::EventFd;
+
+    use super::*;
+
+    // Goal: workers go to the nodes of the devices that they serve, in the devices' order; of
+    // devices of which nothing is known, to distinct cores from the preferred end, as ever.
+    #[test]
+    fn workers_follow_devices() {
+        let (sender, _faults) = channel();
+        let line = FaultLine { sender, wake: Arc::new(EventFd::new().unwrap()) };
+        let machine = mqnet_topology::synthetic("2x2x2").unwrap();
+        let mut crew = Crew::new(machine, Side::Low, LinkConfig::default(), line);
+        assert_eq!(crew.places(6), [0, 1, 2, 3, 4, 5]);
+        crew.side = Side::High;
+        assert_eq!(crew.places(3), [7, 6, 5]);
+        crew.side = Side::Low;
+        crew.homes = [1, 0].map(|node| Home { node: Some(node), vectors: None }).to_vec();
+        assert_eq!(crew.places(5), [2, 0, 3, 1, 6]);
+        assert_eq!(crew.worker_of(0), None);
     }
 }

@@ -39,6 +39,8 @@ pub struct EgressConfig {
     pub qdisc: Option<String>,
     /// What happens when the sink is full.
     pub full: Full,
+    /// Flows come to the channel on which whoever is behind the netdev sends their other direction.
+    pub learn: bool,
 }
 
 /// Wakes the lane of each channel of a netdev when another lane has put frames into its queue.

@@ -1,5 +1,8 @@
 //! A lane: one RX queue, one TX queue, and what happens between them.
 
+mod batch;
+mod hooks;
+mod merging;
 mod queued;
 mod shapes;
 mod tail_drop;
@@ -10,11 +13,17 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::room_for;
 use mqnet_netdev::null;
+use mqnet_netdev::wrap::merge::unwrap_tx;
+use mqnet_netdev::wrap::offload::{Finish, InHand, wrap_tx};
 use mqnet_netdev::{Armed, ChannelStats, DropReason, Fault, FrameMeta, Rx, Tx};
 use mqnet_pktbuf::{Page, PagePool, PoolConfig, PoolStats};
 use mqnet_qdisc::ByteLimit;
 
 use crate::egress::{Call, Egress, Full};
+use batch::Batch;
+use hooks::Hooks;
+pub(crate) use hooks::{taps_off, taps_on};
+pub(crate) use merging::Merges;
 
 /// What ended a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +86,7 @@ pub struct LaneError(pub(crate) String);
 /// Pages for the one shape in which neither queue brings memory.
 struct Loan {
     pool: PagePool,
+    node: Option<u32>,
     /// A frame that the sink had no room for.
     held: Option<(Page, FrameMeta)>,
 }
@@ -84,9 +94,9 @@ struct Loan {
 impl Loan {
     fn new(room: u32, node: Option<u32>) -> Result<Self, LaneError> {
         let page_size = room.next_power_of_two().max(4096);
-        let config = PoolConfig { pages: 2, page_size, ring_size: 0, node, huge: false };
+        let config = PoolConfig { pages: 2, page_size, node, ..PoolConfig::default() };
         let pool = PagePool::new(&config).map_err(|e| LaneError(e.to_string()))?;
-        Ok(Self { pool, held: None })
+        Ok(Self { pool, node, held: None })
     }
 }
 
@@ -96,7 +106,16 @@ pub struct Lane {
     rx: Rx,
     tx: Tx,
     loan: Option<Loan>,
+    /// Frames that are received together, to be merged.
+    batch: Option<Batch>,
+    /// How small frames are merged for the sink, if they are.
+    merges: Option<Merges>,
+    /// For the largest frame that arrives.
     room: u32,
+    /// For the largest that leaves: it is smaller when the others are cut.
+    sink_room: u32,
+    /// What is being finished for the sink, if that is needed.
+    finishing: Option<InHand>,
     /// Room that a stopped sink must have before the lane goes on.
     wake: u32,
     tx_stats: Arc<ChannelStats>,
@@ -108,14 +127,20 @@ pub struct Lane {
     limit: Option<ByteLimit>,
     /// Frames waited when it was polled last.
     left_behind: bool,
+    /// The byte limit ended the last poll, and frames wait in the source.
+    cut_short: bool,
     /// What is attached could not send all that waits.
     sink_full: bool,
     /// When the sink is full and nothing is attached.
     full: Full,
     /// Nothing is sent through what is attached: older frames are on another lane.
     held: bool,
+    /// A frame of which some segments are sent waits in what is attached, not in its source.
+    begun_inside: bool,
     /// It takes nothing more: it has only to send what waits.
     source_closed: bool,
+    /// What XDP programs have to do with it.
+    hooks: Hooks,
 }
 
 impl Lane {
@@ -139,7 +164,11 @@ impl Lane {
             rx,
             tx,
             loan,
+            batch: None,
+            merges: None,
             room,
+            sink_room: room,
+            finishing: None,
             wake: room,
             tx_stats,
             stopped_since: None,
@@ -147,11 +176,31 @@ impl Lane {
             egress: None,
             limit: None,
             left_behind: false,
+            cut_short: false,
             sink_full: false,
             full: Full::Stop,
             held: false,
+            begun_inside: false,
             source_closed: false,
+            hooks: Hooks::default(),
         })
+    }
+
+    /// The lane with what finishes frames for a sink that does not take them as they arrive; they
+    /// have up to `frame_max` bytes then.
+    pub fn finishing(mut self, frame_max: u32, how: Finish) -> Result<Self, LaneError> {
+        (self.room, self.sink_room) = (room_for(frame_max), room_for(how.frame_max));
+        self.wake = self.sink_room;
+        // What a system call receives into memory of the sink could not be cut any more.
+        let page = if matches!(self.rx, Rx::Borrows(_)) { self.room } else { 0 };
+        let stats = self.tx_stats.clone();
+        let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
+        let (tx, in_hand) = wrap_tx(tx, how, stats, page);
+        (self.tx, self.finishing) = (tx, Some(in_hand));
+        if let Some(loan) = &self.loan {
+            self.loan = Some(Loan::new(self.room, loan.node)?);
+        }
+        Ok(self)
     }
 
     /// Which lane it is.
@@ -166,7 +215,9 @@ impl Lane {
 
     /// True while it has taken a frame that its sink had no room for.
     pub fn holds_a_frame(&self) -> bool {
-        self.loan.as_ref().is_some_and(|loan| loan.held.is_some())
+        let received = self.finishing.as_ref().is_some_and(InHand::has_a_frame);
+        let batch = self.batch.as_ref().is_some_and(|batch| batch.waiting() > 0);
+        received || batch || self.loan.as_ref().is_some_and(|loan| loan.held.is_some())
     }
 
     /// Puts something around its source, or takes it off.
@@ -177,8 +228,10 @@ impl Lane {
 
     /// The same with its sink, which counts in the statistics.
     pub fn edit_tx(&mut self, edit: impl FnOnce(Tx, Arc<ChannelStats>) -> Tx) {
+        // Whatever it is, it sees what leaves.
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
-        self.tx = edit(tx, self.tx_stats.clone());
+        self.tx = edit(unwrap_tx(tx), self.tx_stats.clone());
+        self.put_merger_on();
     }
 
     /// What its page pool has done, if it has one: that of what is attached, else the one for
@@ -215,7 +268,9 @@ impl Lane {
 
     /// True when it could leave its worker without leaving a frame behind that is its own.
     pub(crate) fn is_settled(&mut self) -> bool {
-        !(self.holds_a_frame() || self.source_closed && self.waiting() > 0)
+        let begun = self.finishing.as_ref().is_some_and(|hand| !hand.is_empty());
+        let waits = self.source_closed && self.waiting() > 0;
+        !(begun || self.holds_a_frame() || self.hooks.hold_a_frame() || waits)
     }
 
     /// Keeps frames from the peer (`true`) until they may follow those of an older lane.
@@ -225,9 +280,11 @@ impl Lane {
         if self.held { Ok(()) } else { self.tx.hold(on) }
     }
 
-    /// Where other lanes announce frames that they have put into its disciplines.
-    pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
-        self.egress.as_ref().and_then(Egress::door)
+    /// Where other lanes announce frames that they have put into its disciplines, or that programs
+    /// send back.
+    pub(crate) fn doors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let disciplines = self.egress.as_ref().and_then(Egress::door);
+        disciplines.into_iter().chain(self.hooks.door())
     }
 
     /// Its sink.
@@ -237,7 +294,7 @@ impl Lane {
 
     /// Lets a stopped lane go on only when `frames` of the largest frames fit (0: one).
     pub fn set_wake_frames(&mut self, frames: u32) {
-        self.wake = self.room.saturating_mul(frames.max(1));
+        self.wake = self.sink_room.saturating_mul(frames.max(1));
     }
 
     /// Moves up to a budget of frames. `now` is used only when the lane stops or goes on.
@@ -246,8 +303,7 @@ impl Lane {
         if self.egress.is_some() {
             return self.poll_queued(now);
         }
-        let Self { rx, tx, loan, room, .. } = self;
-        let mut polled = shapes::move_across::<false>(rx, tx, loan, *room, u32::MAX)?;
+        let mut polled = self.move_across::<false>(u32::MAX)?;
         if polled.rest == Rest::Full && self.full == Full::Drop {
             self.drop_what_comes(&mut polled)?;
         }
@@ -298,6 +354,8 @@ impl Lane {
     pub fn park(&mut self, now: Duration) {
         self.rest = Rest::Empty;
         self.sink_full = false;
+        self.rx.queue().park();
+        self.tx.queue().park();
         self.note_stop_or_wake(false, now);
     }
 
@@ -308,7 +366,8 @@ impl Lane {
             let stats = &self.tx_stats.tx;
             egress.close(&Call { channel: self.id.channel, now: now.as_nanos() as u64, stats });
         }
-        if let Some(Loan { mut pool, held }) = self.loan.take() {
+        self.drop_batch(DropReason::LinkClosed);
+        if let Some(Loan { mut pool, held, .. }) = self.loan.take() {
             if let Some((page, _)) = held {
                 pool.free(page);
                 self.tx_stats.tx.drops.count(DropReason::LinkClosed, 1);

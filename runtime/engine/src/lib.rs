@@ -20,6 +20,7 @@ mod egress;
 mod idle;
 mod lane;
 mod link;
+mod locality;
 mod switch;
 mod worker;
 
@@ -29,5 +30,6 @@ pub use idle::{IdlePolicy, Pause};
 pub use lane::{Lane, LaneError, LaneId, Polled, Rest, Way};
 pub use link::{
     AskError, CaptureRequest, Captures, Cpus, Link, LinkConfig, LinkError, Notice, Running, Wish,
+    XdpError,
 };
 pub use worker::WorkerStats;

@@ -2,8 +2,12 @@
 
 mod capture;
 mod disciplines;
+mod learning;
+mod merging;
+mod refit;
 mod request;
 mod resteer;
+mod xdp;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,23 +15,29 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use mqnet_netdev::{Channel, ChannelStats, Function, LinkStatus, Peer, Plan};
+use mqnet_netdev::wrap::offload::Finish;
+use mqnet_netdev::{Caps, Channel, ChannelStats, Device, Function, LinkStatus, Peer, Plan};
 use mqnet_qdisc::TcError;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{affinity, clock};
-use mqnet_topology::{Side, Topology};
+use mqnet_topology::{Home, Side, Topology};
 
 use crate::change::{Change, Rest};
 use crate::crew::{Crew, WorkerView};
 use crate::egress::EgressConfig;
 use crate::idle::IdlePolicy;
-use crate::lane::{Lane, LaneId, Way};
+use crate::lane::{Lane, LaneError, LaneId, Way};
+use crate::locality::LOOK;
 use crate::worker::{FaultLine, LaneFault};
 
 pub use capture::{CaptureRequest, Captures};
 use disciplines::Attached;
+use learning::Learning;
+use merging::Merger;
 use request::Pending;
 pub use request::{AskError, Wish};
+use xdp::Programs;
+pub use xdp::XdpError;
 
 /// On which CPUs workers run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +75,11 @@ pub enum LinkError {
     /// The words of a discipline make no sense.
     #[error("qdisc: {0}")]
     Qdisc(TcError),
+    /// Nothing could follow what was to be learnt.
+    #[error(
+        "rx-locality=learn: {0} does not choose among its queues by a table, a TAP or TUN does"
+    )]
+    Learning(String),
     /// A worker hangs.
     #[error("a worker did not answer within 5 s (stuck in a system call?)")]
     Stuck,
@@ -100,6 +115,11 @@ pub struct Running {
     sessions: (u64, u64),
 }
 
+/// The plan as the function sees it where lanes of this way begin.
+pub(crate) fn as_source_sees(plan: &Plan, way: Way) -> Plan {
+    if way == Way::Forth { plan.clone() } else { plan.mirrored() }
+}
+
 /// Two functions joined.
 pub struct Link {
     pub(crate) ends: [Box<dyn Function>; 2],
@@ -117,8 +137,13 @@ pub struct Link {
     /// A change has just ended, and the next may be due.
     look_again: bool,
     wish: Wish,
+    /// What the other side of each function was told last.
+    seen_caps: [Option<Caps>; 2],
     wake_frames: u32,
     captures: Vec<capture::Active>,
+    programs: Programs,
+    merger: Merger,
+    learning: Learning,
     /// Neither side brings memory, so lanes have page pools.
     has_pools: bool,
     pending: Option<Pending>,
@@ -141,6 +166,7 @@ impl Link {
         let (sender, faults) = channel();
         let line = FaultLine { sender, wake: Arc::new(EventFd::new()?) };
         let topology = Topology::discover(&affinity::allowed_cpus()?);
+        let learning = Learning::new(&config.egress, &ends)?;
         let wish = Wish { channels: config.channels, ..Wish::default() };
         let attached = {
             let [a, b] = ends.each_ref().map(|end| end.caps().layer);
@@ -159,8 +185,12 @@ impl Link {
             now: clock::monotonic(),
             look_again: false,
             wish,
+            seen_caps: [None, None],
             wake_frames: 0,
             captures: Vec::new(),
+            programs: Programs::default(),
+            merger: Merger::default(),
+            learning,
             has_pools: false,
             pending: None,
             answer: None,
@@ -186,7 +216,11 @@ impl Link {
             (Some(_), None) if self.look_again => Duration::ZERO,
             // Some steps of a change are noticed by looking: queues that drain.
             (Some(_), Some(_)) => Duration::from_micros(300),
+            (Some(_), None) if self.programs.any_leaving() => Duration::from_millis(20),
             (Some(_), None) if self.pending.is_some() => Duration::from_millis(100),
+            // A member that is lost is looked for.
+            (Some(_), None) if self.misses_a_member() => Duration::from_millis(25),
+            (Some(_), None) if self.learning.is_on() => LOOK,
             // Everything that can happen to a running link is an event.
             (Some(_), None) => Duration::from_secs(1),
             (None, _) => Duration::from_millis(25),
@@ -199,22 +233,24 @@ impl Link {
     pub fn turn(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
         self.now = now;
         self.line.wake.drain();
-        let mut fault = None;
-        while let Ok(LaneFault { fault: f }) = self.faults.try_recv() {
-            fault.get_or_insert(f);
-        }
-        if let (Some(fault), true) = (fault, self.running.is_some()) {
-            let why = format!("fault: {fault}");
-            self.take_down(&why)?;
-            return Ok(self.say_down(why));
+        let mut faults: Vec<LaneFault> = self.faults.try_iter().collect();
+        let survives = self.survives(&faults);
+        if let Some(end) = self.end_by_faults(&faults, !survives)? {
+            return Ok(Some(end));
         }
         let [a, b] = &mut self.ends;
-        let notice = match (a.poll_link(now), b.poll_link(now)) {
+        let status = (a.poll_link(now), b.poll_link(now));
+        self.look_at_caps();
+        let refitted = self.let_take_over(&mut faults)?;
+        if let Some(end) = self.end_by_faults(&faults, true)? {
+            return Ok(Some(end));
+        }
+        let notice = match status {
             (LinkStatus::Up { session: sa }, LinkStatus::Up { session: sb }) => match &self.running
             {
                 Some(running) if running.sessions == (sa, sb) => {
                     let notice = self.advance(now)?;
-                    self.look_again = notice.is_some();
+                    self.look_again = notice.is_some() || refitted;
                     notice
                 }
                 Some(_) => {
@@ -232,6 +268,9 @@ impl Link {
         };
         self.give_up_late_request(now);
         self.take_off_abandoned_taps();
+        self.take_off_left_hooks();
+        self.fit_merging();
+        self.learn()?;
         Ok(notice)
     }
 
@@ -249,9 +288,12 @@ impl Link {
         self.said.as_deref().filter(|_| self.running.is_none())
     }
 
-    /// A plan as the partner of the peer's function sees it, from the first function.
+    /// A plan as the partner of the peer's function sees it, from the first function. The peer
+    /// knows nothing of what arrives here whatever is agreed.
     pub(crate) fn as_first_sees(&self, plan: Plan) -> Plan {
-        if self.peer_side == Some(0) { plan.mirrored() } else { plan }
+        let plan = if self.peer_side == Some(0) { plan.mirrored() } else { plan };
+        let [here, there] = self.ends.each_ref().map(|end| end.caps().rx_fixed);
+        plan.with_fixed(here, there)
     }
 
     /// The far end with a say, if there is one.
@@ -262,6 +304,14 @@ impl Link {
     pub(crate) fn side(&self) -> Side {
         let high = self.ends.iter().any(|end| end.takes_high_cpus());
         if high { Side::High } else { Side::Low }
+    }
+
+    /// Where the devices behind the channels are: those of the first end that knows.
+    pub(crate) fn homes(&self) -> Vec<Home> {
+        let mut ends = self.ends.iter().map(|end| end.devices());
+        let known = ends.find(|devices| devices.iter().any(|device| device.node.is_some()));
+        let home = |device: Device| Home { node: device.node, vectors: None };
+        known.unwrap_or_default().into_iter().map(home).collect()
     }
 
     /// What the two functions come to at the start of a life of the link.
@@ -283,7 +333,7 @@ impl Link {
                 return Ok(self.say_down(why));
             }
         };
-        if let Err(e) = self.crew.grow(plan.channels, self.side()) {
+        if let Err(e) = self.crew.grow(plan.channels, self.side(), self.homes()) {
             self.ends.iter_mut().for_each(|end| end.close("workers could not be started"));
             return Ok(self.say_down(format!("workers: {e}")));
         }
@@ -300,6 +350,7 @@ impl Link {
         self.said = None;
         self.at_rest = Rest::default();
         self.widest = self.widest.max(plan.channels);
+        self.note_counted();
         self.running = Some(Running { plan: plan.clone(), set: self.sets, sessions });
         Ok(Some(Notice::Up(plan)))
     }
@@ -320,12 +371,14 @@ impl Link {
     ) -> Result<[Vec<Lane>; 2], String> {
         let mut lanes = [Vec::with_capacity(a.len()), Vec::with_capacity(b.len())];
         for (channel, (a, b)) in (0u16..).zip(a.into_iter().zip(b)) {
-            let node = self.crew.node_of(channel);
+            let node = self.crew.memory_of(channel);
             for (way, rx, tx) in [(Way::Forth, a.rx, b.tx), (Way::Back, b.rx, a.tx)] {
                 let sink = usize::from(way == Way::Forth);
                 let stats = self.ends[sink].stats()[usize::from(channel)].clone();
                 let id = LaneId { set, channel, way };
+                let rx = self.learning.watch(1 - sink, channel, rx);
                 let lane = Lane::new(id, rx, tx, plan.frame_max, node, stats);
+                let lane = lane.and_then(|lane| self.emulate(lane, plan));
                 let mut lane = lane.map_err(|e| e.to_string())?;
                 lane.set_wake_frames(self.wake_frames);
                 self.has_pools = lane.pool_stats().is_some();
@@ -333,8 +386,23 @@ impl Link {
                 lanes[1 - sink].push(lane);
             }
         }
+        self.hook_lanes(&mut lanes, plan)?;
         self.attach_disciplines(&mut lanes, set, plan)?;
         Ok(lanes)
+    }
+
+    /// The lane with what the plan has the engine do to its frames.
+    fn emulate(&self, lane: Lane, plan: &Plan) -> Result<Lane, LaneError> {
+        let plan = as_source_sees(plan, lane.id().way);
+        if plan.rx_emulation.is_none() {
+            return Ok(lane);
+        }
+        let how = Finish {
+            layer: self.ends[0].caps().layer,
+            takes: plan.rx_offloads.minus(plan.rx_emulation.offloads),
+            frame_max: plan.frame_max,
+        };
+        lane.finishing(plan.rx_frame_max(), how)
     }
 
     /// Lanes that do not run any more.

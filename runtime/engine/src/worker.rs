@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use mqnet_counters::{Counter, Padded};
 use mqnet_netdev::{Armed, Fault};
 use mqnet_sysio::epoll::{Epoll, Interest};
@@ -63,6 +64,8 @@ enum Command {
 
 /// What a worker tells the control thread.
 pub(crate) struct LaneFault {
+    /// Channel of its link; a fault has that of the queue's function.
+    pub(crate) channel: u16,
     pub(crate) fault: Fault,
 }
 
@@ -459,8 +462,9 @@ impl Body {
     }
 
     fn tell_to_leave(&mut self, lanes: &[LaneId], leave: Leave, home: &Sender<Lane>) {
+        let as_it_is = leave == Leave::AsItIs;
         let left = match leave {
-            Leave::Settled => None,
+            Leave::AsItIs | Leave::Settled => None,
             Leave::Drained { most } => Some(most),
         };
         let mut number = 0;
@@ -470,7 +474,7 @@ impl Body {
                 number += 1;
                 continue;
             }
-            slot.leaving = Some(Leaving { left, home: home.clone() });
+            slot.leaving = Some(Leaving { as_it_is, left, home: home.clone() });
             self.leaving += 1;
             if slot.state == LaneState::Armed {
                 // Asleep: it must look once more.
@@ -478,7 +482,7 @@ impl Body {
                 slot.empty = 0;
                 self.active += 1;
             }
-            if left.is_none() && slot.lane.is_settled() {
+            if as_it_is || (left.is_none() && slot.lane.is_settled()) {
                 self.let_go(number);
             } else {
                 number += 1;
@@ -505,9 +509,11 @@ impl Body {
             slot.empty = 0;
             self.active += 1;
         }
-        // Disciplines that were put in may be shared: other lanes knock.
-        let door = slot.lane.door().map(|fd| (fd.as_raw_fd(), fd.try_clone_to_owned()));
-        let watched = door.map(|(raw, own)| own.and_then(|own| self.watch_own(raw, own, number)));
+        // What was put in may be shared with other lanes, which knock.
+        let own = |fd: BorrowedFd<'_>| (fd.as_raw_fd(), fd.try_clone_to_owned());
+        let doors: ArrayVec<_, 2> = slot.lane.doors().map(own).collect();
+        let watched = doors.into_iter().map(|(raw, own)| self.watch_own(raw, own?, number));
+        let watched = watched.reduce(Result::and);
         if let Some(Err(e)) = watched {
             let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
             let slot = &mut self.slots[number];
@@ -520,13 +526,13 @@ impl Body {
         let (rx, tx) = lane.queues();
         let rx = rx.queue().event().map(|e| self.watch(e.fd, number));
         let tx = tx.queue().event().map(|e| self.watch(e.fd, number));
-        let door = lane.door().map(|fd| self.watch(fd, number));
+        let doors = lane.doors().map(|fd| self.watch(fd, number)).reduce(Result::and);
         self.now = clock::monotonic();
         let idle_since = self.now;
         let leaving = None;
         let mut slot = Slot { lane, state: LaneState::Active, empty: 0, idle_since, leaving };
         self.active += 1;
-        if let Some(Err(e)) = rx.into_iter().chain(tx).chain(door).find(Result::is_err) {
+        if let Some(Err(e)) = rx.into_iter().chain(tx).chain(doors).find(Result::is_err) {
             let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
             fail(&mut slot, &mut self.active, &self.faults, fault);
         }
@@ -569,6 +575,6 @@ impl Body {
 fn fail(slot: &mut Slot, active: &mut usize, faults: &FaultLine, fault: Fault) {
     slot.state = LaneState::Faulty;
     *active -= 1;
-    let _ = faults.sender.send(LaneFault { fault });
+    let _ = faults.sender.send(LaneFault { channel: slot.lane.id().channel, fault });
     let _ = faults.wake.ring();
 }

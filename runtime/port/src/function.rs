@@ -245,6 +245,7 @@ impl Function for PortFunction {
             // The program sees finished frames only: the other side cuts them.
             rx_offloads: Offloads::NONE,
             tx_offloads: Offloads::NONE,
+            rx_fixed: Offloads::NONE,
         }
     }
 

@@ -11,6 +11,10 @@ pub struct Direction {
     pub taken: u64,
     /// Frames that the sink has.
     pub sent: u64,
+    /// Frames beyond the first that were made of a large one.
+    pub segments: u64,
+    /// Frames that left as a part of the one before them.
+    pub merged: u64,
     /// Frames dropped, by the one reason of each; reasons without any are left out.
     pub drops: Vec<(&'static str, u64)>,
     /// Frames that wait inside (in a discipline); while traffic flows, a moment's view.
@@ -28,6 +32,8 @@ impl Direction {
         let (rx, tx) = (|| source.iter().map(|s| &*s.rx), || sink.iter().map(|s| &*s.tx));
         // The sink first: what it has was taken before.
         let sent = tx().map(|tx| tx.packets.get()).sum();
+        let merged = tx().map(|tx| tx.merged.get()).sum();
+        let segments = tx().map(|tx| tx.segments.get()).sum();
         let dropped = |reason| -> u64 {
             rx().map(|rx| rx.drops.get(reason)).chain(tx().map(|tx| tx.drops.get(reason))).sum()
         };
@@ -37,12 +43,14 @@ impl Direction {
             .filter(|&(_, n)| n > 0)
             .collect();
         let taken: u64 = rx().map(|rx| rx.packets.get()).sum();
-        let gone = sent + drops.iter().map(|(_, n)| n).sum::<u64>();
+        let gone = sent + merged + drops.iter().map(|(_, n)| n).sum::<u64>();
         Self {
             taken,
             sent,
+            segments,
+            merged,
             drops,
-            waiting: taken.saturating_sub(gone),
+            waiting: (taken + segments).saturating_sub(gone),
             stops: tx().map(|tx| tx.stops.get()).sum(),
             wakes: tx().map(|tx| tx.wakes.get()).sum(),
             stopped_ns: tx().map(|tx| tx.stopped_ns.get()).sum(),
@@ -55,7 +63,8 @@ impl Direction {
     }
 }
 
-/// What a driven link has moved: `taken = sent + drops + waiting`, in each direction.
+/// What a driven link has moved: `taken + segments = sent + merged + drops + waiting`, in
+/// each direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// From the device to the program.

@@ -109,7 +109,7 @@ impl TxBrings for PortTx {
         end.spare = spare;
         let Some(slot) = &mut end.spare else { return Ok(None) };
         let head = SpanMut::of(&mut slot.bytes).split_at(max as usize).0;
-        Ok(Some(Segments { head, tail: SpanMut::empty() }))
+        Ok(Some(Segments::new(head, SpanMut::empty())))
     }
 
     fn commit(&mut self, frame: FrameMeta) {

@@ -178,6 +178,7 @@ impl Function for Flows {
             frame_max: FRAME_MAX,
             rx_offloads: Offloads::ALL,
             tx_offloads: Offloads::ALL,
+            rx_fixed: Offloads::NONE,
         }
     }
 

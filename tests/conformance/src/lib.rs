@@ -86,7 +86,7 @@ impl Rig {
                 let mut room = vec![0; self.frame_max as usize + 1];
                 while out.len() < budget {
                     let head = SpanMut::of(&mut room);
-                    let mut segments = Segments { head, tail: SpanMut::empty() };
+                    let mut segments = Segments::new(head, SpanMut::empty());
                     match rx.recv(&mut segments).expect("recv") {
                         Recv::Frame(f) => out.push(room[..f.len as usize].to_vec()),
                         Recv::Dropped { .. } => {}

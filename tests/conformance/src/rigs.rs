@@ -4,11 +4,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish};
 use mqnet_netdev::loopback::Loopback;
 use mqnet_netdev::{Caps, Channel, Function, LinkStatus, Plan};
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::{clock, namespace, process};
-use mqnet_tap::{TapConfig, TapFunction};
+use mqnet_tap::{Io, TapConfig, TapFunction};
 
 use crate::Rig;
 
@@ -128,10 +129,27 @@ pub fn own_network() -> bool {
     true
 }
 
+/// The ways in which this kernel lets frames be written to a TAP.
+pub fn ways() -> Vec<Io> {
+    match TapFunction::open(TapConfig { name: "tq".into(), io: Io::Uring, ..TapConfig::default() })
+    {
+        Ok(_) => vec![Io::Plain, Io::Uring],
+        Err(e) => {
+            mqnet_testkit::skip(&format!("one of two ways: {e}"));
+            vec![Io::Plain]
+        }
+    }
+}
+
 /// Opens a TAP of one queue for a link whose other side is its equal.
 pub fn tap(name: &str, mtu: u32) -> (TapFunction, Channel, Plan) {
+    tap_written(name, mtu, Io::Auto)
+}
+
+/// The same with a way to write frames.
+pub fn tap_written(name: &str, mtu: u32, io: Io) -> (TapFunction, Channel, Plan) {
     let open = || {
-        let config = TapConfig { name: name.into(), mtu: Some(mtu), ..TapConfig::default() };
+        let config = TapConfig { name: name.into(), mtu: Some(mtu), io, ..TapConfig::default() };
         TapFunction::open(config)
     };
     // The kernel may still be at work on the last one of this name.
@@ -143,7 +161,11 @@ pub fn tap(name: &str, mtu: u32) -> (TapFunction, Channel, Plan) {
         std::thread::sleep(std::time::Duration::from_millis(20));
         opened = open();
     }
-    let mut tap = opened.expect("tap");
+    ready(opened.expect("tap"))
+}
+
+/// Opens the queue of a TAP.
+pub fn ready(mut tap: TapFunction) -> (TapFunction, Channel, Plan) {
     let caps = tap.caps();
     let plan = Plan::join(&caps, &caps).expect("plan");
     let channel = first(tap.open(&plan).expect("open"));
@@ -153,7 +175,16 @@ pub fn tap(name: &str, mtu: u32) -> (TapFunction, Channel, Plan) {
 
 /// Two TAPs on one kernel bridge: what is written to one is read from the other.
 pub fn taps() -> Rig {
-    let (a, near, plan) = tap("ta", 9000);
+    taps_written(Io::Auto)
+}
+
+/// The same with a way to write frames.
+pub fn taps_written(io: Io) -> Rig {
+    bridged(tap_written("ta", 9000, io))
+}
+
+/// A TAP `ta` and another, `tb`, on one kernel bridge.
+pub fn bridged((a, near, plan): (TapFunction, Channel, Plan)) -> Rig {
     let (b, far, _) = tap("tb", 9000);
     ip("link add br0 type bridge mcast_snooping 0");
     for line in ["ta", "tb"] {
@@ -176,5 +207,37 @@ struct Bridge;
 impl Drop for Bridge {
     fn drop(&mut self) {
         ip("link del br0");
+    }
+}
+
+/// Two interfaces joined by a wire, both taken over: what is sent by one arrives at the other.
+pub fn nics(mode: ModeWish) -> Rig {
+    const MTU: u32 = 9000;
+    let queues = "numrxqueues 1 numtxqueues 1";
+    ip(&format!("link add xa {queues} type veth peer name xb {queues}"));
+    let open = |name: &str| {
+        ip(&format!("link set {name} mtu {MTU} up"));
+        let config = AfXdpConfig { interface: name.into(), mode, ..AfXdpConfig::default() };
+        AfXdpFunction::new(config).expect("an interface")
+    };
+    let (mut a, mut b) = (open("xa"), open("xb"));
+    mqnet_testkit::until("both ends of the wire", || {
+        let now = clock::monotonic();
+        let up = |status| matches!(status, LinkStatus::Up { .. });
+        (up(a.poll_link(now)) & up(b.poll_link(now))).then_some(())
+    });
+    let plan = Plan::join(&a.caps(), &b.caps()).expect("plan");
+    let (near, far) = (first(a.open(&plan).expect("open")), first(b.open(&plan).expect("open")));
+    let (tx_stats, rx_stats) = (a.stats()[0].clone(), b.stats()[0].clone());
+    let keep = Box::new((near.rx, far.tx, a, b, Wire));
+    let (tx, rx, frame_max) = (near.tx, far.rx, MTU + 14);
+    Rig { name: "af_xdp", tx, rx, tx_stats, rx_stats, frame_max, lossless: false, keep }
+}
+
+struct Wire;
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        ip("link del xa");
     }
 }

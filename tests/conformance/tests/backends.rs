@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use mqnet_af_xdp::ModeWish;
 use mqnet_conformance::{Rig, rigs, suite};
 
 /// One backend at a time: the suite counts the process's descriptors.
@@ -14,6 +15,7 @@ fn whole_suite(make: &mut dyn FnMut() -> Rig) {
     suite::full_is_an_outcome(&mut make());
     suite::an_armed_queue_is_woken(&mut make());
     suite::a_stopped_queue_is_woken(&mut make());
+    suite::all_is_enough(&mut make());
     suite::counters_add_up(&mut make());
     suite::closing_returns_everything(make);
 }
@@ -32,10 +34,22 @@ fn ntb() {
     whole_suite(&mut || rigs::ntb(80 << 10));
 }
 
-// Goal: a TAP keeps the contract, with a real kernel behind it.
+// Goal: a TAP keeps the contract, with a real kernel behind it, however frames are written to it.
 #[test]
 fn tap() {
     if rigs::own_network() {
-        whole_suite(&mut rigs::taps);
+        for io in rigs::ways() {
+            whole_suite(&mut || rigs::taps_written(io));
+        }
+    }
+}
+
+// Goal: an interface that was taken over keeps the contract, in the driver and in the stack.
+#[test]
+fn af_xdp() {
+    if rigs::own_network() {
+        for mode in [ModeWish::Native, ModeWish::Generic] {
+            whole_suite(&mut || rigs::nics(mode));
+        }
     }
 }

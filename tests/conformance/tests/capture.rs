@@ -74,7 +74,7 @@ fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
     let id = LaneId { set: 0, channel: 0, way: Way::Forth };
     let mut lane = Lane::new(id, rx, tx, frame_max, None, stats).expect("lane");
     let (mut made, mut arrived) = (0, 0);
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     for number in 0..300 {
         assert_eq!(from.send(&[frame(number, 60 + number as usize)]), 1);
         while arrived <= number {
@@ -95,16 +95,18 @@ fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
     let (rx, tx) = lane.into_queues(Duration::ZERO);
     let ((rx, rx_tap), (tx, tx_tap)) = (unwrap_rx(rx), unwrap_tx(tx));
     assert_eq!((matches!(rx, Rx::Brings(_)), rx_tap.is_some()), (rx_brings, true));
-    assert_eq!((matches!(tx, Tx::Brings(_)), tx_tap.is_some()), (tx_brings, !tx_brings));
+    assert_eq!((matches!(tx, Tx::Brings(_)), tx_tap.is_some()), (tx_brings, true));
 }
 
-// Goal: in every pairing of real queues a capture sees each frame once and adds no payload copy.
+// Goal: in every pairing of real queues a capture sees each frame once and adds no payload copy;
+// only what is received into the memory of a sink whose drops are watched takes one, since it may
+// be dropped there.
 #[test]
 fn lanes_under_taps() {
     crosses(rigs::ntb(2 << 20), rigs::ntb(2 << 20), 1);
     crosses(rigs::ntb(2 << 20), rigs::loopback(), 1);
     if rigs::own_network() {
-        crosses(rigs::taps(), rigs::ntb(2 << 20), 0);
+        crosses(rigs::taps(), rigs::ntb(2 << 20), 1);
         crosses(rigs::ntb(2 << 20), rigs::taps(), 0);
     }
 }

@@ -1,5 +1,7 @@
-//! TCP through a tunnel over a slow path: a TUN device that drops against one that stops.
+//! TCP through a tunnel over a slow path: a TUN device that drops against one that stops. Beside
+//! it, [`bridge`] compares two guests' ways to each other.
 
+pub mod bridge;
 mod plot;
 
 use std::fs;

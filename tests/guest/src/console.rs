@@ -37,6 +37,11 @@ impl Console {
         file.read_to_end(&mut self.text).map(|_| ())
     }
 
+    /// True when these words stand in it.
+    pub(crate) fn has(&self, words: &str) -> bool {
+        self.text.windows(words.len()).any(|window| window == words.as_bytes())
+    }
+
     /// Release of the kernel and its age in seconds, once the guest has booted.
     pub(crate) fn booted(&self) -> Option<(String, f64)> {
         let text = String::from_utf8_lossy(&self.text);

@@ -1,22 +1,19 @@
 //! A guest: what it is given, its run, and what came out.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 
-use crate::console::{Console, failure};
 use crate::image::{self, Extra};
 use crate::kernel::Kernel;
 use crate::qemu::{Accel, Machine};
+use crate::running::Running;
 use crate::store::Store;
 use crate::tools::Tools;
 use crate::{Result, kernel, programs};
 
-const POLL: Duration = Duration::from_millis(50);
 /// A guest whose time nobody has set.
 const LIMIT: Duration = Duration::from_secs(120);
 /// With KVM a kernel boots in two seconds.
@@ -30,9 +27,14 @@ pub struct Guest {
     cpus: u32,
     memory_mib: u32,
     extras: Vec<Extra>,
+    archives: Vec<PathBuf>,
+    words: String,
     more: Vec<String>,
-    limit: Duration,
-    stream: bool,
+    pub(crate) limit: Duration,
+    pub(crate) stream: bool,
+    bare: bool,
+    netns: Option<String>,
+    pub(crate) arrives: bool,
 }
 
 /// One script that has run.
@@ -70,9 +72,14 @@ impl Guest {
             cpus: 2,
             memory_mib: 1024,
             extras: Vec::new(),
+            archives: Vec::new(),
+            words: String::new(),
             more: Vec::new(),
             limit: LIMIT,
             stream: false,
+            bare: false,
+            netns: None,
+            arrives: false,
         }
     }
 
@@ -98,6 +105,12 @@ impl Guest {
         self
     }
 
+    /// Adds everything in an archive of the kind that a kernel unpacks.
+    pub(crate) fn archive(mut self, path: PathBuf) -> Self {
+        self.archives.push(path);
+        self
+    }
+
     /// Adds a script for bash. Scripts run in the order of their names.
     #[must_use]
     pub fn script(self, name: &str, text: &str) -> Self {
@@ -108,6 +121,20 @@ impl Guest {
     #[must_use]
     pub fn qemu(mut self, arguments: &[&str]) -> Self {
         self.more.extend(arguments.iter().map(|&text| text.to_owned()));
+        self
+    }
+
+    /// Lets QEMU live in the network namespace of this name: TAPs that it opens are there.
+    #[must_use]
+    pub fn netns(mut self, name: &str) -> Self {
+        self.netns = Some(name.to_owned());
+        self
+    }
+
+    /// Sets more arguments of the kernel.
+    #[must_use]
+    pub fn boot_words(mut self, words: &str) -> Self {
+        self.words = words.to_owned();
         self
     }
 
@@ -125,50 +152,54 @@ impl Guest {
         self.file("wants-stream", "")
     }
 
+    /// Leaves our programs out: nothing has to be built for it.
+    #[must_use]
+    pub fn bare(mut self) -> Self {
+        self.bare = true;
+        self
+    }
+
+    /// It does not boot: a migration brings it. `from` is what QEMU calls the channel.
+    #[must_use]
+    pub fn arriving(mut self, from: &str) -> Self {
+        self.arrives = true;
+        self.qemu(&["-incoming", from])
+    }
+
     /// Boots it, runs its scripts, and switches it off.
-    pub fn run(mut self) -> Result<Outcome> {
+    pub fn run(self) -> Result<Outcome> {
+        self.start()?.wait()
+    }
+
+    /// Boots it, to be waited for later.
+    pub fn start(mut self) -> Result<Running> {
         let store = Store::open()?;
         let parts = self.prepare(&store)?;
-        let (mut accel, known) = Accel::choose(&store)?;
-        let results = parts.folder.join("results.tar");
-        let started = Instant::now();
-        let mut run = Run::start(&self, &parts, accel, &results)?;
-        if !known {
-            if run.boots_within(KVM_PATIENCE)? {
-                accel.remember(&store)?;
-            } else {
-                drop(run);
-                accel = Accel::Tcg;
-                accel.remember(&store)?;
-                run = Run::start(&self, &parts, accel, &results)?;
-            }
+        let (accel, known) = Accel::choose(&store)?;
+        if known || self.arrives {
+            let accel = if known { accel } else { Accel::Tcg };
+            return Running::start(self, parts, accel);
         }
-        let ended = run.wait(self.limit, self.stream)?;
-        let wall = started.elapsed();
-        fs::remove_file(&parts.initrd)?;
-        let console = &run.console;
-        let Some((release, booted_after)) = console.booted() else {
-            return Err(failure("the guest did not boot", console).into());
-        };
-        if !ended {
-            let text = format!("the guest was killed after {} s", self.limit.as_secs());
-            return Err(failure(&text, console).into());
+        let mut running = Running::start(self, parts, accel)?;
+        if running.boots_within(KVM_PATIENCE)? {
+            accel.remember(&store)?;
+            return Ok(running);
         }
-        let (done, files) = read_results(&results)
-            .map_err(|e| failure(&format!("the guest left no results: {e}"), console))?;
-        let console = console.path.clone();
-        Ok(Outcome { release, booted_after, wall, done, files, console })
+        Accel::Tcg.remember(&store)?;
+        running.again(Accel::Tcg)
     }
 
     fn prepare(&mut self, store: &Store) -> Result<Parts> {
         let tools = Tools::get(store)?;
         let kernel = self.kernel.get(store, &tools)?;
         let base = image::base(store, &tools, self.kernel, &kernel)?;
-        self.extras.extend(programs::files()?);
+        if !self.bare {
+            self.extras.extend(programs::files()?);
+        }
         let folder = programs::target().join("guest").join(&self.name);
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let initrd = folder.join("initrd");
-        image::compose(&base, &self.extras, &initrd)?;
+        image::compose(&base, &self.archives, &self.extras, &initrd)?;
         Ok(Parts { tools, kernel, folder, initrd })
     }
 }
@@ -197,14 +228,16 @@ pub fn shell(mut guest: Guest) -> Result<ExitCode> {
 }
 
 impl Guest {
-    fn machine<'a>(&'a self, parts: &'a Parts, accel: Accel) -> Machine<'a> {
+    pub(crate) fn machine<'a>(&'a self, parts: &'a Parts, accel: Accel) -> Machine<'a> {
         Machine {
             accel,
             cpus: self.cpus,
             memory_mib: self.memory_mib,
             image: &parts.kernel.image,
             initrd: &parts.initrd,
+            words: &self.words,
             more: &self.more,
+            netns: self.netns.as_deref(),
         }
     }
 }
@@ -234,98 +267,10 @@ impl Outcome {
 }
 
 /// What is on the disk for one run.
-struct Parts {
-    tools: Tools,
-    kernel: kernel::Files,
-    folder: PathBuf,
-    initrd: PathBuf,
-}
-
-/// A running QEMU; it does not outlive its owner.
-struct Run {
-    child: Child,
-    console: Console,
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        // Either fails for a QEMU that has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Run {
-    fn start(guest: &Guest, parts: &Parts, accel: Accel, results: &Path) -> Result<Self> {
-        let console = parts.folder.join("console.log");
-        File::create(&console)?;
-        File::create(results)?;
-        let errors = File::create(parts.folder.join("qemu.log"))?;
-        let machine = guest.machine(parts, accel);
-        let file = format!("file:{}", console.display());
-        let mut command = machine.command(&parts.tools, &file, results);
-        command.stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors);
-        let child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
-        Ok(Self { child, console: Console::new(console) })
-    }
-
-    fn boots_within(&mut self, patience: Duration) -> Result<bool> {
-        let deadline = Instant::now() + patience;
-        while Instant::now() < deadline && self.child.try_wait()?.is_none() {
-            self.console.read()?;
-            if self.console.booted().is_some() {
-                return Ok(true);
-            }
-            sleep(POLL);
-        }
-        Ok(false)
-    }
-
-    /// True when QEMU has ended by itself in time.
-    fn wait(&mut self, limit: Duration, stream: bool) -> Result<bool> {
-        let deadline = Instant::now() + limit;
-        loop {
-            let ended = self.child.try_wait()?.is_some();
-            self.console.read()?;
-            if stream {
-                self.console.print(&mut std::io::stdout())?;
-            }
-            if ended || Instant::now() >= deadline {
-                return Ok(ended);
-            }
-            sleep(POLL);
-        }
-    }
-}
-
-type Results = (BTreeMap<String, Done>, BTreeMap<String, Vec<u8>>);
-
-/// Reads the archive that `init.sh` writes: `NAME.status` and `NAME.output` of each script, and
-/// files.
-fn read_results(path: &Path) -> Result<Results> {
-    let mut files = BTreeMap::new();
-    for entry in tar::Archive::new(File::open(path)?).entries()? {
-        let mut entry = entry?;
-        if entry.header().entry_type().is_file() {
-            let name = entry.path()?.to_string_lossy().trim_start_matches("./").to_owned();
-            let mut content = Vec::new();
-            entry.read_to_end(&mut content)?;
-            files.insert(name, content);
-        }
-    }
-    if files.is_empty() {
-        return Err("the archive is empty".into());
-    }
-    let scripts = files.keys().filter_map(|name| name.strip_suffix(".status"));
-    let scripts: Vec<String> = scripts.map(str::to_owned).collect();
-    let mut done = BTreeMap::new();
-    for script in scripts {
-        let mut take = |kind: &str| {
-            let bytes = files.remove(&format!("{script}.{kind}")).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
-        let status = take("status").trim().parse()?;
-        done.insert(script.clone(), Done { status, output: take("output") });
-    }
-    Ok((done, files))
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) tools: Tools,
+    pub(crate) kernel: kernel::Files,
+    pub(crate) folder: PathBuf,
+    pub(crate) initrd: PathBuf,
 }

@@ -1,7 +1,7 @@
 //! The file system of a guest: what never changes, cached for each kernel, and what this run adds.
 
 use std::fs::{self, File};
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use crate::Result;
@@ -90,10 +90,18 @@ pub(crate) struct Extra {
     pub(crate) content: Vec<u8>,
 }
 
-/// The base and the files of this run in one file.
-pub(crate) fn compose(base: &Path, extras: &[Extra], to: &Path) -> Result<()> {
+/// The base, more archives and the files of this run in one file.
+pub(crate) fn compose(
+    base: &Path,
+    archives: &[PathBuf],
+    extras: &[Extra],
+    to: &Path,
+) -> Result<()> {
     fs::copy(base, to)?;
-    let file = File::options().append(true).open(to)?;
+    let mut file = File::options().append(true).open(to)?;
+    for archive in archives {
+        io::copy(&mut File::open(archive)?, &mut file)?;
+    }
     let mut archive = Archive::new(BufWriter::new(file));
     for extra in extras {
         archive.file(&extra.path, 0o755, &extra.content)?;

@@ -10,18 +10,25 @@ mod apt;
 pub mod bench;
 mod console;
 mod cpio;
+pub mod five;
 mod guest;
 mod image;
 mod kernel;
 mod modules;
+mod monitor;
 mod programs;
 mod qemu;
+mod results;
+mod running;
+mod selftests;
 mod store;
 mod tools;
 
 pub use guest::{Done, Guest, Outcome, prepare, shell};
 pub use kernel::Kernel;
+pub use monitor::Monitor;
 pub use programs::build;
+pub use running::Running;
 pub use store::Store;
 
 /// A tool only reports its errors, so text is enough.

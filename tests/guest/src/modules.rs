@@ -84,6 +84,18 @@ pub(crate) fn install(tools: &Tools, kernel: &Files, root: &Path) -> Result<()> 
     run(tools.depmod().arg("-b").arg(root).arg(version)).map(|_| ())
 }
 
+/// One module without what it needs, for a guest that wants more than the others.
+pub(crate) fn one(tools: &Tools, kernel: &Files, wanted: &str) -> Result<Vec<u8>> {
+    let index = fs::read_to_string(kernel.modules.join("modules.dep"))?;
+    let mut paths = index.lines().filter_map(|line| line.split_once(':')).map(|(path, _)| path);
+    let path = paths.find(|path| name(path) == wanted);
+    let file = kernel.modules.join(path.ok_or(format!("the kernel has no module {wanted}"))?);
+    if file.extension().is_none_or(|kind| kind != "xz") {
+        return Ok(fs::read(file)?);
+    }
+    Ok(tools.command("bin/xz").arg("-dc").arg(&file).output()?.stdout)
+}
+
 /// Paths of the modules named and of all that they need, from the text of `modules.dep`.
 fn closure(index: &str, names: &[&str]) -> BTreeSet<String> {
     let lines = index.lines().filter_map(|line| line.split_once(':'));

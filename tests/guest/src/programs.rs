@@ -8,8 +8,15 @@ use crate::Result;
 use crate::image::Extra;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Cargo's profile for them. `$MQNET_GUEST_PROFILE` names another: measuring wants `release`.
 const PROFILE: &str = "guest";
+const PROFILE_CHOICE: &str = "MQNET_GUEST_PROFILE";
 const PROGRAMS: [&str; 3] = ["mqnet", "guest-tunnel", "guest-flood"];
+
+/// The profile that is in use.
+pub(crate) fn profile() -> String {
+    std::env::var(PROFILE_CHOICE).unwrap_or_else(|_| PROFILE.to_owned())
+}
 
 /// Builds the programs; cargo does nothing when they are up to date.
 pub fn build() -> Result<()> {
@@ -21,7 +28,7 @@ pub fn build() -> Result<()> {
             cargo.env_remove(&name);
         }
     }
-    cargo.current_dir(root()).args(["build", "--quiet", "--bins", "--profile", PROFILE]);
+    cargo.current_dir(root()).args(["build", "--quiet", "--bins", "--profile", &profile()]);
     cargo.args(["--target", TARGET, "-p", "mqnet", "-p", "mqnet-guest"]);
     cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env("CARGO_TARGET_DIR", target());
     let status = cargo.status().map_err(|e| format!("cargo: {e}"))?;
@@ -30,17 +37,21 @@ pub fn build() -> Result<()> {
 
 /// The built programs, as files of a guest.
 pub(crate) fn files() -> Result<Vec<Extra>> {
-    let folder = target().join(TARGET).join(PROFILE);
     let file = |name: &str| -> Result<Extra> {
-        let path = folder.join(name);
+        let path = program(name);
         let content = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Extra { path: format!("bin/{name}"), content })
     };
     PROGRAMS.into_iter().map(file).collect()
 }
 
+/// A built program, which runs on the host too.
+pub(crate) fn program(name: &str) -> PathBuf {
+    target().join(TARGET).join(profile()).join(name)
+}
+
 /// The root of the repository.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }

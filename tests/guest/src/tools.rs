@@ -39,6 +39,11 @@ impl Tools {
         Ok(Self { root })
     }
 
+    /// Packages that are in a folder already, with the C library that they need.
+    pub(crate) fn unpacked(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
     /// A file of this Debian, whichever half of the merged `/usr` its package has put it into.
     pub(crate) fn file(&self, path: &str) -> PathBuf {
         let plain = self.root.join(path);

@@ -1,8 +1,15 @@
 //! mqnet on kernels that the host does not run. Tests share guests: a boot takes seconds.
 
+mod af_xdp;
 mod backpressure;
 mod boot;
+mod five;
+mod ivshmem;
+mod near;
+mod numa;
 mod tunnel;
+mod vduse;
+mod virtio;
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -72,7 +72,7 @@ fn bad_words_are_refused() {
         ("link tap:a,mtu=12 null:", "mtu=12: must be a number from 68 to"),
         ("link tap:a,mac=1 null:", "mac="),
         ("link tap:a,address=1.2.3.4 null:", "address=1.2.3.4"),
-        ("link tap:a,x=1 null:", "allowed: netns= mac= mtu= address= persist fd="),
+        ("link tap:a,x=1 null:", "allowed: netns= mac= mtu= address= persist io= fd="),
         ("link tap:a,fd=99 null:", "fd=99"),
         ("link tap:a ntb:/x,window=1", "from 4K to 1G"),
         ("link tap:a ntb:/x,window=64K -c 64", "use window="),

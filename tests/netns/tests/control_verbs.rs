@@ -23,7 +23,7 @@ pub(crate) fn bridge(world: &World, control: &Control) -> Running {
 }
 
 /// A feature as the kernel's tool shows it.
-fn kernel_feature(host: &Host, dev: &str, feature: &str) -> String {
+pub(crate) fn kernel_feature(host: &Host, dev: &str, feature: &str) -> String {
     let text = host.run(&["ethtool", "-k", dev]);
     let line = text.lines().find_map(|line| line.trim().strip_prefix(feature)?.strip_prefix(": "));
     line.unwrap_or_else(|| panic!("no {feature} in {text}")).to_owned()

@@ -1,20 +1,29 @@
 //! The program between real network stacks: two hosts in network namespaces, each with its own
 //! `mqnet link` process.
 
+mod af_xdp;
 mod config;
 mod control_bad;
 mod control_daemon;
 mod control_find;
+mod control_queue;
 mod control_reload;
 mod control_see;
 mod control_systemd;
 mod control_verbs;
 mod crash;
+mod group;
+mod group_ntb;
+mod group_xdp;
 mod idle;
+mod ivshmem;
 mod kernel_tools;
 mod library;
 mod load;
 mod matrix;
+mod merging;
+mod near;
+mod offload;
 mod packaging;
 mod refusals;
 mod resize;
@@ -22,7 +31,11 @@ mod resize_more;
 mod retune;
 mod stall;
 mod steering;
+mod tap_io;
 mod tc;
 mod tc_live;
 mod transfer;
 mod unprivileged;
+mod virtio_user;
+mod xdp;
+mod xdp_with;

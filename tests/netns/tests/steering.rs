@@ -141,8 +141,10 @@ fn frames_arrive_where_the_table_says() {
     let device = Device::create();
     let steering = Steering::load(&spread(QUEUES), Layer::Ethernet).expect("loading");
     steering.attach(device.fd()).expect("attaching");
-    // A multicast group to join is something that the stack talks about.
+    // What the stack was just sending chose its queue without us.
+    let _ = mqnet_sysio::affinity::visit_every_cpu();
     device.frames();
+    // A multicast group to join is something that the stack talks about.
     device.ip("addr add fd00::77/64 dev t nodad");
     let mut chatter = Vec::new();
     until("the stack spoke", || {

@@ -180,6 +180,12 @@ impl Running {
         self.child.id()
     }
 
+    /// How it ended, if it has.
+    #[track_caller]
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child")
+    }
+
     /// What it wrote to stdout so far.
     pub fn out(&self) -> String {
         std::fs::read_to_string(&self.out).unwrap_or_default()

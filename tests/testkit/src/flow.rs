@@ -51,6 +51,12 @@ impl Stream {
     /// Connects host `from` to `address` (an IP address) of host `to`, and sends.
     #[track_caller]
     pub fn start(from: &Host, to: &Host, address: &str) -> Self {
+        Self::start_paced(from, to, address, Duration::ZERO)
+    }
+
+    /// The same, `pause` after every 128 KiB.
+    #[track_caller]
+    pub fn start_paced(from: &Host, to: &Host, address: &str, pause: Duration) -> Self {
         let ip = address.parse().expect("an IP address");
         let listener = to.within(|| TcpListener::bind(SocketAddr::new(ip, 0)));
         let listener = listener.unwrap_or_else(|e| panic!("listening at {address}: {e}"));
@@ -66,7 +72,7 @@ impl Stream {
             received,
             stop,
             sockets,
-            sender: Some(std::thread::spawn(move || send(outbound, &halt))),
+            sender: Some(std::thread::spawn(move || send(outbound, pause, &halt))),
             receiver: Some(std::thread::spawn(move || receive(inbound, &count))),
         }
     }
@@ -117,12 +123,15 @@ fn join<T>(thread: &mut Option<JoinHandle<T>>) -> T {
     thread.take().expect("a thread").join().expect("a thread that did not panic")
 }
 
-fn send(mut socket: TcpStream, stop: &AtomicBool) -> Result<u64, String> {
+fn send(mut socket: TcpStream, pause: Duration, stop: &AtomicBool) -> Result<u64, String> {
     let (bytes, mut sent) = (stream_pattern(), 0u64);
     while !stop.load(Ordering::Relaxed) {
         let at = (sent % PERIOD as u64) as usize;
         socket.write_all(&bytes[at..at + CHUNK]).map_err(|e| format!("at byte {sent}: {e}"))?;
         sent += CHUNK as u64;
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
     }
     socket.shutdown(Shutdown::Write).map_err(|e| e.to_string())?;
     Ok(sent)

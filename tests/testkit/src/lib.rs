@@ -16,6 +16,7 @@ mod numbered;
 mod process;
 mod table;
 mod verb;
+pub mod virtq;
 mod wait;
 mod world;
 

@@ -152,7 +152,8 @@ impl LinkProcess {
             let (mut was_up, mut lost) = (false, 0);
             let found = events.find(|line| {
                 lost += usize::from(was_up && line["event"] == "down");
-                was_up = line["event"] == "up";
+                // Others, such as "changed", change nothing about it.
+                was_up = line["event"] == "up" || (was_up && line["event"] != "down");
                 lost == n
             });
             found.map(|line| line["text"].as_str().unwrap_or_default().to_owned())

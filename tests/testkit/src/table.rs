@@ -21,8 +21,16 @@ pub struct Lane {
     pub drops: u64,
     /// Frames sent that the peer never took.
     pub lost: u64,
+    /// Frames beyond the first that were made of one large frame.
+    pub segments: u64,
+    /// Frames that left as a part of another.
+    pub merged: u64,
     /// Frames neither sent nor dropped.
     pub in_flight: i64,
+    /// Of those taken, frames that an XDP program sent elsewhere.
+    pub xdp_out: u64,
+    /// Frames that an XDP program of the other side sent back by this lane.
+    pub xdp_in: u64,
     /// Times that the sink was full, and that it was not any more.
     pub stops: u64,
     /// See `stops`.
@@ -47,7 +55,11 @@ impl Lane {
             tx_bytes: number("tx-bytes"),
             drops: drops.values().map(|n| n.as_u64().expect("a number of drops")).sum(),
             lost: number("tx-lost"),
+            segments: number("segments"),
+            merged: number("merged"),
             in_flight: lane["in-flight"].as_i64().expect("frames in flight"),
+            xdp_out: lane["xdp-out"].as_u64().unwrap_or(0),
+            xdp_in: lane["xdp-in"].as_u64().unwrap_or(0),
             stops: number("tx-stop"),
             wakes: number("tx-wake"),
             kicks: number("kicks"),
@@ -62,7 +74,11 @@ impl Lane {
             tx_bytes: self.tx_bytes + other.tx_bytes,
             drops: self.drops + other.drops,
             lost: self.lost + other.lost,
+            segments: self.segments + other.segments,
+            merged: self.merged + other.merged,
             in_flight: self.in_flight + other.in_flight,
+            xdp_out: self.xdp_out + other.xdp_out,
+            xdp_in: self.xdp_in + other.xdp_in,
             stops: self.stops + other.stops,
             wakes: self.wakes + other.wakes,
             kicks: self.kicks + other.kicks,
@@ -110,9 +126,11 @@ impl EndTable {
         assert_eq!((self.out(), self.back()), sum, "the channels do not add up: {}", self.0);
         for lane in [self.out(), self.back()] {
             assert_eq!(lane.in_flight, 0, "frames in flight after the end: {}", self.0);
-            let accounted = lane.tx_packets + lane.drops;
-            assert_eq!(lane.rx_packets, accounted, "rx = tx + drops: {}", self.0);
-            if lane.drops == 0 {
+            let accounted = lane.tx_packets + lane.merged + lane.drops + lane.xdp_out;
+            let came = lane.rx_packets + lane.xdp_in + lane.segments;
+            assert_eq!(came, accounted, "rx + segments = tx + merged + drops: {}", self.0);
+            let changed = lane.segments + lane.merged + lane.xdp_in + lane.xdp_out;
+            if (lane.drops, changed) == (0, 0) {
                 assert_eq!(lane.rx_bytes, lane.tx_bytes, "bytes without drops: {}", self.0);
             }
         }
@@ -149,7 +167,7 @@ mod tests {
     fn lane(rx: u64, tx: u64, lost: u64) -> Value {
         json!({ "rx-packets": rx, "rx-bytes": rx * 10, "tx-packets": tx, "tx-bytes": tx * 10,
                 "drops": { "too-long": rx - tx }, "tx-lost": lost, "in-flight": 0, "tx-stop": 0,
-                "tx-wake": 0, "kicks": 1 })
+                "segments": 0, "merged": 0, "tx-wake": 0, "kicks": 1 })
     }
 
     fn table(out: Value, back: Value) -> EndTable {

@@ -162,6 +162,12 @@ impl EndSpec {
         self
     }
 
+    /// Another bridge, by its address.
+    pub fn meeting_at(mut self, bridge: &str) -> Self {
+        self.ntb = bridge.to_owned();
+        self
+    }
+
     /// The number of channels wanted.
     pub fn channels(self, channels: u16) -> Self {
         self.argument("--channels").argument(&channels.to_string())

@@ -53,7 +53,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "unit and property tests",
         commands: &[run("cargo test --workspace --exclude mqnet-conformance \
              --exclude mqnet-netns --exclude mqnet-api --exclude mqnet-guest \
-             -- --show-output")],
+             --exclude mqnet-soak -- --show-output")],
         has_tests: true,
         limit_seconds: 1200,
     },
@@ -103,6 +103,19 @@ pub(super) const STEPS: &[Step] = &[
         ],
         has_tests: true,
         limit_seconds: 1800,
+    },
+    Step {
+        name: "soak",
+        title: "a short soak of all backends",
+        commands: &[
+            BUILD,
+            Command {
+                line: "cargo test -p mqnet-soak -- --test-threads=1 --show-output",
+                env: &[("MQNET_BIN", "{target}/release/mqnet")],
+            },
+        ],
+        has_tests: true,
+        limit_seconds: 900,
     },
     Step {
         name: "guest",

@@ -9,6 +9,7 @@ mod fences;
 mod lex;
 mod machine_paths;
 mod modules;
+mod named_tests;
 mod repository;
 mod repr_c;
 mod room_readme;
@@ -29,13 +30,14 @@ use repository::Repository;
 /// A rule: its name in the output, and its check.
 type Rule = (&'static str, fn(&Repository, &mut Report));
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     ("banned-call", banned_calls::check),
     ("counter", counters::check),
     ("dead-file", dead_files::check),
     ("dependency", dependencies::check),
     ("fence", fences::check),
     ("machine-path", machine_paths::check),
+    ("named-test", named_tests::check),
     ("repr-c", repr_c::check),
     ("readme", room_readme::check),
     ("safety", safety_comments::check),

@@ -1,6 +1,6 @@
 //! The far end of the bridge, where another engine has a say in changes.
 
-use mqnet_netdev::{Caps, Outlook, Peer, Plan, RingSizes, RingWish, Word};
+use mqnet_netdev::{Caps, Outlook, Peer, Plan, RingSizes, RingWish, Voice, Word};
 
 use super::{NtbFunction, refusal_text};
 use crate::layout::{Geometry, Phase};
@@ -17,15 +17,20 @@ impl NtbFunction {
     /// Tells the peer what we want if it does not know it yet.
     pub(super) fn publish_wish(&mut self) {
         let (caps, rings) = (self.offered_caps(), self.rings);
-        if self.state != State::Up || (caps == self.ours.caps && rings == self.ours.rings) {
+        let known = caps == self.ours.caps && rings == self.ours.rings;
+        if self.state != State::Up || known || self.seat.is_some() {
             return;
         }
+        self.want(caps, rings);
+        self.ours.wish = self.ours.wish.wrapping_add(1);
+        self.post();
+    }
+
+    fn want(&mut self, caps: Caps, rings: RingWish) {
         if let Some(offer) = &mut self.our_offer {
             (offer.caps, offer.rings) = (caps.clone(), rings);
         }
         (self.ours.caps, self.ours.rings) = (caps, rings);
-        self.ours.wish = self.ours.wish.wrapping_add(1);
-        self.post();
     }
 
     fn post(&mut self) {
@@ -78,6 +83,26 @@ impl Peer for NtbFunction {
 
     fn heard(&self) -> Word {
         self.theirs.word.clone()
+    }
+
+    fn say_for_group(&mut self, partner: &Caps, rings: RingWish, voice: &Voice) {
+        self.partner = Some(partner.clone());
+        self.rings = rings;
+        if self.state == State::Up {
+            self.want(self.offered_caps(), rings);
+            (self.ours.wish, self.ours.here) = (voice.wish, voice.here);
+            self.ours.word = voice.word.clone();
+            self.post();
+        }
+    }
+
+    fn heard_of_group(&self) -> Voice {
+        let Self { theirs, .. } = self;
+        Voice { wish: theirs.wish, here: theirs.here, word: theirs.word.clone() }
+    }
+
+    fn peers_group(&self) -> Option<u32> {
+        Some(self.their_offer.as_ref()?.seat?.group)
     }
 
     fn rings(&self) -> RingSizes {

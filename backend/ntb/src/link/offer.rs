@@ -1,10 +1,12 @@
 //! What an end offers, and what two offers come to.
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN, frame_of_mtu};
-use mqnet_netdev::{Caps, Incompatible, Offloads, Plan, RingWish};
+use mqnet_netdev::{Caps, Incompatible, Offloads, Plan, RingWish, Seat};
 use mqnet_wire::Layer;
 
-use crate::layout::{Geometry, MAGIC, PADS, RING_DEFAULT, VERSION_MAX, VERSION_MIN, pad};
+use crate::layout::{
+    Geometry, MAGIC, PADS, RING_DEFAULT, VERSION_MAX, VERSION_MIN, pad, read_seat, seat_word,
+};
 
 /// What one end says of itself, once a life of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub struct Offer {
     pub caps: Caps,
     /// Rings that its user wants; not part of the handshake, only of later changes.
     pub rings: RingWish,
+    /// Its place in a group.
+    pub seat: Option<Seat>,
 }
 
 /// What both ends compute from the two offers.
@@ -49,6 +53,8 @@ pub enum Refusal {
     Window(u32, u32),
     /// A scratchpad holds what no honest end writes: its number and value.
     Nonsense(u32, u32),
+    /// The two ends are not the same member of groups of one size (each: members << 4 | number).
+    Seat(u32, u32),
 }
 
 impl Refusal {
@@ -60,6 +66,7 @@ impl Refusal {
             Self::MtuTooLarge(a, b) => (3, a, b),
             Self::Window(a, b) => (4, a, b),
             Self::Nonsense(a, b) => (5, a, b),
+            Self::Seat(a, b) => (6, a, b),
         }
     }
 
@@ -81,8 +88,20 @@ impl Refusal {
                 let who = if here { "the peer" } else { "this end, says the peer," };
                 format!("{who} wrote {b:#x} into scratchpad {a}, which no honest end does")
             }
+            6 => format!(
+                "{} here, {} at the peer: list the same windows in the same order at both ends",
+                seat_text(ours),
+                seat_text(theirs)
+            ),
             _ => format!("the peer refuses with code {code} ({a}, {b}), which we do not know"),
         }
+    }
+}
+
+fn seat_text(seat: u32) -> String {
+    match seat >> 4 {
+        0 => "no member of a group".to_owned(),
+        of => format!("member {} of a group of {of}", seat & 15),
     }
 }
 
@@ -123,6 +142,7 @@ impl Offer {
         pads[pad::RX_OFFLOADS] = self.caps.rx_offloads.bits();
         pads[pad::TX_OFFLOADS] = self.caps.tx_offloads.bits();
         pads[pad::WANTED] = u32::from(self.caps.wanted.unwrap_or(0));
+        pads[pad::SEAT] = seat_word(self.seat);
         pads
     }
 
@@ -157,6 +177,7 @@ impl Offer {
             frame_max: check(pad::FRAME_MAX, pads[pad::FRAME_MAX] <= FRAME_MAX)?,
             rx_offloads: Offloads::from_bits(pads[pad::RX_OFFLOADS]),
             tx_offloads: Offloads::from_bits(pads[pad::TX_OFFLOADS]),
+            rx_fixed: Offloads::NONE,
         };
         Ok(Self {
             versions,
@@ -164,6 +185,8 @@ impl Offer {
             window: check(pad::WINDOW, pads[pad::WINDOW] == window)?,
             caps,
             rings: RingWish::default(),
+            seat: read_seat(pads[pad::SEAT])
+                .ok_or(Refusal::Nonsense(pad::SEAT as u32, pads[pad::SEAT]))?,
         })
     }
 }
@@ -188,6 +211,10 @@ impl Agreement {
 /// What two offers come to, as change number `change`. The result is the same on both ends, each
 /// seen from its side.
 pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, Refusal> {
+    let [here, there] = [ours, theirs].map(|offer| seat_word(offer.seat) & 0xff);
+    if here != there {
+        return Err(Refusal::Seat(here, there));
+    }
     // What comes out of our RX queues is what the peer sends, and the other way round: on the
     // bridge itself everything can cross, so the two ends' own limits are joined directly.
     let queue_pairs = ours.caps.channels_with(&theirs.caps);

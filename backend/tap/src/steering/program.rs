@@ -5,11 +5,13 @@
 
 use std::io;
 
+use mqnet_netdev::FlowRule;
 use mqnet_sysio::bpf::{Alu, Array, Insn, Program, Reg, Size};
 
 use mqnet_wire::Layer;
 
 use super::hash::{FACTOR, FRAGMENT, IPV4, IPV6, SHIFT, VERSIONS, VLAN, WITH_PORTS};
+use super::rules;
 
 /// The kernel lends some helper functions to GPL programs only; this one needs none of them.
 const LICENSE: &std::ffi::CStr = c"MIT OR Apache-2.0";
@@ -111,7 +113,7 @@ fn look_up(array: &Array) -> Vec<Insn> {
     ]
 }
 
-fn assemble(array: &Array, layer: Layer) -> Vec<Insn> {
+fn assemble(array: &Array, layer: Layer, rules: &[FlowRule]) -> Vec<Insn> {
     let mix = Insn::alu(Alu::Mul, Reg::R8, FACTOR);
     let (v4, v6, other) = (ipv4(), ipv6(), other());
     let mut code = vec![Insn::copy(Reg::R6, Reg::R1)];
@@ -120,6 +122,7 @@ fn assemble(array: &Array, layer: Layer) -> Vec<Insn> {
         Layer::Ip => (version(), VERSIONS),
     };
     code.extend(begin);
+    code.extend(rules::code(rules, layer, [is_v4, is_v6]));
     code.push(Insn::jump_unless_equal(Reg::R0, i32::from(is_v4), skip(&v4) + 1));
     code.extend(&v4);
     code.push(Insn::jump(1 + skip(&v6) + 1 + skip(&other)));
@@ -134,7 +137,7 @@ fn assemble(array: &Array, layer: Layer) -> Vec<Insn> {
     code
 }
 
-/// Loads the program for such frames that looks into `array`.
-pub(super) fn load(array: &Array, layer: Layer) -> io::Result<Program> {
-    Program::load_socket_filter(&assemble(array, layer), LICENSE)
+/// Loads the program for such frames that goes by the rules, then looks into `array`.
+pub(super) fn load(array: &Array, layer: Layer, rules: &[FlowRule]) -> io::Result<Program> {
+    Program::load_socket_filter(&assemble(array, layer, rules), LICENSE)
 }

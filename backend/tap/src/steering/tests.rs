@@ -137,6 +137,127 @@ fn program_and_hash_agree() {
     assert!(some > 500 && none > 500, "{some} whole and {none} cut short");
 }
 
+/// A rule on what `frames` are close to, of which many match some.
+fn rules() -> impl Strategy<Value = FlowRule> {
+    use mqnet_netdev::{Field, FieldMatch, FlowKind};
+    let kind = prop::sample::select(vec![
+        FlowKind::Ether,
+        FlowKind::Ip { v6: false },
+        FlowKind::Ip { v6: true },
+        FlowKind::Transport { v6: false, protocol: 6 },
+        FlowKind::Transport { v6: false, protocol: 17 },
+        FlowKind::Transport { v6: true, protocol: 132 },
+    ]);
+    let fields = prop::sample::subsequence(
+        vec![
+            Field::EtherSource,
+            Field::EtherDestination,
+            Field::EtherType,
+            Field::Source,
+            Field::Destination,
+            Field::TrafficClass,
+            Field::Protocol,
+            Field::SourcePort,
+            Field::DestinationPort,
+        ],
+        0..=3,
+    );
+    // Few bits, or nothing would ever match.
+    let bits = prop::sample::select(vec![0u8, 0, 0, 0, 1, 0x80, 0x41]);
+    let bytes = prop::collection::vec((any::<u8>(), bits), 16);
+    (kind, fields, bytes).prop_map(|(kind, fields, bytes)| {
+        let matches = fields.into_iter().filter_map(|field| {
+            let (value, mask) = bytes[..kind.width(field)?].iter().copied().unzip();
+            Some(FieldMatch { field, value, mask })
+        });
+        FlowRule { location: 0, kind, matches: matches.collect(), queue: 0 }
+    })
+}
+
+/// What the rules say in words: the bytes of a field, found by the dissection of `mqnet-wire`.
+fn is_matched(rule: &FlowRule, frame: &[u8]) -> bool {
+    use mqnet_netdev::{Field, FlowKind};
+    let keys = mqnet_wire::FlowKeys::dissect(frame, Layer::Ethernet);
+    let at = usize::from(keys.ip.unwrap_or(0));
+    let (v6, protocol) = match rule.kind {
+        FlowKind::Ether => (false, None),
+        FlowKind::Ip { v6 } => (v6, None),
+        FlowKind::Transport { v6, protocol } => (v6, Some(protocol)),
+    };
+    if rule.kind != FlowKind::Ether && (keys.ip.is_none() || keys.is_v6 != v6) {
+        return false;
+    }
+    // The program looks at the first header behind IPv6 only.
+    let first = if v6 { frame.get(at + 6) } else { frame.get(at + 9) };
+    if protocol.is_some_and(|wanted| Some(&wanted) != first || keys.fragment) {
+        return false;
+    }
+    let n = if v6 { 16 } else { 4 };
+    rule.matches.iter().all(|m| {
+        let [from, to] = keys.ports.map(|port| port.to_be_bytes().to_vec());
+        let bytes = match m.field {
+            Field::EtherDestination => keys.mac[0].to_vec(),
+            Field::EtherSource => keys.mac[1].to_vec(),
+            Field::EtherType => frame[12..14].to_vec(),
+            Field::Source => keys.src[..n].to_vec(),
+            Field::Destination => keys.dst[..n].to_vec(),
+            Field::TrafficClass => vec![keys.tos],
+            Field::Protocol => vec![*first.unwrap()],
+            Field::SourcePort => from,
+            Field::DestinationPort => to,
+        };
+        bytes.iter().zip(&m.value).zip(&m.mask).all(|((b, v), mask)| b & mask == v & mask)
+    })
+}
+
+// Goal: with rules, the program sends every frame to the queue of the first that matches, and what
+// none matches as without them.
+#[test]
+fn rules_come_first() {
+    if !mqnet_testkit::has(&[mqnet_testkit::Need::Root]) {
+        return;
+    }
+    let table = std::array::from_fn(|bucket| bucket as u16 + 1);
+    let mut steering = Steering::load(&table, Layer::Ethernet).unwrap();
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(60));
+    let seen = std::cell::Cell::new([0, 0]);
+    let lists = prop::collection::vec(rules(), 0..=8);
+    let many = prop::collection::vec(frames(), 60);
+    let cell = std::cell::RefCell::new(&mut steering);
+    runner
+        .run(&(lists, many), |(mut list, frames)| {
+            for (place, rule) in (0u32..).zip(&mut list) {
+                (rule.location, rule.queue) = (place, 1000 + place as u16);
+            }
+            cell.borrow_mut().set_rules(&list)?;
+            // Headers that are cut short, and IPv4 that is none, are nobody's business.
+            let whole = |frame: &&Vec<u8>| {
+                frame.len() >= 100 && frame[14] >> 4 != 4 || frame.len() >= 100 && frame[14] == 0x45
+            };
+            for frame in frames.iter().filter(whole) {
+                let keys = mqnet_wire::FlowKeys::dissect(frame, Layer::Ethernet);
+                let is_ip = matches!(keys.ethertype, 0x0800 | 0x86dd);
+                if is_ip && (keys.ip.is_none() || keys.tpid == 0x88a8) {
+                    continue;
+                }
+                let rule = list.iter().find(|rule| is_matched(rule, frame));
+                let plain = bucket(frame, Layer::Ethernet).map_or(0, |b| b as u32 + 1);
+                let expected = rule.map_or(plain, |rule| rule.queue.into());
+                let mut packet = vec![0; 14];
+                packet.extend(frame);
+                let got = cell.borrow().program.test_run(&packet)?;
+                prop_assert_eq!(got, expected, "{:?} {:x?}", rule, frame);
+                let mut now = seen.get();
+                now[usize::from(rule.is_some())] += 1;
+                seen.set(now);
+            }
+            Ok(())
+        })
+        .unwrap();
+    let [none, some] = seen.get();
+    assert!(none > 100 && some > 100, "{some} matched, {none} did not");
+}
+
 // Goal: a change of the table reaches the kernel's copy, all of it.
 #[test]
 fn the_table_reaches_the_kernel() {

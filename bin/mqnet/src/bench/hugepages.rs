@@ -42,6 +42,11 @@ impl HugePages {
         Self { there, restore: Some(all) }
     }
 
+    /// Whether as many are free as were wanted.
+    pub(super) fn are_there(&self) -> bool {
+        self.there
+    }
+
     /// Options of DPDK's environment layer for `megabytes` of memory.
     pub(super) fn eal(&self, megabytes: u32) -> Vec<String> {
         let pages = if self.there { HUGE } else { PLAIN };

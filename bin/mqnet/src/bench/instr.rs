@@ -12,8 +12,9 @@ use mqnet_shmem::{Span, SpanMut};
 use super::child::{self, Child, RunFolder};
 use super::hugepages;
 use super::report::{Case, Line, Report, Unit};
+use super::rxbuf::life::{Kind, Life};
 use super::stats::{Class, Sample};
-use super::{LinkPlug, Result, Session, peers, pool, ring};
+use super::{LinkPlug, Result, Session, group, peers, pool, ring, virtio_ends, xdp};
 
 /// Bursts that are counted, after some that are not.
 const BURSTS: u64 = 1000;
@@ -31,24 +32,71 @@ pub(crate) enum Section {
     Link,
     /// The same with an empty discipline in front of the link.
     LinkQdisc,
+    /// Both ends of a link over two windows, one channel busy.
+    Group,
+    /// The same where others can stand in.
+    GroupDegrade,
+    /// The same over one window, without a group.
+    GroupNone,
     /// A ring, in and out.
     Ring,
     /// A pool, allocation and free.
     Pool,
+    /// Frames that an XDP program drops.
+    XdpDrop,
+    /// Frames that it lets pass.
+    XdpPass,
+    /// RX buffers that are parts of pages.
+    RxFragment,
+    /// RX buffers that are whole pages.
+    RxFullPage,
+    /// RX buffers that nobody takes and frees.
+    RxNone,
     /// The copies alone: one frame into shared memory and out of it.
     Copy,
+    /// Our driver to our device through a split ring.
+    SplitToDevice,
+    /// Back.
+    SplitToDriver,
+    /// Our driver to our device through a packed ring.
+    PackedToDevice,
+    /// Back.
+    PackedToDriver,
 }
 
 impl Section {
-    fn word(self) -> &'static str {
+    const VIRTIO: [Self; 4] =
+        [Self::SplitToDevice, Self::SplitToDriver, Self::PackedToDevice, Self::PackedToDriver];
+
+    pub(super) fn word(self) -> &'static str {
         match self {
             Self::Link => "link",
             Self::LinkQdisc => "link-qdisc",
+            Self::Group => "group",
+            Self::GroupDegrade => "group-degrade",
+            Self::GroupNone => "group-none",
             Self::Ring => "ring",
             Self::Pool => "pool",
+            Self::XdpDrop => "xdp-drop",
+            Self::XdpPass => "xdp-pass",
+            Self::RxFragment => "rx-fragment",
+            Self::RxFullPage => "rx-full-page",
+            Self::RxNone => "rx-none",
             Self::Copy => "copy",
+            Self::SplitToDevice => "split-to-device",
+            Self::SplitToDriver => "split-to-driver",
+            Self::PackedToDevice => "packed-to-device",
+            Self::PackedToDriver => "packed-to-driver",
         }
     }
+}
+
+/// What `mqnet bench instr` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct RunArgs {
+    /// Only these, out of link, ring, pool, xdp-drop, xdp-pass and the virtio ones [default: all]
+    #[arg(long = "only", value_enum, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Section>,
 }
 
 /// What the hidden subcommand `bench-instr` takes.
@@ -81,14 +129,31 @@ pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<(
             measure(&mut pool::alloc_and_free(&mut pool), args.bursts);
             pool.close()?;
         }
+        Section::XdpDrop | Section::XdpPass => {
+            measure(&mut xdp::burst(args.bytes, args.section == Section::XdpDrop)?, args.bursts);
+        }
+        Section::Group | Section::GroupDegrade | Section::GroupNone => {
+            measure(&mut group::burst(args.section, args.bytes)?, args.bursts);
+        }
+        Section::RxFragment => receive(Kind::Fragment(1536), args)?,
+        Section::RxFullPage => receive(Kind::FullPage, args)?,
+        Section::RxNone => receive(Kind::Nobody, args)?,
         Section::Copy => measure(&mut copies(args.bytes), args.bursts),
         Section::Link | Section::LinkQdisc => {
             let plug = plug.ok_or("this program has no link to measure")?;
             let qdisc = (args.section == Section::LinkQdisc).then_some(EMPTY_QDISC);
             measure(&mut (plug.burst)(args.bytes, qdisc)?, args.bursts);
         }
+        section => measure(&mut virtio(section, args.bytes)?, args.bursts),
     }
     Ok(())
+}
+
+/// Our two ends of a vhost-user connection.
+fn virtio(section: Section, bytes: usize) -> Result<super::Burst> {
+    let packed = matches!(section, Section::PackedToDevice | Section::PackedToDriver);
+    let to_device = matches!(section, Section::SplitToDevice | Section::PackedToDevice);
+    virtio_ends::burst(&virtio_ends::Shape { bytes, packed, to_device })
 }
 
 fn measure(burst: &mut dyn FnMut() -> usize, bursts: u64) {
@@ -96,6 +161,13 @@ fn measure(burst: &mut dyn FnMut() -> usize, bursts: u64) {
         burst();
     }
     println!("units {}", measured_section(burst, bursts));
+}
+
+/// The life of RX buffers.
+fn receive(kind: Kind, args: &InstrArgs) -> Result<()> {
+    let mut life = Life::new(kind, args.bytes, 1, 32)?;
+    measure(&mut || life.burst(), args.bursts);
+    Ok(())
 }
 
 /// A bulk of frames copied in and out.
@@ -111,8 +183,14 @@ fn copies(bytes: usize) -> impl FnMut() -> usize {
     }
 }
 
-pub(super) fn run(session: &Session, report: &mut Report, plug: Option<&LinkPlug>) -> Result<()> {
+pub(super) fn run(
+    session: &Session,
+    report: &mut Report,
+    plug: Option<&LinkPlug>,
+    args: &RunArgs,
+) -> Result<()> {
     peers::needs("valgrind", "valgrind")?;
+    let wanted = |section| args.only.is_empty() || args.only.contains(&section);
     let folder = RunFolder::new()?;
     let program = peers::build(&peers::ONECORE).map_err(|error| error.to_string());
     let cases = [
@@ -121,7 +199,11 @@ pub(super) fn run(session: &Session, report: &mut Report, plug: Option<&LinkPlug
         (Section::Ring, 8, "rte_ring SP/SC"),
         (Section::Pool, 8, "rte_mempool cache 512"),
     ];
-    for (section, bytes, who) in cases {
+    let virtio = Section::VIRTIO
+        .into_iter()
+        .flat_map(|section| [64, 1514].map(|bytes| (section, bytes, "DPDK virtio-user, vhost")));
+    let cases = cases.into_iter().chain(virtio);
+    for (section, bytes, who) in cases.filter(|&(section, ..)| wanted(section)) {
         session.check()?;
         session.progress.show(&format!("counting {} {bytes} B", section.word()));
         let mut lines = vec![match (section, plug) {
@@ -135,10 +217,22 @@ pub(super) fn run(session: &Session, report: &mut Report, plug: Option<&LinkPlug
         }
         let name = match section {
             Section::Link => format!("link {bytes} B, both ends, bulk 32"),
+            _ if Section::VIRTIO.contains(&section) => {
+                format!("virtio {} {bytes} B, both ends", section.word())
+            }
             _ => format!("{}, both ways, bulk 32", section.word()),
         };
         report.cases.push(Case::new(name, Unit::Instructions, lines));
     }
+    let mut xdp = |name, section| {
+        if !wanted(section) {
+            return;
+        }
+        let lines = vec![line("mqnet", ours(&folder.path, section, 64))];
+        report.cases.push(Case::new(name, Unit::Instructions, lines));
+    };
+    xdp("XDP_DROP 64 B, compiled program, bulk 32", Section::XdpDrop);
+    xdp("XDP_PASS 64 B, compiled program, bulk 32", Section::XdpPass);
     Ok(())
 }
 
@@ -172,7 +266,7 @@ fn theirs(folder: &Path, program: &Path, section: Section, bytes: usize) -> Resu
     command.arg(program).args(["--lcores", "0", "--no-pci"]).args(hugepages::PLAIN);
     command.args(["-m", "256", "--log-level", "3", "--"]);
     command.arg(section.word()).arg(bytes.to_string()).arg(BURSTS.to_string());
-    command.arg(folder.join(format!("core-{bytes}.sock")));
+    command.arg(folder.join(format!("{}-{bytes}.sock", section.word())));
     count(command, "the DPDK one-core program")
 }
 

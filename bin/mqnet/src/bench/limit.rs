@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use mqnet_shmem::{Region, Span, SpanMut, Window};
 
 use super::child::{self, Child};
-use super::slices::End;
+use super::slices::{self, End};
 use super::{Result, Session, pingpong};
 
 /// Frames between two publications of an index.
@@ -94,18 +94,10 @@ impl Limit {
         let [tx, rx] = session.cpus;
         let children = [open("rx", rx)?, open("tx", tx)?];
         let mut limit = Self { region, children };
-        limit.await_traffic()?;
-        Ok(limit)
-    }
-
-    fn await_traffic(&mut self) -> Result<()> {
-        for _ in 0..200 {
-            if self.frames_received()? > 0 {
-                return Ok(());
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+        if slices::moves_frames(&mut limit)? {
+            return Ok(limit);
         }
-        let [rx, tx] = &self.children;
+        let [rx, tx] = &limit.children;
         Err(format!("the bare ring moves no frames: {} {}", rx.tail(), tx.tail()).into())
     }
 }

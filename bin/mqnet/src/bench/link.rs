@@ -11,7 +11,7 @@ use super::{LinkPlug, LinkSetup, Result, Session};
 /// 2 MiB pages for two testpmd with the largest frames.
 const HUGE_PAGES: u64 = 2 * (256 + 32) / 2;
 
-type Contender = (&'static str, Result<Box<dyn End>>);
+pub(super) type Contender = (&'static str, Result<Box<dyn End>>);
 
 pub(super) fn run(
     session: &Session,
@@ -29,12 +29,12 @@ pub(super) fn run(
             ("memory limit", Limit::start(session, bytes).map(boxed)),
             ("DPDK memif copy", Memif::start(session, &folder, &pages, bytes).map(boxed)),
         ];
-        report.cases.push(row(session, bytes, contenders)?);
+        report.cases.push(row(session, format!("link {bytes} B"), bytes, contenders)?);
     }
     Ok(())
 }
 
-fn boxed<E: End + 'static>(end: E) -> Box<dyn End> {
+pub(super) fn boxed<E: End + 'static>(end: E) -> Box<dyn End> {
     Box::new(end)
 }
 
@@ -62,14 +62,18 @@ pub(super) fn run_channels(
             ("64 channels", ours(session, plug, bytes, 64)),
             ("1 channel", ours(session, plug, bytes, 1)),
         ];
-        report.cases.push(row(session, bytes, contenders)?);
+        report.cases.push(row(session, format!("link {bytes} B"), bytes, contenders)?);
     }
     Ok(())
 }
 
 /// Runs those that started; the others are shown with their reasons.
-fn row(session: &Session, bytes: usize, contenders: Vec<Contender>) -> Result<Case> {
-    let name = format!("link {bytes} B");
+pub(super) fn row(
+    session: &Session,
+    name: String,
+    bytes: usize,
+    contenders: Vec<Contender>,
+) -> Result<Case> {
     let mut lines = Vec::new();
     let mut running = Vec::new();
     let mut ends = Vec::new();

@@ -4,24 +4,42 @@
 //! milliseconds, each pair of turns gives a ratio, and what counts is the median of the ratios,
 //! also separately for the times when the two CPUs shared a cache and when they did not.
 
+mod afxdp;
 pub(crate) mod child;
+mod control;
+mod cpu;
+mod group;
+mod histogram;
+mod hosts;
 mod hugepages;
 mod instr;
+mod iperf;
+mod latency;
 mod limit;
+mod limits;
 mod link;
 mod ntb_ends;
 mod others;
+mod ovs;
 mod peers;
 mod pingpong;
 mod pool;
 mod queueing;
+mod relays;
 mod report;
 mod ring;
+mod rxbuf;
+mod scaling;
 pub(crate) mod slices;
 mod stats;
+mod tap;
 mod tcp;
 mod testpmd;
 mod traffic;
+mod vhost;
+mod virtio_ends;
+mod wires;
+mod xdp;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -78,6 +96,8 @@ enum What {
     },
     /// TCP from TAP to NTB to TAP, against a minimal relay and a veth pair (root, iperf3)
     Tcp(tcp::TcpArgs),
+    /// UDP of 1500 B without offloads to a TAP: many frames a system call against one (root)
+    Tap,
     /// Our link with 64 channels against itself with one: the same load on one worker
     Channels {
         /// Bytes of a frame
@@ -85,8 +105,48 @@ enum What {
               value_delimiter = ',')]
         sizes: Vec<usize>,
     },
+    /// A channel of a group against the same channel alone: instructions and frames
+    Group {
+        /// Bytes of a frame
+        #[arg(long = "size", value_name = "BYTES", default_values_t = [64, 1514],
+              value_delimiter = ',')]
+        sizes: Vec<usize>,
+    },
     /// Instructions per frame and per object, counted by callgrind
-    Instr,
+    Instr(instr::RunArgs),
+    /// What this machine can do at all: copies, cache lines, system calls, wake-ups
+    Limits,
+    /// Virtio over vhost-user, as the device and as the driver, against DPDK's
+    Vhost(vhost::VhostArgs),
+    /// From veth to veth through two xdp: ports, against DPDK's af_xdp and a packet relay (root)
+    Afxdp {
+        /// Bytes of a frame, 60 to 1514
+        #[arg(long = "size", value_name = "BYTES", default_values_t = [60, 1514],
+              value_delimiter = ',')]
+        sizes: Vec<usize>,
+    },
+    /// How long an answer takes: bare frames, TCP, and a link that sleeps; the CPU of an idle link
+    Latency {
+        /// One of the four parts
+        #[arg(long, value_name = "PART")]
+        only: Option<latency::Part>,
+    },
+    /// Frames a second with more and more workers, and what a frame costs with more and more
+    /// channels; the laws that fit both
+    Scaling(scaling::ScalingArgs),
+    /// TCP through our link, veth, a bridge, a minimal relay, socat, vde2 and OVS-DPDK (root,
+    /// iperf3), with the CPU time that a gigabit costs
+    Relays {
+        /// Seconds of one stream
+        #[arg(long, default_value_t = 1, value_name = "S",
+              value_parser = clap::value_parser!(u64).range(1..=60))]
+        seconds: u64,
+    },
+    /// How long a link with 64 channels takes to answer questions, idle and while TCP saturates it
+    /// (root, iperf3)
+    Control,
+    /// RX buffers: parts of pages against whole ones, the page pool against plain allocation
+    Rxbuf,
     /// Backpressure and disciplines: loss, throughput, latency, fairness, the cost of an empty one
     Queueing {
         /// One of the four parts
@@ -107,6 +167,12 @@ pub(crate) enum Helper {
     /// One end of our link
     #[command(name = "bench-end", hide = true)]
     End(ntb_ends::EndArgs),
+    /// One end of a link on which bare frames go there and back
+    #[command(name = "bench-ping", hide = true)]
+    Ping(latency::PingArgs),
+    /// One end of a TCP connection on which single bytes go there and back
+    #[command(name = "bench-rr", hide = true)]
+    Rr(latency::RrArgs),
     /// Runs a command that ends with whoever started it
     #[command(name = "bench-exec", hide = true)]
     Exec {
@@ -157,10 +223,21 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Ring => ("ring", 20, 20),
         What::Pool => ("pool", 20, 20),
         What::Link { .. } => ("link", 25, 20),
+        What::Tap => ("tap", 20, 20),
         // Its runs have a length of their own.
         What::Tcp(_) => ("tcp", 0, tcp::ROUNDS),
         What::Channels { .. } => ("channels", 25, 20),
-        What::Instr => ("instr", 0, 20),
+        What::Group { .. } => ("group", 25, 20),
+        What::Instr(_) => ("instr", 0, 20),
+        What::Limits => ("limits", 20, 20),
+        What::Vhost(_) => ("vhost", 25, 20),
+        What::Afxdp { .. } => ("afxdp", 25, 20),
+        What::Latency { .. } => ("latency", 100, 20),
+        What::Scaling(_) => ("scaling", 20, 20),
+        // Its runs have a length of their own, too.
+        What::Relays { .. } => ("relays", 0, tcp::ROUNDS),
+        What::Control => ("control", 150, 20),
+        What::Rxbuf => ("rxbuf", 25, 10),
         What::Queueing { .. } => ("queueing", 100, 20),
     };
     let slice_ms = args.slice_ms.unwrap_or(length);
@@ -179,13 +256,32 @@ pub(crate) fn run(args: &BenchArgs, plug: Option<&LinkPlug>) -> Result<()> {
         What::Pool => pool::run(&session, &mut report)?,
         What::Link { sizes } => link::run(&session, &mut report, plug, sizes)?,
         What::Channels { sizes } => link::run_channels(&session, &mut report, plug, sizes)?,
+        What::Tap => tap::run(&session, &mut report)?,
         What::Tcp(args) => tcp::run(&session, &mut report, args)?,
-        What::Instr => instr::run(&session, &mut report, plug)?,
+        What::Group { sizes } => group::run(&session, &mut report, sizes)?,
+        What::Instr(args) => instr::run(&session, &mut report, plug, args)?,
+        What::Limits => limits::run(&session, &mut report)?,
+        What::Vhost(args) => vhost::run(&session, &mut report, args)?,
+        What::Afxdp { sizes } => afxdp::run(&session, &mut report, sizes)?,
+        What::Latency { only } => latency::run(&session, &mut report, *only)?,
+        What::Scaling(args) => {
+            if let Some(text) = scaling::run(&session, &mut report, args)? {
+                drop(session);
+                print!("{text}");
+                return Ok(());
+            }
+        }
+        What::Relays { seconds } => relays::run(&session, &mut report, *seconds)?,
+        What::Control => control::run(&session, &mut report)?,
+        What::Rxbuf => rxbuf::run(&session, &mut report)?,
         What::Queueing { only } => queueing::run(&session, &mut report, plug, *only)?,
     }
     // Instructions are the same whatever others do.
-    if !matches!(args.what, What::Instr) {
+    if !matches!(args.what, What::Instr(_)) {
         report.notes.extend(others::note(busy_before, others::share()));
+    }
+    if cfg!(debug_assertions) {
+        report.notes.push("NOT A RELEASE BUILD: these figures mean nothing".to_owned());
     }
     drop(session);
     print!("{}", report.render(args.json)?);
@@ -198,6 +294,8 @@ pub(crate) fn run_helper(helper: &Helper, plug: Option<&LinkPlug>) -> Result<()>
         Helper::Limit(args) => limit::run(args),
         Helper::Instr(args) => instr::run_section(args, plug),
         Helper::End(args) => ntb_ends::run(args),
+        Helper::Ping(args) => latency::ping(args),
+        Helper::Rr(args) => latency::rr(args),
         Helper::Exec { command } => {
             // The benchmark blocks the stop signals to clean up; whom it starts must not.
             signal::unblock_all();

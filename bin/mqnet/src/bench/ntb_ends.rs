@@ -13,9 +13,10 @@ use mqnet_sysio::clock;
 use mqnet_wire::Layer;
 
 use super::child::{self, Child, RunFolder};
-use super::slices::End;
+use super::slices::{self, End};
 use super::traffic::{self, Role, Traffic};
 use super::{Burst, LinkPlug, LinkSetup, Result};
+use crate::endpoint::Open;
 
 /// Bytes of each window: the default of `ntb:`.
 const WINDOW: u32 = 16 << 20;
@@ -25,34 +26,49 @@ pub(crate) const PLUG: LinkPlug = LinkPlug { start, burst };
 
 /// Which end a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Which {
+pub(super) enum Which {
     /// Brings frames.
     Tx,
     /// Takes frames; says how many when a line comes on its standard input.
     Rx,
+    /// Brings frames as `testpmd` does: nothing is copied to the other end.
+    Make,
+    /// Takes frames as `testpmd` does: nothing is copied from the other end.
+    Take,
+    /// Joins two addresses, with a blank between them.
+    Join,
+}
+
+impl Which {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Tx => "tx",
+            Self::Rx => "rx",
+            Self::Make => "make",
+            Self::Take => "take",
+            Self::Join => "join",
+        }
+    }
 }
 
 /// What the hidden subcommand `bench-end` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct EndArgs {
     which: Which,
-    socket: std::path::PathBuf,
+    /// Address of the function that is measured.
+    endpoint: String,
     bytes: usize,
     cpu: usize,
     channels: u16,
 }
 
-fn ntb(path: &Path, seed: u64) -> NtbFunction {
+pub(super) fn ntb(path: &Path, seed: u64) -> NtbFunction {
     let config = NtbConfig { path: path.to_owned(), window: WINDOW, mtu: None };
     NtbFunction::memfd(&config, seed)
 }
 
 /// One end as a process.
 pub(super) fn run(args: &EndArgs) -> Result<()> {
-    let role = match args.which {
-        Which::Tx => Role::Source(args.bytes),
-        Which::Rx => Role::Sink,
-    };
     let config = LinkConfig {
         channels: None,
         workers: Some(1),
@@ -60,13 +76,24 @@ pub(super) fn run(args: &EndArgs) -> Result<()> {
         idle: IdlePolicy::default(),
         ..LinkConfig::default()
     };
-    let bridge = ntb(&args.socket, u64::from(std::process::id()));
-    let traffic = Traffic::new(role, args.channels);
-    let stats: Vec<Arc<ChannelStats>> = traffic.stats().to_vec();
-    if args.which == Which::Rx {
-        std::thread::spawn(move || answer(&stats));
-    }
-    let mut link = Link::new(Box::new(traffic), Box::new(bridge), config)?;
+    let open = |address: &str| -> Result<Box<dyn Function>> {
+        Ok(mqnet_address::parse(address)?.open(Vec::new())?.function)
+    };
+    let (first, second) = args.endpoint.split_once(' ').unwrap_or(("", &args.endpoint));
+    let measured = open(second)?;
+    let role = match args.which {
+        Which::Tx => Role::Source(args.bytes),
+        Which::Rx | Which::Join => Role::Sink,
+        Which::Make => Role::Maker(args.bytes),
+        Which::Take => Role::Taker,
+    };
+    let other: Box<dyn Function> = match args.which {
+        Which::Join => open(first)?,
+        _ => Box::new(Traffic::new(role, args.channels)),
+    };
+    let stats = [other.stats().to_vec(), measured.stats().to_vec()];
+    std::thread::spawn(move || answer(&stats));
+    let mut link = Link::new(other, measured, config)?;
     loop {
         link.turn(clock::monotonic())?;
         let timeout = Duration::from_millis(if link.running().is_some() { 500 } else { 5 });
@@ -74,21 +101,67 @@ pub(super) fn run(args: &EndArgs) -> Result<()> {
     }
 }
 
-/// Says how many frames have come, once a line.
-fn answer(stats: &[Arc<ChannelStats>]) {
+/// Says once a line how many frames have come, and how often somebody was told or asked to wake.
+fn answer([first, second]: &[Vec<Arc<ChannelStats>>; 2]) {
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
-        let frames: u64 = stats.iter().map(|s| s.tx.packets.get()).sum();
-        println!("{frames}");
+        let frames: u64 = first.iter().map(|s| s.tx.packets.get()).sum();
+        let calls = |s: &Arc<ChannelStats>| {
+            s.tx.kicks.get() + s.rx.kicks.get() + s.tx.arms.get() + s.rx.arms.get()
+        };
+        let calls: u64 = second.iter().map(calls).sum();
+        println!("{frames} {calls}");
         line.clear();
     }
     std::process::exit(0);
 }
 
+/// One end as a process of its own.
+pub(super) struct Half(Child);
+
+impl Half {
+    /// Starts one.
+    pub(super) fn start(setup: &LinkSetup, which: Which, endpoint: &str) -> Result<Self> {
+        let sends = matches!(which, Which::Tx | Which::Make);
+        let cpu = if sends { setup.tx_cpu } else { setup.rx_cpu };
+        let (bytes, cpu, channels) =
+            (setup.bytes.to_string(), cpu.to_string(), setup.channels.to_string());
+        let which = which.word();
+        let args = ["bench-end", which, endpoint, &bytes, &cpu, &channels];
+        Child::spawn(&format!("mqnet {which}"), child::own(&args)?, Stdio::piped()).map(Self)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+
+    /// The end of what it has said.
+    pub(super) fn tail(&self) -> String {
+        self.0.tail()
+    }
+
+    /// Frames that it has taken.
+    pub(super) fn received(&mut self) -> Result<u64> {
+        self.counts().map(|[frames, _]| frames)
+    }
+
+    /// Frames that it has taken, and how often it told its peer of something, or wanted to be told
+    /// to wake: each is about one system call.
+    pub(super) fn counts(&mut self) -> Result<[u64; 2]> {
+        let mark = self.0.mark();
+        self.0.say("frames")?;
+        self.0.wait_for(mark, Duration::from_secs(5), |text| {
+            let (frames, calls) = text.split_once('\n')?.0.split_once(' ')?;
+            Some([frames.parse().ok()?, calls.trim().parse().ok()?])
+        })
+    }
+}
+
 /// A running pair of processes.
-struct Pair {
-    children: [Child; 2],
-    _folder: RunFolder,
+pub(super) struct Pair {
+    rx: Half,
+    tx: Half,
+    _folder: Option<RunFolder>,
 }
 
 fn start(setup: &LinkSetup) -> Result<Box<dyn End>> {
@@ -96,35 +169,28 @@ fn start(setup: &LinkSetup) -> Result<Box<dyn End>> {
     // Two links may run beside each other in one folder.
     let socket = folder.path.join(format!("link{}.sock", setup.channels));
     let socket = socket.to_str().ok_or("the folder for sockets has a strange name")?.to_owned();
-    let (bytes, channels) = (setup.bytes.to_string(), setup.channels.to_string());
-    let open = |which: &str, cpu: usize| -> Result<Child> {
-        let args = ["bench-end", which, &socket, &bytes, &cpu.to_string(), &channels];
-        Child::spawn(&format!("mqnet {which}"), child::own(&args)?, Stdio::piped())
-    };
-    let children = [open("rx", setup.rx_cpu)?, open("tx", setup.tx_cpu)?];
-    let mut pair = Pair { children, _folder: folder };
-    for _ in 0..200 {
-        if pair.frames_received()? > 0 {
-            return Ok(Box::new(pair));
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    let endpoint = format!("ntb:{socket}");
+    let pair = pair_at(setup, &endpoint)?;
+    Ok(Box::new(Pair { _folder: Some(folder), ..pair }))
+}
+
+/// Two processes that meet at this address.
+pub(super) fn pair_at(setup: &LinkSetup, endpoint: &str) -> Result<Pair> {
+    let [rx, tx] = [Which::Rx, Which::Tx].map(|which| Half::start(setup, which, endpoint));
+    let mut pair = Pair { rx: rx?, tx: tx?, _folder: None };
+    if slices::moves_frames(&mut pair)? {
+        return Ok(pair);
     }
-    let [rx, tx] = &pair.children;
-    Err(format!("our link moves no frames: {} {}", rx.tail(), tx.tail()).into())
+    Err(format!("our link moves no frames: {} {}", pair.rx.tail(), pair.tx.tail()).into())
 }
 
 impl End for Pair {
     fn pids(&self) -> Vec<u32> {
-        self.children.iter().map(Child::pid).collect()
+        vec![self.rx.pid(), self.tx.pid()]
     }
 
     fn frames_received(&mut self) -> Result<u64> {
-        let receiver = &mut self.children[0];
-        let mark = receiver.mark();
-        receiver.say("frames")?;
-        receiver.wait_for(mark, Duration::from_secs(5), |text| {
-            text.split_once('\n').and_then(|(line, _)| line.trim().parse().ok())
-        })
+        self.rx.received()
     }
 }
 
@@ -152,7 +218,37 @@ fn burst(bytes: usize, qdisc: Option<&str>) -> Result<Burst> {
     }))
 }
 
-fn first(channels: Vec<Channel>) -> Result<Channel> {
+/// What lanes of both ends need to live.
+pub(super) type Both = (NtbFunction, NtbFunction, RunFolder);
+
+/// The lane into a channel and the lane out of it, for each channel of a link.
+pub(super) fn both(bytes: usize, channels: u16, name: &str) -> Result<(Vec<[Lane; 2]>, Both)> {
+    let (mut a, mut b, folder) = connect(channels, name)?;
+    let plan = a.agreement().ok_or("the link of this thread with itself went down")?.plan.clone();
+    let private = traffic::share(usize::from(channels));
+    let ends = a.open(&plan)?.into_iter().zip(b.open(&plan)?).enumerate();
+    let lanes = ends.map(|(channel, (near, far))| -> Result<[Lane; 2]> {
+        let stats: [Arc<ChannelStats>; 2] = [Arc::default(), Arc::default()];
+        let source = traffic::channel(Role::Source(bytes), &stats[0], private);
+        let sink = traffic::channel(Role::Sink, &stats[1], private);
+        let id = LaneId { set: 0, channel: channel as u16, way: Way::Forth };
+        let (max, counts) = (plan.frame_max, a.stats()[channel].clone());
+        let send = Lane::new(id, source.rx, near.tx, max, None, counts)?;
+        Ok([send, Lane::new(id, far.rx, sink.tx, max, None, stats[1].clone())?])
+    });
+    let lanes = lanes.collect::<Result<Vec<[Lane; 2]>>>()?;
+    Ok((lanes, (a, b, folder)))
+}
+
+/// One burst in and out again; returns the frames that went in.
+pub(super) fn step(send: &mut Lane, receive: &mut Lane) -> usize {
+    let sent = send.poll(clock::monotonic).map_or(0, |polled| polled.frames);
+    // What is refused here stays in the ring, and is seen as a send that moved nothing.
+    let _ = receive.poll(clock::monotonic);
+    sent
+}
+
+pub(super) fn first(channels: Vec<Channel>) -> Result<Channel> {
     Ok(channels.into_iter().next().ok_or("a link without channels")?)
 }
 

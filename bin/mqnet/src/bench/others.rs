@@ -21,7 +21,7 @@ fn share_of(before: [u64; 2], after: [u64; 2]) -> Option<f64> {
 }
 
 /// Idle and all ticks of all CPUs.
-fn parse(stat: &str) -> Option<[u64; 2]> {
+pub(super) fn parse(stat: &str) -> Option<[u64; 2]> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
     // user nice system idle iowait irq softirq steal; guest time is part of user time.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::Result;
-use super::child::{self, Child};
+use super::child::{self, Child, RunFolder};
 use super::hugepages::HugePages;
 use super::pingpong::Slice;
 
@@ -35,12 +35,12 @@ pub(super) const COMPILED: &str = if cfg!(target_feature = "avx2") {
      (RUSTFLAGS=-Ctarget-cpu=native gives both the same)"
 };
 
-/// Rings, pools and a memif link on one core, for callgrind, which does not know the newest
-/// instructions: compiled for what DPDK itself asks for.
+/// Rings, pools, a memif link and vhost-user on one core, for callgrind, which does not know the
+/// newest instructions: compiled for what DPDK itself asks for.
 pub(super) const ONECORE: Source = Source {
     name: "onecore",
     text: include_str!("../../peers/onecore.c"),
-    flags: &["-DALLOW_EXPERIMENTAL_API", "-lrte_bus_vdev"],
+    flags: &["-DALLOW_EXPERIMENTAL_API", "-lrte_bus_vdev", "-lrte_vhost"],
 };
 
 /// Runs a short command; the error says what to install.
@@ -93,6 +93,17 @@ pub(super) fn build(source: &Source) -> Result<PathBuf> {
     std::fs::remove_file(&text).map_err(failed)?;
     compiled?;
     std::fs::rename(&fresh, &program).map_err(failed)?;
+    Ok(program)
+}
+
+/// Compiles a program that needs no library; it takes a moment.
+pub(super) fn build_plain(folder: &RunFolder, name: &str, text: &str) -> Result<PathBuf> {
+    needs("gcc", "gcc libc6-dev")?;
+    let (source, program) = (folder.path.join(format!("{name}.c")), folder.path.join(name));
+    std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
+    let (input, result) = (source.to_string_lossy(), program.to_string_lossy());
+    let args = ["-O3", "-std=gnu11", "-Wall", "-pthread", "-o", &result, &input];
+    output("gcc", "gcc libc6-dev", &args)?;
     Ok(program)
 }
 

@@ -17,12 +17,20 @@ pub(super) enum Unit {
     Frames { bytes: usize },
     /// Bits per second.
     Bits,
+    /// Bytes per second.
+    Bytes,
     /// Instructions for one object or frame.
     Instructions,
     /// Nanoseconds that a frame is on its way.
     Delay,
     /// Nanoseconds that the machine spends on a frame.
     Nanoseconds,
+    /// Nanoseconds that somebody waits for an answer.
+    Latency,
+    /// Seconds of CPU time for a gigabit.
+    CpuPerGigabit,
+    /// Share of one CPU, in percent.
+    Percent,
     /// Frames.
     Count,
     /// A number without a unit.
@@ -36,9 +44,13 @@ impl Unit {
             Self::Objects => (1e6, "Mobj/s"),
             Self::Frames { .. } => (1e6, "Mpps"),
             Self::Bits => (1e9, "Gb/s"),
+            Self::Bytes => (1e9, "GB/s"),
             Self::Instructions => (1.0, "Ir/unit"),
             Self::Delay => (1e6, "ms"),
             Self::Nanoseconds => (1.0, "ns"),
+            Self::Latency => (1e3, "us"),
+            Self::CpuPerGigabit => (1.0, "s/Gb"),
+            Self::Percent => (1.0, "% of a CPU"),
             Self::Count => (1.0, "frames"),
             Self::Index => (1.0, "index"),
         }
@@ -112,6 +124,9 @@ pub(super) struct Report {
     /// What a reader must know to judge the numbers.
     pub(super) notes: Vec<String>,
     pub(super) cases: Vec<Case>,
+    /// The law that was fitted to the numbers, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) model: Option<serde_json::Value>,
 }
 
 impl Report {

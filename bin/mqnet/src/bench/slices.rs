@@ -23,6 +23,17 @@ pub(crate) trait End {
     fn frames_received(&mut self) -> Result<u64>;
 }
 
+/// Waits for the first frame; false when none comes in 10 s.
+pub(super) fn moves_frames(end: &mut dyn End) -> Result<bool> {
+    for _ in 0..500 {
+        if end.frames_received()? > 0 {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(false)
+}
+
 /// How a comparison is cut up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {

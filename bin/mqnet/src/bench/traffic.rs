@@ -1,6 +1,8 @@
 //! Two functions for benchmarks: one brings frames without end, one copies frames to memory of its
 //! own and forgets them. Between them a link does exactly its own work: one copy in, one copy out.
 
+mod untouched;
+
 use std::sync::Arc;
 
 use mqnet_netdev::limits::{BURST_BYTES, FRAME_MAX, MTU_MAX};
@@ -10,6 +12,8 @@ use mqnet_netdev::{
 };
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::{Layer, VnetHdr};
+
+use untouched::{Maker, Taker};
 
 /// Private memory that frames are taken from, or copied to: in the second-level cache, as a pool
 /// of buffers is.
@@ -22,6 +26,10 @@ pub(super) enum Role {
     Source(usize),
     /// Takes frames.
     Sink,
+    /// Makes frames of this length as `testpmd` does, in the memory of the other end.
+    Maker(usize),
+    /// Takes frames as `testpmd` does, where they lie.
+    Taker,
 }
 
 /// A benchmark function.
@@ -39,8 +47,8 @@ impl Traffic {
 impl Function for Traffic {
     fn name(&self) -> &str {
         match self.role {
-            Role::Source(_) => "source",
-            Role::Sink => "sink",
+            Role::Source(_) | Role::Maker(_) => "source",
+            Role::Sink | Role::Taker => "sink",
         }
     }
 
@@ -54,6 +62,7 @@ impl Function for Traffic {
             frame_max: FRAME_MAX,
             rx_offloads: Offloads::ALL,
             tx_offloads: Offloads::ALL,
+            rx_fixed: Offloads::NONE,
         }
     }
 
@@ -86,6 +95,14 @@ pub(super) fn channel(role: Role, stats: &Arc<ChannelStats>, private: usize) -> 
                 stats: stats.clone(),
             })),
             tx: Tx::Borrows(Box::new(Nothing)),
+        },
+        Role::Maker(bytes) => Channel {
+            rx: Rx::Borrows(Box::new(Maker { bytes, stats: stats.clone() })),
+            tx: Tx::Borrows(Box::new(Nothing)),
+        },
+        Role::Taker => Channel {
+            rx: Rx::Borrows(Box::new(Nothing)),
+            tx: Tx::Borrows(Box::new(Taker(stats.clone()))),
         },
         Role::Sink => Channel {
             rx: Rx::Borrows(Box::new(Nothing)),
@@ -177,7 +194,7 @@ impl TxBrings for Sink {
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
         let head = SpanMut::of(&mut self.memory[..max as usize]);
-        Ok(Some(Segments { head, tail: SpanMut::empty() }))
+        Ok(Some(Segments::new(head, SpanMut::empty())))
     }
 
     fn commit(&mut self, _frame: FrameMeta) {

@@ -72,7 +72,7 @@ fn file(frames: usize, big: bool) -> Vec<Vec<u8>> {
 fn received(args: &CaptureArgs, script: &Script) -> (Result<(), Failure>, Vec<u8>, u64) {
     let memory = Memory::default();
     let sink = Mutex::new(Sink::new(Target::Open(Box::new(memory.clone())), args.count));
-    let done = receive(args, script, &sink);
+    let done = receive(args, script, shared(&sink));
     let frames = lock(&sink).frames;
     let bytes = memory.0.lock().unwrap().clone();
     (done, bytes, frames)
@@ -112,19 +112,24 @@ fn a_refused_capture_leaves_the_file() {
     let sink = || Mutex::new(Sink::new(Target::later(&args), None));
     let mut refused = Script::new(Vec::new(), 1);
     refused.end = Err(ApiError::new(Code::NoDevice, "vm0: no such netdev"));
-    let Err(Failure::Broken(what)) = receive(&args, &refused, &sink()) else { panic!() };
+    let Err(Failure::Broken(what)) = receive(&args, &refused, shared(&sink())) else { panic!() };
     assert_eq!(what, "vm0: no such netdev");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     let bytes = file(3, false).concat();
-    receive(&args, &Script::new(bytes.clone(), 7), &sink()).unwrap();
+    receive(&args, &Script::new(bytes.clone(), 7), shared(&sink())).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
     std::fs::remove_file(path).unwrap();
     args.write = "/nonexistent/x".into();
     let sink = Mutex::new(Sink::new(Target::later(&args), None));
-    let Err(Failure::Broken(what)) = receive(&args, &Script::new(bytes, 7), &sink) else {
+    let Err(Failure::Broken(what)) = receive(&args, &Script::new(bytes, 7), shared(&sink)) else {
         panic!()
     };
     assert!(what.starts_with("/nonexistent/x: "), "{what}");
+}
+
+fn shared(sink: &Mutex<Sink>) -> Shared<'_> {
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
+    Shared { sink, ending: &GOES_ON }
 }
 
 proptest! {

@@ -422,7 +422,7 @@ impl Report {
     }
 
     fn write_law(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "\nconservation law (rx = tx + drops + in flight)")?;
+        writeln!(out, "\nconservation law (rx + segments = tx + merged + drops + in flight)")?;
         for link in &self.links {
             let name = format!("{} {}", link.host.name(), link.life + 1);
             if link.killed {
@@ -447,8 +447,10 @@ impl Report {
 fn law(lane: &Lane) -> String {
     let drops: &BTreeMap<String, u64> = &lane.drops;
     let reasons: String = drops.iter().map(|(name, n)| format!(" + {n} {name}")).collect();
+    let some = |n: u64, what: &str| if n > 0 { format!(" + {n} {what}") } else { String::new() };
+    let (made, merged) = (some(lane.segments, "segments"), some(lane.merged, "merged"));
     let (rx, tx) = (lane.rx_packets, lane.tx_packets);
-    format!("{rx} = {tx}{reasons} + {} in flight", lane.in_flight)
+    format!("{rx}{made} = {tx}{merged}{reasons} + {} in flight", lane.in_flight)
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub(super) struct Lane {
     pub(super) rx_bytes: u64,
     pub(super) tx_packets: u64,
     pub(super) tx_bytes: u64,
+    pub(super) segments: u64,
+    pub(super) merged: u64,
     pub(super) drops: BTreeMap<String, u64>,
     pub(super) tx_lost: u64,
     pub(super) in_flight: i64,
@@ -212,7 +214,8 @@ mod tests {
     fn line(packets: u64) -> Value {
         let lane = json!({ "rx-packets": packets, "rx-bytes": 1, "tx-packets": 1, "tx-bytes": 1,
             "drops": { "too-long": 2 }, "tx-lost": 3, "in-flight": -1, "tx-stop": 0,
-            "tx-wake": 0, "stopped-ns": 0, "kicks": 0, "copies": 0 });
+            "tx-wake": 0, "stopped-ns": 0, "kicks": 0, "copies": 0,
+            "segments": 0, "merged": 0 });
         json!({ "uptime-s": 1.0, "link": "up", "a-to-b": lane, "b-to-a": lane,
             "channels": [{ "a-to-b": lane, "b-to-a": lane }] })
     }

@@ -3,9 +3,10 @@
 use std::os::fd::AsFd;
 
 use mqnet_sysio::{epoll, eventfd, memory};
+use mqnet_vhost_user::vduse;
 
 use super::caps::{self, Caps};
-use super::{Check, Root};
+use super::{Check, Level, Root};
 
 /// Oldest kernel that mqnet is tested on.
 const OLDEST: (u32, u32) = (5, 10);
@@ -44,13 +45,7 @@ pub(super) fn checks(root: &Root<'_>, caps: &Caps) -> Vec<Check> {
             "guests reach the kernel's own back end",
             "modprobe vhost_net, and let this user open /dev/vhost-net",
         ),
-        device(
-            root,
-            "VDUSE",
-            "dev/vduse/control",
-            "a virtio device of this kernel made in user space",
-            "modprobe vduse (CONFIG_VDPA_USER), and let this user open /dev/vduse",
-        ),
+        virtio_cards(root),
         vfio(root),
         device(
             root,
@@ -118,7 +113,7 @@ fn user_namespaces(root: &Root<'_>) -> Check {
 }
 
 fn io_uring(root: &Root<'_>) -> Check {
-    let check = Check::new("io_uring", "many system calls in one; mqnet does not need it yet");
+    let check = Check::new("io_uring", "many system calls in one (see TAP io_uring)");
     match root.number("proc/sys/kernel/io_uring_disabled") {
         Some(0) => check.ok("open"),
         Some(1) => check.warn(
@@ -134,7 +129,7 @@ fn io_uring(root: &Root<'_>) -> Check {
 }
 
 fn af_xdp(root: &Root<'_>, caps: &Caps) -> Check {
-    let check = Check::new("AF_XDP", "NICs without the kernel's stack; not used yet");
+    let check = Check::new("AF_XDP", "a NIC as one end of a link, xdp:IFNAME");
     let protocols = root.text("proc/net/protocols").unwrap_or_default();
     let built = protocols.lines().any(|line| line.split_whitespace().next() == Some("XDP"));
     let allowed = caps.has(caps::NET_RAW) && (caps.has(caps::BPF) || caps.has(caps::SYS_ADMIN));
@@ -156,6 +151,26 @@ fn device(root: &Root<'_>, what: &'static str, path: &str, why: &'static str, kn
     }
 }
 
+fn virtio_cards(root: &Root<'_>) -> Check {
+    let why = "vduse:NAME is a network card of this kernel made in user space";
+    let knob = "modprobe vduse (CONFIG_VDPA_USER), and let this user open /dev/vduse";
+    let check = device(root, "VDUSE", "dev/vduse/control", why, knob);
+    if check.level != Level::Ok {
+        return check;
+    }
+    let found = check.found.clone();
+    match vduse::probe() {
+        Ok(true) => check.ok(format!("{found}; a control queue is possible, mqnet has none yet")),
+        Ok(false) => check.ok(format!("{found}; one queue pair each (it takes no control queue)")),
+        // What is examined is not this machine.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => check,
+        Err(e) => check.warn(
+            format!("{found}; making a card: {e}"),
+            "a newer kernel (6.12 does), and CAP_NET_ADMIN in the initial user namespace",
+        ),
+    }
+}
+
 fn vfio(root: &Root<'_>) -> Check {
     let check = Check::new("VFIO", "PCI devices driven from user space");
     if !root.exists("dev/vfio/vfio") {
@@ -172,6 +187,10 @@ fn vfio(root: &Root<'_>) -> Check {
 
 fn bridges(root: &Root<'_>) -> Check {
     let check = Check::new("NTB", "a PCIe bridge between two hosts");
+    let found = ivshmem(root);
+    if !found.is_empty() {
+        return check.ok(format!("ntb:ivshmem={}", found.join(", ntb:ivshmem=")));
+    }
     match root.list("sys/bus/ntb/devices") {
         none if none.is_empty() => check.warn(
             "no device",
@@ -180,6 +199,23 @@ fn bridges(root: &Root<'_>) -> Check {
         ),
         some => check.ok(some.join(", ")),
     }
+}
+
+/// ivshmem devices of this guest, and who drives them.
+fn ivshmem(root: &Root<'_>) -> Vec<String> {
+    let folder = "sys/bus/pci/devices";
+    let is = |address: &str, file: &str, id: &str| {
+        root.text(&format!("{folder}/{address}/{file}")).is_some_and(|text| text == id)
+    };
+    let ours =
+        |address: &String| is(address, "vendor", "0x1af4") && is(address, "device", "0x1110");
+    let by_vfio = |address: &String| root.exists(&format!("{folder}/{address}/vfio-dev"));
+    let all = root.list(folder).into_iter().filter(ours);
+    all.map(|address| match by_vfio(&address) {
+        true => format!("{address} (interrupts by vfio-pci)"),
+        false => format!("{address} (no interrupts: bind it to vfio-pci)"),
+    })
+    .collect()
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ fn descriptors(root: &Root<'_>) -> Check {
 }
 
 fn locked_memory(root: &Root<'_>) -> Check {
-    let check = Check::new("RLIMIT_MEMLOCK", "io_uring and AF_XDP lock their memory; not used yet");
+    let check = Check::new("RLIMIT_MEMLOCK", "io_uring and AF_XDP (xdp:IFNAME) lock their memory");
     match limit(root, "Max locked memory") {
         Some((_, Some(hard))) if hard < LOCKED && !process::is_root() => check
             .warn(format!("at most {} KiB", hard >> 10), "ulimit -Hl, or LimitMEMLOCK=infinity"),

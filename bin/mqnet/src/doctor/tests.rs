@@ -95,6 +95,28 @@ fn a_rich_machine() {
     std::fs::remove_dir_all(root).unwrap();
 }
 
+// Goal: a guest's ivshmem devices are shown as addresses, and whether they have interrupts.
+#[test]
+fn a_guest_with_ivshmem() {
+    let at = |file: &str| format!("sys/bus/pci/devices/{file}");
+    let files = [
+        (at("0000:00:03.0/vendor"), "0x1af4\n"),
+        (at("0000:00:03.0/device"), "0x1000\n"),
+        (at("0000:00:04.0/vendor"), "0x1af4\n"),
+        (at("0000:00:04.0/device"), "0x1110\n"),
+        (at("0000:00:05.0/vendor"), "0x1af4\n"),
+        (at("0000:00:05.0/device"), "0x1110\n"),
+        (at("0000:00:05.0/vfio-dev/vfio0/x"), ""),
+    ];
+    let root = machine("ivshmem", &files.each_ref().map(|(path, text)| (path.as_str(), *text)));
+    let checks = examine(&Root(&root));
+    assert_eq!(level(&checks, "NTB"), Level::Ok);
+    let found = &checks.iter().find(|check| check.what == "NTB").unwrap().found;
+    assert!(found.starts_with("ntb:ivshmem=0000:00:04.0 (no interrupts"), "{found}");
+    assert!(found.ends_with("ntb:ivshmem=0000:00:05.0 (interrupts by vfio-pci)"), "{found}");
+    std::fs::remove_dir_all(root).unwrap();
+}
+
 // Goal: knobs that are turned off are recognised, one by one.
 #[test]
 fn knobs() {

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use mqnet_sysio::namespace;
 use mqnet_sysio::tap::{self, flag, offload};
+use mqnet_sysio::uring;
 
 use super::caps::{self, Caps};
 use super::{Check, Root};
@@ -16,6 +17,7 @@ struct Tried {
     multi_queue: io::Result<()>,
     vnet_header: io::Result<()>,
     uso: io::Result<()>,
+    batches: io::Result<()>,
 }
 
 /// Opens the clone device and makes a device that vanishes with its last descriptor.
@@ -27,8 +29,14 @@ fn attempt() -> io::Result<Tried> {
     let name = match tap::attach(one.as_fd(), "mqdoc%d", flags) {
         Ok(name) => name,
         Err(e) => {
-            let (multi_queue, vnet_header, uso) = (untried(), untried(), untried());
-            return Ok(Tried { features, attached: Err(e), multi_queue, vnet_header, uso });
+            return Ok(Tried {
+                features,
+                attached: Err(e),
+                multi_queue: untried(),
+                vnet_header: untried(),
+                uso: untried(),
+                batches: untried(),
+            });
         }
     };
     let bits = offload::CSUM | offload::TSO4 | offload::TSO6;
@@ -38,6 +46,7 @@ fn attempt() -> io::Result<Tried> {
         multi_queue: tap::attach(two.as_fd(), &name, flags).map(drop),
         vnet_header: tap::set_vnet_header(one.as_fd()),
         uso: tap::set_offload(one.as_fd(), bits | offload::USO4 | offload::USO6),
+        batches: uring::supports(one.as_fd()),
     })
 }
 
@@ -116,6 +125,7 @@ fn judge(tried: &Tried, caps: &Caps) -> Vec<Check> {
             (Ok(()), Err(_)) => uso.warn("the kernel refuses it", "Linux 6.2 or newer"),
             (Err(_), _) => uso.warn("not tried: no device could be made", "see TAP creation"),
         },
+        batches(tried),
         match has(flag::BACKPRESSURE) {
             true => back.ok("yes"),
             false => back.warn(
@@ -125,4 +135,18 @@ fn judge(tried: &Tried, caps: &Caps) -> Vec<Check> {
             ),
         },
     ]
+}
+
+fn batches(tried: &Tried) -> Check {
+    let why = "a burst of frames is one system call, not one a frame";
+    let check = Check::new("TAP io_uring", why);
+    match (&tried.attached, &tried.batches) {
+        (Ok(()), Ok(())) => check.ok("yes"),
+        (Err(_), _) => check.warn("not tried: no device could be made", "see TAP creation"),
+        (_, Err(e)) => check.warn(
+            format!("{e}: frames are written one by one"),
+            "Linux 6.4 or newer; sysctl kernel.io_uring_disabled=0; in a container: a seccomp \
+             profile that allows io_uring_setup, io_uring_enter and io_uring_register",
+        ),
+    }
 }

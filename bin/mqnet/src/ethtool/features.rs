@@ -2,6 +2,7 @@
 
 mod names;
 pub(super) mod set;
+mod sides;
 
 use std::io;
 
@@ -63,6 +64,11 @@ fn on(active: bool) -> &'static str {
 
 /// `-k`.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
+    if let [flag] = call.args
+        && flag == "--sides"
+    {
+        return sides::show(call);
+    }
     if let Some(extra) = call.args.first() {
         return call.complain(&format!("ethtool: unexpected parameter '{extra}'"));
     }

@@ -17,8 +17,14 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     }
     let width = flags.iter().map(|flag| flag.name.len()).max().unwrap_or(0);
     writeln!(call.out, "Private flags for {}:", call.dev)?;
-    for PrivFlag { name, on } in &flags {
+    for PrivFlag { name, on, .. } in &flags {
         writeln!(call.out, "{name:width$}: {}", if *on { "on" } else { "off" })?;
+    }
+    // After all flags: whoever reads those by line sees what the kernel's tool prints.
+    for PrivFlag { name, notes, .. } in &flags {
+        for note in notes {
+            writeln!(call.out, "  {name}: {note}")?;
+        }
     }
     Ok(0)
 }
@@ -160,7 +166,7 @@ mod tests {
     // flag are refused.
     #[test]
     fn bits_by_number() {
-        let flag = |name: &str| PrivFlag { name: name.to_owned(), on: false };
+        let flag = |name: &str| PrivFlag { name: name.to_owned(), on: false, notes: Vec::new() };
         let known = [flag("a"), flag("b"), flag("c")];
         let set = |value, mask| {
             let want = by_number(&known, value, mask).ok()?;

@@ -76,6 +76,13 @@ fn rss_as_the_real_one() {
     compare("rss.txt");
 }
 
+// Goal: rules are added, shown and deleted byte for byte, and whatever is wrong is said so, on a
+// device with 4 rings and 64 places for rules.
+#[test]
+fn rules_as_the_real_one() {
+    compare("nfc.txt");
+}
+
 // Goal: what no device at hand could show (our coalescing, private flags, warnings, JSON of later
 // versions) is as written down by hand.
 #[test]
@@ -253,6 +260,7 @@ fn word() -> impl Strategy<Value = String> {
         "tx-frames",
         "full",
         "--groups",
+        "--sides",
         "",
     ];
     prop_oneof![

@@ -1,6 +1,7 @@
 //! One link of the host, under its names.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use mqnet_address::CheckedLink;
@@ -8,7 +9,9 @@ use mqnet_control_api::{ApiError, Code, LinkSpec, Outcome, Ticket};
 use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, Wish};
 use mqnet_sysio::clock;
 
+use super::place;
 use crate::endpoint::{NULL, Open};
+use crate::plan::apply::Applied;
 
 /// Numbers of netdevs that the kernel does not know begin here.
 const IFINDEX_BASE: u32 = 1_000_000;
@@ -43,6 +46,8 @@ pub(crate) struct Entry {
     pub(crate) link: Link,
     napi_base: u32,
     waiting: Option<Waiting>,
+    /// Interrupts and senders of the interfaces behind it, as its workers want them.
+    applied: Option<Applied>,
 }
 
 /// Any number of links may end in nothing, and each such end still needs a name.
@@ -101,12 +106,36 @@ impl Entry {
             link,
             napi_base: NAPI_BASE + number * NAPIS,
             waiting: None,
+            applied: None,
         })
     }
 
     /// Number of the lane that takes from the RX queue of a side.
     pub(super) fn napi(&self, channel: u16, side: usize) -> u32 {
         self.napi_base + u32::from(channel) * 2 + side as u32
+    }
+
+    /// Lets the interrupts and senders of the interfaces behind it follow its workers.
+    pub(super) fn fit_interfaces(&mut self, notice: &Notice) {
+        if !matches!(notice, Notice::Up(_) | Notice::Changed { .. }) {
+            return;
+        }
+        // What was there before us is put back first, so that it is what will be remembered.
+        self.applied = None;
+        let wanted = place::wanted(self);
+        if wanted.is_empty() {
+            return;
+        }
+        let applied = Applied::apply(Path::new("/"), &wanted);
+        applied.said.iter().for_each(|what| tracing::info!("{}: {what}", self.name));
+        if applied.failed > 0 {
+            let (failed, all) = (applied.failed, applied.said.len());
+            tracing::warn!(
+                "{}: {failed} of {all} interrupts and XPS sets could not be placed (-v says which)",
+                self.name
+            );
+        }
+        self.applied = Some(applied);
     }
 
     /// What a notice is called among the events, and in words.
@@ -172,6 +201,8 @@ impl Entry {
     }
 
     pub(crate) fn end(&mut self, why: &str) -> Result<(), LinkError> {
-        self.link.shut_down(why)
+        let ended = self.link.shut_down(why);
+        self.applied = None;
+        ended
     }
 }

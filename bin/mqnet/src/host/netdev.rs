@@ -2,7 +2,8 @@
 
 use mqnet_control_api::{Napi, PagePool, PagePoolStats, QStats, Queue, QueueType};
 use mqnet_engine::Way;
-use mqnet_netdev::ChannelStats;
+use mqnet_netdev::{ChannelStats, MemberView, RxMemory};
+use mqnet_pktbuf::{Mapping, PoolStats};
 
 use super::Entry;
 
@@ -10,8 +11,23 @@ fn channels(entry: &Entry) -> u16 {
     entry.link.running().map_or(0, |running| running.plan.channels)
 }
 
+/// The function that serves each channel: of a group the member, of others the one there is.
+fn functions(entry: &mut Entry, side: usize) -> Vec<String> {
+    let members = entry.link.functions()[side].members();
+    let serves = |member: &MemberView, channel: u16| {
+        let own = member.up && member.channels.contains(&channel);
+        own || member.standing_in.contains(&channel)
+    };
+    let of = |channel| {
+        let member = members.iter().find(|member| serves(member, channel));
+        member.map_or(&entry.netdevs[side].address, |member| &member.address).clone()
+    };
+    (0..channels(entry)).map(of).collect()
+}
+
 /// `queue-get`: all RX, then all TX; nothing while it is down.
 pub(super) fn queues(entry: &mut Entry, side: usize) -> Vec<Queue> {
+    let functions = functions(entry, side);
     let all = 0..channels(entry);
     let dev = &entry.netdevs[side];
     // The lane of an RX queue takes from it; that of a TX queue takes from the other side.
@@ -20,7 +36,7 @@ pub(super) fn queues(entry: &mut Entry, side: usize) -> Vec<Queue> {
         ifindex: dev.ifindex,
         kind,
         napi_id: Some(entry.napi(channel, if kind == QueueType::Rx { side } else { 1 - side })),
-        function: dev.address.clone(),
+        function: functions[usize::from(channel)].clone(),
     };
     let of = |kind| all.clone().map(move |channel| queue(kind, channel));
     of(QueueType::Rx).chain(of(QueueType::Tx)).collect()
@@ -28,6 +44,7 @@ pub(super) fn queues(entry: &mut Entry, side: usize) -> Vec<Queue> {
 
 /// `napi-get`: ids descending.
 pub(super) fn napis(entry: &mut Entry, side: usize) -> Vec<Napi> {
+    let functions = functions(entry, side);
     let threads: Vec<Option<u32>> = entry.link.workers().map(|worker| worker.thread).collect();
     let dev = &entry.netdevs[side];
     let napi = |channel: u16| Napi {
@@ -38,7 +55,7 @@ pub(super) fn napis(entry: &mut Entry, side: usize) -> Vec<Napi> {
         gro_flush_timeout: 0,
         irq_suspend_timeout: 0,
         threaded: "enabled".to_owned(),
-        function: dev.address.clone(),
+        function: functions[usize::from(channel)].clone(),
     };
     (0..channels(entry)).rev().map(napi).collect()
 }
@@ -85,13 +102,17 @@ fn add_tx(sum: &mut QStats, stats: &ChannelStats) {
 }
 
 /// `page-pool-get` and `page-pool-stats-get`: the pools of lanes in which neither side brings
-/// memory. A pool has the number of its lane.
-pub(super) fn page_pools(entry: &Entry) -> Vec<(PagePool, PagePoolStats)> {
-    let pool = |(id, stats): (mqnet_engine::LaneId, mqnet_pktbuf::PoolStats)| {
-        let side = usize::from(id.way == Way::Back);
-        let number = entry.napi(id.channel, side);
+/// memory, and those behind RX queues that give buffers to a device. A pool has the number of the
+/// lane that it serves.
+pub(super) fn page_pools(entry: &mut Entry) -> Vec<(PagePool, PagePoolStats)> {
+    let queues = [0, 1].map(|side| entry.link.functions()[side].rx_memory());
+    let entry = &*entry;
+    let pool = |side: usize, channel: u16, stats: &PoolStats, mapping: Mapping, provided: bool| {
+        let number = entry.napi(channel, side);
         let ifindex = Some(entry.netdevs[side].ifindex);
         let pool = PagePool {
+            mapping: mapping.name().to_owned(),
+            memory: if provided { "provided" } else { "own" }.to_owned(),
             id: number,
             ifindex,
             napi_id: Some(number),
@@ -115,5 +136,15 @@ pub(super) fn page_pools(entry: &Entry) -> Vec<(PagePool, PagePoolStats)> {
         };
         (pool, counters)
     };
-    entry.link.pools().into_iter().map(pool).collect()
+    let of_lanes = entry.link.pools().into_iter().map(|(id, stats)| {
+        let side = usize::from(id.way == Way::Back);
+        pool(side, id.channel, &stats, Mapping::Allocation, false)
+    });
+    let of_queues = queues.iter().enumerate().flat_map(|(side, queues)| {
+        let one = move |queue: &RxMemory| {
+            pool(side, queue.queue, &queue.pool, queue.mapping, queue.provided)
+        };
+        queues.iter().map(one)
+    });
+    of_lanes.chain(of_queues).collect()
 }

@@ -1,8 +1,73 @@
 //! Links and netdevs as they are shown.
 
-use mqnet_control_api::{DriverInfo, LinkInfo, LinkState, NetdevInfo, WorkerInfo};
+use mqnet_control_api::{
+    DriverInfo, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo, WayOffloads, WorkerInfo,
+};
+use mqnet_netdev::{Function, MemberView, Offloads, Plan, RxMemory};
 
-use super::Entry;
+use super::{Entry, place};
+
+/// How frames from a side may be unfinished; `plan` as that side sees it.
+fn offloads(entry: &mut Entry, from: usize, plan: &Plan) -> WayOffloads {
+    let names = |set: Offloads| set.names().map(str::to_owned).collect();
+    let caps = entry.link.functions().map(|function| function.caps());
+    let wish = entry.link.wish();
+    let unwanted = [wish.without_forth, wish.without_back][from];
+    WayOffloads {
+        sends: names(caps[from].rx_offloads),
+        takes: names(caps[1 - from].tx_offloads),
+        unwanted: names(unwanted),
+        merged: names(entry.link.merges(from)),
+        from: entry.netdevs[from].name.clone(),
+        to: entry.netdevs[1 - from].name.clone(),
+        arriving: names(plan.rx_offloads),
+        leaving: names(plan.mirrored().tx_offloads),
+        emulated: names(plan.rx_emulation.offloads),
+        cuts: plan.rx_emulation.cuts,
+    }
+}
+
+/// How the buffers lie that a side gives to its device.
+fn rx_buffers(entry: &mut Entry, side: usize) -> Vec<RxBufferInfo> {
+    let queues = entry.link.functions()[side].rx_memory();
+    let netdev = &entry.netdevs[side].name;
+    let info = |queue: RxMemory| RxBufferInfo {
+        netdev: netdev.clone(),
+        queue: queue.queue,
+        mode: queue.mode.to_owned(),
+        asked: queue.wish.to_owned(),
+        layout: queue.layout().to_owned(),
+        forced: queue.forced,
+        size: queue.size,
+        headroom: queue.headroom,
+        per_page: queue.per_page,
+        per_page_used: queue.per_page_used,
+        pages: queue.pages,
+        pages_most: queue.pages_most,
+        taken: queue.taken,
+        foreign: queue.foreign,
+        refill_frag_ns: queue.refill_ns[0],
+        refill_full_ns: queue.refill_ns[1],
+        alloc_fail: queue.alloc_fail,
+        reason: queue.reason,
+    };
+    queues.into_iter().map(info).collect()
+}
+
+/// The functions that one is made of.
+fn members(function: &dyn Function) -> Vec<MemberInfo> {
+    let info = |member: MemberView| MemberInfo {
+        function: member.address,
+        id: member.identity,
+        primary: member.primary,
+        why: member.why,
+        up: member.up,
+        reason: member.reason,
+        channels: member.channels,
+        standing_in: member.standing_in,
+    };
+    function.members().into_iter().map(info).collect()
+}
 
 /// A link.
 pub(super) fn link(entry: &mut Entry) -> LinkInfo {
@@ -18,6 +83,10 @@ pub(super) fn link(entry: &mut Entry) -> LinkInfo {
         LinkState::Changing => Some("a change is under way".to_owned()),
         LinkState::Up => entry.link.settled_note(),
     };
+    let ways = plan
+        .as_ref()
+        .map(|plan| [offloads(entry, 0, plan), offloads(entry, 1, &plan.mirrored())].to_vec());
+    let members = entry.link.functions().map(|function| members(&*function));
     let info = |side: usize| {
         let dev = &entry.netdevs[side];
         NetdevInfo {
@@ -28,17 +97,24 @@ pub(super) fn link(entry: &mut Entry) -> LinkInfo {
             link: entry.name.clone(),
             partner: entry.netdevs[1 - side].name.clone(),
             carrier: plan.is_some(),
+            members: members[side].clone(),
         }
     };
-    let workers = entry.link.workers().enumerate().map(|(id, worker)| WorkerInfo {
-        id: id as u16,
-        cpu: worker.cpu.map(|cpu| cpu as u32),
-        node: worker.node,
-        tid: worker.thread,
-        passes: worker.stats.passes.get(),
-        sleeps: worker.stats.sleeps.get(),
-    });
+    let workers: Vec<WorkerInfo> = entry
+        .link
+        .workers()
+        .enumerate()
+        .map(|(id, worker)| WorkerInfo {
+            id: id as u16,
+            cpu: worker.cpu.map(|cpu| cpu as u32),
+            node: worker.node,
+            tid: worker.thread,
+            passes: worker.stats.passes.get(),
+            sleeps: worker.stats.sleeps.get(),
+        })
+        .collect();
     LinkInfo {
+        offloads: ways.unwrap_or_default(),
         name: entry.name.clone(),
         spec: entry.spec.clone(),
         state,
@@ -47,7 +123,9 @@ pub(super) fn link(entry: &mut Entry) -> LinkInfo {
         channels: plan.as_ref().map_or(0, |plan| plan.channels),
         mtu: plan.as_ref().map(|plan| plan.mtu),
         frame_max: plan.as_ref().map(|plan| plan.frame_max),
-        workers: workers.collect(),
+        rx_buffers: [0, 1].into_iter().flat_map(|side| rx_buffers(entry, side)).collect(),
+        workers,
+        placement: place::channels(entry),
     }
 }
 

@@ -8,10 +8,10 @@ use mqnet_control_api::{
 };
 use mqnet_engine::{CaptureRequest, Captures, Way};
 use mqnet_netdev::wrap::capture::{Captured, Direction};
-use mqnet_netdev::{ChannelStats as Counters, DropReason};
+use mqnet_netdev::{ChannelStats as Counters, DropReason, RxMemory};
 use mqnet_sysio::clock;
 
-use super::Entry;
+use super::{Entry, place};
 use crate::status::LaneSums;
 
 /// The lane from side `from`, summed up.
@@ -31,12 +31,17 @@ fn lane(entry: &Entry, from: usize, napi_id: u32, sums: &LaneSums) -> LaneStats 
         tx_bytes: sums.tx_bytes,
         drops: drops.map(count).collect(),
         tx_lost: sums.lost,
+        segments: sums.segments,
+        merged: sums.merged,
+        xdp_out: sums.xdp_out,
+        xdp_in: sums.xdp_in,
         in_flight: sums.in_flight(),
         tx_stop: sums.stops,
         tx_wake: sums.wakes,
         stopped_ns: sums.stopped_ns,
         kicks: sums.kicks,
         copies: sums.copies,
+        syscalls: sums.syscalls,
         state: StopState::Unused,
         stopped: None,
     }
@@ -104,6 +109,7 @@ pub(super) fn link(entry: &mut Entry) -> LinkStats {
         dropped_outside_a: outside[0],
         dropped_outside_b: outside[1],
         pools: pools.collect(),
+        locality: place::locality(entry),
     }
 }
 
@@ -119,6 +125,11 @@ pub(super) fn counters(entry: &mut Entry, side: usize) -> Vec<NamedCounter> {
         add(format!("rx_queue_{id}_drops"), rx.drops.total());
         add(format!("rx_queue_{id}_kicks"), rx.kicks.get());
         add(format!("rx_queue_{id}_arms"), rx.arms.get());
+        add(format!("rx_queue_{id}_syscalls"), rx.syscalls.get());
+        add(format!("rx{id}_xdp_packets"), rx.xdp.packets.get());
+        add(format!("rx{id}_xdp_tx"), rx.xdp.tx.get());
+        add(format!("rx{id}_xdp_redirects"), rx.xdp.redirects.get());
+        add(format!("rx{id}_xdp_drops"), rx.xdp.drops.get());
     }
     for (id, stats) in all.iter().enumerate() {
         let tx = &stats.tx;
@@ -131,13 +142,60 @@ pub(super) fn counters(entry: &mut Entry, side: usize) -> Vec<NamedCounter> {
         add(format!("tx_queue_{id}_stopped_ns"), tx.stopped_ns.get());
         add(format!("tx_queue_{id}_kicks"), tx.kicks.get());
         add(format!("tx_queue_{id}_copies"), tx.copies.get());
+        add(format!("tx_queue_{id}_syscalls"), tx.syscalls.get());
+        add(format!("tx_queue_{id}_segments"), tx.segments.get());
+        add(format!("tx_queue_{id}_merged"), tx.merged.get());
+        add(format!("tx_queue_{id}_checksums"), tx.checksums.get());
+        add(format!("tx{id}_xdp_tx"), tx.xdp_tx.get());
+        add(format!("tx{id}_xdp_tx_drops"), tx.xdp_tx_drops.get());
     }
     for reason in DropReason::ALL {
         let frames = all.iter().map(|s| s.rx.drops.get(reason) + s.tx.drops.get(reason)).sum();
         add(format!("drop_{}", reason.name().replace('-', "_")), frames);
     }
+    list.extend(buffers(&entry.link.functions()[side].rx_memory()));
     if let Some(outside) = entry.link.functions()[side].dropped_outside() {
         list.push(NamedCounter { name: "rx_dropped_outside".to_owned(), value: outside });
+    }
+    list
+}
+
+/// The kernel's word for a statistic of a page pool in `ethtool -S`, from that of netlink.
+fn pool_name(name: &str) -> String {
+    let name = match name {
+        "alloc-slow-high-order" => "alloc-slow-ho",
+        "recycle-released-refcnt" => "recycle-released-ref",
+        name => name,
+    };
+    format!("pp_{}", name.replace('-', "_"))
+}
+
+/// Of queues that give buffers to a device: what their page pools did in all, then queue by queue.
+fn buffers(queues: &[RxMemory]) -> Vec<NamedCounter> {
+    let mut list = Vec::new();
+    let mut add = |name: String, value: u64| list.push(NamedCounter { name, value });
+    if let Some(first) = queues.first() {
+        for (at, (name, _)) in first.pool.counters().into_iter().enumerate() {
+            let sum = queues.iter().map(|queue| queue.pool.counters()[at].1).sum();
+            add(format!("rx_{}", pool_name(name)), sum);
+        }
+    }
+    for queue in queues {
+        let id = queue.queue;
+        for (name, value) in queue.pool.counters() {
+            add(format!("rx{id}_{}", pool_name(name)), value);
+        }
+        for (name, value) in [
+            ("alloc_fail", queue.alloc_fail),
+            ("length_errors", queue.length_errors),
+            ("buffers", queue.taken),
+            ("buffers_foreign", queue.foreign),
+            ("buffer_size", queue.size.into()),
+            ("buffers_per_page", queue.per_page.into()),
+            ("pages", queue.pages.into()),
+        ] {
+            add(format!("rx_queue_{id}_{name}"), value);
+        }
     }
     list
 }
@@ -191,4 +249,53 @@ pub(super) fn capture(
         clock: wall_clock,
     });
     Ok(Box::new(Sink { captures, taken: Vec::new() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use mqnet_pktbuf::{Mapping, PoolStats};
+
+    use super::*;
+
+    // Goal: page pools are summed under the kernel's names, then told queue by queue.
+    #[test]
+    fn pools_have_the_kernels_names() {
+        let queue = |queue: u16| RxMemory {
+            queue,
+            mode: "small",
+            wish: "frag",
+            full: false,
+            reason: String::new(),
+            forced: false,
+            size: 1920,
+            headroom: 64,
+            per_page: 2,
+            per_page_used: 200,
+            pages: 3,
+            pages_most: 8,
+            taken: 10,
+            foreign: 4,
+            refill_ns: [0; 2],
+            alloc_fail: 1,
+            length_errors: 2,
+            mapping: Mapping::Allocation,
+            provided: false,
+            pool: PoolStats::of(std::array::from_fn(|at| at as u64 + 1), [0; 3]),
+        };
+        let list = buffers(&[queue(0), queue(1)]);
+        let value = |name: &str| list.iter().find(|c| c.name == name).map(|c| c.value);
+        for (name, expected) in [
+            ("rx_pp_alloc_fast", 2),
+            ("rx_pp_alloc_slow_ho", 6),
+            ("rx_pp_recycle_released_ref", 22),
+            ("rx1_pp_alloc_fast", 1),
+            ("rx0_pp_recycle_cached", 7),
+            ("rx_queue_1_alloc_fail", 1),
+            ("rx_queue_0_buffers_foreign", 4),
+        ] {
+            assert_eq!(value(name), Some(expected), "{name}");
+        }
+        assert_eq!(list[0].name, "rx_pp_alloc_fast");
+        assert!(buffers(&[]).is_empty());
+    }
 }

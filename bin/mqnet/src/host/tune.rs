@@ -8,16 +8,16 @@ use mqnet_control_api::{
 };
 use mqnet_engine::{IdlePolicy, Wish};
 use mqnet_netdev::limits::{MTU_MAX, MTU_MIN};
-use mqnet_netdev::{Offloads, RingSizes};
+use mqnet_netdev::{Offloads, RingSizes, RxMemory};
 
 use super::{Entry, done};
 
-fn plain(code: Code, message: &str) -> ApiError {
+pub(super) fn plain(code: Code, message: &str) -> ApiError {
     ApiError::new(code, message)
 }
 
 /// Lanes of a change under way would be missed.
-fn not_while_changing(entry: &Entry) -> Result<(), ApiError> {
+pub(super) fn not_while_changing(entry: &Entry) -> Result<(), ApiError> {
     match entry.link.is_changing() {
         true => Err(plain(Code::Busy, "another change is under way")),
         false => Ok(()),
@@ -54,6 +54,11 @@ pub(super) fn set_channels(entry: &mut Entry, want: &SetChannels) -> Change {
         return Err(ApiError { field: Some("combined".into()), ..plain(Code::Invalid, why) });
     }
     for function in entry.link.functions() {
+        let rules = function.rules().unwrap_or_default();
+        if rules.iter().any(|rule| rule.queue >= want.combined) {
+            let why = "requested channel counts are too low for existing ntuple filter settings";
+            return Err(plain(Code::Invalid, why));
+        }
         let Some(spread) = function.indirection().filter(|spread| spread.user_set) else {
             continue;
         };
@@ -180,7 +185,10 @@ pub(super) fn set_rss(entry: &mut Entry, side: usize, want: &SetRss) -> Change {
         let why = "exactly one of indirection-table, equal, weights and default is needed";
         return Err(plain(Code::Invalid, why));
     }
-    let spread = |queues: u16| (0..size).map(|bucket| bucket as u16 % queues).collect();
+    // Those that the table can name, in a group those of the primary.
+    let named = entry.link.functions()[side].table_queues(now.rings);
+    let most = named.len() as u16;
+    let spread = |queues: u16| (0..size).map(|i| named[i % usize::from(queues)]).collect();
     let table: Vec<u16> = match want {
         SetRss { indirection_table: Some(table), .. } if table.len() == size => table.clone(),
         SetRss { indirection_table: Some(table), .. } => {
@@ -188,13 +196,13 @@ pub(super) fn set_rss(entry: &mut Entry, side: usize, want: &SetRss) -> Change {
             let why = format!("size ({n}) mismatch with device indir table ({size})");
             return Err(ApiError::field("indirection-table", why));
         }
-        SetRss { equal: Some(queues), .. } if (1..=now.rings).contains(queues) => spread(*queues),
+        SetRss { equal: Some(queues), .. } if (1..=most).contains(queues) => spread(*queues),
         SetRss { equal: Some(queues), .. } => {
-            let why = format!("equal: {queues} is not a number from 1 to {}", now.rings);
+            let why = format!("equal: {queues} is not a number from 1 to {most}");
             return Err(ApiError::field("equal", why));
         }
         SetRss { weights: Some(weights), .. } => by_weight(weights, size)?,
-        _ => spread(now.rings),
+        _ => spread(most),
     };
     if let Some(entry) = table.iter().position(|&queue| queue >= now.rings) {
         let why = format!("entry {entry}: queue out of range ({})", table[entry]);
@@ -236,6 +244,9 @@ const TX_FEATURES: [(&str, Offloads); 5] = [
 const RX_FEATURES: [(&str, Offloads); 2] =
     [("rx-checksum", Offloads::CSUM), ("rx-gro-hw", Offloads::LARGE)];
 
+/// What arrives in small frames is merged.
+const GRO: &str = "rx-gro";
+
 fn offloads_of(name: &str, offload: Offloads) -> Offloads {
     match name {
         "tx-udp-segmentation" => Offloads::USO4.or(Offloads::USO6),
@@ -262,6 +273,9 @@ pub(super) fn features(entry: &mut Entry, side: usize) -> Vec<Feature> {
         Feature { name: name.to_owned(), active: have.has(bits), fixed: !can.has(bits), requested }
     };
     let none = (Offloads::NONE, Offloads::NONE);
+    let cut = plan
+        .as_ref()
+        .is_some_and(|plan| plan.tx_emulation.cuts || plan.tx_emulation.offloads.any_large());
     let (rx, tx) = plan.map_or(none, |plan| (plan.rx_offloads, plan.tx_offloads));
     let arriving = RX_FEATURES.iter().map(|(name, bit)| (name, offloads_of(name, *bit)));
     let leaving = TX_FEATURES.iter().map(|(name, bit)| (name, offloads_of(name, *bit)));
@@ -272,34 +286,79 @@ pub(super) fn features(entry: &mut Entry, side: usize) -> Vec<Feature> {
         list.push(feature(name, bits, have, caps.rx_offloads, no_rx));
     }
     list.extend(leaving.map(|(name, bits)| feature(name, bits, tx, caps.tx_offloads, no_tx)));
+    // As the kernel calls it when it merges frames for a stack.
+    list.push(Feature {
+        name: GRO.to_owned(),
+        active: entry.link.merges(side) != Offloads::NONE,
+        fixed: !entry.link.functions()[1 - side].feeds_a_stack(),
+        requested: entry.link.functions()[1 - side].feeds_a_stack() && entry.link.may_merge(side),
+    });
+    // As the kernel calls it when it cuts frames for a device that cannot.
+    list.push(Feature {
+        name: "tx-generic-segmentation".to_owned(),
+        active: cut,
+        fixed: true,
+        requested: cut,
+    });
     list
 }
 
 /// `ethtool -K`.
 pub(super) fn set_features(entry: &mut Entry, side: usize, want: &SetFeatures) -> Change {
+    let since = Instant::now();
     let mut wish = entry.link.wish().clone();
     let known = features(entry, side);
+    let mut merge = entry.link.may_merge(side);
     for (name, &on) in &want.features {
         let bits = |list: &[(&str, Offloads)]| {
             let found = list.iter().find(|(known, _)| known == name);
             found.map(|(known, bit)| offloads_of(known, *bit))
         };
+        let fixed = known.iter().any(|feature| feature.name == *name && feature.fixed);
+        if fixed && on {
+            return Err(ApiError::field(name, format!("{name}: cannot be changed")));
+        }
+        if name == GRO {
+            merge = on;
+            continue;
+        }
         let (arrives, bits) = match (bits(&RX_FEATURES), bits(&TX_FEATURES)) {
             (Some(bits), _) => (true, bits),
             (_, Some(bits)) => (false, bits),
             _ => return Err(ApiError::field(name, "bit name not found")),
         };
-        let fixed = known.iter().any(|feature| feature.name == *name && feature.fixed);
-        if fixed && on {
-            return Err(ApiError::field(name, format!("{name}: cannot be changed")));
-        }
         let no = match (arrives, side) {
             (true, 0) | (false, 1) => &mut wish.without_forth,
             _ => &mut wish.without_back,
         };
         *no = if on { no.minus(bits) } else { no.or(bits) };
     }
-    entry.ask(wish)
+    let changed = merge != entry.link.may_merge(side);
+    if wish == *entry.link.wish() {
+        entry.link.set_may_merge(side, merge);
+        return done(changed, since);
+    }
+    // A request that is refused changes nothing.
+    let asked = entry.ask(wish)?;
+    entry.link.set_may_merge(side, merge);
+    Ok(asked)
+}
+
+/// The flag of which there is more to say than on and off.
+const FULL_PAGE: &str = "full-page-rx";
+
+/// How the buffers of RX queues lie; queues that agree are one line.
+fn layout_notes(queues: &[RxMemory]) -> Vec<String> {
+    let same = |a: &RxMemory, b: &RxMemory| (a.full, &a.reason) == (b.full, &b.reason);
+    let line = |group: &[RxMemory]| {
+        let (first, last) = (&group[0], &group[group.len() - 1]);
+        let who = match first.queue == last.queue {
+            true => format!("queue {}", first.queue),
+            false => format!("queues {}-{}", first.queue, last.queue),
+        };
+        format!("{who}: {} ({})", first.layout(), first.reason)
+    };
+    queues.chunk_by(same).map(line).collect()
 }
 
 /// `ethtool --show-priv-flags`.
@@ -308,7 +367,12 @@ pub(super) fn priv_flags(entry: &mut Entry, side: usize) -> Result<Vec<PrivFlag>
     if flags.is_empty() {
         return Err(plain(Code::NotSupported, "this kind of device has no private flags"));
     }
-    Ok(flags.into_iter().map(|(name, on)| PrivFlag { name: name.to_owned(), on }).collect())
+    let mut notes = layout_notes(&entry.link.functions()[side].rx_memory());
+    let flag = |(name, on): (&str, bool)| {
+        let notes = if name == FULL_PAGE { std::mem::take(&mut notes) } else { Vec::new() };
+        PrivFlag { name: name.to_owned(), on, notes }
+    };
+    Ok(flags.into_iter().map(flag).collect())
 }
 
 /// `ethtool --set-priv-flags`.

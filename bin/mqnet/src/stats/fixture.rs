@@ -60,12 +60,17 @@ pub(crate) fn lane(from: &str, to: &str, rx: u64, tx: u64, dropped: u64) -> Lane
         tx_bytes: tx.saturating_mul(1000),
         drops,
         tx_lost: 0,
+        segments: 0,
+        merged: 0,
+        xdp_out: 0,
+        xdp_in: 0,
         in_flight: rx.wrapping_sub(tx).wrapping_sub(dropped) as i64,
         tx_stop: 0,
         tx_wake: 0,
         stopped_ns: 0,
         kicks: 0,
         copies: 0,
+        syscalls: 0,
         state: StopState::Running,
         stopped: None,
     }
@@ -108,6 +113,7 @@ pub(crate) fn stats(seconds: u64) -> LinkStats {
         b_to_a: lane("ntb0", "vm0", 50 * t, 50 * t, 0),
         dropped_outside_a: Some(7),
         dropped_outside_b: None,
+        locality: Vec::new(),
         pools: vec![PoolUse { napi_id: 1, inflight: 2 }],
     }
 }

@@ -1,4 +1,5 @@
-//! The conservation law: `rx = tx + drops + in flight`.
+//! The conservation law: `rx + segments = tx + merged + drops + in flight`; what XDP programs send
+//! back leaves one direction and comes into the other.
 
 use std::fmt::Write;
 
@@ -45,7 +46,7 @@ impl Verdict {
             Self::Waiting => "holds: a full sink makes them wait",
             Self::Missing => "BROKEN: nothing moves, and frames are unaccounted for",
             Self::TooMany => "BROKEN: more left than came in",
-            Self::WrongSum => "BROKEN: in-flight is not rx - tx - drops",
+            Self::WrongSum => "BROKEN: in-flight is not rx + segments - tx - merged - drops",
         }
     }
 }
@@ -54,10 +55,12 @@ pub(crate) fn dropped(lane: &LaneStats) -> u64 {
     lane.drops.iter().fold(0, |sum, drop| sum.saturating_add(drop.frames))
 }
 
-/// rx - tx - drops, whatever the numbers.
+/// rx + segments - tx - merged - drops, whatever the numbers.
 fn balance(lane: &LaneStats) -> i128 {
     let drops: i128 = lane.drops.iter().map(|drop| i128::from(drop.frames)).sum();
-    i128::from(lane.rx_packets) - i128::from(lane.tx_packets) - drops
+    let came = [lane.rx_packets, lane.xdp_in, lane.segments].map(i128::from).iter().sum::<i128>();
+    let left = [lane.tx_packets, lane.merged, lane.xdp_out].map(i128::from).iter().sum::<i128>();
+    came - left - drops
 }
 
 /// Judges a direction made of `lanes` lanes by its sums `now` and those `before`, of which
@@ -98,8 +101,16 @@ pub(crate) fn line(lane: &LaneStats, verdict: Verdict) -> String {
         none if none == "0" => "0 dropped".to_owned(),
         some => some,
     };
+    let made = match lane.segments {
+        0 => String::new(),
+        n => format!(" + {n} segments"),
+    };
+    let merged = match lane.merged {
+        0 => String::new(),
+        n => format!(" + {n} merged"),
+    };
     let mut out = format!(
-        "{} -> {}: rx {} = tx {} + {drops} + {} in flight  [{}]",
+        "{} -> {}: rx {}{made} = tx {}{merged} + {drops} + {} in flight  [{}]",
         lane.from,
         lane.to,
         lane.rx_packets,
@@ -107,6 +118,12 @@ pub(crate) fn line(lane: &LaneStats, verdict: Verdict) -> String {
         lane.in_flight,
         verdict.words()
     );
+    if lane.xdp_out > 0 {
+        let _ = write!(out, "; {} sent elsewhere by XDP", lane.xdp_out);
+    }
+    if lane.xdp_in > 0 {
+        let _ = write!(out, "; {} more came from XDP", lane.xdp_in);
+    }
     if lane.tx_lost > 0 {
         let _ = write!(out, "; of tx, a lost peer had not taken {}", lane.tx_lost);
     }
@@ -133,6 +150,15 @@ mod tests {
         assert_eq!(judge(&rest, &more, 1, true), Verdict::Moving);
         assert_eq!(judge(&rest, &with(10, 74, 1), 1, true), Verdict::TooMany);
         assert_eq!(judge(&rest, &with(10, 74, 1), 2, true), Verdict::Moving);
+        let mut cut = with(10, 52, 0);
+        (cut.segments, cut.in_flight) = (42, 0);
+        assert_eq!(judge(&cut, &cut, 1, false), Verdict::Holds);
+        cut.segments = 41;
+        assert_eq!(judge(&cut, &cut, 1, false), Verdict::WrongSum);
+        let mut merged = with(10, 2, 0);
+        merged.merged = 8;
+        merged.in_flight = 0;
+        assert_eq!(judge(&merged, &merged, 1, false), Verdict::Holds);
         let mut lie = with(10, 7, 3);
         lie.in_flight = 1;
         assert_eq!(judge(&lie, &lie, 1, false), Verdict::WrongSum);
@@ -157,6 +183,16 @@ mod tests {
             line(&lane, Verdict::Holds),
             "a -> b: rx 10 = tx 7 + 3 too-long + 0 in flight  [holds]; of tx, a lost peer had not \
              taken 2"
+        );
+        (lane.tx_lost, lane.segments, lane.tx_packets) = (0, 44, 51);
+        assert_eq!(
+            line(&lane, Verdict::Holds),
+            "a -> b: rx 10 + 44 segments = tx 51 + 3 too-long + 0 in flight  [holds]"
+        );
+        (lane.segments, lane.merged, lane.tx_packets) = (0, 5, 2);
+        assert_eq!(
+            line(&lane, Verdict::Holds),
+            "a -> b: rx 10 = tx 2 + 5 merged + 3 too-long + 0 in flight  [holds]"
         );
     }
 }

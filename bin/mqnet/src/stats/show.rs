@@ -175,6 +175,26 @@ fn finish(out: &mut String, before: &LinkStats, now: &LinkStats, table: &Table) 
             );
         }
     }
+    out.push_str(&locality(now));
+}
+
+/// What crossed between nodes, one line a function.
+fn locality(now: &LinkStats) -> String {
+    let mut out = String::new();
+    for one in &now.locality {
+        let name = one.interface.as_ref().unwrap_or(&one.netdev);
+        let all = (one.local_bytes + one.cross_bytes).max(1);
+        let _ = writeln!(
+            out,
+            "{name} (function {}, node {}): {} bytes local, {} across nodes ({:.1} %)",
+            one.function,
+            one.node,
+            one.local_bytes,
+            one.cross_bytes,
+            one.cross_bytes as f64 * 100.0 / all as f64
+        );
+    }
+    out
 }
 
 /// The readings as they came, and the verdict on each direction.
@@ -195,4 +215,35 @@ pub(super) fn json(
         all.push(value);
     }
     json_text(&all, pretty)
+}
+
+#[cfg(test)]
+mod tests {
+    use mqnet_control_api::Locality;
+
+    use super::*;
+    use crate::stats::fixture::stats;
+
+    // Goal: a function says how many of its bytes crossed between nodes, one without bytes says
+    // that none did, and links whose functions are nowhere say nothing.
+    #[test]
+    fn what_crossed_is_told() {
+        let mut now = stats(2);
+        assert!(!text(&[now.clone()], &[now.clone()]).contains("across"));
+        let interface = Some("eth1".to_owned());
+        let one = Locality {
+            netdev: "g0".into(),
+            function: 1,
+            interface,
+            node: 1,
+            local_bytes: 900,
+            cross_bytes: 100,
+        };
+        let idle = Locality { netdev: "g0".into(), ..Locality::default() };
+        now.locality = vec![one, idle];
+        let text = text(&[now.clone()], &[now]);
+        let line = "eth1 (function 1, node 1): 900 bytes local, 100 across nodes (10.0 %)\n";
+        assert!(text.contains(line), "{text}");
+        assert!(text.contains("g0 (function 0, node 0): 0 bytes local, 0 across nodes (0.0 %)\n"));
+    }
 }

@@ -16,11 +16,16 @@ pub(crate) struct LaneSums {
     pub(crate) drops: u64,
     pub(crate) by_reason: [u64; DropReason::ALL.len()],
     pub(crate) lost: u64,
+    pub(crate) xdp_out: u64,
+    pub(crate) xdp_in: u64,
     pub(crate) stops: u64,
     pub(crate) wakes: u64,
     pub(crate) stopped_ns: u64,
     pub(crate) kicks: u64,
     pub(crate) copies: u64,
+    pub(crate) syscalls: u64,
+    pub(crate) segments: u64,
+    pub(crate) merged: u64,
 }
 
 impl LaneSums {
@@ -42,16 +47,24 @@ impl LaneSums {
             *sum += rx.drops.get(reason) + tx.drops.get(reason);
         }
         self.lost += tx.lost.get();
+        self.xdp_out += rx.xdp.sent.get();
+        self.xdp_in += tx.xdp_tx.get();
         self.stops += tx.stops.get();
         self.wakes += tx.wakes.get();
         self.stopped_ns += tx.stopped_ns.get();
         self.kicks += rx.kicks.get() + tx.kicks.get();
         self.copies += tx.copies.get();
+        self.syscalls += rx.syscalls.get() + tx.syscalls.get();
+        self.segments += tx.segments.get();
+        self.merged += tx.merged.get();
     }
 
-    /// Frames that came in and have neither left nor been dropped. At rest it must be 0.
+    /// Frames that came in, or were made of those that did, and have neither left nor been
+    /// dropped. At rest it must be 0.
     pub(crate) fn in_flight(&self) -> i64 {
-        self.rx_packets as i64 - self.tx_packets as i64 - self.drops as i64
+        let came = (self.rx_packets + self.xdp_in + self.segments) as i64;
+        let left = (self.tx_packets + self.merged + self.xdp_out) as i64;
+        came - left - self.drops as i64
     }
 
     /// What happened since `before`.
@@ -68,11 +81,16 @@ impl LaneSums {
             drops: self.drops - before.drops,
             by_reason,
             lost: self.lost - before.lost,
+            xdp_out: self.xdp_out - before.xdp_out,
+            xdp_in: self.xdp_in - before.xdp_in,
             stops: self.stops - before.stops,
             wakes: self.wakes - before.wakes,
             stopped_ns: self.stopped_ns - before.stopped_ns,
             kicks: self.kicks - before.kicks,
             copies: self.copies - before.copies,
+            syscalls: self.syscalls - before.syscalls,
+            segments: self.segments - before.segments,
+            merged: self.merged - before.merged,
         }
     }
 
@@ -88,8 +106,11 @@ impl LaneSums {
             "rx-packets": self.rx_packets, "rx-bytes": self.rx_bytes,
             "tx-packets": self.tx_packets, "tx-bytes": self.tx_bytes,
             "drops": drops, "tx-lost": self.lost, "in-flight": self.in_flight(),
+            "xdp-out": self.xdp_out, "xdp-in": self.xdp_in,
             "tx-stop": self.stops, "tx-wake": self.wakes, "stopped-ns": self.stopped_ns,
-            "kicks": self.kicks, "copies": self.copies,
+            "kicks": self.kicks, "copies": self.copies, "segments": self.segments,
+            "syscalls": self.syscalls,
+            "merged": self.merged,
         })
     }
 }
@@ -134,5 +155,27 @@ mod tests {
         assert_eq!((sums.drops, sums.in_flight()), (3, 1));
         assert_eq!(sums.json()["drops"]["too-long"], 2);
         assert_eq!(sums.since(&sums), LaneSums::default());
+    }
+
+    // Goal: of small frames that are merged, fewer leave than came, and the law counts them.
+    #[test]
+    fn merged_frames_are_accounted_for() {
+        let (from, to) = (ChannelStats::default(), ChannelStats::default());
+        from.rx.packets.add(45);
+        to.tx.packets.add(2);
+        to.tx.merged.add(42);
+        let sums = LaneSums::of(&from, &to);
+        assert_eq!((sums.in_flight(), sums.json()["merged"].as_u64()), (1, Some(42)));
+    }
+
+    // Goal: of a large frame that is cut, more leave than came, and the law counts them.
+    #[test]
+    fn segments_are_accounted_for() {
+        let (from, to) = (ChannelStats::default(), ChannelStats::default());
+        from.rx.packets.add(2);
+        to.tx.packets.add(45);
+        to.tx.segments.add(44);
+        let sums = LaneSums::of(&from, &to);
+        assert_eq!((sums.in_flight(), sums.json()["segments"].as_u64()), (1, Some(44)));
     }
 }

@@ -60,7 +60,15 @@ fn law(sums: &LaneSums) -> String {
     }
     let flight = sums.in_flight();
     let (rx, tx) = (sums.rx_packets, sums.tx_packets);
-    format!("rx {rx} = tx {tx}{reasons} + {flight} in flight")
+    let made = match sums.segments {
+        0 => String::new(),
+        n => format!(" + {n} segments"),
+    };
+    let merged = match sums.merged {
+        0 => String::new(),
+        n => format!(" + {n} merged"),
+    };
+    format!("rx {rx}{made} = tx {tx}{merged}{reasons} + {flight} in flight")
 }
 
 /// As JSON.

@@ -2,7 +2,7 @@
 //!
 //! Every frame of a lane passes its RX queue, so a tap on the RX queue sees them all, and what that
 //! queue drops; a tap on the TX queue sees what is dropped there. A whole capture therefore wraps
-//! the RX queue alone, a capture of drops wraps both. A queue that cannot drop is left as it is.
+//! the RX queue alone, a capture of drops wraps both.
 //!
 //! A tap never blocks and never allocates: a frame for which its ring has no room is counted as
 //! missed and travels on.
@@ -17,6 +17,7 @@ use std::sync::Arc;
 pub use ring::{CaptureConfig, CaptureReader, CaptureTap, Captured, Direction, take_all, tap};
 
 use crate::{ChannelStats, Rx, Tx};
+use tx::Watch;
 
 /// Puts a tap on an RX queue.
 pub fn wrap_rx(rx: Rx, tap: CaptureTap) -> Rx {
@@ -31,9 +32,10 @@ pub fn wrap_rx(rx: Rx, tap: CaptureTap) -> Rx {
 /// there.
 pub fn wrap_tx(tx: Tx, tap: CaptureTap, stats: Arc<ChannelStats>) -> Tx {
     match tx {
-        // Room in its memory was given before the frame came: it drops nothing.
-        Tx::Brings(inner) => Tx::Brings(inner),
-        Tx::Borrows(inner) => Tx::Borrows(Box::new(tx::Borrows { inner, tap, stats, held: None })),
+        Tx::Brings(inner) => Tx::Brings(Box::new(tx::Brings::new(inner, Watch::new(tap, stats)))),
+        Tx::Borrows(inner) => {
+            Tx::Borrows(Box::new(tx::Borrows { inner, watch: Watch::new(tap, stats) }))
+        }
     }
 }
 
@@ -57,8 +59,12 @@ pub fn unwrap_rx(rx: Rx) -> (Rx, Option<CaptureTap>) {
 pub fn unwrap_tx(tx: Tx) -> (Tx, Option<CaptureTap>) {
     match tx {
         Tx::Borrows(q) if is::<tx::Borrows>(&*q) => {
-            let tx::Borrows { inner, tap, .. } = *cast(q);
-            (Tx::Borrows(inner), Some(tap))
+            let tx::Borrows { inner, watch } = *cast(q);
+            (Tx::Borrows(inner), Some(watch.into_tap()))
+        }
+        Tx::Brings(q) if is::<tx::Brings>(&*q) => {
+            let tx::Brings { inner, watch, .. } = *cast(q);
+            (Tx::Brings(inner), Some(watch.into_tap()))
         }
         bare => (bare, None),
     }

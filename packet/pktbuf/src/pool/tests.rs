@@ -35,7 +35,7 @@ fn configurations_are_checked() {
     assert!(refused(1, 5000).contains("power of two from 4096"));
     assert!(refused(1, 2048).contains("power of two from 4096"));
     assert!(refused(0, 4096).contains("1 to 1048576"));
-    assert!(refused(PAGES_MAX + 1, 4096).contains("1 to 1048576"));
+    assert!(refused(crate::page::PAGES_MAX + 1, 4096).contains("1 to 1048576"));
 }
 
 // Goal: every statistic counts what its name says, with exact values.
@@ -83,7 +83,7 @@ fn every_statistic_counts() {
     pool.free_bulk(&mut pages);
     let stats = pool.close().unwrap();
     assert_eq!((stats.inflight(), stats.inflight_bytes(), stats.release), (0, 0, 256));
-    let silent: Vec<_> = stats.counters().filter(|(_, value)| *value == 0).collect();
+    let silent: Vec<_> = stats.counters().into_iter().filter(|(_, value)| *value == 0).collect();
     assert_eq!(silent, [("alloc-slow-high-order", 0)]);
 }
 
@@ -288,4 +288,38 @@ fn double_frees_are_caught() {
         pool.returner().free_page(twin);
         pool.drain();
     });
+}
+
+// Goal: a pool over the caller's memory lies where that lies, and what is written into its pages is
+// found there by the caller's own offsets: nothing is copied.
+#[test]
+fn the_callers_memory_is_the_pages() {
+    let region = Region::private(10 * 4096, false, None).unwrap();
+    let (region, mut rest) = Part::whole(region).shared();
+    let (first, mine) = (rest.take(64).unwrap(), rest.take(8 * 4096).unwrap());
+    let config = PoolConfig { pages: 8, ..PoolConfig::default() };
+    let mut pool = PagePool::over(mine, &config).unwrap();
+    assert_eq!((pool.start(), first.offset()), (64, 0));
+    let mut frags = [pool.alloc_frag(1536).unwrap(), pool.alloc_frag(1536).unwrap()];
+    for frag in &mut frags {
+        pool.frag_span_mut(frag).copy_from(Span::of(b"payload"));
+        let at = pool.start() + frag.page_index() as usize * 4096 + frag.offset() as usize;
+        let mut read = [0; 7];
+        region.span(at, 7).read_header(&mut read);
+        assert_eq!(&read, b"payload");
+    }
+    frags.into_iter().for_each(|frag| pool.free_frag(frag));
+    assert_eq!(pool.close().unwrap().inflight(), 0);
+}
+
+// Goal: memory that is too short, or would let two fragments share a cache line, is refused.
+#[test]
+fn unfit_memory_is_refused() {
+    let config = PoolConfig { pages: 8, ..PoolConfig::default() };
+    let mut rest = Part::whole(Region::private(20 * 4096, false, None).unwrap());
+    let short = rest.take(8 * 4096 - 64).unwrap();
+    let refused = PagePool::over(short, &config).unwrap_err();
+    assert!(refused.to_string().contains("8 pages of 4096 bytes do not fit into 32704"));
+    rest.take(8).unwrap();
+    assert!(matches!(PagePool::over(rest, &config), Err(PoolError::Memory { .. })));
 }

@@ -109,6 +109,9 @@ fn read_spec<'a>(
 /// Whether two endpoints would get in each other's way. The two ends of a bridge share a socket.
 fn same_device(one: &Endpoint, other: &Endpoint) -> bool {
     match (one, other) {
+        (Endpoint::Group(group), single) | (single, Endpoint::Group(group)) => {
+            group.members.iter().any(|member| same_device(member, single))
+        }
         (Endpoint::Tap(one), Endpoint::Tap(other)) => {
             // With a '%d' the kernel finds a free name.
             one.name == other.name && one.netns == other.netns && !one.name.contains('%')

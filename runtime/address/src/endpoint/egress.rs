@@ -1,11 +1,11 @@
-//! `qdisc=WORDS` and `full=stop|drop`, which every kind of endpoint takes.
+//! `qdisc=WORDS`, `full=stop|drop` and `rx-locality=off|learn`, which every kind of endpoint takes.
 
 use mqnet_engine::{EgressConfig, Full};
 use mqnet_qdisc::Tree;
 use mqnet_wire::Layer;
 
 /// For kinds that have no other options.
-pub(super) const ALLOWED: &str = "qdisc= full=";
+pub(super) const ALLOWED: &str = "qdisc= full= rx-locality=";
 
 /// Takes these options out of the others.
 pub(super) fn split(options: &str) -> Result<(EgressConfig, String), String> {
@@ -22,6 +22,11 @@ pub(super) fn split(options: &str) -> Result<(EgressConfig, String), String> {
             Some(("full", "stop")) => egress.full = Full::Stop,
             Some(("full", "drop")) => egress.full = Full::Drop,
             Some(("full", other)) => return Err(format!("full={other}: must be stop or drop")),
+            Some(("rx-locality", "off")) => egress.learn = false,
+            Some(("rx-locality", "learn")) => egress.learn = true,
+            Some(("rx-locality", other)) => {
+                return Err(format!("rx-locality={other}: must be off or learn"));
+            }
             _ => rest.push(option),
         }
     }

@@ -38,7 +38,7 @@ impl<'a> Options<'a> {
 }
 
 /// A size in bytes: a number with an optional K, M or G (powers of 1024).
-pub(super) fn parse_size(text: &str) -> Option<u64> {
+pub fn parse_size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last()? {
         b'K' | b'k' => (&text[..text.len() - 1], 10),
         b'M' | b'm' => (&text[..text.len() - 1], 20),
@@ -47,6 +47,15 @@ pub(super) fn parse_size(text: &str) -> Option<u64> {
     };
     let number: u64 = digits.parse().ok()?;
     number.checked_shl(shift).filter(|n| n >> shift == number)
+}
+
+/// A switch.
+pub(super) fn on_off(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("{key}={value}: must be on or off")),
+    }
 }
 
 /// An Ethernet address of one station.

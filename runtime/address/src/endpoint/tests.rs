@@ -17,12 +17,31 @@ fn good_addresses() {
     };
     assert_eq!(tap.netns, Some("/run/netns/blue".into()));
     assert_eq!((tap.persist, tap.fds, tap.mac), (true, vec![5, 6], Some([2, 0, 0, 0, 0, 1])));
+    for (text, io) in
+        [("", Io::Auto), (",io=auto", Io::Auto), (",io=uring", Io::Uring), (",io=plain", Io::Plain)]
+    {
+        let Ok(Endpoint::Tap(tap)) = parse(&format!("tap:a{text}")) else { panic!("{text}") };
+        assert_eq!(tap.io, io);
+    }
     let ntb = parse("ntb:/run/x.sock,window=512K").unwrap();
     assert_eq!(
         ntb,
         Endpoint::Ntb { path: "/run/x.sock".into(), window: 512 << 10, mtu: None, name: None }
     );
     assert_eq!(parse("null:"), Ok(Endpoint::Null));
+    let card = |address: &str| match parse(address) {
+        Ok(Endpoint::VhostUser(card)) => card,
+        other => panic!("{other:?}"),
+    };
+    let plain = card("vhost-user:/run/vm0.sock");
+    assert_eq!((plain.connect, plain.queues, plain.packed), (false, 64, true));
+    assert!(!plain.ctrl && card("vhost-user:/x,ctrl=on").ctrl);
+    assert_eq!(Endpoint::VhostUser(plain.clone()).netdev_name(), "vm0");
+    let full = card("vhost-user:/run/vm0.sock,connect,queues=8,packed=off,mtu=9000,name=web");
+    assert_eq!((full.connect, full.queues, full.packed, full.mtu), (true, 8, false, Some(9000)));
+    assert_eq!(Endpoint::VhostUser(full).netdev_name(), "web");
+    let inherited = Endpoint::VhostUser(card("vhost-user:,fd=7"));
+    assert_eq!((inherited.inherited(), inherited.netdev_name()), (&[7][..], "vhost-user".into()));
 }
 
 // Goal: every kind takes a discipline and a policy for a full sink, anywhere among its options.
@@ -61,11 +80,21 @@ fn bad_addresses_name_the_field() {
         ("tap:a,mac=2:0:0:0:0:1", "02:00:00:00:00:01"),
         ("tap:a,address=10.0.0.1", "10.0.0.1/24"),
         ("tap:a,fd=1", "above 2"),
+        ("tap:a,io=fast", "auto, uring or plain"),
+        ("tap:a,io", "unknown option 'io'"),
         ("ntb:", "0 bytes"),
         ("ntb:/x,window=1", "4K to 1G"),
         ("ntb:/x,window=99999999999999999999", "4K to 1G"),
         ("ntb:/x,queues=2", "allowed: window= mtu="),
-        ("null:,a", "unknown option 'a'; allowed: qdisc= full="),
+        ("vhost-user:", "0 bytes"),
+        ("vhost-user:/x,queues=0", "queues=0: must be a number of pairs from 1 to 64"),
+        ("vhost-user:/x,queues=65", "from 1 to 64"),
+        ("vhost-user:/x,packed=maybe", "packed=maybe: must be on or off"),
+        ("vhost-user:/x,fd=7", "vhost-user:,fd=N"),
+        ("vhost-user:,connect,fd=7", "vhost-user:,fd=N"),
+        ("vhost-user:,fd=2", "above 2"),
+        ("vhost-user:/x,server", "allowed: connect queues="),
+        ("null:,a", "unknown option 'a'; allowed: qdisc= full= rx-locality="),
         ("tap:a,full=on", "full=on: must be stop or drop"),
         ("ntb:/x,full", "unknown option 'full'"),
         ("null:,qdisc=", "words that tc takes"),
@@ -82,7 +111,10 @@ fn bad_addresses_name_the_field() {
 proptest! {
     // Goal: no text makes the parser panic, and what it refuses it refuses in words.
     #[test]
-    fn any_text_is_answered(text in "(tap|ntb|null|x)?:?[a-z0-9/,=:.KMG%-]{0,40}", noise: String) {
+    fn any_text_is_answered(
+        text in "(tap|ntb|vhost-user|null|x)?:?[a-z0-9/,=:.KMG%-]{0,40}",
+        noise: String,
+    ) {
         for text in [text, noise] {
             if let Err(e) = parse(&text) {
                 prop_assert!(!e.to_string().is_empty());

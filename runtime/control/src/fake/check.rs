@@ -1,11 +1,14 @@
 //! What a real host would refuse.
 
-use mqnet_control_api::{ApiError, Code, LinkSpec, SetCoalesce, SetRss};
+use mqnet_control_api::{ApiError, Code, LinkSpec, SetCoalesce, SetFlowRules, SetRss};
 
 use super::CHANNELS_MAX;
 
 /// Buckets of the fake indirection table.
 pub(super) const BUCKETS: usize = 16;
+
+/// Places for rules.
+pub(super) const RULES: u32 = 64;
 
 /// A number that must lie in a range.
 fn range(field: &str, value: u32, allowed: std::ops::RangeInclusive<u32>) -> Result<(), ApiError> {
@@ -59,6 +62,20 @@ pub(super) fn link(name: &str, spec: &LinkSpec) -> Result<(), ApiError> {
     spec.channels.map_or(Ok(()), |n| range("channels", n.into(), 1..=64))?;
     spec.workers.map_or(Ok(()), |n| range("workers", n.into(), 1..=1024))?;
     spec.poll_window.map_or(Ok(()), |n| range("poll-window", n, 0..=1_000_000))
+}
+
+/// The location that a change of rules is about.
+pub(super) fn rule(want: &SetFlowRules, combined: u16) -> Result<u32, ApiError> {
+    let location = match (&want.add, want.delete) {
+        (Some(rule), None) => {
+            range("queue", rule.queue.into(), 0..=u32::from(combined) - 1)?;
+            rule.location
+        }
+        (None, Some(location)) => location,
+        _ => return Err(ApiError::new(Code::Invalid, "exactly one of add and delete is needed")),
+    };
+    range("location", location, 0..=RULES - 1)?;
+    Ok(location)
 }
 
 /// The table that is asked for; `None`: the default.

@@ -21,12 +21,17 @@ fn lane(link: &FakeLink, from: usize, channel: u16) -> LaneStats {
             DropCount { reason: "bad \"offload\"".to_owned(), frames: 3 },
         ],
         tx_lost: 1,
+        segments: 0,
+        merged: 0,
+        xdp_out: 0,
+        xdp_in: 0,
         in_flight: 0,
         tx_stop: 5,
         tx_wake: 4,
         stopped_ns: 1_500_000_000,
         kicks: 11,
         copies: 0,
+        syscalls: 0,
         state: if stopped { StopState::Stopped } else { StopState::Running },
         stopped: stopped.then(|| Stopped { by: "the peer's ring is full".to_owned(), for_ns: 5 }),
     }
@@ -51,6 +56,7 @@ pub(super) fn stats(link: &FakeLink) -> LinkStats {
         b_to_a: lane(link, 1, 0),
         dropped_outside_a: Some(2),
         dropped_outside_b: None,
+        locality: Vec::new(),
         pools: vec![PoolUse { napi_id: link.napi_id(0, 0), inflight: 3 }],
     }
 }

@@ -1,8 +1,9 @@
 //! One fake link.
 
 use mqnet_control_api::{
-    ApiError, Coalesce, Code, DriverInfo, Feature, LinkInfo, LinkSpec, LinkState, Napi, NetdevInfo,
-    PrivFlag, Queue, QueueType, Rings, Rss, SetFeatures, SetPrivFlags, SetRings, WorkerInfo,
+    ApiError, Coalesce, Code, DriverInfo, Feature, FlowRule, FlowRules, LinkInfo, LinkSpec,
+    LinkState, Napi, NetdevInfo, PrivFlag, Queue, QueueType, Rings, Rss, SetFeatures, SetFlowRules,
+    SetPrivFlags, SetRings, WorkerInfo,
 };
 
 use super::check;
@@ -20,6 +21,7 @@ pub(super) struct FakeLink {
     pub(super) mtu: u32,
     pub(super) coalesce: Coalesce,
     pub(super) table: Option<Vec<u16>>,
+    rules: Vec<FlowRule>,
     pub(super) features: [Vec<Feature>; 2],
     pub(super) tc: [FakeTc; 2],
     rings: [u32; 2],
@@ -56,6 +58,7 @@ impl FakeLink {
             mtu: 1500,
             coalesce: Coalesce { rx_usecs: spec.poll_window.unwrap_or(1000), tx_frames: 0 },
             table: None,
+            rules: Vec::new(),
             features: [features(), features()],
             tc: [FakeTc::new(), FakeTc::new()],
             rings: [256, 256],
@@ -84,6 +87,7 @@ impl FakeLink {
 
     pub(super) fn info(&self) -> LinkInfo {
         LinkInfo {
+            offloads: Vec::new(),
             name: self.name.clone(),
             spec: self.spec.clone(),
             state: LinkState::Up,
@@ -92,6 +96,8 @@ impl FakeLink {
             channels: self.combined,
             mtu: Some(self.mtu),
             frame_max: Some(self.mtu + 14),
+            rx_buffers: Vec::new(),
+            placement: Vec::new(),
             workers: vec![WorkerInfo {
                 id: 0,
                 cpu: Some(0),
@@ -113,6 +119,7 @@ impl FakeLink {
             link: self.name.clone(),
             partner: self.names[1 - side].clone(),
             carrier: true,
+            members: Vec::new(),
         })
     }
 
@@ -144,6 +151,19 @@ impl FakeLink {
             hash_function: "xor".to_owned(),
             user_set: self.table.is_some(),
         }
+    }
+
+    pub(super) fn rules(&self) -> FlowRules {
+        FlowRules { rings: self.combined, size: check::RULES, rules: self.rules.clone() }
+    }
+
+    pub(super) fn set_rules(&mut self, want: &SetFlowRules) -> Result<bool, ApiError> {
+        let location = check::rule(want, self.combined)?;
+        let before = self.rules.clone();
+        self.rules.retain(|rule| rule.location != location);
+        self.rules.extend(want.add.clone());
+        self.rules.sort_by_key(|rule| rule.location);
+        Ok(self.rules != before)
     }
 
     pub(super) fn set_features(
@@ -180,7 +200,7 @@ impl FakeLink {
         if side == 1 {
             return Err(ApiError::new(Code::NotSupported, "a bridge has no private flags"));
         }
-        Ok(vec![PrivFlag { name: "busy-poll".to_owned(), on: self.flag }])
+        Ok(vec![PrivFlag { name: "busy-poll".to_owned(), on: self.flag, notes: Vec::new() }])
     }
 
     pub(super) fn set_priv_flags(

@@ -94,6 +94,10 @@ struct Board {
     stopped: CounterVec,
     kicks: IntCounterVec,
     copies: IntCounterVec,
+    syscalls: IntCounterVec,
+    segments: IntCounterVec,
+    merged: IntCounterVec,
+    locality: IntCounterVec,
 }
 
 impl Board {
@@ -133,7 +137,7 @@ impl Board {
             in_flight: gauge(
                 registry,
                 "in_flight_frames",
-                "Frames received and neither sent nor dropped yet.",
+                "Frames received, or made of those, and neither sent nor dropped yet.",
                 &queue,
             )?,
             stops: of_queue("queue_stops_total", "Times that a TX queue became full.")?,
@@ -141,6 +145,21 @@ impl Board {
             stopped,
             kicks: of_queue("kicks_total", "Doorbells rung.")?,
             copies: of_queue("copies_total", "Frames whose payload was copied.")?,
+            syscalls: of_queue("syscalls_total", "System calls that moved its frames.")?,
+            segments: of_queue(
+                "segments_total",
+                "Frames beyond the first that were made of one large frame.",
+            )?,
+            merged: of_queue(
+                "merged_total",
+                "Frames sent as a part of the one before them, to a device that takes large ones.",
+            )?,
+            locality: counter(
+                registry,
+                "function_bytes_total",
+                "Bytes of a function, by whether its channel's worker runs on the same NUMA node.",
+                &["device", "function", "node", "locality"],
+            )?,
         })
     }
 
@@ -161,6 +180,13 @@ impl Board {
         {
             if let Some(dropped) = dropped {
                 self.outside.with_label_values(&[device]).inc_by(dropped);
+            }
+        }
+        for one in &stats.locality {
+            let (function, node) = (one.function.to_string(), one.node.to_string());
+            for (name, bytes) in [("local", one.local_bytes), ("cross", one.cross_bytes)] {
+                let labels = [&*one.netdev, &*function, &*node, name];
+                self.locality.with_label_values(&labels).inc_by(bytes);
             }
         }
         for channel in &stats.channels {
@@ -185,6 +211,9 @@ impl Board {
         self.stopped.with_label_values(&to).inc_by(lane.stopped_ns as f64 / 1e9);
         self.kicks.with_label_values(&to).inc_by(lane.kicks);
         self.copies.with_label_values(&to).inc_by(lane.copies);
+        self.syscalls.with_label_values(&to).inc_by(lane.syscalls);
+        self.segments.with_label_values(&to).inc_by(lane.segments);
+        self.merged.with_label_values(&to).inc_by(lane.merged);
         for drop in &lane.drops {
             let labels = [&*lane.from, channel, direction, &drop.reason];
             self.drops.with_label_values(&labels).inc_by(drop.frames);

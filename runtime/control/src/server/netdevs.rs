@@ -2,8 +2,9 @@
 
 use axum::extract::State;
 use mqnet_control_api::{
-    Channels, Coalesce, DriverInfo, Feature, NamedCounter, Napi, Outcome, PrivFlag, QStats, Queue,
-    Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetMtu, SetPrivFlags, SetRings, SetRss,
+    Channels, Coalesce, DriverInfo, Feature, FlowRules, NamedCounter, Napi, Outcome, PrivFlag,
+    QStats, Queue, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetFlowRules, SetMtu,
+    SetPrivFlags, SetRings, SetRss,
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -54,6 +55,8 @@ read!(coalesce, "/v1/netdevs/{dev}/coalesce", [Coalesce], "`ethtool -c`");
 write!(set_coalesce, "/v1/netdevs/{dev}/coalesce", SetCoalesce, "`ethtool -C`");
 read!(rss, "/v1/netdevs/{dev}/rss", [Rss], "`ethtool -x`");
 write!(set_rss, "/v1/netdevs/{dev}/rss", SetRss, "`ethtool -X`");
+read!(rules, "/v1/netdevs/{dev}/rules", [FlowRules], "`ethtool -n`");
+write!(set_rules, "/v1/netdevs/{dev}/rules", SetFlowRules, "`ethtool -N`");
 read!(features, "/v1/netdevs/{dev}/features", [Vec<Feature>], "`ethtool -k`");
 write!(set_features, "/v1/netdevs/{dev}/features", SetFeatures, "`ethtool -K`");
 read!(priv_flags, "/v1/netdevs/{dev}/priv-flags", [Vec<PrivFlag>], "`--show-priv-flags`");

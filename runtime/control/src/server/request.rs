@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use super::answer::Refusal;
 
 /// Largest request body in bytes.
-const BODY_MAX: usize = 64 * 1024;
+const BODY_MAX: usize = 1 << 20;
 /// A body that has not arrived after this time does not come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 

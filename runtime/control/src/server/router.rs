@@ -14,7 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::Refusal;
-use super::{SharedHost, capture, document, events, links, metrics, netdevs, tc};
+use super::{SharedHost, capture, document, events, links, metrics, netdevs, tc, xdp};
 
 /// Ends of the paths that take parameters.
 const WITH_QUERY: [&str; 3] = ["/events", "/qstats", "/capture"];
@@ -37,6 +37,7 @@ fn documented() -> OpenApiRouter<SharedHost> {
         .routes(routes!(netdevs::set_mtu))
         .routes(routes!(netdevs::coalesce, netdevs::set_coalesce))
         .routes(routes!(netdevs::rss, netdevs::set_rss))
+        .routes(routes!(netdevs::rules, netdevs::set_rules))
         .routes(routes!(netdevs::features, netdevs::set_features))
         .routes(routes!(netdevs::priv_flags, netdevs::set_priv_flags))
         .routes(routes!(netdevs::driver))
@@ -45,6 +46,8 @@ fn documented() -> OpenApiRouter<SharedHost> {
         .routes(routes!(tc::classes))
         .routes(routes!(tc::filters))
         .routes(routes!(tc::set_tc))
+        .routes(routes!(xdp::xdp, xdp::set_xdp))
+        .routes(routes!(xdp::xdp_map))
         .routes(routes!(netdevs::queues))
         .routes(routes!(netdevs::napis))
         .routes(routes!(netdevs::qstats))

@@ -72,7 +72,7 @@ impl Queueing {
     ) -> Result<Self, LaneError> {
         let page_size = room.next_power_of_two().max(PAGE_MIN);
         let pages = POOL_BYTES / page_size;
-        let config = PoolConfig { pages, page_size, ring_size: 0, node, huge: false };
+        let config = PoolConfig { pages, page_size, node, ..PoolConfig::default() };
         let pool = PagePool::new(&config).map_err(|e| LaneError(e.to_string()))?;
         Ok(Self { disciplines, pool, pages, scratch: None, open: u64::MAX, layer, room })
     }
@@ -187,7 +187,7 @@ impl Queueing {
             let scratch = self.scratch.take().or_else(|| self.pool.alloc_frag(self.room));
             let Some(mut scratch) = scratch else { return Ok((taken, Rest::Full)) };
             let head = self.pool.frag_span_mut(&mut scratch).split_at(self.room as usize).0;
-            let received = rx.recv(&mut Segments { head, tail: SpanMut::empty() });
+            let received = rx.recv(&mut Segments::new(head, SpanMut::empty()));
             let (frag, frame) = match received {
                 Ok(Recv::Frame(frame)) => (self.fitting(scratch, frame.len, call), frame),
                 other => {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use mqnet_netdev::{Armed, Fault};
+use mqnet_netdev::wrap::offload::InHand;
+use mqnet_netdev::{Armed, Burst, Fault, Rx, Tx};
 use mqnet_qdisc::{ByteLimit, Tree};
 use mqnet_sysio::clock;
 use mqnet_wire::Layer;
 
-use super::shapes::{lend_a_page, move_across};
+use super::shapes::lend_a_page;
 use super::{Lane, Polled, Rest};
 use crate::egress::{Call, Disciplines, Egress, Full, Queueing, Shared, allowance};
 use crate::link::LinkError;
@@ -23,7 +24,7 @@ impl Lane {
     pub(super) fn poll_queued(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
         let mut polled = Polled::nothing(Rest::Full);
         if !self.held
-            && let Some(straight) = self.go_straight()?
+            && let Some(straight) = self.go_straight(&now)?
         {
             if straight.rest != Rest::Full {
                 self.sink_full = false;
@@ -52,8 +53,13 @@ impl Lane {
     }
 
     /// The way without disciplines; `None` when it is not open.
+    ///
+    /// Frames that the byte limit cut off stay in the source until the next poll. A reader that has
+    /// taken the others by then had too little, and the limit grows: such a link is as fast as one
+    /// without disciplines, and nothing is ever detached. Only a reader that is behind makes them
+    /// wait where they are scheduled.
     #[inline]
-    fn go_straight(&mut self) -> Result<Option<Polled>, Fault> {
+    fn go_straight(&mut self, now: impl Fn() -> Duration) -> Result<Option<Polled>, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(None) };
         if egress.retiring || self.source_closed {
             return Ok(None);
@@ -63,15 +69,26 @@ impl Lane {
         if !egress.access().can_bypass(channel) {
             return Ok(None);
         }
+        if std::mem::take(&mut self.cut_short)
+            && let Some(limit) = &mut self.limit
+            && let Some(fill) = self.tx.fill(0)?
+        {
+            limit.observe(fill.used, true, now().as_nanos() as u64);
+        }
         let allowed = allowance(&mut self.tx, &mut self.limit)?;
         if allowed == 0 {
             return Ok(None);
         }
         let sent = &self.tx_stats.tx;
         let before = (sent.packets.get(), sent.bytes.get());
-        let polled =
-            move_across::<true>(&mut self.rx, &mut self.tx, &mut self.loan, self.room, allowed)?;
+        let mut polled = self.move_across::<true>(allowed)?;
+        let sent = &self.tx_stats.tx;
+        let Some(egress) = &mut self.egress else { return Ok(Some(polled)) };
         let bytes = sent.bytes.get() - before.1;
+        if polled.rest == Rest::Full && bytes >= allowed.into() {
+            self.cut_short = true;
+            polled.rest = Rest::Budget;
+        }
         if bytes > 0 {
             egress.access().note_bypass(channel, sent.packets.get() - before.0, bytes);
             if let Some(limit) = &mut self.limit {
@@ -83,9 +100,12 @@ impl Lane {
 
     /// The way through the disciplines.
     fn go_through(&mut self, now: Duration) -> Result<Polled, Fault> {
-        // A frame that was lent to a sink without room is older than all that waits.
-        let blocked = self.held || self.try_the_lent_frame()?;
+        // A frame that was lent to a sink without room is older than all that waits, and one of
+        // which some segments are sent goes on before any other.
+        let half_sent = self.finish_the_half_sent()?;
+        let blocked = self.held || half_sent == Some(false) || self.try_the_lent_frame()?;
         let Self { egress, rx, tx, limit, left_behind, held, tx_stats, id, .. } = self;
+        let (begun_inside, finishing) = (&mut self.begun_inside, &self.finishing);
         let Some(egress) = egress else { return Ok(Polled::nothing(Rest::Empty)) };
         let call = Call { channel: id.channel, now: now.as_nanos() as u64, stats: &tx_stats.tx };
         if let Some(limit) = limit
@@ -93,9 +113,11 @@ impl Lane {
         {
             limit.observe(fill.used, *left_behind, call.now);
         }
-        let takes = !egress.retiring && !self.source_closed;
+        let takes = !egress.retiring && !self.source_closed && half_sent != Some(false);
         // While its disciplines are being taken off, what the source has is left there.
-        let mut polled = Polled::nothing(if egress.retiring { Rest::Full } else { Rest::Empty });
+        let waits = egress.retiring || half_sent == Some(false);
+        let mut polled = Polled::nothing(if waits { Rest::Full } else { Rest::Empty });
+        polled.frames = usize::from(half_sent == Some(true));
         let (mut full, mut others) = (false, 0);
         let waiting = {
             let mut queueing = egress.access();
@@ -108,7 +130,8 @@ impl Lane {
             if takes && noqueue {
                 polled.rest = Rest::Full;
             } else if takes {
-                (polled.frames, polled.rest) = queueing.absorb(rx, &call, &mut others)?;
+                let (taken, rest) = queueing.absorb(rx, &call, &mut others)?;
+                (polled.frames, polled.rest) = (polled.frames + taken, rest);
                 if !blocked && !full {
                     let drained = queueing.drain(tx, limit, &call)?;
                     polled.sent += drained.sent;
@@ -121,6 +144,7 @@ impl Lane {
             egress.knock(others);
         }
         *left_behind = waiting > 0;
+        *begun_inside = !blocked && finishing.as_ref().is_some_and(InHand::is_begun);
         // What is held is older than what would go straight.
         if egress.retiring && waiting == 0 && !*held && !egress.gather_strays(&call) {
             let call = Call { ..call };
@@ -136,11 +160,49 @@ impl Lane {
         Ok(polled)
     }
 
+    /// A frame in the source of which some segments are sent: nothing overtakes it, or they would
+    /// be sent again. `Some(true)`: the rest of it is sent now; `Some(false)`: there is no room.
+    fn finish_the_half_sent(&mut self) -> Result<Option<bool>, Fault> {
+        let begun = self.finishing.as_ref().is_some_and(InHand::is_begun);
+        if !begun || self.begun_inside {
+            return Ok(None);
+        }
+        // Of a source without memory it has been received: it is a lent frame.
+        let Rx::Brings(rx) = &mut self.rx else { return Ok(None) };
+        let sent = &self.tx_stats.tx;
+        let before = (sent.packets.get(), sent.bytes.get());
+        let taken = {
+            let mut burst = Burst::new();
+            rx.peek(&mut burst, 1)?;
+            self.tx.submit(&burst, 0)?
+        };
+        rx.release(taken)?;
+        self.tx.flush()?;
+        let (packets, bytes) = (sent.packets.get() - before.0, sent.bytes.get() - before.1);
+        if let Some(egress) = &mut self.egress {
+            egress.access().note_bypass(self.id.channel, packets, bytes);
+        }
+        if let Some(limit) = &mut self.limit {
+            limit.sent(bytes as u32);
+        }
+        Ok(Some(taken > 0))
+    }
+
     /// True when a frame is still lent to a sink that has no room for it.
     fn try_the_lent_frame(&mut self) -> Result<bool, Fault> {
-        use mqnet_netdev::{Rx, Tx};
         if !self.holds_a_frame() {
             return Ok(false);
+        }
+        if let Some(batch) = &mut self.batch
+            && batch.waiting() > 0
+            && !batch.send(&mut self.tx)?
+        {
+            return Ok(true);
+        }
+        if matches!(self.tx, Tx::Brings(_)) {
+            // It lies with what finishes frames, which tries it first.
+            self.tx.submit(&Burst::new(), 0)?;
+            return Ok(self.holds_a_frame());
         }
         let (Rx::Borrows(rx), Tx::Borrows(tx), Some(loan)) =
             (&mut self.rx, &mut self.tx, &mut self.loan)

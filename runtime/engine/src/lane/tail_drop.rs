@@ -24,8 +24,13 @@ impl Lane {
                 }
                 dropped = lengths.len();
                 rx.release(dropped)?;
+                if let Some(hand) = self.finishing.as_ref().filter(|_| dropped > 0) {
+                    hand.give_up();
+                }
             }
             Rx::Borrows(rx) => {
+                let waiting = self.batch.as_mut().map_or(0, |batch| batch.drain().len());
+                self.tx_stats.tx.drops.count(DropReason::SinkFull, waiting as u64);
                 let Some(loan) = &mut self.loan else { return Ok(()) };
                 if let Some((page, _)) = loan.held.take() {
                     // Taken already when the sink had no room for it.
@@ -36,7 +41,7 @@ impl Lane {
                 while dropped < budget {
                     // Real room: of a shorter read a device does not tell the frame's length.
                     let head = loan.pool.span_mut(&mut page).split_at(self.room as usize).0;
-                    match rx.recv(&mut Segments { head, tail: SpanMut::empty() }) {
+                    match rx.recv(&mut Segments::new(head, SpanMut::empty())) {
                         Ok(Recv::Frame(_)) => dropped += 1,
                         Ok(Recv::Dropped { .. }) => polled.frames += 1,
                         Ok(Recv::Empty) => break,

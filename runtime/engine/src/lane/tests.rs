@@ -12,6 +12,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::egress::{Disciplines, Doors, Queueing, Shared};
 
+mod finishing;
+mod merging;
+
 /// What is in the source, what has reached the sink, and how much more it takes.
 #[derive(Default)]
 struct World {

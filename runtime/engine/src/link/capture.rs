@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mqnet_netdev::wrap::capture::{
-    CaptureConfig, CaptureReader, Captured, Direction, take_all, tap, unwrap_rx, unwrap_tx,
-    wrap_rx, wrap_tx,
+    CaptureConfig, CaptureReader, Captured, Direction, take_all, tap, unwrap_tx, wrap_tx,
 };
 use mqnet_netdev::{Rx, Tx};
 use mqnet_pktbuf::PoolStats;
 
 use super::Link;
-use crate::lane::{Lane, LaneId, Way};
+use crate::lane::{Lane, LaneId, Way, taps_off, taps_on};
 
 /// Memory for captured frames, for each lane.
 const RING_BYTES: u32 = 1 << 20;
@@ -73,7 +72,11 @@ impl Active {
             tap
         };
         if !drops_only || leaves_here {
-            lane.edit_rx(|rx| wrap_rx(rx, new_tap()));
+            lane.edit_rx(|rx| {
+                let (rx, mut taps) = taps_off(rx);
+                taps.insert(0, new_tap());
+                taps_on(rx, taps)
+            });
         }
         if drops_only && !leaves_here {
             lane.edit_tx(|tx, stats| wrap_tx(tx, new_tap(), stats));
@@ -83,18 +86,10 @@ impl Active {
 
 /// Takes off the taps that nobody reads, and leaves the others.
 fn take_off(lane: &mut Lane) {
-    lane.edit_rx(|mut rx: Rx| {
-        let mut kept = Vec::new();
-        loop {
-            let (inner, tap) = unwrap_rx(rx);
-            rx = inner;
-            match tap {
-                Some(tap) if !tap.is_abandoned() => kept.push(tap),
-                Some(_) => {}
-                None => break,
-            }
-        }
-        kept.into_iter().rev().fold(rx, wrap_rx)
+    lane.edit_rx(|rx: Rx| {
+        let (rx, mut taps) = taps_off(rx);
+        taps.retain(|tap| !tap.is_abandoned());
+        taps_on(rx, taps)
     });
     lane.edit_tx(|mut tx: Tx, stats| {
         let mut kept = Vec::new();
@@ -132,7 +127,10 @@ impl Link {
         }
     }
 
-    fn on_every_lane<E: FnOnce(&mut Lane) + Send + 'static>(&self, mut edit: impl FnMut() -> E) {
+    pub(super) fn on_every_lane<E: FnOnce(&mut Lane) + Send + 'static>(
+        &self,
+        mut edit: impl FnMut() -> E,
+    ) {
         let Some(running) = &self.running else { return };
         for channel in 0..running.plan.channels {
             for way in [Way::Forth, Way::Back] {

@@ -9,7 +9,7 @@ use mqnet_qdisc::{Command, Errno, Shape, TcError, Tree};
 use mqnet_sysio::clock;
 use mqnet_wire::Layer;
 
-use super::{Link, LinkError};
+use super::{Link, LinkError, as_source_sees};
 use crate::egress::{Disciplines, Doors, Egress, EgressConfig, Full, Queueing, Shared};
 use crate::lane::{Lane, LaneId, Way};
 
@@ -165,19 +165,19 @@ impl Link {
         }
         self.has_pools = true;
         let max = self.ends[side].caps().channels.max(plan.channels);
-        let room = room_for(plan.frame_max);
+        let room = room_for(as_source_sees(plan, way_to(side)).rx_frame_max());
         let layer = self.ends[side].caps().layer;
         let attached = &mut self.attached[side];
         if shape == Shape::PerChannel {
             let own = |channel| {
                 let disciplines = attached.disciplines(shape, Some(channel), plan);
-                let node = self.crew.node_of(channel);
+                let node = self.crew.memory_of(channel);
                 let queueing = Queueing::new(disciplines, layer, room, node);
                 queueing.map(|q| Egress::own(channel, q)).map_err(|e| e.to_string())
             };
             return (0..plan.channels).map(own).collect();
         }
-        let node = self.crew.node_of(0);
+        let node = self.crew.memory_of(0);
         let disciplines = attached.disciplines(shape, None, plan);
         let queueing = Queueing::new(disciplines, layer, room, node).map_err(|e| e.to_string())?;
         let shared = Shared::new(queueing, attached.doors(max)?);

@@ -79,11 +79,15 @@ impl Link {
 
     /// A side as the user wants it.
     pub(crate) fn wished(&self, caps: &Caps) -> Caps {
-        Caps {
-            wanted: self.wish.channels.or(caps.wanted),
-            mtu: self.wish.mtu.or(caps.mtu),
-            ..caps.clone()
-        }
+        let least = self.ends.iter().map(|end| end.least_channels()).max().unwrap_or(1);
+        let user = self.wish.channels.map(|user| user.max(least));
+        let user = user.or((least > 1).then_some(least));
+        // A function that wants a number has no more in use, whatever the user asks for.
+        let wanted = match (user, caps.wanted) {
+            (Some(user), Some(function)) => Some(user.min(function)),
+            (user, function) => user.or(function),
+        };
+        Caps { wanted, mtu: self.wish.mtu.or(caps.mtu), ..caps.clone() }
     }
 
     /// What side `side` can do, as the user wants it.
@@ -100,7 +104,16 @@ impl Link {
         }
     }
 
+    /// What a function can do has changed: a guest has chosen offloads, or other queues.
+    pub(super) fn look_at_caps(&mut self) {
+        let now = self.ends.each_ref().map(|end| Some(end.caps()));
+        if now != self.seen_caps {
+            self.publish_wish();
+        }
+    }
+
     pub(crate) fn publish_wish(&mut self) {
+        self.seen_caps = self.ends.each_ref().map(|end| Some(end.caps()));
         let rings = self.wish.rings;
         for side in [0, 1] {
             let partner = self.wished_of(1 - side);
@@ -134,6 +147,9 @@ impl Link {
         let (have, want) = (self.running.as_ref()?.plan.channels, self.wish.channels?);
         let peer = self.peer().and_then(|peer| peer.peer_wants());
         (have != want).then(|| match peer {
+            _ if have > want => {
+                format!("settled on {have} channels: each member of a group needs one")
+            }
             Some(theirs) if theirs == have => {
                 format!("settled on {have} channels: the peer wants no more")
             }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use mqnet_netdev::{FlowRule, Function, OpenError};
 use mqnet_sysio::{clock, poll};
 
 use super::{Link, LinkError};
@@ -13,8 +14,15 @@ use crate::lane::{Lane, LaneId, Way};
 use crate::switch::drained;
 
 /// How long lanes may take to empty their queues, and sinks to deliver, before it is given up: the
-/// control thread waits meanwhile.
-const LIMIT: Duration = Duration::from_millis(50);
+/// control thread waits meanwhile. A queue of a TAP can hold thousands of frames; giving up costs
+/// flows their order: what came to the new queue meanwhile is there when their buckets go back.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// A sink that has been full for so long is nothing to wait for: nothing is begun.
+const STUCK: Duration = Duration::from_millis(50);
+
+/// Why it was given up.
+const NOT_TAKEN: &str = "what is on its way is not taken in time: try again";
 
 impl Link {
     /// Spreads what arrives at function `side` by `table`. On an error some of the buckets may
@@ -52,6 +60,14 @@ impl Link {
         Ok(self.ends[side].set_indirection(table, user_set).map_err(|e| e.to_string()))
     }
 
+    /// What arrives on a queue of function `side` has not been taken for a while.
+    fn is_stuck(&self, side: usize, queue: u16) -> bool {
+        let stats = self.ends[1 - side].stats();
+        let since = stats.get(usize::from(queue)).map_or(0, |s| s.tx.stopped_since_ns.get());
+        let stopped = clock::monotonic().saturating_sub(Duration::from_nanos(since));
+        since != 0 && stopped > STUCK
+    }
+
     fn move_buckets(
         &mut self,
         side: usize,
@@ -60,15 +76,89 @@ impl Link {
         table: &[u16],
         user_set: bool,
     ) -> Result<Result<(), String>, LinkError> {
+        let before = self.ends[side].indirection();
+        let turn = |end: &mut dyn Function| end.set_indirection(table, user_set);
+        let back = |end: &mut dyn Function| match &before {
+            Some(before) => end.set_indirection(&before.table, before.user_set),
+            None => Ok(()),
+        };
+        self.move_flows(side, &[gaining], losing, turn, back)
+    }
+
+    /// Adds a rule in the place of the one at its location, or (`None`) takes that away.
+    pub fn set_rule(
+        &mut self,
+        side: usize,
+        location: u32,
+        rule: Option<FlowRule>,
+    ) -> Result<Result<(), String>, LinkError> {
+        if self.change.is_some() {
+            return Ok(Err("another change is under way".to_owned()));
+        }
+        let Some(rules) = self.ends[side].rules().map(<[FlowRule]>::to_vec) else {
+            return Ok(Err("the kernel chooses the queues of this device".to_owned()));
+        };
+        let channels = self.running.as_ref().map_or(0, |running| running.plan.channels);
+        let mut stage = rules.clone();
+        // One after the other: flows of the old rule go anywhere, those of the new one come from
+        // anywhere, and a lane cannot both wait and be waited for.
+        if let Some(at) = rules.iter().position(|old| old.location == location) {
+            let old = stage.remove(at);
+            let others: Vec<u16> = (0..channels).filter(|queue| *queue != old.queue).collect();
+            if let Err(why) = self.move_rules(side, &others, &[old.queue], &rules, &stage)? {
+                return Ok(Err(why));
+            }
+        }
+        let Some(rule) = rule else { return Ok(Ok(())) };
+        let (before, queue) = (stage.clone(), rule.queue);
+        let at = stage.partition_point(|other| other.location < location);
+        stage.insert(at, FlowRule { location, ..rule });
+        let others: Vec<u16> = (0..channels).filter(|other| *other != queue).collect();
+        let done = self.move_rules(side, &[queue], &others, &before, &stage)?;
+        if done.is_err() && before != rules {
+            // The one that was replaced comes back; where that fails too, the list tells.
+            let queue = rules.iter().find(|old| old.location == location).map(|old| old.queue);
+            let gaining: Vec<u16> = queue.into_iter().collect();
+            let others: Vec<u16> = (0..channels).filter(|other| !gaining.contains(other)).collect();
+            let _ = self.move_rules(side, &gaining, &others, &before, &rules)?;
+        }
+        Ok(done)
+    }
+
+    fn move_rules(
+        &mut self,
+        side: usize,
+        gaining: &[u16],
+        losing: &[u16],
+        before: &[FlowRule],
+        after: &[FlowRule],
+    ) -> Result<Result<(), String>, LinkError> {
+        let turn = |end: &mut dyn Function| end.set_rules(after);
+        let back = |end: &mut dyn Function| end.set_rules(before);
+        self.move_flows(side, gaining, losing, turn, back)
+    }
+
+    /// `turn` moves flows from some queues to others, `back` undoes it.
+    fn move_flows(
+        &mut self,
+        side: usize,
+        gaining: &[u16],
+        losing: &[u16],
+        turn: impl Fn(&mut dyn Function) -> Result<(), OpenError>,
+        back: impl Fn(&mut dyn Function) -> Result<(), OpenError>,
+    ) -> Result<Result<(), String>, LinkError> {
         let way = if side == 0 { Way::Forth } else { Way::Back };
         let Some(set) = self.running.as_ref().map(|running| running.set) else {
-            let done = self.ends[side].set_indirection(table, user_set);
-            return Ok(done.map_err(|e| e.to_string()));
+            return Ok(turn(&mut *self.ends[side]).map_err(|e| e.to_string()));
         };
+        if losing.iter().any(|queue| self.is_stuck(side, *queue)) {
+            return Ok(Err(NOT_TAKEN.to_owned()));
+        }
         let id = |channel: &u16| LaneId { set, channel: *channel, way };
-        let (before, leave) = (self.ends[side].indirection(), drained(&mut *self.ends[side]));
-        let mut parked = self.crew.take(&[id(&gaining)])?;
-        let mut done = self.ends[side].set_indirection(table, user_set).map_err(|e| e.to_string());
+        let leave = drained(&mut *self.ends[side]);
+        let gaining: Vec<LaneId> = gaining.iter().map(id).collect();
+        let mut parked = self.crew.take(&gaining)?;
+        let mut done = turn(&mut *self.ends[side]).map_err(|e| e.to_string());
         if done.is_ok() {
             let ids: Vec<LaneId> = losing.iter().map(id).collect();
             let delivered = match self.crew.take_soon(&ids, leave, LIMIT)? {
@@ -81,9 +171,9 @@ impl Link {
                     false
                 }
             };
-            if let (false, Some(before)) = (delivered, before) {
-                let _ = self.ends[side].set_indirection(&before.table, before.user_set);
-                done = Err("what is on its way is not taken in time: try again".to_owned());
+            if !delivered {
+                let _ = back(&mut *self.ends[side]);
+                done = Err(NOT_TAKEN.to_owned());
             }
         }
         parked.into_iter().for_each(|lane| self.crew.attach(lane));

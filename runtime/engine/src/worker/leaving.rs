@@ -7,6 +7,8 @@ use crate::lane::{Lane, Rest};
 /// When a lane leaves its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
+    /// At once, with whatever it holds: it comes back.
+    AsItIs,
     /// As soon as it holds no frame of its own.
     Settled,
     /// When it has found its source empty, or has moved so many frames that none is left of those
@@ -19,6 +21,7 @@ pub(crate) enum Leave {
 
 /// A lane that was told to leave.
 pub(super) struct Leaving {
+    pub(super) as_it_is: bool,
     /// Frames that may still have waited when it was told; `None`: it does not matter.
     pub(super) left: Option<u32>,
     pub(super) home: Sender<Lane>,
@@ -34,6 +37,6 @@ impl Leaving {
                 *left == 0 || lane.rest() == Rest::Empty
             }
         };
-        drained && lane.is_settled()
+        self.as_it_is || (drained && lane.is_settled())
     }
 }

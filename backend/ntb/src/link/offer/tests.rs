@@ -11,6 +11,7 @@ fn offer(generation: u32, channels: u16, window: u32, mtu: Option<u32>) -> Offer
         frame_max: FRAME_MAX,
         rx_offloads: Offloads::ALL,
         tx_offloads: Offloads::ALL,
+        rx_fixed: Offloads::NONE,
     };
     Offer {
         versions: (VERSION_MIN, VERSION_MAX),
@@ -18,6 +19,7 @@ fn offer(generation: u32, channels: u16, window: u32, mtu: Option<u32>) -> Offer
         window,
         caps,
         rings: RingWish::default(),
+        seat: None,
     }
 }
 
@@ -63,7 +65,31 @@ proptest! {
 #[test]
 fn offers_round_trip() {
     let o = offer(7, 64, 1 << 20, Some(9000));
+    assert_eq!(Offer::decode(&o.encode(), 1 << 20), Ok(o.clone()));
+    let o = Offer { seat: Some(Seat { number: 7, of: 8, group: 0xff_ffff }), ..o };
     assert_eq!(Offer::decode(&o.encode(), 1 << 20), Ok(o));
+}
+
+// Goal: only the same member of groups of one size agree, whatever the groups are called; both
+// ends are told which member each is.
+#[test]
+fn windows_that_are_crossed_are_refused() {
+    let seat = |number, of, group| Offer {
+        seat: Some(Seat { number, of, group }),
+        ..offer(1, 4, 1 << 20, None)
+    };
+    assert!(agree(&seat(1, 2, 3), &seat(1, 2, 4), 0).is_ok());
+    let refusal = agree(&seat(0, 2, 3), &seat(1, 2, 4), 0).unwrap_err();
+    let (code, a, b) = refusal.encode();
+    let what = "list the same windows in the same order at both ends";
+    let text =
+        format!("member 0 of a group of 2 here, member 1 of a group of 2 at the peer: {what}");
+    assert_eq!(Refusal::text(code, a, b, true), text);
+    assert!(Refusal::text(code, a, b, false).starts_with("member 1 of a group of 2 here"));
+    assert!(agree(&seat(0, 2, 3), &seat(0, 3, 4), 0).is_err());
+    let (code, a, b) = agree(&seat(0, 2, 3), &offer(2, 4, 1 << 20, None), 0).unwrap_err().encode();
+    assert!(Refusal::text(code, a, b, true).contains("no member of a group at the peer"));
+    assert_eq!(read_seat(0x109 << 4), None);
 }
 
 // Goal: the smaller number of queue pairs wins and the geometry follows.

@@ -95,7 +95,8 @@ fn port(name: &str) -> bench::Result<(PortFunction, Sender, Receiver)> {
 pub(super) fn run(setup: &Setup, flows: &[Flow]) -> bench::Result<Outcome> {
     let (feed, sender, _deaf) = port("feed")?;
     let (sink, _mute, receiver) = port("sink")?;
-    let egress = EgressConfig { qdisc: setup.qdisc.map(str::to_owned), full: setup.full };
+    let egress =
+        EgressConfig { qdisc: setup.qdisc.map(str::to_owned), full: setup.full, learn: false };
     let config = LinkConfig {
         cpus: Cpus::Float,
         egress: [EgressConfig::default(), egress],

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use mqnet_control_api::{
-    ApiError, Code, Feature, NamedCounter, Outcome, PrivFlag, Rss, SetFeatures,
+    ApiError, Code, Feature, FlowRules, NamedCounter, Outcome, PrivFlag, Rss, SetFeatures,
+    SetFlowRules,
 };
 use serde_json::{Value, json};
 
@@ -70,6 +71,29 @@ fn driver(driver: &str, version: &str, bus: &str) -> Value {
     json!({ "driver": driver, "version": version, "firmware-version": "", "bus-info": bus })
 }
 
+fn no_rules() -> FlowRules {
+    FlowRules { rings: 4, size: 64, rules: Vec::new() }
+}
+
+/// What a device with 4 rings and room for 64 rules makes of a change.
+fn change_rules(all: &mut FlowRules, want: SetFlowRules) -> Result<(), ApiError> {
+    let place = want.delete.or(want.add.as_ref().map(|rule| rule.location)).unwrap();
+    let at = all.rules.iter().position(|rule| rule.location == place);
+    if let Some(rule) = &want.add
+        && (rule.location >= all.size || rule.queue >= all.rings)
+    {
+        return Err(ApiError::new(Code::Invalid, "out of range"));
+    }
+    match (at, want.add) {
+        (None, None) => return Err(ApiError::new(Code::NoEntry, "no such rule")),
+        (Some(at), None) => drop(all.rules.remove(at)),
+        (Some(at), Some(rule)) => all.rules[at] = rule,
+        (None, Some(rule)) => all.rules.push(rule),
+    }
+    all.rules.sort_by_key(|rule| rule.location);
+    Ok(())
+}
+
 fn rss(rings: u16, size: u16) -> Value {
     json!(Rss {
         rings,
@@ -97,7 +121,7 @@ impl World {
             ("rings", json!({ "rx-max": 256, "rx": 256, "tx-max": 256, "tx": 256, "unit": "x" })),
             ("coalesce", json!({ "rx-usecs": 1000, "tx-frames": 1 })),
         ]);
-        let flag = |name: &str, on| PrivFlag { name: name.to_owned(), on };
+        let flag = |name: &str, on| PrivFlag { name: name.to_owned(), on, notes: Vec::new() };
         let ntb = Answers::from([
             ("channels", json!({ "combined-max": 64, "combined": 4, "wanted": 8 })),
             ("rings", json!({ "rx-max": 512, "rx": 256, "unit": "KiB" })),
@@ -114,7 +138,7 @@ impl World {
             ("t0", tap),
             ("lo", Answers::from([("features", features("tap.txt", "lo"))])),
             ("eth0", virtio),
-            ("sim0", Answers::from([("rss", rss(4, 16))])),
+            ("sim0", Answers::from([("rss", rss(4, 16)), ("rules", json!(no_rules()))])),
             ("ntb0", ntb),
         ];
         let answers = answers.into_iter().map(|(name, a)| (name.to_owned(), a)).collect();
@@ -140,6 +164,9 @@ fn split(path: &str) -> (&str, &str) {
 
 impl Api for World {
     fn get(&self, path: &str) -> Result<Value, ApiError> {
+        if path == "/v1/links" {
+            return Ok(json!([]));
+        }
         let (dev, what) = split(path);
         let state = self.0.borrow();
         let missing = || ApiError::new(Code::NotSupported, format!("{dev} has no {what}"));
@@ -159,6 +186,11 @@ impl Api for World {
                 let want: SetFeatures = serde_json::from_value(body.clone()).unwrap();
                 apply(&mut list, &want, dev == "t0");
                 *known = json!(list);
+            }
+            "rules" => {
+                let mut all: FlowRules = serde_json::from_value(known.clone()).unwrap();
+                change_rules(&mut all, serde_json::from_value(body.clone()).unwrap())?;
+                *known = json!(all);
             }
             "channels" if body["combined"] == 7 => {
                 outcome.note = Some("settled on 4 channels: the peer wants no more".to_owned());

@@ -120,6 +120,12 @@ impl CaptureTap {
         (self.config.clock)()
     }
 
+    /// Keeps a frame that is dropped by what lies around a queue.
+    pub fn dropped(&mut self, reason: DropReason, frame: &[u8]) {
+        let now = self.now();
+        self.keep(now, frame.len() as u32, Some(reason), Span::of(frame), &[]);
+    }
+
     /// Keeps a frame of `len` bytes that begins in `head` and goes on in `more`.
     pub(super) fn keep(
         &mut self,

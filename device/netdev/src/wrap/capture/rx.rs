@@ -1,24 +1,17 @@
 //! Taps on RX queues.
 
-use mqnet_shmem::Segments;
+use arrayvec::ArrayVec;
+use mqnet_shmem::{Scatter, Segments, Span};
 
 use super::CaptureTap;
-use crate::{Armed, Burst, Event, Fault, Queue, Recv, RxBorrows, RxBrings};
+use crate::{Burst, Fault, Recv, RxBorrows, RxBrings};
 
 pub(super) struct Brings {
     pub(super) inner: Box<dyn RxBrings>,
     pub(super) tap: CaptureTap,
 }
 
-impl Queue for Brings {
-    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        self.inner.arm(need)
-    }
-
-    fn event(&self) -> Option<Event<'_>> {
-        self.inner.event()
-    }
-}
+forward_queue!(Brings);
 
 impl RxBrings for Brings {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
@@ -49,15 +42,7 @@ pub(super) struct Borrows {
     pub(super) tap: CaptureTap,
 }
 
-impl Queue for Borrows {
-    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        self.inner.arm(need)
-    }
-
-    fn event(&self) -> Option<Event<'_>> {
-        self.inner.event()
-    }
-}
+forward_queue!(Borrows);
 
 impl RxBorrows for Borrows {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
@@ -68,7 +53,9 @@ impl RxBorrows for Borrows {
             Recv::Empty => return Ok(got),
         };
         let now = self.tap.now();
-        self.tap.keep(now, len, dropped, room.head.as_span(), &[room.tail.as_span()]);
+        let pieces: ArrayVec<Span<'_>, { Scatter::PIECES_MAX }> = room.pieces().collect();
+        let (head, more) = pieces.split_first().unwrap_or((&Span::EMPTY, &[]));
+        self.tap.keep(now, len, dropped, *head, more);
         Ok(got)
     }
 }

@@ -11,7 +11,7 @@ use crate::loopback::Loopback;
 use crate::null::Null;
 use crate::{
     Armed, Burst, Channel, DropReason, Event, Fault, FrameMeta, Function, Plan, Queue, Recv,
-    RxBorrows, RxBrings, TxBorrows,
+    RxBorrows, RxBrings, TxBorrows, TxBrings,
 };
 
 static TICKS: AtomicU64 = AtomicU64::new(1);
@@ -193,7 +193,7 @@ proptest! {
             let Rx::Borrows(q) = &mut rx else { panic!("shape") };
             let (head, tail) = room.split_at_mut(i);
             let (head, tail) = (SpanMut::of(head), SpanMut::of(tail));
-            let got = q.recv(&mut Segments { head, tail }).unwrap();
+            let got = q.recv(&mut Segments::new(head, tail)).unwrap();
             prop_assert!(matches!(got, Recv::Frame(f) if f.len as usize == len));
             if i % every == 0 {
                 missed += reader.take(&mut frames);
@@ -264,7 +264,7 @@ fn drops_at_rx() {
         let mut room = vec![0u8; 2000];
         for _ in 0..4 {
             let (head, tail) = (SpanMut::of(&mut room), SpanMut::empty());
-            q.recv(&mut Segments { head, tail }).unwrap();
+            q.recv(&mut Segments::new(head, tail)).unwrap();
         }
         let frames = taken(&mut reader);
         assert_eq!(frames.len(), if drops_only { 1 } else { 3 });
@@ -275,8 +275,94 @@ fn drops_at_rx() {
     }
 }
 
-// Goal: loopback and null queues work under their taps, a TX queue that brings memory goes
-// through as it is, and a capture makes no payload copy of the engine's.
+/// A TX queue with memory that drops every second frame.
+struct Choosy {
+    page: Vec<u8>,
+    at: usize,
+    stats: Arc<crate::ChannelStats>,
+}
+
+impl Choosy {
+    fn take(&mut self) {
+        match self.at % 2 {
+            1 => self.stats.tx.drops.count(DropReason::BadHeader, 1),
+            _ => self.stats.tx.packets.add(1),
+        }
+        self.at += 1;
+    }
+}
+
+impl Queue for Choosy {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::Sleep)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl TxBrings for Choosy {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let frames = burst.frames().len() - from;
+        (0..frames).for_each(|_| self.take());
+        Ok(frames)
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        self.page.resize(max as usize, 0);
+        let (head, tail) = SpanMut::of(&mut self.page).split_at(10);
+        Ok(Some(Segments::new(head, tail)))
+    }
+
+    fn commit(&mut self, frame: FrameMeta) {
+        assert_eq!(self.page[..frame.len as usize], bytes(self.at, frame.len as usize));
+        self.take();
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn hold(&mut self, _on: bool) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        Ok(true)
+    }
+}
+
+// Goal: what a queue with memory drops is captured, of frames that are copied into it and of those
+// that are received for it; it gets every frame whole, and comes out of the tap again.
+#[test]
+fn drops_of_a_queue_with_memory() {
+    let stats = Arc::<crate::ChannelStats>::default();
+    let inner = Choosy { page: Vec::new(), at: 0, stats: stats.clone() };
+    let (tap_out, mut reader) = tap(config(true, 2000, 1 << 16));
+    let mut out = wrap_tx(Tx::Brings(Box::new(inner)), tap_out, stats.clone());
+    let Tx::Brings(tx) = &mut out else { panic!("shape") };
+    let frames: Vec<Vec<u8>> = (0..8).map(|n| bytes(n, 40 + n)).collect();
+    let mut burst = Burst::new();
+    for frame in &frames[..4] {
+        burst.push(VnetHdr::default(), frame.len() as u32, Span::of(frame));
+    }
+    assert_eq!(tx.submit(&burst, 0).unwrap(), 4);
+    for frame in &frames[4..] {
+        let mut room = tx.reserve(100).unwrap().unwrap();
+        assert_eq!(room.head.copy_from(Span::of(frame)), frame.len());
+        tx.commit(FrameMeta { len: frame.len() as u32, hdr: VnetHdr::default() });
+    }
+    assert!(tx.is_drained().unwrap());
+    let seen: Vec<Vec<u8>> = taken(&mut reader).into_iter().map(|frame| frame.bytes).collect();
+    let dropped = [1, 3, 5, 7].map(|n| frames[n].clone());
+    assert_eq!(seen, dropped);
+    assert_eq!((stats.tx.packets.get(), stats.tx.drops.total()), (4, 4));
+    assert!(unwrap_tx(out).1.is_some());
+}
+
+// Goal: loopback and null queues work under their taps, and a capture makes no payload copy of the
+// engine's of what it does not keep from its place.
 #[test]
 fn real_queues_under_taps() {
     let (mut looped, mut null) = (Loopback::new(1), Null::new(1));

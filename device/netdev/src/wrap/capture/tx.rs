@@ -1,67 +1,180 @@
 //! A tap on a TX queue: what is dropped there.
+//!
+//! Frames are handed on one at a time, so that the queue's own counters tell which one was dropped
+//! and why.
 
 use std::sync::Arc;
 
+use mqnet_shmem::{Segments, Span, SpanMut};
+
 use super::CaptureTap;
-use crate::{Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, Queue, TxBorrows};
+use crate::{Burst, ChannelStats, DropReason, Fault, Fill, Frame, FrameMeta, TxBorrows, TxBrings};
+
+/// What is counted of the drops of a queue.
+type Counts = [u64; DropReason::ALL.len()];
+
+/// Who watches a queue.
+pub(super) struct Watch {
+    tap: CaptureTap,
+    stats: Arc<ChannelStats>,
+    /// A fault that came after frames had been taken: the next call tells.
+    fault: Option<Fault>,
+}
+
+impl Watch {
+    pub(super) fn new(tap: CaptureTap, stats: Arc<ChannelStats>) -> Self {
+        Self { tap, stats, fault: None }
+    }
+
+    pub(super) fn into_tap(self) -> CaptureTap {
+        self.tap
+    }
+
+    fn counts(&self) -> Counts {
+        DropReason::ALL.map(|reason| self.stats.tx.drops.get(reason))
+    }
+
+    /// Keeps a frame if it has been dropped since.
+    fn look(&mut self, before: &Counts, len: u32, head: Span<'_>, more: &[Span<'_>]) {
+        let drops = &self.stats.tx.drops;
+        let mut all = DropReason::ALL.into_iter().zip(before);
+        if let Some((reason, _)) = all.find(|(reason, n)| drops.get(*reason) != **n) {
+            let now = self.tap.now();
+            self.tap.keep(now, len, Some(reason), head, more);
+        }
+    }
+
+    fn tell_fault(&mut self) -> Result<(), Fault> {
+        self.fault.take().map_or(Ok(()), Err)
+    }
+
+    fn submit(
+        &mut self,
+        burst: &Burst<'_>,
+        from: usize,
+        mut to: impl FnMut(&Burst<'_>) -> Result<usize, Fault>,
+    ) -> Result<usize, Fault> {
+        self.tell_fault()?;
+        let mut taken = 0;
+        for frame in &burst.frames()[from..] {
+            let (before, &Frame { hdr, len, head, .. }) = (self.counts(), frame);
+            let more = burst.more(frame);
+            let mut one = Burst::new();
+            one.push_pieces(hdr, len, head, more);
+            match to(&one) {
+                Ok(0) => break,
+                Ok(_) => taken += 1,
+                Err(fault) if taken == 0 => return Err(fault),
+                Err(fault) => {
+                    self.fault = Some(fault);
+                    break;
+                }
+            }
+            self.look(&before, len, head, more);
+        }
+        Ok(taken)
+    }
+}
 
 pub(super) struct Borrows {
     pub(super) inner: Box<dyn TxBorrows>,
-    pub(super) tap: CaptureTap,
-    pub(super) stats: Arc<ChannelStats>,
-    /// A fault that came after frames had been taken: the next submit tells.
-    pub(super) held: Option<Fault>,
+    pub(super) watch: Watch,
 }
 
-impl Borrows {
-    /// The reason whose count is another than in `before`.
-    fn reason_since(&self, before: &[u64; DropReason::ALL.len()]) -> Option<DropReason> {
-        let drops = &self.stats.tx.drops;
-        let all = DropReason::ALL.into_iter().zip(before);
-        all.filter(|(reason, n)| drops.get(*reason) != **n).map(|(reason, _)| reason).next()
-    }
-}
-
-impl Queue for Borrows {
-    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        self.inner.arm(need)
-    }
-
-    fn event(&self) -> Option<Event<'_>> {
-        self.inner.event()
-    }
-}
+forward_queue!(Borrows);
 
 impl TxBorrows for Borrows {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         self.inner.fill(enough)
     }
 
-    /// One frame at a time, so that the queue's own counters tell which one it dropped and why.
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
-        if let Some(fault) = self.held.take() {
-            return Err(fault);
-        }
-        let mut taken = 0;
-        for frame in &burst.frames()[from..] {
-            let more = burst.more(frame);
-            let mut one = Burst::new();
-            one.push_pieces(frame.hdr, frame.len, frame.head, more);
-            let before = DropReason::ALL.map(|reason| self.stats.tx.drops.get(reason));
-            match self.inner.submit(&one, 0) {
-                Ok(0) => break,
-                Ok(_) => taken += 1,
-                Err(fault) if taken == 0 => return Err(fault),
-                Err(fault) => {
-                    self.held = Some(fault);
-                    break;
-                }
+        let inner = &mut *self.inner;
+        self.watch.submit(burst, from, |burst| inner.submit(burst, 0))
+    }
+}
+
+/// Around a queue with memory. What is received for it is received into a page of ours, or nothing
+/// would be left to show of a frame that it drops.
+pub(super) struct Brings {
+    pub(super) inner: Box<dyn TxBrings>,
+    pub(super) watch: Watch,
+    page: Vec<u8>,
+    /// Room that was asked for.
+    max: u32,
+}
+
+impl Brings {
+    pub(super) fn new(inner: Box<dyn TxBrings>, watch: Watch) -> Self {
+        Self { inner, watch, page: Vec::new(), max: 0 }
+    }
+
+    /// Moves a frame from the page to where it would have been received.
+    fn place(&mut self, len: u32) -> Result<(), Fault> {
+        let Some(mut room) = self.inner.reserve(self.max)? else {
+            let what = "a queue has no room any more that it had a moment ago".to_owned();
+            return Err(Fault { channel: 0, what });
+        };
+        let mut rest = Span::of(&self.page).first(len as usize);
+        let mut fill = |part: &mut SpanMut<'_>| {
+            if !rest.is_empty() {
+                rest = rest.skip(part.copy_from(rest));
             }
-            if let Some(reason) = self.reason_since(&before) {
-                let now = self.tap.now();
-                self.tap.keep(now, frame.len, Some(reason), frame.head, more);
+        };
+        fill(&mut room.head);
+        fill(&mut room.tail);
+        room.more().for_each(|mut part| fill(&mut part));
+        Ok(())
+    }
+}
+
+forward_queue!(Brings);
+
+impl TxBrings for Brings {
+    fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
+        self.inner.fill(enough)
+    }
+
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let inner = &mut *self.inner;
+        self.watch.submit(burst, from, |burst| inner.submit(burst, 0))
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        self.watch.tell_fault()?;
+        if self.inner.reserve(max)?.is_none() {
+            return Ok(None);
+        }
+        if self.page.len() < max as usize {
+            self.page.resize(max as usize, 0);
+        }
+        self.max = max;
+        let room = SpanMut::of(&mut self.page[..max as usize]);
+        Ok(Some(Segments::new(room, SpanMut::empty())))
+    }
+
+    fn commit(&mut self, frame: FrameMeta) {
+        let before = self.watch.counts();
+        match self.place(frame.len) {
+            Ok(()) => self.inner.commit(frame),
+            Err(fault) => {
+                self.watch.fault = Some(fault);
+                self.watch.stats.tx.drops.count(DropReason::LinkClosed, 1);
             }
         }
-        Ok(taken)
+        let bytes = Span::of(&self.page).first(frame.len as usize);
+        self.watch.look(&before, frame.len, bytes, &[]);
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        self.inner.flush()
+    }
+
+    fn hold(&mut self, on: bool) -> Result<(), Fault> {
+        self.inner.hold(on)
+    }
+
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        self.inner.is_drained()
     }
 }

@@ -38,7 +38,7 @@ fn malformed_requests_are_refused() {
     let folder = Folder::new("malformed");
     let server = server(&folder);
     let before = server.host.lock().unwrap().links();
-    let large = format!("{{\"combined\":{}1}}", " ".repeat(70_000));
+    let large = format!("{{\"combined\":{}1}}", " ".repeat(1_100_000));
     let deep = format!("{{\"combined\":{}", "[".repeat(10_000));
     for (line, body, status, words) in [
         (CHANNELS, "", 400, "must be a JSON object"),
@@ -52,7 +52,7 @@ fn malformed_requests_are_refused() {
         (CHANNELS, r#"{"combined":0}"#, 400, "combined: 0 is not in 1..=8"),
         (CHANNELS, r#"{"combined":65536}"#, 400, "combined: invalid value"),
         (CHANNELS, r#"{"combined":2} x"#, 400, "after the JSON object"),
-        (CHANNELS, &large, 413, "at most 65536 bytes"),
+        (CHANNELS, &large, 413, "at most 1048576 bytes"),
         ("PATCH /v1/netdevs/no/channels", r#"{"combined":2}"#, 404, "no netdev `no`"),
         ("PATCH /v1/netdevs/vm0/rings", r#"{"rx":64}"#, 422, "belong to its kernel"),
         ("PATCH /v1/netdevs/ntb0/priv-flags", r#"{"flags":{"x":true}}"#, 422, "no private flags"),

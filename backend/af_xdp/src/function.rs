@@ -1,0 +1,298 @@
+//! The interface as a network function.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, frame_of_mtu};
+use mqnet_netdev::{
+    Caps, Channel, ChannelStats, Device, Function, LinkStatus, Offloads, OpenError, Plan, Rx, Tx,
+};
+use mqnet_sysio::namespace;
+use mqnet_topology::nic;
+use mqnet_wire::Layer;
+
+use crate::AfXdpConfig;
+use crate::cell::Cell;
+use crate::rx::NicRx;
+use crate::session::Session;
+use crate::side::RxSide;
+use crate::tx::NicTx;
+use crate::watch::{Seen, Watch};
+
+/// How long to wait before what failed is tried again, and before the interface is looked at again:
+/// that its queues changed nobody tells.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A network interface of the kernel.
+pub struct AfXdpFunction {
+    name: String,
+    config: AfXdpConfig,
+    watch: Watch,
+    seen: Option<Seen>,
+    /// When it was.
+    looked: Duration,
+    session: Option<Session>,
+    sessions: u64,
+    is_open: bool,
+    /// Why there is no session, and since when.
+    failed: Option<(String, Duration)>,
+    /// Frames dropped at sockets that are gone, or before a link was up.
+    dropped: u64,
+    stats: Vec<Arc<ChannelStats>>,
+}
+
+impl AfXdpFunction {
+    /// Prepares to take over an interface, which may come when it likes.
+    pub fn new(config: AfXdpConfig) -> Result<Self, OpenError> {
+        let name = format!("xdp:{}", config.interface);
+        let error = |what: String| OpenError { function: name.clone(), what };
+        let watch = match &config.netns {
+            None => Watch::open(),
+            Some(path) => namespace::run_in_net(path, Watch::open)
+                .map_err(|e| error(format!("network namespace {}: {e}", path.display())))?,
+        };
+        let watch = watch.map_err(|e| error(format!("watching interfaces: {e}")))?;
+        let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
+        Ok(Self {
+            name,
+            config,
+            watch,
+            seen: None,
+            looked: Duration::ZERO,
+            session: None,
+            sessions: 0,
+            is_open: false,
+            failed: None,
+            dropped: 0,
+            stats,
+        })
+    }
+
+    fn error(&self, what: String) -> OpenError {
+        OpenError { function: self.name.clone(), what }
+    }
+
+    /// Why the interface cannot be used as it stands.
+    fn look(&mut self) -> Result<Seen, String> {
+        let interface = &self.config.interface;
+        self.seen = None;
+        let seen = self.watch.look(interface).map_err(|e| match e.raw_os_error() {
+            Some(libc::ENODEV) => format!("there is no interface {interface} (yet)"),
+            _ => format!("{interface}: {e}"),
+        })?;
+        self.seen = Some(seen);
+        let mtu = seen.look.mtu;
+        match self.config.mtu.filter(|&wanted| wanted > mtu) {
+            Some(wanted) => Err(format!(
+                "mtu={wanted}, but {interface} has {mtu}: ip link set dev {interface} mtu {wanted}"
+            )),
+            None if seen.look.mtu > MTU_MAX => {
+                Err(format!("{interface} has mtu {mtu}, at most {MTU_MAX} is possible"))
+            }
+            None => Ok(seen),
+        }
+    }
+
+    /// Why an interface that has been taken over carries nothing.
+    fn is_quiet(&self, seen: &Seen) -> Option<String> {
+        let interface = &self.config.interface;
+        if !seen.look.is_up {
+            return Some(format!("{interface} is down: ip link set dev {interface} up"));
+        }
+        (!seen.look.is_running).then(|| format!("{interface} has no carrier"))
+    }
+
+    fn end_session(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        self.dropped += session.dropped();
+        for (cell, stats) in session.tx.iter().zip(&self.stats) {
+            let lost = cell.with(|side| side.waiting_frames()).unwrap_or(0);
+            stats.tx.lost.add(lost);
+        }
+    }
+
+    fn begin_session(&mut self) -> Result<(), String> {
+        let (config, nics) = (&self.config, &self.watch.nics);
+        let begun = match &config.netns {
+            None => Session::begin(config, nics),
+            Some(path) => namespace::run_in_net(path, || Session::begin(config, nics))
+                .map_err(|e| format!("network namespace {}: {e}", path.display()))?,
+        };
+        let session = begun?;
+        tracing::info!("{}: {}", self.name, session.manner);
+        if nics.driver(&config.interface).is_ok_and(|driver| driver == "veth") {
+            tracing::warn!(
+                "{}: a veth hands over checksums that its peer left unfinished; at the peer: \
+                 ethtool -K PEER tx off",
+                self.name
+            );
+        }
+        // Setting queues is news of our own making.
+        self.seen = Some(session.seen);
+        self.session = Some(session);
+        self.sessions += 1;
+        Ok(())
+    }
+
+    fn make(&self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let Some(session) = &self.session else {
+            return Err(self.error("the interface is not there".to_owned()));
+        };
+        let (most, count) = (session.channels(), usize::from(plan.channels));
+        if plan.channels > most {
+            return Err(self.error(format!("{count} channels, the interface has {most} queues")));
+        }
+        let channel = |at: u16| -> io::Result<Channel> {
+            let stats = &self.stats[usize::from(at)];
+            let cells = session.rx.iter().skip(at.into()).step_by(count).cloned();
+            let rx = NicRx::new(at, cells, plan.rx_frame_max(), stats.clone())?;
+            let tx = session.tx[usize::from(at)].clone();
+            let tx = NicTx::new(at, tx, plan.frame_max, stats.clone())?;
+            Ok(Channel { rx: Rx::Brings(Box::new(rx)), tx: Tx::Brings(Box::new(tx)) })
+        };
+        let channels = (0..plan.channels).map(channel).collect::<io::Result<_>>();
+        channels.map_err(|e| self.error(e.to_string()))
+    }
+}
+
+impl Function for AfXdpFunction {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn caps(&self) -> Caps {
+        let mtu = self.session.as_ref().map(|session| session.seen.look.mtu);
+        let channels = self.session.as_ref().map(Session::channels);
+        Caps {
+            layer: Layer::Ethernet,
+            channels: channels.unwrap_or(CHANNELS_MAX),
+            wanted: channels,
+            mtu: self.config.mtu.or(mtu),
+            mtu_max: mtu.unwrap_or(MTU_MAX),
+            frame_max: mtu.map_or(FRAME_MAX, frame_of_mtu),
+            rx_offloads: Offloads::NONE,
+            tx_offloads: Offloads::NONE,
+            rx_fixed: Offloads::NONE,
+        }
+    }
+
+    /// Our own sysfs knows nothing of interfaces in other network namespaces.
+    fn identity(&self) -> Option<String> {
+        if self.config.netns.is_some() {
+            return None;
+        }
+        let place = format!("/sys/class/net/{}/device", self.config.interface);
+        let device = std::fs::canonicalize(place).ok()?;
+        // A virtio device has its number from the order of arrival; its parent is the PCI function.
+        let mut names = device.ancestors().filter_map(|place| place.file_name()?.to_str());
+        names.find(|name| name.contains(':')).map(str::to_owned)
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        let name = self.name.clone();
+        if self.config.netns.is_some() {
+            return vec![Device { name, ..Device::default() }];
+        }
+        let interface = self.config.interface.clone();
+        let nic = nic::read(Path::new("/"), &interface);
+        let node = nic.and_then(|nic| nic.node);
+        vec![Device { name, node, interface: Some(interface), ..Device::default() }]
+    }
+
+    fn poll_link(&mut self, now: Duration) -> LinkStatus {
+        let is_due = now.saturating_sub(self.looked) >= AGAIN || !self.is_open;
+        let looked = match self.seen {
+            // It is asked for news in any case, which are taken then.
+            Some(seen) if !self.watch.has_news() && !is_due => Ok(seen),
+            _ => {
+                self.looked = now;
+                self.look()
+            }
+        };
+        let fits = looked.as_ref().is_ok_and(|s| self.session.as_ref().is_some_and(|h| h.fits(s)));
+        if self.session.is_some() && !fits {
+            if self.is_open {
+                let what = format!("{} changed", self.config.interface);
+                return LinkStatus::Down(looked.err().unwrap_or(what));
+            }
+            self.end_session();
+        }
+        let seen = match looked {
+            Ok(seen) => seen,
+            Err(why) => return LinkStatus::Down(why),
+        };
+        if self.session.is_none() {
+            if !seen.look.is_up {
+                return LinkStatus::Down(self.is_quiet(&seen).unwrap_or_default());
+            }
+            if let Some((why, since)) = &self.failed
+                && now.saturating_sub(*since) < AGAIN
+            {
+                return LinkStatus::Down(why.clone());
+            }
+            self.failed = self.begin_session().err().map(|why| (why, now));
+            if let Some((why, _)) = &self.failed {
+                return LinkStatus::Down(why.clone());
+            }
+        }
+        match self.is_quiet(&seen) {
+            Some(why) => LinkStatus::Down(why),
+            None => LinkStatus::Up { session: self.sessions },
+        }
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.watch.event()]
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let channels = self.make(plan)?;
+        if let Some(session) = &self.session {
+            // What came while nobody was there is too old for anybody.
+            let discard = |cell: &Arc<Cell<RxSide>>| cell.with(RxSide::discard).unwrap_or(0);
+            self.dropped += session.rx.iter().map(discard).sum::<u64>();
+        }
+        self.is_open = true;
+        Ok(channels)
+    }
+
+    fn close(&mut self, _why: &str) {
+        self.is_open = false;
+    }
+
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        self.make(plan)
+    }
+
+    /// The interface chooses the queue, and each has a channel, however many there are.
+    fn steers(&self) -> bool {
+        false
+    }
+
+    fn waiting_most(&mut self) -> u32 {
+        let queues = self.session.as_ref().map_or(0, |session| session.rx.len());
+        let ring = self.config.ring_for(queues as u16);
+        (queues as u32 * u32::from(ring)).max(1)
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    fn dropped_outside(&mut self) -> Option<u64> {
+        Some(self.dropped + self.session.as_ref().map_or(0, Session::dropped))
+    }
+
+    fn full_means(&self) -> &'static str {
+        "the interface does not send as fast (its ring is full)"
+    }
+}
+
+impl Drop for AfXdpFunction {
+    fn drop(&mut self) {
+        self.end_session();
+    }
+}

@@ -1,0 +1,272 @@
+//! One life of the sockets: from a look at the interface until something about it changes.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use mqnet_netdev::limits::CHANNELS_MAX;
+use mqnet_shmem::{Part, Region};
+use mqnet_sysio::bpf::xdp::{Mode, SocketMap, XdpLink, XdpProgram};
+use mqnet_sysio::nic::{Channels, Nics, Promiscuous};
+use mqnet_sysio::xdp::{Copying, RingKind, Statistics, XdpSocket};
+
+use crate::cell::Cell;
+use crate::config::{AfXdpConfig, ModeWish, ZeroCopy};
+use crate::side::{CHUNK, RxSide, TxSide, Xsk};
+use crate::watch::Seen;
+use crate::words::{Step, explain};
+
+/// Largest MTU at which every driver has a frame in one page, with its headroom and what the
+/// kernel keeps behind it.
+const MTU_ONE_PAGE: u32 = 3498;
+
+/// More than the frames of a TX ring take, so that their memory is not the limit.
+const SEND_BUFFER: i32 = 16 << 20;
+
+/// What is done about queues that were set for us.
+struct Restore {
+    nics: Nics,
+    interface: String,
+    before: Channels,
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        if let Err(e) = self.nics.set_channels(&self.interface, &self.before) {
+            tracing::debug!("{}: its queues stay as they are: {e}", self.interface);
+        }
+    }
+}
+
+/// See the module. What comes first here ends first: no frame comes any more when sockets go, and
+/// queues can be changed only after both.
+pub(crate) struct Session {
+    _link: XdpLink,
+    _promiscuous: Option<Promiscuous>,
+    pub(crate) rx: Vec<Arc<Cell<RxSide>>>,
+    pub(crate) tx: Vec<Arc<Cell<TxSide>>>,
+    sockets: Vec<Arc<Xsk>>,
+    _restore: Option<Restore>,
+    pub(crate) seen: Seen,
+    /// What became of the wishes, for people.
+    pub(crate) manner: String,
+}
+
+/// The sockets of all queues, in front of which nothing is yet.
+struct Bound {
+    sockets: Vec<Arc<Xsk>>,
+    sides: Vec<(RxSide, TxSide)>,
+}
+
+/// What a step needs to be explained.
+struct Attempt<'a> {
+    config: &'a AfXdpConfig,
+    seen: Seen,
+}
+
+impl Attempt<'_> {
+    fn failed(&self, step: Step) -> impl FnOnce(io::Error) -> String {
+        let interface = self.config.interface.clone();
+        move |e| explain(step, &interface, &e)
+    }
+
+    fn has_frags(&self) -> bool {
+        self.seen.look.mtu > MTU_ONE_PAGE
+    }
+
+    /// A socket with its rings, which is not bound.
+    fn socket(&self, ring: u16) -> Result<XdpSocket, String> {
+        let socket = XdpSocket::new().map_err(self.failed(Step::Socket))?;
+        // As much as there may be: less makes it slower.
+        let _ = socket.set_send_buffer(SEND_BUFFER);
+        for kind in [RingKind::Fill, RingKind::Completion, RingKind::Rx, RingKind::Tx] {
+            socket.make_ring(kind, ring.into()).map_err(self.failed(Step::Ring))?;
+        }
+        // An older kernel is called once more for every 32 frames.
+        let _ = socket.set_send_budget(ring.into());
+        Ok(socket)
+    }
+
+    /// Binds a socket to every queue. Without a number of queues, until there is none any more.
+    fn bind_all(&self, generic: bool) -> Result<Bound, String> {
+        let most = self.seen.queues().map(|(rx, _)| rx.min(CHANNELS_MAX.into()));
+        let ring = self.config.ring_for(most.map_or(CHANNELS_MAX, |n| n as u16));
+        let per_queue = 2 * usize::from(ring) * CHUNK as usize;
+        let queues = most.unwrap_or(CHANNELS_MAX.into());
+        let len = per_queue * queues as usize;
+        let step = Step::Memory(len >> 20);
+        let memory = Region::private(len, false, None);
+        let memory = memory.map_err(|e| explain(step, "", &io::Error::other(e)))?;
+        let (region, mut rest) = Part::whole(memory).shared();
+        let mut bound = Bound { sockets: Vec::new(), sides: Vec::new() };
+        for queue in 0..queues {
+            // The memory, too, is the first one's, before it has rings.
+            let socket = self.socket(ring)?;
+            if queue == 0 {
+                region.lend_to(&socket, CHUNK).map_err(self.failed(step))?;
+            }
+            let xsk = Arc::new(Xsk { socket, is_stuck: AtomicBool::new(false) });
+            let mut part = || {
+                let part = rest.take(per_queue / 2);
+                part.ok_or_else(|| io::Error::other("no memory is left"))
+            };
+            // Linux 6.1 maps the rings of sockets that are not bound, and of no others.
+            let sides = part()
+                .and_then(|memory| RxSide::new(xsk.clone(), ring, memory))
+                .and_then(|rx| Ok((rx, TxSide::new(xsk.clone(), ring, part()?)?)));
+            match self.bind(&xsk.socket, queue, bound.sockets.first(), generic) {
+                Ok(()) => {}
+                Err(e) if most.is_none() && queue > 0 && is_no_queue(&e) => break,
+                Err(e) => {
+                    let zero_copy = self.config.zero_copy == ZeroCopy::On;
+                    return Err(self.failed(Step::Bind { queue, zero_copy })(e));
+                }
+            }
+            bound.sides.push(sides.map_err(self.failed(Step::Ring))?);
+            bound.sockets.push(xsk);
+        }
+        Ok(bound)
+    }
+
+    fn bind(
+        &self,
+        socket: &XdpSocket,
+        queue: u32,
+        first: Option<&Arc<Xsk>>,
+        generic: bool,
+    ) -> io::Result<()> {
+        let index = self.seen.look.index;
+        let Some(first) = first else {
+            let copying = match self.config.zero_copy {
+                _ if generic => Copying::Always,
+                ZeroCopy::Auto => Copying::IfNeeded,
+                ZeroCopy::On => Copying::Never,
+                ZeroCopy::Off => Copying::Always,
+            };
+            return socket.bind(index, queue, copying, self.has_frags());
+        };
+        socket.bind_beside(&first.socket, index, queue)
+    }
+
+    /// The program that sends frames to these sockets.
+    fn program(&self, bound: &Bound) -> io::Result<XdpProgram> {
+        let map = SocketMap::create(bound.sockets.len() as u32)?;
+        for (queue, xsk) in (0..).zip(&bound.sockets) {
+            map.set(queue, &xsk.socket)?;
+        }
+        XdpProgram::to_sockets(&map, self.has_frags(), c"Dual MIT/GPL")
+    }
+
+    /// Sockets, and the program in front of them, in one of the modes that are allowed.
+    fn take_over(&self) -> Result<(Bound, XdpLink, Mode), String> {
+        let generic_only = self.config.mode == ModeWish::Generic;
+        let bound = self.bind_all(generic_only)?;
+        let program = self.program(&bound).map_err(self.failed(Step::Program))?;
+        let look = self.seen.look;
+        let attach = |mode: Mode| program.attach(look.index, mode);
+        let failed = |generic: bool| self.failed(Step::Attach { generic, mtu: look.mtu });
+        if generic_only {
+            let link = attach(Mode::Generic).map_err(failed(true))?;
+            return Ok((bound, link, Mode::Generic));
+        }
+        let error = match attach(Mode::Native) {
+            Ok(link) => return Ok((bound, link, Mode::Native)),
+            Err(e) => e,
+        };
+        // What is in the way of one is in the way of the other, too; and the stack has no frames
+        // for sockets whose memory the device has.
+        let hopeless = [libc::EBUSY, libc::EEXIST, libc::EPERM].map(Some);
+        let is_hopeless = hopeless.contains(&error.raw_os_error()) || bound.is_zero_copy();
+        let why = failed(false)(error);
+        if self.config.mode == ModeWish::Native || is_hopeless {
+            return Err(why);
+        }
+        tracing::info!("{why}; trying mode=generic");
+        // The same sockets: the kernel takes its time to let go of others.
+        let link = attach(Mode::Generic).map_err(failed(true))?;
+        Ok((bound, link, Mode::Generic))
+    }
+}
+
+impl Bound {
+    fn is_zero_copy(&self) -> bool {
+        self.sockets.iter().all(|xsk| xsk.socket.is_zero_copy().unwrap_or(false))
+    }
+}
+
+/// The kernel knows no such queue.
+fn is_no_queue(e: &io::Error) -> bool {
+    e.raw_os_error() == Some(libc::EINVAL)
+}
+
+/// Sets the number of queues that the user asked for.
+fn set_queues(config: &AfXdpConfig, nics: &Nics) -> Result<Option<Restore>, String> {
+    let Some(queues) = config.queues else { return Ok(None) };
+    let failed = |e: io::Error| explain(Step::Queues(queues), &config.interface, &e);
+    let before = nics.channels(&config.interface).map_err(failed)?;
+    let after = before.with(queues.into());
+    if (before.rx(), before.tx()) == (after.rx(), after.tx()) {
+        return Ok(None);
+    }
+    nics.set_channels(&config.interface, &after).map_err(failed)?;
+    let nics = Nics::open().map_err(failed)?;
+    Ok(Some(Restore { nics, interface: config.interface.clone(), before }))
+}
+
+impl Session {
+    /// Takes the interface over. Call it in its network namespace.
+    pub(crate) fn begin(config: &AfXdpConfig, nics: &Nics) -> Result<Self, String> {
+        let restore = set_queues(config, nics)?;
+        let interface = &config.interface;
+        let look = nics.look(interface).map_err(|e| format!("{interface}: {e}"))?;
+        let seen = Seen { look, channels: nics.channels(interface).ok() };
+        let attempt = Attempt { config, seen };
+        let (bound, link, mode) = attempt.take_over()?;
+        let promiscuous = match config.keep_filter {
+            true => None,
+            false => Some(Promiscuous::new(look.index).map_err(attempt.failed(Step::Promiscuous))?),
+        };
+        let mode = if mode == Mode::Native { "native" } else { "generic" };
+        let copying = if bound.is_zero_copy() { "zero-copy" } else { "copying" };
+        let manner = format!("{} queues, {mode} XDP, {copying}", bound.sockets.len());
+        let (mut rx, mut tx) = (Vec::new(), Vec::new());
+        for (one, other) in bound.sides {
+            let cells = Cell::new(one).and_then(|one| Ok((one, Cell::new(other)?)));
+            let (one, other) = cells.map_err(|e| format!("{interface}: {e}"))?;
+            rx.push(Arc::new(one));
+            tx.push(Arc::new(other));
+        }
+        Ok(Self {
+            _link: link,
+            _promiscuous: promiscuous,
+            rx,
+            tx,
+            sockets: bound.sockets,
+            _restore: restore,
+            seen,
+            manner,
+        })
+    }
+
+    /// Channels that it has room for.
+    pub(crate) fn channels(&self) -> u16 {
+        let tx = self.seen.queues().map_or(u32::MAX, |(_, tx)| tx);
+        (self.rx.len() as u32).min(tx) as u16
+    }
+
+    /// True when the interface is still the one that was taken over.
+    pub(crate) fn fits(&self, now: &Seen) -> bool {
+        let then = &self.seen;
+        (then.look.index, then.look.mtu, then.queues())
+            == (now.look.index, now.look.mtu, now.queues())
+    }
+
+    /// Frames that the kernel dropped at the sockets.
+    pub(crate) fn dropped(&self) -> u64 {
+        let all = self.sockets.iter().filter_map(|xsk| xsk.socket.statistics().ok());
+        all.map(|Statistics { rx_dropped, rx_ring_full, fill_ring_empty, .. }| {
+            rx_dropped + rx_ring_full + fill_ring_empty
+        })
+        .sum()
+    }
+}

@@ -1,0 +1,333 @@
+//! The two sides of a socket: rings, and the part of the memory that goes through them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use mqnet_shmem::{Column, Part, Region, Span, Table, Window};
+use mqnet_sysio::xdp::{RingKind, XdpSocket};
+
+use crate::ring::{Consuming, Producing};
+
+/// Bytes of a chunk: a page, which every driver takes.
+pub(crate) const CHUNK: u32 = 4096;
+
+/// A frame goes on in the next entry.
+const CONTINUES: u32 = 1;
+
+/// A socket, which both of its sides use.
+#[derive(Debug)]
+pub(crate) struct Xsk {
+    pub(crate) socket: XdpSocket,
+    /// The kernel could not take all that is in the TX ring, and nobody else will ask it to.
+    pub(crate) is_stuck: AtomicBool,
+}
+
+/// An entry of an RX or TX ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Desc {
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+    pub(crate) continues: bool,
+}
+
+impl Desc {
+    fn read(entry: &[AtomicU64; 2]) -> Self {
+        let [a, b, c, d, e, f, g, h] = entry[1].load(Ordering::Relaxed).to_ne_bytes();
+        Self {
+            address: entry[0].load(Ordering::Relaxed),
+            len: u32::from_ne_bytes([a, b, c, d]),
+            continues: u32::from_ne_bytes([e, f, g, h]) & CONTINUES != 0,
+        }
+    }
+
+    fn write(self, entry: &[AtomicU64; 2]) {
+        let [a, b, c, d] = self.len.to_ne_bytes();
+        let [e, f, g, h] = u32::from(self.continues).to_ne_bytes();
+        entry[0].store(self.address, Ordering::Relaxed);
+        entry[1].store(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), Ordering::Relaxed);
+    }
+}
+
+/// A range of chunks and where in the socket's memory it begins.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    pub(crate) window: Window,
+    base: u64,
+    count: u16,
+}
+
+impl Chunks {
+    fn new(part: Part) -> Self {
+        let (base, count) = (part.offset() as u64, (part.len() / CHUNK as usize) as u16);
+        Self { window: part.into_window(), base, count }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// The address of a chunk.
+    pub(crate) fn address(&self, number: u16) -> u64 {
+        self.base + u64::from(number) * u64::from(CHUNK)
+    }
+
+    /// The chunk with this address, and where in it that is; `None` when it is none of these.
+    #[inline]
+    pub(crate) fn find(&self, address: u64) -> Option<(u16, u32)> {
+        let offset = address.wrapping_sub(self.base);
+        let number = offset / u64::from(CHUNK);
+        let inside = number < u64::from(self.count);
+        inside.then_some((number as u16, (offset % u64::from(CHUNK)) as u32))
+    }
+
+    /// `len` bytes of a chunk; `None` when they leave it.
+    #[inline]
+    pub(crate) fn piece(&self, number: u16, offset: u32, len: u32) -> Option<Span<'_>> {
+        if offset.checked_add(len)? > CHUNK {
+            return None;
+        }
+        self.window.piece(u32::from(number) * CHUNK + offset, len)
+    }
+}
+
+/// Maps a ring: its numbers, and where they are.
+fn map(socket: &XdpSocket, kind: RingKind, size: u16, entry: u32) -> io::Result<Mapped> {
+    let at = socket.offsets(kind)?;
+    let len = at.entries + u32::from(size) * entry;
+    let region = Region::of_socket(socket.as_fd(), kind.offset(), len as usize);
+    let region = Arc::new(region.map_err(io::Error::other)?);
+    let bad = || io::Error::other("the kernel's rings have an unknown layout");
+    let table = || Table::new(region.clone(), 0, len).ok_or_else(bad);
+    let fits = [at.producer, at.consumer, at.flags].iter().all(|&word| word + 4 <= at.entries);
+    if !fits {
+        return Err(bad());
+    }
+    Ok(Mapped { indices: table()?, entries: table()?, at })
+}
+
+struct Mapped {
+    indices: Table,
+    entries: Table,
+    at: mqnet_sysio::xdp::RingOffsets,
+}
+
+fn no_entries() -> io::Error {
+    io::Error::other("the kernel's rings are not aligned")
+}
+
+/// What arrives.
+#[derive(Debug)]
+pub(crate) struct RxSide {
+    pub(crate) xsk: Arc<Xsk>,
+    pub(crate) rx: Consuming,
+    descs: Column<[AtomicU64; 2]>,
+    fill: Producing,
+    addresses: Column<AtomicU64>,
+    pub(crate) chunks: Chunks,
+}
+
+impl RxSide {
+    /// Maps the rings of `size` entries and gives the kernel all chunks, of which there are as
+    /// many.
+    pub(crate) fn new(xsk: Arc<Xsk>, size: u16, memory: Part) -> io::Result<Self> {
+        let rx = map(&xsk.socket, RingKind::Rx, size, 16)?;
+        let fill = map(&xsk.socket, RingKind::Fill, size, 8)?;
+        let descs = Column::new(&rx.entries, rx.at.entries, size).ok_or_else(no_entries)?;
+        let addresses = Column::new(&fill.entries, fill.at.entries, size);
+        let mut side = Self {
+            xsk,
+            rx: Consuming::new(rx.indices, rx.at, size.into()),
+            descs,
+            fill: Producing::new(fill.indices, fill.at, size.into()),
+            addresses: addresses.ok_or_else(no_entries)?,
+            chunks: Chunks::new(memory),
+        };
+        (0..side.chunks.count).for_each(|number| side.give_back(number));
+        side.fill.show();
+        Ok(side)
+    }
+
+    /// The entry that is `ahead` of the next one.
+    #[inline]
+    pub(crate) fn desc(&self, ahead: u32) -> Desc {
+        Desc::read(self.descs.at(self.rx.place(ahead)))
+    }
+
+    /// The kernel may put a frame into this chunk: after the next [`refill`](Self::refill).
+    #[inline]
+    pub(crate) fn give_back(&mut self, number: u16) {
+        // The ring has room for every chunk that there is.
+        let address = self.chunks.address(number);
+        self.addresses.at(self.fill.push()).store(address, Ordering::Relaxed);
+    }
+
+    /// Shows the kernel what was given back; true when it must be woken for that.
+    #[inline]
+    pub(crate) fn refill(&mut self) -> bool {
+        self.fill.show() && self.fill.wants_wake()
+    }
+
+    /// Takes everything that waits and drops it: frames, as far as they are whole.
+    pub(crate) fn discard(&mut self) -> u64 {
+        let mut frames = 0;
+        let waiting = self.rx.available(u32::MAX);
+        for ahead in 0..waiting {
+            let desc = self.desc(ahead);
+            frames += u64::from(!desc.continues);
+            if let Some((number, _)) = self.chunks.find(desc.address) {
+                self.give_back(number);
+            }
+        }
+        self.rx.take(waiting);
+        if self.refill() {
+            // A driver that is not woken now is woken with the next frames.
+            let _ = self.xsk.socket.wake_rx();
+        }
+        frames
+    }
+}
+
+impl AsFd for RxSide {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.xsk.socket.as_fd()
+    }
+}
+
+/// What leaves.
+#[derive(Debug)]
+pub(crate) struct TxSide {
+    pub(crate) xsk: Arc<Xsk>,
+    pub(crate) tx: Producing,
+    descs: Column<[AtomicU64; 2]>,
+    done: Consuming,
+    addresses: Column<AtomicU64>,
+    pub(crate) chunks: Chunks,
+    /// Chunks with nothing in them.
+    pub(crate) free: Vec<u16>,
+    /// Bytes in each chunk that is on its way; 0 for the others.
+    lens: Box<[u16]>,
+    /// Their sum.
+    pub(crate) bytes: u32,
+}
+
+/// The kernel gave back what it did not have.
+#[derive(Debug)]
+pub(crate) struct NotOurs(pub(crate) u64);
+
+impl TxSide {
+    /// Maps the rings of `size` entries, for as many chunks.
+    pub(crate) fn new(xsk: Arc<Xsk>, size: u16, memory: Part) -> io::Result<Self> {
+        let tx = map(&xsk.socket, RingKind::Tx, size, 16)?;
+        let done = map(&xsk.socket, RingKind::Completion, size, 8)?;
+        let addresses = Column::new(&done.entries, done.at.entries, size);
+        let chunks = Chunks::new(memory);
+        Ok(Self {
+            xsk,
+            tx: Producing::new(tx.indices, tx.at, size.into()),
+            descs: Column::new(&tx.entries, tx.at.entries, size).ok_or_else(no_entries)?,
+            done: Consuming::new(done.indices, done.at, size.into()),
+            addresses: addresses.ok_or_else(no_entries)?,
+            free: (0..chunks.count).rev().collect(),
+            lens: vec![0; chunks.count.into()].into(),
+            bytes: 0,
+            chunks,
+        })
+    }
+
+    /// Takes back the chunks of what was sent.
+    pub(crate) fn reclaim(&mut self) -> Result<(), NotOurs> {
+        let done = self.done.available(u32::MAX);
+        for ahead in 0..done {
+            let address = self.addresses.at(self.done.place(ahead)).load(Ordering::Relaxed);
+            let found = self.chunks.find(address).map(|(number, _)| number);
+            let number = found.filter(|&n| self.lens[usize::from(n)] > 0).ok_or(NotOurs(address));
+            let number = number?;
+            self.bytes -= u32::from(std::mem::take(&mut self.lens[usize::from(number)]));
+            self.free.push(number);
+        }
+        if done > 0 {
+            self.done.take(done);
+        }
+        Ok(())
+    }
+
+    /// True when a frame of so many chunks can be sent.
+    #[inline]
+    pub(crate) fn has_room(&mut self, chunks: usize) -> Result<bool, NotOurs> {
+        if self.free.len() < chunks {
+            self.reclaim()?;
+        }
+        Ok(self.free.len() >= chunks && self.tx.free(chunks as u32) as usize >= chunks)
+    }
+
+    /// Puts a chunk with `len` bytes into the ring.
+    #[inline]
+    pub(crate) fn push(&mut self, number: u16, len: u32, continues: bool) {
+        self.lens[usize::from(number)] = len as u16;
+        self.bytes += len;
+        let address = self.chunks.address(number);
+        Desc { address, len, continues }.write(self.descs.at(self.tx.push()));
+    }
+
+    /// Frames that the kernel has not taken.
+    pub(crate) fn waiting_frames(&mut self) -> u64 {
+        let waiting = 0..self.tx.waiting();
+        let last = |n: &u32| !Desc::read(self.descs.at(self.tx.waiting_at(*n))).continues;
+        waiting.filter(last).count() as u64
+    }
+}
+
+impl AsFd for TxSide {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.xsk.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn chunks() -> Chunks {
+        let mut all = Part::whole(Region::private(16 * 4096, false, None).unwrap());
+        all.take(3 * 4096).unwrap();
+        Chunks::new(all.take(4 * 4096).unwrap())
+    }
+
+    proptest! {
+        // Goal: an address belongs to the chunk in which it lies, and no piece leaves a chunk.
+        #[test]
+        fn addresses_are_found(address in 0u64..16 * 4096, len in 0u32..5000) {
+            let chunks = chunks();
+            let inside = (3 * 4096..7 * 4096).contains(&address);
+            match chunks.find(address) {
+                None => prop_assert!(!inside),
+                Some((number, offset)) => {
+                    prop_assert!(inside);
+                    prop_assert_eq!(chunks.address(number) + u64::from(offset), address);
+                    let piece = chunks.piece(number, offset, len);
+                    prop_assert_eq!(piece.is_some(), offset + len <= CHUNK);
+                }
+            }
+        }
+
+        // Goal: entries are read as they were written.
+        #[test]
+        fn entries_survive(address: u64, len: u32, continues: bool) {
+            let (desc, entry) = (Desc { address, len, continues }, Default::default());
+            desc.write(&entry);
+            prop_assert_eq!(Desc::read(&entry), desc);
+        }
+    }
+
+    // Goal: an address that makes no sense is nobody's.
+    #[test]
+    fn nonsense_is_not_found() {
+        assert!([u64::MAX, 0, 7 * 4096].iter().all(|&at| chunks().find(at).is_none()));
+        assert!(chunks().piece(0, u32::MAX, 2).is_none());
+    }
+}

@@ -1,0 +1,125 @@
+//! What failed, in words, with the knob.
+
+use std::io;
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Opening a socket.
+    Socket,
+    /// So many MiB for the frames of all sockets.
+    Memory(usize),
+    /// A ring of a socket.
+    Ring,
+    /// Taking over a queue.
+    Bind {
+        /// Which.
+        queue: u32,
+        /// The user insists on it.
+        zero_copy: bool,
+    },
+    /// The map and the program.
+    Program,
+    /// The program to the interface, whose MTU this is.
+    Attach {
+        /// The stack's, not the driver's.
+        generic: bool,
+        /// MTU of the interface.
+        mtu: u32,
+    },
+    /// The address filter off.
+    Promiscuous,
+    /// So many queues.
+    Queues(u16),
+}
+
+const CAPS: &str = "run as root, or setcap cap_net_admin,cap_net_raw,cap_bpf+ep mqnet";
+
+/// What a failed step means on this interface.
+pub(crate) fn explain(step: Step, interface: &str, error: &io::Error) -> String {
+    let code = error.raw_os_error().unwrap_or(0);
+    match (step, code) {
+        (Step::Socket, libc::EPERM) => {
+            format!("AF_XDP sockets are not permitted (CAP_NET_RAW): {CAPS}")
+        }
+        (Step::Socket, libc::EAFNOSUPPORT) => {
+            "this kernel has no AF_XDP sockets: it needs CONFIG_XDP_SOCKETS".to_owned()
+        }
+        (Step::Memory(mib), libc::ENOBUFS | libc::ENOMEM) => format!(
+            "{mib} MiB for frames cannot be locked: raise RLIMIT_MEMLOCK (ulimit -l, \
+             LimitMEMLOCK= of systemd), or lower ring= or queues="
+        ),
+        (Step::Memory(mib), _) => format!("{mib} MiB for frames: {error}"),
+        (Step::Bind { queue, .. }, libc::EBUSY) => format!(
+            "queue {queue} of {interface} is taken by another AF_XDP socket: end that program \
+             (ss --xdp -ap shows it)"
+        ),
+        (Step::Bind { zero_copy: true, .. }, libc::EOPNOTSUPP | libc::EINVAL) => format!(
+            "the driver of {interface} has no zero copy here ({error}): zerocopy=auto does without"
+        ),
+        (Step::Bind { queue, .. }, _) => format!("queue {queue} of {interface}: {error}"),
+        (Step::Program, libc::EPERM) => {
+            format!("an XDP program is not permitted (CAP_BPF, CAP_NET_ADMIN): {CAPS}")
+        }
+        (Step::Attach { .. }, libc::EPERM) => {
+            format!("an XDP program at {interface} is not permitted (CAP_NET_ADMIN): {CAPS}")
+        }
+        (Step::Attach { .. }, libc::EBUSY | libc::EEXIST) => format!(
+            "{interface} has another XDP program: end who holds it, or take it off (ip link set \
+             dev {interface} xdp off); ip -d link show dev {interface} shows it"
+        ),
+        (Step::Attach { generic: false, mtu }, libc::ERANGE | libc::E2BIG) => format!(
+            "the driver of {interface} has no native XDP for mtu {mtu}: lower the mtu, or \
+             mode=generic"
+        ),
+        (Step::Attach { generic: false, .. }, libc::ENOSPC) => format!(
+            "the driver of {interface} has too few queues for native XDP (a veth needs as many RX \
+             queues as its peer has TX queues): queues=, or mode=generic"
+        ),
+        (Step::Attach { generic: false, mtu }, _) => format!(
+            "the driver of {interface} takes no native XDP program at mtu {mtu} ({error}): \
+             mode=generic, a smaller mtu, or fewer queues (queues=) may help"
+        ),
+        (Step::Attach { generic: true, .. }, _) => {
+            format!("{interface} takes no XDP program in its stack: {error}")
+        }
+        (Step::Promiscuous, _) => format!("{interface} promiscuous: {error} (or promisc=off)"),
+        (Step::Queues(queues), libc::EPERM) => {
+            format!("queues={queues} of {interface} are not permitted (CAP_NET_ADMIN): {CAPS}")
+        }
+        (Step::Queues(queues), _) => format!(
+            "queues={queues}: {interface} refuses: {error} (ethtool -l {interface} shows the most)"
+        ),
+        (Step::Socket, _) => format!("an AF_XDP socket: {error}"),
+        (Step::Ring, _) => format!("the rings of an AF_XDP socket: {error}"),
+        (Step::Program, _) => format!("the XDP program: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: what users run into is told with what helps.
+    #[test]
+    fn failures_name_a_knob() {
+        let say = |step, code| explain(step, "eth7", &io::Error::from_raw_os_error(code));
+        let bind = Step::Bind { queue: 3, zero_copy: false };
+        let attach = Step::Attach { generic: false, mtu: 9000 };
+        for (step, code, words) in [
+            (Step::Socket, libc::EPERM, "setcap"),
+            (Step::Memory(64), libc::ENOBUFS, "RLIMIT_MEMLOCK"),
+            (bind, libc::EBUSY, "queue 3 of eth7 is taken by another AF_XDP socket"),
+            (Step::Bind { queue: 0, zero_copy: true }, libc::EOPNOTSUPP, "zerocopy=auto"),
+            (Step::Program, libc::EPERM, "CAP_BPF"),
+            (attach, libc::EBUSY, "another XDP program"),
+            (attach, libc::ERANGE, "no native XDP for mtu 9000"),
+            (attach, libc::EOPNOTSUPP, "mode=generic"),
+            (attach, libc::ENOSPC, "too few queues"),
+            (Step::Queues(9), libc::EINVAL, "ethtool -l eth7"),
+        ] {
+            let text = say(step, code);
+            assert!(text.contains(words), "{text}");
+        }
+    }
+}

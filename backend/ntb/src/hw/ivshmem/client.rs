@@ -1,0 +1,179 @@
+//! On the host: a peer of the guests at an ivshmem server, as QEMU is one for each of them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_shmem::Region;
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::memory;
+use mqnet_sysio::socket::StreamSocket;
+
+use super::protocol::Roster;
+use super::wake::Via;
+use super::{Attachment, Bus, check_size};
+
+/// Between two attempts to reach the server.
+const RETRY: Duration = Duration::from_millis(250);
+/// The server does not say how many events we have: all that came before a silence of this length.
+const QUIET: Duration = Duration::from_millis(20);
+/// How long a server may take to say what everybody has to know.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// Most that is read at a time: a server that talks without end must not keep a control thread.
+const READS_MAX: usize = 8192;
+
+struct Connection {
+    socket: StreamSocket,
+    roster: Roster<OwnedFd, Arc<EventFd>>,
+    since: Duration,
+    heard: Duration,
+    attachment: Option<Attachment>,
+}
+
+/// The client.
+pub(super) struct Client {
+    path: PathBuf,
+    connection: Option<Connection>,
+    /// Counts attachments.
+    number: u64,
+    retry_at: Duration,
+    why: String,
+}
+
+impl Client {
+    pub(super) fn new(path: PathBuf) -> Self {
+        let why = "waiting for the ivshmem server".to_owned();
+        Self { path, connection: None, number: 0, retry_at: Duration::ZERO, why }
+    }
+
+    fn connect(&mut self, now: Duration) -> Result<(), String> {
+        if self.connection.is_some() || now < self.retry_at {
+            return Ok(());
+        }
+        self.retry_at = now + RETRY;
+        let socket = StreamSocket::connect(&self.path).map_err(|e| {
+            let path = self.path.display();
+            format!("no ivshmem server at {path}: {e} (mqnet ivshmem-server {path})")
+        })?;
+        let roster = Roster::new();
+        self.connection =
+            Some(Connection { socket, roster, since: now, heard: now, attachment: None });
+        Ok(())
+    }
+
+    fn step(&mut self, now: Duration) -> Result<(), String> {
+        self.connect(now)?;
+        let Some(connection) = &mut self.connection else { return Err(self.why.clone()) };
+        connection.listen(now)?;
+        if connection.attach(now)? {
+            self.number += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// Takes what waits.
+    fn listen(&mut self, now: Duration) -> Result<(), String> {
+        let gone = |why: String| format!("the ivshmem server is gone: {why}");
+        for _ in 0..READS_MAX {
+            let mut bytes = [0; 8];
+            let room = &mut bytes[..self.roster.missing()];
+            let Some(received) = self.socket.receive(room).map_err(|e| gone(e.to_string()))? else {
+                return Ok(());
+            };
+            if received.truncated {
+                return Err("descriptors of the ivshmem server got lost: raise the limit of open \
+                            files (ulimit -n)"
+                    .to_owned());
+            }
+            if received.len == 0 {
+                return Err(gone("it closed the connection".to_owned()));
+            }
+            let event = |fd| EventFd::from_peer(fd).map(Arc::new);
+            self.roster.take(&bytes[..received.len], received.fds, event)?;
+            self.heard = now;
+        }
+        Ok(())
+    }
+
+    /// Maps the memory once everything is known; true if there is another attachment now.
+    fn attach(&mut self, now: Duration) -> Result<bool, String> {
+        if let Some(attachment) = &mut self.attachment {
+            let vectors = self.roster.own();
+            let more = vectors.len() != attachment.vectors.len();
+            if more {
+                attachment.vectors = vectors.to_vec();
+            }
+            return Ok(more);
+        }
+        if self.roster.memory.is_none() {
+            return match now > self.since + GREETING {
+                true => Err("the ivshmem server did not send the memory within 5 s".to_owned()),
+                false => Ok(false),
+            };
+        }
+        if now < self.heard + QUIET {
+            return Ok(false);
+        }
+        let Some(file) = self.roster.memory.take() else { return Ok(false) };
+        let size = memory::file_len(file.as_fd()).map_err(|e| format!("shared memory: {e}"))?;
+        let half = check_size(size as u64)?;
+        let map = |file: OwnedFd, side: usize| -> Result<Arc<Region>, String> {
+            let region = Region::of_guest(file, (side * half) as u64, half as u64);
+            region.map(|(region, _)| Arc::new(region)).map_err(|e| e.to_string())
+        };
+        let copy = file.try_clone().map_err(|e| format!("shared memory: {e}"))?;
+        self.attachment = Some(Attachment {
+            halves: [map(copy, 0)?, map(file, 1)?],
+            size: size as u64,
+            id: self.roster.id.map(u32::from),
+            vectors: self.roster.own().to_vec(),
+        });
+        Ok(true)
+    }
+}
+
+impl Bus for Client {
+    fn poll(&mut self, now: Duration) -> Result<(u64, &Attachment), String> {
+        if let Err(why) = self.step(now) {
+            if self.connection.take().is_some() {
+                self.retry_at = now + RETRY;
+            }
+            self.why.clone_from(&why);
+            return Err(why);
+        }
+        let attachment = self.connection.as_ref().and_then(|c| c.attachment.as_ref());
+        let waiting = "the ivshmem server is introducing itself";
+        attachment.map(|found| (self.number, found)).ok_or_else(|| waiting.to_owned())
+    }
+
+    fn has(&self, id: u32) -> Option<bool> {
+        self.connection.as_ref()?.roster.has(id)
+    }
+
+    fn via(&self, id: Option<u32>, vector: u32, of: u32) -> Result<Via, String> {
+        if of == 0 {
+            return Ok(Via::Nothing);
+        }
+        let Some(id) = id else {
+            return Err("the peer wants interrupts and has no number at the device".to_owned());
+        };
+        let peers = self.connection.as_ref().map(|c| &c.roster.peers);
+        let events = u16::try_from(id).ok().and_then(|id| peers?.get(&id));
+        let have = events.map_or(0, Vec::len);
+        let event = events.and_then(|events| events.get(vector as usize)).cloned();
+        event.map(Via::Event).ok_or_else(|| {
+            format!(
+                "{of} vectors wake the peer {id}, and the ivshmem server gave us {have}: give the \
+                 server and the device the same number of vectors"
+            )
+        })
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        self.connection.iter().map(|connection| connection.socket.as_fd()).collect()
+    }
+}

@@ -1,0 +1,289 @@
+//! QEMU's client-server protocol, as a client hears it (docs/specs/ivshmem-spec.rst): 64-bit
+//! little-endian numbers, some with a descriptor. First the version, our own number, and -1 with
+//! the memory; then a peer's number with an event of it, once a vector in order (our own events
+//! come with our own number); a number without a descriptor is a peer that has left.
+
+use std::collections::BTreeMap;
+
+use super::card::DOORBELLS;
+
+/// Version that everybody speaks.
+pub(super) const VERSION: i64 = 0;
+/// What stands beside the memory.
+pub(super) const MEMORY: i64 = -1;
+
+/// Most events that are kept of all peers together: they are descriptors, of which a process has a
+/// thousand unless somebody gave it more.
+const EVENTS_MAX: usize = 4096;
+
+/// What a number meant.
+#[derive(Debug, PartialEq, Eq)]
+enum Message<F> {
+    Nothing,
+    Memory(F),
+    Event(u16, F),
+    Left(u16),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaits {
+    Version,
+    OwnId,
+    Memory,
+    Peers,
+}
+
+/// What a server has told so far. `F` is a descriptor, `E` an event.
+#[derive(Debug)]
+pub(super) struct Roster<F, E> {
+    awaits: Awaits,
+    bytes: Vec<u8>,
+    /// Came with the bytes of a number that is not complete.
+    with: Option<F>,
+    /// Our own number.
+    pub(super) id: Option<u16>,
+    /// The memory, until somebody takes it.
+    pub(super) memory: Option<F>,
+    /// The events of each peer, ours among them.
+    pub(super) peers: BTreeMap<u16, Vec<E>>,
+}
+
+impl<F, E> Roster<F, E> {
+    pub(super) fn new() -> Self {
+        Self {
+            awaits: Awaits::Version,
+            bytes: Vec::new(),
+            with: None,
+            id: None,
+            memory: None,
+            peers: BTreeMap::new(),
+        }
+    }
+
+    /// Bytes that are missing for the next number. Whoever reads more of them at a time cannot tell
+    /// whose the descriptors are.
+    pub(super) fn missing(&self) -> usize {
+        8 - self.bytes.len()
+    }
+
+    /// Takes some of the missing bytes, and what came with them. `event` makes an event of a
+    /// descriptor, if it is one.
+    pub(super) fn take(
+        &mut self,
+        bytes: &[u8],
+        with: impl IntoIterator<Item = F>,
+        event: impl Fn(F) -> Option<E>,
+    ) -> Result<(), String> {
+        for one in with {
+            if self.with.replace(one).is_some() {
+                return Err("the ivshmem server sent two descriptors at a time".to_owned());
+            }
+        }
+        self.bytes.extend_from_slice(bytes);
+        let Ok(number) = <[u8; 8]>::try_from(&self.bytes[..]) else { return Ok(()) };
+        self.bytes.clear();
+        let with = self.with.take();
+        match self.understand(i64::from_le_bytes(number), with)? {
+            Message::Nothing => Ok(()),
+            Message::Memory(memory) => {
+                self.memory = Some(memory);
+                Ok(())
+            }
+            Message::Event(peer, one) => {
+                let one = event(one).ok_or_else(|| {
+                    format!("the ivshmem server sent an event of peer {peer} that is no eventfd")
+                })?;
+                self.add(peer, one)
+            }
+            Message::Left(peer) if Some(peer) == self.id => {
+                Err("the ivshmem server says that we have left".to_owned())
+            }
+            Message::Left(peer) => {
+                self.peers.remove(&peer);
+                Ok(())
+            }
+        }
+    }
+
+    fn understand(&mut self, number: i64, with: Option<F>) -> Result<Message<F>, String> {
+        let bare = with.is_none();
+        let peer = |what: &str| {
+            u16::try_from(number).map_err(|_| {
+                format!("the ivshmem server speaks of {what} {number}: 0 to 65535 are")
+            })
+        };
+        match (self.awaits, with) {
+            (Awaits::Version, None) if number == VERSION => self.awaits = Awaits::OwnId,
+            (Awaits::Version, None) => {
+                return Err(format!(
+                    "the server speaks version {number} of the ivshmem protocol, we speak {VERSION}"
+                ));
+            }
+            (Awaits::OwnId, None) => {
+                self.id = Some(peer("our number")?);
+                self.awaits = Awaits::Memory;
+            }
+            (Awaits::Memory, Some(memory)) if number == MEMORY => {
+                self.awaits = Awaits::Peers;
+                return Ok(Message::Memory(memory));
+            }
+            (Awaits::Peers, Some(event)) => return Ok(Message::Event(peer("a peer")?, event)),
+            (Awaits::Peers, None) => return Ok(Message::Left(peer("a peer")?)),
+            (awaits, _) => {
+                let (what, with) = match awaits {
+                    Awaits::Memory => ("the shared memory", if bare { "out" } else { "" }),
+                    Awaits::Version => ("its version", ""),
+                    _ => ("our number", ""),
+                };
+                return Err(format!(
+                    "the ivshmem server sent {number} with{with} a descriptor instead of {what}"
+                ));
+            }
+        }
+        Ok(Message::Nothing)
+    }
+
+    fn add(&mut self, peer: u16, event: E) -> Result<(), String> {
+        if self.peers.values().map(Vec::len).sum::<usize>() >= EVENTS_MAX {
+            return Err(format!("the ivshmem server sent more than {EVENTS_MAX} events"));
+        }
+        let events = self.peers.entry(peer).or_default();
+        // More than we have doorbells are of no use.
+        if events.len() < DOORBELLS {
+            events.push(event);
+        }
+        Ok(())
+    }
+
+    /// Our own events.
+    pub(super) fn own(&self) -> &[E] {
+        self.id.and_then(|id| self.peers.get(&id)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether there is a peer with this number, if the server tells such things.
+    pub(super) fn has(&self, id: u32) -> Option<bool> {
+        if self.own().is_empty() {
+            return None;
+        }
+        Some(u16::try_from(id).is_ok_and(|id| self.peers.contains_key(&id)))
+    }
+}
+
+/// Feeds any bytes to the parser, in pieces and with descriptors as they say. For fuzzing.
+pub(crate) fn check_stream(mut data: &[u8]) {
+    let mut roster = Roster::<u8, u8>::new();
+    while let Some((&how, rest)) = data.split_first() {
+        let n = (1 + usize::from(how & 7)).min(roster.missing()).min(rest.len());
+        let with = (0..how >> 3 & 3).map(|_| how);
+        if roster.take(&rest[..n], with, |fd| (fd < 250).then_some(fd)).is_err() {
+            return;
+        }
+        assert!(roster.missing() >= 1);
+        assert!(roster.peers.values().all(|events| events.len() <= DOORBELLS));
+        assert!(roster.has(1 << 16) != Some(true));
+        data = &rest[n..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Toy = Roster<u32, u32>;
+
+    fn say(roster: &mut Toy, number: i64, with: Option<u32>) -> Result<(), String> {
+        roster.take(&number.to_le_bytes(), with, |fd| (fd != 666).then_some(fd))
+    }
+
+    fn greeted() -> Toy {
+        let mut roster = Toy::new();
+        for (number, with) in [(0, None), (3, None), (-1, Some(9))] {
+            say(&mut roster, number, with).unwrap();
+        }
+        roster
+    }
+
+    // Goal: what a server tells is understood: our number, the memory, peers that come and go.
+    #[test]
+    fn a_server_is_understood() {
+        let mut roster = greeted();
+        assert_eq!((roster.id, roster.memory), (Some(3), Some(9)));
+        assert_eq!(roster.has(1), None);
+        for (peer, event) in [(1, 10), (1, 11), (3, 30), (3, 31), (0, 5)] {
+            say(&mut roster, peer, Some(event)).unwrap();
+        }
+        assert_eq!(roster.own(), [30, 31]);
+        assert_eq!(roster.peers[&1], [10, 11]);
+        assert_eq!((roster.has(0), roster.has(2)), (Some(true), Some(false)));
+        say(&mut roster, 1, None).unwrap();
+        say(&mut roster, 7, None).unwrap();
+        assert_eq!(roster.has(1), Some(false));
+    }
+
+    // Goal: whoever breaks the protocol is told apart, in words.
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        type Said = (i64, Option<u32>);
+        let refused = |said: &[Said]| {
+            let mut roster = Toy::new();
+            said.iter().find_map(|&(number, with)| say(&mut roster, number, with).err()).unwrap()
+        };
+        let cases: &[(&[Said], &str)] = &[
+            (&[(1, None)], "version 1 of the ivshmem protocol, we speak 0"),
+            (&[(0, Some(1))], "instead of its version"),
+            (&[(0, None), (70_000, None)], "our number 70000"),
+            (&[(0, None), (-1, None)], "our number -1"),
+            (&[(0, None), (1, None), (-1, None)], "-1 without a descriptor instead of the shared"),
+            (&[(0, None), (1, None), (1, Some(1))], "1 with a descriptor instead of the shared"),
+            (&[(0, None), (1, None), (-1, Some(1)), (-1, Some(1))], "a peer -1"),
+            (&[(0, None), (1, None), (-1, Some(1)), (1, None)], "that we have left"),
+            (&[(0, None), (1, None), (-1, Some(1)), (2, Some(666))], "peer 2 that is no eventfd"),
+        ];
+        for (said, words) in cases {
+            let text = refused(said);
+            assert!(text.contains(words), "{said:?}: {text}");
+        }
+        let mut roster = greeted();
+        assert!(roster.take(&[0; 8], [1, 2], Some).unwrap_err().contains("two descriptors"));
+    }
+
+    // Goal: events without end are refused before they use up our descriptors.
+    #[test]
+    fn events_have_a_limit() {
+        let mut roster = greeted();
+        let refused = (0..1 << 16).find_map(|n| say(&mut roster, n, Some(1)).err());
+        assert!(refused.unwrap().contains("more than 4096 events"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        // Goal: no bytes of a server's make us panic, however they are cut, and with whatever
+        // descriptors they come.
+        #[test]
+        fn any_stream_is_survived(data in prop::collection::vec(any::<u8>(), 0..400)) {
+            check_stream(&data);
+        }
+
+        // Goal: numbers mean the same however their bytes are cut.
+        #[test]
+        fn pieces_make_no_difference(cuts in prop::collection::vec(1usize..8, 0..60)) {
+            let mut roster = Toy::new();
+            let mut cuts = cuts.into_iter();
+            let said = [(0, None), (3, None), (-1, Some(9)), (1, Some(10)), (3, Some(30))];
+            for (number, with) in said {
+                let (bytes, mut with) = (i64::to_le_bytes(number), with);
+                loop {
+                    let at = 8 - roster.missing();
+                    let n = cuts.next().unwrap_or(8).min(8 - at);
+                    roster.take(&bytes[at..at + n], with.take(), Some).unwrap();
+                    if at + n == 8 {
+                        break;
+                    }
+                }
+            }
+            prop_assert_eq!((roster.id, roster.own(), roster.peers.len()), (Some(3), &[30][..], 2));
+        }
+    }
+}

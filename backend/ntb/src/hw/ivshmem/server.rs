@@ -1,0 +1,223 @@
+//! Our own ivshmem server: one memory, a number for each peer, and the events with which they ring
+//! each other. Guests of QEMU join it, and ends of ours on the host.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::memory;
+use mqnet_sysio::socket::{FileLock, StreamSocket};
+
+use super::card::DOORBELLS;
+use super::check_size;
+use super::protocol::{MEMORY, VERSION};
+
+/// Vectors that a peer may have: one for each doorbell of a link is all that a link can use.
+pub const VECTORS: std::ops::RangeInclusive<u16> = 0..=DOORBELLS as u16;
+
+/// Most messages that wait for a peer that does not read.
+const BACKLOG: usize = 1 << 16;
+/// How long it may not read.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How soon it is tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// What a server offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where it listens.
+    pub path: PathBuf,
+    /// Bytes of the memory.
+    pub size: u64,
+    /// Events of each peer.
+    pub vectors: u16,
+}
+
+/// A number for a peer, and what goes with it.
+#[derive(Clone, Debug)]
+enum Parcel {
+    Number(i64),
+    Memory,
+    Event(u16, Arc<EventFd>),
+}
+
+struct Peer {
+    socket: StreamSocket,
+    events: Vec<Arc<EventFd>>,
+    waiting: VecDeque<Parcel>,
+    /// When something was taken last.
+    moved: Duration,
+}
+
+/// The server.
+pub struct Server {
+    config: ServerConfig,
+    memory: OwnedFd,
+    listener: StreamSocket,
+    _lock: FileLock,
+    peers: BTreeMap<u16, Peer>,
+}
+
+fn listen(path: &Path) -> Result<(StreamSocket, FileLock), String> {
+    let mut lock_path = path.as_os_str().to_owned();
+    lock_path.push(".lock");
+    let shown = path.display();
+    let lock =
+        FileLock::try_take(Path::new(&lock_path)).map_err(|e| format!("{shown}.lock: {e}"))?;
+    let lock = lock.ok_or_else(|| format!("another server is at {shown} already"))?;
+    if let Ok(there) = std::fs::symlink_metadata(path) {
+        use std::os::unix::fs::FileTypeExt;
+        if !there.file_type().is_socket() {
+            return Err(format!("{shown} exists and is not a socket"));
+        }
+        // Somebody else's server, which knows nothing of our lock, would still answer.
+        if StreamSocket::connect(path).is_ok() {
+            return Err(format!("somebody listens at {shown} already"));
+        }
+        std::fs::remove_file(path).map_err(|e| format!("cannot remove stale {shown}: {e}"))?;
+    }
+    let socket =
+        StreamSocket::listen(path).map_err(|e| format!("cannot listen at {shown}: {e}"))?;
+    Ok((socket, lock))
+}
+
+impl Server {
+    /// Listens, with fresh memory.
+    pub fn new(config: ServerConfig) -> Result<Self, String> {
+        check_size(config.size)?;
+        let (listener, lock) = listen(&config.path)?;
+        let failed = |e| format!("shared memory of {} bytes: {e}", config.size);
+        let memory = memory::memory_file("ivshmem", config.size as usize, false).map_err(failed)?;
+        memory::seal_size(memory.as_fd()).map_err(failed)?;
+        Ok(Self { config, memory, listener, _lock: lock, peers: BTreeMap::new() })
+    }
+
+    /// Descriptors whose readiness asks for a [`turn`](Self::turn).
+    pub fn events(&self) -> Vec<BorrowedFd<'_>> {
+        let peers = self.peers.values().map(|peer| peer.socket.as_fd());
+        std::iter::once(self.listener.as_fd()).chain(peers).collect()
+    }
+
+    /// How long to wait for them at most.
+    pub fn patience(&self) -> Duration {
+        let any = self.peers.values().any(|peer| !peer.waiting.is_empty());
+        if any { AGAIN } else { Duration::from_secs(3600) }
+    }
+
+    /// Peers that are there.
+    pub fn peers(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Takes joins and leaves, and sends what waits. Returns what happened, in words.
+    pub fn turn(&mut self, now: Duration) -> Vec<String> {
+        let mut said = Vec::new();
+        loop {
+            match self.listener.accept() {
+                Ok(Some(socket)) => said.push(match self.join(socket, now) {
+                    Ok(id) => format!("peer {id} joined"),
+                    Err(why) => format!("a peer was turned away: {why}"),
+                }),
+                Ok(None) => break,
+                Err(e) => {
+                    said.push(format!("{}: accept: {e}", self.config.path.display()));
+                    break;
+                }
+            }
+        }
+        let ids: Vec<u16> = self.peers.keys().copied().collect();
+        for id in ids {
+            let Some(peer) = self.peers.get_mut(&id) else { continue };
+            let alive = peer.is_there().and_then(|()| peer.send(&self.memory, now));
+            if let Err(why) = alive {
+                self.peers.remove(&id);
+                self.tell_others(id, &[Parcel::Number(i64::from(id))]);
+                said.push(format!("peer {id} left: {why}"));
+            }
+        }
+        said
+    }
+
+    fn tell_others(&mut self, id: u16, parcels: &[Parcel]) {
+        for (_, other) in self.peers.iter_mut().filter(|(other, _)| **other != id) {
+            other.waiting.extend(parcels.iter().cloned());
+        }
+    }
+
+    fn join(&mut self, socket: StreamSocket, now: Duration) -> Result<u16, String> {
+        let id = (0..=u16::MAX).find(|id| !self.peers.contains_key(id));
+        let id = id.ok_or("there are 65536 already")?;
+        let events = (0..self.config.vectors).map(|_| EventFd::new().map(Arc::new));
+        let events = events.collect::<std::io::Result<Vec<_>>>();
+        let events = events.map_err(|e| format!("events: {e} (ulimit -n)"))?;
+        let ours: Vec<Parcel> = events.iter().map(|one| Parcel::Event(id, one.clone())).collect();
+        self.tell_others(id, &ours);
+        let mut waiting = VecDeque::from([
+            Parcel::Number(VERSION),
+            Parcel::Number(i64::from(id)),
+            Parcel::Memory,
+        ]);
+        for (other, peer) in &self.peers {
+            waiting.extend(peer.events.iter().map(|one| Parcel::Event(*other, one.clone())));
+        }
+        // Its own come last: then it knows everybody who was there before.
+        waiting.extend(ours);
+        self.peers.insert(id, Peer { socket, events, waiting, moved: now });
+        Ok(id)
+    }
+}
+
+impl Peer {
+    /// Peers have nothing to say: whatever can be read is thrown away, or is the end.
+    fn is_there(&self) -> Result<(), String> {
+        let mut bytes = [0; 64];
+        // A few at a time: who talks without end must not keep the others waiting.
+        for _ in 0..16 {
+            match self.socket.receive(&mut bytes) {
+                Ok(None) => break,
+                Ok(Some(received)) if received.len == 0 => return Err("it ended".to_owned()),
+                Ok(Some(_)) => {}
+                Err(e) => return Err(e.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what its socket takes.
+    fn send(&mut self, memory: &OwnedFd, now: Duration) -> Result<(), String> {
+        if self.waiting.is_empty() {
+            self.moved = now;
+        }
+        while let Some(parcel) = self.waiting.front() {
+            let (number, with) = match parcel {
+                Parcel::Number(number) => (*number, None),
+                Parcel::Memory => (MEMORY, Some(memory.as_fd())),
+                Parcel::Event(id, event) => (i64::from(*id), Some(event.as_fd())),
+            };
+            match self.socket.send(&number.to_le_bytes(), with.as_slice()) {
+                Ok(8) => self.moved = now,
+                Ok(n) => return Err(format!("its socket took {n} bytes of 8")),
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e.to_string()),
+            }
+            self.waiting.pop_front();
+        }
+        if self.waiting.len() > BACKLOG || now > self.moved + PATIENCE {
+            return Err("it does not read what it is told".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The lock file stays: removing it would let two processes lock two files.
+        let _ = std::fs::remove_file(&self.config.path);
+    }
+}
+
+#[cfg(test)]
+mod tests;

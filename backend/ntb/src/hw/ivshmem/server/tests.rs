@@ -1,0 +1,126 @@
+use super::super::protocol::Roster;
+use super::*;
+
+const VECTORS_EACH: u16 = 3;
+
+struct Client {
+    socket: StreamSocket,
+    roster: Roster<OwnedFd, EventFd>,
+}
+
+impl Client {
+    fn join(server: &Server) -> Self {
+        let socket = StreamSocket::connect(&server.config.path).unwrap();
+        Self { socket, roster: Roster::new() }
+    }
+
+    /// Takes all that waits.
+    fn listen(&mut self) {
+        loop {
+            let mut bytes = [0; 8];
+            let room = &mut bytes[..self.roster.missing()];
+            let Some(received) = self.socket.receive(room).unwrap() else { return };
+            assert!(received.len > 0 && !received.truncated, "the server is gone");
+            self.roster.take(&bytes[..received.len], received.fds, EventFd::from_peer).unwrap();
+        }
+    }
+
+    fn knows(&self) -> Vec<u16> {
+        assert!(self.roster.peers.values().all(|e| e.len() == usize::from(VECTORS_EACH)));
+        self.roster.peers.keys().copied().collect()
+    }
+}
+
+fn path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("mqnet-ivshmem-{name}-{}", std::process::id()))
+}
+
+fn server(name: &str) -> Server {
+    let config = ServerConfig { path: path(name), size: 1 << 20, vectors: VECTORS_EACH };
+    Server::new(config).unwrap()
+}
+
+/// Lets the server work and the clients listen until nothing is on its way any more.
+fn settle(server: &mut Server, clients: &mut [Client]) {
+    for _ in 0..50 {
+        server.turn(Duration::ZERO);
+        clients.iter_mut().for_each(Client::listen);
+    }
+}
+
+// Goal: many peers know each other and the memory, one that leaves is forgotten by all, and its
+// number is given to the next.
+#[test]
+fn many_peers_know_each_other() {
+    let mut server = server("many");
+    // The backlog of a socket is short, so they come in turn.
+    let mut clients = Vec::new();
+    for _ in 0..12 {
+        clients.push(Client::join(&server));
+        settle(&mut server, &mut clients);
+    }
+    let all: Vec<u16> = (0..12).collect();
+    for (id, client) in clients.iter().enumerate() {
+        assert_eq!(client.roster.id, Some(id as u16));
+        assert_eq!(client.knows(), all);
+        let memory = client.roster.memory.as_ref().unwrap();
+        assert_eq!(memory::file_len(memory.as_fd()).unwrap(), 1 << 20);
+    }
+    drop(clients.remove(5));
+    settle(&mut server, &mut clients);
+    let left: Vec<u16> = all.iter().copied().filter(|&id| id != 5).collect();
+    assert!(clients.iter().all(|client| client.knows() == left));
+    clients.push(Client::join(&server));
+    settle(&mut server, &mut clients);
+    assert_eq!(clients.last().unwrap().roster.id, Some(5));
+    assert!(clients.iter().all(|client| client.knows() == all));
+    // A ring of one is heard by the other.
+    let theirs = &clients[0].roster.peers[&5][1];
+    theirs.ring().unwrap();
+    let own = &clients.last().unwrap().roster.own()[1];
+    assert!(mqnet_sysio::poll::is_readable(own.as_fd()).unwrap());
+}
+
+// Goal: a peer that never reads keeps nobody waiting, and is put out after its time.
+#[test]
+fn a_hung_peer_is_put_out() {
+    let mut server = server("hung");
+    let hung = StreamSocket::connect(&server.config.path).unwrap();
+    let mut clients = vec![Client::join(&server)];
+    for _ in 0..600 {
+        settle_once(&mut server, &mut clients);
+        clients.push(Client::join(&server));
+        settle_once(&mut server, &mut clients);
+        clients.pop();
+    }
+    assert!(server.peers[&0].waiting.len() > 100, "its socket took everything");
+    let said = server.turn(PATIENCE + Duration::from_secs(1));
+    assert!(said.contains(&"peer 0 left: it does not read what it is told".to_owned()), "{said:?}");
+    settle(&mut server, &mut clients);
+    assert_eq!(clients[0].knows(), [1]);
+    drop(hung);
+}
+
+fn settle_once(server: &mut Server, clients: &mut [Client]) {
+    server.turn(Duration::ZERO);
+    clients.iter_mut().for_each(Client::listen);
+}
+
+// Goal: two servers never share a socket, and one that was killed does not keep the next out.
+#[test]
+fn sockets_are_not_shared() {
+    let first = server("twice");
+    let config = first.config.clone();
+    let refused = Server::new(config.clone()).err().unwrap();
+    assert!(refused.starts_with("another server is at"), "{refused}");
+    drop(first);
+    let stale = StreamSocket::listen(&config.path).unwrap();
+    assert!(Server::new(config.clone()).err().unwrap().starts_with("somebody listens at"));
+    drop(stale);
+    drop(Server::new(config.clone()).unwrap());
+    std::fs::write(&config.path, "").unwrap();
+    assert!(Server::new(config.clone()).err().unwrap().ends_with("is not a socket"));
+    std::fs::remove_file(&config.path).unwrap();
+    let odd = ServerConfig { size: 3 << 20, ..config };
+    assert!(Server::new(odd).err().unwrap().contains("powers of two from 1M to 1G"));
+}

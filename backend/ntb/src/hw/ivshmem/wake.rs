@@ -1,0 +1,238 @@
+//! Waking the other side, and being woken.
+//!
+//! Every ring changes a word in the other's half, and then interrupts it if it can be interrupted.
+//! A side without interrupts has a thread that looks at its words every few milliseconds and rings
+//! the events that workers sleep on; with one interrupt for everything the same thread finds out
+//! what it was for.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mqnet_shmem::Region;
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::poll;
+
+use super::card::{DOORBELLS, bell, vector};
+use crate::hw::Doorbell;
+
+/// Between two looks, shortly after a ring and long after it: a worker polls its own lanes for a
+/// millisecond anyway, and what sleeps longer can wait a little longer.
+const LOOK: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
+/// Between two looks of a side that an interrupt wakes.
+const LOOK_ANYWAY: Duration = Duration::from_millis(100);
+
+/// Offset of the register that interrupts a peer.
+const DOORBELL: usize = 12;
+
+/// How a peer is interrupted.
+#[derive(Clone, Debug)]
+pub(super) enum Via {
+    /// Not at all: it looks.
+    Nothing,
+    /// By an event that its VMM, or itself, waits for.
+    Event(Arc<EventFd>),
+    /// By a value for the device's doorbell register.
+    Register(Arc<Region>, u32),
+}
+
+/// A doorbell of the other side.
+#[derive(Debug)]
+pub(super) struct Bell {
+    pub(super) half: Arc<Region>,
+    pub(super) bit: usize,
+    pub(super) via: Via,
+    /// Numbers for rings, shared by all doorbells so that no word has the same twice.
+    pub(super) count: Arc<AtomicU64>,
+}
+
+impl Doorbell for Bell {
+    fn ring(&self) -> io::Result<()> {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        // Pairs with the Acquire load in Watcher::look: what the ring is about.
+        self.half.word(bell(self.bit)).store(number.to_le(), Ordering::Release);
+        match &self.via {
+            Via::Nothing => Ok(()),
+            Via::Event(event) => event.ring(),
+            Via::Register(registers, value) => {
+                // Pairs with whatever the interrupted side does first: it finds the words above.
+                fence(Ordering::SeqCst);
+                registers.set_register(DOORBELL, *value);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The events of our doorbells.
+#[derive(Debug)]
+pub(super) struct Events {
+    by_bit: Vec<Arc<EventFd>>,
+    /// Rung by the watcher instead of the device.
+    watched: bool,
+    interrupt: Option<Arc<EventFd>>,
+}
+
+impl Events {
+    pub(super) fn new(vectors: &[Arc<EventFd>]) -> io::Result<Self> {
+        // The link's event is read and queues' events are not: they cannot share one.
+        let watched = vectors.len() < 2;
+        let of_bit = |bit| match watched {
+            true => EventFd::new().map(Arc::new),
+            false => Ok(vectors[vector(bit, vectors.len() as u32) as usize].clone()),
+        };
+        let by_bit = (0..DOORBELLS).map(of_bit).collect::<io::Result<Vec<_>>>()?;
+        let interrupt = vectors.first().filter(|_| watched).cloned();
+        Ok(Self { by_bit, watched, interrupt })
+    }
+
+    pub(super) fn get(&self, bit: usize) -> Option<&Arc<EventFd>> {
+        self.by_bit.get(bit)
+    }
+
+    pub(super) fn link(&self) -> BorrowedFd<'_> {
+        self.by_bit[0].as_fd()
+    }
+
+    pub(super) fn drain_link(&self) {
+        self.by_bit[0].drain();
+    }
+
+    /// Starts to look at the doorbells in `half`, where that is needed.
+    pub(super) fn watch(&self, half: &Arc<Region>) -> io::Result<Option<Watcher>> {
+        if !self.watched {
+            return Ok(None);
+        }
+        let stop = Arc::new(EventFd::new()?);
+        let mut body = Body {
+            half: half.clone(),
+            seen: [0; DOORBELLS],
+            events: self.by_bit.clone(),
+            interrupt: self.interrupt.clone(),
+            stop: stop.clone(),
+        };
+        let thread = std::thread::Builder::new().name("mqnet-doorbells".to_owned());
+        let thread = Some(thread.spawn(move || body.run())?);
+        Ok(Some(Watcher { stop, thread }))
+    }
+}
+
+/// A thread that looks at doorbells until it is dropped.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    stop: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let stopped = self.stop.ring();
+        if let (Some(thread), Ok(())) = (self.thread.take(), stopped) {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Body {
+    half: Arc<Region>,
+    seen: [u64; DOORBELLS],
+    events: Vec<Arc<EventFd>>,
+    interrupt: Option<Arc<EventFd>>,
+    stop: Arc<EventFd>,
+}
+
+impl Body {
+    fn run(&mut self) {
+        let mut pause = LOOK[0];
+        loop {
+            let mut fds = vec![self.stop.as_fd()];
+            fds.extend(self.interrupt.as_ref().map(|event| event.as_fd()));
+            let waited = poll::wait_readable(&fds, pause);
+            if waited.is_err() || poll::is_readable(self.stop.as_fd()).unwrap_or(true) {
+                return;
+            }
+            let rung = self.look();
+            pause = match (&self.interrupt, rung) {
+                (Some(_), _) => LOOK_ANYWAY,
+                (None, true) => LOOK[0],
+                (None, false) => (pause * 2).min(LOOK[1]),
+            };
+        }
+    }
+
+    /// Hands on what has been rung; true if anything was.
+    fn look(&mut self) -> bool {
+        if let Some(interrupt) = &self.interrupt {
+            // Before the look: what comes later interrupts again.
+            interrupt.drain();
+        }
+        let mut any = false;
+        for (bit, (seen, event)) in self.seen.iter_mut().zip(&self.events).enumerate() {
+            // Pairs with the Release store in Bell::ring: what the ring is about.
+            let value = self.half.word(bell(bit)).load(Ordering::Acquire);
+            if value != *seen {
+                (*seen, any) = (value, true);
+                // An event that cannot be rung is ours and closed: there is nobody to wake.
+                let _ = event.ring();
+            }
+        }
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits as long as it takes: the runner ends a test that hangs.
+    fn until(look: impl Fn() -> bool) {
+        while !look() {
+            poll::pause(Duration::from_millis(1));
+        }
+    }
+
+    fn half() -> Arc<Region> {
+        Arc::new(Region::shared("test", 512 << 10, false).unwrap())
+    }
+
+    fn is_rung(event: &EventFd) -> bool {
+        poll::is_readable(event.as_fd()).unwrap()
+    }
+
+    // Goal: without interrupts, and with one for everything, a ring reaches the event of its
+    // doorbell and no other, each time.
+    #[test]
+    fn rings_are_found_and_told_apart() {
+        for with_interrupt in [false, true] {
+            let interrupt = Arc::new(EventFd::new().unwrap());
+            let vectors = if with_interrupt { vec![interrupt.clone()] } else { Vec::new() };
+            let events = Events::new(&vectors).unwrap();
+            let half = half();
+            let watcher = events.watch(&half).unwrap();
+            assert!(watcher.is_some());
+            let via = if with_interrupt { Via::Event(interrupt) } else { Via::Nothing };
+            let bell = Bell { half, bit: 5, via, count: Arc::new(AtomicU64::new(1)) };
+            for _ in 0..3 {
+                bell.ring().unwrap();
+                until(|| is_rung(events.get(5).unwrap()));
+                events.get(5).unwrap().drain();
+            }
+            let rung = (0..DOORBELLS).filter(|&bit| is_rung(events.get(bit).unwrap())).count();
+            assert_eq!(rung, 0);
+        }
+    }
+
+    // Goal: with enough interrupts nobody has to look, and queue pairs share what there is.
+    #[test]
+    fn interrupts_are_used_as_they_are() {
+        let vectors: Vec<_> = (0..3).map(|_| Arc::new(EventFd::new().unwrap())).collect();
+        let events = Events::new(&vectors).unwrap();
+        assert!(events.watch(&half()).unwrap().is_none());
+        let same =
+            |bit: usize, vector: usize| Arc::ptr_eq(events.get(bit).unwrap(), &vectors[vector]);
+        assert!(same(0, 0) && same(1, 1) && same(2, 2) && same(3, 1));
+    }
+}

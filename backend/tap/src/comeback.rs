@@ -1,0 +1,60 @@
+//! A device that is removed, and one of its name that is there again.
+
+use mqnet_netdev::LinkStatus;
+use mqnet_sysio::{namespace, tap as sys};
+
+use crate::TapConfig;
+use crate::function::TapFunction;
+use crate::open::create;
+use crate::queues::{Opener, Queues};
+
+/// What the kernel says of a queue without a device (identical on every architecture we know).
+const EBADFD: i32 = 77;
+
+/// What is kept of how it was opened.
+pub(crate) enum Origin {
+    /// By name.
+    Named(Box<TapConfig>),
+    /// Somebody else has opened it.
+    Inherited,
+}
+
+impl TapFunction {
+    /// How the device stands. One that was removed is not made again, because somebody has removed
+    /// it; but when there is one of its name, it is taken.
+    pub(crate) fn look(&mut self) -> LinkStatus {
+        let told = sys::identify(self.first());
+        if !told.is_err_and(|e| e.raw_os_error() == Some(EBADFD)) {
+            return LinkStatus::Up { session: self.session };
+        }
+        if !self.is_closed() {
+            return LinkStatus::Down("the TAP device was removed".to_owned());
+        }
+        match self.come_back() {
+            Ok(()) => LinkStatus::Up { session: self.session },
+            Err(why) => LinkStatus::Down(format!("the TAP device was removed: {why}")),
+        }
+    }
+
+    fn come_back(&mut self) -> Result<(), String> {
+        let Origin::Named(config) = &self.origin else {
+            return Err("its queues were inherited, and end with it".to_owned());
+        };
+        let (name, layer) = (self.device().to_owned(), config.layer());
+        let mode = if config.tun { "tun" } else { "tap" };
+        let Ok(info) = self.netlink().link(&name) else {
+            return Err(format!("waiting for 'ip tuntap add dev {name} mode {mode} multi_queue'"));
+        };
+        let Origin::Named(config) = &self.origin else { return Ok(()) };
+        let opened = match &config.netns {
+            None => create(&name, layer),
+            Some(path) => namespace::run_in_net(path, || create(&name, layer))
+                .map_err(|e| format!("network namespace {}: {e}", path.display()))?,
+        };
+        let (_, fd, flags) = opened?;
+        let home = config.netns.as_ref().map(std::fs::File::open).transpose();
+        let home = home.map_err(|e| format!("network namespace: {e}"))?;
+        let queues = Queues::new(vec![fd], layer, Some(Opener { name, flags, home }));
+        self.renew(queues, &info)
+    }
+}

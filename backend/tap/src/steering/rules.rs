@@ -1,0 +1,153 @@
+//! Rules in the kernel's instructions: each is a chain of comparisons that ends with its queue, or
+//! goes on with the next.
+//!
+//! They begin with `R0` the ethertype (or version), `R7` where the network header is, and end with
+//! both as they were. `R8` and `R9` are free.
+
+use mqnet_netdev::{Field, FieldMatch, FlowKind, FlowRule};
+use mqnet_sysio::bpf::{Alu, Insn, Reg, Size};
+use mqnet_wire::Layer;
+
+use super::hash::FRAGMENT;
+
+/// An instruction, or a comparison that leaves the rule.
+enum Step {
+    Do(Insn),
+    /// Leaves unless `R0` is that.
+    Unless(u32),
+}
+
+fn load(size: Size, base: Option<Reg>, at: usize) -> Step {
+    Step::Do(match base {
+        Some(base) => Insn::load_packet_from(size, base, at as i32),
+        None => Insn::load_packet(size, at as i32),
+    })
+}
+
+/// Where a field begins, behind a register or at the front.
+fn place(field: Field, v6: bool) -> (Option<Reg>, usize) {
+    let network = |v4, v6_at| (Some(Reg::R7), if v6 { v6_at } else { v4 });
+    match field {
+        Field::EtherDestination => (None, 0),
+        Field::EtherSource => (None, 6),
+        Field::EtherType => (None, 12),
+        Field::Source => network(12, 8),
+        Field::Destination => network(16, 24),
+        Field::TrafficClass => network(1, 0),
+        Field::Protocol => network(9, 6),
+        Field::SourcePort => (Some(Reg::R9), 0),
+        Field::DestinationPort => (Some(Reg::R9), 2),
+    }
+}
+
+/// Comparisons of a field, in pieces of 4, 2 and 1 bytes; none of bits that do not count.
+fn compare(m: &FieldMatch, v6: bool, steps: &mut Vec<Step>) {
+    let (base, at) = place(m.field, v6);
+    if v6 && m.field == Field::TrafficClass {
+        // It lies across the first two bytes.
+        let (value, mask) = (u32::from(m.value[0]) << 4, u32::from(m.mask[0]) << 4);
+        steps.push(load(Size::Half, base, at));
+        steps.push(Step::Do(Insn::alu(Alu::And, Reg::R0, mask)));
+        steps.push(Step::Unless(value & mask));
+        return;
+    }
+    let mut done = 0;
+    while done < m.value.len() {
+        let (size, n) = match m.value.len() - done {
+            4.. => (Size::Word, 4),
+            2 | 3 => (Size::Half, 2),
+            _ => (Size::Byte, 1),
+        };
+        let number = |bytes: &[u8]| bytes.iter().fold(0u32, |sum, b| sum << 8 | u32::from(*b));
+        let piece = done..done + n;
+        let (value, mask) = (number(&m.value[piece.clone()]), number(&m.mask[piece]));
+        if mask != 0 {
+            steps.push(load(size, base, at + done));
+            steps.push(Step::Do(Insn::alu(Alu::And, Reg::R0, mask)));
+            steps.push(Step::Unless(value & mask));
+        }
+        done += n;
+    }
+}
+
+/// Leaves unless the frame has ports of this protocol; `R9` is where they are.
+fn transport(v6: bool, protocol: u8, steps: &mut Vec<Step>) {
+    if v6 {
+        steps.push(load(Size::Byte, Some(Reg::R7), 6));
+        steps.push(Step::Unless(protocol.into()));
+        steps.push(Step::Do(Insn::alu_reg(Alu::Set, Reg::R9, Reg::R7)));
+        steps.push(Step::Do(Insn::alu(Alu::Add, Reg::R9, 40)));
+        return;
+    }
+    steps.push(load(Size::Byte, Some(Reg::R7), 9));
+    steps.push(Step::Unless(protocol.into()));
+    // A fragment has no ports, and the first one must not leave the others.
+    steps.push(load(Size::Half, Some(Reg::R7), 6));
+    steps.push(Step::Do(Insn::alu(Alu::And, Reg::R0, FRAGMENT.into())));
+    steps.push(Step::Unless(0));
+    steps.push(load(Size::Byte, Some(Reg::R7), 0));
+    steps.push(Step::Do(Insn::alu(Alu::And, Reg::R0, 0xf)));
+    steps.push(Step::Do(Insn::alu(Alu::ShiftLeft, Reg::R0, 2)));
+    steps.push(Step::Do(Insn::alu_reg(Alu::Set, Reg::R9, Reg::R0)));
+    steps.push(Step::Do(Insn::alu_reg(Alu::Add, Reg::R9, Reg::R7)));
+}
+
+fn steps(rule: &FlowRule, kinds: [u16; 2]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let v6 = match rule.kind {
+        FlowKind::Ether => false,
+        FlowKind::Ip { v6 } | FlowKind::Transport { v6, .. } => {
+            steps.push(Step::Do(Insn::alu_reg(Alu::Set, Reg::R0, Reg::R8)));
+            steps.push(Step::Unless(kinds[usize::from(v6)].into()));
+            v6
+        }
+    };
+    if let FlowKind::Transport { protocol, .. } = rule.kind {
+        transport(v6, protocol, &mut steps);
+    }
+    rule.matches.iter().for_each(|m| compare(m, v6, &mut steps));
+    if steps.is_empty() {
+        // It takes every frame, and the kernel takes no program with an end that nothing reaches.
+        steps.push(Step::Do(Insn::alu(Alu::Set, Reg::R0, 0)));
+        steps.push(Step::Unless(0));
+    }
+    steps
+}
+
+/// One rule. An immediate is sign-extended before it is compared with 64 bits, so words are first
+/// made 0 where they are equal.
+fn lay_out(steps: Vec<Step>, queue: u16) -> Vec<Insn> {
+    let end = [Insn::alu(Alu::Set, Reg::R0, queue.into()), Insn::exit()];
+    let size = |step: &Step| if matches!(step, Step::Do(_)) { 1 } else { 2 };
+    let mut left = steps.iter().map(size).sum::<usize>() + end.len();
+    let mut code = Vec::with_capacity(left);
+    for step in steps {
+        left -= size(&step);
+        match step {
+            Step::Do(insn) => code.push(insn),
+            Step::Unless(value) => {
+                code.push(Insn::alu(Alu::Xor, Reg::R0, value));
+                code.push(Insn::jump_unless_equal(Reg::R0, 0, left as i16));
+            }
+        }
+    }
+    code.extend(end);
+    code
+}
+
+/// All of them, in order. `kinds` are what `R0` is for IPv4 and IPv6. Those that cannot match any
+/// frame of the layer are left out.
+pub(super) fn code(rules: &[FlowRule], layer: Layer, kinds: [u16; 2]) -> Vec<Insn> {
+    let possible = |rule: &&FlowRule| {
+        rule.is_sound() && (layer == Layer::Ethernet || rule.kind != FlowKind::Ether)
+    };
+    if rules.is_empty() {
+        return Vec::new();
+    }
+    let mut code = vec![Insn::alu_reg(Alu::Set, Reg::R8, Reg::R0)];
+    for rule in rules.iter().filter(possible) {
+        code.extend(lay_out(steps(rule, kinds), rule.queue));
+    }
+    code.push(Insn::alu_reg(Alu::Set, Reg::R0, Reg::R8));
+    code
+}

@@ -1,0 +1,152 @@
+//! A guest that was moved here: the switches between it and everybody else have to learn where it
+//! is. A frame in its name goes out of its first queue (`SEND_RARP`).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings};
+use mqnet_shmem::Span;
+use mqnet_wire::VnetHdr;
+
+use crate::GuestTx;
+
+/// Bytes of the frame, without its checksum.
+const LEN: usize = 60;
+
+/// Frames that wait, of which the last one counts.
+#[derive(Debug, Default)]
+pub(crate) struct Announcements {
+    is_due: AtomicBool,
+    mac: Mutex<Option<[u8; 6]>>,
+}
+
+impl Announcements {
+    pub(crate) fn add(&self, mac: [u8; 6]) {
+        *self.mac.lock().unwrap_or_else(PoisonError::into_inner) = Some(mac);
+        // Only a hint, the lock orders the address.
+        self.is_due.store(true, Ordering::Relaxed);
+    }
+
+    /// The guest is gone.
+    pub(crate) fn forget(&self) {
+        self.take();
+    }
+
+    #[cold]
+    fn take(&self) -> Option<[u8; 6]> {
+        self.is_due.store(false, Ordering::Relaxed);
+        self.mac.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// "Who has my address?", from and about the guest, to everybody.
+pub(crate) fn frame(mac: [u8; 6]) -> [u8; LEN] {
+    let mut frame = [0; LEN];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&mac);
+    // RARP: Ethernet and IPv4, addresses of 6 and 4 bytes, request.
+    frame[12..22].copy_from_slice(&[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
+    frame[22..28].copy_from_slice(&mac);
+    frame[32..38].copy_from_slice(&mac);
+    frame
+}
+
+/// What a guest sends on its first queue, and what is sent in its name.
+#[derive(Debug)]
+pub(crate) struct Announcing {
+    inner: GuestTx,
+    due: Arc<Announcements>,
+    frame: [u8; LEN],
+    /// The frame is shown, or still to be shown.
+    has_frame: bool,
+    stats: Arc<ChannelStats>,
+}
+
+impl Announcing {
+    pub(crate) fn new(inner: GuestTx, due: Arc<Announcements>, stats: Arc<ChannelStats>) -> Self {
+        Self { inner, due, frame: [0; LEN], has_frame: false, stats }
+    }
+}
+
+impl Queue for Announcing {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        let armed = self.inner.arm(need)?;
+        let is_due = self.has_frame || self.due.is_due.load(Ordering::Relaxed);
+        Ok(if is_due { Armed::MoreWork } else { armed })
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        self.inner.event()
+    }
+
+    fn park(&mut self) {
+        self.inner.park();
+    }
+}
+
+impl RxBrings for Announcing {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        if self.due.is_due.load(Ordering::Relaxed)
+            && let Some(mac) = self.due.take()
+        {
+            (self.frame, self.has_frame) = (frame(mac), true);
+        }
+        if self.has_frame {
+            burst.push(VnetHdr::default(), LEN as u32, Span::of(&self.frame));
+            return Ok(());
+        }
+        self.inner.peek(burst, budget)
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        if !self.has_frame {
+            return self.inner.release(frames);
+        }
+        if frames > 0 {
+            self.has_frame = false;
+            self.stats.rx.packets.add(1);
+            self.stats.rx.bytes.add(LEN as u64);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::VringCell;
+
+    // Goal: an announcement is shown until it is taken, once, and counted; a lane does not sleep
+    // while there is one.
+    #[test]
+    fn announcements_go_out_once() {
+        let stats = Arc::<ChannelStats>::default();
+        let cell = Arc::new(VringCell::new().unwrap());
+        let guest = GuestTx::new(0, [cell], 1518, stats.clone()).unwrap();
+        let due = Arc::<Announcements>::default();
+        let mut queue = Announcing::new(guest, due.clone(), stats.clone());
+        assert_eq!(queue.arm(0).unwrap(), Armed::Sleep);
+        let mac = [2, 0, 0, 0, 0, 7];
+        due.add(mac);
+        assert_eq!(queue.arm(0).unwrap(), Armed::MoreWork);
+        for taken in [0, 1] {
+            let mut seen = [0; LEN];
+            {
+                let mut burst = Burst::new();
+                queue.peek(&mut burst, 64).unwrap();
+                assert_eq!(burst.frames()[0].head.read_header(&mut seen), LEN);
+            }
+            assert_eq!(
+                (&seen[..6], &seen[6..12], &seen[32..38]),
+                (&[0xff; 6][..], &mac[..], &mac[..])
+            );
+            queue.release(taken).unwrap();
+        }
+        let mut burst = Burst::new();
+        queue.peek(&mut burst, 64).unwrap();
+        assert!(burst.frames().is_empty());
+        assert_eq!((stats.rx.packets.get(), stats.rx.bytes.get()), (1, 60));
+    }
+}

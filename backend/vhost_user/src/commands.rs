@@ -1,0 +1,246 @@
+//! The control queue: it is served by the thread that takes the peer's messages, which has the ring
+//! between two of them, and gives it up for each.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_sysio::poll;
+use mqnet_virtio::net::ctrl::{Changed, ERR, LEN_MAX, OK, Rules, Settings};
+use mqnet_virtio::net::{STATUS_ANNOUNCE, STATUS_LINK_UP, ctrl_queue};
+use mqnet_virtio::ring::not_memory;
+use mqnet_virtio::{Broken, Chain, DeviceRing, Features, Piece, Ring, on_ring};
+
+use crate::receive::How;
+use crate::state::{Shared, State};
+use crate::vring::{Ears, Seat, Vring};
+
+/// Commands that are obeyed before messages have their turn again.
+const BATCH: usize = 64;
+
+/// A wait that only the peer ends.
+const FOR_EVER: Duration = Duration::from_secs(3600);
+
+/// What a driver with a control queue has commanded.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    rules: Rules,
+    pub(crate) settings: Settings,
+}
+
+impl Commands {
+    /// `None` for features without a control queue.
+    pub(crate) fn begin(features: Features, pairs: u16, mac: [u8; 6]) -> Option<Self> {
+        let rules = Rules { features, pairs };
+        let settings = rules.begin(mac);
+        features.has(Features::CTRL_VQ).then_some(Self { rules, settings })
+    }
+
+    /// The number of queue pairs is the driver's to command.
+    pub(crate) fn sets_pairs(&self) -> bool {
+        let features = self.rules.features;
+        features.has(Features::MQ) || features.has(Features::RSS)
+    }
+
+    pub(crate) fn how(&self) -> How {
+        How::new(&self.rules, &self.settings)
+    }
+}
+
+impl State {
+    /// The number of the ring for commands, if the driver has one.
+    fn command_ring(&self) -> Option<usize> {
+        let commands = self.commands.as_ref()?;
+        let pairs = if commands.sets_pairs() { self.offer.pairs } else { 1 };
+        Some(ctrl_queue(pairs).into())
+    }
+
+    /// The config space as the driver sees it.
+    pub(crate) fn config(&self, offset: u32, size: u32) -> Vec<u8> {
+        let settings = self.commands.as_ref().map(|commands| &commands.settings);
+        let mac = settings.map_or(self.offer.mac.unwrap_or_default(), |s| s.filter.mac);
+        let announce = settings.is_some_and(|settings| settings.announce);
+        let status = STATUS_LINK_UP | if announce { STATUS_ANNOUNCE } else { 0 };
+        self.offer.config(mac, status, offset, size)
+    }
+
+    fn obey(&mut self, bytes: &[u8]) -> (u8, Changed) {
+        let Some(commands) = &mut self.commands else { return (ERR, Changed::Nothing) };
+        match commands.rules.obey(&mut commands.settings, bytes) {
+            Ok(changed) => {
+                self.receiving.set(commands.how());
+                (OK, changed)
+            }
+            Err(why) => {
+                tracing::debug!("vhost-user: a command is refused: {why}");
+                (ERR, Changed::Nothing)
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn obey(&self, bytes: &[u8]) -> u8 {
+        let (answer, changed) = self.lock().obey(bytes);
+        if changed == Changed::Link {
+            self.tell();
+        }
+        answer
+    }
+}
+
+/// Who serves the ring.
+pub(crate) struct Clerk {
+    shared: Arc<Shared>,
+    /// The number of the ring, and where it is had.
+    desk: Option<(usize, Ears, Seat)>,
+    list: Vec<Piece>,
+}
+
+impl Clerk {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, desk: None, list: Vec::new() }
+    }
+
+    /// Serves the ring until the peer says something or is gone. The ring is given up then.
+    pub(crate) fn serve_until(&mut self, line: &UnixStream) -> std::io::Result<()> {
+        loop {
+            let more = self.serve()?;
+            let patience = if more { Duration::ZERO } else { FOR_EVER };
+            let heard = match &self.desk {
+                Some((_, ears, _)) => [line.as_fd(), ears.event().fd],
+                None => [line.as_fd(), line.as_fd()],
+            };
+            poll::wait_readable(&heard, patience)?;
+            if poll::is_readable(line.as_fd())? {
+                break;
+            }
+        }
+        self.stand_up();
+        Ok(())
+    }
+
+    /// Gives the ring up.
+    fn stand_up(&mut self) {
+        if let Some((_, ears, seat)) = &mut self.desk {
+            seat.leave(ears);
+        }
+    }
+
+    /// Goes to the ring that there is now.
+    fn sit_down(&mut self) -> std::io::Result<()> {
+        let shared = self.shared.clone();
+        let state = shared.lock();
+        let at = state.command_ring().filter(|_| state.broken.is_none());
+        if self.desk.as_ref().map(|desk| desk.0) == at {
+            return Ok(());
+        }
+        self.stand_up();
+        self.desk = match at {
+            Some(at) => {
+                let ears = Ears::new()?;
+                let seat = Seat::new(state.slots[at].cell.clone(), &ears)?;
+                Some((at, ears, seat))
+            }
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// Obeys some commands; true: there may be more.
+    fn serve(&mut self) -> std::io::Result<bool> {
+        self.sit_down()?;
+        let Some((_, ears, seat)) = &mut self.desk else { return Ok(false) };
+        ears.forget_heard()?;
+        if !seat.is_ready(ears)? {
+            return Ok(false);
+        }
+        let Some(vring) = seat.vring() else { return Ok(false) };
+        let Self { shared, list, .. } = self;
+        match obey_some(vring, list, |bytes| shared.obey(bytes)) {
+            Ok(more) => Ok(more),
+            Err(broken) => {
+                seat.leave(ears);
+                shared.lock().break_off(format!("the guest broke the rules: {broken}"));
+                shared.tell();
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl Drop for Clerk {
+    fn drop(&mut self) {
+        self.stand_up();
+    }
+}
+
+/// Obeys what waits in a ring, up to a batch; true: there is more.
+fn obey_some(
+    vring: &mut Vring,
+    list: &mut Vec<Piece>,
+    mut obey: impl FnMut(&[u8]) -> u8,
+) -> Result<bool, Broken> {
+    let mut bytes = Vec::new();
+    for _ in 0..BATCH {
+        list.clear();
+        let (ring, memory) = (&mut vring.ring, &vring.memory);
+        let next = on_ring!(ring, ring => {
+            let mut place = ring.place();
+            ring.chain_at(&mut place, memory.map(), list)?
+        });
+        let Some(chain) = next else {
+            return on_ring!(&mut vring.ring, ring => ring.arm(ring.place()));
+        };
+        let answer = if read(vring, &chain, list, &mut bytes)? { obey(&bytes) } else { ERR };
+        write(vring, &chain, list, answer)?;
+        let told = on_ring!(&mut vring.ring, ring => {
+            ring.give_back(chain.id, chain.slots, 1);
+            ring.publish()
+        });
+        if told {
+            // A descriptor of our own cannot fail; whether somebody listens is the VMM's business.
+            let _ = vring.call.ring();
+        }
+    }
+    Ok(true)
+}
+
+fn pieces(chain: &Chain, list: &[Piece]) -> impl Iterator<Item = Piece> {
+    std::iter::once(chain.head).chain(chain.more(list).iter().copied())
+}
+
+fn number(ring: &Ring) -> u16 {
+    on_ring!(ring, ring => ring.queue())
+}
+
+/// Copies what the driver wrote, once; false when it is too long to mean anything.
+fn read(vring: &Vring, chain: &Chain, list: &[Piece], bytes: &mut Vec<u8>) -> Result<bool, Broken> {
+    bytes.clear();
+    for piece in pieces(chain, list).take(chain.readable.into()) {
+        let span = vring.memory.span(piece.addr, piece.len);
+        let span = span.ok_or_else(|| not_memory(number(&vring.ring), piece))?;
+        let from = bytes.len();
+        if from + span.len() > LEN_MAX {
+            return Ok(false);
+        }
+        bytes.resize(from + span.len(), 0);
+        span.read_header(&mut bytes[from..]);
+    }
+    Ok(true)
+}
+
+/// The answer goes into the first byte that is ours to write.
+fn write(vring: &mut Vring, chain: &Chain, list: &[Piece], answer: u8) -> Result<(), Broken> {
+    let queue = number(&vring.ring);
+    let Some(piece) = pieces(chain, list).nth(chain.readable.into()) else {
+        return Err(Broken { queue, what: "a command without room for an answer".to_owned() });
+    };
+    let room = vring.memory.room(piece.addr, 1);
+    room.ok_or_else(|| not_memory(queue, piece))?.write_header(&[answer]);
+    if let Some(ring) = &vring.log {
+        ring.log.mark(piece.addr, 1);
+    }
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! Where a peer comes in: one thread that listens or connects, for ever, and takes messages.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::poll;
+use mqnet_virtio::Features;
+use nix::sys::socket::{getsockopt, sockopt};
+use vhost::vhost_user::{BackendReqHandler, Error};
+
+use crate::commands::Clerk;
+use crate::config::Meet;
+use crate::early;
+use crate::state::Shared;
+
+/// Between two attempts to connect.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Attempts to listen where somebody else does.
+const DYING: u32 = 5;
+
+/// A wait that only the end of the thread ends.
+const FOR_EVER: Duration = Duration::from_secs(3600);
+
+/// How to get a connection.
+enum Way {
+    Listen { listener: UnixListener, socket: Option<Socket> },
+    Connect(PathBuf),
+    Once(Option<UnixStream>),
+}
+
+/// A socket's file that is ours to remove.
+struct Socket {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Somebody else may have put theirs in its place.
+        if std::fs::metadata(&self.path).is_ok_and(|there| there.ino() == self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The thread; ends when dropped.
+pub(crate) struct Door {
+    end: Arc<EventFd>,
+    talking: Arc<Mutex<Talk>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is said with whom.
+#[derive(Default)]
+struct Talk {
+    with: Option<UnixStream>,
+    over: bool,
+}
+
+impl Door {
+    /// Opens it. What can be known to be wrong is said here.
+    pub(crate) fn open(meet: Meet, shared: Arc<Shared>) -> io::Result<Self> {
+        let way = Way::new(meet)?;
+        let (end, talking) = (Arc::new(EventFd::new()?), Arc::<Mutex<Talk>>::default());
+        let keeper = Keeper { end: end.clone(), talking: talking.clone(), shared };
+        let thread = std::thread::Builder::new().name("vhost-user".to_owned());
+        let thread = Some(thread.spawn(move || keeper.run(way))?);
+        Ok(Self { end, talking, thread })
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = self.end.ring();
+        {
+            let mut talk = lock(&self.talking);
+            talk.over = true;
+            hang_up(&talk);
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock(talk: &Mutex<Talk>) -> std::sync::MutexGuard<'_, Talk> {
+    talk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn hang_up(talk: &Talk) {
+    if let Some(stream) = &talk.with {
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Makes the socket. One that a dead process left behind is in nobody's way; one that somebody
+/// listens at may be that of a process which is being killed this moment.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    for _ in 0..DYING {
+        match UnixListener::bind(path) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+            bound => return bound,
+        }
+        if UnixStream::connect(path).is_ok() {
+            poll::pause(RETRY);
+        } else {
+            std::fs::remove_file(path)?;
+        }
+    }
+    let why = "another process listens there (or use the option connect)";
+    Err(io::Error::new(io::ErrorKind::AddrInUse, why))
+}
+
+fn listen(path: &Path) -> io::Result<Way> {
+    let listener = bind(path)?;
+    let inode = std::fs::metadata(path)?.ino();
+    Ok(Way::Listen { listener, socket: Some(Socket { path: path.to_owned(), inode }) })
+}
+
+impl Way {
+    fn new(meet: Meet) -> io::Result<Self> {
+        match meet {
+            Meet::Listen(path) => listen(&path),
+            Meet::Connect(path) => Ok(Self::Connect(path)),
+            Meet::Inherited(fd) => Self::inherited(fd),
+        }
+    }
+
+    fn inherited(fd: OwnedFd) -> io::Result<Self> {
+        let is_unix = getsockopt(&fd, sockopt::SockType).is_ok()
+            && nix::sys::socket::getsockname::<nix::sys::socket::UnixAddr>(fd.as_raw_fd()).is_ok();
+        if !is_unix {
+            return Err(io::Error::other("the inherited descriptor is no Unix socket"));
+        }
+        Ok(match getsockopt(&fd, sockopt::AcceptConn)? {
+            true => Self::Listen { listener: fd.into(), socket: None },
+            false => Self::Once(Some(fd.into())),
+        })
+    }
+
+    /// Why there is nobody, while we wait.
+    fn waiting(&self) -> String {
+        match self {
+            Self::Listen { socket: Some(socket), .. } => {
+                format!("waiting for a VMM to connect to {}", socket.path.display())
+            }
+            Self::Listen { socket: None, .. } => "waiting for a VMM to connect".to_owned(),
+            Self::Connect(path) => format!("waiting for a VMM to listen at {}", path.display()),
+            Self::Once(Some(_)) => "the VMM has not begun".to_owned(),
+            Self::Once(None) => "the VMM has ended the inherited connection".to_owned(),
+        }
+    }
+
+    /// One attempt; waits for it at most as long as `end` is silent.
+    fn meet(&mut self, end: &EventFd) -> Option<UnixStream> {
+        let (stream, patience) = match self {
+            Self::Listen { listener, .. } => {
+                let _ = poll::wait_readable(&[listener.as_fd(), end.as_fd()], FOR_EVER);
+                let is_there = poll::is_readable(listener.as_fd()).unwrap_or(false);
+                (is_there.then(|| listener.accept().map(|(stream, _)| stream)), Duration::ZERO)
+            }
+            Self::Connect(path) => (Some(UnixStream::connect(path)), RETRY),
+            Self::Once(stream) => (stream.take().map(Ok), FOR_EVER),
+        };
+        match stream {
+            Some(Ok(stream)) => return stream.set_nonblocking(false).is_ok().then_some(stream),
+            Some(Err(e)) => tracing::debug!("{}: {e}", self.waiting()),
+            None => {}
+        }
+        let _ = poll::wait_readable(&[end.as_fd()], patience);
+        None
+    }
+}
+
+/// What the thread has.
+struct Keeper {
+    end: Arc<EventFd>,
+    talking: Arc<Mutex<Talk>>,
+    shared: Arc<Shared>,
+}
+
+impl Keeper {
+    fn run(self, mut way: Way) {
+        let mut said = String::new();
+        while !self.is_over() {
+            self.absent(way.waiting(), &mut said);
+            let Some(stream) = way.meet(&self.end) else { continue };
+            if !self.talk_with(&stream) {
+                return;
+            }
+            said.clear();
+            self.shared.lock().absent = None;
+            self.shared.tell();
+            let why = self.serve(stream);
+            lock(&self.talking).with = None;
+            self.leave(&format!("the VMM is gone ({why})"));
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.talking).over
+    }
+
+    fn absent(&self, why: String, said: &mut String) {
+        if *said != why {
+            self.shared.lock().absent = Some(why.clone());
+            self.shared.tell();
+            *said = why;
+        }
+    }
+
+    /// False when all is over.
+    fn talk_with(&self, stream: &UnixStream) -> bool {
+        let mut talk = lock(&self.talking);
+        talk.with = stream.try_clone().ok();
+        !talk.over && talk.with.is_some()
+    }
+
+    /// Takes messages until the connection ends; says why.
+    fn serve(&self, stream: UnixStream) -> String {
+        let Ok(mut line) = stream.try_clone() else { return "no descriptors left".to_owned() };
+        let mut handler = BackendReqHandler::from_stream(stream, self.shared.clone());
+        let mut accepted = false;
+        let mut clerk = Clerk::new(self.shared.clone());
+        loop {
+            if let Err(e) = clerk.serve_until(&line) {
+                return e.to_string();
+            }
+            let Some(ask) = early::look(&line) else { return "disconnected".to_owned() };
+            if let Some(ours) = ask.ours(accepted) {
+                match ask.obey(ours, &mut line, &self.shared) {
+                    Ok(()) => continue,
+                    Err(e) => return e.to_string(),
+                }
+            }
+            match handler.handle_request() {
+                Ok(()) => {}
+                Err(Error::Disconnected) => return "disconnected".to_owned(),
+                Err(Error::SocketBroken(e)) => return e.to_string(),
+                Err(e) => {
+                    tracing::warn!("vhost-user: the connection ends at {ask:?}: {e:?}");
+                    return e.to_string();
+                }
+            }
+            if ask.is_set_features() {
+                accepted = self.shared.lock().has(Features::PROTOCOL_FEATURES);
+            }
+        }
+    }
+
+    /// The peer is gone; its rings are given up before another one is let in.
+    fn leave(&self, why: &str) {
+        self.shared.lock().absent = Some(why.to_owned());
+        self.shared.tell();
+        loop {
+            match self.shared.pause_all() {
+                Ok(mut state) => {
+                    state.forget_peer(why.to_owned());
+                    return;
+                }
+                Err(_) if self.is_over() => return,
+                Err(e) => tracing::warn!("vhost-user: {e}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Messages that are ours to read, because the crate `vhost` has no handlers for them, and the one
+//! that it refuses: QEMU enables rings before it has accepted any features, and waits for the
+//! answer.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
+use vhost::vhost_user::VhostUserBackendReqHandler;
+use vhost::vhost_user::message::FrontendReq;
+
+use crate::state::Shared;
+
+/// Bytes of a header: request, flags, size of the rest (u32 each).
+const HEADER: usize = 12;
+/// Bytes of the rest of each message that is ours but one: two numbers (u32) or one (u64).
+const BODY: usize = 8;
+/// In the flags: version 1, an answer, an answer is wanted.
+const VERSION: u32 = 1;
+const ANSWER: u32 = 4;
+const WANTS_ANSWER: u32 = 8;
+
+/// The header of the next message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    request: u32,
+    flags: u32,
+    size: u32,
+}
+
+/// A message that is ours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ours {
+    EarlyEnable,
+    SetStatus,
+    GetStatus,
+    SetMtu,
+    SendRarp,
+}
+
+/// Number `at` of a message.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[4 * at..4 * at + 4]);
+    u32::from_ne_bytes(word)
+}
+
+/// Waits for the next message and looks at its header without taking it; `None` at the end.
+pub(crate) fn look(line: &UnixStream) -> Option<Ask> {
+    let mut header = [0; HEADER];
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_WAITALL;
+    loop {
+        match recv(line.as_raw_fd(), &mut header, flags) {
+            Ok(HEADER) => {
+                let [request, flags, size] = [0, 1, 2].map(|at| word(&header, at));
+                return Some(Ask { request, flags, size });
+            }
+            Err(Errno::EINTR) => {}
+            _ => return None,
+        }
+    }
+}
+
+impl Ask {
+    fn is(self, request: FrontendReq, size: usize) -> bool {
+        self.request == request as u32 && self.size as usize == size
+    }
+
+    /// `accepted`: features for which rings are enabled by messages were accepted already.
+    pub(crate) fn ours(self, accepted: bool) -> Option<Ours> {
+        if self.is(FrontendReq::SET_VRING_ENABLE, BODY) && !accepted {
+            return Some(Ours::EarlyEnable);
+        }
+        let ours = [
+            (FrontendReq::SET_STATUS, BODY, Ours::SetStatus),
+            (FrontendReq::GET_STATUS, 0, Ours::GetStatus),
+            (FrontendReq::NET_SET_MTU, BODY, Ours::SetMtu),
+            (FrontendReq::SEND_RARP, BODY, Ours::SendRarp),
+        ];
+        ours.into_iter().find(|(request, size, _)| self.is(*request, *size)).map(|ours| ours.2)
+    }
+
+    pub(crate) fn is_set_features(self) -> bool {
+        self.request == FrontendReq::SET_FEATURES as u32
+    }
+
+    fn answer(self, line: &mut UnixStream, number: u64) -> io::Result<()> {
+        let mut answer = Vec::with_capacity(HEADER + BODY);
+        let header = [self.request, VERSION | ANSWER, BODY as u32];
+        answer.extend(header.into_iter().flat_map(u32::to_ne_bytes));
+        answer.extend(number.to_ne_bytes());
+        line.write_all(&answer)
+    }
+
+    /// Takes the message, does as it says and answers it. An error ends the connection.
+    pub(crate) fn obey(self, what: Ours, line: &mut UnixStream, shared: &Shared) -> io::Result<()> {
+        let mut bytes = [0; HEADER + BODY];
+        let bytes = &mut bytes[..HEADER + self.size as usize];
+        line.read_exact(bytes)?;
+        if let Ours::GetStatus = what {
+            let status = shared.lock().status;
+            return self.answer(line, status.into());
+        }
+        let mut body = [0; BODY];
+        body.copy_from_slice(&bytes[HEADER..]);
+        let number = u64::from_ne_bytes(body);
+        let done = match what {
+            Ours::EarlyEnable => {
+                let (queue, on) = (word(&body, 0), word(&body, 1) == 1);
+                shared.set_vring_enable(queue, on).map_err(|e| e.to_string())
+            }
+            Ours::SetStatus => shared.set_status(number as u8),
+            Ours::SetMtu => shared.set_mtu(number),
+            // The address lies in the first bytes of the number, whatever its order.
+            Ours::SendRarp => {
+                let [a, b, c, d, e, f, ..] = body;
+                shared.announce([a, b, c, d, e, f]);
+                Ok(())
+            }
+            Ours::GetStatus => Ok(()),
+        };
+        if self.flags & WANTS_ANSWER != 0 {
+            self.answer(line, u64::from(done.is_err()))?;
+            if let Err(why) = done {
+                tracing::warn!("vhost-user: {what:?} is refused: {why}");
+            }
+            return Ok(());
+        }
+        done.map_err(io::Error::other)
+    }
+}

@@ -1,0 +1,247 @@
+//! The device as a network function.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
+use mqnet_netdev::{
+    Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan, Rx, Tx,
+};
+use mqnet_virtio::Features;
+use mqnet_virtio::net::{rx_queue, tx_queue};
+use mqnet_wire::Layer;
+
+use crate::announce::Announcing;
+use crate::config::{Meet, VhostUserConfig};
+use crate::door::Door;
+use crate::offer::Offer;
+use crate::state::{Shared, State};
+use crate::steer::Steered;
+use crate::{GuestRx, GuestTx};
+
+/// The file of the guest's memory was made shorter, or a page of it could not be had.
+const MEMORY_LOST: &str = "the VMM took memory of the guest away";
+
+/// How long the link may have more channels than the driver has enabled: a change of channels
+/// that does not come to its end is cut short.
+const LAGGING: Duration = Duration::from_secs(3);
+
+/// The network card of a guest.
+pub struct VhostUserFunction {
+    name: String,
+    mtu: Option<u32>,
+    shared: Arc<Shared>,
+    /// Keeps the socket.
+    _door: Door,
+    partner: Option<Caps>,
+    stats: Vec<Arc<ChannelStats>>,
+    /// Channels of the link, and queue pairs that they serve.
+    open: Option<Open>,
+    next: Option<Open>,
+    lagging: Option<Duration>,
+}
+
+#[derive(Clone, Copy)]
+struct Open {
+    channels: u16,
+    pairs: u16,
+}
+
+impl VhostUserFunction {
+    /// Opens the socket. The peer comes when it likes.
+    pub fn open(config: VhostUserConfig) -> Result<Self, OpenError> {
+        let VhostUserConfig { name, meet, mac, mtu, queues, packed, ctrl } = config;
+        // A filter by address needs one.
+        let mac = mac.or_else(|| ctrl.then(random_mac));
+        let pairs = queues.clamp(1, CHANNELS_MAX);
+        let error = |e: std::io::Error| OpenError { function: name.clone(), what: e.to_string() };
+        let shared = Arc::new(Shared::new(Offer { mac, mtu, pairs, packed, ctrl }).map_err(error)?);
+        let place = match &meet {
+            Meet::Listen(path) | Meet::Connect(path) => format!("{}: ", path.display()),
+            Meet::Inherited(_) => String::new(),
+        };
+        let door = Door::open(meet, shared.clone())
+            .map_err(|e| OpenError { function: name.clone(), what: format!("{place}{e}") })?;
+        let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
+        let (partner, open, next, lagging) = (None, None, None, None);
+        Ok(Self { name, mtu, shared, _door: door, partner, stats, open, next, lagging })
+    }
+
+    /// What the driver can do; everything before it has said so.
+    fn caps_in(&self, state: &State) -> Caps {
+        let (rx, tx) = state.features.map_or((Offloads::ALL, Offloads::ALL), |features| {
+            (features.sent_by_driver(), state.taken_by_driver(features))
+        });
+        let (started, enabled) = (state.pairs_started(), state.pairs_enabled());
+        let is_there = state.absent.is_none() && enabled > 0;
+        Caps {
+            layer: Layer::Ethernet,
+            channels: if is_there { started } else { state.offer.pairs },
+            wanted: is_there.then_some(enabled),
+            mtu: self.mtu.or(state.mtu),
+            mtu_max: MTU_MAX,
+            frame_max: FRAME_MAX,
+            rx_offloads: rx,
+            // A guest cannot be told any more what the other end takes.
+            rx_fixed: state.features.map_or(Offloads::NONE, Features::sent_by_driver),
+            tx_offloads: tx,
+        }
+    }
+
+    /// Looks whether the link still fits what the driver has started.
+    fn look_after(&mut self, state: &mut State, now: Duration) {
+        let Some(open) = self.open.filter(|_| self.next.is_none()) else { return };
+        let caps = self.caps_in(state);
+        let due = self.partner.as_ref().map_or(open.channels, |there| caps.channels_with(there));
+        // More pairs than anybody serves, and no change of channels that would bring them in.
+        let unserved = state.pairs_started() > open.pairs && due == open.channels;
+        let lags = state.pairs_enabled() < open.channels;
+        self.lagging = if lags { self.lagging.or(Some(now)) } else { None };
+        let too_long = self.lagging.is_some_and(|since| now.saturating_sub(since) > LAGGING);
+        if unserved || too_long {
+            state.session += 1;
+            self.lagging = None;
+        }
+    }
+
+    fn channel(
+        &self,
+        state: &mut State,
+        open: Open,
+        frame_max: u32,
+        at: u16,
+    ) -> std::io::Result<Channel> {
+        let cell = |queue: u16| state.slots[usize::from(queue)].cell.clone();
+        let sent = (at..open.pairs).step_by(open.channels.into()).map(|pair| cell(tx_queue(pair)));
+        let stats = &self.stats[usize::from(at)];
+        let sent = GuestTx::new(at, sent, frame_max, stats.clone())?;
+        let due = state.announcements.clone();
+        Ok(Channel {
+            rx: Rx::Brings(match at {
+                0 => Box::new(Announcing::new(sent, due, stats.clone())),
+                _ => Box::new(sent),
+            }),
+            tx: Tx::Brings(match state.commands {
+                Some(_) => Box::new(Steered::new(at, state, &self.stats)?),
+                None => Box::new(GuestRx::new(at, cell(rx_queue(at)), stats.clone())?),
+            }),
+        })
+    }
+
+    fn channels(&self, plan: &Plan) -> Result<(Open, Vec<Channel>), OpenError> {
+        let mut state = self.shared.lock();
+        let error = |what: String| OpenError { function: self.name.clone(), what };
+        if let Some(why) = state.why_down() {
+            return Err(error(why));
+        }
+        let pairs = state.pairs_started();
+        if plan.channels > pairs {
+            return Err(error(format!("{} channels, the driver has {pairs}", plan.channels)));
+        }
+        let open = Open { channels: plan.channels, pairs };
+        let make = |at| self.channel(&mut state, open, plan.rx_frame_max(), at);
+        let channels = (0..plan.channels).map(make).collect::<Result<_, _>>();
+        Ok((open, channels.map_err(|e| error(e.to_string()))?))
+    }
+}
+
+/// An address for a card that was given none: locally administered.
+fn random_mac() -> [u8; 6] {
+    let [a, b, c, d, e, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
+    [2, a, b, c, d, e]
+}
+
+impl Function for VhostUserFunction {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn caps(&self) -> Caps {
+        self.caps_in(&self.shared.lock())
+    }
+
+    fn feeds_a_stack(&self) -> bool {
+        true
+    }
+
+    fn set_partner(&mut self, partner: &Caps) {
+        self.partner = Some(partner.clone());
+    }
+
+    fn poll_link(&mut self, now: Duration) -> LinkStatus {
+        self.shared.wake.drain();
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        if state.broken.is_none() && state.memory.is_lost() {
+            state.break_off(MEMORY_LOST.to_owned());
+        }
+        self.look_after(&mut state, now);
+        match state.why_down() {
+            Some(why) => LinkStatus::Down(why),
+            None => LinkStatus::Up { session: state.session },
+        }
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.shared.wake.as_fd()]
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let (open, channels) = self.channels(plan)?;
+        self.open = Some(open);
+        Ok(channels)
+    }
+
+    fn close(&mut self, _why: &str) {
+        (self.open, self.next, self.lagging) = (None, None, None);
+        let mut state = self.shared.lock();
+        // Not by the reason that is given: it may be the violation of the guest at the other end.
+        let violations = state.slots.iter().filter_map(|slot| slot.cell.take_violation());
+        let violations: Vec<String> = violations.collect();
+        if let Some(what) = violations.first() {
+            // Memory that is gone reads as zeroes, which no driver would write.
+            let is_lost = state.memory.is_lost();
+            state.break_off(match is_lost {
+                true => MEMORY_LOST.to_owned(),
+                false => format!("the guest broke the rules: {what}"),
+            });
+        }
+    }
+
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let (next, channels) = self.channels(plan)?;
+        self.next = Some(next);
+        Ok(channels)
+    }
+
+    fn commit(&mut self) -> Result<(), OpenError> {
+        self.open = self.next.take().or(self.open);
+        Ok(())
+    }
+
+    fn abort(&mut self) {
+        self.next = None;
+    }
+
+    /// A guest chooses its queue by itself, by what it has enabled.
+    fn steers(&self) -> bool {
+        false
+    }
+
+    fn waiting_most(&mut self) -> u32 {
+        let state = self.shared.lock();
+        let sizes = state.slots.iter().filter(|slot| slot.is_served()).map(|slot| slot.size);
+        sizes.map(u32::from).sum::<u32>().max(1)
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    fn full_means(&self) -> &'static str {
+        "the guest has no free receive buffers: it does not take frames (is it busy or stopped?)"
+    }
+}

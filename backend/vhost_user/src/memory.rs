@@ -1,0 +1,141 @@
+//! A peer's memory as its messages describe it: ranges with two addresses, that of the guest and
+//! that of the peer's own program.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use mqnet_shmem::{Area, MemoryMap, Region, Table};
+use vhost::vhost_user::message::VhostUserMemoryRegion;
+
+/// Most ranges.
+pub(crate) const SLOTS_MAX: usize = 64;
+
+/// One range.
+#[derive(Clone, Debug)]
+struct Slot {
+    guest: u64,
+    user: u64,
+    len: u64,
+    region: Arc<Region>,
+    /// Where in the region it begins.
+    offset: usize,
+}
+
+/// A peer's memory.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    slots: Vec<Slot>,
+    guest: Arc<MemoryMap>,
+    user: MemoryMap,
+}
+
+impl Memory {
+    /// The memory that one message describes as a whole.
+    pub(crate) fn of(ranges: &[VhostUserMemoryRegion], files: Vec<File>) -> Result<Self, String> {
+        let slots = ranges.iter().zip(files).map(|(range, file)| Slot::new(range, file));
+        Self::with(slots.collect::<Result<_, _>>()?)
+    }
+
+    fn with(slots: Vec<Slot>) -> Result<Self, String> {
+        if slots.len() > SLOTS_MAX {
+            return Err(format!("{} ranges of memory, allowed are {SLOTS_MAX}", slots.len()));
+        }
+        let map = |start: fn(&Slot) -> u64| {
+            let area = |slot: &Slot| Area {
+                start: start(slot),
+                len: slot.len,
+                region: slot.region.clone(),
+                offset: slot.offset,
+            };
+            MemoryMap::new(slots.iter().map(area).collect()).map_err(|e| format!("memory: {e}"))
+        };
+        let (guest, user) = (map(|slot| slot.guest)?, map(|slot| slot.user)?);
+        Ok(Self { slots, guest: Arc::new(guest), user })
+    }
+
+    /// The same with one range more.
+    pub(crate) fn with_more(
+        &self,
+        range: &VhostUserMemoryRegion,
+        file: File,
+    ) -> Result<Self, String> {
+        let mut slots = self.slots.clone();
+        slots.push(Slot::new(range, file)?);
+        Self::with(slots)
+    }
+
+    /// The same with one range less.
+    pub(crate) fn with_less(&self, range: &VhostUserMemoryRegion) -> Result<Self, String> {
+        let it = (range.guest_phys_addr, range.user_addr, range.memory_size);
+        let mut slots = self.slots.clone();
+        slots.retain(|slot| (slot.guest, slot.user, slot.len) != it);
+        if slots.len() == self.slots.len() {
+            return Err(format!("there is no range of memory at {:#x} to remove", it.0));
+        }
+        Self::with(slots)
+    }
+
+    /// By guest addresses.
+    pub(crate) fn by_guest(&self) -> &Arc<MemoryMap> {
+        &self.guest
+    }
+
+    /// What rings lie in: `len` bytes at an address of the peer's program.
+    pub(crate) fn table(&self, user: u64, len: u32, align: usize) -> Option<Table> {
+        self.user.table(user, len, align)
+    }
+
+    /// The guest's address of what has this address in the peer's program.
+    pub(crate) fn guest_address(&self, user: u64) -> Option<u64> {
+        let inside = |slot: &&Slot| user.wrapping_sub(slot.user) < slot.len;
+        let slot = self.slots.iter().find(inside)?;
+        Some(slot.guest + (user - slot.user))
+    }
+
+    /// True when the peer took pages away under us.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.slots.iter().any(|slot| slot.region.is_lost())
+    }
+}
+
+impl Slot {
+    fn new(range: &VhostUserMemoryRegion, file: File) -> Result<Self, String> {
+        let (guest, user, len) = (range.guest_phys_addr, range.user_addr, range.memory_size);
+        let mapped = Region::of_guest(file.into(), range.mmap_offset, len);
+        let (region, offset) = mapped.map_err(|e| format!("memory at {guest:#x}: {e}"))?;
+        Ok(Self { guest, user, len, region: Arc::new(region), offset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(len: usize) -> File {
+        mqnet_sysio::memory::memory_file("test", len, false).unwrap().into()
+    }
+
+    // Goal: both kinds of address lead to the same byte, ranges come and go, and what is wrong
+    // leaves no half of it.
+    #[test]
+    fn ranges_come_and_go() {
+        let low = VhostUserMemoryRegion::new(0, 8192, 0x7000_0000, 4096);
+        let high = VhostUserMemoryRegion::new(1 << 32, 4096, 0x8000_0000, 0);
+        let memory = Memory::of(&[low], vec![file(3 * 4096)]).unwrap();
+        let memory = memory.with_more(&high, file(4096)).unwrap();
+        let table = memory.table(0x7000_1000, 16, 16).unwrap();
+        table.half(0).store(0x1234, std::sync::atomic::Ordering::Relaxed);
+        let mut seen = [0; 2];
+        memory.by_guest().span(4096, 2).unwrap().read_header(&mut seen);
+        assert_eq!(seen, [0x34, 0x12]);
+        assert_eq!(memory.guest_address(0x8000_0010), Some((1 << 32) + 0x10));
+        assert_eq!(memory.guest_address(0x8000_1000), None);
+        let memory = memory.with_less(&low).unwrap();
+        assert!(memory.by_guest().span(4096, 2).is_none());
+        assert!(memory.with_less(&low).unwrap_err().contains("no range"));
+        assert!(memory.by_guest().span(1 << 32, 2).is_some());
+        let overlap = VhostUserMemoryRegion::new((1 << 32) + 1, 4096, 0, 0);
+        assert!(memory.with_more(&overlap, file(4096)).unwrap_err().contains("overlaps"));
+        assert!(Memory::of(&[low], vec![file(4096)]).unwrap_err().contains("announced"));
+    }
+}

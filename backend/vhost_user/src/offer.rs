@@ -1,0 +1,132 @@
+//! What we offer a driver: features, protocol features, the config space.
+
+use mqnet_virtio::Features;
+use mqnet_virtio::net::rss::{KEY_LEN, TABLE_MAX, TYPES};
+use mqnet_virtio::net::{CONFIG_LEN, Config};
+use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
+
+/// What every network card of ours can do, whoever carries its rings: a VMM, or the kernel (VDUSE).
+pub(crate) const CARD: Features = Features::VERSION_1
+    .or(Features::MRG_RXBUF)
+    .or(Features::CSUM)
+    .or(Features::GUEST_CSUM)
+    .or(Features::HOST_TSO4)
+    .or(Features::HOST_TSO6)
+    .or(Features::HOST_ECN)
+    .or(Features::HOST_USO)
+    .or(Features::GUEST_TSO4)
+    .or(Features::GUEST_TSO6)
+    .or(Features::GUEST_ECN)
+    .or(Features::GUEST_USO4)
+    .or(Features::GUEST_USO6)
+    .or(Features::STATUS)
+    .or(Features::INDIRECT_DESC)
+    .or(Features::EVENT_IDX);
+
+/// What every device offers over vhost-user. Commands of the control queue are most VMMs' to carry
+/// out, so that none of their features is offered unasked, but for the announcement, which the VMM
+/// makes on our word.
+/// RING_RESET is not either: QEMU passes it on to the guest and nothing of it to us (10.0 does for
+/// TAPs only), so a guest that resets a ring would lose its card, and we would go on writing into
+/// memory that it has freed. Without it `ethtool -G` says no.
+const ALWAYS: Features = CARD
+    .or(Features::GUEST_ANNOUNCE)
+    .or(Features::MQ)
+    .or(Features::IN_ORDER)
+    .or(Features::LOG_ALL)
+    .or(Features::PROTOCOL_FEATURES);
+
+/// What a device offers that has a control queue.
+const BY_COMMAND: Features = Features::CTRL_VQ
+    .or(Features::CTRL_RX)
+    .or(Features::CTRL_RX_EXTRA)
+    .or(Features::CTRL_VLAN)
+    .or(Features::CTRL_MAC_ADDR)
+    .or(Features::CTRL_GUEST_OFFLOADS)
+    .or(Features::MAC)
+    .or(Features::RSS)
+    .or(Features::HASH_REPORT);
+
+/// The part of the config space after the MTU: speed (unknown) and duplex (full), and what hashes
+/// there are: bytes of a key, entries of a table (u16), kinds (u32).
+const REST: [u8; 12] = {
+    let ([a, b], [c, d, e, f]) = (TABLE_MAX.to_le_bytes(), TYPES.to_le_bytes());
+    [0xff, 0xff, 0xff, 0xff, 1, KEY_LEN as u8, a, b, c, d, e, f]
+};
+
+/// What a device offers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    pub(crate) mac: Option<[u8; 6]>,
+    pub(crate) mtu: Option<u32>,
+    pub(crate) pairs: u16,
+    pub(crate) packed: bool,
+    /// A control queue and what it commands.
+    pub(crate) ctrl: bool,
+}
+
+impl Offer {
+    pub(crate) fn features(&self) -> Features {
+        let when = |on: bool, bit| if on { bit } else { Features::default() };
+        ALWAYS
+            .or(when(self.packed, Features::RING_PACKED))
+            .or(when(self.mac.is_some(), Features::MAC))
+            .or(when(self.mtu.is_some(), Features::MTU))
+            .or(when(self.ctrl, BY_COMMAND))
+    }
+
+    /// Rings in all.
+    pub(crate) fn rings(&self) -> u16 {
+        2 * self.pairs + u16::from(self.ctrl)
+    }
+
+    /// What the messages layer and we can do.
+    pub(crate) fn protocol(&self) -> Protocol {
+        let always = Protocol::MQ
+            | Protocol::LOG_SHMFD
+            | Protocol::REPLY_ACK
+            | Protocol::INFLIGHT_SHMFD
+            | Protocol::RESET_DEVICE
+            | Protocol::CONFIGURE_MEM_SLOTS
+            | Protocol::STATUS
+            | Protocol::MTU
+            | Protocol::RARP;
+        // QEMU has a config space of its own for network cards and warns of ours.
+        match self.mac.is_some() || self.mtu.is_some() || self.ctrl {
+            true => always | Protocol::CONFIG,
+            false => always,
+        }
+    }
+
+    /// `size` bytes of the config space from `offset` on; zeroes after its end.
+    pub(crate) fn config(&self, mac: [u8; 6], status: u16, offset: u32, size: u32) -> Vec<u8> {
+        let mtu = self.mtu.unwrap_or(0) as u16;
+        let config = Config { mac, status, pairs: self.pairs, mtu };
+        let mut all = [0; CONFIG_LEN + REST.len()];
+        all[..CONFIG_LEN].copy_from_slice(&config.to_bytes());
+        all[CONFIG_LEN..].copy_from_slice(&REST);
+        let byte = |at: u32| all.get(at as usize).copied().unwrap_or(0);
+        (offset..offset.saturating_add(size)).map(byte).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: any part of the config space can be read, also beyond its end.
+    #[test]
+    fn any_part_of_the_config_is_readable() {
+        let mac = [2, 0, 0, 0, 0, 1];
+        let offer = Offer { mac: Some(mac), mtu: Some(9000), pairs: 8, packed: false, ctrl: false };
+        let config = |offset, size| offer.config(mac, 3, offset, size);
+        assert_eq!(config(0, 8), [2, 0, 0, 0, 0, 1, 3, 0]);
+        assert_eq!(config(8, 4), [8, 0, 0x28, 0x23]);
+        assert_eq!(config(16, 10), [1, 40, 128, 0, 0x3f, 0, 0, 0, 0, 0]);
+        assert_eq!(config(u32::MAX, 9), []);
+        assert!(!offer.features().has(Features::CTRL_VQ));
+        assert!(!offer.features().has(Features::RING_PACKED));
+        assert!(!offer.features().has(Features::RING_RESET));
+        assert!(offer.features().has(Features::MAC.or(Features::MTU)));
+    }
+}

@@ -1,0 +1,74 @@
+//! What the guest asked for by its control queue about frames that it receives: which ones, on
+//! which queue, with a hash or without.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mqnet_virtio::Features;
+use mqnet_virtio::net::ctrl::{Rules, Settings};
+use mqnet_virtio::net::filter::RxFilter;
+use mqnet_virtio::net::rss::{Hashed, Hasher, Spread};
+use mqnet_wire::FlowKeys;
+
+/// See the module. What is `None` nobody need look at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct How {
+    filter: Option<RxFilter>,
+    hasher: Option<Hasher>,
+    spread: Option<Spread>,
+}
+
+impl How {
+    pub(crate) fn new(rules: &Rules, settings: &Settings) -> Self {
+        let Settings { filter, hasher, spread, .. } = settings;
+        let reports = rules.features.has(Features::HASH_REPORT) && hasher.types != 0;
+        Self {
+            filter: Some(filter).filter(|filter| !filter.is_open()).cloned(),
+            hasher: Some(*hasher).filter(|_| reports || spread.is_some()),
+            spread: spread.clone(),
+        }
+    }
+
+    /// Frames go as they come, on the queue of their channel.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.filter.is_none() && self.hasher.is_none() && self.spread.is_none()
+    }
+
+    pub(crate) fn passes(&self, keys: &FlowKeys) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.passes(keys))
+    }
+
+    /// A frame's hash, and the queue pair that it chooses.
+    pub(crate) fn choose(&self, keys: &FlowKeys) -> (Hashed, Option<u16>) {
+        let hashed = self.hasher.map(|hasher| hasher.hash(keys)).unwrap_or_default();
+        (hashed, self.spread.as_ref().map(|spread| spread.pair(hashed)))
+    }
+}
+
+/// Where it is left by the thread that takes commands, for lanes to find.
+#[derive(Debug, Default)]
+pub(crate) struct Receiving {
+    version: AtomicU32,
+    how: Mutex<Arc<How>>,
+}
+
+impl Receiving {
+    pub(crate) fn set(&self, how: How) {
+        let mut place = self.how.lock().unwrap_or_else(PoisonError::into_inner);
+        if **place != how {
+            *place = Arc::new(how);
+            // Only a hint, the lock orders the rest.
+            self.version.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> Arc<How> {
+        self.how.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes whenever there is something else to [`get`](Self::get).
+    #[inline]
+    pub(crate) fn version(&self) -> u32 {
+        self.version.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,190 @@
+//! Frames that a guest sends: the RX half.
+
+mod show;
+
+use std::io;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use mqnet_netdev::limits::BURST_FRAMES;
+use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings};
+use mqnet_virtio::{DeviceRing, Piece, on_ring};
+
+use crate::vring::{Ears, Seat, Vring, VringCell};
+
+/// A chain of the last peek.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    id: u16,
+    slots: u16,
+    len: u32,
+}
+
+/// Where frames that cannot be shown as they lie are put together, and how large they may be.
+#[derive(Debug)]
+struct Scratch {
+    /// Pieces of the chain that is being read.
+    list: Vec<Piece>,
+    /// A frame in more pieces than anybody takes; empty until there is one.
+    bounce: Vec<u8>,
+    frame_max: u32,
+}
+
+/// What a guest sends on one or more of its queues. Each peek shows frames of one of them.
+#[derive(Debug)]
+pub struct GuestTx {
+    channel: u16,
+    seats: Vec<Seat>,
+    /// The one whose turn it is.
+    turn: usize,
+    ears: Ears,
+    shown: ArrayVec<Shown, BURST_FRAMES>,
+    scratch: Scratch,
+    stats: Arc<ChannelStats>,
+}
+
+impl GuestTx {
+    /// Serves these cells, for frames of up to `frame_max` bytes.
+    pub fn new(
+        channel: u16,
+        cells: impl IntoIterator<Item = Arc<VringCell>>,
+        frame_max: u32,
+        stats: Arc<ChannelStats>,
+    ) -> io::Result<Self> {
+        let ears = Ears::new()?;
+        let seats = cells.into_iter().map(|cell| Seat::new(cell, &ears));
+        Ok(Self {
+            channel,
+            seats: seats.collect::<io::Result<_>>()?,
+            turn: 0,
+            ears,
+            shown: ArrayVec::new(),
+            scratch: Scratch { list: Vec::new(), bounce: Vec::new(), frame_max },
+            stats,
+        })
+    }
+
+    /// The next queue, from the one whose turn it is on, that has something.
+    #[inline]
+    fn find_work(&mut self) -> Result<bool, Fault> {
+        for _ in 0..self.seats.len() {
+            let seat = &mut self.seats[self.turn];
+            if seat.is_ready(&self.ears).map_err(|e| watching(self.channel, &e))?
+                && let (Some(vring), cell) = seat.parts()
+            {
+                let found = on_ring!(&mut vring.ring, ring => ring.has_chain());
+                if found.map_err(|e| cell.fault(self.channel, &e))? {
+                    on_ring!(&mut vring.ring, ring => ring.disarm());
+                    return Ok(true);
+                }
+            }
+            self.pass_on();
+        }
+        Ok(false)
+    }
+
+    /// The next queue has its turn.
+    #[inline]
+    fn pass_on(&mut self) {
+        self.turn = if self.turn + 1 >= self.seats.len() { 0 } else { self.turn + 1 };
+    }
+}
+
+#[cold]
+pub(crate) fn watching(channel: u16, error: &io::Error) -> Fault {
+    Fault { channel, what: format!("watching a guest's kicks: {error}") }
+}
+
+#[cold]
+pub(crate) fn interrupting(channel: u16, error: &io::Error) -> Fault {
+    Fault { channel, what: format!("interrupting the guest: {error}") }
+}
+
+impl Queue for GuestTx {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        self.stats.rx.arms.add(1);
+        let mut armed = Armed::Sleep;
+        for seat in &mut self.seats {
+            if !seat.is_ready(&self.ears).map_err(|e| watching(self.channel, &e))? {
+                continue;
+            }
+            let (Some(vring), cell) = seat.parts() else { continue };
+            let work = on_ring!(&mut vring.ring, ring => ring.arm(ring.place()));
+            if work.map_err(|e| cell.fault(self.channel, &e))? || vring.kick.is_none() {
+                armed = Armed::MoreWork;
+            }
+        }
+        Ok(armed)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        Some(self.ears.event())
+    }
+
+    fn park(&mut self) {
+        self.shown.clear();
+        for seat in &mut self.seats {
+            seat.leave(&self.ears);
+        }
+    }
+}
+
+impl RxBrings for GuestTx {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        self.shown.clear();
+        if !self.find_work()? {
+            return Ok(());
+        }
+        let Self { seats, turn, shown, scratch, stats, channel, .. } = self;
+        let (Some(vring), cell) = seats[*turn].parts() else { return Ok(()) };
+        let Vring { ring, memory, hdr_len, sends, call, .. } = vring;
+        let from = show::From { ring, memory, hdr_len: *hdr_len, sends: *sends };
+        let told = show::show(from, scratch, shown, stats, burst, budget);
+        if told.map_err(|e| cell.fault(*channel, &e))? {
+            stats.rx.kicks.add(1);
+            call.ring().map_err(|e| interrupting(*channel, &e))?;
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        if frames == 0 {
+            return Ok(());
+        }
+        let Some(vring) = self.seats[self.turn].vring() else { return Ok(()) };
+        let taken = &self.shown[..frames];
+        let (mut bytes, mut slots) = (0, 0);
+        for chain in taken {
+            bytes += u64::from(chain.len);
+            slots = u16::saturating_add(slots, chain.slots);
+        }
+        let last = taken.last().map_or(0, |chain| chain.id);
+        let tell = on_ring!(&mut vring.ring, ring => {
+            if !ring.give_back_many(last, slots, frames as u16) {
+                for chain in taken {
+                    ring.give_back(chain.id, chain.slots, 0);
+                }
+            }
+            ring.publish()
+        });
+        let stats = &self.stats.rx;
+        stats.packets.add(frames as u64);
+        stats.bytes.add(bytes);
+        if tell {
+            stats.kicks.add(1);
+            vring.call.ring().map_err(|e| interrupting(self.channel, &e))?;
+        }
+        // What was shown and not taken comes first in the next peek.
+        if frames == self.shown.len() {
+            self.pass_on();
+        }
+        self.shown.clear();
+        Ok(())
+    }
+}
+
+impl Drop for GuestTx {
+    fn drop(&mut self) {
+        self.park();
+    }
+}

@@ -1,0 +1,249 @@
+//! From chains to frames.
+
+use arrayvec::ArrayVec;
+use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES, FRAME_PIECES_MAX};
+use mqnet_netdev::{Burst, ChannelStats, DropReason, Offloads};
+use mqnet_shmem::{Lent, Span, SpanMut};
+use mqnet_virtio::chain::Head;
+use mqnet_virtio::net::HDR_LEN_HASH;
+use mqnet_virtio::ring::not_memory;
+use mqnet_virtio::{Broken, Chain, DeviceRing, Piece, Ring, on_ring};
+use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
+
+use super::{Scratch, Shown};
+
+/// What became of a chain.
+enum Frame {
+    Shown(u32),
+    Bad(DropReason, u32),
+    /// The burst has no room for its pieces.
+    Later,
+}
+
+/// Everything that does not change from chain to chain.
+struct Rules {
+    queue: u16,
+    hdr_len: u32,
+    frame_max: u32,
+    sends: Offloads,
+}
+
+/// Pieces that are looked at for one burst: a guest may make many chains of the same descriptors,
+/// and frames of so many pieces that all of them are dropped.
+const PIECES_MOST: usize = 1024;
+
+/// A ring, and what was agreed about it.
+pub(super) struct From<'r, 'a> {
+    pub(super) ring: &'r mut Ring,
+    pub(super) memory: &'a Lent,
+    pub(super) hdr_len: u32,
+    pub(super) sends: Offloads,
+}
+
+/// Shows frames of one ring. Bad ones at the front are given back at once; true: the guest wants
+/// to hear of that.
+pub(super) fn show<'a>(
+    from: From<'_, 'a>,
+    scratch: &'a mut Scratch,
+    shown: &mut ArrayVec<Shown, BURST_FRAMES>,
+    stats: &ChannelStats,
+    burst: &mut Burst<'a>,
+    budget: usize,
+) -> Result<bool, Broken> {
+    let From { ring, memory, hdr_len, sends } = from;
+    let queue = on_ring!(&*ring, ring => ring.queue());
+    let rules = Rules { queue, hdr_len, frame_max: scratch.frame_max, sends };
+    let call = Call { rules, shown, stats, budget };
+    on_ring!(ring, ring => call.show(ring, memory, scratch, burst))
+}
+
+struct Call<'b> {
+    rules: Rules,
+    shown: &'b mut ArrayVec<Shown, BURST_FRAMES>,
+    stats: &'b ChannelStats,
+    budget: usize,
+}
+
+impl Call<'_> {
+    #[inline]
+    fn show<'a, R: DeviceRing>(
+        self,
+        ring: &mut R,
+        memory: &'a Lent,
+        scratch: &'a mut Scratch,
+        burst: &mut Burst<'a>,
+    ) -> Result<bool, Broken> {
+        let Self { rules, shown, stats, budget } = self;
+        let Scratch { list, bounce, .. } = scratch;
+        let mut bounce = Some(bounce);
+        let mut place = ring.place();
+        let (mut bytes, mut pieces) = (0, 0);
+        // What is dropped counts too, or a guest that makes nothing else would keep the worker.
+        for _ in 0..budget.min(BURST_FRAMES) {
+            if bytes >= BURST_BYTES {
+                break;
+            }
+            let Some(head) = ring.head_at(&mut place)? else { break };
+            if let Some((hdr, len, span)) = rules.usual(&head, memory) {
+                burst.push(hdr, len, span);
+                shown.push(Shown { id: head.id, slots: 1, len });
+                bytes += len as usize;
+                continue;
+            }
+            let (id, slots, frame) = if head.is_simple() {
+                (head.id, 1, rules.simple(&head, memory)?)
+            } else {
+                list.clear();
+                let chain = ring.whole_chain(&head, &mut place, memory.map(), list)?;
+                pieces += list.len();
+                let frame = rules.in_pieces(&chain, list, memory, &mut bounce, burst)?;
+                (chain.id, chain.slots, frame)
+            };
+            let len = match frame {
+                Frame::Shown(len) => len,
+                Frame::Bad(reason, len) if shown.is_empty() => {
+                    ring.give_back(id, slots, 0);
+                    place = ring.place();
+                    stats.rx.packets.add(1);
+                    stats.rx.bytes.add(u64::from(len));
+                    stats.rx.drops.count(reason, 1);
+                    if pieces >= PIECES_MOST {
+                        break;
+                    }
+                    continue;
+                }
+                // They come first in the next burst.
+                Frame::Bad(..) | Frame::Later => break,
+            };
+            shown.push(Shown { id, slots, len });
+            bytes += len as usize;
+            if bounce.is_none() || pieces >= PIECES_MOST {
+                break;
+            }
+        }
+        Ok(ring.publish())
+    }
+}
+
+impl Rules {
+    #[cold]
+    fn wrong_way(&self, chain: &Chain) -> Broken {
+        let (readable, all) = (chain.readable, chain.pieces());
+        let what = format!("{} of {all} buffers to send are for writing", all - readable);
+        Broken { queue: self.queue, what }
+    }
+
+    /// A sound frame in one piece, with its header in front of it.
+    #[inline(always)]
+    fn usual<'a>(&self, head: &Head, memory: &'a Lent) -> Option<(VnetHdr, u32, Span<'a>)> {
+        let Piece { addr, len } = head.piece();
+        let len_of_frame = len.wrapping_sub(self.hdr_len);
+        // One comparison for what is shorter than its header, too.
+        if !head.is_simple_readable() || len_of_frame.wrapping_sub(1) >= self.frame_max {
+            return None;
+        }
+        let span = memory.span(addr, len)?;
+        let hdr = VnetHdr::from_bytes(&span.header()?);
+        let sound = hdr.is_finished() || self.allows(hdr, len_of_frame);
+        sound.then(|| (hdr, len_of_frame, span.skip(self.hdr_len as usize)))
+    }
+
+    /// Of a frame that is not finished. The other side was promised which there are.
+    #[inline(never)]
+    fn allows(&self, hdr: VnetHdr, len: u32) -> bool {
+        hdr.check(len).is_ok() && self.sends.covers(hdr)
+    }
+
+    /// What is in one piece and not [usual](Self::usual) is none of a frame: why.
+    #[cold]
+    #[inline(never)]
+    fn simple(&self, head: &Head, memory: &Lent) -> Result<Frame, Broken> {
+        if head.is_writable() {
+            return Err(self.wrong_way(&Chain::single(head)));
+        }
+        let piece = head.piece();
+        if memory.span(piece.addr, piece.len).is_none() {
+            return Err(not_memory(self.queue, piece));
+        }
+        let len = piece.len.saturating_sub(self.hdr_len);
+        let too_long = len > self.frame_max;
+        let reason = if too_long { DropReason::TooLong } else { DropReason::BadHeader };
+        Ok(Frame::Bad(reason, len))
+    }
+
+    #[inline]
+    fn judge(&self, raw: &[u8; VNET_HDR_LEN], len: u32) -> Result<VnetHdr, DropReason> {
+        let hdr = VnetHdr::from_bytes(raw);
+        if len > self.frame_max {
+            Err(DropReason::TooLong)
+        } else if len == 0 || !hdr.is_finished() && !self.allows(hdr, len) {
+            Err(DropReason::BadHeader)
+        } else {
+            Ok(hdr)
+        }
+    }
+
+    /// A frame in any number of pieces, cut anywhere.
+    #[inline(never)]
+    fn in_pieces<'a>(
+        &self,
+        chain: &Chain,
+        list: &[Piece],
+        memory: &'a Lent,
+        bounce: &mut Option<&'a mut Vec<u8>>,
+        burst: &mut Burst<'a>,
+    ) -> Result<Frame, Broken> {
+        if !chain.is_readable() {
+            return Err(self.wrong_way(chain));
+        }
+        let mut raw = [0; HDR_LEN_HASH as usize];
+        let raw = &mut raw[..self.hdr_len as usize];
+        let (mut got, mut is_long) = (0, false);
+        let mut pieces = ArrayVec::<Span<'a>, FRAME_PIECES_MAX>::new();
+        for piece in std::iter::once(&chain.head).chain(chain.more(list)) {
+            let span = memory.span(piece.addr, piece.len);
+            let span = span.ok_or_else(|| not_memory(self.queue, *piece))?;
+            let n = span.read_header(&mut raw[got..]);
+            got += n;
+            let span = span.skip(n);
+            is_long |= !span.is_empty() && pieces.try_push(span).is_err();
+        }
+        let len = chain.len.saturating_sub(self.hdr_len);
+        let head = raw.first_chunk().unwrap_or(&[0; VNET_HDR_LEN]);
+        let hdr = match self.judge(head, len) {
+            Ok(hdr) => hdr,
+            Err(reason) => return Ok(Frame::Bad(reason, len)),
+        };
+        if is_long {
+            let Some(room) = bounce.take() else { return Ok(Frame::Later) };
+            burst.push(hdr, len, self.gather(chain, list, memory, room));
+            return Ok(Frame::Shown(len));
+        }
+        let Some((first, more)) = pieces.split_first() else {
+            return Ok(Frame::Bad(DropReason::BadHeader, len));
+        };
+        let fits = burst.push_pieces(hdr, len, *first, more);
+        Ok(if fits { Frame::Shown(len) } else { Frame::Later })
+    }
+
+    /// A frame in more pieces than a system call or a burst takes: no driver that we know of makes
+    /// them. It is put together in memory of ours, at the price of a copy.
+    #[cold]
+    fn gather<'a>(
+        &self,
+        chain: &Chain,
+        list: &[Piece],
+        memory: &Lent,
+        room: &'a mut Vec<u8>,
+    ) -> Span<'a> {
+        room.clear();
+        room.resize((chain.len - self.hdr_len) as usize, 0);
+        let (mut skip, mut at) = (self.hdr_len as usize, 0);
+        for piece in std::iter::once(&chain.head).chain(chain.more(list)) {
+            let span = memory.span(piece.addr, piece.len).unwrap_or(Span::EMPTY);
+            at += SpanMut::of(&mut room[at..]).copy_from(span.skip(skip));
+            skip = skip.saturating_sub(span.len());
+        }
+        Span::of(room)
+    }
+}

@@ -1,0 +1,244 @@
+//! One ring as the messages describe it, and its way into and out of service.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use mqnet_shmem::Table;
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::{clock, poll};
+use mqnet_virtio::Features;
+use mqnet_virtio::layout::{self, ALIGN};
+use mqnet_virtio::log::RingLog;
+
+use crate::recover;
+use crate::state::{Shared, State};
+use crate::steer::Receiver;
+use crate::vring::{Call, Vring, VringCell, VringSetup};
+
+/// Workers give a ring back at their next poll; one that is stuck behind a full sink does not
+/// poll, and is stopped after this.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long a request waits for a ring. The link itself gives up a worker that hangs after 5 s.
+const GIVE_UP: Duration = Duration::from_secs(8);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    queue: u16,
+    pub(crate) size: u16,
+    /// Addresses of the peer's program: descriptors, driver area, device area.
+    pub(crate) areas: [u64; 3],
+    pub(crate) base: u32,
+    /// The base is what we said ourselves, not what a frontend remembers.
+    exact: bool,
+    pub(crate) kick: Option<OwnedFd>,
+    pub(crate) call: Option<OwnedFd>,
+    pub(crate) error: Option<EventFd>,
+    pub(crate) started: bool,
+    pub(crate) enabled: bool,
+    /// Where the ring changes hands with the queues.
+    pub(crate) cell: Arc<VringCell>,
+    /// Who serves it for all lanes, where the guest may choose among queues.
+    pub(crate) receiver: Option<Arc<Receiver>>,
+    /// Its interrupt, while it is in service.
+    interrupt: Option<Arc<Call>>,
+    /// Why it was started and is not in service.
+    pub(crate) why: Option<String>,
+}
+
+impl Slot {
+    pub(crate) fn new(queue: u16) -> io::Result<Self> {
+        Ok(Self {
+            queue,
+            size: 0,
+            areas: [0; 3],
+            base: 0,
+            exact: false,
+            kick: None,
+            call: None,
+            error: None,
+            started: false,
+            enabled: false,
+            cell: Arc::new(VringCell::new()?),
+            receiver: None,
+            interrupt: None,
+            why: None,
+        })
+    }
+
+    pub(crate) fn is_served(&self) -> bool {
+        self.interrupt.is_some()
+    }
+
+    /// As before the driver touched it; it is not in service.
+    pub(crate) fn reset(&mut self) {
+        (self.size, self.areas, self.base, self.exact) = (0, [0; 3], 0, false);
+        (self.kick, self.call) = (None, None);
+        self.stop();
+        self.enabled = false;
+    }
+
+    /// The driver stopped it.
+    pub(crate) fn stop(&mut self) {
+        (self.started, self.kick, self.why) = (false, None, None);
+    }
+
+    /// Where a frontend wants it to go on.
+    pub(crate) fn set_base(&mut self, base: u32) {
+        self.exact = self.exact && base == self.base;
+        self.base = base;
+    }
+
+    /// Changes by what the driver is interrupted. A ring in service has to be told, too: how, is
+    /// the answer. That rings, which a peer may make us wait for, so do it without the lock.
+    pub(crate) fn set_call(
+        &mut self,
+        call: Option<OwnedFd>,
+    ) -> io::Result<Option<(Arc<Call>, Option<OwnedFd>)>> {
+        let other = call.as_ref().map(OwnedFd::try_clone).transpose()?;
+        self.call = call;
+        Ok(self.interrupt.clone().map(|interrupt| (interrupt, other)))
+    }
+}
+
+impl State {
+    /// Takes every ring into service that was started and is not.
+    pub(crate) fn serve(&mut self) {
+        for at in 0..self.slots.len() {
+            if !self.slots[at].started || self.slots[at].is_served() {
+                continue;
+            }
+            let served = self.make(at).and_then(|vring| {
+                let call = vring.call();
+                self.slots[at].cell.offer(vring).map_err(|e| e.to_string())?;
+                Ok(call)
+            });
+            let slot = &mut self.slots[at];
+            (slot.interrupt, slot.why) = match served {
+                Ok(call) => (Some(call), None),
+                Err(why) => (None, Some(why)),
+            };
+            self.started = Some(clock::monotonic());
+        }
+    }
+
+    fn make(&self, at: usize) -> Result<Box<Vring>, String> {
+        let slot = &self.slots[at];
+        let (queue, size) = (slot.queue, slot.size);
+        let features = self.features.ok_or("no features were accepted")?;
+        if !features.has(Features::VERSION_1) && !features.has(Features::MRG_RXBUF) {
+            // Its header has 10 bytes (virtio 1.3, section 5.1.6.1, legacy interface).
+            return Err("a driver older than virtio 1 that takes no mergeable buffers is not \
+                        supported: use one that does, or disable-legacy=on"
+                .to_owned());
+        }
+        let is_packed = features.has(Features::RING_PACKED);
+        if size == 0 || !is_packed && !size.is_power_of_two() {
+            return Err(format!("queue {queue}: size {size} must be a power of two"));
+        }
+        let lens = if is_packed { layout::packed::areas(size) } else { layout::split::areas(size) };
+        let [desc, driver, device] = self.tables(slot, lens)?;
+        let inflight = self.inflight.as_ref().and_then(|all| all.of(at, is_packed));
+        let forgotten = is_packed && inflight.is_none() && !slot.exact;
+        let found = if forgotten { recover::position(&desc, size) } else { None };
+        let clone = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
+        let system = |e: io::Error| format!("queue {queue}: {e}");
+        let setup = VringSetup {
+            queue,
+            size,
+            memory: self.memory.by_guest().clone(),
+            desc,
+            driver,
+            device,
+            features,
+            base: found.map_or(slot.base, |at| u32::from(at) << 16 | u32::from(at)),
+            kick: clone(&slot.kick).map_err(system)?,
+            call: clone(&slot.call).map_err(system)?,
+            inflight,
+            log: self.ring_log(slot),
+        };
+        Vring::new(setup).map_err(|e| e.to_string())
+    }
+
+    fn tables(&self, slot: &Slot, lens: [u32; 3]) -> Result<[Table; 3], String> {
+        let table = |i: usize| {
+            let (at, len) = (slot.areas[i], lens[i]);
+            let table = self.memory.table(at, len, ALIGN[i]);
+            let queue = slot.queue;
+            table.ok_or_else(|| format!("queue {queue}: {len} bytes at {at:#x} are no memory"))
+        };
+        Ok([table(0)?, table(1)?, table(2)?])
+    }
+
+    fn ring_log(&self, slot: &Slot) -> Option<RingLog> {
+        let log = self.log.clone().filter(|_| self.has(Features::LOG_ALL))?;
+        let [desc, _, device] = slot.areas.map(|at| self.memory.guest_address(at));
+        Some(RingLog { log, desc: desc?, device: device? })
+    }
+
+    /// Asks the queues for these rings.
+    fn recall(&self, which: &[usize]) {
+        let served = which.iter().map(|&at| &self.slots[at]).filter(|slot| slot.is_served());
+        // An eventfd of our own cannot fail to be rung.
+        served.for_each(|slot| drop(slot.cell.recall()));
+    }
+
+    /// Takes back what the queues have given back; true when that is everything.
+    fn take_back(&mut self, which: &[usize]) -> bool {
+        let mut all = true;
+        for &at in which {
+            let slot = &mut self.slots[at];
+            if !slot.is_served() {
+                continue;
+            }
+            if let Some(receiver) = &slot.receiver {
+                receiver.give_back();
+            }
+            match slot.cell.take() {
+                Some(vring) => {
+                    (slot.base, slot.exact, slot.interrupt) = (vring.base(), true, None);
+                }
+                None => all = false,
+            }
+        }
+        all
+    }
+}
+
+impl Shared {
+    /// The state, once these rings are out of service; how they stood is noted. Those that are
+    /// still started go back by [`State::serve`].
+    pub(crate) fn pause(&self, which: &[usize]) -> Result<MutexGuard<'_, State>, String> {
+        let mut state = self.lock();
+        state.recall(which);
+        let since = clock::monotonic();
+        while !state.take_back(which) {
+            let waited = clock::monotonic().saturating_sub(since);
+            if waited > GIVE_UP {
+                state.waiting = false;
+                return Err("the link did not give its queues back in time".to_owned());
+            }
+            if waited > PATIENCE && !state.waiting {
+                (state.waiting, state.session) = (true, state.session + 1);
+                self.tell();
+            }
+            drop(state);
+            poll::pause(Duration::from_micros(200));
+            state = self.lock();
+        }
+        if state.waiting {
+            state.waiting = false;
+            self.tell();
+        }
+        Ok(state)
+    }
+
+    /// See [`pause`](Self::pause): all of them.
+    pub(crate) fn pause_all(&self) -> Result<MutexGuard<'_, State>, String> {
+        let all: Vec<usize> = (0..self.lock().slots.len()).collect();
+        self.pause(&all)
+    }
+}

@@ -1,0 +1,332 @@
+//! Frames to a guest that has a control queue: it says which ones it wants, and may say on which
+//! of its queues.
+//!
+//! As long as it has said nothing a frame goes straight to the queue of its lane, at the cost of a
+//! look at a number. A filter, a hash or a table has each frame's headers read; a table makes any
+//! lane send on any queue, so that queues are shared between lanes: who finds one in use tries
+//! again. What a source without memory receives then lies in a page of ours first, for its queue is
+//! not known before.
+
+mod receiver;
+
+use std::io;
+use std::sync::Arc;
+
+use mqnet_netdev::{
+    Armed, Burst, ChannelStats, DropReason, Event, Fault, Frame, FrameMeta, Queue, TxBrings,
+};
+use mqnet_shmem::{Segments, Span, SpanMut};
+use mqnet_virtio::net::rss::Hashed;
+use mqnet_virtio::net::rx_queue;
+use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer};
+
+use crate::GuestRx;
+use crate::receive::{How, Receiving};
+use crate::rx::watching;
+use crate::state::State;
+use crate::vring::Ears;
+pub(crate) use receiver::Receiver;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Steered {
+    channel: u16,
+    /// Those of all pairs.
+    receivers: Vec<Arc<Receiver>>,
+    receiving: Arc<Receiving>,
+    version: u32,
+    how: Arc<How>,
+    /// Our own queue's, and those of the queue that we wait for.
+    ears: Ears,
+    heard: Option<usize>,
+    held: bool,
+    /// Our own queue, between a frame and the flush.
+    desk: Option<Box<GuestRx>>,
+    /// The queue that was full last.
+    full: usize,
+    page: Vec<u8>,
+    /// The frame in the page, while its queue is full.
+    kept: Option<FrameMeta>,
+    /// A queue was found broken when nobody could be told.
+    fault: Option<Fault>,
+    stats: Arc<ChannelStats>,
+}
+
+impl Steered {
+    pub(crate) fn new(
+        channel: u16,
+        state: &mut State,
+        stats: &[Arc<ChannelStats>],
+    ) -> io::Result<Self> {
+        let receivers = (0..state.offer.pairs).map(|pair| {
+            let slot = &mut state.slots[usize::from(rx_queue(pair))];
+            if let Some(receiver) = &slot.receiver {
+                return Ok(receiver.clone());
+            }
+            let stats = stats[usize::from(pair)].clone();
+            let receiver = Arc::new(Receiver::new(pair, slot.cell.clone(), stats)?);
+            slot.receiver = Some(receiver.clone());
+            Ok(receiver)
+        });
+        let receivers = receivers.collect::<io::Result<Vec<_>>>()?;
+        let ears = Ears::new()?;
+        ears.listen_to(receivers[usize::from(channel)].ears(), true)?;
+        let receiving = state.receiving.clone();
+        Ok(Self {
+            channel,
+            receivers,
+            version: receiving.version(),
+            how: receiving.get(),
+            receiving,
+            ears,
+            heard: None,
+            held: false,
+            desk: None,
+            full: usize::from(channel),
+            page: Vec::new(),
+            kept: None,
+            fault: None,
+            stats: stats[usize::from(channel)].clone(),
+        })
+    }
+
+    fn own(&self) -> &Receiver {
+        &self.receivers[usize::from(self.channel)]
+    }
+
+    /// What the guest wants now; true when that is everything, as it comes.
+    #[inline]
+    fn is_plain(&mut self) -> bool {
+        if self.version != self.receiving.version() {
+            self.look_again();
+        }
+        self.how.is_plain()
+    }
+
+    #[cold]
+    fn look_again(&mut self) {
+        self.version = self.receiving.version();
+        self.how = self.receiving.get();
+        self.full = usize::from(self.channel);
+    }
+
+    /// Our own queue, on the desk.
+    #[inline]
+    fn desk(&mut self) -> Option<&mut GuestRx> {
+        if self.desk.is_none() {
+            self.desk = self.own().take();
+            if let Some(queue) = &mut self.desk {
+                queue.set_hash(Hashed::default());
+            }
+        }
+        self.desk.as_deref_mut()
+    }
+
+    /// Shows the guest what is on the desk, and clears it.
+    #[inline]
+    fn clear_desk(&mut self) -> Result<(), Fault> {
+        match self.desk.take() {
+            Some(queue) => self.own().finish(self.channel, queue),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends frames one by one; how many were taken.
+    fn submit_each(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        self.clear_desk()?;
+        let how = self.how.clone();
+        let (mut taken, mut unwanted) = (0, 0);
+        let mut open: Option<(usize, Box<GuestRx>)> = None;
+        let mut done = Ok(());
+        for frame in &burst.frames()[from..] {
+            let keys = keys_of(burst, frame);
+            if !how.passes(&keys) {
+                (taken, unwanted) = (taken + 1, unwanted + 1);
+                continue;
+            }
+            let (hashed, pair) = how.choose(&keys);
+            let at = pair.map_or(usize::from(self.channel), usize::from);
+            if open.as_ref().is_none_or(|(there, _)| *there != at) {
+                done = done.and(self.finish(open.take()));
+                open = self.receivers.get(at).and_then(|r| r.take()).map(|queue| (at, queue));
+            }
+            let sent = match &mut open {
+                Some((_, queue)) => send_one(queue, burst, frame, hashed),
+                None => Ok(false),
+            };
+            match sent {
+                Ok(true) => taken += 1,
+                Ok(false) => {
+                    self.full = at;
+                    break;
+                }
+                Err(fault) => {
+                    done = Err(fault);
+                    break;
+                }
+            }
+        }
+        done = done.and(self.finish(open));
+        if unwanted > 0 {
+            self.stats.tx.drops.count(DropReason::NotWanted, unwanted);
+        }
+        // What was taken before must be released by the caller: the next submit tells.
+        if taken == 0 { done.map(|()| 0) } else { Ok(taken) }
+    }
+
+    fn finish(&self, open: Option<(usize, Box<GuestRx>)>) -> Result<(), Fault> {
+        let Some((at, queue)) = open else { return Ok(()) };
+        self.receivers[at].finish(self.channel, queue)
+    }
+
+    /// Sends the frame in the page; false when it is still there.
+    fn send_kept(&mut self) -> Result<bool, Fault> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        let Some(FrameMeta { len, hdr }) = self.kept else { return Ok(true) };
+        let page = std::mem::take(&mut self.page);
+        let sent = {
+            let mut burst = Burst::new();
+            burst.push(hdr, len, Span::of(&page).first(len as usize));
+            self.submit_each(&burst, 0)
+        };
+        self.page = page;
+        if sent? == 1 {
+            self.kept = None;
+        }
+        Ok(self.kept.is_none())
+    }
+
+    /// Listens to one queue beside our own, or to none.
+    fn listen(&mut self, to: Option<usize>) -> io::Result<()> {
+        if self.heard == to {
+            return Ok(());
+        }
+        if let Some(before) = self.heard.take() {
+            self.ears.listen_to(self.receivers[before].ears(), false)?;
+        }
+        if let Some(at) = to {
+            self.ears.listen_to(self.receivers[at].ears(), true)?;
+            self.heard = to;
+        }
+        Ok(())
+    }
+}
+
+/// The headers of a frame, read once into memory of ours.
+fn keys_of(burst: &Burst<'_>, frame: &Frame<'_>) -> FlowKeys {
+    let mut headers = [0; HEADERS_MAX];
+    let mut len = 0;
+    for piece in std::iter::once(&frame.head).chain(burst.more(frame)) {
+        len += piece.read_header(&mut headers[len..]);
+    }
+    FlowKeys::dissect(&headers[..len], Layer::Ethernet)
+}
+
+fn send_one(
+    queue: &mut GuestRx,
+    burst: &Burst<'_>,
+    frame: &Frame<'_>,
+    hashed: Hashed,
+) -> Result<bool, Fault> {
+    queue.set_hash(hashed);
+    let mut one = Burst::new();
+    // Never without room: it is the only frame.
+    one.push_pieces(frame.hdr, frame.len, frame.head, burst.more(frame));
+    Ok(queue.submit(&one, 0)? == 1)
+}
+
+impl Queue for Steered {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        self.clear_desk()?;
+        if self.held {
+            return Ok(Armed::MoreWork);
+        }
+        let own = usize::from(self.channel);
+        let at = if self.is_plain() { own } else { self.full };
+        self.listen(Some(at).filter(|at| *at != own)).map_err(|e| watching(self.channel, &e))?;
+        let Some(receiver) = self.receivers.get(at) else { return Ok(Armed::MoreWork) };
+        receiver.wait(self.channel);
+        let Some(mut queue) = receiver.take() else { return Ok(Armed::MoreWork) };
+        let armed = queue.arm(self.kept.map_or(need, |frame| frame.len));
+        receiver.put_quietly(queue);
+        armed
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        Some(self.ears.event())
+    }
+
+    /// The ring is everybody's: who wants it takes it from its place.
+    fn park(&mut self) {
+        // A ring that is broken is found out by the next who uses it.
+        let _ = self.clear_desk();
+    }
+}
+
+impl TxBrings for Steered {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        if self.held {
+            return Ok(0);
+        }
+        let is_plain = self.is_plain();
+        if !self.send_kept()? {
+            return Ok(0);
+        }
+        if !is_plain {
+            return self.submit_each(burst, from);
+        }
+        self.desk().map_or(Ok(0), |queue| queue.submit(burst, from))
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        let is_plain = self.is_plain();
+        if self.held || !self.send_kept()? {
+            return Ok(None);
+        }
+        if is_plain {
+            return self.desk().map_or(Ok(None), |queue| queue.reserve(max));
+        }
+        self.clear_desk()?;
+        if self.page.len() < max as usize {
+            self.page.resize(max as usize, 0);
+        }
+        let page = SpanMut::of(&mut self.page[..max as usize]);
+        Ok(Some(Segments::new(page, SpanMut::empty())))
+    }
+
+    fn commit(&mut self, frame: FrameMeta) {
+        // The room was that of our own queue, if it is on the desk.
+        if let Some(queue) = &mut self.desk {
+            queue.commit(frame);
+            return;
+        }
+        self.kept = Some(frame);
+        self.fault = self.send_kept().err();
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        self.clear_desk()
+    }
+
+    fn hold(&mut self, on: bool) -> Result<(), Fault> {
+        self.held = on;
+        self.clear_desk()
+    }
+
+    /// What is published is the guest's: when it looks at it, it does not say.
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        self.clear_desk()?;
+        self.send_kept()
+    }
+}
+
+impl Drop for Steered {
+    fn drop(&mut self) {
+        self.park();
+        if self.kept.is_some() {
+            self.stats.tx.drops.count(DropReason::LinkClosed, 1);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Frames to a guest: the TX half.
+
+mod place;
+
+use std::io;
+use std::sync::Arc;
+
+use mqnet_netdev::{
+    Armed, Burst, ChannelStats, DropReason, Event, Fault, FrameMeta, Queue, TxBrings,
+};
+use mqnet_shmem::{Scatter, Segments};
+use mqnet_virtio::net::rss::Hashed;
+use mqnet_virtio::{DeviceRing, on_ring};
+
+use crate::rx::{interrupting, watching};
+use crate::vring::{Ears, Seat, Vring, VringCell};
+use place::{Found, Room};
+
+/// What a guest receives on one of its queues.
+#[derive(Debug)]
+pub struct GuestRx {
+    channel: u16,
+    seat: Seat,
+    ears: Arc<Ears>,
+    /// Nothing is sent: the guest still takes frames of an older queue.
+    held: bool,
+    /// The buffers of the last reservation.
+    room: Room,
+    scatter: Scatter,
+    /// Of the frames that are submitted next, for a driver that asked for hashes.
+    hashed: Hashed,
+    stats: Arc<ChannelStats>,
+}
+
+impl GuestRx {
+    /// Serves this cell.
+    pub fn new(channel: u16, cell: Arc<VringCell>, stats: Arc<ChannelStats>) -> io::Result<Self> {
+        let ears = Arc::new(Ears::new()?);
+        let seat = Seat::new(cell, &ears)?;
+        let (room, scatter, hashed) = (Room::default(), Scatter::default(), Hashed::default());
+        Ok(Self { channel, seat, ears, held: false, room, scatter, hashed, stats })
+    }
+
+    /// What it listens to while it is armed.
+    pub(crate) fn ears(&self) -> &Arc<Ears> {
+        &self.ears
+    }
+
+    /// The hash of the frames that are submitted next.
+    pub(crate) fn set_hash(&mut self, hashed: Hashed) {
+        self.hashed = hashed;
+    }
+
+    /// The ring, if it is here and frames may go.
+    #[inline]
+    fn is_open(&mut self) -> Result<bool, Fault> {
+        if self.held {
+            // The lane whose frames go first needs the ring.
+            return Ok(false);
+        }
+        self.seat.is_ready(&self.ears).map_err(|e| watching(self.channel, &e))
+    }
+}
+
+impl Queue for GuestRx {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        self.stats.tx.arms.add(1);
+        if !self.is_open()? {
+            // Whoever lets go, or brings the ring, may not look for us again.
+            return Ok(if self.held { Armed::MoreWork } else { Armed::Sleep });
+        }
+        let (Some(vring), cell) = self.seat.parts() else { return Ok(Armed::Sleep) };
+        let there = self.room.wait_for(vring, need).map_err(|e| cell.fault(self.channel, &e))?;
+        Ok(if there || vring.kick.is_none() { Armed::MoreWork } else { Armed::Sleep })
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        Some(self.ears.event())
+    }
+
+    fn park(&mut self) {
+        self.room.forget();
+        self.seat.leave(&self.ears);
+    }
+}
+
+impl TxBrings for GuestRx {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        if !self.is_open()? {
+            return Ok(0);
+        }
+        let (Some(vring), cell) = self.seat.parts() else { return Ok(0) };
+        let Vring { ring, memory, hdr_len, mergeable, log, .. } = vring;
+        on_ring!(&mut *ring, ring => ring.disarm());
+        let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, self.hashed);
+        let buffers = place::Buffers { memory, hdr_len, mergeable, hashed, log };
+        let room = &mut self.room;
+        let placed = on_ring!(ring, ring => room.submit(ring, buffers, burst, from));
+        let stats = &self.stats.tx;
+        stats.packets.add(placed.frames);
+        stats.bytes.add(placed.bytes);
+        stats.copies.add(placed.frames);
+        if placed.too_long > 0 {
+            stats.drops.count(DropReason::TooLong, placed.too_long);
+        }
+        let taken = (placed.frames + placed.too_long) as usize;
+        // What was taken before must be released by the caller: the next submit tells.
+        match placed.broken {
+            Some(broken) if taken == 0 => Err(cell.fault(self.channel, &broken)),
+            _ => Ok(taken),
+        }
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        if !self.is_open()? {
+            return Ok(None);
+        }
+        let (Some(vring), cell) = self.seat.parts() else { return Ok(None) };
+        on_ring!(&mut vring.ring, ring => ring.disarm());
+        let found = self.room.find(vring, max).map_err(|e| cell.fault(self.channel, &e))?;
+        if found == Found::NotYet {
+            return Ok(None);
+        }
+        Ok(Some(self.room.segments(vring, &mut self.scatter)))
+    }
+
+    fn commit(&mut self, frame: FrameMeta) {
+        let Some(vring) = self.seat.vring() else { return };
+        let stats = &self.stats.tx;
+        if self.room.commit(vring, frame) {
+            stats.packets.add(1);
+            stats.bytes.add(u64::from(frame.len));
+        } else {
+            stats.drops.count(DropReason::TooLong, 1);
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        let Some(vring) = self.seat.vring() else { return Ok(()) };
+        if on_ring!(&mut vring.ring, ring => ring.publish()) {
+            self.stats.tx.kicks.add(1);
+            vring.call.ring().map_err(|e| interrupting(self.channel, &e))?;
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, on: bool) -> Result<(), Fault> {
+        self.held = on;
+        self.flush()?;
+        if on {
+            self.park();
+        }
+        Ok(())
+    }
+
+    /// What is published is the guest's: when it looks at it, it does not say.
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        self.flush()?;
+        Ok(true)
+    }
+}
+
+impl Drop for GuestRx {
+    fn drop(&mut self) {
+        self.park();
+    }
+}

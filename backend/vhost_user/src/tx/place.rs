@@ -1,0 +1,375 @@
+//! Frames in a guest's buffers.
+
+use mqnet_netdev::{Burst, Frame, FrameMeta};
+use mqnet_shmem::{Lent, Scatter, Segments, Span};
+use mqnet_virtio::chain::Head;
+use mqnet_virtio::log::RingLog;
+use mqnet_virtio::net::rss::Hashed;
+use mqnet_virtio::net::{HDR_LEN, HDR_LEN_HASH};
+use mqnet_virtio::ring::not_memory;
+use mqnet_virtio::{Broken, Chain, DeviceRing, Piece, on_ring};
+use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
+
+use crate::vring::Vring;
+
+/// Where `num_buffers` stands in the header.
+const NUM_BUFFERS: usize = 10;
+
+/// What came of a search for buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// They hold a frame of the length that was asked for.
+    Enough,
+    /// They do not, and there will not be more.
+    Less,
+    /// The guest has to make more available.
+    NotYet,
+}
+
+/// The memory of a ring, and how frames are put there.
+pub(super) struct Buffers<'a> {
+    pub(super) memory: &'a mut Lent,
+    pub(super) hdr_len: u32,
+    pub(super) mergeable: bool,
+    pub(super) hashed: Hashed,
+    pub(super) log: &'a Option<RingLog>,
+}
+
+/// What became of a burst.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
+    /// Frames that no chain of the guest holds.
+    pub(super) too_long: u64,
+    pub(super) broken: Option<Broken>,
+}
+
+/// Chains that were found for one frame. They are the guest's until they are given back.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    chains: Vec<Chain>,
+    list: Vec<Piece>,
+    /// Bytes in all of them.
+    len: u64,
+}
+
+/// Header and payload of one frame.
+struct Whole<'a, 'b> {
+    hdr: [u8; HDR_LEN_HASH as usize],
+    head: Span<'a>,
+    more: &'b [Span<'a>],
+}
+
+impl<'a, 'b> Whole<'a, 'b> {
+    #[inline]
+    fn new(hdr: VnetHdr, buffers: u16, head: Span<'a>, more: &'b [Span<'a>]) -> Self {
+        Self { hdr: header(hdr, buffers), head, more }
+    }
+}
+
+#[inline]
+fn header(hdr: VnetHdr, buffers: u16) -> [u8; HDR_LEN_HASH as usize] {
+    let mut out = [0; HDR_LEN_HASH as usize];
+    out[..VNET_HDR_LEN].copy_from_slice(&hdr.to_bytes());
+    out[NUM_BUFFERS..VNET_HDR_LEN].copy_from_slice(&buffers.to_le_bytes());
+    out
+}
+
+impl Buffers<'_> {
+    /// True when there is nothing but a short header and the frame to write.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.hdr_len == HDR_LEN && self.log.is_none()
+    }
+
+    /// A frame in one piece into a chain of one piece that holds it, the usual case: how many bytes
+    /// were written. `None`, and nothing is written, in any other case.
+    #[inline(always)]
+    fn place_simply(&mut self, plain: bool, head: &Head, frame: &Frame<'_>) -> Option<u32> {
+        let piece = head.piece();
+        let lone = head.is_lone_writable() && frame.is_one_piece();
+        if !plain {
+            return if lone { self.place_with_more(piece, frame) } else { None };
+        }
+        let whole = HDR_LEN + frame.head.len() as u32;
+        let placed = lone
+            && piece.len >= whole
+            && self.memory.place(piece.addr, &frame.hdr.to_bytes(), frame.head);
+        placed.then_some(whole)
+    }
+
+    /// The same with a hash in the header, or where pages are noted.
+    #[inline(never)]
+    fn place_with_more(&mut self, piece: Piece, frame: &Frame<'_>) -> Option<u32> {
+        let whole = self.hdr_len + frame.head.len() as u32;
+        let mut hdr = header(frame.hdr, 1);
+        hdr[VNET_HDR_LEN..].copy_from_slice(&self.hashed.to_bytes());
+        let mut room = self.memory.room(piece.addr, whole).filter(|_| piece.len >= whole)?;
+        let n = room.write_header(&hdr[..self.hdr_len as usize]);
+        room.split_at(n).1.copy_from(frame.head);
+        if let Some(ring) = self.log {
+            ring.log.mark(piece.addr, whole);
+        }
+        Some(whole)
+    }
+}
+
+#[inline]
+fn check_direction(queue: u16, chain: &Chain) -> Result<(), Broken> {
+    if chain.is_writable() { Ok(()) } else { Err(wrong_way(queue, chain)) }
+}
+
+#[cold]
+fn wrong_way(queue: u16, chain: &Chain) -> Broken {
+    let (readable, all) = (chain.readable, chain.pieces());
+    let what = format!("{readable} of {all} buffers to receive into are for reading");
+    Broken { queue, what }
+}
+
+impl Room {
+    pub(super) fn forget(&mut self) {
+        self.chains.clear();
+        self.list.clear();
+        self.len = 0;
+    }
+
+    /// Places frames of a burst, from number `from` on.
+    #[inline]
+    pub(super) fn submit<R: DeviceRing>(
+        &mut self,
+        ring: &mut R,
+        mut buffers: Buffers<'_>,
+        burst: &Burst<'_>,
+        from: usize,
+    ) -> Placed {
+        let (mut frames, mut bytes, mut too_long) = (0, 0, 0);
+        let (plain, hdr_len) = (buffers.is_plain(), buffers.hdr_len);
+        let mut broken = None;
+        for frame in &burst.frames()[from..] {
+            let head = ring.next_head();
+            if let Ok(None) = head {
+                break;
+            }
+            if let Ok(Some(head)) = head
+                && let Some(written) = buffers.place_simply(plain, &head, frame)
+            {
+                ring.give_back(head.id, 1, written);
+                frames += 1;
+                bytes += u64::from(written - hdr_len);
+                continue;
+            }
+            // Anew, whatever the matter was: it is said there.
+            match self.place_in_pieces(ring, &mut buffers, burst, frame) {
+                Ok(Found::Enough) => {
+                    frames += 1;
+                    bytes += u64::from(frame.len);
+                }
+                Ok(Found::Less) => too_long += 1,
+                Ok(Found::NotYet) => break,
+                Err(what) => {
+                    broken = Some(what);
+                    break;
+                }
+            }
+        }
+        Placed { frames, bytes, too_long, broken }
+    }
+
+    #[inline(never)]
+    fn place_in_pieces<R: DeviceRing>(
+        &mut self,
+        ring: &mut R,
+        buffers: &mut Buffers<'_>,
+        burst: &Burst<'_>,
+        frame: &Frame<'_>,
+    ) -> Result<Found, Broken> {
+        let found = self.gather(ring, buffers, frame.len)?.0;
+        if found == Found::Enough {
+            let count = self.chains.len() as u16;
+            let mut whole = Whole::new(frame.hdr, count, frame.head, burst.more(frame));
+            whole.hdr[VNET_HDR_LEN..].copy_from_slice(&buffers.hashed.to_bytes());
+            self.write(ring.queue(), buffers, &whole)?;
+            self.note(buffers.log, buffers.hdr_len + frame.len);
+            self.give_back(ring, buffers.hdr_len + frame.len);
+        }
+        Ok(found)
+    }
+
+    /// Looks for chains that hold a frame of `len` bytes. Answers also with the position behind
+    /// what was looked at.
+    fn gather<R: DeviceRing>(
+        &mut self,
+        ring: &mut R,
+        buffers: &Buffers<'_>,
+        len: u32,
+    ) -> Result<(Found, R::Place), Broken> {
+        self.forget();
+        let need = u64::from(buffers.hdr_len) + u64::from(len);
+        let mut place = ring.place();
+        // More than a ring has where a guest names the same descriptors in many chains.
+        let mut slots = 0u32;
+        while self.len < need {
+            let chain = ring.chain_at(&mut place, buffers.memory.map(), &mut self.list)?;
+            let Some(chain) = chain else {
+                // A ring that is three quarters full of buffers does not wait for the rest.
+                let is_all = slots * 4 >= u32::from(ring.size()) * 3;
+                return Ok((if is_all { Found::Less } else { Found::NotYet }, place));
+            };
+            check_direction(ring.queue(), &chain)?;
+            slots += u32::from(chain.slots);
+            self.len += u64::from(chain.len);
+            self.chains.push(chain);
+            if !buffers.mergeable {
+                break;
+            }
+        }
+        let found = if self.len < need { Found::Less } else { Found::Enough };
+        Ok((found, place))
+    }
+
+    /// True when there is room for a frame of `need` bytes, or as much as there will ever be; else
+    /// the guest tells when it makes more available.
+    pub(super) fn wait_for(&mut self, vring: &mut Vring, need: u32) -> Result<bool, Broken> {
+        let Vring { ring, memory, hdr_len, mergeable, log, .. } = vring;
+        let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, Hashed::default());
+        let buffers = Buffers { memory, hdr_len, mergeable, hashed, log };
+        on_ring!(ring, ring => {
+            let (found, place) = self.gather(ring, &buffers, need)?;
+            self.forget();
+            // What came while we armed is looked at in the next poll: a guest that adds buffer by
+            // buffer must not keep us here.
+            Ok(found != Found::NotYet || ring.arm(place)?)
+        })
+    }
+
+    /// Finds room for a frame of up to `max` bytes, to be filled by somebody else.
+    pub(super) fn find(&mut self, vring: &mut Vring, max: u32) -> Result<Found, Broken> {
+        let Vring { ring, memory, hdr_len, mergeable, log, .. } = vring;
+        let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, Hashed::default());
+        let buffers = Buffers { memory, hdr_len, mergeable, hashed, log };
+        let found = on_ring!(ring, ring => self.gather(ring, &buffers, max)?.0);
+        let (mut reach, mut rooms) = (0, 0);
+        for piece in self.pieces() {
+            if buffers.memory.span(piece.addr, piece.len).is_none() {
+                return Err(not_memory(vring.queue(), piece));
+            }
+            if rooms < Scatter::PIECES_MAX {
+                reach += u64::from(piece.len);
+                rooms += usize::from(reach > u64::from(vring.hdr_len));
+            }
+        }
+        self.len = reach;
+        Ok(found)
+    }
+
+    /// The room that was found, without the place of the header.
+    pub(super) fn segments<'a>(
+        &'a self,
+        vring: &'a mut Vring,
+        scatter: &'a mut Scatter,
+    ) -> Segments<'a> {
+        let mut skip = vring.hdr_len;
+        let pieces = self.pieces().filter_map(move |piece| {
+            let cut = skip.min(piece.len);
+            skip -= cut;
+            (cut < piece.len).then_some((piece.addr + u64::from(cut), piece.len - cut))
+        });
+        scatter.room(vring.memory.rooms(pieces))
+    }
+
+    /// Sends the frame that lies in the room; false when it is longer than that.
+    pub(super) fn commit(&mut self, vring: &mut Vring, frame: FrameMeta) -> bool {
+        let whole = u64::from(vring.hdr_len) + u64::from(frame.len);
+        let fits = whole <= self.len;
+        if fits {
+            let mut len = 0;
+            let starts_inside = |chain: &&Chain| {
+                let inside = len < whole;
+                len += u64::from(chain.len);
+                inside
+            };
+            // What lies beyond the frame was not taken from the guest at all.
+            let count = self.chains.iter().take_while(starts_inside).count();
+            self.chains.truncate(count);
+            self.write_header(vring, &header(frame.hdr, count as u16));
+            self.note(&vring.log, whole as u32);
+            on_ring!(&mut vring.ring, ring => self.give_back(ring, whole as u32));
+        }
+        self.forget();
+        fits
+    }
+
+    /// All pieces of all chains.
+    fn pieces(&self) -> impl Iterator<Item = Piece> {
+        self.chains.iter().flat_map(|chain| {
+            let more = chain.more(&self.list).iter().copied();
+            std::iter::once(chain.head).chain(more)
+        })
+    }
+
+    /// Copies a frame into the pieces, its header in front.
+    fn write(
+        &self,
+        queue: u16,
+        buffers: &mut Buffers<'_>,
+        whole: &Whole<'_, '_>,
+    ) -> Result<(), Broken> {
+        let mut hdr = &whole.hdr[..buffers.hdr_len as usize];
+        let mut rest = whole.more.iter();
+        let mut source = whole.head;
+        for piece in self.pieces() {
+            let Some(mut room) = buffers.memory.room(piece.addr, piece.len) else {
+                return Err(not_memory(queue, piece));
+            };
+            let n = room.write_header(hdr);
+            hdr = &hdr[n..];
+            room = room.split_at(n).1;
+            while !room.is_empty() {
+                let n = room.copy_from(source);
+                source = source.skip(n);
+                room = room.split_at(n).1;
+                if source.is_empty() {
+                    let Some(next) = rest.next() else { break };
+                    source = *next;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_header(&self, vring: &mut Vring, hdr: &[u8]) {
+        let mut hdr = &hdr[..vring.hdr_len as usize];
+        for piece in self.pieces() {
+            if hdr.is_empty() {
+                return;
+            }
+            if let Some(mut room) = vring.memory.room(piece.addr, piece.len) {
+                hdr = &hdr[room.write_header(hdr)..];
+            }
+        }
+    }
+
+    /// Notes the first `len` bytes as written.
+    fn note(&self, log: &Option<RingLog>, len: u32) {
+        let Some(ring) = log else { return };
+        let mut left = len;
+        for piece in self.pieces() {
+            let n = piece.len.min(left);
+            ring.log.mark(piece.addr, n);
+            left -= n;
+        }
+    }
+
+    /// Gives the chains back, with the first `len` bytes of them written.
+    #[inline]
+    fn give_back<R: DeviceRing>(&mut self, ring: &mut R, len: u32) {
+        let mut left = len;
+        for chain in &self.chains {
+            let n = chain.len.min(left);
+            ring.give_back(chain.id, chain.slots, n);
+            left -= n;
+        }
+        self.forget();
+    }
+}

@@ -1,0 +1,246 @@
+//! The network card of this kernel, over VDUSE: the same rings and halves as for a guest, behind
+//! another control plane.
+//!
+//! The driver is the kernel's own virtio-net, which puts what it sends into pages that it lends us
+//! for this (bounce buffers): nothing else of the kernel is seen.
+
+mod node;
+mod service;
+mod state;
+mod vdpa;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
+use mqnet_netdev::{
+    Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan, Rx, Tx,
+};
+use mqnet_virtio::Features;
+use mqnet_virtio::net::{rx_queue, tx_queue};
+use mqnet_wire::Layer;
+
+pub use node::probe;
+use service::Service;
+use state::Shared;
+
+use crate::{GuestRx, GuestTx};
+
+/// How to open a device.
+#[derive(Clone, Debug)]
+pub struct VduseConfig {
+    /// Name of the function, for messages.
+    pub name: String,
+    /// Name of the device, and of the netdev where it is free.
+    pub device: String,
+    /// Ethernet address.
+    pub mac: Option<[u8; 6]>,
+    /// MTU to offer and to insist on.
+    pub mtu: Option<u32>,
+    /// Offer packed rings.
+    pub packed: bool,
+    /// Keep device and netdev afterwards.
+    pub persist: bool,
+}
+
+/// A network card of this kernel.
+pub struct VduseFunction {
+    name: String,
+    device: String,
+    mtu: Option<u32>,
+    persist: bool,
+    netdev: Option<node::Netdev>,
+    stats: [Arc<ChannelStats>; 1],
+    // From here on in the order in which they must end.
+    _service: Service,
+    shared: Arc<Shared>,
+    _made: Option<Made>,
+}
+
+/// A device that is removed with us, when nobody has it open any more.
+struct Made {
+    device: String,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Err(e) = node::remove(&self.device) {
+            tracing::warn!("{e}");
+        }
+    }
+}
+
+impl VduseFunction {
+    /// Makes the device, or goes on with one that a process before us has left, and lets the
+    /// kernel's driver have it.
+    pub fn open(config: VduseConfig) -> Result<Self, OpenError> {
+        let error = |what: String| OpenError { function: config.name.clone(), what };
+        let node = node::open(&config).map_err(error)?;
+        let shared = Arc::new(Shared::new(node.device).map_err(|e| error(e.to_string()))?);
+        let service = Service::start(shared.clone(), node.kept);
+        let service = service.map_err(|e| error(e.to_string()))?;
+        let mut function = Self {
+            name: config.name.clone(),
+            device: config.device.clone(),
+            mtu: config.mtu,
+            persist: config.persist,
+            netdev: None,
+            stats: [Arc::default()],
+            _service: service,
+            shared,
+            _made: (!config.persist).then(|| Made { device: config.device.clone() }),
+        };
+        // From here on a failure removes what was made.
+        node::attach(&config.device).map_err(error)?;
+        match node.kept {
+            // Its user may have given it another name meanwhile.
+            true => function.netdev = node::netdev(&config.device),
+            false => function.look_for_netdev(),
+        }
+        if function.netdev.is_none() {
+            tracing::warn!(
+                "{}: no netdev has appeared: modprobe virtio_vdpa virtio_net (one in another \
+                 network namespace is not seen)",
+                config.name
+            );
+        }
+        Ok(function)
+    }
+
+    /// Looks for the netdev, and calls a new one like the device.
+    fn look_for_netdev(&mut self) {
+        let Some(found) = node::netdev(&self.device) else { return };
+        if self.netdev.as_ref().is_some_and(|known| known.index == found.index) {
+            return;
+        }
+        let netdev = node::rename(&self.device, found);
+        tracing::info!("{}: the netdev is '{}'", self.name, netdev.name);
+        self.netdev = Some(netdev);
+    }
+
+    /// Name and number of the netdev, once there is one.
+    pub fn netdev(&self) -> Option<(&str, u32)> {
+        self.netdev.as_ref().map(|netdev| (&*netdev.name, netdev.index))
+    }
+}
+
+impl Drop for VduseFunction {
+    fn drop(&mut self) {
+        let Self { name, device, .. } = self;
+        if self.persist || !node::is_on_bus(device) {
+            return;
+        }
+        // While the driver says goodbye, somebody must answer.
+        if let Err(e) = vdpa::remove(device) {
+            tracing::warn!("{name}: vdpa dev del {device}: {e}");
+        }
+    }
+}
+
+impl Function for VduseFunction {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn caps(&self) -> Caps {
+        let features = self.shared.lock().features;
+        let (rx, tx) = features.map_or((Offloads::ALL, Offloads::ALL), |features| {
+            (features.sent_by_driver(), features.taken_by_driver())
+        });
+        Caps {
+            layer: Layer::Ethernet,
+            channels: 1,
+            wanted: None,
+            mtu: self.mtu,
+            mtu_max: MTU_MAX,
+            frame_max: FRAME_MAX,
+            rx_offloads: rx,
+            // A driver cannot be told any more what the other end takes.
+            rx_fixed: features.map_or(Offloads::NONE, Features::sent_by_driver),
+            tx_offloads: tx,
+        }
+    }
+
+    fn feeds_a_stack(&self) -> bool {
+        true
+    }
+
+    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
+        self.shared.wake.drain();
+        if self.shared.lock().idle {
+            // Nothing tells of the first buffers. The driver may have been brought back.
+            self.look_for_netdev();
+        }
+        let mut state = self.shared.lock();
+        if state.idle {
+            self.shared.serve(&mut state);
+        }
+        if state.broken.is_none() && state.is_memory_lost() {
+            state.broken = Some("the kernel took memory of the driver away".to_owned());
+        }
+        match state.why_down() {
+            Some(why) => LinkStatus::Down(why),
+            None => LinkStatus::Up { session: state.session },
+        }
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.shared.wake.as_fd()]
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let error = |what: String| OpenError { function: self.name.clone(), what };
+        let state = self.shared.lock();
+        if let Some(why) = state.why_down() {
+            return Err(error(why));
+        }
+        let cell = |queue: u16| state.slots[usize::from(queue)].cell.clone();
+        let stats = &self.stats[0];
+        let sent = GuestTx::new(0, [cell(tx_queue(0))], plan.rx_frame_max(), stats.clone());
+        let received = GuestRx::new(0, cell(rx_queue(0)), stats.clone());
+        Ok(vec![Channel {
+            rx: Rx::Brings(Box::new(sent.map_err(|e| error(e.to_string()))?)),
+            tx: Tx::Brings(Box::new(received.map_err(|e| error(e.to_string()))?)),
+        }])
+    }
+
+    fn close(&mut self, _why: &str) {
+        let mut state = self.shared.lock();
+        let violation = state.slots.iter().find_map(|slot| slot.cell.take_violation());
+        if let Some(what) = violation {
+            tracing::warn!("{}: {what}", self.name);
+            state.broken = Some(format!("the driver broke the rules: {what}"));
+        }
+    }
+
+    fn steers(&self) -> bool {
+        false
+    }
+
+    fn waiting_most(&mut self) -> u32 {
+        let state = self.shared.lock();
+        state.slots.iter().map(|slot| u32::from(slot.size)).sum::<u32>().max(1)
+    }
+
+    fn set_carrier(&mut self, up: bool) {
+        // A driver that is not there is told when it starts: it reads what was set.
+        if let Err(e) = node::set_carrier(&self.shared.device, up) {
+            tracing::warn!("{}: showing the carrier: {e}", self.name);
+        }
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    fn dropped_outside(&mut self) -> Option<u64> {
+        let name = &self.netdev.as_ref()?.name;
+        let count = std::fs::read_to_string(format!("/sys/class/net/{name}/statistics/tx_dropped"));
+        count.ok()?.trim().parse().ok()
+    }
+
+    fn full_means(&self) -> &'static str {
+        "the driver of this kernel has no free receive buffers (is the netdev up? is it busy?)"
+    }
+}

@@ -1,0 +1,93 @@
+//! The thread that answers the kernel. It waits for us in the middle of its own work (a driver that
+//! starts, a `vdpa dev add`), so nothing else may keep this thread busy.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::poll;
+use mqnet_sysio::vduse::{self, Ask, Request};
+
+use super::state::Shared;
+
+/// A wait that a request or the end of the thread ends.
+const FOR_EVER: Duration = Duration::from_secs(3600);
+
+/// The thread; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Service {
+    end: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Answers from now on. With `kept` the device is an older one, whose driver may run.
+    pub(super) fn start(shared: Arc<Shared>, kept: bool) -> io::Result<Self> {
+        let end = Arc::new(EventFd::new()?);
+        let ended = end.clone();
+        let run = move || {
+            if kept {
+                // What was asked while nobody answered comes first.
+                take_all(&shared);
+                shared.resume();
+            }
+            while !poll::is_readable(ended.as_fd()).unwrap_or(true) {
+                take_all(&shared);
+                if poll::wait_readable(&[shared.device.as_fd(), ended.as_fd()], FOR_EVER).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("vduse".to_owned()).spawn(run)?;
+        Ok(Self { end, thread: Some(thread) })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // An eventfd of our own cannot fail to be rung.
+        let _ = self.end.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn take_all(shared: &Shared) {
+    loop {
+        match vduse::read_request(shared.device.as_fd()) {
+            Ok(Some(request)) => take(shared, &request),
+            Ok(None) => return,
+            Err(e) => {
+                tracing::warn!("vduse: reading a request: {e}");
+                // Not in a circle as fast as the machine can.
+                poll::pause(Duration::from_millis(100));
+                return;
+            }
+        }
+    }
+}
+
+fn take(shared: &Shared, request: &Request) {
+    let state = match request.ask {
+        Ask::QueueState(index) => shared.queue_state(index),
+        Ask::Status(status) => shared.status_comes(status).map(|()| [0; 4]),
+        Ask::Remap(..) => shared.memory_changes().map(|()| [0; 4]),
+        Ask::Other(kind) => Err(format!("it asks for {kind}, which we do not know")),
+    };
+    if let Err(why) = &state {
+        tracing::warn!("vduse: {why}");
+    }
+    let is_done = state.is_ok();
+    if let Err(e) = vduse::answer(shared.device.as_fd(), request, state.ok()) {
+        tracing::warn!("vduse: the kernel takes no answer (it waits for 30 s as a rule): {e}");
+    }
+    match request.ask {
+        Ask::Status(status) if is_done => shared.status_came(status),
+        Ask::Remap(..) => shared.memory_changed(),
+        _ => {}
+    }
+}

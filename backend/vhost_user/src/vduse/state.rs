@@ -1,0 +1,415 @@
+//! What the kernel has said, and the rings of the one queue pair. The thread that answers it and
+//! the control thread share it behind one lock, which the data path never takes.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mqnet_shmem::{Area, MemoryMap, Region, Table};
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::vduse::{self, Queue};
+use mqnet_sysio::{clock, poll};
+use mqnet_virtio::Features;
+use mqnet_virtio::layout::{self, ALIGN};
+
+use crate::recover;
+use crate::vring::{Vring, VringCell, VringSetup};
+
+/// Rings of a pair: what the driver receives, what it sends.
+pub(super) const RINGS: usize = 2;
+
+/// Bits of the status that a driver sets (virtio 1.3, 2.1).
+const DRIVER_OK: u8 = 4;
+const FAILED: u8 = 0x80;
+/// All of a driver that is content: what is assumed of one that was there before us.
+const CONTENT: u8 = 0xf;
+
+/// Most ranges of addresses: the buffers' and one or two for each ring, as drivers have it.
+const RANGES_MAX: usize = 256;
+
+/// A range this large holds buffers; those of rings alone are smaller. The kernel makes it when its
+/// driver fills in the first buffer, long after the driver has started.
+const BUFFERS_MIN: u64 = 1 << 20;
+
+/// Workers give a ring back at their next poll; one that is stuck behind a full sink does not
+/// poll, and is stopped after this.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long the kernel waits for a ring. The link gives up a worker that hangs after 5 s, the
+/// kernel gives up on us after 30.
+const GIVE_UP: Duration = Duration::from_secs(8);
+
+/// Where a ring stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Base {
+    /// Where the driver says that it begins.
+    #[default]
+    Fresh,
+    /// Where we left it.
+    Left(u32),
+    /// A process before us had it: the ring itself must tell.
+    Forgotten,
+}
+
+/// One ring.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// Where it changes hands with the queues.
+    pub(super) cell: Arc<VringCell>,
+    base: Base,
+    pub(super) size: u16,
+    served: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) features: Option<Features>,
+    status: u8,
+    pub(super) slots: [Slot; RINGS],
+    regions: Vec<Arc<Region>>,
+    /// The driver runs and has no buffers yet.
+    pub(super) idle: bool,
+    /// Number of the life of the link.
+    pub(super) session: u64,
+    /// A request waits until the link has given its rings back.
+    waiting: bool,
+    /// The driver broke the rules, or what it said makes no sense.
+    pub(super) broken: Option<String>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Rung for the control thread.
+    pub(super) wake: EventFd,
+    pub(super) device: Arc<OwnedFd>,
+}
+
+impl State {
+    /// Why the link cannot be up; `None` when it can.
+    pub(super) fn why_down(&self) -> Option<String> {
+        if self.waiting {
+            return Some("the kernel is changing queues or memory".to_owned());
+        }
+        if let Some(why) = &self.broken {
+            return Some(format!(
+                "{why}: closed until the driver starts anew (unbind and bind it)"
+            ));
+        }
+        if self.status & FAILED != 0 {
+            let status = self.status;
+            return Some(format!("the driver refuses the device (status {status:#x}, see dmesg)"));
+        }
+        if self.idle {
+            return Some("the netdev is not up (ip link set DEV up)".to_owned());
+        }
+        if self.slots.iter().all(|slot| slot.served) {
+            return None;
+        }
+        Some(match self.status {
+            0 => "no driver has the device (modprobe virtio_vdpa virtio_net)".to_owned(),
+            _ => "the driver is starting".to_owned(),
+        })
+    }
+
+    /// True when the kernel took memory away in which buffers were.
+    pub(super) fn is_memory_lost(&self) -> bool {
+        self.regions.iter().any(|region| region.is_lost())
+    }
+
+    fn take_back(&mut self) -> bool {
+        let mut all = true;
+        for slot in self.slots.iter_mut().filter(|slot| slot.served) {
+            match slot.cell.take() {
+                Some(vring) => (slot.base, slot.served) = (Base::Left(vring.base()), false),
+                None => all = false,
+            }
+        }
+        all
+    }
+
+    fn reset(&mut self) {
+        (self.features, self.broken, self.status, self.idle) = (None, None, 0, false);
+        self.regions.clear();
+        self.slots.iter_mut().for_each(|slot| slot.base = Base::Fresh);
+        self.session += 1;
+    }
+}
+
+impl Shared {
+    pub(super) fn new(device: OwnedFd) -> io::Result<Self> {
+        let slot = || -> io::Result<Slot> {
+            let cell = Arc::new(VringCell::new()?);
+            Ok(Slot { cell, base: Base::Fresh, size: 0, served: false })
+        };
+        let state = State {
+            features: None,
+            status: 0,
+            slots: [slot()?, slot()?],
+            regions: Vec::new(),
+            idle: false,
+            session: 0,
+            waiting: false,
+            broken: None,
+        };
+        Ok(Self { state: Mutex::new(state), wake: EventFd::new()?, device: Arc::new(device) })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is one assignment: a panic elsewhere leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the control thread to look.
+    fn tell(&self) {
+        // An eventfd of our own cannot fail to be rung.
+        let _ = self.wake.ring();
+    }
+
+    /// The state, once no ring is in service.
+    fn pause(&self) -> Result<MutexGuard<'_, State>, String> {
+        let mut state = self.lock();
+        // An eventfd of our own cannot fail to be rung.
+        state.slots.iter().filter(|slot| slot.served).for_each(|slot| drop(slot.cell.recall()));
+        let since = clock::monotonic();
+        while !state.take_back() {
+            let waited = clock::monotonic().saturating_sub(since);
+            if waited > GIVE_UP {
+                state.waiting = false;
+                return Err("the link did not give its queues back in time".to_owned());
+            }
+            if waited > PATIENCE && !state.waiting {
+                (state.waiting, state.session) = (true, state.session + 1);
+                self.tell();
+            }
+            drop(state);
+            poll::pause(Duration::from_micros(200));
+            state = self.lock();
+        }
+        state.waiting = false;
+        self.tell();
+        Ok(state)
+    }
+
+    /// The driver is about to set this status: with 0 it takes its rings and its memory back.
+    pub(super) fn status_comes(&self, status: u8) -> Result<(), String> {
+        tracing::debug!("vduse: status {status:#x}");
+        if status == 0 {
+            self.pause()?.reset();
+        }
+        Ok(())
+    }
+
+    /// The driver has set it.
+    pub(super) fn status_came(&self, status: u8) {
+        let mut state = self.lock();
+        let starts = status & DRIVER_OK != 0 && state.status & DRIVER_OK == 0;
+        state.status = status;
+        if starts {
+            self.serve(&mut state);
+        }
+        drop(state);
+        self.tell();
+    }
+
+    /// Addresses are about to mean something else.
+    pub(super) fn memory_changes(&self) -> Result<(), String> {
+        self.pause().map(drop)
+    }
+
+    /// They do.
+    pub(super) fn memory_changed(&self) {
+        let mut state = self.lock();
+        if state.status & DRIVER_OK != 0 {
+            self.serve(&mut state);
+        }
+        drop(state);
+        self.tell();
+    }
+
+    /// Where a ring stands, in the words of VDUSE.
+    pub(super) fn queue_state(&self, index: u32) -> Result<[u16; 4], String> {
+        let mut state = self.pause()?;
+        let packed = state.features.is_some_and(|features| features.has(Features::RING_PACKED));
+        let slot = usize::try_from(index).ok().and_then(|at| state.slots.get(at));
+        let base = match slot.ok_or(format!("there is no queue {index}"))?.base {
+            Base::Left(base) => base as u16,
+            Base::Fresh | Base::Forgotten => {
+                if packed {
+                    1 << 15
+                } else {
+                    0
+                }
+            }
+        };
+        if state.status & DRIVER_OK != 0 {
+            self.serve(&mut state);
+        }
+        Ok(match packed {
+            true => [base >> 15, base & 0x7fff, base >> 15, base & 0x7fff],
+            false => [base, 0, 0, 0],
+        })
+    }
+
+    /// Goes on with a device that a process before us has left, if its driver runs.
+    pub(super) fn resume(&self) {
+        // Only a driver that runs can be interrupted: nothing else tells its status.
+        let runs = vduse::interrupt(self.device.as_fd(), 0).unwrap_or(false);
+        let mut state = self.lock();
+        if runs && state.status == 0 {
+            state.status = CONTENT;
+            state.slots.iter_mut().for_each(|slot| slot.base = Base::Forgotten);
+            self.serve(&mut state);
+            tracing::info!("vduse: went on with a device that was left running");
+        }
+        drop(state);
+        self.tell();
+    }
+
+    /// Takes all rings into service, once there are buffers.
+    pub(super) fn serve(&self, state: &mut State) {
+        if let Err(why) = self.try_serve(state) {
+            tracing::warn!("vduse: {why}");
+            state.broken = Some(why);
+        }
+    }
+
+    fn try_serve(&self, state: &mut State) -> Result<(), String> {
+        let device = self.device.as_fd();
+        let features = vduse::driver_features(device).map_err(|e| format!("features: {e}"))?;
+        let features = Features(features);
+        let (map, regions) = self.memory()?;
+        (state.features, state.regions) = (Some(features), regions);
+        state.idle = !map.areas().iter().any(|area| area.len >= BUFFERS_MIN);
+        if state.idle {
+            return Ok(());
+        }
+        let map = Arc::new(map);
+        for (at, slot) in state.slots.iter_mut().enumerate() {
+            let vring = self.ring(at as u16, slot.base, features, &map)?;
+            slot.size = vring.1;
+            slot.cell.offer(vring.0).map_err(|e| e.to_string())?;
+            slot.served = true;
+            // The last interrupt of a process before us may have been lost with it.
+            let _ = vduse::interrupt(device, at as u32);
+        }
+        Ok(())
+    }
+
+    /// The driver's memory, as it is now.
+    fn memory(&self) -> Result<(MemoryMap, Vec<Arc<Region>>), String> {
+        let (mut areas, mut regions) = (Vec::new(), Vec::new());
+        let mut from = 0;
+        let bad = |e: &dyn std::fmt::Display| format!("the driver's memory: {e}");
+        while let Some(range) = vduse::range_from(self.device.as_fd(), from).map_err(|e| bad(&e))? {
+            let (start, last) = (range.start, range.last);
+            // What may only be read or only be written is no place for a network's buffers.
+            if range.is_open && last >= start && last - start < u64::MAX {
+                let len = last - start + 1;
+                let region = Region::of_kernel(range.file, range.offset, len);
+                let region = Arc::new(region.map_err(|e| bad(&e))?);
+                areas.push(Area { start, len, region: region.clone(), offset: 0 });
+                regions.push(region);
+            }
+            match last.checked_add(1) {
+                Some(next) if next > from && areas.len() < RANGES_MAX => from = next,
+                _ => break,
+            }
+        }
+        Ok((MemoryMap::new(areas).map_err(|e| bad(&e))?, regions))
+    }
+
+    fn ring(
+        &self,
+        queue: u16,
+        base: Base,
+        features: Features,
+        map: &Arc<MemoryMap>,
+    ) -> Result<(Box<Vring>, u16), String> {
+        let device = self.device.as_fd();
+        let system = |e: io::Error| format!("queue {queue}: {e}");
+        let info = vduse::queue(device, queue.into()).map_err(system)?;
+        let (size, [desc, driver, area]) = check(queue, &info, features, map)?;
+        let packed = features.has(Features::RING_PACKED);
+        let start = u32::from(info.state[1] & 0x7fff | info.state[0] << 15);
+        let base = match base {
+            Base::Left(base) => base,
+            Base::Forgotten if packed => recover::position(&desc, size).map_or(start, u32::from),
+            Base::Fresh | Base::Forgotten => start,
+        };
+        let kick = EventFd::new().map_err(system)?;
+        vduse::set_kick(device, queue.into(), Some(kick.as_fd())).map_err(system)?;
+        let mut vring = Vring::new(VringSetup {
+            queue,
+            size,
+            memory: map.clone(),
+            desc,
+            driver,
+            device: area,
+            features,
+            base,
+            kick: Some(kick.try_clone().map_err(system)?),
+            call: None,
+            inflight: None,
+            log: None,
+        })
+        .map_err(|e| e.to_string())?;
+        vring.interrupt_kernel(self.device.clone()).map_err(|e| e.to_string())?;
+        Ok((vring, size))
+    }
+}
+
+/// The size and the areas of a ring.
+fn check(
+    queue: u16,
+    info: &Queue,
+    features: Features,
+    map: &MemoryMap,
+) -> Result<(u16, [Table; 3]), String> {
+    if !info.ready {
+        return Err(format!("queue {queue}: the driver has not set it up"));
+    }
+    let packed = features.has(Features::RING_PACKED);
+    let size = u16::try_from(info.size).unwrap_or(0);
+    if size == 0 || !packed && !size.is_power_of_two() {
+        return Err(format!("queue {queue}: size {} must be a power of two", info.size));
+    }
+    let lens = if packed { layout::packed::areas(size) } else { layout::split::areas(size) };
+    let table = |i: usize| {
+        let (at, len) = (info.areas[i], lens[i]);
+        let table = map.table(at, len, ALIGN[i]);
+        table.ok_or_else(|| format!("queue {queue}: {len} bytes at {at:#x} are no memory"))
+    };
+    Ok((size, [table(0)?, table(1)?, table(2)?]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map() -> MemoryMap {
+        let region = Arc::new(Region::private(1 << 16, false, None).unwrap());
+        MemoryMap::new(vec![Area { start: 0, len: 1 << 16, region, offset: 0 }]).unwrap()
+    }
+
+    // Goal: a queue that makes no sense is refused in words before anything is mapped by it.
+    #[test]
+    fn queues_are_checked() {
+        let good = Queue { size: 256, areas: [0, 4096, 8192], state: [0; 4], ready: true };
+        let split = Features::VERSION_1;
+        let packed = split.or(Features::RING_PACKED);
+        let with = |info, features| check(1, &info, features, &map()).map(|(size, _)| size);
+        assert_eq!(with(good, split), Ok(256));
+        assert_eq!(with(Queue { size: 100, ..good }, packed), Ok(100));
+        let why = |info| with(info, split).unwrap_err();
+        assert!(why(Queue { ready: false, ..good }).contains("has not set it up"));
+        for size in [0, 100, 1 << 16, u32::MAX] {
+            assert!(why(Queue { size, ..good }).contains("power of two"), "{size}");
+        }
+        assert!(why(Queue { areas: [0, 4096, 1 << 16], ..good }).contains("no memory"));
+        assert!(why(Queue { areas: [u64::MAX, 0, 0], ..good }).contains("no memory"));
+    }
+}

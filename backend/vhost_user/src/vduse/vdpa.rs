@@ -1,0 +1,175 @@
+//! The kernel's bus of vDPA devices, and the name of a netdev: three requests over netlink.
+
+use std::convert::Infallible;
+use std::io;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NetlinkSerializable, NlasIterator,
+};
+use netlink_sys::constants::{NETLINK_GENERIC, NETLINK_ROUTE};
+use netlink_sys::{Socket, SocketAddr};
+
+/// Who makes devices of what user space offers.
+const MANAGER: &str = "vduse";
+
+/// The controller of generic netlink, which knows the numbers of the others.
+const CONTROLLER: u16 = 0x10;
+const GET_FAMILY: u8 = 3;
+const FAMILY_ID: u16 = 1;
+const FAMILY_NAME: u16 = 2;
+
+/// Of the family "vdpa" (`linux/vdpa.h`).
+const DEV_NEW: u8 = 3;
+const DEV_DEL: u8 = 4;
+const MANAGER_NAME: u16 = 2;
+const DEVICE_NAME: u16 = 4;
+
+/// `RTM_NEWLINK` and `IFLA_IFNAME`.
+const SET_LINK: u16 = 16;
+const LINK_NAME: u16 = 3;
+
+/// A message whose content is bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Raw {
+    kind: u16,
+    bytes: Vec<u8>,
+}
+
+impl NetlinkSerializable for Raw {
+    fn message_type(&self) -> u16 {
+        self.kind
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        buffer[..self.bytes.len()].copy_from_slice(&self.bytes);
+    }
+}
+
+impl NetlinkDeserializable for Raw {
+    type Error = Infallible;
+
+    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
+        Ok(Self { kind: header.message_type, bytes: payload.to_vec() })
+    }
+}
+
+/// A text as an attribute.
+fn text(kind: u16, value: &str) -> Vec<u8> {
+    let len = 4 + value.len() + 1;
+    let mut bytes = Vec::from((len as u16).to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value.as_bytes());
+    bytes.resize(len.next_multiple_of(4), 0);
+    bytes
+}
+
+/// Sends one request and waits for its end; returns what it was answered with.
+fn ask(protocol: isize, kind: u16, bytes: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    let mut socket = Socket::new(protocol)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    let content = NetlinkPayload::InnerMessage(Raw { kind, bytes });
+    let mut request = NetlinkMessage::new(NetlinkHeader::default(), content);
+    request.header.flags = NLM_F_REQUEST | NLM_F_ACK;
+    request.header.sequence_number = 1;
+    request.finalize();
+    let mut bytes = vec![0; request.buffer_len()];
+    request.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+    let mut answer = None;
+    loop {
+        let (datagram, _) = socket.recv_from_full()?;
+        let mut rest = &datagram[..];
+        while !rest.is_empty() {
+            let reply = NetlinkMessage::<Raw>::deserialize(rest)
+                .map_err(|e| io::Error::other(format!("netlink: {e}")))?;
+            rest = rest.get((reply.header.length as usize).next_multiple_of(4)..).unwrap_or(&[]);
+            match reply.payload {
+                NetlinkPayload::Error(e) if e.code.is_none() => return Ok(answer),
+                NetlinkPayload::Error(e) => return Err(e.to_io()),
+                NetlinkPayload::InnerMessage(inner) => answer = Some(inner.bytes),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A request of a family of generic netlink.
+fn generic(family: u16, command: u8, attributes: &[Vec<u8>]) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = vec![command, 1, 0, 0];
+    attributes.iter().for_each(|attribute| bytes.extend(attribute));
+    ask(NETLINK_GENERIC, family, bytes)
+}
+
+/// The number of the family "vdpa". `NotFound` without the module, and in a network namespace that
+/// is not the first one.
+fn family() -> io::Result<u16> {
+    let answer = generic(CONTROLLER, GET_FAMILY, &[text(FAMILY_NAME, "vdpa")])?;
+    family_in(&answer.unwrap_or_default()).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn family_in(answer: &[u8]) -> Option<u16> {
+    let attributes = NlasIterator::new(answer.get(4..)?).flatten();
+    let value = attributes.filter(|nla| nla.kind() == FAMILY_ID).map(|nla| nla.value().to_vec());
+    value.into_iter().flatten().collect::<Vec<u8>>().try_into().ok().map(u16::from_ne_bytes)
+}
+
+/// Puts a device on the bus, where a driver takes it at once, if there is one. That driver talks to
+/// the device before this returns.
+pub(super) fn add(name: &str) -> io::Result<()> {
+    let attributes = [text(DEVICE_NAME, name), text(MANAGER_NAME, MANAGER)];
+    generic(family()?, DEV_NEW, &attributes).map(drop)
+}
+
+/// Takes a device off the bus; its driver says goodbye to it before this returns.
+pub(super) fn remove(name: &str) -> io::Result<()> {
+    generic(family()?, DEV_DEL, &[text(DEVICE_NAME, name)]).map(drop)
+}
+
+/// Gives a netdev that is not up another name.
+pub(super) fn rename(index: u32, name: &str) -> io::Result<()> {
+    // Family, type, index, flags, and which flags are meant: none.
+    let mut bytes = vec![0; 16];
+    bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+    bytes.extend(text(LINK_NAME, name));
+    ask(NETLINK_ROUTE, SET_LINK, bytes).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: attributes have their layout, with a terminated text and padding.
+    #[test]
+    fn texts_are_padded() {
+        assert_eq!(text(4, "abc"), [8, 0, 4, 0, b'a', b'b', b'c', 0]);
+        assert_eq!(text(4, "abcd").len(), 12);
+        assert_eq!(text(4, "abcd")[..2], [9, 0]);
+    }
+
+    // Goal: the number of a family is found among other attributes, and a short answer has none.
+    #[test]
+    fn the_family_is_found() {
+        let mut answer = vec![1, 2, 0, 0];
+        answer.extend(text(FAMILY_NAME, "vdpa"));
+        answer.extend([6, 0, 1, 0, 0x22, 0, 0, 0]);
+        assert_eq!(family_in(&answer), Some(0x22));
+        assert_eq!(family_in(&answer[..12]), None);
+        assert_eq!(family_in(&[]), None);
+    }
+
+    // Goal: the kernel answers such requests: a family that is always there is found, and what is
+    // wrong comes back as an error, not as silence.
+    #[test]
+    fn the_kernel_answers() {
+        let answer = generic(CONTROLLER, GET_FAMILY, &[text(FAMILY_NAME, "nlctrl")]).unwrap();
+        assert_eq!(family_in(&answer.unwrap()), Some(CONTROLLER));
+        assert!(generic(CONTROLLER, GET_FAMILY, &[text(FAMILY_NAME, "no-such")]).is_err());
+        assert!(rename(u32::MAX >> 1, "x").is_err());
+    }
+}

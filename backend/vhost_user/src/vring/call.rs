@@ -1,0 +1,63 @@
+//! The interrupt of a ring.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::vduse;
+
+use super::VringError;
+
+/// By which a guest is told. The control thread may put another descriptor in its place at any
+/// time, without a lock: the number stays the same.
+#[derive(Debug)]
+pub struct Call {
+    queue: u16,
+    event: EventFd,
+    /// Somebody listens.
+    connected: AtomicBool,
+    /// The driver is this kernel's own, behind this device: an eventfd does not reach it.
+    kernel: Option<Arc<OwnedFd>>,
+}
+
+impl Call {
+    pub(crate) fn new(queue: u16) -> Result<Self, VringError> {
+        let event = EventFd::new().map_err(|source| {
+            let what = "a descriptor for interrupts";
+            VringError::System { queue, what, source }
+        })?;
+        Ok(Self { queue, event, connected: AtomicBool::new(false), kernel: None })
+    }
+
+    /// Interrupts the kernel's own driver.
+    pub(crate) fn of_kernel(queue: u16, device: Arc<OwnedFd>) -> Result<Self, VringError> {
+        Ok(Self { kernel: Some(device), ..Self::new(queue)? })
+    }
+
+    /// Interrupts by this descriptor from now on, and once at once: the one before may have had an
+    /// interrupt that nobody saw. `None`: not at all.
+    pub fn replace(&self, with: Option<OwnedFd>) -> Result<(), VringError> {
+        let queue = self.queue;
+        let Some(with) = with else {
+            self.connected.store(false, Ordering::Relaxed);
+            return Ok(());
+        };
+        let with = EventFd::from_peer(with);
+        let with = with.ok_or(VringError::NoEventFd { queue, what: "call" })?;
+        let system = |source| VringError::System { queue, what: "the call descriptor", source };
+        self.event.become_same_as(&with).map_err(system)?;
+        self.connected.store(true, Ordering::Relaxed);
+        self.event.ring().map_err(system)
+    }
+
+    /// Interrupts the guest.
+    pub(crate) fn ring(&self) -> std::io::Result<()> {
+        match &self.kernel {
+            // A driver that is just being reset needs no interrupt.
+            Some(device) => vduse::interrupt(device.as_fd(), self.queue.into()).map(drop),
+            None if self.connected.load(Ordering::Relaxed) => self.event.ring(),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Commands and messages that concern the link.
+
+use mqnet_netdev::{Burst, Function, Offloads, Rx};
+use mqnet_virtio::Features;
+use mqnet_virtio::net::ctrl::{Command, ERR, OK};
+use vhost::VhostBackend;
+use vhost::vhost_user::VhostUserFrontend;
+use vhost::vhost_user::message::VhostUserConfigFlags;
+
+use crate::peer::{MAC, PAIRS, Peer, all};
+
+const SET_STATUS: u32 = 39;
+const GET_STATUS: u32 = 40;
+const SEND_RARP: u32 = 19;
+const NET_SET_MTU: u32 = 20;
+
+// Goal: the number of channels is the one commanded, live, whatever rings are enabled; a number
+// that there is not is refused and changes nothing. On split and packed rings, with the command in
+// one piece and in many.
+#[test]
+fn pairs_are_commanded() {
+    for packed in [false, true] {
+        let mut peer = Peer::new(packed, all());
+        peer.up(1);
+        for (pairs, lens) in [(PAIRS, &[][..]), (2, &[1, 1, 1][..]), (3, &[2][..]), (1, &[4][..])] {
+            let bytes = Command::Pairs(pairs).to_bytes();
+            assert_eq!(peer.command_in(&bytes, lens), OK);
+            assert_eq!(peer.up(pairs).channels, PAIRS);
+        }
+        assert_eq!(peer.command(&Command::Pairs(PAIRS + 1)), ERR);
+        assert_eq!(peer.command(&Command::Pairs(0)), ERR);
+        peer.up(1);
+    }
+}
+
+// Goal: messages stop and start rings while commands come in between, and nothing is lost; after
+// a reset the device begins with one pair again.
+#[test]
+fn commands_and_messages_alternate() {
+    let mut peer = Peer::new(true, all());
+    for pairs in [4, 3, 2, 4] {
+        assert_eq!(peer.command(&Command::Pairs(pairs)), OK);
+        peer.frontend.set_vring_enable(7, pairs == 4).unwrap();
+        peer.up(pairs);
+    }
+    // A message that has all rings given back, that of commands too.
+    let features = peer.frontend.get_features().unwrap();
+    assert!(Features(features).has(Features::CTRL_VQ));
+    let base = peer.frontend.get_vring_base(2).unwrap();
+    assert_eq!(base & 0xffff, 0x8000, "nothing was sent on it");
+    assert_eq!(peer.command(&Command::Pairs(1)), OK);
+    peer.up(1);
+}
+
+// Goal: what the driver takes unfinished changes live, within what was negotiated.
+#[test]
+fn offloads_are_commanded() {
+    let mut peer = Peer::new(false, all());
+    let taken = |peer: &mut Peer| peer.up(1).tx_offloads;
+    assert_eq!(taken(&mut peer), Offloads::CSUM.or(Offloads::TSO4));
+    assert_eq!(peer.command(&Command::GuestOffloads(Features::GUEST_CSUM)), OK);
+    assert_eq!(taken(&mut peer), Offloads::CSUM);
+    assert_eq!(peer.command(&Command::GuestOffloads(Features::GUEST_USO4)), ERR);
+    assert_eq!(peer.command(&Command::GuestOffloads(Features::default())), OK);
+    assert_eq!(taken(&mut peer), Offloads::NONE);
+    let both = Features::GUEST_CSUM.or(Features::GUEST_TSO4);
+    assert_eq!(peer.command(&Command::GuestOffloads(both)), OK);
+    assert_eq!(taken(&mut peer), Offloads::CSUM.or(Offloads::TSO4));
+}
+
+// Goal: a status is kept as it was set, and 0 resets the device.
+#[test]
+fn status_is_kept() {
+    let mut peer = Peer::new(false, all());
+    assert_eq!(peer.message(GET_STATUS, None, true), Some(0));
+    assert_eq!(peer.message(SET_STATUS, Some(15), true), Some(0));
+    assert_eq!(peer.message(GET_STATUS, None, true), Some(15));
+    peer.up(1);
+    peer.message(SET_STATUS, Some(0), false);
+    assert_eq!(peer.message(GET_STATUS, None, true), Some(0));
+    assert_eq!(peer.device.caps().channels, PAIRS, "no rings are started");
+    assert_eq!(peer.device.caps().wanted, None);
+    // The next driver of the same card is asked to announce itself.
+    let flags = VhostUserConfigFlags::empty();
+    for (features, status) in [(all(), 3), (all().minus(Features::GUEST_ANNOUNCE), 1)] {
+        peer.frontend.set_features(features.0).unwrap();
+        let config = peer.frontend.get_config(6, 2, flags, &[0; 2]).unwrap().1;
+        assert_eq!(config, [status, 0]);
+    }
+}
+
+// Goal: the MTU of the VMM is that of the link; one that there cannot be is refused.
+#[test]
+fn the_mtu_is_the_vmms() {
+    let mut peer = Peer::new(false, all());
+    assert_eq!(peer.up(1).mtu, None);
+    assert_eq!(peer.message(NET_SET_MTU, Some(9000), true), Some(0));
+    assert_eq!(peer.up(1).mtu, Some(9000));
+    for odd in [0, 67, 65_522, u64::MAX] {
+        assert_eq!(peer.message(NET_SET_MTU, Some(odd), true), Some(1));
+    }
+    assert_eq!(peer.up(1).mtu, Some(9000));
+}
+
+// Goal: after a migration everybody hears where the guest is, by a frame out of its first queue.
+#[test]
+fn a_guest_is_announced() {
+    let mut peer = Peer::new(false, all());
+    let mut channels = peer.open(1);
+    let mac = u64::from_ne_bytes([2, 0, 0, 0, 0, 7, 0, 0]);
+    assert_eq!(peer.message(SEND_RARP, Some(mac), true), Some(0));
+    let Rx::Brings(rx) = &mut channels[0].rx else { panic!("it brings memory") };
+    let mut seen = [0; 64];
+    let len = {
+        let mut burst = Burst::new();
+        rx.peek(&mut burst, 64).unwrap();
+        assert_eq!(burst.frames().len(), 1);
+        burst.frames()[0].head.read_header(&mut seen)
+    };
+    rx.release(1).unwrap();
+    assert_eq!((len, &seen[..6], &seen[6..12]), (60, &[0xff; 6][..], &[2, 0, 0, 0, 0, 7][..]));
+    assert_eq!(seen[12..22], [0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
+    let mut burst = Burst::new();
+    rx.peek(&mut burst, 64).unwrap();
+    assert!(burst.frames().is_empty());
+}
+
+// Goal: an address that is set shows in the config space; so does what hashes there are.
+#[test]
+fn the_config_space_follows() {
+    let mut peer = Peer::new(false, all());
+    let config = |peer: &mut Peer| {
+        let flags = VhostUserConfigFlags::empty();
+        peer.frontend.get_config(0, 24, flags, &[0; 24]).unwrap().1
+    };
+    let mut expected = MAC.to_vec();
+    expected.extend([1, 0, 4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 1, 40, 128, 0, 0x3f, 0, 0, 0]);
+    assert_eq!(config(&mut peer), expected);
+    assert_eq!(peer.command(&Command::MacAddr([2, 0, 0, 0, 0, 8])), OK);
+    assert_eq!(config(&mut peer)[..6], [2, 0, 0, 0, 0, 8]);
+    assert_eq!(peer.command(&Command::MacAddr([1, 0, 0, 0, 0, 8])), ERR);
+    assert_eq!(peer.command(&Command::AnnounceAck), OK);
+}

@@ -1,0 +1,135 @@
+//! Room in a guest's buffers: frames that do not fit, and frames that others place.
+
+use mqnet_netdev::{Armed, DropReason, FrameMeta, Queue, TxBrings};
+use mqnet_shmem::{Segments, copies};
+use mqnet_testkit::virtq::{Buf, Shape};
+use mqnet_wire::VnetHdr;
+
+use crate::bench::{Guest, HDR, bufs, gso, send, shapes};
+
+fn shape(packed: bool, size: u16) -> Shape {
+    Shape { packed, size, event_idx: true }
+}
+
+/// Fills a room as a system call does.
+fn fill(room: &mut Segments<'_>, bytes: &[u8]) {
+    let mut at = room.head.write_header(bytes);
+    at += room.tail.write_header(&bytes[at..]);
+    for mut piece in room.more() {
+        at += piece.write_header(&bytes[at..]);
+    }
+    assert_eq!(at, bytes.len());
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
+}
+
+fn whole(guest: &Guest, bufs: &[Buf], used: &[u32]) -> Vec<u8> {
+    let parts = bufs.iter().zip(used);
+    parts.flat_map(|(buf, &len)| guest.memory.read(buf.at, len)).collect()
+}
+
+// Goal: a frame that somebody else places lands in the guest's buffers without a copy, with its
+// header in front and the number of buffers in it; buffers that it did not need stay available.
+#[test]
+fn frames_are_placed_by_others() {
+    for (shape, _) in shapes(16) {
+        let mut guest = Guest::new(shape, true);
+        let bufs = bufs(&mut guest.memory, &[500, 700, 900, 1100, 1300], true);
+        let ids: Vec<u16> = bufs.iter().map(|&buf| guest.driver.add(&[buf]).unwrap()).collect();
+        guest.driver.publish();
+        let mut half = guest.rx_half();
+        let before = copies::bytes();
+        let bytes = pattern(1000);
+        for (at, _) in [0, 2].into_iter().enumerate() {
+            let mut room = half.reserve(if at == 0 { 4000 } else { 2000 }).unwrap().unwrap();
+            assert!(room.len() >= 2000);
+            fill(&mut room, &bytes);
+            half.commit(FrameMeta { len: 1000, hdr: gso(900) });
+            assert!(half.reserve(4000).unwrap().is_none(), "only one frame is left");
+        }
+        half.flush().unwrap();
+        assert_eq!(copies::bytes(), before, "nothing was copied");
+        let used: Vec<_> = std::iter::from_fn(|| guest.driver.used()).collect();
+        assert_eq!(used, [(ids[0], 500), (ids[1], 512), (ids[2], 900), (ids[3], 112)]);
+        for (first, lens) in [(0, [500, 512]), (2, [900, 112])] {
+            let seen = whole(&guest, &bufs[first..], &lens);
+            assert_eq!(VnetHdr::from_bytes(seen.first_chunk().unwrap()), gso(900));
+            assert_eq!((&seen[10..12], &seen[12..]), (&[2, 0][..], &bytes[..]));
+        }
+        assert_eq!(guest.stats.tx.packets.get(), 2);
+    }
+}
+
+// Goal: a reservation that is not committed is forgotten, and a frame that turned out longer than
+// the room is dropped and leaves the buffers where they are.
+#[test]
+fn uncommitted_room_is_the_guests() {
+    for packed in [false, true] {
+        let mut guest = Guest::new(shape(packed, 4), false);
+        let buf = bufs(&mut guest.memory, &[1530], true);
+        let id = guest.driver.add(&buf).unwrap();
+        guest.driver.publish();
+        let mut half = guest.rx_half();
+        for _ in 0..3 {
+            // A driver's small buffers hold 1518 bytes, and a lane asks for one more.
+            assert_eq!(half.reserve(1519).unwrap().unwrap().len(), 1518);
+        }
+        half.commit(FrameMeta { len: 1519, hdr: VnetHdr::default() });
+        half.flush().unwrap();
+        assert_eq!(guest.driver.used(), None);
+        assert_eq!(guest.stats.tx.drops.get(DropReason::TooLong), 1);
+        assert!(send(&mut half, VnetHdr::default(), &pattern(1518)).unwrap());
+        assert_eq!(guest.driver.used(), Some((id, 1530)));
+    }
+}
+
+// Goal: a frame that the available buffers do not hold waits, whole, and leaves them alone; one
+// that no chain of the guest will ever hold is dropped.
+#[test]
+fn what_does_not_fit_waits_or_is_dropped() {
+    for (shape, mergeable) in shapes(8) {
+        let mut guest = Guest::new(shape, mergeable);
+        let bufs = bufs(&mut guest.memory, &[1000; 8], true);
+        guest.driver.add(&bufs[..1]).unwrap();
+        guest.driver.publish();
+        let mut half = guest.rx_half();
+        let sent = send(&mut half, VnetHdr::default(), &pattern(1500)).unwrap();
+        assert_eq!((sent, guest.driver.used()), (!mergeable, None));
+        assert_eq!(guest.stats.tx.drops.total(), u64::from(!mergeable));
+        assert_eq!(half.arm(1500).unwrap() == Armed::Sleep, mergeable);
+        guest.driver.add(&bufs[1..2]).unwrap();
+        assert_eq!(guest.driver.publish(), mergeable, "the half asked for it");
+        let sent = send(&mut half, VnetHdr::default(), &pattern(1500)).unwrap();
+        assert!(sent);
+        assert_eq!(guest.driver.used().is_some(), mergeable);
+        if mergeable {
+            while guest.driver.used().is_some() {}
+            bufs.iter().for_each(|buf| assert!(guest.driver.add(&[*buf]).is_some()));
+            guest.driver.publish();
+            // All that the guest has: waiting for more would be for ever.
+            assert!(send(&mut half, VnetHdr::default(), &pattern(8000)).unwrap());
+            assert_eq!(guest.stats.tx.drops.get(DropReason::TooLong), 1);
+            assert_eq!(half.arm(60_000).unwrap(), Armed::MoreWork);
+            assert_eq!(half.reserve(60_000).unwrap().unwrap().len(), 8000 - HDR as usize);
+        }
+    }
+}
+
+// Goal: while it is held, nothing is taken and nothing is shown to the guest.
+#[test]
+fn held_frames_stay_in_their_source() {
+    let mut guest = Guest::new(shape(true, 4), true);
+    let bufs = bufs(&mut guest.memory, &[2000; 4], true);
+    bufs.iter().for_each(|buf| assert!(guest.driver.add(&[*buf]).is_some()));
+    guest.driver.publish();
+    let mut half = guest.rx_half();
+    half.hold(true).unwrap();
+    assert!(!send(&mut half, VnetHdr::default(), &pattern(64)).unwrap());
+    assert!(half.reserve(64).unwrap().is_none());
+    assert_eq!(half.arm(64).unwrap(), Armed::MoreWork);
+    half.hold(false).unwrap();
+    assert!(send(&mut half, VnetHdr::default(), &pattern(64)).unwrap());
+    assert!(guest.driver.used().is_some() && half.is_drained().unwrap());
+}

@@ -1,0 +1,252 @@
+//! Which buffers an RX queue is given.
+
+mod knob;
+mod stats;
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use mqnet_pktbuf::{Frag, PagePool, PoolStats};
+use mqnet_sysio::clock;
+use mqnet_virtio::net::HDR_LEN;
+use mqnet_virtio::rxbuf::layout::{Cause, Layout, Measured, Wish};
+use mqnet_virtio::rxbuf::sizes::{self, Average, MERGEABLE_XDP_ROOM, Mode, SMALL_FRAME};
+
+pub(crate) use knob::{Knob, Setting};
+pub use stats::RxBufferStats;
+
+/// Refills after which a queue with the wish `auto` decides anew.
+const DECIDE_EVERY: u32 = 64;
+/// Every so many refills the time of one is taken.
+const TIME_EVERY: u32 = 16;
+/// Decisions for which whole pages that were dear are not tried again.
+const REST: u32 = 64;
+
+/// A buffer, and where in it the device begins to write.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pub(crate) frag: Frag,
+    pub(crate) front: u32,
+}
+
+/// The buffers of one queue: where they come from and how large they are.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    pub(crate) pool: PagePool,
+    mode: Mode,
+    min: u32,
+    ring: u16,
+    pub(crate) average: Average,
+    layout: Option<Layout>,
+    setting: Setting,
+    /// Bytes of the buffers that are taken now, and the room in front of what comes.
+    size: u32,
+    headroom: u32,
+    /// Number of this shape: a buffer of another is not given to the device again.
+    generation: NonZeroU32,
+    /// Whole pages were asked for, and are on trial for so many more buffers.
+    trial: u32,
+    taken: u64,
+    /// Buffers that were given to the device again, without having been to the pool.
+    again: u64,
+    /// When the layout was decided last: the pool's statistics, and what was taken and came back
+    /// from elsewhere.
+    seen: (PoolStats, u64, u64),
+    until_decision: u32,
+    /// Decisions to come for which whole pages are not tried again.
+    rest: u32,
+    refills: u32,
+    /// When the refill began whose time is taken, and what had been taken by then.
+    since: Option<(Duration, u64)>,
+    refill_ns: [u32; 2],
+    clock: fn() -> Duration,
+}
+
+impl Buffers {
+    pub(crate) fn new(pool: PagePool, mode: Mode, mtu_max: u32, ring: u16) -> Self {
+        Self {
+            seen: (pool.stats(), 0, 0),
+            pool,
+            mode,
+            min: sizes::mergeable_min(mtu_max, ring),
+            ring,
+            average: Average::default(),
+            layout: None,
+            setting: Setting::default(),
+            size: 0,
+            headroom: 0,
+            generation: NonZeroU32::MIN,
+            trial: 0,
+            taken: 0,
+            again: 0,
+            until_decision: 0,
+            rest: 0,
+            refills: 0,
+            since: None,
+            refill_ns: [0; 2],
+            clock: clock::monotonic,
+        }
+    }
+
+    /// Buffers of another generation are not as those that are taken now.
+    #[inline]
+    pub(crate) fn generation(&self) -> NonZeroU32 {
+        self.generation
+    }
+
+    /// So many buffers go to the device again.
+    pub(crate) fn gave_again(&mut self, buffers: u16) {
+        self.again += u64::from(buffers);
+    }
+
+    /// Bytes of a buffer that shares its page.
+    fn part(&self) -> u32 {
+        let page = self.pool.page_size();
+        match self.mode {
+            Mode::Small => sizes::small(false),
+            Mode::Mergeable => sizes::mergeable(self.average.get(), self.min, page, false),
+            Mode::Big => page,
+        }
+    }
+
+    /// Settles how the buffers of one refill lie.
+    pub(crate) fn settle(&mut self, setting: Setting, stats: &RxBufferStats) {
+        let anew = self.setting != setting || self.layout.is_none();
+        let rolled_back = self.layout.is_some_and(|l| matches!(l.cause, Cause::RolledBack { .. }));
+        self.setting = setting;
+        if anew || !rolled_back {
+            self.decide(anew, stats);
+        }
+        self.until_decision = self.until_decision.checked_sub(1).unwrap_or(DECIDE_EVERY);
+        self.resize(stats);
+        self.refills = self.refills.wrapping_add(1);
+        let timed = self.refills.is_multiple_of(TIME_EVERY);
+        self.since = timed.then(|| ((self.clock)(), self.taken));
+    }
+
+    /// The buffers of a refill are taken.
+    pub(crate) fn settled(&mut self, stats: &RxBufferStats) {
+        stats.taken.set(self.taken + self.again);
+        stats.applied.set(self.setting.number.into());
+        stats.publish(&self.pool);
+        let Some((since, before)) = self.since.take() else { return };
+        let (took, buffers) = ((self.clock)().saturating_sub(since), self.taken - before);
+        // A refill of a few says more of the clock than of the pool.
+        if buffers >= 16 {
+            let full = usize::from(self.layout.is_some_and(|layout| layout.full));
+            let ns = (took.as_nanos() / u128::from(buffers)).clamp(1, 1 << 20) as u32;
+            let old = self.refill_ns[full];
+            self.refill_ns[full] = if old == 0 { ns } else { (old * 7 + ns) / 8 };
+            stats.refill_ns[full].set(self.refill_ns[full].into());
+        }
+    }
+
+    fn decide(&mut self, anew: bool, stats: &RxBufferStats) {
+        let Setting { wish, xdp, .. } = self.setting;
+        let due = self.until_decision == 0;
+        if !anew && wish == Wish::Auto && !due && self.layout.is_none_or(|l| !l.cause.is_forced()) {
+            return;
+        }
+        let measured = self.measure(due, stats);
+        let before = self.layout;
+        let page = self.pool.page_size();
+        let layout = Layout::decide(wish, (self.part(), page), xdp, &measured, before);
+        if matches!(layout.cause, Cause::Dear { .. }) {
+            let is_new = before.is_none_or(|before| before.full);
+            self.rest = if is_new { REST } else { self.rest.saturating_sub(u32::from(due)) };
+        }
+        if layout == (Layout { full: true, cause: Cause::Asked }) && before != Some(layout) {
+            self.trial = self.ring.into();
+        }
+        stats.set_reason(layout);
+        self.layout = Some(layout);
+    }
+
+    fn measure(&mut self, due: bool, stats: &RxBufferStats) -> Measured {
+        let (refill_ns, resting) = (self.refill_ns, self.rest > 0);
+        if !due {
+            return Measured { refill_ns, resting, ..Measured::default() };
+        }
+        let now = (self.pool.stats(), self.taken, self.pool.foreign());
+        let before = std::mem::replace(&mut self.seen, now);
+        // What is taken has come back, but for the few that are on their way.
+        let (freed, foreign) = (now.1 - before.1, now.2 - before.2);
+        let opened = |s: &PoolStats| s.alloc_fast + s.alloc_refill + s.alloc_slow;
+        let pages = opened(&now.0) - opened(&before.0);
+        // Without new pages the old ones go round.
+        if let Some(used) = (freed * 100).checked_div(pages) {
+            stats.per_page_used.set(used);
+        }
+        Measured {
+            freed,
+            foreign,
+            outstanding: self.pool.outstanding(),
+            pages: self.pool.pages(),
+            refill_ns,
+            resting,
+        }
+    }
+
+    /// Sizes of the layout that was decided on.
+    fn resize(&mut self, stats: &RxBufferStats) {
+        let page = self.pool.page_size();
+        let full = self.layout.is_some_and(|layout| layout.full);
+        let size = if full { page } else { self.part() };
+        let headroom = sizes::headroom(self.mode, self.setting.xdp);
+        if (size, headroom) == (self.size, self.headroom) {
+            return;
+        }
+        // With the last number, old shapes would go on: that is as far as one can count.
+        self.generation = self.generation.saturating_add(1);
+        (self.size, self.headroom) = (size, headroom);
+        stats.per_page.set(u64::from(page / self.size));
+        stats.buffer_size.set(u64::from(self.size));
+        stats.headroom.set(u64::from(self.headroom));
+    }
+
+    /// A buffer of at least the size that was settled: its honest length is its own.
+    #[inline]
+    pub(crate) fn take(&mut self, stats: &RxBufferStats) -> Option<Buffer> {
+        let frag = match self.pool.alloc_frag(self.size) {
+            Some(frag) => frag,
+            None => self.roll_back(stats)?,
+        };
+        self.taken += 1;
+        self.trial = self.trial.saturating_sub(1);
+        Some(Buffer { frag, front: self.headroom })
+    }
+
+    /// There are not enough pages. If whole ones are on trial, they are given up.
+    #[cold]
+    fn roll_back(&mut self, stats: &RxBufferStats) -> Option<Frag> {
+        stats.alloc_fail.add(1);
+        if std::mem::take(&mut self.trial) == 0 || self.setting.xdp {
+            return None;
+        }
+        let layout = Layout { full: false, cause: Cause::RolledBack { pages: self.pool.pages() } };
+        stats.set_reason(layout);
+        self.layout = Some(layout);
+        self.resize(stats);
+        self.pool.alloc_frag(self.size)
+    }
+
+    /// How much of a buffer the device is told of.
+    #[inline]
+    pub(crate) fn shown(&self, buffer: &Buffer) -> u32 {
+        let room = buffer.frag.len() - buffer.front;
+        match self.mode {
+            Mode::Small => HDR_LEN + SMALL_FRAME,
+            Mode::Mergeable if self.setting.xdp => room.min(self.size - MERGEABLE_XDP_ROOM),
+            Mode::Mergeable | Mode::Big => room,
+        }
+    }
+
+    /// Where the device finds a buffer.
+    #[inline]
+    pub(crate) fn address(&self, buffer: &Buffer) -> Option<u64> {
+        Some(self.pool.device_address(&buffer.frag)? + u64::from(buffer.front))
+    }
+}
+
+#[cfg(test)]
+mod tests;

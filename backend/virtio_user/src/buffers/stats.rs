@@ -1,0 +1,155 @@
+//! What the worker of an RX queue tells of its buffers.
+
+use mqnet_counters::Counter;
+use mqnet_pktbuf::{Mapping, PagePool, PoolStats};
+use mqnet_virtio::rxbuf::layout::{Cause, Layout};
+
+/// What the buffers of an RX queue have done. Written by the worker that owns the queue.
+#[derive(Debug, Default)]
+pub struct RxBufferStats {
+    /// Frames that were shorter than their headers, or whose buffers were not all there
+    /// (`rx-length-errors`).
+    pub length_errors: Counter,
+    /// Times that there was no page for a buffer (`rx-alloc-fail`).
+    pub alloc_fail: Counter,
+    /// Buffers that lie in one page, with the size that is asked for now.
+    pub per_page: Counter,
+    /// Hundredths of a buffer that a page has held, since the layout was decided last.
+    pub per_page_used: Counter,
+    /// Bytes of a buffer that is asked for now.
+    pub buffer_size: Counter,
+    /// Room in front of what the device writes into it.
+    pub headroom: Counter,
+    /// Pages in use.
+    pub pages: Counter,
+    /// Pages that there are.
+    pub pages_most: Counter,
+    /// Buffers given to the device.
+    pub taken: Counter,
+    /// Buffers that came back from another thread.
+    pub foreign: Counter,
+    /// Nanoseconds of the last measured refill for a buffer, with parts of pages and with whole
+    /// ones.
+    pub refill_ns: [Counter; 2],
+    /// Number of the setting that the buffers follow.
+    pub(crate) applied: Counter,
+    /// The device's address of the first page, plus 1; 0: the device maps each buffer itself.
+    mapped_at: Counter,
+    /// The pool's counters, and its three numbers.
+    pool: [Counter; PoolStats::COUNTERS],
+    serials: [Counter; 3],
+    /// The layout and its cause, as [`reason`](Self::reason) reads them.
+    layout: Counter,
+}
+
+impl RxBufferStats {
+    /// How the buffers lie, and why; nothing before the first.
+    pub fn reason(&self) -> Option<Layout> {
+        let word = self.layout.get();
+        let (kind, value, second) = (word & 15, (word >> 32) as u32, (word >> 4) as u32);
+        let second = second & 0xfff_ffff;
+        let cause = match kind {
+            1 => Cause::Jumbo { size: value, page: second },
+            2 => Cause::Xdp,
+            3 | 4 => Cause::Asked,
+            5 => Cause::Foreign(value),
+            6 => Cause::Memory(value),
+            7 => Cause::Cheap,
+            8 => Cause::Dear { full: value, frag: second },
+            9 => Cause::RolledBack { pages: value },
+            _ => return None,
+        };
+        Some(Layout { full: matches!(kind, 1 | 2 | 4 | 5), cause })
+    }
+
+    pub(super) fn set_reason(&self, layout: Layout) {
+        let two = |kind: u64, value: u32, second: u32| {
+            kind | u64::from(second.min(0xfff_ffff)) << 4 | u64::from(value) << 32
+        };
+        self.layout.set(match layout.cause {
+            Cause::Jumbo { size, page } => two(1, size, page),
+            Cause::Xdp => 2,
+            Cause::Asked if layout.full => 4,
+            Cause::Asked => 3,
+            Cause::Foreign(share) => two(5, share, 0),
+            Cause::Memory(share) => two(6, share, 0),
+            Cause::Cheap => 7,
+            Cause::Dear { full, frag } => two(8, full, frag),
+            Cause::RolledBack { pages } => two(9, pages, 0),
+        });
+    }
+
+    /// What the queue's page pool has done.
+    pub fn pool(&self) -> PoolStats {
+        let counters = self.pool.each_ref().map(Counter::get);
+        PoolStats::of(counters, self.serials.each_ref().map(|serial| serial.get() as u32))
+    }
+
+    /// How the device finds the pages.
+    pub fn mapping(&self) -> Mapping {
+        self.mapped_at.get().checked_sub(1).map_or(Mapping::Allocation, Mapping::Device)
+    }
+
+    /// Takes over what a pool tells.
+    pub(super) fn publish(&self, pool: &PagePool) {
+        let stats = pool.stats();
+        for (at, (_, value)) in stats.counters().into_iter().enumerate() {
+            self.pool[at].set(value);
+        }
+        for (at, value) in [stats.hold, stats.release, stats.page_size].into_iter().enumerate() {
+            self.serials[at].set(value.into());
+        }
+        self.pages.set(u64::from(pool.outstanding()));
+        self.pages_most.set(u64::from(pool.pages()));
+        self.foreign.set(pool.foreign());
+        self.mapped_at.set(match pool.mapping() {
+            Mapping::Allocation => 0,
+            Mapping::Device(base) => base + 1,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mqnet_pktbuf::PoolConfig;
+
+    use super::*;
+
+    // Goal: what a queue says of its layout is what it decided, with its numbers.
+    #[test]
+    fn reasons_are_told_whole() {
+        let stats = RxBufferStats::default();
+        assert_eq!(stats.reason(), None);
+        let causes = [
+            (true, Cause::Jumbo { size: 2112, page: 4096 }),
+            (true, Cause::Jumbo { size: 131_072, page: 131_072 }),
+            (true, Cause::Xdp),
+            (true, Cause::Asked),
+            (false, Cause::Asked),
+            (true, Cause::Foreign(60)),
+            (false, Cause::Memory(80)),
+            (false, Cause::Dear { full: 40, frag: 30 }),
+            (false, Cause::RolledBack { pages: 300 }),
+            (false, Cause::Cheap),
+        ];
+        for (full, cause) in causes {
+            stats.set_reason(Layout { full, cause });
+            assert_eq!(stats.reason(), Some(Layout { full, cause }));
+        }
+    }
+
+    // Goal: the pool's statistics and how it is mapped are read as they were written.
+    #[test]
+    fn pools_are_told_whole() {
+        for mapping in [Mapping::Allocation, Mapping::Device(0), Mapping::Device(1 << 40)] {
+            let config = PoolConfig { pages: 8, mapping, ..PoolConfig::default() };
+            let mut pool = PagePool::new(&config).unwrap();
+            let frag = pool.alloc_frag(1536).unwrap();
+            let stats = RxBufferStats::default();
+            stats.publish(&pool);
+            assert_eq!((stats.pool(), stats.mapping()), (pool.stats(), mapping));
+            assert_eq!((stats.pages.get(), stats.pages_most.get()), (1, 8));
+            pool.free_frag(frag);
+        }
+    }
+}

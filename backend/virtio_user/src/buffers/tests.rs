@@ -1,0 +1,216 @@
+//! Buffers of one queue, without a device.
+
+use mqnet_pktbuf::{Mapping, PoolConfig};
+
+use super::*;
+
+const RING: u16 = 256;
+
+fn buffers_of(mode: Mode, pages: u32) -> Buffers {
+    let config = PoolConfig { pages, mapping: Mapping::Device(1 << 32), ..PoolConfig::default() };
+    Buffers::new(PagePool::new(&config).unwrap(), mode, 1500, RING)
+}
+
+fn buffers(mode: Mode) -> Buffers {
+    buffers_of(mode, 8)
+}
+
+fn setting(wish: Wish, xdp: bool) -> Setting {
+    let knob = Knob::default();
+    knob.set(wish, xdp);
+    knob.get()
+}
+
+/// A refill of `n` buffers.
+fn refill(buffers: &mut Buffers, setting: Setting, stats: &RxBufferStats, n: usize) -> Vec<Buffer> {
+    buffers.settle(setting, stats);
+    let taken = (0..n).map_while(|_| buffers.take(stats)).collect();
+    buffers.settled(stats);
+    taken
+}
+
+fn free(buffers: &mut Buffers, all: Vec<Buffer>) {
+    all.into_iter().for_each(|buffer| buffers.pool.free_frag(buffer.frag));
+}
+
+// Goal: the end of a page belongs to its last buffer, and the honest length says so: 1536 and
+// 2560, or 1920 and 2176; small buffers have 64 bytes in front.
+#[test]
+fn pages_are_used_up() {
+    let stats = RxBufferStats::default();
+    for (mode, lens, told, front) in [
+        (Mode::Mergeable, [1536, 2560], [1536, 2560], 0),
+        (Mode::Small, [1920, 2176], [1530, 1530], 64),
+    ] {
+        let mut buffers = buffers(mode);
+        let all = refill(&mut buffers, setting(Wish::Frag, false), &stats, 2);
+        assert_eq!([0, 1].map(|i: usize| all[i].frag.len()), lens);
+        assert_eq!([0, 1].map(|i: usize| buffers.shown(&all[i])), told);
+        assert_eq!(stats.per_page.get(), 2);
+        assert_eq!(all[0].frag.page_index(), all[1].frag.page_index());
+        let second = (1 << 32) + u64::from(lens[0] + front);
+        assert_eq!(buffers.address(&all[1]), Some(second));
+        free(&mut buffers, all);
+    }
+}
+
+// Goal: with an XDP program every buffer has a page and 256 bytes in front, whatever the mode, and
+// what the device is told of ends within the page.
+#[test]
+fn programs_have_room_in_front() {
+    for (mode, front, told) in [(Mode::Mergeable, 256, 3520), (Mode::Small, 320, 1530)] {
+        let stats = RxBufferStats::default();
+        let mut buffers = buffers(mode);
+        for wish in [Wish::Frag, Wish::Full, Wish::Auto] {
+            let all = refill(&mut buffers, setting(wish, true), &stats, 1);
+            assert_eq!((all[0].front, buffers.shown(&all[0])), (front, told));
+            assert_eq!(stats.reason(), Some(Layout { full: true, cause: Cause::Xdp }));
+            assert_eq!(stats.headroom.get(), u64::from(front));
+            free(&mut buffers, all);
+        }
+        let all = refill(&mut buffers, setting(Wish::Frag, false), &stats, 1);
+        assert_eq!((all[0].front, stats.reason().unwrap().full), (front - 256, false));
+        free(&mut buffers, all);
+    }
+}
+
+// Goal: a switch changes the next buffers and no older ones; back again it is as before.
+#[test]
+fn a_switch_is_for_the_next_buffers() {
+    let stats = RxBufferStats::default();
+    let mut buffers = buffers_of(Mode::Mergeable, 1024);
+    let mut all = Vec::new();
+    for (wish, size) in [(Wish::Frag, 1536), (Wish::Full, 4096), (Wish::Frag, 1536)] {
+        all.extend(refill(&mut buffers, setting(wish, false), &stats, 1));
+        assert_eq!(stats.buffer_size.get(), size);
+        assert_eq!(stats.reason().unwrap().full, wish == Wish::Full);
+    }
+    assert_eq!(all[1].frag.len(), 4096);
+    free(&mut buffers, all);
+    assert_eq!(buffers.pool.outstanding(), 0);
+}
+
+// Goal: with frames near a page, buffers grow to a page, and that is said to be forced.
+#[test]
+fn large_frames_force_pages() {
+    let stats = RxBufferStats::default();
+    let mut buffers = buffers(Mode::Mergeable);
+    buffers.average.add(9000);
+    buffers.settle(setting(Wish::Frag, false), &stats);
+    assert_eq!(stats.buffer_size.get(), 4096);
+    assert!(stats.reason().unwrap().cause.to_string().starts_with("forced"));
+}
+
+// Goal: whole pages for which there is not enough memory are given up within the first ring of
+// them: the queue goes on with parts and says so, until it is asked anew; what was proven for a
+// ring is kept, and only counts its failures.
+#[test]
+fn whole_pages_are_rolled_back() {
+    let stats = RxBufferStats::default();
+    let mut buffers = buffers_of(Mode::Mergeable, 200);
+    let (frag, full) = (setting(Wish::Frag, false), setting(Wish::Full, false));
+    let all = refill(&mut buffers, frag, &stats, RING.into());
+    assert_eq!((all.len(), stats.alloc_fail.get()), (256, 0));
+    free(&mut buffers, all);
+    let all = refill(&mut buffers, full, &stats, 199);
+    assert!(stats.reason().unwrap().full);
+    let more = refill(&mut buffers, full, &stats, 3);
+    assert_eq!((more.len(), stats.alloc_fail.get()), (1, 1));
+    let rolled_back = Some(Layout { full: false, cause: Cause::RolledBack { pages: 200 } });
+    assert_eq!(stats.reason(), rolled_back);
+    free(&mut buffers, all);
+    free(&mut buffers, more);
+    let all = refill(&mut buffers, full, &stats, RING.into());
+    assert_eq!((all.len(), stats.reason()), (256, rolled_back));
+    free(&mut buffers, all);
+    let knob = Knob::default();
+    knob.set(Wish::Full, false);
+    knob.set(Wish::Full, false);
+    let again = knob.get();
+    for _ in 0..2 {
+        let all = refill(&mut buffers, again, &stats, 150);
+        assert!(stats.reason().unwrap().full, "enough memory this time");
+        free(&mut buffers, all);
+    }
+    let all = refill(&mut buffers, again, &stats, RING.into());
+    assert_eq!((all.len(), stats.alloc_fail.get()), (200, 2));
+    assert!(stats.reason().unwrap().full, "the trial was over");
+    free(&mut buffers, all);
+}
+
+/// Takes and gives back in turns, `share` of a hundred from another thread.
+fn traffic(buffers: &mut Buffers, stats: &RxBufferStats, share: usize) {
+    let mut home = buffers.pool.returner();
+    for _ in 0..=2 * DECIDE_EVERY {
+        let all = refill(buffers, setting(Wish::Auto, false), stats, 64);
+        for (at, buffer) in all.into_iter().enumerate() {
+            if at * 100 < share * 64 {
+                home.free_frag(buffer.frag);
+            } else {
+                buffers.pool.free_frag(buffer.frag);
+            }
+        }
+        home.flush();
+        buffers.pool.drain();
+    }
+}
+
+thread_local! {
+    /// What the clock says, and how much later it is each time.
+    static TIME: std::cell::Cell<[u64; 2]> = const { std::cell::Cell::new([0; 2]) };
+}
+
+fn step(micros: u64) {
+    TIME.with(|time| time.set([time.get()[0], micros]));
+}
+
+fn time() -> Duration {
+    TIME.with(|time| {
+        let [now, step] = time.get();
+        time.set([now + step, step]);
+        Duration::from_micros(now)
+    })
+}
+
+// Goal: auto sees buffers that come back from other threads, goes to whole pages above half,
+// stays in between, and comes back when most stay at home; it tells what it saw.
+#[test]
+fn auto_sees_foreign_returns() {
+    let stats = RxBufferStats::default();
+    let mut buffers = buffers_of(Mode::Mergeable, 1024);
+    buffers.clock = time;
+    step(1);
+    traffic(&mut buffers, &stats, 0);
+    assert_eq!(stats.reason(), Some(Layout { full: false, cause: Cause::Cheap }));
+    assert_eq!((stats.per_page_used.get(), stats.foreign.get()), (200, 0));
+    for (share, full) in [(40, false), (75, true), (35, true), (5, false)] {
+        traffic(&mut buffers, &stats, share);
+        let layout = stats.reason().unwrap();
+        assert_eq!(layout.full, full, "{share}: {layout:?}");
+        if let Cause::Foreign(seen) = layout.cause {
+            assert!(seen.abs_diff(share as u32) <= 2, "{share}: {seen}");
+        }
+    }
+    assert!(stats.foreign.get() > 5000 && stats.taken.get() > 30_000);
+}
+
+// Goal: whole pages whose refills take longer are given up, and stay so for a while.
+#[test]
+fn auto_measures_time() {
+    let stats = RxBufferStats::default();
+    let mut buffers = buffers_of(Mode::Mergeable, 1024);
+    buffers.clock = time;
+    step(1);
+    traffic(&mut buffers, &stats, 0);
+    assert_eq!(stats.refill_ns[0].get(), 15, "1 us for 64 buffers");
+    step(2);
+    traffic(&mut buffers, &stats, 75);
+    traffic(&mut buffers, &stats, 75);
+    // Parts were measured with the slower clock too, before it came to whole pages.
+    let dear = stats.reason().unwrap();
+    let cause = dear.cause;
+    assert!(!dear.full && matches!(cause, Cause::Dear { full: 31, frag: 15..26 }), "{cause:?}");
+    step(1);
+    traffic(&mut buffers, &stats, 75);
+    assert!(!stats.reason().unwrap().full, "too early to try again");
+}

@@ -1,0 +1,144 @@
+//! The control queue: commands, one at a time, each waited for.
+//!
+//! It lies in a file of its own beside that of the pairs.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_shmem::{Part, Region, Window};
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::{clock, poll, socket};
+use mqnet_virtio::driver::{DriverQueue, Piece};
+use mqnet_virtio::net::ctrl::{Command, ERR, OK};
+use mqnet_virtio::{Features, layout, packed, split};
+use vhost::VhostUserMemoryRegionInfo;
+
+use crate::memory::{RingMemory, START};
+
+/// Descriptors of the ring; a command needs two.
+const SIZE: u16 = 16;
+/// Bytes of the file, and where in it the command lies. Before it are the ring's areas.
+const LEN: usize = 16 << 10;
+const COMMAND: usize = 4 << 10;
+/// Where, after the command's place, the answer lies.
+const ANSWER: u32 = 8 << 10;
+
+/// The address of the file's first byte, as the device has it.
+const CONTROL_START: u64 = START - (1 << 30);
+
+/// Memory for the queue, which the device does not know yet.
+pub(crate) struct ControlMemory {
+    pub(crate) region: Arc<Region>,
+    pub(crate) ring: RingMemory,
+    window: Window,
+}
+
+/// See the module.
+pub(crate) struct Control {
+    queue: Box<dyn DriverQueue>,
+    window: Window,
+    kick: Arc<EventFd>,
+    call: Arc<EventFd>,
+}
+
+impl ControlMemory {
+    pub(crate) fn new(is_packed: bool) -> Result<Self, String> {
+        let region = Region::shared("mqnet-virtio-control", LEN, false);
+        let (region, mut rest) = Part::whole(region.map_err(|e| e.to_string())?).shared();
+        let short = || "the memory of the control queue is too short".to_owned();
+        let mut rings = rest.take(COMMAND).ok_or_else(short)?;
+        let lens = if is_packed { layout::packed::areas } else { layout::split::areas };
+        let mut addresses = [0; 3];
+        let mut tables = Vec::with_capacity(3);
+        for (at, len) in addresses.iter_mut().zip(lens(SIZE)) {
+            let area = rings.take((len as usize).next_multiple_of(64)).ok_or_else(short)?;
+            *at = CONTROL_START + area.offset() as u64;
+            tables.push(area.into_table());
+        }
+        let tables = tables.try_into().map_err(|_| short())?;
+        let ring = RingMemory { size: SIZE, addresses, tables };
+        Ok(Self { region, ring, window: rest.into_window() })
+    }
+
+    /// How the device is told of it.
+    pub(crate) fn range(&self) -> Result<VhostUserMemoryRegionInfo, String> {
+        use std::os::fd::AsRawFd;
+        let file = self.region.file().ok_or("the memory has no file")?;
+        Ok(VhostUserMemoryRegionInfo {
+            guest_phys_addr: CONTROL_START,
+            memory_size: LEN as u64,
+            userspace_addr: CONTROL_START,
+            mmap_offset: 0,
+            mmap_handle: file.as_raw_fd(),
+        })
+    }
+
+    /// The queue, once the device knows it by this number.
+    pub(crate) fn start(
+        self,
+        number: u16,
+        features: Features,
+        kick: Arc<EventFd>,
+        call: Arc<EventFd>,
+    ) -> Control {
+        let (tables, event_idx) = (self.ring.tables, features.has(Features::EVENT_IDX));
+        let queue: Box<dyn DriverQueue> = if features.has(Features::RING_PACKED) {
+            Box::new(packed::driver::Driver::new(number, SIZE, tables, event_idx))
+        } else {
+            Box::new(split::driver::Driver::new(number, SIZE, tables, event_idx))
+        };
+        Control { queue, window: self.window, kick, call }
+    }
+}
+
+impl Control {
+    /// Has the device obey. After any error but a refusal the connection is of no use any more.
+    pub(crate) fn command(
+        &mut self,
+        line: &UnixStream,
+        command: &Command,
+        patience: Duration,
+    ) -> Result<(), String> {
+        let bytes = command.to_bytes();
+        let len = bytes.len() as u32;
+        if len > ANSWER {
+            return Err(format!("a command of {len} bytes, there is room for {ANSWER}"));
+        }
+        self.window.write(0, len).head.write_header(&bytes);
+        self.window.write(ANSWER, 1).head.write_header(&[ERR]);
+        let at = CONTROL_START + COMMAND as u64;
+        let pieces = [Piece { at, len }, Piece { at: at + u64::from(ANSWER), len: 1 }];
+        self.queue.add(&pieces, 1).ok_or("the control queue is full")?;
+        self.queue.publish();
+        if self.queue.needs_kick() {
+            self.kick.ring().map_err(|e| format!("the device's doorbell: {e}"))?;
+        }
+        self.wait(line, patience)?;
+        let mut answer = [ERR];
+        self.window.read(ANSWER, 1).0.read_header(&mut answer);
+        if answer == [OK] { Ok(()) } else { Err(format!("the device refused {command:?}")) }
+    }
+
+    fn wait(&mut self, line: &UnixStream, patience: Duration) -> Result<(), String> {
+        let since = clock::monotonic();
+        loop {
+            if self.queue.take_used().map_err(|e| e.to_string())?.is_some() {
+                return Ok(());
+            }
+            let waited = clock::monotonic().saturating_sub(since);
+            if !socket::is_quiet(line.as_fd()) {
+                return Err("the device went away".to_owned());
+            }
+            let Some(left) = patience.checked_sub(waited) else {
+                return Err(format!("no answer to a command within {} s", patience.as_secs()));
+            };
+            self.call.drain();
+            if !self.queue.arm(1) {
+                poll::wait_readable(&[self.call.as_fd(), line.as_fd()], left)
+                    .map_err(|e| format!("waiting for an answer: {e}"))?;
+            }
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! The device as a network function.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
+use mqnet_netdev::{
+    Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan, Rx, RxMemory,
+};
+use mqnet_sysio::clock;
+use mqnet_virtio::net::{rx_queue, tx_queue};
+use mqnet_virtio::rxbuf::layout::{Cause, Wish};
+use mqnet_wire::Layer;
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::attempt::{Attempt, Outcome};
+use crate::buffers::{Knob, RxBufferStats};
+use crate::config::VirtioUserConfig;
+use crate::fold::Fold;
+use crate::memory::RX_RING;
+use crate::session::{Lasting, Session};
+
+/// Every RX buffer has a page of its own.
+const FULL_PAGE: &str = "full-page-rx";
+/// Each RX queue decides by what it measures.
+const AUTO: &str = "rx-buf-layout-auto";
+
+/// How long a device that could not be agreed with rests: the reason stays to be read.
+const REST: Duration = Duration::from_secs(2);
+/// How long one that went away rests: it may be one that shakes hands and hangs up.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A device over vhost-user, of which we are the driver.
+pub struct VirtioUserFunction {
+    address: String,
+    config: VirtioUserConfig,
+    listener: Option<UnixListener>,
+    partner: Option<Caps>,
+    lasting: Lasting,
+    session: Option<Session>,
+    attempt: Option<Attempt>,
+    /// Number of the connection.
+    number: u64,
+    why: String,
+    /// Why the last handshake has failed, if it has.
+    failed: Option<String>,
+    /// No new attempt before this.
+    not_before: Duration,
+    full_page: bool,
+    auto: bool,
+    /// An XDP program looks at what arrives.
+    xdp: bool,
+    /// Channels in use, and of the change that is open.
+    channels: u16,
+    prepared: Option<u16>,
+    /// What the other function takes unfinished after it.
+    next_taken: Offloads,
+}
+
+impl VirtioUserFunction {
+    /// A device at a socket. Connects when it is asked for the first time; a server listens at
+    /// once.
+    pub fn new(config: VirtioUserConfig) -> io::Result<Self> {
+        let listener = if config.server { Some(listen(&config)?) } else { None };
+        let most = usize::from(CHANNELS_MAX);
+        let stats = (0..most).map(|_| Arc::default()).collect();
+        let own = (0..most).map(|_| Arc::default()).collect();
+        let (wish, layout) = (Knob::default(), config.rx_buf_layout);
+        wish.set(layout, false);
+        Ok(Self {
+            address: format!("virtio-user:{}", config.path.display()),
+            config,
+            listener,
+            partner: None,
+            lasting: Lasting { stats, own, wish: Arc::new(wish), counts_rings: Arc::default() },
+            session: None,
+            attempt: None,
+            number: 0,
+            why: "waiting for a device".to_owned(),
+            failed: None,
+            not_before: Duration::ZERO,
+            full_page: layout == Wish::Full,
+            auto: layout == Wish::Auto,
+            xdp: false,
+            channels: 0,
+            prepared: None,
+            next_taken: Offloads::NONE,
+        })
+    }
+
+    /// What the RX buffers of each channel have done, and how they lie.
+    pub fn rx_buffers(&self) -> &[Arc<RxBufferStats>] {
+        &self.lasting.own
+    }
+
+    fn error(&self, what: impl Into<String>) -> OpenError {
+        OpenError { function: self.address.clone(), what: what.into() }
+    }
+
+    /// A fresh connection, if there is one to be had.
+    fn connection(&self) -> io::Result<Option<UnixStream>> {
+        if let Some(listener) = &self.listener {
+            return match listener.accept() {
+                Ok((stream, _)) => stream.set_nonblocking(false).map(|()| Some(stream)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                Err(e) => Err(e),
+            };
+        }
+        // A listener whose backlog is full would keep us waiting.
+        let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec().nonblocking(), None)?;
+        socket.connect(&SockAddr::unix(&self.config.path)?)?;
+        socket.set_nonblocking(false)?;
+        Ok(Some(UnixStream::from(OwnedFd::from(socket))))
+    }
+
+    fn connect(&mut self, now: Duration) {
+        let stream = match self.connection() {
+            Ok(Some(stream)) => stream,
+            Ok(None) => return,
+            Err(e) => {
+                self.why = format!("no device at {}: {e}", self.config.path.display());
+                return;
+            }
+        };
+        let takes = self.partner.as_ref().map_or(Offloads::NONE, |partner| partner.tx_offloads);
+        // Memory for pairs that the other end of the link cannot use is not free: DPDK's device
+        // touches all of it before it answers, which is 1.3 GB and seconds for 64 pairs.
+        let most = self.partner.as_ref().map_or(CHANNELS_MAX, |partner| partner.channels.max(1));
+        let queues = Some(self.config.queues.unwrap_or(most).min(most));
+        let config = VirtioUserConfig { queues, ..self.config.clone() };
+        match Attempt::begin(stream, config, takes, self.lasting.clone()) {
+            Ok(attempt) => {
+                self.attempt = Some(attempt);
+                self.why = match &self.failed {
+                    Some(last) => format!("shaking hands with the device again: {last}"),
+                    None => "shaking hands with the device".to_owned(),
+                };
+            }
+            Err(why) => self.fail(&why, now),
+        }
+    }
+
+    fn fail(&mut self, why: &str, now: Duration) {
+        self.why = format!("the handshake with the device failed: {why}");
+        self.failed = Some(self.why.clone());
+        // What was found out about the device is tried at once.
+        let again = self.lasting.counts_rings.load(Ordering::Relaxed);
+        self.not_before = now + if again { PAUSE } else { REST };
+    }
+
+    /// Takes the result of a handshake, if there is one.
+    fn finish(&mut self, now: Duration) {
+        let Some(Outcome::Done(result)) = self.attempt.as_ref().map(Attempt::look) else { return };
+        if let Some(attempt) = self.attempt.take() {
+            attempt.finish();
+        }
+        match *result {
+            Ok(session) => {
+                self.session = Some(session);
+                self.failed = None;
+                self.number += 1;
+            }
+            Err(why) => self.fail(&why, now),
+        }
+    }
+
+    fn lose(&mut self, why: String) {
+        self.session = None;
+        (self.channels, self.prepared) = (0, None);
+        self.why = why;
+    }
+
+    /// Enables or disables the vrings that `vring` names, of the pairs of a range.
+    fn enable(
+        &mut self,
+        pairs: std::ops::Range<u16>,
+        vring: fn(u16) -> u16,
+        on: bool,
+    ) -> Result<(), OpenError> {
+        let Some(session) = &mut self.session else {
+            return Err(self.error("the device is gone"));
+        };
+        let done = session.enable(pairs.map(vring), on);
+        done.map_err(|what| self.error(what))
+    }
+
+    /// Lets the device use the first `channels` pairs; false: rings are enabled one by one here.
+    fn command_pairs(&mut self, channels: u16) -> Result<bool, OpenError> {
+        let Some(session) = self.session.as_mut().filter(|session| session.commands_pairs()) else {
+            return Ok(false);
+        };
+        let done = session.set_pairs(channels);
+        done.map(|()| true).map_err(|what| self.error(what))
+    }
+
+    /// Tells the device what of a plan the other function takes unfinished.
+    fn command_taken(&mut self, taken: Offloads) -> Result<(), OpenError> {
+        let done = self.session.as_mut().map_or(Ok(()), |session| session.set_taken(taken));
+        done.map_err(|what| self.error(what))
+    }
+
+    /// Makes the channels of a plan, and everything ready but the flow of new frames.
+    fn channels_of(&self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let Some(session) = &self.session else {
+            return Err(self.error("the device is gone"));
+        };
+        let (most, every) = (session.agreed.pairs, usize::from(plan.channels.max(1)));
+        if plan.channels > most {
+            let wanted = plan.channels;
+            return Err(self.error(format!("{wanted} channels wanted, the device has {most}")));
+        }
+        let channel = |number: u16| {
+            let pair = &session.pairs[usize::from(number)];
+            pair.refill().map_err(|what| self.error(what))?;
+            let mut channel = pair.channel(number, plan);
+            let stats = &self.lasting.stats[usize::from(number)];
+            let rings = session.pairs.iter().skip(usize::from(number)).step_by(every);
+            let rings: Vec<_> =
+                rings.map(|pair| pair.read_by(number, plan, stats.clone())).collect();
+            if rings.len() > 1 {
+                let fold = Fold::new(rings).map_err(|e| self.error(e.to_string()))?;
+                channel.rx = Rx::Brings(Box::new(fold));
+            }
+            Ok(channel)
+        };
+        (0..plan.channels).map(channel).collect()
+    }
+
+    /// The most pairs that have ever been enabled in this connection are those of a change.
+    fn most(&self) -> u16 {
+        self.session.as_ref().map_or(0, |session| session.agreed.pairs)
+    }
+
+    fn wish(&self) -> Wish {
+        Wish::of_flags(self.full_page, self.auto)
+    }
+
+    /// Whole pages were asked for, and a queue had too few.
+    fn is_rolled_back(&self) -> bool {
+        let pairs = self.session.as_ref().map_or(0, |session| session.pairs.len());
+        self.lasting.own.iter().take(pairs).any(|queue| {
+            queue.reason().is_some_and(|layout| matches!(layout.cause, Cause::RolledBack { .. }))
+        })
+    }
+
+    /// Refuses what could not work: before anything is changed.
+    fn check_full_page(&self) -> Result<(), OpenError> {
+        let Some(session) = &self.session else { return Ok(()) };
+        let (pages, ring) = (session.pool_pages, u32::from(RX_RING));
+        if pages >= ring {
+            return Ok(());
+        }
+        Err(self.error(format!(
+            "{FULL_PAGE}: each RX queue has {pages} pages for its ring of {ring} buffers: give it \
+             more memory"
+        )))
+    }
+
+    fn reading(&self, queue: usize) -> Option<RxMemory> {
+        let (session, stats) = (self.session.as_ref()?, &self.lasting.own[queue]);
+        let layout = stats.reason()?;
+        let mut reason = layout.cause.to_string();
+        if stats.applied.get() != u64::from(self.lasting.wish.get().number) {
+            reason += "; what is asked for now comes with the next buffers";
+        }
+        let small = |counter: &mqnet_counters::Counter| counter.get() as u32;
+        Some(RxMemory {
+            queue: queue as u16,
+            mode: session.agreed.mode.name(),
+            wish: self.wish().name(),
+            full: layout.full,
+            reason,
+            forced: layout.cause.is_forced(),
+            size: small(&stats.buffer_size),
+            headroom: small(&stats.headroom),
+            per_page: small(&stats.per_page),
+            per_page_used: small(&stats.per_page_used),
+            pages: small(&stats.pages),
+            pages_most: small(&stats.pages_most),
+            taken: stats.taken.get(),
+            foreign: stats.foreign.get(),
+            refill_ns: stats.refill_ns.each_ref().map(small),
+            alloc_fail: stats.alloc_fail.get(),
+            length_errors: stats.length_errors.get(),
+            mapping: stats.mapping(),
+            provided: self.config.rx_memory.is_some(),
+            pool: stats.pool(),
+        })
+    }
+
+    fn set_wish(&mut self) {
+        self.lasting.wish.set(self.wish(), self.xdp);
+    }
+}
+
+/// What of a plan need not be finished on the way to the other function.
+fn taken(plan: &Plan) -> Offloads {
+    plan.rx_offloads.minus(plan.rx_emulation.offloads)
+}
+
+fn listen(config: &VirtioUserConfig) -> io::Result<UnixListener> {
+    let path = &config.path;
+    let bound = UnixListener::bind(path).or_else(|e| {
+        // A file that nobody listens at was left behind.
+        let stale = e.kind() == io::ErrorKind::AddrInUse
+            && UnixStream::connect(path)
+                .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
+        if !stale {
+            return Err(e);
+        }
+        std::fs::remove_file(path)?;
+        UnixListener::bind(path)
+    });
+    let listener = bound?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+impl Function for VirtioUserFunction {
+    fn name(&self) -> &str {
+        &self.address
+    }
+
+    fn caps(&self) -> Caps {
+        let agreed = self.session.as_ref().map(|session| &session.agreed);
+        let most = self.config.queues.unwrap_or(CHANNELS_MAX);
+        Caps {
+            layer: Layer::Ethernet,
+            channels: agreed.map_or(most, |a| a.pairs),
+            wanted: None,
+            mtu: self.config.mtu,
+            mtu_max: agreed.map_or(MTU_MAX, |a| a.mtu_max),
+            frame_max: FRAME_MAX,
+            rx_offloads: agreed.map_or(Offloads::ALL, |a| a.features.taken_by_driver()),
+            rx_fixed: agreed.map_or(Offloads::NONE, |a| a.features.taken_by_driver()),
+            tx_offloads: agreed.map_or(Offloads::ALL, |a| a.features.sent_by_driver()),
+        }
+    }
+
+    fn set_partner(&mut self, partner: &Caps) {
+        self.partner = Some(partner.clone());
+    }
+
+    fn poll_link(&mut self, now: Duration) -> LinkStatus {
+        if self.session.as_ref().is_some_and(|session| !session.is_alive()) {
+            self.lose("the device went away".to_owned());
+            self.not_before = now + PAUSE;
+        }
+        if self.session.is_none() && self.attempt.is_none() && now >= self.not_before {
+            self.connect(now);
+        }
+        self.finish(now);
+        match &self.session {
+            Some(_) => LinkStatus::Up { session: self.number },
+            None => LinkStatus::Down(self.why.clone()),
+        }
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        let attempt = self.attempt.as_ref().map(Attempt::fd);
+        let session = self.session.as_ref().map(Session::fd);
+        session.or(attempt).or(self.listener.as_ref().map(AsFd::as_fd)).into_iter().collect()
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let channels = self.channels_of(plan)?;
+        self.command_taken(taken(plan))?;
+        let by_command = self.command_pairs(plan.channels)?;
+        let enabled = if by_command { self.most() } else { plan.channels };
+        self.enable(0..enabled, tx_queue, true)?;
+        self.enable(0..enabled, rx_queue, true)?;
+        (self.channels, self.prepared) = (plan.channels, None);
+        Ok(channels)
+    }
+
+    fn close(&mut self, why: &str) {
+        if self.session.as_ref().is_some_and(Session::is_broken) {
+            // The same rings would be found broken again, at once and for ever.
+            self.lose(why.to_owned());
+            self.not_before = clock::monotonic() + REST;
+            return;
+        }
+        let all = 0..self.most();
+        let stopped = self
+            .enable(all.clone(), rx_queue, false)
+            .and_then(|()| self.enable(all, tx_queue, false));
+        if stopped.is_err() {
+            self.lose(why.to_owned());
+        }
+        (self.channels, self.prepared) = (0, None);
+    }
+
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let fixed = self.caps().rx_fixed;
+        let missing = fixed.minus(plan.rx_offloads);
+        if missing != Offloads::NONE {
+            return Err(self.error(format!(
+                "what the device may leave to us ({missing}) is agreed on when it connects"
+            )));
+        }
+        let channels = self.channels_of(plan)?;
+        let old = self.channels;
+        self.prepared = Some(plan.channels);
+        self.next_taken = taken(plan);
+        if let Err(e) = self.enable(old..plan.channels, tx_queue, true) {
+            self.abort();
+            return Err(e);
+        }
+        Ok(channels)
+    }
+
+    fn steers(&self) -> bool {
+        // The device chooses, and is only told which queues there are.
+        false
+    }
+
+    fn waiting_most(&mut self) -> u32 {
+        u32::from(RX_RING) + 1
+    }
+
+    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+        if self.command_pairs(channels)? {
+            return Ok(());
+        }
+        let most = self.channels.max(self.prepared.unwrap_or(0)).max(channels);
+        self.enable(0..channels, rx_queue, true)?;
+        self.enable(channels..most, rx_queue, false)
+    }
+
+    fn flags(&self) -> Vec<(&'static str, bool)> {
+        vec![(FULL_PAGE, self.full_page && !self.is_rolled_back()), (AUTO, self.auto)]
+    }
+
+    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenError> {
+        match flag {
+            FULL_PAGE => {
+                if on {
+                    self.check_full_page()?;
+                }
+                self.full_page = on;
+            }
+            AUTO => self.auto = on,
+            _ => return Err(self.error(format!("has no flag '{flag}'"))),
+        }
+        self.set_wish();
+        Ok(())
+    }
+
+    fn rx_memory(&self) -> Vec<RxMemory> {
+        let pairs = self.session.as_ref().map_or(0, |session| session.pairs.len());
+        (0..pairs).filter_map(|queue| self.reading(queue)).collect()
+    }
+
+    fn set_xdp(&mut self, attached: bool) {
+        self.xdp = attached;
+        self.set_wish();
+    }
+
+    fn commit(&mut self) -> Result<(), OpenError> {
+        let Some(channels) = self.prepared.take() else { return Ok(()) };
+        let before = std::mem::replace(&mut self.channels, channels);
+        self.command_taken(self.next_taken)?;
+        if self.command_pairs(channels)? {
+            return Ok(());
+        }
+        let retired = channels..before.max(channels);
+        self.enable(retired.clone(), rx_queue, false)?;
+        self.enable(retired, tx_queue, false)
+    }
+
+    fn abort(&mut self) {
+        let Some(channels) = self.prepared.take() else { return };
+        let new = self.channels..channels.max(self.channels);
+        // A device that is gone is found out by its socket.
+        if self.command_pairs(self.channels).unwrap_or(true) {
+            return;
+        }
+        let _ = self.enable(new.clone(), rx_queue, false);
+        let _ = self.enable(new, tx_queue, false);
+        let _ = self.enable(0..self.channels, rx_queue, true);
+    }
+
+    fn full_means(&self) -> &'static str {
+        "the ring is full: the device does not take frames"
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.lasting.stats
+    }
+}

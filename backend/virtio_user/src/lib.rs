@@ -1,0 +1,24 @@
+//! The driver of a virtio network device in another process, over vhost-user.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod attempt;
+mod buffers;
+mod config;
+mod control;
+mod fold;
+mod function;
+mod memory;
+mod provided;
+mod rx;
+mod session;
+mod slot;
+mod tell;
+mod tx;
+
+pub use buffers::RxBufferStats;
+pub use config::VirtioUserConfig;
+pub use function::VirtioUserFunction;
+pub use mqnet_virtio::rxbuf::layout::Wish;
+pub use provided::ProvidedMemory;

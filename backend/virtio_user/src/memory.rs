@@ -1,0 +1,244 @@
+//! The memory that a device sees: one sealed file of ours, and a file of the caller's for what is
+//! received, if the caller gives one.
+
+use std::sync::Arc;
+
+use mqnet_netdev::limits::{FRAME_MAX, room_for};
+use mqnet_pktbuf::{PagePool, PoolConfig};
+use mqnet_shmem::{Part, Region, Table, Window};
+use mqnet_virtio::Features;
+use mqnet_virtio::layout;
+use mqnet_virtio::net::HDR_LEN;
+use mqnet_virtio::rxbuf::mapping;
+use mqnet_virtio::rxbuf::sizes::Mode;
+
+use crate::provided::ProvidedMemory;
+
+/// Descriptors of a ring.
+pub(crate) const RX_RING: u16 = 512;
+/// See [`RX_RING`].
+pub(crate) const TX_RING: u16 = 256;
+
+/// The address of the file's first byte, as the device has it. Not 0, which looks like nothing.
+pub(crate) const START: u64 = 1 << 32;
+
+/// The address of the first byte of the caller's file.
+pub(crate) const PROVIDED: u64 = 1 << 40;
+
+/// Bytes in front of a frame in a TX slot: its header, and 4 bytes that align both.
+pub(crate) const TX_FRONT: u32 = 16;
+
+const PAGE: usize = 4096;
+
+/// The address of a byte of the file.
+pub(crate) fn address(offset: usize) -> u64 {
+    START + offset as u64
+}
+
+/// Where a ring lies, for the device and for us.
+pub(crate) struct RingMemory {
+    pub(crate) size: u16,
+    pub(crate) addresses: [u64; 3],
+    pub(crate) tables: [Table; 3],
+}
+
+fn take(rest: &mut Part, len: usize) -> Result<Part, String> {
+    let part = rest.take(len.next_multiple_of(PAGE));
+    part.ok_or_else(|| "the memory file is too short".to_owned())
+}
+
+/// The memory of one queue pair.
+pub(crate) struct PairMemory {
+    pub(crate) rx: RingMemory,
+    pub(crate) tx: RingMemory,
+    pub(crate) pool: PagePool,
+    pub(crate) slots: Window,
+    /// The address of the first slot.
+    pub(crate) slots_at: u64,
+}
+
+/// What kind of memory is needed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) pairs: u16,
+    pub(crate) packed: bool,
+    pub(crate) mode: Mode,
+    /// What was agreed on: it says how the device finds pages.
+    pub(crate) features: Features,
+}
+
+/// Everything that a device sees.
+pub(crate) struct DeviceMemory {
+    pub(crate) region: Arc<Region>,
+    pub(crate) pairs: Vec<PairMemory>,
+}
+
+/// The caller's memory, of which each queue takes a part.
+struct Provided {
+    rest: Part,
+    pages: u32,
+}
+
+impl Shape {
+    fn areas(&self, size: u16) -> [u32; 3] {
+        if self.packed { layout::packed::areas(size) } else { layout::split::areas(size) }
+    }
+
+    fn ring_len(&self, size: u16) -> usize {
+        self.areas(size).iter().map(|len| (*len as usize).next_multiple_of(64)).sum()
+    }
+
+    fn page_size(&self) -> u32 {
+        match self.mode {
+            Mode::Small | Mode::Mergeable => PAGE as u32,
+            Mode::Big => (HDR_LEN + room_for(FRAME_MAX)).next_power_of_two(),
+        }
+    }
+
+    /// Bytes of a pool of ours: for a ring full of whole pages, and as many that are being looked
+    /// at.
+    fn pool_len(&self) -> usize {
+        2 * usize::from(RX_RING) * self.page_size() as usize
+    }
+
+    /// Maps the caller's memory.
+    fn provided(&self, memory: &ProvidedMemory) -> Result<Provided, String> {
+        let what = |e: String| format!("the memory for received frames: {e}");
+        let page = u64::from(self.page_size());
+        let pages = memory.len() / page / u64::from(self.pairs);
+        let least = u64::from(RX_RING) / 2;
+        if pages < least {
+            let (len, pairs, need) = (memory.len(), self.pairs, least * page);
+            return Err(what(format!(
+                "{len} bytes are too few for {pairs} queues: give at least {need} for each, or \
+                 set queues="
+            )));
+        }
+        let file = memory.file().try_clone_to_owned().map_err(|e| what(e.to_string()))?;
+        let (region, _) =
+            Region::of_guest(file, 0, memory.len()).map_err(|e| what(e.to_string()))?;
+        Ok(Provided { rest: Part::whole(region), pages: pages.min(1 << 20) as u32 })
+    }
+
+    fn slots_len(&self) -> usize {
+        usize::from(TX_RING) * (TX_FRONT + room_for(FRAME_MAX)).next_multiple_of(64) as usize
+    }
+
+    /// Bytes of the file. Most of it is never touched, and costs nothing.
+    fn len(&self, provided: bool) -> usize {
+        let rings = self.ring_len(RX_RING) + self.ring_len(TX_RING);
+        let pages = if provided { 0 } else { self.pool_len() };
+        let pair = [rings, pages, self.slots_len()].map(|len| len.next_multiple_of(PAGE));
+        usize::from(self.pairs) * pair.iter().sum::<usize>()
+    }
+
+    /// Makes the file and cuts it up. Every possible queue has its pool from the start, in the
+    /// caller's memory if there is some.
+    pub(crate) fn make(&self, memory: Option<&ProvidedMemory>) -> Result<DeviceMemory, String> {
+        let mut provided = memory.map(|memory| self.provided(memory)).transpose()?;
+        let region = Region::shared("mqnet-virtio-user", self.len(provided.is_some()), false);
+        let (region, mut rest) = Part::whole(region.map_err(|e| e.to_string())?).shared();
+        let pairs = (0..self.pairs).map(|_| self.pair(&mut rest, provided.as_mut()));
+        Ok(DeviceMemory { region, pairs: pairs.collect::<Result<_, String>>()? })
+    }
+
+    fn pair(&self, rest: &mut Part, provided: Option<&mut Provided>) -> Result<PairMemory, String> {
+        let mut rings = take(rest, self.ring_len(RX_RING) + self.ring_len(TX_RING))?;
+        let page_size = self.page_size();
+        let (memory, start) = match provided {
+            Some(Provided { rest, pages }) => {
+                (take(rest, *pages as usize * page_size as usize)?, PROVIDED)
+            }
+            None => (take(rest, self.pool_len())?, START),
+        };
+        let pages = (memory.len() / page_size as usize) as u32;
+        let mapping = mapping::of(self.features, start + memory.offset() as u64);
+        let config = PoolConfig { pages, page_size, mapping, ..PoolConfig::default() };
+        let slots = take(rest, self.slots_len())?;
+        Ok(PairMemory {
+            rx: self.ring(&mut rings, RX_RING)?,
+            tx: self.ring(&mut rings, TX_RING)?,
+            pool: PagePool::over(memory, &config).map_err(|e| e.to_string())?,
+            slots_at: address(slots.offset()),
+            slots: slots.into_window(),
+        })
+    }
+
+    fn ring(&self, part: &mut Part, size: u16) -> Result<RingMemory, String> {
+        let mut addresses = [0; 3];
+        let mut tables = Vec::with_capacity(3);
+        for (at, len) in addresses.iter_mut().zip(self.areas(size)) {
+            let area = part.take((len as usize).next_multiple_of(64));
+            let area = area.ok_or("the memory of rings is too short")?;
+            *at = address(area.offset());
+            tables.push(area.into_table());
+        }
+        let tables = tables.try_into().map_err(|_| "a ring has three areas")?;
+        Ok(RingMemory { size, addresses, tables })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use mqnet_pktbuf::Mapping;
+
+    use super::*;
+
+    fn shape(pairs: u16, packed: bool, mode: Mode) -> Shape {
+        Shape { pairs, packed, mode, features: Features::VERSION_1 }
+    }
+
+    fn file(len: usize) -> std::os::fd::OwnedFd {
+        mqnet_sysio::memory::memory_file("mqnet-test", len, false).unwrap()
+    }
+
+    // Goal: for every shape the file is exactly as long as what is cut from it, each possible
+    // queue has a pool of its own that the device finds where it lies, and rings are aligned as
+    // the specification asks.
+    #[test]
+    fn files_are_cut_up_whole() {
+        for mode in [Mode::Small, Mode::Mergeable, Mode::Big] {
+            for (pairs, packed) in [(1, false), (3, true), (64, false)] {
+                let shape = shape(pairs, packed, mode);
+                let DeviceMemory { region, pairs: all } = shape.make(None).unwrap();
+                assert_eq!(all.len(), usize::from(pairs));
+                let end = all.last().unwrap().slots_at - START + shape.slots_len() as u64;
+                assert_eq!(end.next_multiple_of(4096), region.len() as u64);
+                for pair in &all {
+                    for ring in [&pair.rx, &pair.tx] {
+                        for (at, align) in ring.addresses.iter().zip(layout::ALIGN) {
+                            assert_eq!(at % align as u64, 0);
+                        }
+                    }
+                    let start = START + pair.pool.start() as u64;
+                    assert_eq!(pair.pool.mapping(), Mapping::Device(start));
+                }
+                let starts: BTreeSet<usize> = all.iter().map(|pair| pair.pool.start()).collect();
+                assert_eq!(starts.len(), all.len());
+            }
+        }
+    }
+
+    // Goal: the caller's memory is shared out equally among all possible queues, at addresses of
+    // its own, and our file has no pages then; too little is refused with what is needed.
+    #[test]
+    fn provided_memory_is_shared_out() {
+        let shape = shape(3, false, Mode::Mergeable);
+        let len = 3 * 700 * 4096 + 8192;
+        let memory = ProvidedMemory::new(file(len), len as u64);
+        let made = shape.make(Some(&memory)).unwrap();
+        assert_eq!(made.region.len(), shape.len(true));
+        for (number, pair) in (0u64..).zip(&made.pairs) {
+            let start = number * 700 * 4096;
+            assert_eq!((pair.pool.pages(), pair.pool.start() as u64), (700, start));
+            assert_eq!(pair.pool.mapping(), Mapping::Device(PROVIDED + start));
+        }
+        for (len, words) in [(3 * 255 * 4096, "at least 1048576 for each"), (1 << 30, "has")] {
+            let memory = ProvidedMemory::new(file(1 << 22), len);
+            let refused = shape.make(Some(&memory)).err().unwrap();
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! From buffers that the device has filled to frames that are shown.
+//!
+//! The usual frame, finished and in one buffer, takes one pass of a loop; everything else is out of
+//! its way.
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES, BURST_MORE_PIECES};
+use mqnet_netdev::{Burst, ChannelStats, DropReason, Offloads};
+use mqnet_pktbuf::Look;
+use mqnet_shmem::Span;
+use mqnet_virtio::Broken;
+use mqnet_virtio::driver::{DriverQueue, Used};
+use mqnet_virtio::net::HDR_LEN;
+use mqnet_virtio::rxbuf::sizes::Average;
+use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
+
+use super::{Filled, Posted, Waiting};
+use crate::buffers::RxBufferStats;
+
+/// Shortest frame: an Ethernet header.
+const FRAME_MIN: u32 = 14;
+
+/// What frames may be.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) mergeable: bool,
+    pub(super) frame_max: u32,
+    /// How they may be unfinished, at most.
+    pub(super) takes: Offloads,
+}
+
+/// What stands in front of a frame.
+#[derive(Clone, Copy)]
+struct Head {
+    hdr: VnetHdr,
+    /// In how many buffers the frame lies.
+    buffers: u16,
+}
+
+impl Head {
+    #[inline(always)]
+    fn of(raw: [u8; VNET_HDR_LEN]) -> Self {
+        // In whole words, which stay in registers.
+        let [a, b, c, d, e, f, g, h, rest @ ..] = raw;
+        let rest = u32::from_le_bytes(rest);
+        let word = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        Self { hdr: VnetHdr::unpack(word, rest as u16), buffers: (rest >> 16) as u16 }
+    }
+}
+
+impl Rules {
+    /// A sound frame of `len` bytes, in one buffer.
+    #[inline(always)]
+    fn is_usual(&self, head: &Head, len: u32) -> bool {
+        // One comparison for what is too short, too: its length is less, or below 0.
+        if len.wrapping_sub(FRAME_MIN) > self.frame_max.saturating_sub(FRAME_MIN) {
+            return false;
+        }
+        if head.buffers != 1 && self.mergeable {
+            return false;
+        }
+        head.hdr.is_finished() || self.allow(head.hdr, len)
+    }
+
+    #[inline(never)]
+    fn allow(&self, hdr: VnetHdr, len: u32) -> bool {
+        hdr.is_finished() || hdr.check(len).is_ok() && self.takes.covers(hdr)
+    }
+}
+
+/// Everything that a peek works with.
+pub(super) struct Intake<'r, 'a, Q> {
+    pub(super) queue: &'r mut Q,
+    pub(super) stale: &'r mut Vec<u16>,
+    pub(super) look: Look<'a>,
+    pub(super) posted: &'a [Option<Posted>],
+    pub(super) waiting: &'r mut ArrayVec<Waiting, BURST_FRAMES>,
+    pub(super) more: &'r mut VecDeque<Filled>,
+    pub(super) average: Average,
+    pub(super) rules: Rules,
+    pub(super) stats: &'r ChannelStats,
+    pub(super) own: &'r RxBufferStats,
+}
+
+impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
+    /// `len` bytes of a buffer from `skip` on.
+    #[inline(always)]
+    fn span(&self, id: u16, skip: u32, len: u32) -> Span<'a> {
+        // Every id that is out has its buffer.
+        match &self.posted[usize::from(id)] {
+            Some(posted) => self.look.span(&posted.frag, posted.front + skip, len),
+            None => Span::EMPTY,
+        }
+    }
+
+    /// Shows what waits since an earlier peek; how many bytes that were, or `None` when there is no
+    /// room for more.
+    #[inline]
+    pub(super) fn show_again(&mut self, burst: &mut Burst<'a>, budget: usize) -> Option<usize> {
+        if self.waiting.is_empty() { Some(0) } else { self.show_waiting(burst, budget) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn show_waiting(&mut self, burst: &mut Burst<'a>, budget: usize) -> Option<usize> {
+        let (mut bytes, mut others) = (0, 0);
+        for frame in self.waiting.iter().take(budget) {
+            if bytes >= BURST_BYTES || !self.push(burst, frame, others) {
+                return None;
+            }
+            bytes += frame.len as usize;
+            others += usize::from(frame.more);
+        }
+        Some(bytes)
+    }
+
+    /// Shows a frame whose buffers after the first begin at number `others` of the list; false when
+    /// the burst has no room for its pieces.
+    fn push(&self, burst: &mut Burst<'a>, frame: &Waiting, others: usize) -> bool {
+        let &Waiting { hdr, len, id, more } = frame;
+        let others = self.more.range(others..others + usize::from(more));
+        let first = len - others.clone().map(|filled| filled.len).sum::<u32>();
+        let more = others.map(|filled| self.span(filled.id, 0, filled.len));
+        let more: ArrayVec<Span<'a>, BURST_MORE_PIECES> = more.collect();
+        burst.push_pieces(hdr, len, self.span(id, HDR_LEN, first), &more)
+    }
+
+    /// Takes in and shows what has come, behind `bytes` that are shown already.
+    #[inline(always)]
+    pub(super) fn take_in(
+        &mut self,
+        burst: &mut Burst<'a>,
+        budget: usize,
+        bytes: usize,
+    ) -> Result<(), Broken> {
+        let mut bytes = bytes;
+        // What is dropped counts too: a device must not keep us here.
+        for _ in self.waiting.len()..budget {
+            if bytes >= BURST_BYTES {
+                break;
+            }
+            let Some(used) = self.queue.hold_used()? else { break };
+            // The device can write it at any time: the header is read once.
+            let whole = self.span(used.id, 0, used.len);
+            let head = Head::of(whole.header().unwrap_or_default());
+            let len = used.len.wrapping_sub(HDR_LEN);
+            if !self.rules.is_usual(&head, len) {
+                let Some(len) = self.take_in_unusual(burst, used, head)? else { break };
+                bytes += len as usize;
+                continue;
+            }
+            let hdr = head.hdr;
+            self.average.add(len);
+            self.waiting.push(Waiting { hdr, len, id: used.id, more: 0 });
+            burst.push(hdr, len, whole.skip(HDR_LEN as usize));
+            bytes += len as usize;
+        }
+        Ok(())
+    }
+
+    /// Any other frame, or what is none: how many bytes of it are shown. `None`: there is no room
+    /// for it.
+    #[cold]
+    #[inline(never)]
+    fn take_in_unusual(
+        &mut self,
+        burst: &mut Burst<'a>,
+        head: Used,
+        raw: Head,
+    ) -> Result<Option<u32>, Broken> {
+        let (Head { hdr, buffers: count }, Used { id, len: written }) = (raw, head);
+        let (mut len, mut more) = (written.saturating_sub(HDR_LEN), 0);
+        if written < HDR_LEN + FRAME_MIN {
+            self.length_error(id, 0, len);
+            return Ok(Some(0));
+        }
+        let before = self.more.len();
+        if self.rules.mergeable && count != 1 {
+            more = self.take_others(count, &mut len)?;
+            if u32::from(more) + 1 != u32::from(count) {
+                self.length_error(id, more, len);
+                return Ok(Some(0));
+            }
+        }
+        self.average.add(len);
+        if len > self.rules.frame_max {
+            self.drop_last(id, more, len, DropReason::TooLong);
+        } else if !self.rules.allow(hdr, len) {
+            self.drop_last(id, more, len, DropReason::BadHeader);
+        } else {
+            let frame = Waiting { hdr, len, id, more };
+            self.waiting.push(frame);
+            return Ok(self.push(burst, &frame, before).then_some(len));
+        }
+        Ok(Some(0))
+    }
+
+    /// Takes the other buffers of a merged frame of `count`, and adds their lengths; how many there
+    /// were.
+    fn take_others(&mut self, count: u16, len: &mut u32) -> Result<u16, Broken> {
+        let most = BURST_MORE_PIECES as u16 + 1;
+        let wanted = if count > most { 1 } else { count };
+        let mut have = 1;
+        while have < wanted
+            && let Some(Used { id, len: written }) = self.queue.hold_used()?
+        {
+            // Each is no longer than its buffer, which is part of a page.
+            *len += written;
+            self.more.push_back(Filled { id, len: written });
+            have += 1;
+        }
+        Ok(have - 1)
+    }
+
+    /// Drops a frame whose last `more` buffers came last. They go the long way, through the pool: a
+    /// device that gives a buffer twice in a row is found out.
+    fn drop_last(&mut self, id: u16, more: u16, len: u32, reason: DropReason) {
+        self.stale.push(id);
+        for _ in 0..more {
+            if let Some(filled) = self.more.pop_back() {
+                self.stale.push(filled.id);
+            }
+        }
+        let rx = &self.stats.rx;
+        rx.packets.add(1);
+        rx.bytes.add(len.into());
+        rx.drops.count(reason, 1);
+    }
+
+    fn length_error(&mut self, id: u16, more: u16, len: u32) {
+        self.own.length_errors.add(1);
+        self.drop_last(id, more, len, DropReason::BadHeader);
+    }
+}

@@ -1,0 +1,398 @@
+//! The transmit queue: one slot of memory for each id of the ring, header and frame side by side.
+//!
+//! An id that came back last is used first, so that under light load the same few slots are used
+//! again and again, and stay in the cache.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use mqnet_netdev::limits::room_for;
+use mqnet_netdev::{
+    Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, FrameMeta, Queue, Trigger, TxBrings,
+};
+use mqnet_shmem::{Segments, Span, Window};
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_virtio::Broken;
+use mqnet_virtio::driver::{DriverQueue, Piece};
+use mqnet_virtio::net::HDR_LEN;
+use mqnet_wire::VnetHdr;
+
+use crate::memory::TX_FRONT;
+use crate::slot::Slot;
+
+/// What there is one of for each channel: the ring and its slots.
+pub(crate) struct TxCore<Q: DriverQueue> {
+    queue: Q,
+    slots: Window,
+    /// The address of the first slot.
+    at: u64,
+    /// Bytes of a slot, and of the largest frame in it.
+    stride: u32,
+    room: u32,
+    /// Bytes of the frame in each slot that the device has, and of all.
+    lens: Box<[u32]>,
+    bytes: u32,
+    armed: bool,
+    unpublished: bool,
+    kick: Arc<EventFd>,
+    stats: Arc<ChannelStats>,
+    broken: bool,
+}
+
+/// The header as two words in front of the frame: 4 bytes that align it, then its 12 bytes. The
+/// device learns what the driver may say: not whether a checksum was found good.
+#[inline]
+fn front(hdr: VnetHdr) -> [u64; 2] {
+    const NEEDS_CSUM: u64 = 1;
+    let (word, csum_offset) = hdr.pack();
+    let word = word & (!0xff | NEEDS_CSUM);
+    [word << 32, word >> 32 | u64::from(csum_offset) << 32]
+}
+
+impl<Q: DriverQueue> TxCore<Q> {
+    pub(crate) fn new(
+        queue: Q,
+        slots: Window,
+        at: u64,
+        kick: Arc<EventFd>,
+        stats: Arc<ChannelStats>,
+    ) -> Self {
+        let lens = vec![0; queue.size().into()].into();
+        Self {
+            queue,
+            slots,
+            at,
+            stride: 0,
+            room: 0,
+            lens,
+            bytes: 0,
+            armed: false,
+            unpublished: false,
+            kick,
+            stats,
+            broken: false,
+        }
+    }
+
+    /// The device broke the rules: this ring goes no further.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Takes back what the device has sent.
+    #[inline]
+    fn reclaim(&mut self) -> Result<(), Broken> {
+        while let Some(id) = self.queue.take_sent().inspect_err(|_| self.broken = true)? {
+            // A device that lies may return what is not counted yet.
+            self.bytes = self.bytes.wrapping_sub(self.lens[usize::from(id)]);
+        }
+        Ok(())
+    }
+
+    /// Slots for frames of up to `room` bytes: while the device has none of the old ones.
+    #[cold]
+    fn resize(&mut self, room: u32) -> bool {
+        let stride = (TX_FRONT + room).next_multiple_of(64);
+        let need = u64::from(stride) * u64::from(self.queue.size());
+        if self.queue.in_flight() > 0 || need > u64::from(self.slots.len()) {
+            return false;
+        }
+        (self.stride, self.room) = (stride, room);
+        true
+    }
+
+    /// The id of the next frame, of up to `room` bytes.
+    #[inline(always)]
+    fn next(&mut self, room: u32) -> Result<Option<u16>, Broken> {
+        if self.queue.free() == 0 || room > self.room {
+            return self.next_after_reclaim(room);
+        }
+        Ok(self.queue.next_id())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_after_reclaim(&mut self, room: u32) -> Result<Option<u16>, Broken> {
+        self.reclaim()?;
+        if room > self.room && !self.resize(room) {
+            return Ok(None);
+        }
+        Ok(self.queue.next_id())
+    }
+
+    /// Takes an id for the next frame, for which there is room.
+    #[inline(always)]
+    fn take_id(&mut self) -> Result<Option<u16>, Broken> {
+        match self.queue.take_id() {
+            None => self.take_id_after_reclaim(),
+            id => Ok(id),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_id_after_reclaim(&mut self) -> Result<Option<u16>, Broken> {
+        self.reclaim()?;
+        Ok(self.queue.take_id())
+    }
+
+    /// Where the device finds the header in a slot.
+    #[inline(always)]
+    fn at_of(&self, slot: u32) -> u64 {
+        self.at + u64::from(slot) + u64::from(TX_FRONT - HDR_LEN)
+    }
+
+    #[inline(always)]
+    fn send(&mut self, id: u16, len: u32) {
+        let slot = u32::from(id) * self.stride;
+        self.queue.add_one(Piece { at: self.at_of(slot), len: HDR_LEN + len }, true);
+        self.lens[usize::from(id)] = len;
+        self.bytes += len;
+        self.unpublished = true;
+    }
+
+    #[inline]
+    fn count(&self, frames: u64, bytes: u64) {
+        self.stats.tx.packets.add(frames);
+        self.stats.tx.bytes.add(bytes);
+    }
+
+    fn begin(&mut self) -> Result<(), Broken> {
+        if self.armed {
+            self.armed = false;
+            self.queue.disarm();
+        }
+        // Early: a slot that is used again at once is still in the cache.
+        self.reclaim()
+    }
+
+    fn publish(&mut self) -> Result<(), String> {
+        if !std::mem::take(&mut self.unpublished) {
+            return Ok(());
+        }
+        self.queue.publish();
+        if self.queue.needs_kick() {
+            self.stats.tx.kicks.add(1);
+            self.kick.ring().map_err(|e| format!("the device's doorbell: {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// Copies frames into slots; how many were taken.
+    fn submit(&mut self, burst: &Burst<'_>, from: usize, room: u32) -> Result<usize, Broken> {
+        self.begin()?;
+        let (mut taken, mut copies, mut bytes) = (0, 0, 0);
+        if room > self.room && !self.resize(room) {
+            return Ok(0);
+        }
+        for frame in &burst.frames()[from..] {
+            if frame.len > room {
+                self.stats.tx.drops.count(DropReason::TooLong, 1);
+                taken += 1;
+                continue;
+            }
+            let Some(id) = self.take_id()? else { break };
+            let slot = u32::from(id) * self.stride;
+            let front = front(frame.hdr);
+            if !(frame.is_one_piece() && self.slots.place(slot, front, frame.head)) {
+                self.slots.store_unit(slot, front);
+                let room = self.slots.write(slot + TX_FRONT, frame.len);
+                gather(room, frame.head, burst.more(frame));
+            }
+            self.queue.add_taken(id, Piece { at: self.at_of(slot), len: HDR_LEN + frame.len });
+            self.lens[usize::from(id)] = frame.len;
+            bytes += u64::from(frame.len);
+            copies += 1;
+            taken += 1;
+        }
+        self.bytes += bytes as u32;
+        self.unpublished |= copies > 0;
+        self.count(copies, bytes);
+        self.stats.tx.copies.add(copies);
+        Ok(taken)
+    }
+}
+
+/// Copies a frame in pieces into a room in one.
+#[cold]
+fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>]) {
+    let mut room = room.head;
+    for piece in std::iter::once(&head).chain(more) {
+        let n = room.copy_from(*piece);
+        room = room.split_at(n).1;
+    }
+}
+
+impl<Q: DriverQueue> Drop for TxCore<Q> {
+    /// Counts what the device had not taken when it was lost.
+    fn drop(&mut self) {
+        // A queue that is broken has sent nothing more that could be known.
+        let _ = self.reclaim();
+        self.stats.tx.lost.add(self.queue.in_flight().into());
+    }
+}
+
+/// The transmit queue of a channel.
+pub(crate) struct TxQueue<Q: DriverQueue> {
+    channel: u16,
+    slot: Arc<Slot<TxCore<Q>>>,
+    /// During a burst.
+    core: Option<Box<TxCore<Q>>>,
+    room: u32,
+    /// The device still takes frames of an older queue; nothing is taken meanwhile.
+    held: bool,
+    /// The slot that was reserved.
+    reserved: Option<u16>,
+    event: Arc<EventFd>,
+    stats: Arc<ChannelStats>,
+}
+
+impl<Q: DriverQueue> TxQueue<Q> {
+    pub(crate) fn new(
+        channel: u16,
+        slot: Arc<Slot<TxCore<Q>>>,
+        frame_max: u32,
+        event: Arc<EventFd>,
+        stats: Arc<ChannelStats>,
+    ) -> Self {
+        let room = room_for(frame_max);
+        Self { channel, slot, core: None, room, held: false, reserved: None, event, stats }
+    }
+
+    fn fault(&self, what: impl ToString) -> Fault {
+        Fault { channel: self.channel, what: what.to_string() }
+    }
+
+    /// Does something between bursts; `None` when another queue of the channel is at work.
+    fn with<R>(&mut self, work: impl FnOnce(&mut TxCore<Q>) -> R) -> Option<R> {
+        match &mut self.core {
+            Some(core) => Some(work(core)),
+            None => self.slot.with(work),
+        }
+    }
+
+    /// Takes the ring for a burst; false when that is not possible now.
+    #[inline]
+    fn take(&mut self) -> Result<bool, Fault> {
+        if self.held {
+            return Ok(false);
+        }
+        if self.core.is_none() {
+            self.core = self.slot.take();
+            let Some(core) = &mut self.core else { return Ok(false) };
+            core.begin().map_err(|e| Fault { channel: self.channel, what: e.to_string() })?;
+        }
+        Ok(true)
+    }
+
+    fn put_back(&mut self) {
+        if let Some(core) = self.core.take() {
+            self.slot.put(core);
+        }
+    }
+}
+
+impl<Q: DriverQueue + 'static> Queue for TxQueue<Q> {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        self.stats.tx.arms.add(1);
+        if self.held {
+            // Letting go rings the event.
+            return Ok(Armed::Sleep);
+        }
+        let need = need.min(self.room);
+        let armed = self.with(|core| {
+            if core.next(need)?.is_some() {
+                return Ok(false);
+            }
+            core.armed = true;
+            let most = core.queue.in_flight();
+            // Slots of another size are made when all are back; otherwise half is enough.
+            let after = if need > core.room { most } else { most / 2 };
+            Ok::<bool, Broken>(!core.queue.arm(after.max(1)))
+        });
+        match armed {
+            Some(Ok(true)) => Ok(Armed::Sleep),
+            Some(Ok(false)) | None => Ok(Armed::MoreWork),
+            Some(Err(broken)) => Err(self.fault(broken)),
+        }
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        Some(Event { fd: self.event.as_fd(), trigger: Trigger::Edge })
+    }
+
+    fn park(&mut self) {
+        self.put_back();
+    }
+}
+
+impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
+    fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
+        let room = self.room;
+        let fill = self.with(|core| {
+            if core.bytes > enough {
+                core.reclaim()?;
+            }
+            let size = u32::from(core.queue.size()).saturating_mul(room);
+            Ok::<Fill, Broken>(Fill { used: core.bytes, size })
+        });
+        fill.transpose().map_err(|broken| self.fault(broken))
+    }
+
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        if !self.take()? {
+            return Ok(0);
+        }
+        let room = self.room;
+        let taken = self.core.as_mut().map_or(Ok(0), |core| core.submit(burst, from, room));
+        taken.map_err(|broken| self.fault(broken))
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        self.reserved = None;
+        if !self.take()? {
+            return Ok(None);
+        }
+        let channel = self.channel;
+        let Some(core) = &mut self.core else { return Ok(None) };
+        let next = core.next(max).map_err(|e| Fault { channel, what: e.to_string() })?;
+        self.reserved = next;
+        Ok(next.map(|id| core.slots.write(u32::from(id) * core.stride + TX_FRONT, max)))
+    }
+
+    fn commit(&mut self, frame: FrameMeta) {
+        if let (Some(core), Some(id)) = (&mut self.core, self.reserved.take()) {
+            core.slots.store_unit(u32::from(id) * core.stride, front(frame.hdr));
+            core.send(id, frame.len);
+            core.count(1, frame.len.into());
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        let published = self.core.as_mut().map_or(Ok(()), |core| core.publish());
+        self.put_back();
+        published.map_err(|what| self.fault(what))
+    }
+
+    fn hold(&mut self, on: bool) -> Result<(), Fault> {
+        let was = std::mem::replace(&mut self.held, on);
+        if was && !on {
+            // The lane may sleep on a queue that took nothing.
+            return self.event.ring().map_err(|e| self.fault(e));
+        }
+        self.flush()
+    }
+
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        self.flush()?;
+        let drained = self.with(|core| core.reclaim().map(|()| core.queue.in_flight() == 0));
+        // Another queue of the channel is at work with it: come again.
+        drained.unwrap_or(Ok(false)).map_err(|broken| self.fault(broken))
+    }
+}
+
+impl<Q: DriverQueue> Drop for TxQueue<Q> {
+    fn drop(&mut self) {
+        self.put_back();
+    }
+}

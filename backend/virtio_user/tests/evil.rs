@@ -1,0 +1,600 @@
+//! Devices that lie, against our driver: a device of a few lines that does as it is told.
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use mqnet_netdev::{Armed, Burst, Caps, Channel, Fault, Function, LinkStatus, Offloads, Plan, Rx};
+use mqnet_shmem::{Area, MemoryMap, Region, Span, Window};
+use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction};
+use mqnet_wire::{Layer, VnetHdr};
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const START: u64 = 1 << 32;
+
+/// VERSION_1, MRG_RXBUF, CSUM and GUEST_CSUM, PROTOCOL_FEATURES.
+const FEATURES: u64 = 1 << 32 | 1 << 15 | 3 | 1 << 30;
+/// MQ, REPLY_ACK.
+const PROTOCOL: u64 = 1 | 8;
+
+/// What the driver told the device.
+#[derive(Default)]
+struct Told {
+    memory: Option<Arc<Region>>,
+    /// Size, and the three addresses, of each vring.
+    vrings: Vec<(u32, [u64; 3])>,
+    enabled: Vec<bool>,
+    features: u64,
+}
+
+/// What the device says of itself.
+#[derive(Clone, Copy)]
+struct Says {
+    features: u64,
+    pairs: u64,
+    /// Answers no message of this number, and says goodbye instead.
+    leaves_at: u32,
+    /// Instead of saying goodbye it says nothing.
+    stays_silent: bool,
+}
+
+const HONEST: Says = Says { features: FEATURES, pairs: 2, leaves_at: 0, stays_silent: false };
+
+struct Device {
+    told: Arc<Mutex<Told>>,
+    path: PathBuf,
+    stream: Arc<Mutex<Option<UnixStream>>>,
+}
+
+fn number(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+fn double(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+/// Answers messages until the driver goes away.
+fn serve(mut stream: UnixStream, says: Says, told: &Mutex<Told>) {
+    loop {
+        let mut head = [0; 12];
+        let Ok((12, file)) = stream.recv_with_fd(&mut head) else { return };
+        let (request, flags) = (number(&head, 0), number(&head, 4));
+        let mut body = vec![0; number(&head, 8) as usize];
+        if stream.read_exact(&mut body).is_err() || request == says.leaves_at {
+            return;
+        }
+        let answer = match request {
+            1 => Some(says.features),
+            15 => Some(PROTOCOL),
+            17 => Some(says.pairs),
+            _ => {
+                note(&mut told.lock().unwrap(), request, &body, file.map(OwnedFd::from));
+                (flags & 8 != 0).then_some(0)
+            }
+        };
+        if let Some(value) = answer {
+            let mut reply = Vec::from(request.to_le_bytes());
+            reply.extend(5u32.to_le_bytes());
+            reply.extend(8u32.to_le_bytes());
+            reply.extend(value.to_le_bytes());
+            if stream.write_all(&reply).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn note(told: &mut Told, request: u32, body: &[u8], file: Option<OwnedFd>) {
+    let vring = || number(body, 0) as usize;
+    let grow = |told: &mut Told, to: usize| {
+        told.vrings.resize(told.vrings.len().max(to + 1), (0, [0; 3]));
+        told.enabled.resize(told.vrings.len(), false);
+    };
+    match request {
+        2 => told.features = double(body, 0),
+        5 => {
+            let len = double(body, 16) as usize;
+            told.memory = Some(Arc::new(Region::of_peer(file.unwrap(), len).unwrap()));
+        }
+        8 => {
+            grow(told, vring());
+            told.vrings[vring()].0 = number(body, 4);
+        }
+        9 => {
+            // desc, used, avail.
+            let [desc, used, avail] = [8, 16, 24].map(|at| double(body, at));
+            grow(told, vring());
+            told.vrings[vring()].1 = [desc, avail, used];
+        }
+        18 => {
+            grow(told, vring());
+            told.enabled[vring()] = number(body, 4) == 1;
+        }
+        _ => {}
+    }
+}
+
+impl Device {
+    fn start(name: &str, says: Says) -> Self {
+        let path = std::env::temp_dir().join(format!("mqnet-evil-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        let (told, stream) = (Arc::<Mutex<Told>>::default(), Arc::default());
+        let (theirs, last): (_, Arc<Mutex<Option<UnixStream>>>) =
+            (told.clone(), Arc::clone(&stream));
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let Ok(connection) = connection else { return };
+                *last.lock().unwrap() = connection.try_clone().ok();
+                let close = connection.try_clone().unwrap();
+                serve(connection, says, &theirs);
+                if !says.stays_silent {
+                    let _ = close.shutdown(std::net::Shutdown::Both);
+                }
+            }
+        });
+        Self { told, path, stream }
+    }
+
+    fn hang_up(&self) {
+        let stream = self.stream.lock().unwrap().take().unwrap();
+        stream.shutdown(std::net::Shutdown::Both).unwrap();
+    }
+
+    fn vring(&self, number: usize) -> Vring {
+        let told = self.told.lock().unwrap();
+        let region = told.memory.clone().unwrap();
+        let (size, addresses) = told.vrings[number];
+        let len = region.len() as u64;
+        let map = MemoryMap::new(vec![Area { start: START, len, region, offset: 0 }]).unwrap();
+        Vring { map, size, addresses, taken: 0, given: 0 }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The device's end of a split ring whose buffers have one descriptor.
+struct Vring {
+    map: MemoryMap,
+    size: u32,
+    addresses: [u64; 3],
+    taken: u16,
+    given: u16,
+}
+
+impl Vring {
+    fn table(&self, area: usize) -> mqnet_shmem::Table {
+        let lens = [16 * self.size, 6 + 2 * self.size, 6 + 8 * self.size];
+        self.map.table(self.addresses[area], lens[area], 2).unwrap()
+    }
+
+    /// The next available buffer: id, address, length.
+    fn take(&mut self) -> Option<(u16, u64, u32)> {
+        let (avail, desc) = (self.table(1), self.table(0));
+        if avail.half(2).load(Acquire) == self.taken {
+            return None;
+        }
+        let id = avail.half(4 + 2 * (u32::from(self.taken) % self.size)).load(Relaxed);
+        self.taken = self.taken.wrapping_add(1);
+        let place = u32::from(id) * 16;
+        Some((id, desc.double(place).load(Relaxed), desc.word(place + 8).load(Relaxed)))
+    }
+
+    fn give(&mut self, id: u32, len: u32) {
+        let used = self.table(2);
+        let place = 4 + 8 * (u32::from(self.given) % self.size);
+        used.word(place).store(id, Relaxed);
+        used.word(place + 4).store(len, Relaxed);
+        self.given = self.given.wrapping_add(1);
+        used.half(2).store(self.given, Release);
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) {
+        let region = &self.map.areas()[0].region;
+        let mut memory = Window::new(region.clone(), 0, region.len() as u32);
+        memory.write((at - START) as u32, bytes.len() as u32).head.copy_from(Span::of(bytes));
+    }
+
+    /// Sends bytes behind a header with so many buffers.
+    fn send(&mut self, buffers: u16, header: [u8; 10], frame: &[u8]) {
+        let (id, at, _) = self.take().expect("the driver gives buffers");
+        let mut bytes = Vec::from(header);
+        bytes.extend(buffers.to_le_bytes());
+        bytes.extend(frame);
+        self.write(at, &bytes);
+        self.give(id.into(), bytes.len() as u32);
+    }
+}
+
+fn partner() -> Caps {
+    Caps {
+        layer: Layer::Ethernet,
+        channels: 64,
+        wanted: None,
+        mtu: None,
+        mtu_max: 65521,
+        frame_max: 65554,
+        rx_offloads: Offloads::CSUM,
+        rx_fixed: Offloads::NONE,
+        tx_offloads: Offloads::CSUM,
+    }
+}
+
+fn connect(device: &Device) -> VirtioUserFunction {
+    let mut function = VirtioUserFunction::new(VirtioUserConfig::new(&device.path)).unwrap();
+    function.set_partner(&partner());
+    let begin = Instant::now();
+    while let LinkStatus::Down(why) = function.poll_link(begin.elapsed()) {
+        assert!(begin.elapsed() < PATIENCE, "{why}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    function
+}
+
+/// Why a handshake has failed, when it has.
+fn refused(function: &mut VirtioUserFunction) -> String {
+    let begin = Instant::now();
+    loop {
+        match function.poll_link(Duration::ZERO) {
+            LinkStatus::Down(why) if why.starts_with("shaking hands") => {}
+            LinkStatus::Down(why) => return why,
+            LinkStatus::Up { .. } => panic!("up"),
+        }
+        assert!(begin.elapsed() < PATIENCE, "no result");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn plan(channels: u16) -> Plan {
+    Plan::join(&Caps { wanted: Some(channels), ..partner() }, &partner()).unwrap()
+}
+
+/// A device, its driver, and the first channel.
+fn world(name: &str) -> (Device, VirtioUserFunction, Channel) {
+    let device = Device::start(name, HONEST);
+    let mut function = connect(&device);
+    let channel = function.open(&plan(1)).unwrap().remove(0);
+    (device, function, channel)
+}
+
+/// What a poll of the receive queue finds: the lengths of frames.
+fn poll(channel: &mut Channel) -> Result<Vec<u32>, Fault> {
+    let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+    let lens: Vec<u32> = {
+        let mut burst = Burst::new();
+        rx.peek(&mut burst, 64)?;
+        burst.frames().iter().map(|frame| frame.len).collect()
+    };
+    rx.release(lens.len())?;
+    Ok(lens)
+}
+
+// Goal: an honest device is told features within what it offered, two pairs, enabled as they are
+// used, and what it sends arrives.
+#[test]
+fn an_honest_device() {
+    let (device, mut function, mut channel) = world("honest");
+    assert_eq!(function.caps().channels, 2);
+    {
+        let told = device.told.lock().unwrap();
+        assert_eq!(told.features, FEATURES);
+        assert_eq!((told.vrings.len(), &told.enabled[..]), (4, &[true, true, false, false][..]));
+    }
+    let mut vring = device.vring(0);
+    vring.send(1, [0; 10], &[7; 100]);
+    vring.send(1, [0; 10], &[7; 1500]);
+    assert_eq!(poll(&mut channel).unwrap(), [100, 1500]);
+    assert_eq!(function.stats()[0].rx.packets.get(), 2);
+    drop(channel);
+    function.close("the end");
+    assert_eq!(device.told.lock().unwrap().enabled, [false; 4]);
+}
+
+// Goal: frames that were shown and not released come again, in order, and are counted once.
+#[test]
+fn what_is_not_released_comes_again() {
+    let (device, function, mut channel) = world("again");
+    let mut vring = device.vring(0);
+    (1..=5).for_each(|n| vring.send(1, [0; 10], &[n; 64]));
+    let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+    for released in [0, 2, 0, 3] {
+        let mut burst = Burst::new();
+        rx.peek(&mut burst, 64).unwrap();
+        drop(burst);
+        rx.release(released).unwrap();
+    }
+    assert!(poll(&mut channel).unwrap().is_empty());
+    assert_eq!(function.stats()[0].rx.packets.get(), 5);
+}
+
+// Goal: a merged frame lies in its buffers and is shown as one.
+#[test]
+fn merged_frames_are_one() {
+    let (device, _function, mut channel) = world("merged");
+    let mut vring = device.vring(0);
+    vring.send(2, [0; 10], &[1; 1000]);
+    let (id, at, _) = vring.take().unwrap();
+    vring.write(at, &[2; 400]);
+    vring.give(id.into(), 400);
+    assert_eq!(poll(&mut channel).unwrap(), [1400]);
+}
+
+// Goal: frames shorter than their headers, and merged frames with buffers that are missing, too
+// many or none, are counted as length errors, their buffers are used again, and traffic goes on.
+#[test]
+fn length_errors_are_counted() {
+    let (device, function, mut channel) = world("lengths");
+    let mut vring = device.vring(0);
+    let errors = || function.rx_buffers()[0].length_errors.get();
+    let mut expected = 0;
+    for _ in 0..1000 {
+        let (id, _, _) = vring.take().unwrap();
+        vring.give(id.into(), 25);
+        assert!(poll(&mut channel).unwrap().is_empty());
+        for buffers in [0, 2, 66, u16::MAX] {
+            vring.send(buffers, [0; 10], &[1; 64]);
+            assert!(poll(&mut channel).unwrap().is_empty());
+        }
+        expected += 5;
+        assert_eq!(errors(), expected);
+        vring.send(1, [0; 10], &[1; 64]);
+        assert_eq!(poll(&mut channel).unwrap(), [64]);
+    }
+    let stats = &function.stats()[0].rx;
+    assert_eq!(stats.packets.get(), stats.drops.total() + 1000);
+    let pages = function.rx_buffers()[0].pages.get();
+    assert!(pages <= 512, "{pages} pages are in use: buffers were lost");
+}
+
+// Goal: a frame longer than the plan's, and a checksum field outside the frame, are dropped with
+// their reasons.
+#[test]
+fn wrong_frames_are_dropped() {
+    let (device, function, mut channel) = world("wrong");
+    let mut vring = device.vring(0);
+    let mut csum = [0; 10];
+    csum[0] = 1;
+    csum[6] = 100;
+    vring.send(1, csum, &[1; 64]);
+    let (id, at, _) = vring.take().unwrap();
+    vring.write(at, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+    vring.give(id.into(), 1500);
+    let (id, _, _) = vring.take().unwrap();
+    vring.give(id.into(), 1000);
+    assert!(poll(&mut channel).unwrap().is_empty());
+    use mqnet_netdev::DropReason::{BadHeader, TooLong};
+    let drops = &function.stats()[0].rx.drops;
+    assert_eq!((drops.get(BadHeader), drops.get(TooLong), drops.total()), (1, 1, 2));
+}
+
+// Goal: ids that are not out, more bytes than a buffer has, and an index that runs ahead close the
+// queue with the numbers that lied; nothing panics.
+#[test]
+fn lies_close_the_queue() {
+    type Lie = fn(&mut Vring);
+    let lies: [(&str, Lie); 4] = [
+        ("made available", |vring| vring.give(70_000, 100)),
+        ("made available", |vring| {
+            let (id, _, _) = vring.take().unwrap();
+            vring.give(id.into(), 100);
+            vring.give(id.into(), 100);
+        }),
+        ("used with", |vring| {
+            let (id, _, len) = vring.take().unwrap();
+            vring.give(id.into(), len + 1);
+        }),
+        ("are possible", |vring| vring.table(2).half(2).store(513, Release)),
+    ];
+    for (number, (words, lie)) in lies.into_iter().enumerate() {
+        let (device, mut function, mut channel) = world(&format!("lie{number}"));
+        lie(&mut device.vring(0));
+        let fault = (0..2).find_map(|_| poll(&mut channel).err()).expect(words);
+        assert!(fault.to_string().contains(words), "{fault}");
+        drop(channel);
+        function.close("a fault");
+        // The same rings must not be used again.
+        assert!(matches!(function.poll_link(Duration::ZERO), LinkStatus::Down(_)));
+        let (device, _function, mut channel) = world(&format!("lie-tx{number}"));
+        channel.tx.submit(&one(), 0).unwrap();
+        channel.tx.flush().unwrap();
+        // What a device says of a buffer that it only reads means nothing.
+        if number != 2 {
+            lie(&mut device.vring(1));
+            assert!((0..2).any(|_| channel.tx.is_drained().is_err()), "{words}");
+        }
+    }
+}
+
+fn one() -> Burst<'static> {
+    let mut burst = Burst::new();
+    burst.push(VnetHdr::default(), 60, Span::of(&[3; 60]));
+    burst
+}
+
+// Goal: a frame goes out with its header in front of it; a full ring takes no more, sleeps, and
+// goes on when half is back.
+#[test]
+fn a_full_ring_stops() {
+    let (device, _function, mut channel) = world("full");
+    let mut taken = 0;
+    while channel.tx.submit(&one(), 0).unwrap() == 1 {
+        channel.tx.flush().unwrap();
+        taken += 1;
+    }
+    channel.tx.flush().unwrap();
+    assert_eq!(taken, 256);
+    assert_eq!(channel.tx.queue().arm(100).unwrap(), Armed::Sleep);
+    let mut vring = device.vring(1);
+    for _ in 0..256 {
+        let (id, at, len) = vring.take().unwrap();
+        assert_eq!(len, 72);
+        let mut bytes = [0xff; 72];
+        vring.map.span(at, 72).unwrap().read_header(&mut bytes);
+        assert_eq!((&bytes[..12], &bytes[12..]), (&[0; 12][..], &[3; 60][..]));
+        vring.give(id.into(), 0);
+    }
+    assert_eq!(channel.tx.queue().arm(100).unwrap(), Armed::MoreWork);
+    assert!(channel.tx.is_drained().unwrap());
+    assert_eq!(channel.tx.submit(&one(), 0).unwrap(), 1);
+}
+
+// Goal: a socket that vanishes, at any message of the handshake or afterwards, takes the link down
+// with a reason; the device is looked for again, and nothing hangs.
+#[test]
+fn sockets_may_vanish() {
+    for leaves_at in [1, 2, 3, 5, 8, 9, 12, 15, 16, 17] {
+        let device = Device::start("leaves", Says { leaves_at, ..HONEST });
+        let mut function = VirtioUserFunction::new(VirtioUserConfig::new(&device.path)).unwrap();
+        let why = refused(&mut function);
+        assert!(why.contains("handshake"), "{leaves_at}: {why}");
+    }
+    let (device, mut function, channel) = world("vanish");
+    device.hang_up();
+    drop(channel);
+    let begin = Instant::now();
+    loop {
+        match function.poll_link(begin.elapsed()) {
+            LinkStatus::Up { session: 2 } => break,
+            _ => assert!(begin.elapsed() < PATIENCE),
+        }
+    }
+    assert!(function.open(&plan(2)).is_ok());
+}
+
+// Goal: a device that says nothing any more is given up after a while, by name.
+#[test]
+fn silent_devices_are_given_up() {
+    let device = Device::start("silent", Says { leaves_at: 9, stays_silent: true, ..HONEST });
+    let mut function = VirtioUserFunction::new(VirtioUserConfig::new(&device.path)).unwrap();
+    let begin = Instant::now();
+    let why = refused(&mut function);
+    assert!(why.contains("did not answer within 3 s"), "{why}");
+    assert!(begin.elapsed() < PATIENCE);
+}
+
+// Goal: while a device says nothing, another function of the same thread shakes hands, comes up
+// and carries frames; whoever waits for the silent one is told that it does, is woken when that is
+// over, and dropping it calls it off at once.
+#[test]
+fn silent_devices_delay_nobody() {
+    let says = Says { leaves_at: 1, stays_silent: true, ..HONEST };
+    let silent = ["mute", "dumb"].map(|name| Device::start(name, says));
+    let start = |at: &Device| VirtioUserFunction::new(VirtioUserConfig::new(&at.path)).unwrap();
+    let [mut waits, mut dropped] = silent.each_ref().map(start);
+    let shaking = |function: &mut VirtioUserFunction| {
+        let now = function.poll_link(Duration::ZERO);
+        assert_eq!(now, LinkStatus::Down("shaking hands with the device".to_owned()));
+    };
+    shaking(&mut waits);
+    shaking(&mut dropped);
+    drop(dropped);
+    let (device, _function, mut channel) = world("beside");
+    device.vring(0).send(1, [0; 10], &[7; 100]);
+    assert_eq!(poll(&mut channel).unwrap(), [100]);
+    shaking(&mut waits);
+    mqnet_sysio::poll::wait_readable(&waits.events(), PATIENCE).unwrap();
+    assert!(
+        !matches!(waits.poll_link(Duration::ZERO), LinkStatus::Down(why) if why.starts_with("sh"))
+    );
+    let why = refused(&mut waits);
+    assert!(why.contains("did not answer within 3 s"), "{why}");
+}
+
+// Goal: frames that are kept leave the ring with their memory, which is used again only when it
+// has come back from another thread; what came from there is counted.
+#[test]
+fn kept_frames_take_their_memory_along() {
+    let (device, function, mut channel) = world("kept");
+    let mut vring = device.vring(0);
+    let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+    let mut home = rx.returner().unwrap();
+    for round in 0..40u8 {
+        for n in 0..64 {
+            vring.send(1, [0; 10], &[round ^ n; 200]);
+        }
+        rx.peek(&mut Burst::new(), 64).unwrap();
+        let mut kept = Vec::new();
+        while let Some(frame) = rx.keep().unwrap() {
+            kept.push(frame);
+        }
+        assert_eq!(kept.len(), 64);
+        let giver = std::thread::spawn(move || {
+            for (n, frame) in (0u8..).zip(kept) {
+                let bytes = frame.head.span(&home).header::<200>().unwrap();
+                assert_eq!(bytes, [round ^ n; 200]);
+                frame.give_back(&mut home);
+            }
+            home.flush();
+            home
+        });
+        home = giver.join().unwrap();
+    }
+    let reading = function.rx_memory().remove(0);
+    assert!((1500..=2560).contains(&reading.foreign), "{}", reading.foreign);
+    assert!(reading.pages <= 512, "{} pages are in use: memory was lost", reading.pages);
+    assert_eq!(function.stats()[0].rx.packets.get(), 40 * 64);
+}
+
+// Goal: a device from before virtio 1 is refused by name, and so is one without packed rings when
+// they were asked for.
+#[test]
+fn devices_that_lack_something() {
+    let device = Device::start("old", Says { features: FEATURES & !(1 << 32), ..HONEST });
+    let mut function = VirtioUserFunction::new(VirtioUserConfig::new(&device.path)).unwrap();
+    let why = refused(&mut function);
+    assert!(why.contains("older than virtio 1"), "{why}");
+    let device = Device::start("split", HONEST);
+    let config = VirtioUserConfig { packed: true, ..VirtioUserConfig::new(&device.path) };
+    let mut function = VirtioUserFunction::new(config).unwrap();
+    let why = refused(&mut function);
+    assert!(why.contains("leave packed out"), "{why}");
+}
+
+// Goal: more channels than the device has, and offloads that were not agreed on, are refused with
+// everything as it was.
+#[test]
+fn impossible_changes_are_refused() {
+    let (device, mut function, _channel) = world("refuse");
+    let refused = function.prepare(&plan(3)).unwrap_err();
+    assert!(refused.to_string().contains("3 channels wanted, the device has 2"), "{refused}");
+    let none = Plan { rx_offloads: Offloads::NONE, ..plan(2) };
+    let refused = function.prepare(&none).unwrap_err();
+    assert!(refused.to_string().contains("(csum) is agreed on when"), "{refused}");
+    assert_eq!(device.told.lock().unwrap().enabled, [true, true, false, false]);
+    let next = function.prepare(&plan(2)).unwrap();
+    assert_eq!(device.told.lock().unwrap().enabled, [true, true, false, true]);
+    drop(next);
+    function.abort();
+    assert_eq!(device.told.lock().unwrap().enabled, [true, true, false, false]);
+}
+
+// Goal: as a server it waits for a device, removes a socket that nobody listens at, and refuses to
+// take one over that is in use.
+#[test]
+fn a_server_waits() {
+    let path = std::env::temp_dir().join(format!("mqnet-evil-{}-server", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    drop(UnixListener::bind(&path).unwrap());
+    let config = VirtioUserConfig { server: true, ..VirtioUserConfig::new(&path) };
+    let mut function = VirtioUserFunction::new(config.clone()).unwrap();
+    assert_eq!(VirtioUserFunction::new(config).err().map(|e| e.kind()), Some(ErrorKind::AddrInUse));
+    assert!(matches!(function.poll_link(Duration::ZERO), LinkStatus::Down(_)));
+    // Two connections wait by now: the look of the refused server, and the device.
+    let device = UnixStream::connect(&path).unwrap();
+    std::thread::spawn(move || serve(device, HONEST, &Mutex::default()));
+    let up = (1..100).any(|n| {
+        std::thread::sleep(Duration::from_millis(20));
+        matches!(function.poll_link(Duration::from_secs(n * 3)), LinkStatus::Up { .. })
+    });
+    assert!(up);
+    let _ = std::fs::remove_file(&path);
+}

@@ -1,0 +1,49 @@
+//! CPU time that others have used.
+
+use std::fs;
+
+/// Ticks of `/proc/stat` in a second: what the kernel shows is always in this unit.
+const USER_HZ: f64 = 100.0;
+
+/// Seconds that all CPUs together were busy since the machine started.
+pub(super) fn machine() -> Option<f64> {
+    let [idle, all] = super::others::parse(&fs::read_to_string("/proc/stat").ok()?)?;
+    Some(all.saturating_sub(idle) as f64 / USER_HZ)
+}
+
+/// Seconds that all threads of these processes have run; `None` where the kernel does not say.
+pub(super) fn of(pids: &[u32]) -> Option<f64> {
+    let mut sum = 0.0;
+    for pid in pids {
+        for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+            // A thread may have ended since.
+            sum += task.file_name().to_str().and_then(|tid| thread(*pid, tid)).unwrap_or_default();
+        }
+    }
+    Some(sum)
+}
+
+/// Seconds that one thread has run.
+pub(super) fn thread(pid: u32, tid: &str) -> Option<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    let ns: u64 = text.split_whitespace().next()?.parse().ok()?;
+    Some(ns as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: what a thread burns is seen, of the thread, of its process and of the machine.
+    #[test]
+    fn burnt_time_is_seen() {
+        let pid = std::process::id();
+        let own = fs::read_link("/proc/thread-self").unwrap();
+        let tid = own.file_name().unwrap().to_str().unwrap();
+        let (before, machine_before) = (thread(pid, tid).unwrap(), machine().unwrap());
+        while thread(pid, tid).unwrap() < before + 0.02 {}
+        assert!(of(&[pid]).unwrap() >= before + 0.02);
+        assert!(machine().unwrap() >= machine_before);
+        assert_eq!(thread(pid, "0"), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! Network namespaces that stand for hosts, and the commands that furnish them.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::Result;
+use super::child;
+
+/// Names of our namespaces: this, the process, the contender, the side.
+const PREFIX: &str = "mqnet-bench-";
+
+/// A network namespace, removed when dropped.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) name: String,
+}
+
+impl Host {
+    /// Makes one; the name says whose it is.
+    pub(super) fn create(who: &str, side: &str) -> Result<Self> {
+        let name = format!("{PREFIX}{}-{who}-{side}", std::process::id());
+        ip(&["netns", "add", &name])?;
+        let host = Self { name };
+        host.ip(&["link", "set", "lo", "up"])?;
+        Ok(host)
+    }
+
+    /// An `ip` command about this host.
+    pub(super) fn ip(&self, args: &[&str]) -> Result<()> {
+        ip(&[&["-n", &self.name], args].concat())
+    }
+
+    /// Gives a device its address.
+    pub(super) fn set_up(&self, device: &str, address: &str) -> Result<()> {
+        self.ip(&["address", "add", address, "dev", device])?;
+        self.ip(&["link", "set", "dev", device, "mtu", "1500", "up"])
+    }
+
+    /// A command that will run here and ends when this thread does.
+    pub(super) fn command(&self, words: &[&str]) -> Result<Command> {
+        let mut command = child::guarded("ip")?;
+        command.args(["netns", "exec", &self.name]).args(words);
+        Ok(command)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // It lacks only what somebody else has removed.
+        let _ = ip(&["netns", "delete", &self.name]);
+    }
+}
+
+/// Removes the namespaces of benchmarks that were killed.
+pub(super) fn remove_orphans() {
+    let Ok(folder) = std::fs::read_dir("/run/netns") else { return };
+    for entry in folder.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            // Another benchmark may do the same at this moment.
+            let _ = ip(&["netns", "delete", &name]);
+        }
+    }
+}
+
+/// Runs a short command.
+pub(super) fn run_short(program: &str, args: &[&str]) -> Result<()> {
+    let run = Command::new(program).args(args).stdin(Stdio::null()).output();
+    let done = run.map_err(|error| format!("cannot run {program}: {error}"))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let why = child::last_lines(&String::from_utf8_lossy(&done.stderr));
+    Err(format!("{program} {} failed: {why}", args.join(" ")).into())
+}
+
+/// An `ip` command.
+pub(super) fn ip(args: &[&str]) -> Result<()> {
+    run_short("ip", args)
+}

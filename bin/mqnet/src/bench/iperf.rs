@@ -1,0 +1,109 @@
+//! One iperf3 stream after the other between two hosts.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::child::{self, Child};
+use super::hosts::Host;
+use super::wires::{SERVER, SOON, without_prefix};
+use super::{Result, Session, peers};
+
+/// How often a stop signal is looked for while a stream runs.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// An iperf3 that listens on the second host.
+pub(super) struct Iperf {
+    server: Child,
+}
+
+impl Iperf {
+    /// Starts it.
+    pub(super) fn listen(host: &Host) -> Result<Self> {
+        peers::needs("iperf3", "iperf3")?;
+        let command = host.command(&["iperf3", "-s", "--forceflush"])?;
+        let server = Child::spawn("the iperf3 server", command, Stdio::null())?;
+        server.wait_for(0, SOON, listens)?;
+        Ok(Self { server })
+    }
+
+    /// Where its output is before somebody comes.
+    pub(super) fn mark(&self) -> usize {
+        self.server.mark()
+    }
+
+    /// After a client has gone: it refuses the next one until it is done with it.
+    pub(super) fn wait_until_free(&self, mark: usize) -> Result<()> {
+        self.server.wait_for(mark, SOON, listens)
+    }
+
+    /// One stream from `host` to it: the bits per second that arrived, or why it failed. An error
+    /// only when somebody asked us to stop.
+    pub(super) fn stream(
+        &mut self,
+        session: &Session,
+        host: &Host,
+        seconds: u64,
+    ) -> Result<std::result::Result<f64, String>> {
+        let mark = self.server.mark();
+        let deadline = Instant::now() + Duration::from_secs(seconds) + SOON;
+        let mut client = match client(host, seconds) {
+            Ok(client) => client,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let ended = loop {
+            match client.finish(LOOK) {
+                Err(_) if Instant::now() < deadline => session.check()?,
+                ended => break ended,
+            }
+        };
+        let bits = ended.and_then(|(_, said)| received(&said)).and_then(|bits| {
+            self.wait_until_free(mark)?;
+            Ok(bits)
+        });
+        Ok(bits.map_err(|error| error.to_string()))
+    }
+}
+
+fn client(host: &Host, seconds: u64) -> Result<Child> {
+    let (to, length) = (without_prefix(SERVER), seconds.to_string());
+    let words = ["iperf3", "-J", "-c", to, "-t", &length, "--connect-timeout", "5000"];
+    Child::spawn("iperf3", host.command(&words)?, Stdio::null())
+}
+
+fn listens(said: &str) -> Option<()> {
+    said.contains("Server listening").then_some(())
+}
+
+/// Bits per second at the receiver, of what `iperf3 -J` said.
+fn received(said: &str) -> Result<f64> {
+    let report: Value = serde_json::from_str(said)
+        .map_err(|_| format!("iperf3 gave no report: {}", child::last_lines(said)))?;
+    if let Some(error) = report["error"].as_str() {
+        return Err(format!("iperf3: {error}").into());
+    }
+    let bits = report["end"]["sum_received"]["bits_per_second"].as_f64();
+    bits.filter(|&bits| bits > 0.0).ok_or_else(|| "iperf3: nothing was received".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: what arrived counts, and an error of iperf3 is told in its own words.
+    #[test]
+    fn the_report_of_iperf3_is_read() {
+        let good = r#"{"end": {"sum_sent": {"bits_per_second": 9e9},
+                              "sum_received": {"bits_per_second": 8.5e9}}}"#;
+        assert_eq!(received(good).unwrap(), 8.5e9);
+        for (bad, words) in [
+            (r#"{"end": {}, "error": "unable to connect"}"#, "iperf3: unable to connect"),
+            (r#"{"end": {"sum_received": {"bits_per_second": 0.0}}}"#, "nothing was received"),
+            ("Cannot open network namespace", "no report: Cannot open network namespace"),
+        ] {
+            let error = received(bad).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What a wake-up costs on this machine, whoever needs one: two threads and two eventfds.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::{clock, poll};
+
+use super::super::histogram::Histogram;
+use super::super::{Result, pingpong};
+
+/// Nobody waits longer for a bell that somebody rings at once.
+const LOST: Duration = Duration::from_secs(1);
+
+/// Somebody rings, somebody sleeps and rings back, and the first one sleeps meanwhile.
+pub(super) fn turn(cpus: [usize; 2], length: Duration, gap: Duration) -> Result<Histogram> {
+    let [there, back] = [EventFd::new()?, EventFd::new()?];
+    let stop = AtomicBool::new(false);
+    let asks = || -> std::io::Result<Histogram> {
+        let mut seen = Histogram::default();
+        let end = clock::monotonic() + length;
+        while clock::monotonic() < end {
+            poll::pause(gap);
+            let rung = clock::monotonic();
+            there.ring()?;
+            poll::wait_readable(&[back.as_fd()], LOST)?;
+            back.drain();
+            seen.add((clock::monotonic() - rung).as_nanos() as u64);
+        }
+        stop.store(true, Ordering::Relaxed);
+        there.ring()?;
+        Ok(seen)
+    };
+    let answers = || -> std::io::Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            poll::wait_readable(&[there.as_fd()], LOST)?;
+            there.drain();
+            back.ring()?;
+        }
+        Ok(())
+    };
+    // On a thread of its own: the caller's is not to stay on one CPU.
+    std::thread::scope(|scope| {
+        let both = scope.spawn(|| pingpong::on_two_cpus(cpus, asks, answers).map_err(text));
+        let (seen, answered) = both.join().map_err(|_| "a thread failed")??;
+        answered?;
+        Ok(seen?)
+    })
+}
+
+fn text(error: Box<dyn std::error::Error>) -> String {
+    error.to_string()
+}

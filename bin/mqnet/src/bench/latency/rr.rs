@@ -1,0 +1,166 @@
+//! Single bytes that go there and back over TCP, alone or beside a bulk flow.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mqnet_sysio::clock;
+
+use super::super::Result;
+use super::super::child::{Child, own_path};
+use super::super::histogram::Histogram;
+use super::super::wires::{SERVER, SOON, World, without_prefix};
+use super::ping::ask;
+
+const PORT: u16 = 7788;
+/// What the first byte of a connection says it is for.
+const QUESTIONS: u8 = b'q';
+const BULK: u8 = b'b';
+/// The bulk flow is in parts, and so many may be on their way: it ends soon after it is told to.
+const PART: usize = 64 << 10;
+const AWAY: usize = 16;
+/// The bulk flow is alone at first.
+const WARM_UP: Duration = Duration::from_millis(20);
+
+/// What the hidden subcommand `bench-rr` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RrArgs {
+    /// Asks this address; without one it answers.
+    address: Option<String>,
+}
+
+pub(crate) fn rr(args: &RrArgs) -> Result<()> {
+    match &args.address {
+        Some(address) => asks(address),
+        None => answers(),
+    }
+}
+
+fn answers() -> Result<()> {
+    let listener = TcpListener::bind(("0.0.0.0", PORT))?;
+    println!("ready");
+    for stream in listener.incoming() {
+        let stream = stream?;
+        // A connection that breaks is the other side's affair.
+        std::thread::spawn(move || serve(stream));
+    }
+    Ok(())
+}
+
+fn serve(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut what = [0];
+    stream.read_exact(&mut what)?;
+    let mut part = vec![0; if what[0] == BULK { PART } else { 1 }];
+    loop {
+        stream.read_exact(&mut part)?;
+        stream.write_all(&what)?;
+    }
+}
+
+fn connect(address: &str, what: u8) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect((address, PORT))?;
+    stream.set_nodelay(true)?;
+    stream.write_all(&[what])?;
+    Ok(stream)
+}
+
+fn asks(address: &str) -> Result<()> {
+    let (mut questions, mut bulk) = (connect(address, QUESTIONS)?, connect(address, BULK)?);
+    println!("ready");
+    let mut line = String::new();
+    while std::io::stdin().read_line(&mut line)? > 0 {
+        let mut words = line.split_whitespace().map(str::parse::<u64>);
+        if let (Some(Ok(ms)), Some(Ok(loaded))) = (words.next(), words.next()) {
+            let bulk = (loaded > 0).then_some(&mut bulk);
+            let seen = turn(&mut questions, bulk, Duration::from_millis(ms))?;
+            println!("done {}", seen.tell());
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+fn turn(
+    questions: &mut TcpStream,
+    bulk: Option<&mut TcpStream>,
+    length: Duration,
+) -> Result<Histogram> {
+    let stop = AtomicBool::new(false);
+    let ask = |questions| {
+        let seen = ask_on(questions, length);
+        stop.store(true, Ordering::Relaxed);
+        seen
+    };
+    let Some(bulk) = bulk else { return Ok(ask(questions)?) };
+    std::thread::scope(|scope| {
+        let flow = scope.spawn(|| flow(bulk, &stop));
+        std::thread::sleep(WARM_UP);
+        let seen = ask(questions);
+        flow.join().map_err(|_| "the bulk flow failed")??;
+        Ok(seen?)
+    })
+}
+
+fn ask_on(stream: &mut TcpStream, length: Duration) -> io::Result<Histogram> {
+    let mut seen = Histogram::default();
+    let mut byte = [0];
+    let end = clock::monotonic() + length;
+    loop {
+        let asked = clock::monotonic();
+        if asked >= end {
+            return Ok(seen);
+        }
+        stream.write_all(&byte)?;
+        stream.read_exact(&mut byte)?;
+        seen.add((clock::monotonic() - asked).as_nanos() as u64);
+    }
+}
+
+fn flow(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
+    let (part, mut byte, mut away) = (vec![0; PART], [0], 0);
+    loop {
+        let ends = stop.load(Ordering::Relaxed);
+        if ends && away == 0 {
+            return Ok(());
+        }
+        if ends || away == AWAY {
+            stream.read_exact(&mut byte)?;
+            away -= 1;
+        } else {
+            stream.write_all(&part)?;
+            away += 1;
+        }
+    }
+}
+
+/// Two hosts, who asks and who answers.
+pub(super) struct Hosts {
+    asks: Child,
+    _answers: Child,
+    pub(super) world: World,
+}
+
+impl Hosts {
+    pub(super) fn start(world: World) -> Result<Self> {
+        let own = own_path()?;
+        let own = own.to_str().ok_or("this program has a strange name")?;
+        let ready = |said: &str| said.contains("ready\n").then_some(());
+        let start = |host: usize, words: &[&str]| -> Result<Child> {
+            let command = world.hosts[host].command(&[&[own, "bench-rr"], words].concat())?;
+            let child = Child::spawn("mqnet bench-rr", command, Stdio::piped())?;
+            child.wait_for(0, SOON, ready)?;
+            Ok(child)
+        };
+        let answers = start(1, &[])?;
+        let asks = start(0, &[without_prefix(SERVER)])?;
+        Ok(Self { asks, _answers: answers, world })
+    }
+
+    pub(super) fn turn(&mut self, length: Duration, loaded: bool) -> Result<Histogram> {
+        let line = format!("{} {}", length.as_millis(), u8::from(loaded));
+        ask(&mut self.asks, length, &line)
+    }
+}

@@ -1,0 +1,125 @@
+//! Frames that an XDP program drops, or lets pass, in front of a queue.
+
+use std::sync::Arc;
+
+use mqnet_netdev::limits::BURST_FRAMES;
+use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Offloads, Queue, Rx, RxBrings};
+use mqnet_shmem::Span;
+use mqnet_wire::VnetHdr;
+use mqnet_xdp::wrap::{Bell, HookConfig, Hooked, InletConfig, Pages, hook, way};
+use mqnet_xdp::{Insn, Mode, Object, Origin, Program};
+
+use super::Result;
+
+/// One that looks at the type of each frame, as filters do, and decides by it.
+const PROGRAM: [(u8, u8, u8, i16, i32); 12] = [
+    (0x61, 2, 1, 0, 0),
+    (0x61, 3, 1, 4, 0),
+    (0xb7, 0, 0, 0, 2),
+    (0xbf, 4, 2, 0, 0),
+    (0x07, 4, 0, 0, 34),
+    (0x2d, 4, 3, 4, 0),
+    (0x69, 5, 2, 12, 0),
+    (0x55, 5, 0, 2, 8),
+    (0xb7, 0, 0, 0, 1),
+    (0x95, 0, 0, 0, 0),
+    (0xb7, 0, 0, 0, 2),
+    (0x95, 0, 0, 0, 0),
+];
+const FRAME_MAX: u32 = 1518;
+
+/// A queue that always has a burst of the same frame.
+struct Same {
+    frame: Vec<u8>,
+}
+
+impl Queue for Same {
+    fn arm(&mut self, _: u32) -> std::result::Result<Armed, Fault> {
+        Ok(Armed::MoreWork)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+
+    fn park(&mut self) {}
+}
+
+impl RxBrings for Same {
+    fn peek<'a>(
+        &'a mut self,
+        burst: &mut Burst<'a>,
+        budget: usize,
+    ) -> std::result::Result<(), Fault> {
+        for _ in 0..budget.min(BURST_FRAMES) {
+            burst.push(VnetHdr::default(), self.frame.len() as u32, Span::of(&self.frame));
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, _: usize) -> std::result::Result<(), Fault> {
+        Ok(())
+    }
+}
+
+struct Silent;
+
+impl Bell for Silent {
+    fn ring(&self) {}
+}
+
+/// One call of what comes back asks the queue once, and says how many frames it has decided about.
+pub(super) fn burst(bytes: usize, drops: bool) -> Result<impl FnMut() -> usize> {
+    let insns = PROGRAM.iter().map(|&(code, dst, src, off, imm)| Insn { code, dst, src, off, imm });
+    let (name, section) = ("bench".to_owned(), "xdp".to_owned());
+    let object = Object { name, section, insns: insns.collect(), maps: Vec::new() };
+    let program = Program::new(object, Mode::BEST, 1)?;
+    let stats = Arc::new(ChannelStats::default());
+    let config = InletConfig {
+        stats: Arc::new(ChannelStats::default()),
+        frame_max: FRAME_MAX,
+        joined: Hooked::default(),
+    };
+    let (outlet, inlet) = way(config, Box::new(Silent));
+    let config = HookConfig {
+        program,
+        origin: Origin::default(),
+        other: 2,
+        stats: stats.clone(),
+        pages: Pages::new(FRAME_MAX),
+        frame_max: FRAME_MAX,
+        tx_offloads: Offloads::NONE,
+        outlet,
+        hooked: Hooked::default(),
+    };
+    let mut frame = vec![0; bytes.max(34)];
+    frame[12] = if drops { 8 } else { 0 };
+    let mut rx = hook(Rx::Brings(Box::new(Same { frame })), config, None);
+    Ok(move || {
+        let _ = &inlet;
+        let before = stats.rx.xdp.packets.get();
+        if let Rx::Brings(queue) = &mut rx {
+            let mut shown = Burst::new();
+            let passed = queue.peek(&mut shown, BURST_FRAMES).map(|()| shown.frames().len());
+            drop(shown);
+            let released = passed.and_then(|n| queue.release(n));
+            debug_assert!(released.is_ok());
+        }
+        (stats.rx.xdp.packets.get() - before) as usize
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: what is measured happens: every frame is decided about, dropped or passed.
+    #[test]
+    fn frames_are_decided_about() {
+        for (drops, least) in [(true, BURST_FRAMES), (false, BURST_FRAMES)] {
+            let mut burst = burst(64, drops).unwrap();
+            assert!(burst() >= least);
+            assert!(burst() >= least);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Interrupts and XPS of the kernel's interfaces, set for as long as somebody needs them.
+
+use std::fs;
+use std::io::{Error, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use mqnet_topology::nic;
+use mqnet_topology::{format_cpu_list, format_cpu_mask, parse_cpu_list, parse_cpu_mask};
+
+/// What a queue of an interface is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Its name; the address of a PCI function that we drive ourselves, whose queues are vectors.
+    pub(crate) interface: String,
+    pub(crate) queue: u16,
+    /// The CPU for its interrupts.
+    pub(crate) irq_cpu: usize,
+    /// The CPUs that send through it.
+    pub(crate) senders: Vec<usize>,
+}
+
+/// A set of CPUs in a file, and how it is written there.
+#[derive(Clone, Copy, Debug)]
+enum Format {
+    List,
+    /// As wide as the machine.
+    Mask(usize),
+}
+
+impl Format {
+    fn write(self, cpus: &[usize]) -> String {
+        match self {
+            Self::List => format_cpu_list(cpus),
+            Self::Mask(width) => format_cpu_mask(cpus, width),
+        }
+    }
+
+    fn read(self, text: &str) -> Option<Vec<usize>> {
+        match self {
+            Self::List => parse_cpu_list(text.trim()).ok(),
+            Self::Mask(_) => parse_cpu_mask(text).ok(),
+        }
+    }
+}
+
+/// A file that is not as it was.
+#[derive(Debug)]
+struct Changed {
+    file: PathBuf,
+    before: String,
+    /// What was there after our change, in the kernel's own words.
+    ours: String,
+}
+
+/// Everything that was set, put back when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    changed: Vec<Changed>,
+    /// What was set, and what could not be.
+    pub(crate) said: Vec<String>,
+    /// How many of them could not be.
+    pub(crate) failed: usize,
+}
+
+impl Applied {
+    /// Sets what is wanted below `root`, which is `/` but for tests. What cannot be set is said and
+    /// does not keep the rest from being set.
+    pub(crate) fn apply(root: &Path, wanted: &[Wanted]) -> Self {
+        let mut applied = Self::default();
+        let mask = Format::Mask(nic::cpu_numbers(root));
+        for one in wanted {
+            let nic = nic::read(root, &one.interface);
+            let Some(nic) = nic.or_else(|| nic::read_pci(root, &one.interface)) else {
+                applied.fail(format!("{}: no such interface", one.interface));
+                continue;
+            };
+            let queue = format!("{} queue {}", one.interface, one.queue);
+            for irq in nic.irqs_of(one.queue) {
+                let file = root.join(format!("proc/irq/{irq}/smp_affinity_list"));
+                applied.set(&format!("{queue}: irq {irq}"), file, Format::List, &[one.irq_cpu]);
+            }
+            // The kernel has no choice to make among one queue, and no file for it.
+            if nic.tx_queues > 1 && one.queue < nic.tx_queues {
+                let interface = root.join("sys/class/net").join(&one.interface);
+                let file = interface.join(format!("queues/tx-{}/xps_cpus", one.queue));
+                applied.set(&format!("{queue}: xps"), file, mask, &one.senders);
+            }
+        }
+        applied
+    }
+
+    fn fail(&mut self, what: String) {
+        self.failed += 1;
+        self.said.push(what);
+    }
+
+    fn set(&mut self, what: &str, file: PathBuf, format: Format, cpus: &[usize]) {
+        let done = fs::read_to_string(&file).and_then(|before| {
+            if format.read(&before).as_deref() == Some(cpus) {
+                return Ok(None);
+            }
+            fs::write(&file, format.write(cpus))?;
+            Ok(Some((fs::read_to_string(&file)?, before)))
+        });
+        match done {
+            Ok(None) => self.said.push(format!("{what}: {} already", format_cpu_list(cpus))),
+            Ok(Some((ours, before))) => {
+                let was = format.read(&before).unwrap_or_default();
+                let was = if was.is_empty() { "none".to_owned() } else { format_cpu_list(&was) };
+                self.said.push(format!("{what}: {} (was {was})", format_cpu_list(cpus)));
+                self.changed.push(Changed { file, before, ours });
+            }
+            Err(e) => self.fail(format!("{what}: {}: {}", file.display(), explain(&e))),
+        }
+    }
+
+    /// Puts back what was there, the last change first; what could not be is said. What somebody
+    /// else has changed since is his.
+    pub(crate) fn put_back(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        for Changed { file, before, ours } in self.changed.drain(..).rev() {
+            let done = match fs::read_to_string(&file) {
+                Ok(now) if now == ours => fs::write(&file, before.trim_end()),
+                Ok(_) => {
+                    said.push(format!("{}: changed since, left as it is", file.display()));
+                    Ok(())
+                }
+                // The device is gone, and its queues and interrupts with it.
+                Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+                Err(e) => Err(e),
+            };
+            if let Err(e) = done {
+                said.push(format!("{}: {}", file.display(), explain(&e)));
+            }
+        }
+        said
+    }
+}
+
+impl Drop for Applied {
+    fn drop(&mut self) {
+        for what in self.put_back() {
+            tracing::warn!("placement: {what}");
+        }
+    }
+}
+
+fn explain(e: &Error) -> String {
+    match e.kind() {
+        ErrorKind::PermissionDenied => {
+            format!("{e} (needs root; an interrupt that the kernel manages moves for nobody)")
+        }
+        _ => e.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Self {
+            let tree =
+                Self(std::env::temp_dir().join(format!("mqnet-{name}-{}", std::process::id())));
+            let nic = "sys/class/net/eth0";
+            tree.put(&format!("{nic}/device/numa_node"), "0");
+            tree.put("sys/devices/system/cpu/possible", "0-39");
+            for (irq, action) in [(30, "eth0-TxRx-0"), (31, "eth0-TxRx-1"), (32, "eth0-misc")] {
+                tree.put(&format!("{nic}/device/msi_irqs/{irq}"), "msix");
+                tree.put(&format!("sys/kernel/irq/{irq}/actions"), action);
+                tree.put(&format!("proc/irq/{irq}/smp_affinity_list"), "0-39");
+            }
+            for queue in 0..2 {
+                tree.put(&format!("{nic}/queues/tx-{queue}/xps_cpus"), "00,00000000");
+            }
+            tree
+        }
+
+        fn put(&self, file: &str, text: &str) {
+            let file = self.0.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, format!("{text}\n")).unwrap();
+        }
+
+        fn get(&self, file: &str) -> String {
+            fs::read_to_string(self.0.join(file)).unwrap().trim().to_owned()
+        }
+
+        fn state(&self) -> Vec<String> {
+            let irqs = [30, 31, 32].map(|irq| format!("proc/irq/{irq}/smp_affinity_list"));
+            let xps = [0, 1].map(|tx| format!("sys/class/net/eth0/queues/tx-{tx}/xps_cpus"));
+            irqs.iter().chain(&xps).map(|file| self.get(file)).collect()
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn wanted() -> [Wanted; 2] {
+        let interface = "eth0".to_owned();
+        [
+            Wanted { interface: interface.clone(), queue: 0, irq_cpu: 3, senders: vec![0, 3, 33] },
+            Wanted { interface, queue: 1, irq_cpu: 4, senders: vec![4] },
+        ]
+    }
+
+    // Goal: each queue's interrupt and senders are set in the kernel's formats, that of the link
+    // is left alone, and everything is as before at the end.
+    #[test]
+    fn set_and_put_back() {
+        let tree = Tree::new("apply");
+        let before = tree.state();
+        let mut applied = Applied::apply(&tree.0, &wanted());
+        assert_eq!(tree.state(), ["3", "4", "0-39", "02,00000009", "00,00000010"]);
+        assert_eq!((applied.failed, applied.said.len()), (0, 4));
+        assert_eq!(applied.said[0], "eth0 queue 0: irq 30: 3 (was 0-39)");
+        assert_eq!(applied.said[1], "eth0 queue 0: xps: 0,3,33 (was none)");
+        let again = Applied::apply(&tree.0, &wanted());
+        assert!(again.said.iter().all(|line| line.ends_with(" already")), "{:?}", again.said);
+        drop(again);
+        assert_eq!(tree.get("proc/irq/30/smp_affinity_list"), "3");
+        assert!(applied.put_back().is_empty());
+        assert_eq!(tree.state(), before);
+    }
+
+    // Goal: dropping puts back, too; what somebody else has changed meanwhile stays his, and a
+    // device that is gone is no failure.
+    #[test]
+    fn others_changes_are_theirs() {
+        let tree = Tree::new("theirs");
+        let mut applied = Applied::apply(&tree.0, &wanted());
+        tree.put("proc/irq/30/smp_affinity_list", "7");
+        fs::remove_file(tree.0.join("proc/irq/31/smp_affinity_list")).unwrap();
+        let said = applied.put_back();
+        assert!(said.len() == 1 && said[0].contains("changed since"), "{said:?}");
+        assert_eq!(tree.get("proc/irq/30/smp_affinity_list"), "7");
+        assert_eq!(tree.get("sys/class/net/eth0/queues/tx-0/xps_cpus"), "00,00000000");
+        tree.put("proc/irq/31/smp_affinity_list", "0-39");
+        drop(Applied::apply(&tree.0, &wanted()));
+        assert_eq!(tree.get("proc/irq/30/smp_affinity_list"), "7");
+    }
+
+    // Goal: what cannot be set names the file and why, and the rest is set all the same.
+    #[test]
+    fn failures_are_told() {
+        let tree = Tree::new("told");
+        fs::remove_file(tree.0.join("proc/irq/30/smp_affinity_list")).unwrap();
+        let nobody = Wanted { interface: "nobody".into(), ..wanted()[0].clone() };
+        let wanted = [nobody, wanted()[0].clone(), wanted()[1].clone()];
+        let applied = Applied::apply(&tree.0, &wanted);
+        assert_eq!(applied.failed, 2);
+        assert_eq!(applied.said[0], "nobody: no such interface");
+        assert!(applied.said[1].contains("proc/irq/30/smp_affinity_list: No such file"));
+        assert_eq!(tree.state_of_second(), ["4", "00,00000010"]);
+    }
+
+    impl Tree {
+        fn state_of_second(&self) -> [String; 2] {
+            [
+                self.get("proc/irq/31/smp_affinity_list"),
+                self.get("sys/class/net/eth0/queues/tx-1/xps_cpus"),
+            ]
+        }
+    }
+}

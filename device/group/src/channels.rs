@@ -1,0 +1,209 @@
+//! Channels of all members, opened and changed together, or not at all.
+
+use mqnet_netdev::{Channel, LinkStatus, OpenError, Plan};
+
+use crate::group::{GroupFunction, Layout, OnLoss, Use};
+use crate::slot::Slot;
+
+/// How a member's channels are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// They are its first.
+    Open,
+    /// Beside those in use.
+    Prepare,
+}
+
+/// The channels that members have made, by their numbers there.
+pub(crate) type Made = Vec<Vec<Option<Channel>>>;
+
+impl GroupFunction {
+    pub(crate) fn error(&self, what: impl Into<String>) -> OpenError {
+        OpenError { function: self.name.clone(), what: what.into() }
+    }
+
+    /// Has members make their part of the channels. When one fails, those before it take theirs
+    /// back, the last first.
+    pub(crate) fn make(
+        &mut self,
+        plan: &Plan,
+        layout: &Layout,
+        steps: &[(usize, How)],
+    ) -> Result<Made, String> {
+        let mut made: Made = self.members.iter().map(|_| Vec::new()).collect();
+        let joined = self.here();
+        for (number, &(at, how)) in steps.iter().enumerate() {
+            let part = Self::part_of(plan, layout.totals[at]);
+            let member = &mut self.members[at];
+            let channels = match how {
+                How::Open => member.function.open(&part),
+                How::Prepare => member.function.prepare(&part),
+            };
+            match channels {
+                Ok(channels) => {
+                    member.open = true;
+                    made[at] = channels.into_iter().map(Some).collect();
+                }
+                Err(e) => {
+                    drop(made);
+                    if how == How::Open {
+                        member.function.close("it could not be opened");
+                    }
+                    self.unmake(&steps[..number]);
+                    self.forget_strangers(&joined);
+                    return Err(e.to_string());
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// Takes back what these steps have made; the channels have been dropped.
+    pub(crate) fn unmake(&mut self, steps: &[(usize, How)]) {
+        for &(at, how) in steps.iter().rev() {
+            let member = &mut self.members[at];
+            match how {
+                How::Prepare => member.function.abort(),
+                How::Open => {
+                    member.function.close("another member of its group could not be opened");
+                    member.open = false;
+                }
+            }
+        }
+    }
+
+    /// Members that were to join, and do not, have no channels.
+    fn forget_strangers(&mut self, joined: &[bool]) {
+        let strangers = self.members.iter_mut().zip(joined).filter(|(_, joined)| !**joined);
+        strangers.for_each(|(member, _)| member.open = false);
+    }
+
+    /// Puts the channels in their order, such that they can be replaced if that may be needed.
+    fn arrange(&self, mut made: Made, plan: &Plan, layout: Layout) -> Option<(Use, Vec<Channel>)> {
+        let take = |place: &crate::Place| {
+            made[place.member].get_mut(usize::from(place.local)).and_then(Option::take)
+        };
+        let channels: Vec<Channel> = layout.places.iter().map(take).collect::<Option<_>>()?;
+        let (slots, channels) = match self.on_loss {
+            OnLoss::Destroy => (Vec::new(), channels),
+            OnLoss::Degrade => channels.into_iter().map(Slot::around).unzip(),
+        };
+        let spares = if self.is_whole() { made } else { Vec::new() };
+        let joins = Vec::new();
+        Some((Use { plan: plan.clone(), layout, slots, spares, joins }, channels))
+    }
+
+    fn make_all(
+        &mut self,
+        plan: &Plan,
+        how: How,
+        here: &[bool],
+    ) -> Result<(Use, Vec<Channel>), OpenError> {
+        let layout = self.layout(plan.channels, here).map_err(|what| self.error(what))?;
+        let steps: Vec<(usize, How)> =
+            (0..here.len()).filter(|&at| here[at]).map(|at| (at, how)).collect();
+        let made = self.make(plan, &layout, &steps).map_err(|what| self.error(what))?;
+        self.arrange(made, plan, layout).ok_or_else(|| {
+            self.unmake(&steps);
+            self.error("a member has opened fewer channels than it was asked for")
+        })
+    }
+
+    pub(crate) fn open_all(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        if !self.combined {
+            return Err(self.error("the group is down"));
+        }
+        let (made, channels) = self.make_all(plan, How::Open, &self.here())?;
+        self.in_use = Some(made);
+        self.far_wishes_again();
+        Ok(channels)
+    }
+
+    pub(crate) fn prepare_all(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        if self.refit.is_some() || self.in_use.is_none() {
+            return Err(self.error("a member is being replaced"));
+        }
+        let here = match &self.far {
+            Some(far) => far.next.clone(),
+            None => self.here(),
+        };
+        let (mut made, channels) = self.make_all(plan, How::Prepare, &here)?;
+        for (at, member) in self.members.iter().enumerate().filter(|(at, _)| here[*at]) {
+            if let (LinkStatus::Up { session }, false) = (&member.status, member.is_here()) {
+                made.joins.push((at, *session));
+            }
+        }
+        self.next = Some(made);
+        Ok(channels)
+    }
+
+    pub(crate) fn commit_all(&mut self) -> Result<(), OpenError> {
+        let Some(next) = self.next.take() else { return Ok(()) };
+        for &(at, session) in &next.joins {
+            let member = &mut self.members[at];
+            (member.joined, member.caps) = (Some(session), member.function.caps());
+            member.function.set_carrier(self.carrier);
+        }
+        self.in_use = Some(next);
+        let open = self.members.iter_mut().filter(|member| member.open);
+        // One that is untidy is no reason for others to stay behind.
+        let untidy = open.filter_map(|member| member.function.commit().err());
+        let untidy: Vec<String> = untidy.map(|e| e.to_string()).collect();
+        self.far_look();
+        if untidy.is_empty() { Ok(()) } else { Err(self.error(untidy.join("; "))) }
+    }
+
+    pub(crate) fn abort_all(&mut self) {
+        let Some(Use { joins, .. }) = self.next.take() else { return };
+        let joined = self.here();
+        let steps: Vec<(usize, How)> = (0..joined.len())
+            .filter(|at| joined[*at] || joins.iter().any(|(join, _)| join == at))
+            .map(|at| (at, How::Prepare))
+            .collect();
+        self.unmake(&steps);
+        self.forget_strangers(&joined);
+    }
+
+    pub(crate) fn close_all(&mut self, why: &str) {
+        let uses = self.in_use.take().into_iter().chain(self.next.take());
+        uses.for_each(|made| made.slots.iter().for_each(Slot::clear));
+        self.refit = None;
+        for member in self.members.iter_mut().rev() {
+            member.function.close(why);
+            member.open = false;
+        }
+    }
+
+    /// Lets what arrives come to the first `channels` channels; each member steers its own part.
+    pub(crate) fn steer_all(&mut self, channels: u16) -> Result<(), OpenError> {
+        let (from, to) = match (&self.in_use, &self.next) {
+            (Some(now), Some(next)) if now.plan.channels == channels => (next, now),
+            (Some(now), Some(next)) => (now, next),
+            _ => return Err(self.error("no change is open")),
+        };
+        let counts = |made: &Use| -> Vec<u16> {
+            let count = |at: usize| match self.members[at].function.steers() {
+                true => self.map.share(made.plan.channels, at),
+                // The kernel chooses among all that are attached, and others must be.
+                false => made.layout.totals[at],
+            };
+            (0..self.members.len()).map(count).collect()
+        };
+        let (before, after) = (counts(from), counts(to));
+        for at in 0..self.members.len() {
+            if !self.members[at].is_here() || before[at] == after[at] {
+                continue;
+            }
+            if let Err(e) = self.members[at].function.steer(after[at]) {
+                for back in (0..at).rev().filter(|&back| before[back] != after[back]) {
+                    if self.members[back].is_here() {
+                        // As it was a moment ago; what cannot go back shows up in its queues.
+                        let _ = self.members[back].function.steer(before[back]);
+                    }
+                }
+                return Err(self.error(e.to_string()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,326 @@
+//! Members whose far end has a say in changes: then the far end is a group too, and the two groups
+//! are as one function with one peer.
+//!
+//! The group numbers the wishes, and says the same through all of its members: each member carries
+//! what its part of the channels wants, the number of the wish, who was up when it was made, and
+//! the latest word. What is heard counts when all members that belong to the group say the same;
+//! in between it is not known what the peer wants ([`Outlook::Wait`]), which takes no longer than
+//! the peer's loop over its members. So the two ends know the same of a pair of wishes, and a word
+//! needs to name these alone.
+//!
+//! A member that is up again at both ends is taken back by a change as of any other kind, of which
+//! both ends know from the two wishes; so nothing is lost or overtaken. When one is lost there is
+//! no time to agree on anything: see [`Map::stand_in`](crate::Map::stand_in).
+
+use mqnet_netdev::{Caps, LinkStatus, Outlook, Peer, Plan, RingSizes, RingWish, Seat, Voice, Word};
+
+use crate::group::{GroupFunction, Member};
+use crate::{GroupError, Map};
+
+/// The far end of a group.
+#[derive(Debug, Default)]
+pub(crate) struct Far {
+    /// Every member has all channels open, those of others in reserve.
+    pub(crate) whole: bool,
+    group: u32,
+    partner: Option<Caps>,
+    rings: RingWish,
+    /// What we say.
+    ours: Voice,
+    /// The sessions of the members that are up, as our latest wish was made.
+    up: Vec<Option<u64>>,
+    /// What the peer said last through all members.
+    theirs: Voice,
+    peers_group: u32,
+    peer_wants: Option<u16>,
+    plan: Option<Plan>,
+    outlook: Outlook,
+    /// Who has channels after the change that is due.
+    pub(crate) next: Vec<bool>,
+    ring_sizes: RingSizes,
+    leads_by_chance: bool,
+}
+
+/// Tells the members that they are some, if their far ends have a say.
+pub(crate) fn seats(members: &mut [Member], seed: u64) -> Result<Option<Far>, GroupError> {
+    let has: Vec<bool> = members.iter_mut().map(|m| m.function.peer().is_some()).collect();
+    if !has.contains(&true) {
+        return Ok(None);
+    }
+    if let (Some(with), Some(without)) =
+        (has.iter().position(|&has| has), has.iter().position(|&has| !has))
+    {
+        let [with, without] = [with, without].map(|at| members[at].function.name());
+        let what = "has a far end with a say in changes, so all members must be of its kind";
+        return Err(GroupError(format!("{with} {what}, and {without} is not")));
+    }
+    let group = (seed as u32 & 0xff_ffff).max(1);
+    let of = members.len() as u8;
+    for (number, member) in (0u8..).zip(members) {
+        member.function.take_seat(Seat { number, of, group });
+    }
+    Ok(Some(Far { group, ..Far::default() }))
+}
+
+/// What the plans of members come to.
+fn combined(map: Map, whole: bool, parts: &[(usize, Plan)]) -> Result<Plan, String> {
+    let mut all = parts.first().ok_or("no member is up")?.1.clone();
+    all.channels = match whole {
+        true => all.channels,
+        false => parts.iter().map(|(_, part)| part.channels).sum(),
+    };
+    all.frame_max = parts.iter().map(|(_, part)| part.frame_max).min().unwrap_or(0);
+    let fits = |(at, part): &(usize, Plan)| {
+        let channels = if whole { all.channels } else { map.share(all.channels, *at) };
+        let same = Plan { channels, frame_max: part.frame_max, ..all.clone() };
+        *part == same
+    };
+    match parts.iter().all(fits) {
+        true => Ok(all),
+        false => Err("the members have agreed on different things".to_owned()),
+    }
+}
+
+impl Far {
+    /// What a member is to agree on.
+    fn part(&self, map: Map, partner: &Caps, at: usize) -> Caps {
+        match self.whole {
+            true => partner.clone(),
+            false => GroupFunction::part_of_partner(map, partner, at),
+        }
+    }
+
+    /// Says everything through every member that is up.
+    fn say_all(&self, map: Map, members: &mut [Member]) {
+        let Some(partner) = &self.partner else { return };
+        for (at, member) in members.iter_mut().enumerate() {
+            let part = self.part(map, partner, at);
+            let is_up = self.up.get(at).is_some_and(Option::is_some);
+            if let Some(peer) = member.function.peer().filter(|_| is_up) {
+                peer.say_for_group(&part, self.rings, &self.ours);
+            }
+        }
+    }
+
+    fn wish_anew(&mut self, map: Map, members: &mut [Member]) {
+        self.ours.wish = self.ours.wish.wrapping_add(1);
+        let bit = |(at, up): (usize, &Option<u64>)| u8::from(up.is_some()) << at;
+        self.ours.here = self.up.iter().enumerate().map(bit).sum();
+        self.say_all(map, members);
+    }
+
+    /// Hears what the peer says; false while it is in the middle of it.
+    fn hear(&mut self, members: &mut [Member]) -> bool {
+        let mut here = members.iter_mut().filter(|member| member.is_here());
+        let Some(peer) = here.next().and_then(|member| member.function.peer()) else {
+            return false;
+        };
+        let first = peer.heard_of_group();
+        self.ring_sizes = peer.rings();
+        self.leads_by_chance = peer.leads();
+        let mut same = |member: &mut Member| {
+            member.function.peer().is_some_and(|peer| peer.heard_of_group() == first)
+        };
+        if !here.all(&mut same) {
+            return false;
+        }
+        self.theirs = first;
+        true
+    }
+
+    /// The members that both ends had up as they made their wishes; `None`: not known yet, or one
+    /// is about to be lost.
+    fn agreed_members(&self, members: &mut [Member]) -> Option<Vec<bool>> {
+        let mut next = Vec::new();
+        for (at, member) in members.iter_mut().enumerate() {
+            let ours = self.up.get(at).copied().flatten();
+            let both = ours.is_some() && self.theirs.here >> at & 1 == 1;
+            let is_up =
+                matches!(member.status, LinkStatus::Up { session } if Some(session) == ours);
+            let heard = member.function.peer().map(|peer| peer.heard_of_group().wish);
+            if (both && !(is_up && heard == Some(self.theirs.wish))) || (member.is_here() && !both)
+            {
+                return None;
+            }
+            next.push(both);
+        }
+        Some(next)
+    }
+
+    fn look_out(&mut self, map: Map, members: &mut [Member], heard: bool) -> Outlook {
+        let Some(next) = heard.then(|| self.agreed_members(members)).flatten() else {
+            return Outlook::Wait;
+        };
+        let (mut parts, mut changes) = (Vec::new(), false);
+        for (at, member) in members.iter_mut().enumerate().filter(|(at, _)| next[*at]) {
+            changes |= !member.is_here();
+            let Some(peer) = member.function.peer() else { continue };
+            match peer.outlook() {
+                Outlook::Change(plan) => {
+                    changes = true;
+                    parts.push((at, plan));
+                }
+                Outlook::Same => parts.extend(peer.plan().map(|plan| (at, plan))),
+                other => return other,
+            }
+        }
+        self.next = next;
+        match combined(map, self.whole, &parts) {
+            Ok(plan) if changes => Outlook::Change(plan),
+            Ok(_) => Outlook::Same,
+            Err(why) => Outlook::Impossible(why),
+        }
+    }
+}
+
+impl GroupFunction {
+    /// Why members that are up cannot be a group: it is made anew.
+    pub(crate) fn far_contradiction(&mut self) -> Option<String> {
+        let whole = self.far.as_ref()?.whole;
+        let mut groups = Vec::new();
+        let mut parts = Vec::new();
+        for (at, member) in self.members.iter_mut().enumerate() {
+            let peer = member.function.peer()?;
+            groups.push(peer.peers_group());
+            parts.extend(peer.plan().map(|plan| (at, plan)));
+        }
+        if let Some(other) = (1..groups.len()).find(|&at| groups[at] != groups[0]) {
+            let [one, other] = [0, other].map(|at| self.members[at].function.name());
+            return Some(format!(
+                "group: {one} and {other} have different peers: all windows of a group lead to one \
+                 group at the other end"
+            ));
+        }
+        let why = combined(self.map, whole, &parts).err()?;
+        // They agreed one after the other, and there was a change of mind in between.
+        self.members.iter_mut().for_each(|member| member.function.close("it agrees anew"));
+        Some(format!("group: {why}: they agree anew"))
+    }
+
+    /// A new life: all members have just agreed.
+    pub(crate) fn far_begins(&mut self) {
+        let Some(far) = &mut self.far else { return };
+        let first = self.members[0].function.peer().and_then(|peer| peer.peers_group());
+        far.peers_group = first.unwrap_or_default();
+        far.ours.word = Word::default();
+        far.theirs = Voice::default();
+        far.up.clear();
+    }
+
+    /// Looks who is up, and what the peer says.
+    pub(crate) fn far_turn(&mut self) {
+        let Some(mut far) = self.far.take() else { return };
+        if self.combined {
+            let session = |member: &mut Member| match member.status {
+                LinkStatus::Up { session } => member
+                    .function
+                    .peer()
+                    .is_some_and(|peer| peer.peers_group() == Some(far.peers_group))
+                    .then_some(session),
+                LinkStatus::Down(_) => None,
+            };
+            let up: Vec<Option<u64>> = self.members.iter_mut().map(session).collect();
+            if up != far.up {
+                far.up = up;
+                far.wish_anew(self.map, &mut self.members);
+            }
+        }
+        self.far = Some(far);
+        self.far_look();
+    }
+
+    /// What the wishes come to now.
+    pub(crate) fn far_look(&mut self) {
+        let Some(mut far) = self.far.take() else { return };
+        let heard = far.hear(&mut self.members);
+        let (mut parts, mut wants) = (Vec::new(), Vec::new());
+        for (at, member) in self.members.iter_mut().enumerate().filter(|(_, m)| m.is_here()) {
+            let Some(peer) = member.function.peer() else { continue };
+            parts.extend(peer.plan().map(|plan| (at, plan)));
+            wants.extend(peer.peer_wants());
+        }
+        far.peer_wants = match far.whole {
+            true => wants.first().copied(),
+            false => wants.into_iter().reduce(|one, other| one + other),
+        };
+        far.plan = combined(self.map, far.whole, &parts).ok();
+        far.outlook = match self.combined {
+            true => far.look_out(self.map, &mut self.members, heard),
+            false => Outlook::Same,
+        };
+        self.far = Some(far);
+    }
+
+    /// A change that could not be made for want of an engine may be tried again.
+    pub(crate) fn far_wishes_again(&mut self) {
+        if let Some(far) = &mut self.far {
+            far.wish_anew(self.map, &mut self.members);
+        }
+        self.far_look();
+    }
+
+    /// What a member is told of the other side.
+    pub(crate) fn told(&self, partner: &Caps, at: usize) -> Caps {
+        match &self.far {
+            Some(far) => far.part(self.map, partner, at),
+            None => Self::part_of_partner(self.map, partner, at),
+        }
+    }
+
+    /// True when every member has all channels open.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.far.as_ref().is_some_and(|far| far.whole)
+    }
+}
+
+impl Peer for GroupFunction {
+    fn leads(&self) -> bool {
+        self.far.as_ref().is_some_and(|far| match far.group == far.peers_group {
+            // One chance in sixteen millions; it holds as long as no member is lost.
+            true => far.leads_by_chance,
+            false => far.group > far.peers_group,
+        })
+    }
+
+    fn wish(&mut self, partner: &Caps, rings: RingWish) -> u32 {
+        let Some(far) = &mut self.far else { return 0 };
+        if far.partner.as_ref() != Some(partner) || far.rings != rings {
+            (far.partner, far.rings) = (Some(partner.clone()), rings);
+            far.wish_anew(self.map, &mut self.members);
+        }
+        let wish = far.ours.wish;
+        self.far_look();
+        wish
+    }
+
+    fn wishes(&self) -> [u32; 2] {
+        self.far.as_ref().map(|far| [far.ours.wish, far.theirs.wish]).unwrap_or_default()
+    }
+
+    fn peer_wants(&self) -> Option<u16> {
+        self.far.as_ref()?.peer_wants
+    }
+
+    fn plan(&self) -> Option<Plan> {
+        self.far.as_ref()?.plan.clone()
+    }
+
+    fn outlook(&self) -> Outlook {
+        self.far.as_ref().map(|far| far.outlook.clone()).unwrap_or_default()
+    }
+
+    fn say(&mut self, word: Word) {
+        if let Some(far) = &mut self.far {
+            far.ours.word = word;
+            far.say_all(self.map, &mut self.members);
+        }
+    }
+
+    fn heard(&self) -> Word {
+        self.far.as_ref().map(|far| far.theirs.word.clone()).unwrap_or_default()
+    }
+
+    fn rings(&self) -> RingSizes {
+        self.far.as_ref().map(|far| far.ring_sizes).unwrap_or_default()
+    }
+}

@@ -1,0 +1,298 @@
+//! The group as a function.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_netdev::{
+    Caps, Channel, ChannelStats, Device, Function, Indirection, LinkStatus, MemberView, OpenError,
+    Peer, Plan, RxMemory,
+};
+
+use crate::group::{GroupFunction, Member, OnLoss};
+use crate::{Map, Place};
+
+impl GroupFunction {
+    fn primary(&self) -> &dyn Function {
+        &*self.members[self.primary].function
+    }
+
+    /// The primary, while it belongs to the group.
+    fn present_primary(&mut self) -> Option<&mut dyn Function> {
+        let primary = &mut self.members[self.primary];
+        if self.combined && primary.joined.is_none() { None } else { Some(&mut *primary.function) }
+    }
+
+    fn view(&self, at: usize) -> MemberView {
+        let member = &self.members[at];
+        let served = self.in_use.iter().flat_map(|used| (0u16..).zip(&used.layout.places));
+        let served: Vec<(u16, Place)> = served.map(|(channel, place)| (channel, *place)).collect();
+        let mine = |channel: u16| self.map.place(channel).member == at;
+        let all = served.iter().map(|(channel, _)| *channel);
+        let others = served.iter().filter(|(channel, place)| place.member == at && !mine(*channel));
+        let is_lost = self.combined && !member.is_here();
+        let reason = match (&member.status, &member.trouble) {
+            (LinkStatus::Down(why), _) => why.clone(),
+            (_, Some(trouble)) => trouble.clone(),
+            _ if is_lost => "it is coming back".to_owned(),
+            _ => String::new(),
+        };
+        let primary = at == self.primary;
+        MemberView {
+            address: member.function.name().to_owned(),
+            identity: member.identity.clone(),
+            primary,
+            why: if primary { self.why_primary.clone() } else { String::new() },
+            up: member.is_up() && !is_lost,
+            reason,
+            channels: all.filter(|&channel| mine(channel)).collect(),
+            standing_in: others.map(|(channel, _)| *channel).collect(),
+        }
+    }
+
+    /// What a member is told of the other side: its part of the channels.
+    pub(crate) fn part_of_partner(map: Map, partner: &Caps, at: usize) -> Caps {
+        let share = |channels: u16| map.share(channels, at).max(1);
+        Caps {
+            channels: share(partner.channels),
+            wanted: partner.wanted.map(share),
+            ..partner.clone()
+        }
+    }
+
+    fn all_caps(&self) -> Caps {
+        let all = || self.members.iter().map(|member| &member.caps);
+        let most: Vec<u16> = all().map(|caps| caps.channels).collect();
+        // A member that wants a number has no more in use.
+        let wanted = all().map(|caps| caps.wanted.unwrap_or(u16::MAX));
+        let wanted = all().any(|caps| caps.wanted.is_some()).then(|| self.map.most(wanted));
+        let first = &self.members[0].caps;
+        let both = |one: Caps, two: &Caps| Caps {
+            mtu: one.mtu.or(two.mtu),
+            mtu_max: one.mtu_max.min(two.mtu_max),
+            frame_max: one.frame_max.min(two.frame_max),
+            rx_offloads: one.rx_offloads.and(two.rx_offloads),
+            tx_offloads: one.tx_offloads.and(two.tx_offloads),
+            rx_fixed: one.rx_fixed.or(two.rx_fixed),
+            ..one
+        };
+        let caps = all().fold(first.clone(), both);
+        Caps {
+            channels: match self.on_loss {
+                _ if self.is_whole() => most.into_iter().min().unwrap_or(1),
+                OnLoss::Destroy => self.map.most(most),
+                OnLoss::Degrade => self.map.most_with_one_lost(&most),
+            },
+            wanted,
+            rx_offloads: caps.rx_offloads.consistent(),
+            tx_offloads: caps.tx_offloads.consistent(),
+            ..caps
+        }
+    }
+
+    fn number(&self, member: usize, local: u16) -> u16 {
+        self.map.channel(Place { member, local }) as u16
+    }
+}
+
+impl Function for GroupFunction {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(self.members[self.primary].identity.clone())
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        let named = |function: &dyn Function| Device {
+            name: function.name().to_owned(),
+            ..Device::default()
+        };
+        // Where channels go while a member is lost is not looked at: they come back.
+        let one = |member: &Member| {
+            member.function.devices().pop().unwrap_or_else(|| named(&*member.function))
+        };
+        self.members.iter().map(one).collect()
+    }
+
+    fn caps(&self) -> Caps {
+        self.all_caps()
+    }
+
+    fn set_partner(&mut self, partner: &Caps) {
+        let parts: Vec<Caps> = (0..self.members.len()).map(|at| self.told(partner, at)).collect();
+        for (at, member) in self.members.iter_mut().enumerate() {
+            member.function.set_partner(&parts[at]);
+        }
+    }
+
+    fn poll_link(&mut self, now: Duration) -> LinkStatus {
+        self.poll(now)
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        self.members.iter().flat_map(|member| member.function.events()).collect()
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        self.open_all(plan)
+    }
+
+    fn close(&mut self, why: &str) {
+        self.close_all(why);
+    }
+
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        self.prepare_all(plan)
+    }
+
+    fn steers(&self) -> bool {
+        let mut here = self.members.iter().filter(|member| member.is_here());
+        here.all(|member| member.function.steers())
+    }
+
+    fn waiting_most(&mut self) -> u32 {
+        let here = self.members.iter_mut().filter(|member| member.is_here());
+        here.map(|member| member.function.waiting_most()).max().unwrap_or(1)
+    }
+
+    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+        self.steer_all(channels)
+    }
+
+    fn indirection(&self) -> Option<Indirection> {
+        let own = self.primary().indirection()?;
+        let number = |&local: &u16| self.number(self.primary, local);
+        Some(Indirection { table: own.table.iter().map(number).collect(), ..own })
+    }
+
+    fn table_queues(&self, channels: u16) -> Vec<u16> {
+        let own = 0..self.map.share(channels, self.primary);
+        own.map(|local| self.number(self.primary, local)).collect()
+    }
+
+    fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
+        let (map, primary) = (self.map, self.primary);
+        if let Some(&channel) = table.iter().find(|&&i| map.place(i).member != primary) {
+            let (owner, own) = (self.primary().name(), self.number(primary, 0));
+            let step = self.members.len();
+            return Err(self.error(format!(
+                "the table is that of the primary, {owner}, which has the channels {own}, \
+                 {}, ...: {channel} is none of them",
+                usize::from(own) + step
+            )));
+        }
+        let own: Vec<u16> = table.iter().map(|&channel| map.place(channel).local).collect();
+        match self.present_primary() {
+            Some(function) => function.set_indirection(&own, user_set),
+            None => Err(self.error("the primary, whose table it is, is lost")),
+        }
+    }
+
+    fn flags(&self) -> Vec<(&'static str, bool)> {
+        self.primary().flags()
+    }
+
+    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenError> {
+        for at in 0..self.members.len() {
+            if let Err(e) = self.members[at].function.set_flag(flag, on) {
+                for member in self.members[..at].iter_mut().rev() {
+                    // As it was a moment ago.
+                    let _ = member.function.set_flag(flag, !on);
+                }
+                return Err(self.error(e.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    fn rx_memory(&self) -> Vec<RxMemory> {
+        let members = self.members.iter().enumerate();
+        let mut all: Vec<RxMemory> = members
+            .flat_map(|(at, member)| {
+                let number = move |queue: RxMemory| RxMemory {
+                    queue: self.number(at, queue.queue),
+                    ..queue
+                };
+                member.function.rx_memory().into_iter().map(number)
+            })
+            .collect();
+        all.sort_by_key(|queue| queue.queue);
+        all
+    }
+
+    fn set_xdp(&mut self, attached: bool) {
+        self.members.iter_mut().for_each(|member| member.function.set_xdp(attached));
+    }
+
+    fn commit(&mut self) -> Result<(), OpenError> {
+        self.commit_all()
+    }
+
+    fn abort(&mut self) {
+        self.abort_all();
+    }
+
+    fn feeds_a_stack(&self) -> bool {
+        self.members.iter().all(|member| member.function.feeds_a_stack())
+    }
+
+    fn set_carrier(&mut self, up: bool) {
+        self.carrier = up;
+        self.members.iter_mut().for_each(|member| member.function.set_carrier(up));
+    }
+
+    fn peer(&mut self) -> Option<&mut dyn Peer> {
+        if self.far.is_some() { Some(self) } else { None }
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    fn dropped_outside(&mut self) -> Option<u64> {
+        let each = self.members.iter_mut().filter_map(|member| member.function.dropped_outside());
+        each.reduce(|one, other| one + other)
+    }
+
+    fn full_means(&self) -> &'static str {
+        self.primary().full_means()
+    }
+
+    fn takes_high_cpus(&self) -> bool {
+        match &self.far {
+            // Each window may have been found by another of the two ends.
+            Some(_) => self.members[0].function.takes_high_cpus(),
+            None => self.members.iter().any(|member| member.function.takes_high_cpus()),
+        }
+    }
+
+    fn members(&self) -> Vec<MemberView> {
+        (0..self.members.len()).map(|at| self.view(at)).collect()
+    }
+
+    fn least_channels(&self) -> u16 {
+        self.members.len() as u16
+    }
+
+    fn counted(&self) -> u16 {
+        if self.is_whole() {
+            return 0;
+        }
+        let served = self.in_use.iter().flat_map(|used| &used.layout.places);
+        served.map(|place| self.map.channel(*place) as u16 + 1).max().unwrap_or(0)
+    }
+
+    fn survives(&mut self, now: Duration) -> bool {
+        self.has_lost_one(now)
+    }
+
+    fn refit(&mut self) -> Vec<u16> {
+        self.refit.as_ref().map(|refit| refit.channels.clone()).unwrap_or_default()
+    }
+
+    fn refitted(&mut self) {
+        self.settle();
+    }
+}

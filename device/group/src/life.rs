@@ -1,0 +1,131 @@
+//! Down, up, and up without some members.
+
+use std::time::Duration;
+
+use mqnet_netdev::LinkStatus;
+
+use crate::group::{GroupFunction, Member, OnLoss};
+
+impl GroupFunction {
+    /// Asks every member.
+    fn look(&mut self, now: Duration) {
+        for member in &mut self.members {
+            member.status = member.function.poll_link(now);
+            // What a lost member says of itself counts when it is taken back.
+            if !self.combined || (member.is_here() && member.is_up()) {
+                member.caps = member.function.caps();
+            }
+        }
+    }
+
+    pub(crate) fn poll(&mut self, now: Duration) -> LinkStatus {
+        self.look(now);
+        let status = match self.on_loss {
+            OnLoss::Degrade if self.combined => self.go_on(now),
+            _ => self.all_or_nothing(),
+        };
+        self.far_turn();
+        status
+    }
+
+    /// Up when every member is; combining them again changes nothing.
+    fn all_or_nothing(&mut self) -> LinkStatus {
+        let is_same = |member: &Member| {
+            matches!((&member.status, member.joined),
+            (LinkStatus::Up { session }, Some(joined)) if *session == joined)
+        };
+        let new = !(self.combined && self.members.iter().all(is_same));
+        let why = self.what_is_missing().or_else(|| self.contradiction());
+        if let Some(why) = why.or_else(|| new.then(|| self.far_contradiction()).flatten()) {
+            self.combined = false;
+            self.members.iter_mut().for_each(|member| member.joined = None);
+            return LinkStatus::Down(match &self.trouble {
+                Some(trouble) => format!("{why}; {trouble}"),
+                None => why,
+            });
+        }
+        for member in &mut self.members {
+            let LinkStatus::Up { session } = member.status else { continue };
+            (member.joined, member.trouble) = (Some(session), None);
+        }
+        if new {
+            self.session += 1;
+            self.far_begins();
+        }
+        (self.combined, self.trouble) = (true, None);
+        LinkStatus::Up { session: self.session }
+    }
+
+    fn what_is_missing(&self) -> Option<String> {
+        let missing = |member: &Member| match &member.status {
+            LinkStatus::Up { .. } => None,
+            LinkStatus::Down(why) => Some(format!("{} ({why})", member.function.name())),
+        };
+        let missing: Vec<String> = self.members.iter().filter_map(missing).collect();
+        let (all, up) = (self.members.len(), self.members.len() - missing.len());
+        let who = missing.join(", ");
+        (!missing.is_empty()).then(|| format!("group: {up} of {all} members up: waiting for {who}"))
+    }
+
+    /// Members whose users want different things.
+    fn contradiction(&self) -> Option<String> {
+        let mut asked = self.members.iter().filter(|member| member.caps.mtu.is_some());
+        let first = asked.next()?;
+        let other = asked.find(|member| member.caps.mtu != first.caps.mtu)?;
+        let (one, two) = (first.caps.mtu?, other.caps.mtu?);
+        let (first, other) = (first.function.name(), other.function.name());
+        Some(format!("group: {first} wants the mtu {one}, {other} wants {two}"))
+    }
+
+    /// True when a member is not what it was.
+    pub(crate) fn any_lost(&self) -> bool {
+        let stays = |(at, session): &(usize, u64)| {
+            self.members[*at].status == LinkStatus::Up { session: *session }
+        };
+        if self.next.as_ref().is_some_and(|next| !next.joins.iter().all(stays)) {
+            return true;
+        }
+        let is_lost = |member: &Member| match (&member.status, member.joined) {
+            (LinkStatus::Up { session }, Some(joined)) => *session != joined,
+            (LinkStatus::Down(_), Some(_)) => true,
+            (_, None) => false,
+        };
+        self.members.iter().any(is_lost)
+    }
+
+    /// Up as long as any member is.
+    fn go_on(&mut self, now: Duration) -> LinkStatus {
+        if !self.any_lost() {
+            self.take_back(now);
+            return LinkStatus::Up { session: self.session };
+        }
+        for member in &mut self.members {
+            let is_same = matches!((&member.status, member.joined),
+                (LinkStatus::Up { session }, Some(joined)) if *session == joined);
+            if !is_same {
+                member.joined = None;
+            }
+        }
+        if !self.members.iter().any(Member::is_here) {
+            self.combined = false;
+            return self.all_or_nothing();
+        }
+        match self.go_on_without() {
+            Ok(()) => LinkStatus::Up { session: self.session },
+            Err(why) => {
+                self.trouble = Some(format!("nobody could stand in: {why}"));
+                self.combined = false;
+                self.all_or_nothing()
+            }
+        }
+    }
+
+    /// Asked when a lane has failed.
+    pub(crate) fn has_lost_one(&mut self, now: Duration) -> bool {
+        if self.on_loss == OnLoss::Destroy || !self.combined || self.in_use.is_none() {
+            return false;
+        }
+        self.look(now);
+        self.any_lost()
+    }
+}

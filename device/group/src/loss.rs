@@ -1,0 +1,168 @@
+//! Members that are lost, and come back, while the channels are in use.
+
+use std::time::Duration;
+
+use mqnet_netdev::LinkStatus;
+
+use crate::channels::How;
+use crate::group::{GroupFunction, Layout, Refit, Use};
+
+/// How long a member rests that could not be taken back.
+const REST: Duration = Duration::from_millis(100);
+
+impl GroupFunction {
+    /// Members have been lost that belong to the group no longer.
+    pub(crate) fn go_on_without(&mut self) -> Result<(), String> {
+        if self.in_use.is_none() {
+            return Ok(());
+        }
+        if self.next.is_some() || self.refit.is_some() {
+            // In the middle of a change: a new session is sooner had than its end.
+            self.session += 1;
+            return Ok(());
+        }
+        self.rearrange()
+    }
+
+    /// Takes members back that are up again.
+    pub(crate) fn take_back(&mut self, now: Duration) {
+        if self.next.is_some() || self.refit.is_some() || now < self.retry_at {
+            return;
+        }
+        // Where there is another engine, by a change that both make.
+        if self.far.is_some() {
+            return;
+        }
+        let mut back = Vec::new();
+        for (at, member) in self.members.iter_mut().enumerate() {
+            if let (LinkStatus::Up { session }, None) = (&member.status, member.joined) {
+                member.joined = Some(*session);
+                member.caps = member.function.caps();
+                back.push(at);
+            }
+        }
+        if back.is_empty() {
+            return;
+        }
+        let trouble = self.rearrange().err();
+        for at in back {
+            let member = &mut self.members[at];
+            member.trouble.clone_from(&trouble);
+            if trouble.is_some() {
+                member.joined = None;
+                self.retry_at = now + REST;
+            }
+        }
+    }
+
+    /// Serves the channels in use with the members that are there now; on failure everything is as
+    /// before.
+    fn rearrange(&mut self) -> Result<(), String> {
+        let Some(mut in_use) = self.in_use.take() else { return Ok(()) };
+        let done = match self.is_whole() {
+            true => self.served_by_reserve(&mut in_use),
+            false => self.served_anew(&in_use),
+        };
+        let (layout, done) = match done {
+            Ok((layout, refit)) => (layout, Ok(refit)),
+            Err(why) => (in_use.layout, Err(why)),
+        };
+        self.in_use = Some(Use { layout, ..in_use });
+        self.refit = Some(done?);
+        Ok(())
+    }
+
+    fn served_anew(&mut self, in_use: &Use) -> Result<(Layout, Refit), String> {
+        let layout = self.layout(in_use.plan.channels, &self.here())?;
+        let step = |at: usize| match (self.members[at].is_here(), self.members[at].open) {
+            (true, false) => Some((at, How::Open)),
+            (true, true) if layout.on(at) != in_use.layout.on(at) => Some((at, How::Prepare)),
+            _ => None,
+        };
+        let steps: Vec<(usize, How)> = (0..self.members.len()).filter_map(step).collect();
+        let mut made = self.make(&in_use.plan, &layout, &steps)?;
+        for &(at, how) in &steps {
+            let (total, function) = (layout.totals[at], &mut self.members[at].function);
+            // Without steering of its own it has to be told that there are more queues, or fewer.
+            if how == How::Prepare
+                && !function.steers()
+                && let Err(e) = function.steer(total)
+            {
+                drop(made);
+                self.unmake(&steps);
+                return Err(e.to_string());
+            }
+        }
+        let mut next = Vec::new();
+        for (channel, place) in (0u16..).zip(&layout.places) {
+            let queues = made[place.member].get_mut(usize::from(place.local));
+            if let Some(queues) = queues.and_then(Option::take) {
+                next.push((channel, queues));
+            }
+        }
+        let slot = |channel: u16| &in_use.slots[usize::from(channel)];
+        if let Some((channel, _)) = next.iter().find(|(channel, new)| !slot(*channel).fits(new)) {
+            let why = format!("the members differ in the kind of memory of channel {channel}");
+            drop((next, made));
+            self.unmake(&steps);
+            return Err(why);
+        }
+        let channels = next.iter().map(|(channel, _)| *channel).collect();
+        next.into_iter().for_each(|(channel, queues)| slot(channel).replace(queues));
+        let of = |wanted: How| {
+            let those = steps.iter().filter(move |(_, how)| *how == wanted);
+            those.map(|(at, _)| *at).collect()
+        };
+        let leaving = self.leaving();
+        let (prepared, opened) = (of(How::Prepare), of(How::Open));
+        Ok((layout, Refit { channels, prepared, opened, leaving }))
+    }
+
+    /// Members that have channels and do not belong to the group any more.
+    fn leaving(&self) -> Vec<usize> {
+        let gone = |at: &usize| self.members[*at].open && !self.members[*at].is_here();
+        (0..self.members.len()).filter(gone).collect()
+    }
+
+    /// The channels of lost members, by what others have open in reserve.
+    fn served_by_reserve(&mut self, in_use: &mut Use) -> Result<(Layout, Refit), String> {
+        let layout = self.layout(in_use.plan.channels, &self.here())?;
+        let moved = |channel: &u16| {
+            let channel = usize::from(*channel);
+            layout.places[channel] != in_use.layout.places[channel]
+        };
+        let channels: Vec<u16> = (0..in_use.plan.channels).filter(moved).collect();
+        for &channel in &channels {
+            let place = layout.places[usize::from(channel)];
+            let spare = in_use.spares[place.member].get_mut(usize::from(place.local));
+            let spare = spare.and_then(Option::take).ok_or("its reserve is in use")?;
+            in_use.slots[usize::from(channel)].replace(spare);
+        }
+        let (prepared, opened) = (Vec::new(), Vec::new());
+        Ok((layout, Refit { channels, prepared, opened, leaving: self.leaving() }))
+    }
+
+    /// The queues that waited have taken over.
+    pub(crate) fn settle(&mut self) {
+        let Some(refit) = self.refit.take() else { return };
+        for at in refit.prepared {
+            let member = &mut self.members[at];
+            // Harmless by contract, and there is nobody to tell but who looks at the members.
+            member.trouble = member.function.commit().err().map(|e| e.to_string());
+        }
+        for at in refit.leaving {
+            if let Some(used) = &mut self.in_use {
+                used.spares.get_mut(at).into_iter().for_each(Vec::clear);
+            }
+            let member = &mut self.members[at];
+            member.open = false;
+            // The other end of a bridge may be back already.
+            if self.far.is_none() || !member.is_up() {
+                member.function.close("it was lost");
+            }
+        }
+        for at in refit.opened {
+            self.members[at].function.set_carrier(self.carrier);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Which channel is on which member.
+//!
+//! Channel `i` of `G` members is on member `i mod G`, as that member's channel `i div G`. The
+//! number of channels does not come into it, so a resize moves no channel, and its statistics stay
+//! its own.
+
+use mqnet_netdev::limits::CHANNELS_MAX;
+
+/// The map of a group of so many members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Map {
+    members: u16,
+}
+
+/// A queue pair of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which member.
+    pub member: usize,
+    /// Which of its channels.
+    pub local: u16,
+}
+
+impl Map {
+    /// The map of `members` members (at least one).
+    pub fn new(members: usize) -> Self {
+        Self { members: (members as u16).max(1) }
+    }
+
+    /// Where a channel is.
+    pub fn place(self, channel: u16) -> Place {
+        Place { member: usize::from(channel % self.members), local: channel / self.members }
+    }
+
+    /// Which channel is at a place.
+    pub fn channel(self, place: Place) -> u32 {
+        u32::from(place.local) * u32::from(self.members) + place.member as u32
+    }
+
+    /// How many of the first `channels` channels are on a member.
+    pub fn share(self, channels: u16, member: usize) -> u16 {
+        let before_it = self.members - 1 - member as u16;
+        ((u32::from(channels) + u32::from(before_it)) / u32::from(self.members)) as u16
+    }
+
+    /// Most channels of the group when member `m` has up to `most[m]`: the first that has no place
+    /// ends them.
+    pub fn most(self, most: impl IntoIterator<Item = u16>) -> u16 {
+        let first_without = |(member, most)| self.channel(Place { member, local: most });
+        let least = most.into_iter().enumerate().map(first_without).min().unwrap_or(0);
+        least.min(u32::from(CHANNELS_MAX)) as u16
+    }
+
+    /// Most channels for which the others have room when any one member is lost.
+    pub fn most_with_one_lost(self, most: &[u16]) -> u16 {
+        let all: u32 = most.iter().map(|&n| u32::from(n)).sum();
+        let largest = most.iter().max().map_or(0, |&n| u32::from(n));
+        (all - largest).min(u32::from(self.most(most.iter().copied()))) as u16
+    }
+
+    /// Where each of `channels` channels is served while only some members are `here`, of which
+    /// member `m` has up to `most[m]` channels: each at its place; those of the others, in order,
+    /// behind them on the member that has fewest (the first of several). `None`: there is no room.
+    pub fn serve(self, channels: u16, here: &[bool], most: &[u16]) -> Option<Vec<Place>> {
+        let mut used: Vec<u16> = (0..here.len())
+            .map(|member| if here[member] { self.share(channels, member) } else { 0 })
+            .collect();
+        let mut stand_in = || {
+            let free = |&member: &usize| here[member] && used[member] < most[member];
+            let member = (0..here.len()).filter(free).min_by_key(|&member| used[member])?;
+            let local = used[member];
+            used[member] += 1;
+            Some(Place { member, local })
+        };
+        let places = (0..channels).map(|channel| {
+            let own = self.place(channel);
+            if here[own.member] { Some(own) } else { stand_in() }
+        });
+        let places: Vec<Place> = places.collect::<Option<_>>()?;
+        places.iter().all(|place| place.local < most[place.member]).then_some(places)
+    }
+
+    /// Who serves a channel of a lost member where every member has every channel open, under its
+    /// own number: the first in an order that depends on the channel alone. So both ends of a
+    /// bridge come to the same, in whatever order they notice the losses, and a channel moves
+    /// only when the member that serves it is lost.
+    pub fn stand_in(self, channel: u16, here: &[bool]) -> Option<usize> {
+        let (own, others) = (self.place(channel).member, here.len() - 1);
+        let turn = usize::from(channel / self.members);
+        let order = (0..others).map(|n| (own + 1 + (turn + n) % others) % here.len());
+        std::iter::once(own).chain(order).find(|&member| here[member])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // Goal: the numbers of the reference: five channels on two members are 3 and 2.
+    #[test]
+    fn five_channels_on_two_members() {
+        let map = Map::new(2);
+        let places: Vec<_> = (0..5).map(|i| map.place(i)).map(|p| (p.member, p.local)).collect();
+        assert_eq!(places, [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]);
+        assert_eq!((map.share(5, 0), map.share(5, 1)), (3, 2));
+        assert_eq!((map.most([4, 4]), map.most([4, 2]), map.most([2, 4])), (8, 5, 4));
+        assert_eq!(map.most_with_one_lost(&[4, 4]), 4);
+    }
+
+    proptest! {
+        // Goal: a channel has the same place whatever the number of channels; the shares are what
+        // the places come to; no number up to the most leaves a hole, and one more would.
+        #[test]
+        fn the_map_has_no_holes(most in prop::collection::vec(1u16..=64, 1..=8)) {
+            let map = Map::new(most.len());
+            let all = map.most(most.iter().copied());
+            let fits = |channel| {
+                let place = map.place(channel);
+                place.local < most[place.member]
+            };
+            prop_assert!((0..all).all(fits));
+            prop_assert!(all == CHANNELS_MAX || !fits(all));
+            for channels in 0..=all {
+                for member in 0..most.len() {
+                    let on_it = (0..channels).filter(|&i| map.place(i).member == member);
+                    prop_assert_eq!(on_it.count(), usize::from(map.share(channels, member)));
+                }
+            }
+            prop_assert!((0..all).all(|i| map.channel(map.place(i)) == u32::from(i)));
+        }
+
+        // Goal: whoever is lost, somebody stands in as long as anybody is there; who does so does
+        // not change when others are lost, and several share the work.
+        #[test]
+        fn one_order_for_all_losses(
+            members in 2usize..=8,
+            (lost, more, channel) in any::<(u8, u8, u8)>(),
+        ) {
+            let map = Map::new(members);
+            let here =
+                |lost: u8| (0..members).map(|m| lost >> m & 1 == 0).collect::<Vec<bool>>();
+            let channel = u16::from(channel) % CHANNELS_MAX;
+            let (few, fewer) = (here(lost), here(lost | more));
+            let first = map.stand_in(channel, &few);
+            prop_assert_eq!(first.is_some(), few.contains(&true));
+            if let Some(member) = first {
+                prop_assert!(few[member]);
+                if fewer[member] {
+                    prop_assert_eq!(map.stand_in(channel, &fewer), Some(member));
+                }
+            }
+            let own = map.place(channel).member;
+            prop_assert_eq!(map.stand_in(channel, &vec![true; members]), Some(own));
+            let one = here(1);
+            let of_it = (0..CHANNELS_MAX).filter(|i| map.place(*i).member == 0);
+            let mut on: Vec<usize> = of_it.filter_map(|i| map.stand_in(i, &one)).collect();
+            on.sort_unstable();
+            on.dedup();
+            prop_assert_eq!(on.len(), members - 1);
+        }
+
+        // Goal: whoever is lost, the channels of the others stay where they are, no queue is used
+        // twice, none of a lost member is used, and with one lost there always is room.
+        #[test]
+        fn others_stand_in(
+            most in prop::collection::vec(1u16..=16, 2..=8),
+            lost: u8,
+            channels in 1u16..=64,
+        ) {
+            let map = Map::new(most.len());
+            let here: Vec<bool> = (0..most.len()).map(|m| lost >> m & 1 == 0).collect();
+            let channels = channels.min(map.most(most.iter().copied()));
+            let served = map.serve(channels, &here, &most);
+            let others = here.iter().filter(|&&here| !here).count();
+            if others <= 1 && channels <= map.most_with_one_lost(&most) {
+                prop_assert!(served.is_some());
+            }
+            let Some(places) = served else { return Ok(()) };
+            for (channel, place) in (0u16..).zip(&places) {
+                let own = map.place(channel);
+                prop_assert!(here[place.member] && place.local < most[place.member]);
+                prop_assert!(!here[own.member] || own == *place);
+                prop_assert_eq!(places.iter().filter(|other| *other == place).count(), 1);
+            }
+        }
+    }
+}

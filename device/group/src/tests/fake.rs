@@ -1,0 +1,234 @@
+//! A member that keeps the rules, and notes when others do not.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use mqnet_netdev::{
+    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, LinkStatus, Offloads,
+    OpenError, Plan, Queue, Recv, Rx, RxBorrows, Tx, TxBorrows, limits,
+};
+use mqnet_shmem::Segments;
+use mqnet_wire::Layer;
+
+/// How a member stands, as the test sees it.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) up: bool,
+    pub(super) session: u64,
+    /// Channels that are open, and those of the change that is.
+    pub(super) open: Option<u16>,
+    pub(super) prepared: Option<u16>,
+    pub(super) steered: u16,
+    pub(super) carrier: bool,
+    /// Queues that somebody has.
+    pub(super) queues: i32,
+    /// What was done that must not be done.
+    pub(super) wrong: Vec<String>,
+    /// Where the last frame was sent.
+    pub(super) sent_on: Option<u16>,
+}
+
+/// Calls that may fail yet before one does.
+pub(super) type Countdown = Arc<Mutex<Option<u32>>>;
+
+#[derive(Clone)]
+pub(super) struct Handle(pub(super) Arc<Mutex<State>>);
+
+impl Handle {
+    pub(super) fn get(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+}
+
+pub(super) struct Fake {
+    pub(super) name: String,
+    pub(super) identity: Option<String>,
+    pub(super) caps: Caps,
+    pub(super) state: Handle,
+    pub(super) failures: Countdown,
+    pub(super) stats: Vec<Arc<ChannelStats>>,
+}
+
+pub(super) fn caps(channels: u16) -> Caps {
+    Caps {
+        layer: Layer::Ethernet,
+        channels,
+        wanted: None,
+        mtu: None,
+        mtu_max: limits::MTU_MAX,
+        frame_max: limits::FRAME_MAX,
+        rx_offloads: Offloads::ALL,
+        tx_offloads: Offloads::ALL,
+        rx_fixed: Offloads::NONE,
+    }
+}
+
+impl Fake {
+    pub(super) fn new(number: usize, channels: u16, failures: &Countdown) -> (Self, Handle) {
+        let state = Handle(Arc::default());
+        let fake = Self {
+            name: format!("fake:{number}"),
+            // The last of them has the smallest, so that order and identity differ.
+            identity: Some(format!("id-{}", 9 - number)),
+            caps: caps(channels),
+            state: state.clone(),
+            failures: failures.clone(),
+            stats: (0..channels).map(|_| Arc::default()).collect(),
+        };
+        (fake, state)
+    }
+
+    fn may_fail(&self, what: &str) -> Result<(), OpenError> {
+        let mut failures = self.failures.lock().unwrap();
+        match *failures {
+            Some(0) => {
+                *failures = None;
+                Err(OpenError { function: self.name.clone(), what: format!("{what} failed") })
+            }
+            Some(n) => {
+                *failures = Some(n - 1);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn must(&self, rule: bool, what: &str) {
+        if !rule {
+            self.state.get().wrong.push(format!("{}: {what}", self.name));
+        }
+    }
+
+    fn channels(&self, count: u16) -> Vec<Channel> {
+        let queue = |channel: u16| {
+            self.state.get().queues += 1;
+            let stats = self.stats[usize::from(channel)].clone();
+            FakeQueue { channel, state: self.state.clone(), stats }
+        };
+        let channel = |number| Channel {
+            rx: Rx::Borrows(Box::new(queue(number))),
+            tx: Tx::Borrows(Box::new(queue(number))),
+        };
+        (0..count).map(channel).collect()
+    }
+}
+
+impl Function for Fake {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.identity.clone()
+    }
+
+    fn caps(&self) -> Caps {
+        self.caps.clone()
+    }
+
+    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
+        let state = self.state.get();
+        match state.up {
+            true => LinkStatus::Up { session: state.session },
+            false => LinkStatus::Down("no carrier".to_owned()),
+        }
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let is_open = self.state.get().open.is_some();
+        self.must(!is_open, "opened twice");
+        self.must((1..=self.caps.channels).contains(&plan.channels), "opened with odd channels");
+        self.may_fail("open")?;
+        let mut state = self.state.get();
+        (state.open, state.steered) = (Some(plan.channels), plan.channels);
+        drop(state);
+        Ok(self.channels(plan.channels))
+    }
+
+    fn close(&mut self, _why: &str) {
+        let queues = self.state.get().queues;
+        self.must(queues == 0, "closed with queues in use");
+        let mut state = self.state.get();
+        (state.open, state.prepared) = (None, None);
+    }
+
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        let state = self.state.get();
+        let may = state.open.is_some() && state.prepared.is_none();
+        drop(state);
+        self.must(may, "prepared when closed, or twice");
+        self.must((1..=self.caps.channels).contains(&plan.channels), "prepared odd channels");
+        self.may_fail("prepare")?;
+        self.state.get().prepared = Some(plan.channels);
+        Ok(self.channels(plan.channels))
+    }
+
+    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+        self.may_fail("steer")?;
+        self.state.get().steered = channels;
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), OpenError> {
+        let mut state = self.state.get();
+        if let Some(next) = state.prepared.take() {
+            state.open = Some(next);
+        }
+        drop(state);
+        self.may_fail("commit")
+    }
+
+    fn abort(&mut self) {
+        let prepared = self.state.get().prepared.take();
+        self.must(prepared.is_some(), "aborted what was not prepared");
+    }
+
+    fn set_carrier(&mut self, up: bool) {
+        self.state.get().carrier = up;
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+}
+
+struct FakeQueue {
+    channel: u16,
+    state: Handle,
+    stats: Arc<ChannelStats>,
+}
+
+impl Drop for FakeQueue {
+    fn drop(&mut self) {
+        self.state.get().queues -= 1;
+    }
+}
+
+impl Queue for FakeQueue {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::Sleep)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBorrows for FakeQueue {
+    fn recv(&mut self, _room: &mut Segments<'_>) -> Result<Recv, Fault> {
+        Ok(Recv::Empty)
+    }
+}
+
+impl TxBorrows for FakeQueue {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let mut state = self.state.get();
+        if !state.up {
+            return Err(Fault { channel: self.channel, what: "the device is gone".to_owned() });
+        }
+        let frames = burst.frames().len() - from;
+        self.stats.tx.packets.add(frames as u64);
+        state.sent_on = Some(self.channel);
+        Ok(frames)
+    }
+}

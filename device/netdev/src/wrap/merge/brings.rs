@@ -1,0 +1,44 @@
+//! Around a queue with memory: the copy into it gathers headers and payloads.
+
+use mqnet_shmem::Segments;
+
+use super::Merger;
+use crate::{Burst, Fault, Fill, FrameMeta, TxBrings};
+
+pub(super) struct Brings {
+    pub(super) inner: Box<dyn TxBrings>,
+    pub(super) merger: Merger,
+}
+
+forward_queue!(Brings);
+
+impl TxBrings for Brings {
+    fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
+        self.inner.fill(enough)
+    }
+
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let inner = &mut *self.inner;
+        self.merger.send(burst, from, |burst, from| inner.submit(burst, from))
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        self.inner.reserve(max)
+    }
+
+    fn commit(&mut self, frame: FrameMeta) {
+        self.inner.commit(frame);
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        self.inner.flush()
+    }
+
+    fn hold(&mut self, on: bool) -> Result<(), Fault> {
+        self.inner.hold(on)
+    }
+
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        self.inner.is_drained()
+    }
+}

@@ -1,0 +1,22 @@
+//! Around a queue that moves frames by a system call: it gathers headers and payload.
+
+use super::Finisher;
+use crate::{Burst, Fault, Fill, TxBorrows};
+
+pub(super) struct Borrows {
+    pub(super) inner: Box<dyn TxBorrows>,
+    pub(super) finisher: Finisher,
+}
+
+forward_queue!(Borrows);
+
+impl TxBorrows for Borrows {
+    fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
+        self.inner.fill(enough)
+    }
+
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let inner = &mut *self.inner;
+        self.finisher.send(burst, from, |burst, from| inner.submit(burst, from))
+    }
+}

@@ -1,0 +1,339 @@
+//! From frames as they come to bursts that the queue behind takes.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use mqnet_shmem::Span;
+use mqnet_wire::VnetHdr;
+use mqnet_wire::offload::{Cut, UNFINISHED_HEADERS_MAX, checksum_end, fill_checksum};
+
+use super::{BEGUN, Finish, InHand};
+use crate::limits::BURST_FRAMES;
+use crate::wrap::pieces::{payload, read_head, sums};
+use crate::{Burst, ChannelStats, DropReason, Fault, Frame, Offloads};
+
+/// The first bytes of a frame, in private memory.
+type Head = [u8; UNFINISHED_HEADERS_MAX];
+
+/// The first bytes of a frame that comes, read once: a peer can write them at any time, and by
+/// other headers a frame that is half sent would have other segments.
+#[derive(Clone)]
+struct Original {
+    head: Head,
+    len: usize,
+}
+
+/// A frame of which some segments are sent.
+struct Begun {
+    hdr: VnetHdr,
+    len: u32,
+    original: Original,
+    /// The next segment.
+    next: u32,
+}
+
+/// What has to be done about a frame.
+enum Work {
+    Checksum(usize),
+    Cut(Cut),
+    Drop(DropReason),
+}
+
+/// A frame that goes out.
+struct Made {
+    /// It is all that there is of the frame that it was made of, or the last of it.
+    last: bool,
+    /// Its checksum was filled in.
+    summed: bool,
+}
+
+/// How the queue behind takes frames of a burst from a number on.
+type To<'a> = dyn FnMut(&Burst<'_>, usize) -> Result<usize, Fault> + 'a;
+
+/// What one burst came to.
+enum Round {
+    Sent {
+        made: ArrayVec<Made, BURST_FRAMES>,
+        taken: usize,
+    },
+    /// The first frame cannot be finished.
+    Dropped(DropReason),
+}
+
+/// Why no more frames go into a burst.
+enum Stop {
+    Full,
+    Drop(DropReason),
+}
+
+pub(super) struct Finisher {
+    how: Finish,
+    stats: Arc<ChannelStats>,
+    /// One for each frame of a burst that goes out.
+    heads: Box<[Head]>,
+    /// One for each frame of a burst that comes, beginning with the one that is being sent.
+    originals: Box<[Original]>,
+    begun: Option<Begun>,
+    pub(super) hand: InHand,
+}
+
+/// A burst that goes out, and what its frames are.
+struct Out<'a> {
+    burst: Burst<'a>,
+    made: ArrayVec<Made, BURST_FRAMES>,
+    heads: std::slice::IterMut<'a, Head>,
+}
+
+impl<'a> Out<'a> {
+    fn push(
+        &mut self,
+        hdr: VnetHdr,
+        len: u32,
+        head: Span<'a>,
+        more: &[Span<'a>],
+        made: Made,
+    ) -> Result<(), Stop> {
+        if !self.burst.push_pieces(hdr, len, head, more) {
+            // Alone in a burst it has room, unless it is in more pieces than any frame may be.
+            let hopeless = self.made.is_empty();
+            return Err(if hopeless { Stop::Drop(DropReason::BadHeader) } else { Stop::Full });
+        }
+        self.made.push(made);
+        Ok(())
+    }
+
+    fn head(&mut self) -> Result<&'a mut Head, Stop> {
+        if self.burst.is_full() {
+            return Err(Stop::Full);
+        }
+        self.heads.next().ok_or(Stop::Full)
+    }
+
+    /// A frame, or its segments from `first` on; of one that is begun the original is known.
+    fn add(
+        &mut self,
+        how: &Finish,
+        frame: &Frame<'a>,
+        more: &[Span<'a>],
+        (first, original): (u32, &mut Original),
+    ) -> Result<(), Stop> {
+        if self.burst.is_full() {
+            return Err(Stop::Full);
+        }
+        if how.passes(frame.hdr, frame.len) {
+            let made = Made { last: true, summed: false };
+            return self.push(frame.hdr, frame.len, frame.head, more, made);
+        }
+        if first == 0 {
+            (original.head, original.len) = read_head(frame, more);
+        }
+        let Original { head, len } = original;
+        match how.work(frame, &head[..*len]) {
+            Work::Drop(reason) => Err(Stop::Drop(reason)),
+            Work::Checksum(end) => {
+                let room = self.head()?;
+                let own = &mut room[..end];
+                own.copy_from_slice(&head[..end]);
+                let rest = payload(frame.head, more, end, frame.len as usize - end);
+                let Some(rest) = rest else { return Err(Stop::Drop(DropReason::BadHeader)) };
+                if fill_checksum(frame.hdr, own, sums(&rest)).is_none() {
+                    return Err(Stop::Drop(DropReason::BadHeader));
+                }
+                let made = Made { last: true, summed: true };
+                self.push(VnetHdr::default(), frame.len, Span::of(own), &rest, made)
+            }
+            Work::Cut(cut) => (first..cut.count())
+                .try_for_each(|at| self.segment(how, frame, more, (cut, at), head)),
+        }
+    }
+
+    fn segment(
+        &mut self,
+        how: &Finish,
+        frame: &Frame<'a>,
+        more: &[Span<'a>],
+        (cut, number): (Cut, u32),
+        head: &Head,
+    ) -> Result<(), Stop> {
+        let own = &mut self.head()?[..cut.headers()];
+        let segment = cut.segment(number, head, own);
+        let Some(rest) = payload(frame.head, more, segment.at, segment.payload) else {
+            return Err(Stop::Drop(DropReason::BadHeader));
+        };
+        let summed = !how.takes.has(Offloads::CSUM);
+        let mut hdr = segment.hdr;
+        if summed {
+            if fill_checksum(hdr, own, sums(&rest)).is_none() {
+                return Err(Stop::Drop(DropReason::BadHeader));
+            }
+            hdr = VnetHdr::default();
+        }
+        let made = Made { last: number + 1 == cut.count(), summed };
+        self.push(hdr, segment.len(), Span::of(own), &rest, made)
+    }
+}
+
+impl Finish {
+    /// What has to be done about a frame that does not pass.
+    fn work(&self, frame: &Frame<'_>, head: &[u8]) -> Work {
+        if frame.hdr.check(frame.len).is_err() {
+            return Work::Drop(DropReason::BadHeader);
+        }
+        if frame.hdr.is_large() {
+            return match Cut::new(frame.hdr, frame.len, head, self.layer) {
+                None => Work::Drop(DropReason::BadHeader),
+                Some(cut) if cut.longest() > self.frame_max => Work::Drop(DropReason::TooLong),
+                Some(cut) => Work::Cut(cut),
+            };
+        }
+        if frame.len > self.frame_max {
+            return Work::Drop(DropReason::TooLong);
+        }
+        match checksum_end(frame.hdr) {
+            Some(end) if end <= head.len() => Work::Checksum(end),
+            _ => Work::Drop(DropReason::BadHeader),
+        }
+    }
+}
+
+impl Finisher {
+    pub(super) fn new(how: Finish, stats: Arc<ChannelStats>) -> Self {
+        let heads = vec![[0; UNFINISHED_HEADERS_MAX]; BURST_FRAMES].into_boxed_slice();
+        let original = Original { head: [0; UNFINISHED_HEADERS_MAX], len: 0 };
+        let originals = vec![original; BURST_FRAMES].into_boxed_slice();
+        Self { how, stats, heads, originals, begun: None, hand: InHand::default() }
+    }
+
+    pub(super) fn in_hand(&self) -> InHand {
+        self.hand.clone()
+    }
+
+    pub(super) fn frame_max(&self) -> u32 {
+        self.how.frame_max
+    }
+
+    pub(super) fn count_drop(&self, reason: DropReason) {
+        self.stats.tx.drops.count(reason, 1);
+    }
+
+    /// Sends the frames from number `from` on; `to` is how the queue behind takes a burst. Returns
+    /// how many were taken.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        burst: &Burst<'_>,
+        from: usize,
+        to: impl FnMut(&Burst<'_>, usize) -> Result<usize, Fault>,
+    ) -> Result<usize, Fault> {
+        let (how, mut to) = (&self.how, to);
+        let frames = &burst.frames()[from..];
+        if frames.iter().all(|frame| how.passes(frame.hdr, frame.len)) {
+            if self.begun.is_some() && !frames.is_empty() {
+                // Another frame comes first than the one that was begun.
+                self.forget();
+            }
+            return to(burst, from);
+        }
+        self.finish(burst, from, &mut to)
+    }
+
+    fn forget(&mut self) {
+        self.begun = None;
+        self.hand.set(BEGUN, false);
+    }
+
+    /// The segment with which a frame goes on.
+    fn resume(&mut self, frame: &Frame<'_>, more: &[Span<'_>]) -> u32 {
+        // A lane that dropped the frame has said so.
+        let begun = self.begun.take().filter(|_| self.hand.is_begun());
+        self.forget();
+        let Some(Begun { hdr, len, original, next }) = begun else { return 0 };
+        let same =
+            (hdr, len) == (frame.hdr, frame.len) && read_head(frame, more).0 == original.head;
+        if !same {
+            return 0;
+        }
+        self.originals[0] = original;
+        next
+    }
+
+    /// The first original is that of `frame`.
+    fn note_begun(&mut self, frame: &Frame<'_>, next: u32) {
+        let original = self.originals[0].clone();
+        self.begun = Some(Begun { hdr: frame.hdr, len: frame.len, original, next });
+        self.hand.set(BEGUN, true);
+    }
+
+    #[inline(never)]
+    fn finish(&mut self, burst: &Burst<'_>, from: usize, to: &mut To<'_>) -> Result<usize, Fault> {
+        let frames = &burst.frames()[from..];
+        let (mut done, mut next) = (0, self.resume(&frames[0], burst.more(&frames[0])));
+        let mut failed = None;
+        while done < frames.len() {
+            match self.send_some(burst, &frames[done..], next, to) {
+                Ok(Round::Dropped(reason)) => {
+                    self.count_drop(reason);
+                    (done, next) = (done + 1, 0);
+                }
+                Ok(Round::Sent { made, taken }) => {
+                    let before = done;
+                    self.count(&made[..taken], &mut done, &mut next);
+                    if next > 0 {
+                        self.originals.swap(0, done - before);
+                    }
+                    if taken < made.len() {
+                        break;
+                    }
+                }
+                Err(fault) => {
+                    failed = Some(fault);
+                    break;
+                }
+            }
+        }
+        if next > 0 {
+            self.note_begun(&frames[done], next);
+        }
+        // What was taken before must be released by the caller: the next call tells.
+        failed.filter(|_| done == 0).map_or(Ok(done), Err)
+    }
+
+    /// One burst of what becomes of `frames`, the first of them from its segment `first` on.
+    fn send_some(
+        &mut self,
+        burst: &Burst<'_>,
+        frames: &[Frame<'_>],
+        mut first: u32,
+        to: &mut To<'_>,
+    ) -> Result<Round, Fault> {
+        let Self { how, heads, originals, .. } = self;
+        let (made, heads) = (ArrayVec::new(), heads.iter_mut());
+        let mut out = Out { burst: Burst::new(), made, heads };
+        for (frame, original) in frames.iter().zip(originals) {
+            let begun = (std::mem::take(&mut first), original);
+            match out.add(how, frame, burst.more(frame), begun) {
+                Ok(()) => {}
+                Err(Stop::Drop(reason)) if out.made.is_empty() => {
+                    return Ok(Round::Dropped(reason));
+                }
+                Err(_) => break,
+            }
+        }
+        let taken = to(&out.burst, 0)?;
+        Ok(Round::Sent { made: out.made, taken })
+    }
+
+    /// Counts what the queue behind has taken.
+    fn count(&self, made: &[Made], done: &mut usize, next: &mut u32) {
+        for frame in made {
+            if frame.last {
+                (*done, *next) = (*done + 1, 0);
+            } else {
+                *next += 1;
+            }
+        }
+        let tx = &self.stats.tx;
+        tx.segments.add(made.iter().filter(|frame| !frame.last).count() as u64);
+        tx.checksums.add(made.iter().filter(|frame| frame.summed).count() as u64);
+    }
+}

@@ -1,0 +1,47 @@
+//! Parts of frames that lie in pieces.
+
+use arrayvec::ArrayVec;
+use mqnet_shmem::Span;
+
+use crate::Frame;
+use crate::limits::BURST_MORE_PIECES;
+
+/// Payload, in pieces.
+pub(super) type Pieces<'a> = ArrayVec<Span<'a>, BURST_MORE_PIECES>;
+
+/// The first bytes of a frame in private memory, and how many there are.
+pub(super) fn read_head<const N: usize>(frame: &Frame<'_>, more: &[Span<'_>]) -> ([u8; N], usize) {
+    let mut head = [0; N];
+    let mut n = frame.head.read_header(&mut head);
+    for piece in more {
+        if n == head.len() {
+            break;
+        }
+        n += piece.read_header(&mut head[n..]);
+    }
+    (head, n)
+}
+
+/// `len` bytes of a frame from byte `at` on; `None` when they lie in too many pieces.
+pub(super) fn payload<'a>(
+    head: Span<'a>,
+    more: &[Span<'a>],
+    mut at: usize,
+    mut len: usize,
+) -> Option<Pieces<'a>> {
+    let mut pieces = Pieces::new();
+    for piece in std::iter::once(&head).chain(more) {
+        let part = piece.skip(at).first(len);
+        at = at.saturating_sub(piece.len());
+        len -= part.len();
+        if !part.is_empty() {
+            pieces.try_push(part).ok()?;
+        }
+    }
+    Some(pieces)
+}
+
+/// Sums and lengths of pieces.
+pub(super) fn sums<'a>(pieces: &[Span<'a>]) -> impl Iterator<Item = (u64, usize)> {
+    pieces.iter().map(|piece| (piece.sum(), piece.len()))
+}

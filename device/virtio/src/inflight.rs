@@ -1,0 +1,250 @@
+//! The region in which a device notes the chains that it has in hand (vhost-user's
+//! `INFLIGHT_SHMFD`), so that its next life neither loses nor repeats one.
+//!
+//! Chains are used in order, so between two polls there are none in hand, and a split ring needs no
+//! notes: `used.idx` says it all. In a packed ring used descriptors overwrite available ones, and a
+//! device that dies in the middle of a batch leaves neither. So each batch is noted before it is
+//! written, and the next life finishes it or puts back what was overwritten.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use mqnet_shmem::Table;
+
+use crate::layout::packed as ring_at;
+use crate::packed::device::{Used, is_available};
+
+const VERSION: u16 = 1;
+/// Regions of queues follow each other at multiples of this.
+const ALIGN: u32 = 64;
+
+/// Of every region: features (u64), then these.
+mod head {
+    pub(super) const VERSION: u32 = 8;
+    pub(super) const SIZE: u32 = 10;
+}
+
+/// Of a split ring's: 16 bytes, and as many for each descriptor, the first byte of which says that
+/// it is in hand.
+mod split {
+    pub(super) const fn entry(i: u16) -> u32 {
+        16 + 16 * i as u32
+    }
+}
+
+/// Of a packed ring's: 32 bytes, and as many for each descriptor.
+mod packed {
+    /// used_idx, old_used_idx (u16 each), their wrap counters (a byte each): one word.
+    pub(super) const USED: u32 = 16;
+    /// inflight and padding (a byte each), next, last, num (u16 each): one word.
+    pub(super) const fn entry(i: u16) -> u32 {
+        32 + 32 * i as u32
+    }
+    /// A counter that orders the entries.
+    pub(super) const COUNTER: u32 = 8;
+    /// id, flags (u16 each), len (u32): one word.
+    pub(super) const REST: u32 = 16;
+    pub(super) const ADDR: u32 = 24;
+}
+
+/// Bytes of the region of one queue.
+pub const fn region_len(is_packed: bool, size: u16) -> u32 {
+    let len = if is_packed { packed::entry(size) } else { split::entry(size) };
+    len.next_multiple_of(ALIGN)
+}
+
+/// A region that is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "inflight region: version {version} for {found} descriptors in {len} bytes, the queue has \
+         {size}"
+)]
+pub struct BadRegion {
+    version: u16,
+    found: u16,
+    len: u32,
+    size: u16,
+}
+
+/// Checks a region, or begins it when it is blank. True: it was blank.
+fn open(region: &Table, is_packed: bool, size: u16) -> Result<bool, BadRegion> {
+    let len = region.len();
+    if len < region_len(is_packed, size) || !region.is_aligned(8) {
+        return Err(BadRegion { version: 0, found: 0, len, size });
+    }
+    let version = u16::from_le(region.half(head::VERSION).load(Acquire));
+    if version == 0 {
+        region.half(head::SIZE).store(size.to_le(), Relaxed);
+        region.half(head::VERSION).store(VERSION.to_le(), Release);
+        return Ok(true);
+    }
+    let found = u16::from_le(region.half(head::SIZE).load(Relaxed));
+    if version == VERSION && found == size {
+        Ok(false)
+    } else {
+        Err(BadRegion { version, found, len, size })
+    }
+}
+
+/// Begins the region of a split ring, or takes it over: nothing is in hand. (What another program
+/// may have had in hand is still made available: the ring goes on at `used.idx`.)
+pub fn take_over_split(region: &Table, size: u16) -> Result<(), BadRegion> {
+    if !open(region, false, size)? {
+        for i in 0..size {
+            region.double(split::entry(i)).store(0, Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// The region of a packed ring.
+#[derive(Debug)]
+pub struct PackedInflight {
+    region: Table,
+    size: u16,
+    /// It was blank: nothing is known of the ring.
+    blank: bool,
+    counter: u64,
+    /// Entries of the batch that is being written.
+    noted: u16,
+    /// `used_idx` with its wrap counter, as last noted.
+    used: u16,
+}
+
+/// `used` and `old`, positions with their wrap counters, as they stand in the region.
+fn used_word(used: u16, old: u16) -> u64 {
+    let at = |place: u16| u64::from(place & 0x7fff);
+    let wrap = |place: u16| u64::from(place >> 15);
+    at(used) | at(old) << 16 | wrap(used) << 32 | wrap(old) << 40
+}
+
+impl PackedInflight {
+    /// Takes over the region of a ring of `size` descriptors.
+    pub fn new(region: Table, size: u16) -> Result<Self, BadRegion> {
+        let blank = open(&region, true, size)?;
+        let notes = Self { region, size, blank, counter: 0, noted: 0, used: 0 };
+        if blank {
+            notes.free(0..size);
+        }
+        Ok(notes)
+    }
+
+    /// Puts entries back into the list of free ones, in which they always stand in order.
+    fn free(&self, entries: impl Iterator<Item = u16>) {
+        for entry in entries {
+            let next = u64::from(entry + 1) << 16;
+            self.region.double(packed::entry(entry)).store(next.to_le(), Relaxed);
+        }
+    }
+
+    fn set_used(&mut self, used: u16, old: u16) {
+        self.used = used;
+        self.region.double(packed::USED).store(used_word(used, old).to_le(), Release);
+    }
+
+    /// Repairs a ring whose device died; returns where to go on (as in the lower half of a base).
+    /// A blank region knows nothing: the answer is `base` then.
+    pub(crate) fn recover(&mut self, ring: &Table, base: u16) -> u16 {
+        if self.blank {
+            self.set_used(base, base);
+            return base;
+        }
+        let word = u64::from_le(self.region.double(packed::USED).load(Acquire));
+        let place = |at: u64, wrap: u64| at as u16 & 0x7fff | (wrap as u16) << 15;
+        let (used, old) = (place(word, word >> 32), place(word >> 16, word >> 40));
+        let went_out = used != old && !self.is_available(ring, old);
+        let at = if went_out { used } else { old };
+        let mut heads = self.heads();
+        if !went_out {
+            heads.sort_by_key(|&(counter, _, _)| counter);
+            self.restore(ring, old, &heads);
+        }
+        self.free(0..self.size);
+        self.set_used(at, at);
+        at
+    }
+
+    fn is_available(&self, ring: &Table, place: u16) -> bool {
+        let at = place & 0x7fff;
+        if at >= self.size {
+            return false;
+        }
+        let rest = u64::from_le(ring.double(ring_at::desc(at) + 8).load(Acquire));
+        is_available((rest >> 48) as u16, place >> 15 != 0)
+    }
+
+    /// The chains that were in hand: counter, first entry, number of entries.
+    fn heads(&self) -> Vec<(u64, u16, u16)> {
+        let head = |i: u16| {
+            let entry = packed::entry(i);
+            let word = u64::from_le(self.region.double(entry).load(Acquire));
+            let counter =
+                || u64::from_le(self.region.double(entry + packed::COUNTER).load(Relaxed));
+            (word & 0xff == 1).then(|| (counter(), i, (word >> 48) as u16))
+        };
+        (0..self.size).filter_map(head).collect()
+    }
+
+    /// Writes the noted descriptors back, from position `from` on. The driver wrote them there
+    /// itself, and waits for their use: it does not look at them.
+    fn restore(&self, ring: &Table, from: u16, heads: &[(u64, u16, u16)]) {
+        let mut at = from & 0x7fff;
+        let mut left = self.size;
+        for &(_, head, num) in heads {
+            let mut entry = head;
+            for _ in 0..num.min(left) {
+                if at >= self.size || entry >= self.size {
+                    return;
+                }
+                let offset = packed::entry(entry);
+                let rest = u64::from_le(self.region.double(offset + packed::REST).load(Relaxed));
+                let addr = self.region.double(offset + packed::ADDR).load(Relaxed);
+                let (id, flags, len) = (rest as u16, (rest >> 16) as u16, (rest >> 32) as u32);
+                let rest = u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48;
+                ring.double(ring_at::desc(at)).store(addr, Relaxed);
+                ring.double(ring_at::desc(at) + 8).store(rest.to_le(), Release);
+                entry = u16::from_le(self.region.half(offset + 2).load(Relaxed));
+                at = if at + 1 == self.size { 0 } else { at + 1 };
+            }
+            left -= num.min(left);
+        }
+    }
+
+    /// Notes a batch before it is written, from position `from` to `to` (with wrap counters).
+    pub(crate) fn begin(&mut self, ring: &Table, batch: &[Used], from: u16, to: u16) {
+        let mut at = from & 0x7fff;
+        let mut entry = 0;
+        for used in batch {
+            let head = entry;
+            for _ in 0..used.slots.min(self.size - entry) {
+                let offset = packed::entry(entry);
+                let rest = u64::from_le(ring.double(ring_at::desc(at) + 8).load(Relaxed));
+                let addr = ring.double(ring_at::desc(at)).load(Relaxed);
+                let (len, id, flags) = (rest as u32, (rest >> 32) as u16, (rest >> 48) as u16);
+                let rest = u64::from(id) | u64::from(flags) << 16 | u64::from(len) << 32;
+                self.region.double(offset + packed::ADDR).store(addr, Relaxed);
+                self.region.double(offset + packed::REST).store(rest.to_le(), Relaxed);
+                at = if at + 1 == self.size { 0 } else { at + 1 };
+                entry += 1;
+            }
+            if entry == head {
+                break;
+            }
+            let offset = packed::entry(head);
+            self.counter += 1;
+            let counter = self.counter.to_le();
+            self.region.double(offset + packed::COUNTER).store(counter, Relaxed);
+            let (next, last, num) = (head + 1, entry - 1, entry - head);
+            let word = 1 | u64::from(next) << 16 | u64::from(last) << 32 | u64::from(num) << 48;
+            // Last, so that what is marked is complete whenever we die.
+            self.region.double(offset).store(word.to_le(), Release);
+        }
+        self.noted = entry;
+        self.set_used(to, from);
+    }
+
+    /// The batch was written.
+    pub(crate) fn end(&mut self) {
+        self.free(0..self.noted);
+        self.set_used(self.used, self.used);
+    }
+}

@@ -1,0 +1,108 @@
+//! Rings in memory: split (virtio 1.3, 2.7) and packed (2.8). All numbers are little-endian.
+
+/// Most descriptors of a queue.
+pub const SIZE_MAX: u16 = 1 << 15;
+
+/// Flags of a descriptor.
+pub mod flag {
+    /// The chain goes on.
+    pub const NEXT: u16 = 1;
+    /// The device writes the buffer.
+    pub const WRITE: u16 = 2;
+    /// The buffer holds a table of descriptors.
+    pub const INDIRECT: u16 = 4;
+    /// Packed: the driver's wrap counter when it made the descriptor available.
+    pub const AVAIL: u16 = 1 << 7;
+    /// Packed: the device's wrap counter when it used the descriptor.
+    pub const USED: u16 = 1 << 15;
+}
+
+/// Bytes of one descriptor, in a ring or in an indirect table.
+pub const DESC_LEN: u32 = 16;
+
+/// Of a split ring.
+pub mod split {
+    use super::DESC_LEN;
+
+    /// In `avail.flags`: the driver wants no interrupt.
+    pub const NO_INTERRUPT: u16 = 1;
+    /// In `used.flags`: the device wants no notification.
+    pub const NO_NOTIFY: u16 = 1;
+
+    /// Descriptor `i`: addr (u64), len (u32), flags (u16), next (u16).
+    pub const fn desc(i: u16) -> u32 {
+        i as u32 * DESC_LEN
+    }
+
+    /// Driver area: flags, idx, then the ring of heads, then `used_event`.
+    pub const AVAIL_FLAGS: u32 = 0;
+    /// See [`AVAIL_FLAGS`].
+    pub const AVAIL_IDX: u32 = 2;
+    /// Entry `i` of the available ring.
+    pub const fn avail_ring(i: u16) -> u32 {
+        4 + 2 * i as u32
+    }
+    /// Where the driver says at which used index it wants an interrupt.
+    pub const fn used_event(size: u16) -> u32 {
+        avail_ring(size)
+    }
+
+    /// Device area: flags, idx, then the ring of (id u32, len u32), then `avail_event`.
+    pub const USED_FLAGS: u32 = 0;
+    /// See [`USED_FLAGS`].
+    pub const USED_IDX: u32 = 2;
+    /// Entry `i` of the used ring.
+    pub const fn used_ring(i: u16) -> u32 {
+        4 + 8 * i as u32
+    }
+    /// Where the device says at which available index it wants a notification.
+    pub const fn avail_event(size: u16) -> u32 {
+        used_ring(size)
+    }
+
+    /// Bytes of the descriptor table, the driver area and the device area.
+    pub const fn areas(size: u16) -> [u32; 3] {
+        [desc(size), used_event(size) + 2, avail_event(size) + 2]
+    }
+}
+
+/// Of a packed ring.
+pub mod packed {
+    use super::DESC_LEN;
+
+    /// Descriptor `i`: addr (u64), len (u32), id (u16), flags (u16).
+    pub const fn desc(i: u16) -> u32 {
+        i as u32 * DESC_LEN
+    }
+
+    /// Event suppression, in either area: offset and wrap counter (u16), flags (u16).
+    pub const EVENT_OFF_WRAP: u32 = 0;
+    /// See [`EVENT_OFF_WRAP`].
+    pub const EVENT_FLAGS: u32 = 2;
+    /// Events are wanted.
+    pub const ENABLE: u16 = 0;
+    /// Events are not wanted.
+    pub const DISABLE: u16 = 1;
+    /// An event is wanted at one descriptor (`EVENT_IDX`).
+    pub const DESC: u16 = 2;
+
+    /// Bytes of the ring, the driver area and the device area.
+    pub const fn areas(size: u16) -> [u32; 3] {
+        [desc(size), 4, 4]
+    }
+}
+
+/// Alignments of the three areas (2.7; 2.8 asks for 4 in the second).
+pub const ALIGN: [usize; 3] = [16, 2, 4];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the areas have the sizes of the specification's formulas (2.7: 16, 6 + 2, 6 + 8).
+    #[test]
+    fn areas_are_as_specified() {
+        assert_eq!(split::areas(256), [16 * 256, 6 + 2 * 256, 6 + 8 * 256]);
+        assert_eq!(packed::areas(256), [16 * 256, 4, 4]);
+    }
+}

@@ -1,0 +1,30 @@
+//! Virtqueues and the network device of virtio 1.x (OASIS virtio 1.3), both roles.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod chain;
+pub mod driver;
+pub mod features;
+pub mod inflight;
+pub mod layout;
+pub mod log;
+pub mod net;
+pub mod packed;
+pub mod ring;
+pub mod rxbuf;
+pub mod split;
+
+pub use chain::{Chain, Piece};
+pub use features::Features;
+pub use ring::{DeviceRing, Ring};
+
+/// The other side broke the rules: the function is closed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("queue {queue}: {what}")]
+pub struct Broken {
+    /// Which virtqueue.
+    pub queue: u16,
+    /// What it did, with the numbers.
+    pub what: String,
+}

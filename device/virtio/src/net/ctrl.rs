@@ -1,0 +1,265 @@
+//! Commands of the control queue (virtio 1.3, 5.1.6.5): class and number, then data. All numbers
+//! are little-endian.
+
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use crate::Features;
+use crate::net::filter::Mac;
+use crate::net::rss::{Hasher, KEY_LEN, Spread};
+
+pub use rules::{Changed, Rules, Settings};
+
+/// The answer of a device that has obeyed.
+pub const OK: u8 = 0;
+/// The answer of one that has not.
+pub const ERR: u8 = 1;
+
+/// Longest command that is read: two tables of more addresses than anybody has.
+pub const LEN_MAX: usize = 64 << 10;
+
+/// Which frames a device is to let through, beside those to its own addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RxMode {
+    /// All of them.
+    Promisc = 0,
+    /// All multicast ones.
+    AllMulti = 1,
+    /// All unicast ones.
+    AllUni = 2,
+    /// No multicast ones.
+    NoMulti = 3,
+    /// No unicast ones.
+    NoUni = 4,
+    /// No broadcasts.
+    NoBcast = 5,
+}
+
+impl RxMode {
+    /// Every mode, in the order of their numbers.
+    pub const ALL: [Self; 6] =
+        [Self::Promisc, Self::AllMulti, Self::AllUni, Self::NoMulti, Self::NoUni, Self::NoBcast];
+}
+
+/// A command, as a driver means it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Switches a mode of reception on or off.
+    Rx(RxMode, bool),
+    /// The addresses to take frames for, beside the device's own.
+    MacTable {
+        /// Those of one station.
+        unicast: Vec<Mac>,
+        /// Those of groups.
+        multicast: Vec<Mac>,
+    },
+    /// The device's own address.
+    MacAddr(Mac),
+    /// Frames of this VLAN are taken.
+    VlanAdd(u16),
+    /// Not any more.
+    VlanDel(u16),
+    /// The driver has announced itself.
+    AnnounceAck,
+    /// So many queue pairs are used.
+    Pairs(u16),
+    /// Queue pairs, and which queue a frame comes to.
+    Rss {
+        /// Queues by hash.
+        spread: Spread,
+        /// How the hash is made.
+        hasher: Hasher,
+        /// So many transmit queues are used.
+        pairs: u16,
+    },
+    /// How hashes are made that are reported.
+    Hash(Hasher),
+    /// Which unfinished frames the driver takes from now on.
+    GuestOffloads(Features),
+}
+
+/// Why a command is answered with [`ERR`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Too short for its class and number.
+    #[error("a command of {0} bytes has no class and number")]
+    Short(usize),
+    /// There is none of this number.
+    #[error("there is no command {number} of class {class}")]
+    Unknown {
+        /// Of the command.
+        class: u8,
+        /// Within the class.
+        number: u8,
+    },
+    /// Its data are not as long as they have to be.
+    #[error("command {class}.{number}: {len} bytes of data are too few or too many")]
+    Len {
+        /// Of the command.
+        class: u8,
+        /// Within the class.
+        number: u8,
+        /// Bytes after them.
+        len: usize,
+    },
+    /// It is not what was negotiated, or not possible here.
+    #[error("{0}")]
+    Rule(String),
+}
+
+/// Class and number of each command.
+mod number {
+    pub(super) const RX: u8 = 0;
+    pub(super) const MAC_TABLE: (u8, u8) = (1, 0);
+    pub(super) const MAC_ADDR: (u8, u8) = (1, 1);
+    pub(super) const VLAN_ADD: (u8, u8) = (2, 0);
+    pub(super) const VLAN_DEL: (u8, u8) = (2, 1);
+    pub(super) const ANNOUNCE_ACK: (u8, u8) = (3, 0);
+    pub(super) const PAIRS: (u8, u8) = (4, 0);
+    pub(super) const RSS: (u8, u8) = (4, 1);
+    pub(super) const HASH: (u8, u8) = (4, 2);
+    pub(super) const GUEST_OFFLOADS: (u8, u8) = (5, 0);
+}
+
+/// Takes numbers off the front; `None` when there are too few bytes.
+struct Data<'a>(&'a [u8]);
+
+impl Data<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn half(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn word(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn macs(&mut self) -> Option<Vec<Mac>> {
+        let count = self.word()? as usize;
+        // Before anything is allocated: the number is the driver's.
+        if count > self.0.len() / size_of::<Mac>() {
+            return None;
+        }
+        (0..count).map(|_| self.take()).collect()
+    }
+
+    /// Length and bytes of a key, zeros after its end.
+    fn key(&mut self) -> Option<(u8, [u8; KEY_LEN])> {
+        let [len] = self.take()?;
+        let bytes = self.0.get(..usize::from(len))?;
+        self.0 = &self.0[bytes.len()..];
+        let mut key = [0; KEY_LEN];
+        key.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some((len, key))
+    }
+
+    fn rss(&mut self) -> Option<Command> {
+        let (types, mask, unclassified) = (self.word()?, self.half()?, self.half()?);
+        let entries = usize::from(mask) + 1;
+        if entries > self.0.len() / 2 {
+            return None;
+        }
+        let table = (0..entries).map(|_| self.half()).collect::<Option<_>>()?;
+        let pairs = self.half()?;
+        let (key_len, key) = self.key()?;
+        let hasher = Hasher { types, key_len, key };
+        Some(Command::Rss { spread: Spread { table, unclassified }, hasher, pairs })
+    }
+
+    fn hash(&mut self) -> Option<Command> {
+        let types = self.word()?;
+        let _reserved: [u8; 8] = self.take()?;
+        let (key_len, key) = self.key()?;
+        Some(Command::Hash(Hasher { types, key_len, key }))
+    }
+
+    fn table(&mut self) -> Option<Command> {
+        let (unicast, multicast) = (self.macs()?, self.macs()?);
+        Some(Command::MacTable { unicast, multicast })
+    }
+}
+
+impl Command {
+    /// Reads a command: everything that the driver made readable.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Refused> {
+        let [class, number, data @ ..] = bytes else { return Err(Refused::Short(bytes.len())) };
+        let (class, number) = (*class, *number);
+        let mut rest = Data(data);
+        let command = match (class, number) {
+            (number::RX, mode) => {
+                let mode = RxMode::ALL.get(usize::from(mode));
+                let mode = *mode.ok_or(Refused::Unknown { class, number })?;
+                rest.take().map(|[on]| Self::Rx(mode, on != 0))
+            }
+            number::MAC_TABLE => rest.table(),
+            number::MAC_ADDR => rest.take().map(Self::MacAddr),
+            number::VLAN_ADD => rest.half().map(Self::VlanAdd),
+            number::VLAN_DEL => rest.half().map(Self::VlanDel),
+            number::ANNOUNCE_ACK => Some(Self::AnnounceAck),
+            number::PAIRS => rest.half().map(Self::Pairs),
+            number::RSS => rest.rss(),
+            number::HASH => rest.hash(),
+            number::GUEST_OFFLOADS => {
+                rest.take().map(|bits| Self::GuestOffloads(Features(u64::from_le_bytes(bits))))
+            }
+            _ => return Err(Refused::Unknown { class, number }),
+        };
+        let whole = command.filter(|_| rest.0.is_empty());
+        whole.ok_or(Refused::Len { class, number, len: data.len() })
+    }
+
+    /// As it lies in memory.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let (class, number) = self.number();
+        let mut out = vec![class, number];
+        match self {
+            Self::Rx(_, on) => out.push(u8::from(*on)),
+            Self::MacTable { unicast, multicast } => {
+                for macs in [unicast, multicast] {
+                    out.extend((macs.len() as u32).to_le_bytes());
+                    out.extend(macs.iter().flatten());
+                }
+            }
+            Self::MacAddr(mac) => out.extend(mac),
+            Self::VlanAdd(n) | Self::VlanDel(n) | Self::Pairs(n) => out.extend(n.to_le_bytes()),
+            Self::AnnounceAck => {}
+            Self::Rss { spread, hasher, pairs } => {
+                out.extend(hasher.types.to_le_bytes());
+                out.extend((spread.table.len().wrapping_sub(1) as u16).to_le_bytes());
+                out.extend(spread.unclassified.to_le_bytes());
+                out.extend(spread.table.iter().flat_map(|queue| queue.to_le_bytes()));
+                out.extend(pairs.to_le_bytes());
+                hasher.put_key(&mut out);
+            }
+            Self::Hash(hasher) => {
+                out.extend(hasher.types.to_le_bytes());
+                out.extend([0; 8]);
+                hasher.put_key(&mut out);
+            }
+            Self::GuestOffloads(features) => out.extend(features.0.to_le_bytes()),
+        }
+        out
+    }
+
+    fn number(&self) -> (u8, u8) {
+        match self {
+            Self::Rx(mode, _) => (number::RX, *mode as u8),
+            Self::MacTable { .. } => number::MAC_TABLE,
+            Self::MacAddr(_) => number::MAC_ADDR,
+            Self::VlanAdd(_) => number::VLAN_ADD,
+            Self::VlanDel(_) => number::VLAN_DEL,
+            Self::AnnounceAck => number::ANNOUNCE_ACK,
+            Self::Pairs(_) => number::PAIRS,
+            Self::Rss { .. } => number::RSS,
+            Self::Hash(_) => number::HASH,
+            Self::GuestOffloads(_) => number::GUEST_OFFLOADS,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What commands may ask for, and what they leave behind.
+
+use crate::Features;
+use crate::net::filter::RxFilter;
+use crate::net::rss::{Hasher, KEY_LEN, Spread, TABLE_MAX, TYPES};
+
+use super::{Command, Refused, RxMode};
+
+/// What a device has agreed on with its driver.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Features.
+    pub features: Features,
+    /// Most queue pairs.
+    pub pairs: u16,
+}
+
+/// What commands have set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Queue pairs in use.
+    pub pairs: u16,
+    /// Which frames pass.
+    pub filter: RxFilter,
+    /// How hashes are made, whatever for.
+    pub hasher: Hasher,
+    /// Queues by hash; otherwise the device chooses.
+    pub spread: Option<Spread>,
+    /// Which unfinished frames the driver takes.
+    pub guest: Features,
+    /// The driver is to announce itself.
+    pub announce: bool,
+}
+
+/// What a command has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// Queue pairs or offloads: the link.
+    Link,
+    /// What is let through, or which queue it comes to.
+    Receive,
+    /// The device's own address, and so what is let through.
+    Address,
+    /// Nothing that anybody has to be told.
+    Nothing,
+}
+
+/// What the commands of each feature need.
+fn needs(command: &Command) -> Features {
+    match command {
+        Command::Rx(RxMode::Promisc | RxMode::AllMulti, _) => Features::CTRL_RX,
+        Command::Rx(..) => Features::CTRL_RX_EXTRA,
+        Command::MacTable { .. } => Features::CTRL_RX,
+        Command::MacAddr(_) => Features::CTRL_MAC_ADDR,
+        Command::VlanAdd(_) | Command::VlanDel(_) => Features::CTRL_VLAN,
+        Command::AnnounceAck => Features::GUEST_ANNOUNCE,
+        Command::Pairs(_) => Features::MQ,
+        Command::Rss { .. } => Features::RSS,
+        Command::Hash(_) => Features::HASH_REPORT,
+        Command::GuestOffloads(_) => Features::CTRL_GUEST_OFFLOADS,
+    }
+}
+
+fn rule<T>(what: String) -> Result<T, Refused> {
+    Err(Refused::Rule(what))
+}
+
+impl Rules {
+    /// How a device begins with its driver.
+    pub fn begin(&self, mac: [u8; 6]) -> Settings {
+        Settings {
+            pairs: 1,
+            filter: RxFilter::open(mac, self.features.has(Features::CTRL_VLAN)),
+            hasher: Hasher::default(),
+            spread: None,
+            guest: self.features.and(Features::GUEST),
+            announce: false,
+        }
+    }
+
+    /// Reads a command and does as it says. A refused one changes nothing.
+    pub fn obey(&self, settings: &mut Settings, bytes: &[u8]) -> Result<Changed, Refused> {
+        let command = Command::parse(bytes)?;
+        let needed = needs(&command);
+        if !self.features.has(needed) {
+            return rule(format!("a command of {needed}, which was not negotiated"));
+        }
+        match command {
+            Command::Rx(mode, on) => {
+                settings.filter.modes[mode as usize] = on;
+                Ok(Changed::Receive)
+            }
+            Command::MacTable { unicast, multicast } => {
+                settings.filter.set_table(unicast, multicast);
+                Ok(Changed::Receive)
+            }
+            Command::MacAddr(mac) if mac[0] & 1 == 1 || mac == [0; 6] => {
+                rule(format!("{mac:02x?} is no station's address"))
+            }
+            Command::MacAddr(mac) => {
+                settings.filter.mac = mac;
+                Ok(Changed::Address)
+            }
+            Command::VlanAdd(vlan) => set_vlan(settings, vlan, true),
+            Command::VlanDel(vlan) => set_vlan(settings, vlan, false),
+            Command::AnnounceAck => {
+                settings.announce = false;
+                Ok(Changed::Nothing)
+            }
+            Command::Pairs(pairs) => {
+                self.check_pairs(pairs)?;
+                (settings.pairs, settings.spread) = (pairs, None);
+                Ok(Changed::Link)
+            }
+            Command::Rss { spread, hasher, pairs } => {
+                self.check_pairs(pairs)?;
+                self.check_spread(&spread)?;
+                check_hasher(&hasher)?;
+                (settings.pairs, settings.hasher) = (pairs, hasher);
+                settings.spread = Some(spread);
+                Ok(Changed::Link)
+            }
+            Command::Hash(hasher) => {
+                check_hasher(&hasher)?;
+                settings.hasher = hasher;
+                Ok(Changed::Receive)
+            }
+            Command::GuestOffloads(wanted) => {
+                let odd = wanted.minus(self.features.and(Features::GUEST));
+                if odd != Features::default() {
+                    return rule(format!("offloads that were not negotiated: {odd}"));
+                }
+                settings.guest = wanted;
+                Ok(Changed::Link)
+            }
+        }
+    }
+
+    fn check_pairs(&self, pairs: u16) -> Result<(), Refused> {
+        let most = self.pairs;
+        if pairs == 0 || pairs > most {
+            return rule(format!("{pairs} queue pairs, there are 1 to {most}"));
+        }
+        Ok(())
+    }
+
+    fn check_spread(&self, spread: &Spread) -> Result<(), Refused> {
+        let (entries, most) = (spread.table.len(), self.pairs);
+        if !entries.is_power_of_two() || entries > usize::from(TABLE_MAX) {
+            let allowed = format!("allowed are powers of two to {TABLE_MAX}");
+            return rule(format!("a table of {entries} queues, {allowed}"));
+        }
+        let queues = spread.table.iter().chain([&spread.unclassified]);
+        match queues.copied().find(|&queue| queue >= most) {
+            Some(queue) => rule(format!("queue {queue} in a table, there are {most}")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn set_vlan(settings: &mut Settings, vlan: u16, on: bool) -> Result<Changed, Refused> {
+    if settings.filter.set_vlan(vlan, on) {
+        return Ok(Changed::Receive);
+    }
+    rule(format!("VLAN {vlan}, there are 0 to 4095"))
+}
+
+fn check_hasher(hasher: &Hasher) -> Result<(), Refused> {
+    let (len, odd) = (usize::from(hasher.key_len), hasher.types & !TYPES);
+    if odd != 0 {
+        return rule(format!("kinds of hashes that there are not: {odd:#x}"));
+    }
+    if len > KEY_LEN || hasher.types != 0 && len != KEY_LEN {
+        return rule(format!("a key of {len} bytes, it has {KEY_LEN}"));
+    }
+    Ok(())
+}

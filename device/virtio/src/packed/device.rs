@@ -1,0 +1,449 @@
+//! The device's side of a packed ring.
+//!
+//! There is one ring: what the driver made available is overwritten by what was used. Of a batch of
+//! used descriptors all but the first are written as they come; the first, for which the driver
+//! looks, is written when the batch is published, with release: so the driver sees the batch as a
+//! whole. Where chains in flight or written pages are noted somewhere, the batch is kept aside
+//! until it is published, and noted first.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
+
+use mqnet_shmem::{Column, MemoryMap, Table};
+
+use crate::chain::{Builder, Chain, Desc, Head, Links, Piece};
+use crate::inflight::PackedInflight;
+use crate::layout::{SIZE_MAX, flag, packed as at};
+use crate::log::RingLog;
+use crate::packed::cold;
+use crate::ring::{DeviceRing, areas_fit, no_ring};
+use crate::split::device::event_is_due;
+use crate::{Broken, Features};
+
+/// A position in a packed ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Of a descriptor.
+    pub(crate) at: u16,
+    /// The flags of an available descriptor there: `AVAIL` where the driver's wrap counter is set,
+    /// else `USED`.
+    mark: u16,
+    /// Descriptors since the last published position: never more than there are.
+    ahead: u16,
+}
+
+impl Place {
+    /// A published position, from the lower half of a base.
+    fn of_base(base: u32) -> Self {
+        let mark = if base & 0x8000 != 0 { flag::AVAIL } else { flag::USED };
+        Self { at: base as u16 & 0x7fff, mark, ahead: 0 }
+    }
+
+    /// The driver's wrap counter there.
+    pub(crate) fn wrap(self) -> bool {
+        self.mark == flag::AVAIL
+    }
+
+    /// The flags of a used descriptor there: both, or none.
+    #[inline(always)]
+    fn used(&self) -> u16 {
+        self.mark ^ flag::USED
+    }
+
+    /// As a frontend, and an event, has it.
+    pub(crate) fn packed(self) -> u16 {
+        self.at | u16::from(self.wrap()) << 15
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, slots: u16, size: u16) {
+        self.ahead += slots;
+        self.at += slots;
+        if self.at >= size {
+            cold();
+            self.at -= size;
+            self.mark ^= flag::AVAIL | flag::USED;
+        }
+    }
+}
+
+/// A chain that was given back and is not published.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Used {
+    pub(crate) id: u16,
+    pub(crate) slots: u16,
+    pub(crate) len: u32,
+}
+
+/// A packed ring, as the device sees it.
+#[derive(Debug)]
+pub struct Device {
+    queue: u16,
+    size: u16,
+    desc: Column<[AtomicU64; 2]>,
+    /// The same, for the region of chains in flight.
+    ring: Table,
+    driver: Table,
+    device: Table,
+    event_idx: bool,
+    indirect: bool,
+    in_order: bool,
+    /// The next chain.
+    next: Place,
+    /// Up to here the driver has everything back.
+    published: Place,
+    /// The first descriptor between the two, if it was not kept aside: its number, and what its
+    /// second half becomes.
+    hidden: Option<(u16, u64)>,
+    /// What was kept aside of what lies between the two, and where it begins.
+    pending: Vec<Used>,
+    kept_from: Place,
+    /// Nobody wants to know of a batch before it is written.
+    writes_at_once: bool,
+    /// The published position when the driver was last asked whether it wants to be told.
+    asked: Option<u16>,
+    armed: bool,
+    inflight: Option<PackedInflight>,
+    log: Option<RingLog>,
+}
+
+/// The flags of a descriptor at a position where the driver's wrap counter is `wrap`.
+#[inline]
+fn available(wrap: bool) -> u16 {
+    if wrap { flag::AVAIL } else { flag::USED }
+}
+
+/// True when the descriptor with these flags is the device's.
+#[inline]
+pub(crate) fn is_available(flags: u16, wrap: bool) -> bool {
+    flags & (flag::AVAIL | flag::USED) == available(wrap)
+}
+
+impl Device {
+    /// Goes on with a ring from `base` on: its lower half, as not every frontend knows the upper
+    /// one, or what the region for chains in flight says.
+    pub fn new(
+        queue: u16,
+        size: u16,
+        tables: [Table; 3],
+        features: Features,
+        base: u32,
+        inflight: Option<PackedInflight>,
+    ) -> Result<Self, Broken> {
+        let [ring, driver, device] = tables;
+        let tables = [&ring, &driver, &device];
+        // The event suppression of either side is read and written as one word.
+        let fits = areas_fit(tables, at::areas(size), [16, 4, 4]);
+        let (true, Some(desc)) =
+            (fits && (1..=SIZE_MAX).contains(&size), Column::new(&ring, at::desc(0), size))
+        else {
+            return Err(no_ring(queue, "packed", size, tables));
+        };
+        let mut inflight = inflight;
+        let base = match &mut inflight {
+            Some(region) => region.recover(&ring, base as u16),
+            None => base as u16,
+        };
+        let next = Place::of_base(base.into());
+        if next.at >= size {
+            let what = format!("base {base:#x} of a packed ring of {size} descriptors");
+            return Err(Broken { queue, what });
+        }
+        let mut ring = Self {
+            queue,
+            size,
+            desc,
+            ring,
+            driver,
+            device,
+            event_idx: features.has(Features::EVENT_IDX),
+            indirect: features.has(Features::INDIRECT_DESC),
+            in_order: features.has(Features::IN_ORDER),
+            next,
+            published: next,
+            hidden: None,
+            pending: Vec::with_capacity(size.into()),
+            kept_from: next,
+            writes_at_once: inflight.is_none(),
+            asked: None,
+            armed: true,
+            inflight,
+            log: None,
+        };
+        ring.disarm();
+        Ok(ring)
+    }
+
+    /// Notes what is written in a log, from now on.
+    pub fn set_log(&mut self, log: Option<RingLog>) {
+        self.log = log;
+        // What is kept aside stays in front of what comes.
+        let nobody = self.inflight.is_none() && self.log.is_none();
+        self.writes_at_once = nobody && self.pending.is_empty();
+    }
+
+    #[cold]
+    fn broken(&self, what: String) -> Broken {
+        Broken { queue: self.queue, what }
+    }
+
+    /// The descriptor at `place`, if it is the device's.
+    #[inline(always)]
+    fn read(&self, place: &Place) -> Option<Desc> {
+        let [addr, rest] = self.desc.at(place.at);
+        // Pairs with the driver's release of the flags of a chain's first descriptor: the chain
+        // before its flags.
+        let rest = u64::from_le(rest.load(Acquire));
+        if ((rest >> 48) as u16 ^ place.mark) & (flag::AVAIL | flag::USED) != 0 {
+            return None;
+        }
+        Some(Desc::packed(u64::from_le(addr.load(Relaxed)), rest))
+    }
+
+    /// Passes over descriptors that somebody else marked as used: a VMM drops what a guest sends
+    /// while there is no device. The driver takes them for used as it comes to them. True when
+    /// there were some.
+    #[cold]
+    fn passes_over(&mut self) -> bool {
+        let from = self.next;
+        for _ in 0..self.size {
+            let [_, rest] = self.desc.at(self.next.at);
+            // Pairs with whoever wrote it: what it says is all that is read.
+            let flags = (u64::from_le(rest.load(Acquire)) >> 48) as u16;
+            let used = self.next.used();
+            let nothing_is_ours = self.hidden.is_none() && self.pending.is_empty();
+            // In the lap of its place nobody but a device writes this; we did not.
+            if !nothing_is_ours || flags & (flag::AVAIL | flag::USED) != used {
+                break;
+            }
+            self.next.advance(1, self.size);
+            self.next.ahead = 0;
+            self.published = self.next;
+        }
+        self.next != from
+    }
+
+    /// Writes a used descriptor, unless it is the one that hides the batch.
+    #[inline(always)]
+    fn write(&mut self, at: u16, mark: u16, id: u16, len: u32) {
+        let flags = if len > 0 { mark | flag::WRITE } else { mark };
+        let word = u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48;
+        match self.hidden {
+            None => self.hidden = Some((at, word)),
+            Some(_) => self.desc.at(at)[1].store(word.to_le(), Relaxed),
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, used: Used) {
+        if self.pending.is_empty() {
+            self.kept_from = self.next;
+        }
+        self.pending.push(used);
+    }
+
+    /// Writes the one for which the driver looks.
+    #[inline(always)]
+    fn unhide(&mut self) {
+        if let Some((at, word)) = self.hidden.take() {
+            // Pairs with the driver's acquire of the flags of the first descriptor that it waits
+            // for: the rest of the batch, and the payload, before them.
+            self.desc.at(at)[1].store(word.to_le(), Release);
+        }
+    }
+
+    /// Writes what was kept aside, and notes it.
+    #[cold]
+    #[inline(never)]
+    fn write_and_note(&mut self) {
+        if let Some(inflight) = &mut self.inflight {
+            inflight.begin(&self.ring, &self.pending, self.published.packed(), self.next.packed());
+        }
+        let mut place = self.kept_from;
+        for number in 0..self.pending.len() {
+            let Used { id, slots, len } = self.pending[number];
+            self.write(place.at, place.used(), id, len);
+            place.advance(slots, self.size);
+        }
+        self.unhide();
+        if let Some(inflight) = &mut self.inflight {
+            inflight.end();
+        }
+        self.pending.clear();
+        if let Some(log) = &self.log {
+            let mut place = self.published;
+            for _ in 0..self.next.ahead {
+                log.descriptors(at::desc(place.at), 16);
+                place.advance(1, self.size);
+            }
+        }
+        self.writes_at_once = self.inflight.is_none() && self.log.is_none();
+    }
+
+    /// Does the driver want to hear of what was just published?
+    #[inline]
+    fn wants_to_hear(&mut self) -> bool {
+        // Pairs with the driver's full barrier between its event suppression and its second look
+        // at the ring: our flags before our look at what it asks for.
+        fence(SeqCst);
+        let new = self.published;
+        let old = self.asked.replace(new.at);
+        let word = u32::from_le(self.driver.word(0).load(Relaxed));
+        let (event, flags) = (word as u16, (word >> 16) as u16 & 3);
+        if flags != at::DESC || !self.event_idx {
+            return flags != at::DISABLE;
+        }
+        let Some(mut old) = old else { return true };
+        let mut at = event & 0x7fff;
+        // Positions on the last lap count from below zero.
+        if new.at <= old {
+            old = old.wrapping_sub(self.size);
+        }
+        if (event >> 15 != 0) != new.wrap() {
+            at = at.wrapping_sub(self.size);
+        }
+        event_is_due(at, new.at, old)
+    }
+}
+
+impl DeviceRing for Device {
+    type Place = Place;
+
+    fn queue(&self) -> u16 {
+        self.queue
+    }
+
+    fn size(&self) -> u16 {
+        self.size
+    }
+
+    #[inline]
+    fn place(&self) -> Place {
+        self.next
+    }
+
+    #[inline]
+    fn has_chain(&mut self) -> Result<bool, Broken> {
+        if self.next.ahead >= self.size {
+            return Ok(false);
+        }
+        Ok(self.read(&self.next).is_some() || self.passes_over() && self.read(&self.next).is_some())
+    }
+
+    #[inline(always)]
+    fn next_head(&mut self) -> Result<Option<Head>, Broken> {
+        if self.next.ahead >= self.size {
+            return Ok(None);
+        }
+        Ok(self.read(&self.next).map(|desc| Head { id: desc.other, desc }))
+    }
+
+    #[inline(always)]
+    fn head_at(&mut self, place: &mut Place) -> Result<Option<Head>, Broken> {
+        if place.ahead >= self.size {
+            return Ok(None);
+        }
+        let Some(desc) = self.read(place) else { return Ok(None) };
+        place.advance(1, self.size);
+        Ok(Some(Head { id: desc.other, desc }))
+    }
+
+    #[inline(never)]
+    fn whole_chain(
+        &self,
+        head: &Head,
+        place: &mut Place,
+        memory: &MemoryMap,
+        list: &mut Vec<Piece>,
+    ) -> Result<Chain, Broken> {
+        let mut builder = Builder::new(self.queue, head.id, list);
+        let (mut desc, mut slots) = (head.desc, 1);
+        loop {
+            // The id of a chain stands in its last descriptor.
+            builder.set_id(desc.other);
+            if desc.flags & flag::INDIRECT != 0 {
+                if !self.indirect {
+                    return Err(self.broken("INDIRECT, which was not negotiated".to_owned()));
+                }
+                builder.add_table(&desc, Links::Order, memory)?;
+                return Ok(builder.done(slots));
+            }
+            builder.add(&desc)?;
+            if desc.flags & flag::NEXT == 0 {
+                return Ok(builder.done(slots));
+            }
+            if place.ahead >= self.size {
+                let size = self.size;
+                return Err(self.broken(format!("a chain of more than the queue's {size}")));
+            }
+            let Some(next) = self.read(place) else {
+                let at = place.at;
+                return Err(self.broken(format!("a chain goes on in {at}, which is not available")));
+            };
+            desc = next;
+            place.advance(1, self.size);
+            slots += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn give_back(&mut self, id: u16, slots: u16, len: u32) {
+        if self.writes_at_once {
+            self.write(self.next.at, self.next.used(), id, len);
+        } else {
+            self.keep(Used { id, slots, len });
+        }
+        self.next.advance(slots, self.size);
+    }
+
+    #[inline]
+    fn give_back_many(&mut self, id: u16, slots: u16, _chains: u16) -> bool {
+        // The region for chains in flight has an entry for each.
+        let may = self.in_order && self.writes_at_once;
+        if may {
+            self.write(self.next.at, self.next.used(), id, 0);
+            self.next.advance(slots, self.size);
+        }
+        may
+    }
+
+    #[inline]
+    fn publish(&mut self) -> bool {
+        if self.next.ahead == 0 {
+            return false;
+        }
+        if self.writes_at_once {
+            self.unhide();
+        } else {
+            self.write_and_note();
+        }
+        self.next.ahead = 0;
+        self.published = self.next;
+        self.wants_to_hear()
+    }
+
+    fn arm(&mut self, place: Place) -> Result<bool, Broken> {
+        let flags = if self.event_idx { at::DESC } else { at::ENABLE };
+        let word = u32::from(place.packed()) | u32::from(flags) << 16;
+        self.device.word(0).store(word.to_le(), Relaxed);
+        self.armed = true;
+        // Pairs with the driver's full barrier between its flags and its look at our event
+        // suppression: what we ask for before our second look at the ring.
+        fence(SeqCst);
+        Ok(place.ahead < self.size && self.read(&place).is_some())
+    }
+
+    #[inline]
+    fn disarm(&mut self) {
+        if self.armed {
+            let word = u32::from(at::DISABLE) << 16;
+            self.device.word(0).store(word.to_le(), Relaxed);
+        }
+        self.armed = false;
+    }
+
+    fn base(&self) -> u32 {
+        let half = u32::from(self.published.packed());
+        half << 16 | half
+    }
+}

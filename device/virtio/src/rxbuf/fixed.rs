@@ -1,0 +1,70 @@
+//! Buffers that all hold the largest frame, several in a page where they fit.
+
+use super::align64;
+
+/// Room in front of a frame.
+pub const HEADROOM: u32 = 256;
+/// What lies behind a frame, its Ethernet header included.
+const PAD: u32 = 320 + 14;
+
+/// Buffers of one MTU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    /// Bytes that the device may write.
+    pub data: u32,
+    /// Bytes of a buffer with all that lies around its frame.
+    pub size: u32,
+    /// Buffers that fit a page.
+    pub per_page: u32,
+    /// Bytes of the block that holds the only buffer in it, when there is one.
+    pub block: u32,
+}
+
+impl Fixed {
+    /// Buffers for frames of `mtu` in pages of `page` bytes.
+    pub const fn new(mtu: u32, page: u32) -> Self {
+        let size = align64(mtu + PAD + HEADROOM);
+        let per_page = page / size;
+        let block = if size <= page { page } else { size.next_power_of_two() };
+        Self { data: mtu + 14, size, per_page, block }
+    }
+}
+
+/// Largest MTU of a netdev with an XDP program: a frame lies in one page.
+pub const fn xdp_mtu_max(page: u32) -> u32 {
+    page - PAD - HEADROOM
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the sizes and numbers per page of the reference table, for three page sizes.
+    #[test]
+    fn golden_table() {
+        let table = [
+            (1400, 2048, [2, 8, 32]),
+            (1458, 2048, [2, 8, 32]),
+            (1459, 2112, [1, 7, 31]),
+            (1500, 2112, [1, 7, 31]),
+            (4000, 4608, [0, 3, 14]),
+            (9000, 9600, [0, 1, 6]),
+        ];
+        for (mtu, size, per_page) in table {
+            for (page, fit) in [4096, 16384, 65536].into_iter().zip(per_page) {
+                let fixed = Fixed::new(mtu, page);
+                assert_eq!((fixed.size, fixed.per_page), (size, fit), "{mtu} in {page}");
+                assert_eq!(fixed.data, mtu + 14);
+            }
+        }
+    }
+
+    // Goal: a buffer that shares its page with none has a page, or the next larger block.
+    #[test]
+    fn blocks() {
+        let block = |mtu, page| Fixed::new(mtu, page).block;
+        assert_eq!((block(1500, 4096), block(4000, 4096), block(9000, 4096)), (4096, 8192, 16384));
+        assert_eq!(block(9000, 65536), 65536);
+        assert_eq!(xdp_mtu_max(4096), 3506);
+    }
+}

@@ -1,0 +1,131 @@
+//! Programs that nobody wrote, against a machine that knows what each byte is.
+//!
+//! What the verifier accepts runs on that machine first: it stops whatever leaves its memory or
+//! takes longer than was walked, and before each instruction it compares what it has with what the
+//! verifier claims. Then the interpreter and the compiled code must do the very same.
+
+mod calls;
+mod generate;
+mod machine;
+
+use std::sync::Arc;
+
+use crate::elf::Object;
+use crate::helper;
+use crate::insn::{Insn, class, jmp};
+use crate::map::{MapDef, MapKind};
+use crate::run::{Action, HEADROOM, Mode, Origin, Program, Verdict};
+use crate::verify::{State, verify_watched};
+use calls::NOW;
+use generate::Generator;
+use machine::{Machine, Values};
+
+/// States that are kept of a program; those that need more are not run.
+const WALKED_MAX: u32 = 4000;
+const CALL: u8 = class::JMP | jmp::CALL;
+const CHANNELS: u16 = 2;
+const TAILROOM: usize = 48;
+
+/// What became of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The verifier did not want it.
+    Refused,
+    /// It ran everywhere, with the same effects.
+    Ran,
+}
+
+fn map(name: &str, kind: MapKind, numbers: [u32; 3], init: Vec<u8>) -> MapDef {
+    let [key_size, value_size, max_entries] = numbers;
+    let readonly = name == "constants";
+    MapDef { name: name.into(), kind, key_size, value_size, max_entries, init, readonly }
+}
+
+fn maps() -> Vec<MapDef> {
+    vec![
+        map("array", MapKind::Array, [4, 60, 2], (0..60).collect()),
+        map("hash", MapKind::Hash, [4, 16, 2], Vec::new()),
+        map("constants", MapKind::Array, [4, 40, 1], (100..140).collect()),
+        map("each", MapKind::PercpuArray, [4, 12, 2], Vec::new()),
+    ]
+}
+
+fn program(insns: &[Insn], mode: Mode) -> Result<Arc<Program>, String> {
+    let (name, section) = ("any".to_owned(), "xdp".to_owned());
+    let object = Object { name, section, insns: insns.to_vec(), maps: maps() };
+    Program::new(object, mode, CHANNELS).map_err(|e| e.to_string())
+}
+
+fn text(insns: &[Insn]) -> String {
+    let lines = insns.iter().enumerate().map(|(i, insn)| format!("{i:4}: {insn}\n"));
+    lines.collect()
+}
+
+fn action(r0: u64, redirect: u32) -> Action {
+    match r0 as u32 {
+        1 => Action::Drop,
+        2 => Action::Pass,
+        3 => Action::Tx,
+        4 if redirect != 0 => Action::Redirect(redirect),
+        _ => Action::Aborted,
+    }
+}
+
+/// Makes a program of some bytes, and frames of others. The error is what went wrong.
+pub fn any_program(data: &[u8]) -> Result<Outcome, String> {
+    let (frame, code) = data.split_at(data.len() / 4);
+    let insns = Generator::new(code).program();
+    check(&insns, frame)
+}
+
+/// The same for a program that is there: `frame` is what it gets.
+pub(crate) fn check(insns: &[Insn], frame: &[u8]) -> Result<Outcome, String> {
+    let mut claims: Vec<Vec<State>> = vec![Vec::new(); insns.len()];
+    let mut watch = |at: usize, state: &State| claims[at].push(state.clone());
+    let proof = verify_watched(insns, &maps(), WALKED_MAX, &mut watch);
+    let Ok(proof) = proof else { return Ok(Outcome::Refused) };
+    // Nothing can be compared with what is different each time.
+    if insns.iter().any(|insn| insn.code == CALL && insn.imm == helper::RANDOM) {
+        return Ok(Outcome::Refused);
+    }
+    let fail = |why: String| format!("{why}\n{}", text(insns));
+    let modes = [Mode::Interpret, Mode::BEST];
+    let loaded: Result<Vec<_>, _> = modes.iter().map(|mode| program(insns, *mode)).collect();
+    // What the verifier accepts and a runtime does not take is not run by it.
+    let Ok(loaded) = loaded else { return Ok(Outcome::Refused) };
+    let mut values: Vec<Values> = maps().iter().map(|def| Values::new(def, CHANNELS)).collect();
+    for (round, len) in [frame.len().min(70), 20, 0].into_iter().enumerate() {
+        let channel = round as u16 % CHANNELS;
+        let mut page = vec![0xa5; HEADROOM + len + TAILROOM];
+        let bytes = frame.iter().copied().chain(std::iter::repeat(7));
+        page[HEADROOM..HEADROOM + len].iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
+        let place = (HEADROOM, len);
+        let mut machine = Machine::new(insns, &claims, &mut values, page.clone(), place, channel);
+        let r0 = machine.run(proof.walked).map_err(fail)?;
+        let want = Verdict {
+            action: action(r0, machine.redirect),
+            start: machine.start(),
+            len: (machine.end - machine.data) as usize,
+        };
+        let want = (want, machine.page);
+        for program in &loaded {
+            let mut page = page.clone();
+            let from = Origin { ifindex: 3, channel, clock: || NOW };
+            let got = (program.run(&mut page, HEADROOM, len, from), page);
+            if got != want {
+                let mode = program.mode().name();
+                return Err(fail(format!("round {round}, {mode}: {:?}, not {:?}", got.0, want.0)));
+            }
+            for (map, values) in program.maps().iter().zip(&values) {
+                if map.dump(100) != values.dump() {
+                    let mode = program.mode().name();
+                    return Err(fail(format!("round {round}, {mode}: map {}", map.def().name)));
+                }
+            }
+        }
+    }
+    Ok(Outcome::Ran)
+}
+
+#[cfg(test)]
+mod tests;

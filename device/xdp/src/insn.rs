@@ -1,0 +1,195 @@
+//! One instruction of a program, and its text.
+
+use std::fmt;
+
+/// Classes: the low three bits of an opcode.
+pub(crate) mod class {
+    pub(crate) const LD: u8 = 0;
+    pub(crate) const LDX: u8 = 1;
+    pub(crate) const ST: u8 = 2;
+    pub(crate) const STX: u8 = 3;
+    pub(crate) const ALU: u8 = 4;
+    pub(crate) const JMP: u8 = 5;
+    pub(crate) const JMP32: u8 = 6;
+    pub(crate) const ALU64: u8 = 7;
+}
+
+/// Operations of the arithmetic classes: the high four bits.
+pub(crate) mod alu {
+    pub(crate) const ADD: u8 = 0x00;
+    pub(crate) const SUB: u8 = 0x10;
+    pub(crate) const MUL: u8 = 0x20;
+    pub(crate) const DIV: u8 = 0x30;
+    pub(crate) const OR: u8 = 0x40;
+    pub(crate) const AND: u8 = 0x50;
+    pub(crate) const LSH: u8 = 0x60;
+    pub(crate) const RSH: u8 = 0x70;
+    pub(crate) const NEG: u8 = 0x80;
+    pub(crate) const MOD: u8 = 0x90;
+    pub(crate) const XOR: u8 = 0xa0;
+    pub(crate) const MOV: u8 = 0xb0;
+    pub(crate) const ARSH: u8 = 0xc0;
+    pub(crate) const END: u8 = 0xd0;
+}
+
+/// Operations of the jump classes.
+pub(crate) mod jmp {
+    pub(crate) const JA: u8 = 0x00;
+    pub(crate) const JEQ: u8 = 0x10;
+    pub(crate) const JGT: u8 = 0x20;
+    pub(crate) const JGE: u8 = 0x30;
+    pub(crate) const JSET: u8 = 0x40;
+    pub(crate) const JNE: u8 = 0x50;
+    pub(crate) const JSGT: u8 = 0x60;
+    pub(crate) const JSGE: u8 = 0x70;
+    pub(crate) const CALL: u8 = 0x80;
+    pub(crate) const EXIT: u8 = 0x90;
+    pub(crate) const JLT: u8 = 0xa0;
+    pub(crate) const JLE: u8 = 0xb0;
+    pub(crate) const JSLT: u8 = 0xc0;
+    pub(crate) const JSLE: u8 = 0xd0;
+}
+
+/// The bit that makes the second operand a register.
+pub(crate) const X: u8 = 0x08;
+/// Opcode of the instruction that takes two places.
+pub(crate) const LDDW: u8 = 0x18;
+/// Modes of memory access.
+pub(crate) const MODE_MEM: u8 = 0x60;
+pub(crate) const MODE_ATOMIC: u8 = 0xc0;
+/// In the source field of [`LDDW`]: the number of a map, and an address in its first value.
+pub(crate) const PSEUDO_MAP: u8 = 1;
+pub(crate) const PSEUDO_VALUE: u8 = 2;
+/// In the source field of a call: a function of the program.
+pub(crate) const PSEUDO_CALL: u8 = 1;
+
+/// One instruction, as it lies in the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Insn {
+    /// Class, operation, operand.
+    pub code: u8,
+    /// Register that is written.
+    pub dst: u8,
+    /// Register that is read.
+    pub src: u8,
+    /// Offset of a jump or an access.
+    pub off: i16,
+    /// Constant.
+    pub imm: i32,
+}
+
+impl Insn {
+    /// From its eight bytes, little endian.
+    pub fn from_bytes(b: &[u8; 8]) -> Self {
+        Self {
+            code: b[0],
+            dst: b[1] & 15,
+            src: b[1] >> 4,
+            off: i16::from_le_bytes([b[2], b[3]]),
+            imm: i32::from_le_bytes([b[4], b[5], b[6], b[7]]),
+        }
+    }
+
+    /// Its eight bytes.
+    pub fn to_bytes(self) -> [u8; 8] {
+        let [o0, o1] = self.off.to_le_bytes();
+        let [i0, i1, i2, i3] = self.imm.to_le_bytes();
+        [self.code, self.dst & 15 | self.src << 4, o0, o1, i0, i1, i2, i3]
+    }
+
+    pub(crate) fn class(self) -> u8 {
+        self.code & 7
+    }
+
+    pub(crate) fn op(self) -> u8 {
+        self.code & 0xf0
+    }
+
+    pub(crate) fn mode(self) -> u8 {
+        self.code & 0xe0
+    }
+
+    pub(crate) fn is_reg(self) -> bool {
+        self.code & X != 0
+    }
+
+    pub(crate) fn is_jump(self) -> bool {
+        matches!(self.class(), class::JMP | class::JMP32)
+            && !matches!(self.op(), jmp::CALL | jmp::EXIT)
+    }
+
+    /// Bytes of a memory access.
+    pub(crate) fn size(self) -> u32 {
+        match self.code & 0x18 {
+            0x00 => 4,
+            0x08 => 2,
+            0x10 => 1,
+            _ => 8,
+        }
+    }
+
+    fn type_name(self) -> &'static str {
+        ["u32", "u16", "u8", "u64"][usize::from(self.code >> 3 & 3)]
+    }
+
+    fn write_alu(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = if self.class() == class::ALU { 'w' } else { 'r' };
+        let d = self.dst;
+        match self.op() {
+            alu::NEG => return write!(f, "{r}{d} = -{r}{d}"),
+            alu::END => {
+                let order = if self.is_reg() { "be" } else { "le" };
+                return write!(f, "r{d} = {order}{} r{d}", self.imm);
+            }
+            _ => {}
+        }
+        let names =
+            ["+=", "-=", "*=", "/=", "|=", "&=", "<<=", ">>=", "", "%=", "^=", "=", "s>>=", ""];
+        let name = names.get(usize::from(self.code >> 4)).copied().unwrap_or("?=");
+        if self.is_reg() {
+            write!(f, "{r}{d} {name} {r}{}", self.src)
+        } else {
+            write!(f, "{r}{d} {name} {}", self.imm)
+        }
+    }
+
+    fn write_jump(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.op() {
+            jmp::JA => return write!(f, "goto {:+}", self.off),
+            jmp::CALL if self.src != 0 => return write!(f, "call pc{:+}", self.imm),
+            jmp::CALL => return write!(f, "call {}", self.imm),
+            jmp::EXIT => return f.write_str("exit"),
+            _ => {}
+        }
+        let names =
+            ["", "==", ">", ">=", "&", "!=", "s>", "s>=", "", "", "<", "<=", "s<", "s<=", "?", "?"];
+        let name = names[usize::from(self.code >> 4)];
+        let r = if self.class() == class::JMP32 { 'w' } else { 'r' };
+        if self.is_reg() {
+            write!(f, "if {r}{} {name} {r}{} goto {:+}", self.dst, self.src, self.off)
+        } else {
+            write!(f, "if {r}{} {name} {} goto {:+}", self.dst, self.imm, self.off)
+        }
+    }
+}
+
+impl fmt::Display for Insn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dst, src, off, imm, .. } = *self;
+        let t = self.type_name();
+        match self.class() {
+            class::ALU | class::ALU64 => self.write_alu(f),
+            class::JMP | class::JMP32 => self.write_jump(f),
+            class::LDX if self.mode() == MODE_MEM => write!(f, "r{dst} = *({t} *)(r{src} {off:+})"),
+            class::STX if self.mode() == MODE_MEM => write!(f, "*({t} *)(r{dst} {off:+}) = r{src}"),
+            class::STX if self.mode() == MODE_ATOMIC => {
+                write!(f, "lock *({t} *)(r{dst} {off:+}) += r{src}")
+            }
+            class::ST if self.mode() == MODE_MEM => write!(f, "*({t} *)(r{dst} {off:+}) = {imm}"),
+            _ if self.code == LDDW && src == PSEUDO_MAP => write!(f, "r{dst} = map {imm}"),
+            _ if self.code == LDDW && src == PSEUDO_VALUE => write!(f, "r{dst} = data {imm}"),
+            _ if self.code == LDDW => write!(f, "r{dst} = {imm:#x} ll"),
+            _ => write!(f, "opcode {:#04x}", self.code),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Maps: memory that a program shares with its user.
+//!
+//! Values are plain words, read and written on both sides without a lock: as in the kernel, a
+//! reader may see a value of more than 8 bytes half written.
+
+mod control;
+mod table;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use control::MapError;
+use table::Table;
+
+use crate::elf::LoadError;
+
+/// Most bytes of all values of a map, and of all maps of a program.
+const BYTES_MAX: u64 = 256 << 20;
+const ALL_BYTES_MAX: u64 = 512 << 20;
+const KEY_MAX: u32 = 512;
+/// So that an offset in a value is a small number everywhere.
+const VALUE_MAX: u32 = 1 << 20;
+
+/// Flags of an update.
+pub(crate) const NOEXIST: u64 = 1;
+pub(crate) const EXIST: u64 = 2;
+
+/// What a map does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapKind {
+    /// Any keys.
+    Hash,
+    /// Keys are numbers below `max_entries`.
+    Array,
+    /// As [`Hash`](Self::Hash), with a value for each channel.
+    PercpuHash,
+    /// As [`Array`](Self::Array), with a value for each channel.
+    PercpuArray,
+    /// Prefixes; the longest that matches.
+    LpmTrie,
+    /// Numbers of netdevs, to redirect to.
+    Devmap,
+}
+
+impl MapKind {
+    fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            1 => Self::Hash,
+            2 => Self::Array,
+            5 => Self::PercpuHash,
+            6 => Self::PercpuArray,
+            11 => Self::LpmTrie,
+            14 => Self::Devmap,
+            _ => return None,
+        })
+    }
+
+    /// As the kernel's tools call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+            Self::Array => "array",
+            Self::PercpuHash => "percpu_hash",
+            Self::PercpuArray => "percpu_array",
+            Self::LpmTrie => "lpm_trie",
+            Self::Devmap => "devmap",
+        }
+    }
+
+    /// True when each channel has a value of its own.
+    pub fn is_per_channel(self) -> bool {
+        matches!(self, Self::PercpuArray | Self::PercpuHash)
+    }
+
+    pub(crate) fn is_array(self) -> bool {
+        matches!(self, Self::Array | Self::PercpuArray | Self::Devmap)
+    }
+}
+
+/// A map as a file declares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapDef {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub kind: MapKind,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Most entries.
+    pub max_entries: u32,
+    /// What the first value is at the start; zeros when it is shorter.
+    pub init: Vec<u8>,
+    /// The program must not write it.
+    pub readonly: bool,
+}
+
+impl MapDef {
+    /// A map of these numbers: bytes of a key and of a value, most entries, flags.
+    pub(crate) fn checked(name: &str, kind: u32, numbers: [u32; 4]) -> Result<Self, LoadError> {
+        let bad = |what: String| LoadError(format!("map '{name}': {what}"));
+        let [key_size, value_size, max_entries, flags] = numbers;
+        let Some(kind) = MapKind::from_number(kind) else {
+            let known = "hash (1), array (2), percpu_hash (5), percpu_array (6), lpm_trie (11), \
+                         devmap (14)";
+            return Err(bad(format!("type {kind} is not supported; there are {known}")));
+        };
+        // Memory is always taken at the start, and never of a certain node.
+        const NO_PREALLOC: u32 = 1;
+        let readonly = flags & 0x80 != 0;
+        if flags & !(NO_PREALLOC | 0x80) != 0 {
+            return Err(bad(format!("flags {flags:#x}: only 1 and 0x80 are known")));
+        }
+        let keys = match kind {
+            _ if kind.is_array() => 4..=4,
+            MapKind::LpmTrie => 5..=20,
+            _ => 1..=KEY_MAX,
+        };
+        if !keys.contains(&key_size) {
+            let (from, to) = (keys.start(), keys.end());
+            return Err(bad(format!("key_size {key_size}: must be {from} to {to}")));
+        }
+        let values = if kind == MapKind::Devmap { 4..=8 } else { 1..=VALUE_MAX };
+        if !values.contains(&value_size) {
+            let (from, to) = (values.start(), values.end());
+            return Err(bad(format!("value_size {value_size}: must be {from} to {to}")));
+        }
+        let bytes = u64::from(value_size.div_ceil(8) * 8 + key_size) * u64::from(max_entries);
+        if max_entries == 0 || bytes > BYTES_MAX {
+            return Err(bad(format!(
+                "max_entries {max_entries}: must be 1 or more, and at most {BYTES_MAX} bytes in all"
+            )));
+        }
+        let name = name.to_owned();
+        Ok(Self { name, kind, key_size, value_size, max_entries, init: Vec::new(), readonly })
+    }
+}
+
+/// A map.
+#[derive(Debug)]
+pub struct Map {
+    def: MapDef,
+    values: Box<[AtomicU64]>,
+    /// Words of a value.
+    words: usize,
+    /// Values of an entry.
+    copies: usize,
+    /// Which entry a key has; an array's keys are its entries.
+    table: Option<Table>,
+}
+
+/// Why an update did nothing, as the kernel numbers it.
+pub(crate) mod errno {
+    pub(crate) const NOENT: i64 = -2;
+    pub(crate) const TOO_BIG: i64 = -7;
+    pub(crate) const EXIST: i64 = -17;
+    pub(crate) const INVAL: i64 = -22;
+}
+
+impl Map {
+    /// Empty maps, for `channels` channels.
+    pub(crate) fn all(defs: Vec<MapDef>, channels: u16) -> Result<Box<[Self]>, LoadError> {
+        let bytes = |def: &MapDef| {
+            let copies = if def.kind.is_per_channel() { channels.max(1).into() } else { 1 };
+            let value = u64::from(def.value_size.div_ceil(8)) * 8 * copies;
+            (value + u64::from(def.key_size)).saturating_mul(def.max_entries.into())
+        };
+        let sum: u64 = defs.iter().map(bytes).fold(0, u64::saturating_add);
+        if sum > ALL_BYTES_MAX {
+            return Err(LoadError(format!(
+                "the maps have {sum} bytes together, at most {ALL_BYTES_MAX} are possible"
+            )));
+        }
+        defs.into_iter().map(|def| Self::new(def, channels)).collect()
+    }
+
+    /// An empty map, for `channels` channels.
+    pub fn new(def: MapDef, channels: u16) -> Result<Self, LoadError> {
+        let copies = if def.kind.is_per_channel() { usize::from(channels.max(1)) } else { 1 };
+        let words = def.value_size.div_ceil(8) as usize;
+        let all = words as u64 * copies as u64 * u64::from(def.max_entries);
+        if all * 8 > BYTES_MAX {
+            return Err(LoadError(format!(
+                "map '{}': {} entries for {copies} channels are more than {BYTES_MAX} bytes",
+                def.name, def.max_entries
+            )));
+        }
+        let values = (0..all).map(|_| AtomicU64::new(0)).collect();
+        let table = (!def.kind.is_array()).then(|| Table::new(&def));
+        let map = Self { def, values, words, copies, table };
+        if !map.def.init.is_empty() {
+            map.write(0, &map.def.init);
+        }
+        Ok(map)
+    }
+
+    /// How it was declared.
+    pub fn def(&self) -> &MapDef {
+        &self.def
+    }
+
+    /// The first word of a value.
+    fn first_word(&self, slot: u32, copy: usize) -> usize {
+        (slot as usize * self.copies + copy.min(self.copies - 1)) * self.words
+    }
+
+    /// Which entry a key has.
+    fn slot(&self, key: &[u8]) -> Option<u32> {
+        match &self.table {
+            Some(table) if self.def.kind == MapKind::LpmTrie => table.longest(key),
+            Some(table) => table.find(key),
+            None => self.array_slot(key),
+        }
+    }
+
+    fn array_slot(&self, key: &[u8]) -> Option<u32> {
+        let number = u32::from_le_bytes(key.try_into().ok()?);
+        (number < self.def.max_entries).then_some(number)
+    }
+
+    /// Where the value of a key lies, for the program.
+    pub(crate) fn lookup(&self, key: &[u8], channel: u16) -> Option<u64> {
+        let word = self.first_word(self.slot(key)?, channel.into());
+        Some(self.values[word].as_ptr() as u64)
+    }
+
+    /// Where the values lie: the program may use all of it.
+    pub(crate) fn memory(&self) -> std::ops::Range<u64> {
+        let range = self.values.as_ptr_range();
+        range.start as u64..range.end as u64
+    }
+
+    /// Writes a value of one channel, by the program.
+    pub(crate) fn update(&self, key: &[u8], value: &[u8], flags: u64, channel: u16) -> i64 {
+        self.put(key, flags, |first| {
+            let copy = usize::from(channel).min(self.copies - 1);
+            self.write(first + copy * self.words, value);
+        })
+    }
+
+    fn put(&self, key: &[u8], flags: u64, write: impl FnOnce(usize)) -> i64 {
+        if flags > EXIST {
+            return errno::INVAL;
+        }
+        let Some(table) = &self.table else {
+            return match self.array_slot(key) {
+                None => errno::TOO_BIG,
+                Some(_) if flags == NOEXIST => errno::EXIST,
+                Some(slot) => {
+                    write(self.first_word(slot, 0));
+                    0
+                }
+            };
+        };
+        let or = if flags == EXIST { Err(errno::NOENT) } else { Ok(()) };
+        let done = table.lock().entry(key, or, |slot, is_new| {
+            let first = self.first_word(slot, 0);
+            if is_new {
+                for word in &self.values[first..first + self.words * self.copies] {
+                    word.store(0, Ordering::Relaxed);
+                }
+            } else if flags == NOEXIST {
+                return errno::EXIST;
+            }
+            write(first);
+            0
+        });
+        done.unwrap_or(errno::INVAL)
+    }
+
+    /// Takes an entry out.
+    pub(crate) fn delete(&self, key: &[u8]) -> i64 {
+        match &self.table {
+            None if self.def.kind == MapKind::Devmap => self.update(key, &[0; 8], 0, 0),
+            None => errno::INVAL,
+            Some(table) if table.lock().remove(key) => 0,
+            Some(_) => errno::NOENT,
+        }
+    }
+
+    fn write(&self, first: usize, value: &[u8]) {
+        let size = self.def.value_size as usize;
+        let value = &value[..value.len().min(size)];
+        for (word, bytes) in self.values[first..].iter().zip(value.chunks(8)) {
+            let mut eight = word.load(Ordering::Relaxed).to_ne_bytes();
+            eight[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(eight), Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self, first: usize) -> Vec<u8> {
+        let words = self.values[first..first + self.words].iter();
+        let bytes = words.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        bytes.take(self.def.value_size as usize).collect()
+    }
+
+    /// The netdev's number in an entry of a devmap; 0 for none.
+    pub(crate) fn device(&self, key: u32) -> Option<u32> {
+        let slot = self.array_slot(&key.to_le_bytes())?;
+        Some(self.values[self.first_word(slot, 0)].load(Ordering::Relaxed) as u32)
+    }
+}

@@ -1,0 +1,154 @@
+//! Maps as their user sees them.
+
+use super::{Map, MapKind, errno};
+
+/// Why a map did not do what its user wants.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// A key or a value has another size.
+    #[error("{what}: {got} bytes, map '{map}' has {want}")]
+    Size {
+        /// `key` or `value`.
+        what: &'static str,
+        /// Name of the map.
+        map: String,
+        /// What it has.
+        want: u32,
+        /// What was given.
+        got: usize,
+    },
+    /// There is no such entry.
+    #[error("map '{0}' has no such key")]
+    NoKey(String),
+    /// No room is left.
+    #[error("map '{0}' is full: it has max_entries of them")]
+    Full(String),
+    /// The key cannot be one.
+    #[error("map '{0}' cannot have this key")]
+    BadKey(String),
+    /// Its entries cannot be deleted.
+    #[error("map '{0}' is an array: its entries are always there")]
+    Array(String),
+}
+
+impl Map {
+    fn check(&self, what: &'static str, want: u32, got: usize) -> Result<(), MapError> {
+        let map = || self.def.name.clone();
+        if got == want as usize {
+            Ok(())
+        } else {
+            Err(MapError::Size { what, map: map(), want, got })
+        }
+    }
+
+    fn values(&self, slot: u32) -> Vec<Vec<u8>> {
+        (0..self.copies).map(|copy| self.read(self.first_word(slot, copy))).collect()
+    }
+
+    /// The value of a key: one, or one for each channel.
+    pub fn get(&self, key: &[u8]) -> Result<Vec<Vec<u8>>, MapError> {
+        self.check("key", self.def.key_size, key.len())?;
+        let slot = self.slot(key).ok_or_else(|| MapError::NoKey(self.def.name.clone()))?;
+        Ok(self.values(slot))
+    }
+
+    /// Sets the value of a key, of every channel.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), MapError> {
+        self.check("key", self.def.key_size, key.len())?;
+        self.check("value", self.def.value_size, value.len())?;
+        let name = || self.def.name.clone();
+        let done = self.put(key, 0, |first| {
+            (0..self.copies).for_each(|copy| self.write(first + copy * self.words, value));
+        });
+        match done {
+            0 => Ok(()),
+            errno::TOO_BIG if self.table.is_none() => Err(MapError::NoKey(name())),
+            errno::TOO_BIG => Err(MapError::Full(name())),
+            _ => Err(MapError::BadKey(name())),
+        }
+    }
+
+    /// Takes an entry out.
+    pub fn unset(&self, key: &[u8]) -> Result<(), MapError> {
+        self.check("key", self.def.key_size, key.len())?;
+        let name = || self.def.name.clone();
+        if self.table.is_none() && self.def.kind != MapKind::Devmap {
+            return Err(MapError::Array(name()));
+        }
+        if self.delete(key) == 0 { Ok(()) } else { Err(MapError::NoKey(name())) }
+    }
+
+    /// Every key with its values, up to `most` of them; arrays in order.
+    pub fn dump(&self, most: usize) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
+        let keys = match &self.table {
+            Some(table) => {
+                let mut all = table.lock().all();
+                all.sort();
+                all
+            }
+            None => (0..self.def.max_entries)
+                .map(|number| (number.to_le_bytes().to_vec(), number))
+                .take(most)
+                .collect(),
+        };
+        keys.into_iter().take(most).map(|(key, slot)| (key, self.values(slot))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    // Goal: who looks keys up while others come and go finds all that stay, and never those of
+    // others: entries of the same buckets are used again and again.
+    #[test]
+    fn lookups_take_no_lock_and_miss_nothing() {
+        let def = crate::map::MapDef::checked("keys", 1, [12, 8, 16, 0]).unwrap();
+        let map = Map::new(def, 1).unwrap();
+        let key = |n: u64| [&n.to_le_bytes()[..], &[7; 4]].concat();
+        let put = |n: u64| map.set(&key(n), &n.to_le_bytes());
+        (0..8).for_each(|n| put(n).unwrap());
+        let done = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        for n in 0..8 {
+                            assert_eq!(map.get(&key(n)).unwrap(), [n.to_le_bytes()], "{n}");
+                        }
+                    }
+                });
+            }
+            for round in 0..20_000u64 {
+                let n = 8 + round % 50;
+                put(n).unwrap();
+                assert_eq!(map.get(&key(n)).unwrap(), [n.to_le_bytes()]);
+                map.unset(&key(n)).unwrap();
+                assert_eq!(map.get(&key(n)), Err(MapError::NoKey("keys".into())));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(map.dump(100).len(), 8);
+        (100..108).for_each(|n| put(n).unwrap());
+        assert_eq!(put(108), Err(MapError::Full("keys".into())));
+    }
+
+    // Goal: what has been deleted is used again last of all.
+    #[test]
+    fn deleted_entries_rest() {
+        let def = crate::map::MapDef::checked("keys", 1, [4, 8, 4, 0]).unwrap();
+        let map = Map::new(def, 1).unwrap();
+        let place = |n: u32| {
+            map.set(&n.to_le_bytes(), &[1; 8]).unwrap();
+            let place = map.lookup(&n.to_le_bytes(), 0).unwrap();
+            map.unset(&n.to_le_bytes()).unwrap();
+            place
+        };
+        let mut places: Vec<u64> = (0..4).map(place).collect();
+        assert_eq!(place(9), places[0]);
+        places.dedup();
+        assert_eq!(places.len(), 4);
+    }
+}

@@ -1,0 +1,270 @@
+//! Keys of a map that is no array. It takes all its memory at the start.
+//!
+//! Whoever looks a key up takes no lock: the entries of a bucket are a list, and a number per
+//! bucket is odd while a writer changes it, and another one afterwards. Writers take turns. An
+//! entry that was deleted is the last to be used again, because programs may still have its
+//! address; as in the kernel, one that keeps it for long sees the next value there.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{KEY_MAX, MapDef, MapKind};
+
+const NONE: u32 = u32::MAX;
+/// Words of a key, and of those that most maps have.
+const WORDS: usize = KEY_MAX as usize / 8;
+const FEW_WORDS: usize = 4;
+/// Largest key of prefixes.
+const PREFIX_MAX: usize = 20;
+/// Times that a bucket may change under a reader before it waits for the writers.
+const TRIES: usize = 8;
+
+#[derive(Debug)]
+struct Bucket {
+    first: AtomicU32,
+    /// Odd: it is being changed.
+    turn: AtomicU32,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    buckets: Box<[Bucket]>,
+    /// The next entry in the bucket of each.
+    next: Box<[AtomicU32]>,
+    keys: Box<[AtomicU64]>,
+    key_size: usize,
+    words: usize,
+    free: Mutex<VecDeque<u32>>,
+    hasher: RandomState,
+    /// How many prefixes there are of each length, for prefixes.
+    lengths: Box<[AtomicU32]>,
+}
+
+/// Changes a table, alone.
+pub(super) struct Writer<'a> {
+    table: &'a Table,
+    free: MutexGuard<'a, VecDeque<u32>>,
+}
+
+fn numbers(n: usize, value: u32) -> Box<[AtomicU32]> {
+    (0..n).map(|_| AtomicU32::new(value)).collect()
+}
+
+/// A key in words, copied once: who has given it may change it meanwhile.
+fn in_words<T>(key: &[u8], f: impl FnOnce(&[u64]) -> T) -> T {
+    fn fill<T>(words: &mut [u64], key: &[u8], f: impl FnOnce(&[u64]) -> T) -> T {
+        for (word, bytes) in words.iter_mut().zip(key.chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(eight);
+        }
+        f(words)
+    }
+    let n = key.len().div_ceil(8);
+    if n <= FEW_WORDS {
+        fill(&mut [0; FEW_WORDS][..n], key, f)
+    } else {
+        fill(&mut [0; WORDS][..n.min(WORDS)], key, f)
+    }
+}
+
+impl Table {
+    pub(super) fn new(def: &MapDef) -> Self {
+        let (key_size, n) = (def.key_size as usize, def.max_entries as usize);
+        let is_prefix = def.kind == MapKind::LpmTrie;
+        let words = key_size.div_ceil(8);
+        let bucket = |_| Bucket { first: AtomicU32::new(NONE), turn: AtomicU32::new(0) };
+        Self {
+            buckets: (0..n.next_power_of_two()).map(bucket).collect(),
+            next: numbers(n, NONE),
+            keys: (0..words * n).map(|_| AtomicU64::new(0)).collect(),
+            key_size,
+            words,
+            free: Mutex::new((0..def.max_entries).collect()),
+            hasher: RandomState::new(),
+            lengths: numbers(if is_prefix { 8 * (key_size - 4) + 1 } else { 0 }, 0),
+        }
+    }
+
+    /// Runs `f` with a key; of prefixes without the bits that do not count. `None` when it cannot
+    /// be one.
+    fn with<T>(&self, key: &[u8], f: impl FnOnce(&[u64], usize) -> T) -> Option<T> {
+        if self.lengths.is_empty() {
+            return Some(in_words(key, |words| f(words, 0)));
+        }
+        let mut room = [0; PREFIX_MAX];
+        let own = room.get_mut(..key.len())?;
+        own.copy_from_slice(key);
+        let length = u32::from_ne_bytes(*own.first_chunk()?) as usize;
+        self.masked(own, length).then(|| in_words(own, |words| f(words, length)))
+    }
+
+    /// Makes a prefix that long; false when it is longer than there are bits.
+    fn masked(&self, key: &mut [u8], length: usize) -> bool {
+        if length >= self.lengths.len() {
+            return false;
+        }
+        let (bits, rest) = key.split_at_mut(4);
+        bits.copy_from_slice(&(length as u32).to_ne_bytes());
+        for (i, byte) in rest.iter_mut().enumerate() {
+            *byte &= !(0xffu16 >> length.saturating_sub(8 * i).min(8)) as u8;
+        }
+        true
+    }
+
+    pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
+        self.with(key, |words, _| self.find_words(words))?
+    }
+
+    fn bucket(&self, words: &[u64]) -> &Bucket {
+        let hash = self.hasher.hash_one(words);
+        &self.buckets[hash as usize & (self.buckets.len() - 1)]
+    }
+
+    fn walk(&self, bucket: &Bucket, words: &[u64]) -> Option<u32> {
+        let mut at = bucket.first.load(Ordering::Relaxed);
+        // While writers change it, a list may lead anywhere, but not on without end.
+        for _ in 0..self.next.len() {
+            let slot = at as usize;
+            let key = self.keys.get(slot * self.words..)?.get(..self.words)?;
+            if key.iter().zip(words).all(|(a, b)| a.load(Ordering::Relaxed) == *b) {
+                return Some(at);
+            }
+            at = self.next[slot].load(Ordering::Relaxed);
+            if at == NONE {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn find_words(&self, words: &[u64]) -> Option<u32> {
+        let bucket = self.bucket(words);
+        for _ in 0..TRIES {
+            // Pairs with Writer::change: a list as the last writer has left it.
+            let turn = bucket.turn.load(Ordering::Acquire);
+            if turn & 1 == 0 {
+                let found = self.walk(bucket, words);
+                // Pairs with Writer::change: what was read belongs to that turn.
+                fence(Ordering::Acquire);
+                if bucket.turn.load(Ordering::Relaxed) == turn {
+                    return found;
+                }
+            }
+            std::hint::spin_loop();
+        }
+        let _writers_wait = self.lock();
+        self.walk(bucket, words)
+    }
+
+    /// The entry with the longest prefix of `key`, at most as long as the key says.
+    pub(super) fn longest(&self, key: &[u8]) -> Option<u32> {
+        let mut room = [0; PREFIX_MAX];
+        let own = room.get_mut(..key.len())?;
+        own.copy_from_slice(key);
+        let length = u32::from_ne_bytes(*own.first_chunk()?) as usize;
+        let most = length.min(self.lengths.len().checked_sub(1)?);
+        (0..=most).rev().find_map(|n| {
+            let any = self.lengths[n].load(Ordering::Relaxed) > 0;
+            // From the longest to the shortest: each takes more bits away.
+            (any && self.masked(own, n)).then(|| in_words(own, |words| self.find_words(words)))?
+        })
+    }
+
+    pub(super) fn lock(&self) -> Writer<'_> {
+        Writer { table: self, free: self.free.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
+
+impl Writer<'_> {
+    /// The entry of a key, or one that `make` fills before anybody finds it.
+    pub(super) fn entry(
+        &mut self,
+        key: &[u8],
+        or: Result<(), i64>,
+        make: impl FnOnce(u32, bool) -> i64,
+    ) -> Option<i64> {
+        let table = self.table;
+        table.with(key, |words, length| {
+            if let Some(slot) = table.find_words(words) {
+                return make(slot, false);
+            }
+            if let Err(why) = or {
+                return why;
+            }
+            let Some(slot) = self.free.pop_front() else { return super::errno::TOO_BIG };
+            let done = make(slot, true);
+            self.insert(words, slot);
+            if let Some(count) = table.lengths.get(length) {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            done
+        })
+    }
+
+    fn change(&self, bucket: &Bucket, f: impl FnOnce()) {
+        let turn = bucket.turn.load(Ordering::Relaxed);
+        bucket.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
+        // Pairs with Table::find_words: whoever sees a change sees that there is one.
+        fence(Ordering::Release);
+        f();
+        // Pairs with Table::find_words: the list is whole again.
+        bucket.turn.store(turn.wrapping_add(2), Ordering::Release);
+    }
+
+    fn insert(&self, words: &[u64], slot: u32) {
+        let table = self.table;
+        let bucket = table.bucket(words);
+        self.change(bucket, || {
+            let keys = table.keys[slot as usize * table.words..].iter();
+            keys.zip(words).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
+            let first = bucket.first.load(Ordering::Relaxed);
+            table.next[slot as usize].store(first, Ordering::Relaxed);
+            bucket.first.store(slot, Ordering::Relaxed);
+        });
+    }
+
+    pub(super) fn remove(&mut self, key: &[u8]) -> bool {
+        let table = self.table;
+        let removed = table.with(key, |words, length| {
+            let slot = table.find_words(words)?;
+            let bucket = table.bucket(words);
+            let mut before = &bucket.first;
+            loop {
+                match before.load(Ordering::Relaxed) {
+                    at if at == slot => break,
+                    NONE => return None,
+                    at => before = &table.next[at as usize],
+                }
+            }
+            let after = table.next[slot as usize].load(Ordering::Relaxed);
+            self.change(bucket, || before.store(after, Ordering::Relaxed));
+            if let Some(count) = table.lengths.get(length) {
+                count.fetch_sub(1, Ordering::Relaxed);
+            }
+            Some(slot)
+        });
+        let slot = removed.flatten();
+        self.free.extend(slot);
+        slot.is_some()
+    }
+
+    /// Every key with its entry.
+    pub(super) fn all(&self) -> Vec<(Vec<u8>, u32)> {
+        let table = self.table;
+        let mut all = Vec::new();
+        for bucket in &table.buckets {
+            let mut at = bucket.first.load(Ordering::Relaxed);
+            while at != NONE {
+                let words = &table.keys[at as usize * table.words..][..table.words];
+                let bytes =
+                    words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+                all.push((bytes.take(table.key_size).collect(), at));
+                at = table.next[at as usize].load(Ordering::Relaxed);
+            }
+        }
+        all
+    }
+}

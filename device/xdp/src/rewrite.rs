@@ -1,0 +1,144 @@
+//! From what clang makes to what the runtime runs.
+//!
+//! Fields of the context become 64-bit loads, maps become numbers and addresses, and what the
+//! runtime's compiler does wrongly or not at all becomes something that it does right: it copies
+//! all 64 bits for a 32-bit move, does nothing for a conversion to little endian, and panics at an
+//! atomic add; its interpreter takes negative constants of comparisons for 32 bits, and panics
+//! where the least number is negated.
+
+use crate::insn::{Insn, LDDW, MODE_ATOMIC, PSEUDO_MAP, PSEUDO_VALUE, X, alu, class, jmp};
+use crate::map::Map;
+use crate::run::Mode;
+use crate::verify::{Kind, Proof, live_registers};
+
+/// The interpreter of the runtime counts instructions in 16 bits, with a sign.
+const LENGTH_MAX: usize = i16::MAX as usize;
+/// Our own helper: the atomic add.
+pub(crate) const ATOMIC_ADD: i32 = 0x1_0000;
+
+const MOV64: u8 = class::ALU64 | alu::MOV;
+const ADD64: u8 = class::ALU64 | alu::ADD;
+const AND64: u8 = class::ALU64 | alu::AND;
+const XOR64: u8 = class::ALU64 | alu::XOR;
+const OR32: u8 = class::ALU | alu::OR;
+const LOAD64: u8 = 0x79;
+const STORE64: u8 = 0x7b;
+
+fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
+    Insn { code, dst, src, off, imm }
+}
+
+const EXIT: Insn = Insn { code: class::JMP | jmp::EXIT, dst: 0, src: 0, off: 0, imm: 0 };
+
+/// The program as the runtime takes it.
+pub(crate) fn rewrite(
+    old: &[Insn],
+    proof: &Proof,
+    maps: &[Map],
+    mode: Mode,
+) -> Result<Vec<Insn>, String> {
+    let live = live_registers(old);
+    let mut new: Vec<Insn> = Vec::with_capacity(old.len() + old.len() / 4);
+    let (mut starts, mut jumps) = (vec![0; old.len() + 1], Vec::new());
+    let mut at = 0;
+    while at < old.len() {
+        starts[at] = new.len();
+        let one = old[at];
+        let wide = one.code == LDDW;
+        if !proof.reached[at] {
+            new.push(EXIT);
+        } else if wide {
+            let low = address(one, old[at + 1], maps);
+            new.push(insn(LDDW, one.dst, 0, 0, low as i32));
+            new.push(insn(0, 0, 0, 0, (low >> 32) as i32));
+        } else if proof.kinds[at] == Kind::Context {
+            // Six fields of 4 bytes, here of 8.
+            new.push(Insn { code: LOAD64, off: one.off * 2, ..one });
+        } else if one.code == class::ALU | alu::MOV | X {
+            new.push(Insn { code: MOV64 | X, ..one });
+            new.push(insn(OR32, one.dst, 0, 0, 0));
+        } else if one.code == class::ALU | alu::END {
+            match one.imm {
+                16 => new.push(insn(AND64, one.dst, 0, 0, 0xffff)),
+                32 => new.push(insn(OR32, one.dst, 0, 0, 0)),
+                _ => new.push(insn(MOV64 | X, one.dst, one.dst, 0, 0)),
+            }
+        } else if one.class() == class::STX && one.mode() == MODE_ATOMIC {
+            let after = live.get(at + 1).copied().unwrap_or(0);
+            atomic_add(&mut new, one, after, proof.deepest)?;
+        } else if mode == Mode::Interpret && one.code == class::ALU64 | alu::NEG {
+            new.push(insn(XOR64, one.dst, 0, 0, -1));
+            new.push(insn(ADD64, one.dst, 0, 0, 1));
+        } else {
+            let mut one = one;
+            if mode == Mode::Interpret && is_misread(one) {
+                let Some(free) = (0..10u8).find(|r| live[at] >> r & 1 == 0) else {
+                    return Err(format!(
+                        "insn {at}: {one}: the interpreter compares with negative constants as if \
+                         they had 32 bits: use --jit"
+                    ));
+                };
+                new.push(insn(MOV64, free, 0, 0, one.imm));
+                one = Insn { code: one.code | X, src: free, imm: 0, ..one };
+            }
+            if one.is_jump() {
+                jumps.push((new.len(), (at as i64 + 1 + i64::from(one.off)) as usize));
+            }
+            new.push(one);
+        }
+        at += if wide { 2 } else { 1 };
+    }
+    starts[old.len()] = new.len();
+    // The runtime wants to see an end at the end.
+    new.push(EXIT);
+    if new.len() > LENGTH_MAX {
+        return Err(format!("the program is too long: {} instructions to run", new.len()));
+    }
+    for (at, target) in jumps {
+        let off = starts[target] as i64 - at as i64 - 1;
+        new[at].off = i16::try_from(off).map_err(|_| "the program is too long".to_owned())?;
+    }
+    Ok(new)
+}
+
+/// True for what the interpreter of the runtime does wrongly, and its compiler does not: what the
+/// verifier has learnt from the jump would not hold.
+fn is_misread(one: Insn) -> bool {
+    let signs = !matches!(one.op(), jmp::JSGT | jmp::JSGE | jmp::JSLT | jmp::JSLE | jmp::JSET);
+    one.class() == class::JMP && one.is_jump() && !one.is_reg() && one.imm < 0 && signs
+}
+
+/// What a 64-bit constant stands for.
+fn address(one: Insn, half: Insn, maps: &[Map]) -> u64 {
+    match one.src {
+        // Not 0, which is what a pointer never is.
+        PSEUDO_MAP => one.imm as u32 as u64 + 1,
+        PSEUDO_VALUE => {
+            let start = maps.get(one.imm as usize).map_or(0, |map| map.memory().start);
+            start + half.imm as u32 as u64
+        }
+        _ => u64::from(half.imm as u32) << 32 | u64::from(one.imm as u32),
+    }
+}
+
+/// A call that leaves every register as it is.
+fn atomic_add(new: &mut Vec<Insn>, one: Insn, live: u16, deepest: i32) -> Result<(), String> {
+    let free = deepest & !7;
+    let place = |n: i32| (free - 8 * (n + 1)) as i16;
+    if place(6) < -512 {
+        return Err(format!(
+            "the atomic add needs 56 bytes of the stack, and the program uses {} of 512",
+            -deepest
+        ));
+    }
+    let kept = || (0..=5u8).filter(|r| live >> r & 1 == 1);
+    new.extend(kept().map(|r| insn(STORE64, 10, r, place(r.into()), 0)));
+    new.push(insn(STORE64, 10, one.src, place(6), 0));
+    new.push(insn(MOV64 | X, 1, one.dst, 0, 0));
+    new.push(insn(ADD64, 1, 0, 0, one.off.into()));
+    new.push(insn(LOAD64, 2, 10, place(6), 0));
+    new.push(insn(MOV64, 3, 0, 0, one.size() as i32));
+    new.push(insn(class::JMP | jmp::CALL, 0, 0, 0, ATOMIC_ADD));
+    new.extend(kept().map(|r| insn(LOAD64, r, 10, place(r.into()), 0)));
+    Ok(())
+}

@@ -1,0 +1,321 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::insn::{Insn, LDDW, PSEUDO_MAP, PSEUDO_VALUE, X, alu, class, jmp};
+use crate::map::{MapDef, MapKind};
+
+const VALUE: u32 = 64;
+const CANARY: usize = 64;
+
+/// A piece of a program that works with r7, a number.
+#[derive(Clone, Debug)]
+enum Piece {
+    /// r7 = a byte, or more, of the frame.
+    Frame { size: u8, off: i16 },
+    /// r7 op= constant, or r7 op= r0.
+    Number { op: u8, wide: bool, reg: bool, imm: i32 },
+    /// r0 = r7, and then on with r7.
+    Copy { wide: bool },
+    /// Leave if the comparison holds.
+    Leave { op: u8, wide: bool, imm: i32 },
+    /// Over the next piece if the comparison holds.
+    Skip { op: u8, wide: bool, imm: i32 },
+    /// To the value of the map, at r7.
+    Value { size: u8, off: i16, write: bool },
+    /// To the frame, at r7, after it was compared with the end.
+    Moved { size: u8, off: i16, checked: i16 },
+    /// To the stack.
+    Stack { size: u8, off: i16, write: bool },
+    /// lock *(value + off) += r7.
+    Add { wide: bool, off: i16 },
+}
+
+fn code(size: u8) -> u8 {
+    [0x10, 0x08, 0x00, 0x18][usize::from(size & 3)]
+}
+
+fn op(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
+    Insn { code, dst, src, off, imm }
+}
+
+const MOV: u8 = class::ALU64 | alu::MOV;
+const ADD: u8 = class::ALU64 | alu::ADD;
+const LDX: u8 = 0x61;
+const STX: u8 = 0x63;
+
+fn load(size: u8, dst: u8, src: u8, off: i16) -> Insn {
+    op(LDX & !0x18 | code(size), dst, src, off, 0)
+}
+
+fn store(size: u8, dst: u8, src: u8, off: i16) -> Insn {
+    op(STX & !0x18 | code(size), dst, src, off, 0)
+}
+
+impl Piece {
+    fn insns(&self) -> Vec<Insn> {
+        let arith = |wide: bool| if wide { class::ALU64 } else { class::ALU };
+        let jump = |wide: bool| if wide { class::JMP } else { class::JMP32 };
+        match *self {
+            Self::Frame { size, off } => vec![load(size, 7, 2, off)],
+            Self::Number { op: o, wide, reg, imm } => {
+                let x = if reg { X } else { 0 };
+                vec![op(arith(wide) | o | x, 7, 0, 0, if reg { 0 } else { imm })]
+            }
+            Self::Copy { wide } => vec![op(arith(wide) | alu::MOV | X, 0, 7, 0, 0)],
+            Self::Leave { op: o, wide, imm } => vec![
+                op(jump(wide) | o, 7, 0, 1, imm),
+                op(class::JMP | jmp::JA, 0, 0, 2, 0),
+                op(MOV, 0, 0, 0, 2),
+                op(class::JMP | jmp::EXIT, 0, 0, 0, 0),
+            ],
+            // Its offset is set when the next piece is known.
+            Self::Skip { op: o, wide, imm } => vec![op(jump(wide) | o, 7, 0, 0, imm)],
+            Self::Value { size, off, write } => {
+                let access = if write { store(size, 8, 7, off) } else { load(size, 7, 8, off) };
+                vec![op(MOV | X, 8, 9, 0, 0), op(ADD | X, 8, 7, 0, 0), access]
+            }
+            Self::Moved { size, off, checked } => vec![
+                op(MOV | X, 8, 2, 0, 0),
+                op(ADD | X, 8, 7, 0, 0),
+                op(MOV | X, 4, 8, 0, 0),
+                op(ADD, 4, 0, 0, checked.into()),
+                op(class::JMP | jmp::JGT | X, 4, 3, 1, 0),
+                store(size, 8, 7, off),
+            ],
+            Self::Stack { size, off, write } => {
+                vec![if write { store(size, 10, 7, off) } else { load(size, 7, 10, off) }]
+            }
+            Self::Add { wide, off } => {
+                vec![op(if wide { 0xdb } else { 0xc3 }, 9, 7, off, 0)]
+            }
+        }
+    }
+}
+
+fn program(pieces: &[Piece]) -> Vec<Insn> {
+    let mut all = vec![
+        op(LDX, 2, 1, 0, 0),
+        op(LDX, 3, 1, 4, 0),
+        op(LDDW, 9, PSEUDO_VALUE, 0, 0),
+        Insn::default(),
+        op(MOV, 0, 0, 0, 2),
+        op(MOV, 7, 0, 0, 1),
+        op(MOV | X, 4, 2, 0, 0),
+        op(ADD, 4, 0, 0, 32),
+        op(class::JMP | jmp::JGT | X, 4, 3, 2, 0),
+        // Fields that both sides agree on.
+        op(MOV, 5, 0, 0, 0),
+        op(class::JMP | jmp::JA, 0, 0, 2, 0),
+        op(MOV, 0, 0, 0, 1),
+        op(class::JMP | jmp::EXIT, 0, 0, 0, 0),
+    ];
+    let mut skip = None;
+    for piece in pieces {
+        let insns = piece.insns();
+        if let Some(at) = skip.take() {
+            let at: usize = at;
+            all[at].off = insns.len() as i16;
+        }
+        if matches!(piece, Piece::Skip { .. }) {
+            skip = Some(all.len());
+        }
+        all.extend(insns);
+    }
+    all.push(op(MOV, 0, 0, 0, 2));
+    all.push(op(class::JMP | jmp::EXIT, 0, 0, 0, 0));
+    all
+}
+
+fn load_it(insns: &[Insn], mode: Mode) -> Result<Arc<Program>, ProgramError> {
+    let map = MapDef {
+        name: "value".into(),
+        kind: MapKind::Array,
+        key_size: 4,
+        value_size: VALUE,
+        max_entries: 1,
+        init: (0..VALUE as u8).collect(),
+        readonly: false,
+    };
+    let (name, section) = ("test".to_owned(), "xdp".to_owned());
+    Program::new(Object { name, section, insns: insns.to_vec(), maps: vec![map] }, mode, 1)
+}
+
+fn number() -> impl Strategy<Value = i32> {
+    prop_oneof![0..70i32, Just(-1), Just(i32::MAX), Just(i32::MIN), any::<i32>()]
+}
+
+fn comparison() -> impl Strategy<Value = u8> {
+    prop::sample::select(vec![
+        jmp::JEQ,
+        jmp::JNE,
+        jmp::JGT,
+        jmp::JGE,
+        jmp::JLT,
+        jmp::JLE,
+        jmp::JSGT,
+        jmp::JSGE,
+        jmp::JSLT,
+        jmp::JSLE,
+        jmp::JSET,
+    ])
+}
+
+fn operation() -> impl Strategy<Value = u8> {
+    prop::sample::select(vec![
+        alu::ADD,
+        alu::SUB,
+        alu::MUL,
+        alu::DIV,
+        alu::OR,
+        alu::AND,
+        alu::LSH,
+        alu::RSH,
+        alu::MOD,
+        alu::XOR,
+        alu::MOV,
+        alu::ARSH,
+        alu::NEG,
+    ])
+}
+
+fn piece() -> impl Strategy<Value = Piece> {
+    let size = 0..4u8;
+    prop_oneof![
+        2 => (size.clone(), -1..33i16).prop_map(|(size, off)| Piece::Frame { size, off }),
+        6 => (operation(), any::<bool>(), any::<bool>(), number())
+            .prop_map(|(op, wide, reg, imm)| Piece::Number { op, wide, reg, imm }),
+        2 => any::<bool>().prop_map(|wide| Piece::Copy { wide }),
+        2 => (0..64i32).prop_map(|imm| Piece::Number {
+            op: alu::AND, wide: true, reg: false, imm }),
+        2 => (comparison(), any::<bool>(), number())
+            .prop_map(|(op, wide, imm)| Piece::Leave { op, wide, imm }),
+        1 => (comparison(), any::<bool>(), number())
+            .prop_map(|(op, wide, imm)| Piece::Skip { op, wide, imm }),
+        3 => (size.clone(), -8..66i16, any::<bool>())
+            .prop_map(|(size, off, write)| Piece::Value { size, off, write }),
+        1 => (size.clone(), -2..12i16, 0..14i16)
+            .prop_map(|(size, off, checked)| Piece::Moved { size, off, checked }),
+        1 => (size, -513..2i16, any::<bool>())
+            .prop_map(|(size, off, write)| Piece::Stack { size, off, write }),
+        1 => (any::<bool>(), 0..16i16).prop_map(|(wide, off)| Piece::Add { wide, off: off * 4 }),
+    ]
+}
+
+/// The page after a run between canaries, the action, and the value of the map.
+fn run(program: &Program, frame: &[u8]) -> (Vec<u8>, Action, Vec<u8>) {
+    let mut page = vec![0xa5; 2 * CANARY + HEADROOM + 128];
+    page[CANARY + HEADROOM..][..frame.len()].copy_from_slice(frame);
+    let last = page.len() - CANARY;
+    let verdict = program.run(&mut page[CANARY..last], HEADROOM, frame.len(), Origin::default());
+    let value = program.maps()[0].get(&[0; 4]).unwrap_or_default().concat();
+    (page, verdict.action, value)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    // Goal: whatever the verifier accepts never leaves its memory: the runtime that checks every
+    // access finds nothing, and compiled code does the same to frame and map, and nothing beside.
+    #[test]
+    fn what_is_accepted_is_harmless(
+        pieces in prop::collection::vec(piece(), 1..9),
+        frame in prop::collection::vec(any::<u8>(), 32..100),
+    ) {
+        let insns = program(&pieces);
+        let Ok(checked) = load_it(&insns, Mode::Interpret) else { return Ok(()) };
+        let (page, action, value) = run(&checked, &frame);
+        prop_assert_eq!(action, Action::Pass, "the runtime has stopped it");
+        let around = |page: &[u8]| {
+            let (head, rest) = page.split_at(CANARY + HEADROOM);
+            head.iter().chain(&rest[frame.len()..]).all(|&b| b == 0xa5)
+        };
+        prop_assert!(around(&page));
+        if Mode::BEST == Mode::Jit {
+            let failed = |e: ProgramError| TestCaseError::fail(e.to_string());
+            let compiled = load_it(&insns, Mode::Jit).map_err(failed)?;
+            prop_assert_eq!(run(&compiled, &frame), (page, action, value));
+        }
+    }
+}
+
+// Goal: the test above is about something: of simple programs of its kind many are accepted.
+#[test]
+fn programs_of_that_kind_are_accepted() {
+    let masked = Piece::Number { op: alu::AND, wide: true, reg: false, imm: 31 };
+    let reach = |off| Piece::Value { size: 0, off, write: true };
+    let with = |off| program(&[Piece::Frame { size: 0, off: 3 }, masked.clone(), reach(off)]);
+    assert!(load_it(&with(32), Mode::BEST).is_ok());
+    let refused = load_it(&with(33), Mode::BEST).unwrap_err().to_string();
+    assert!(refused.contains("offset 33..65 may lie outside the value"), "{refused}");
+}
+
+// Goal: a map is never 0, as the verifier says of every pointer: the way that it does not walk
+// would read what a number points to.
+#[test]
+fn no_map_is_null() {
+    let insns = [
+        op(LDX, 6, 1, 12, 0),
+        op(LDX, 2, 1, 0, 0),
+        op(LDX, 3, 1, 4, 0),
+        op(MOV | X, 4, 2, 0, 0),
+        op(ADD, 4, 0, 0, 8),
+        op(class::JMP | jmp::JGT | X, 4, 3, 7, 0),
+        // A frame that begins with 1 goes the way with the map, and there with a number in r2.
+        op(LDX, 5, 2, 0, 0),
+        op(class::JMP | jmp::JNE, 5, 0, 4, 1),
+        op(MOV, 2, 0, 0, 16),
+        op(LDDW, 1, PSEUDO_MAP, 0, 0),
+        Insn::default(),
+        op(class::JMP | jmp::JNE, 1, 0, 1, 0),
+        op(LDX, 0, 2, 0, 0),
+        op(MOV, 0, 0, 0, 2),
+        op(class::JMP | jmp::EXIT, 0, 0, 0, 0),
+    ];
+    let mut frame = vec![0; 32];
+    frame[0] = 1;
+    for mode in [Mode::Interpret, Mode::BEST] {
+        let program = load_it(&insns, mode).unwrap();
+        assert_eq!(run(&program, &frame).1, Action::Pass, "{mode:?}");
+    }
+}
+
+/// Adds r7 up, `n` times in each way that there is.
+fn long(n: usize) -> Vec<Insn> {
+    let mut insns = vec![op(MOV, 7, 0, 0, 0), op(MOV, 8, 0, 0, 3)];
+    for _ in 0..n {
+        insns.push(op(class::ALU64 | alu::DIV | X, 7, 8, 0, 0));
+        insns.push(op(class::ALU | alu::MOD | X, 7, 8, 0, 0));
+        insns.push(op(ADD, 7, 0, 0, 4));
+    }
+    insns.extend([op(MOV, 0, 0, 0, 2), op(class::JMP | jmp::EXIT, 0, 0, 0, 0)]);
+    insns
+}
+
+// Goal: programs far longer than a page of machine code run, up to the longest, and what is longer
+// is refused and does not panic.
+#[test]
+fn long_programs_run() {
+    let most = (crate::elf::INSNS_MAX - 4) / 3;
+    for mode in [Mode::Interpret, Mode::BEST] {
+        for n in [10, 1000, most] {
+            let program = load_it(&long(n), mode).unwrap();
+            assert_eq!(run(&program, &[0; 32]).1, Action::Pass, "{mode:?} {n}");
+        }
+        let refused = load_it(&long(most + 1), mode).unwrap_err().to_string();
+        assert!(refused.contains("must be 1 to"), "{refused}");
+    }
+}
+
+// Goal: no page of this process is writable and executable while programs run, or after.
+#[test]
+fn code_is_not_writable() {
+    if Mode::BEST != Mode::Jit {
+        return;
+    }
+    let pages = || std::fs::read_to_string("/proc/self/maps").unwrap();
+    let program = load_it(&long(50), Mode::Jit).unwrap();
+    let wrong = |maps: &str| maps.lines().any(|line| line.contains("wx"));
+    assert!(!wrong(&pages()), "{}", pages());
+    drop(program);
+    assert!(!wrong(&pages()), "{}", pages());
+}

@@ -1,0 +1,397 @@
+//! What may run: programs of which it is proven that they stay inside their memory and end.
+//!
+//! Every way through a program is walked with what is known of each register: a number between
+//! two bounds, or a pointer into one kind of memory, with how far it may be. An access passes only
+//! if all that it can touch lies inside. A way that reaches a place with no less known than on an
+//! earlier way, which was walked to its end, ends there.
+
+mod access;
+mod alu;
+mod branch;
+mod call;
+pub(crate) mod claims;
+mod live;
+mod range;
+mod state;
+
+use std::collections::VecDeque;
+
+use crate::elf::INSNS_MAX;
+use crate::insn::{Insn, LDDW, MODE_ATOMIC, MODE_MEM, PSEUDO_MAP, PSEUDO_VALUE, class, jmp};
+use crate::map::MapDef;
+pub(crate) use live::registers as live_registers;
+use range::Range;
+use state::Reg;
+pub(crate) use state::State;
+
+/// Instructions that are walked, over all ways, before the verifier gives up.
+const WALK_MAX: u32 = 1_000_000;
+/// Remembered states at one place, and at all places: they take memory.
+const STATES_MAX: usize = 16;
+const ALL_STATES_MAX: usize = 16384;
+/// Ways that wait to be walked; each takes memory.
+const WAYS_MAX: usize = 4096;
+
+/// Why a program is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("insn {at}: {insn}: {why}")]
+pub struct Refused {
+    /// Number of the instruction.
+    pub at: usize,
+    /// Its text.
+    pub insn: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Which memory an instruction reads or writes, on every way to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Not reached.
+    Unknown,
+    /// A field of the context, which lies elsewhere here.
+    Context,
+    /// Anything else.
+    Memory,
+}
+
+/// What is known of a program that may run.
+#[derive(Clone, Debug)]
+pub(crate) struct Proof {
+    pub(crate) kinds: Vec<Kind>,
+    /// Which instructions can be reached.
+    pub(crate) reached: Vec<bool>,
+    /// Lowest byte of the stack that is used, from its end.
+    pub(crate) deepest: i32,
+    /// Instructions that were walked.
+    pub(crate) walked: u32,
+}
+
+struct Remembered {
+    state: State,
+    node: usize,
+}
+
+/// A place on a way from which ways go on.
+struct Node {
+    parent: usize,
+    open: u32,
+}
+
+struct Way {
+    at: usize,
+    state: State,
+    node: usize,
+}
+
+pub(crate) struct Verifier<'a> {
+    insns: &'a [Insn],
+    maps: &'a [MapDef],
+    /// Where the second half of a long instruction is.
+    halves: Vec<bool>,
+    kinds: Vec<Kind>,
+    reached: Vec<bool>,
+    deepest: i32,
+}
+
+/// What comes after an instruction.
+enum Next {
+    Step,
+    Goto(usize),
+    /// Both, the second with its own state.
+    Fork(usize, Box<State>),
+    End,
+}
+
+/// Proves that a program may run.
+pub(crate) fn verify(insns: &[Insn], maps: &[MapDef]) -> Result<Proof, Refused> {
+    verify_watched(insns, maps, WALK_MAX, &mut |_, _| {})
+}
+
+/// The same, walking at most `most` instructions, and shows what is claimed before each of them.
+pub(crate) fn verify_watched(
+    insns: &[Insn],
+    maps: &[MapDef],
+    most: u32,
+    watch: &mut dyn FnMut(usize, &State),
+) -> Result<Proof, Refused> {
+    let refuse = |at: usize, why: String| {
+        let insn = insns.get(at).map_or_else(|| "nothing".to_owned(), Insn::to_string);
+        Refused { at, insn, why }
+    };
+    let mut verifier = Verifier {
+        insns,
+        maps,
+        halves: vec![false; insns.len()],
+        kinds: vec![Kind::Unknown; insns.len()],
+        reached: vec![false; insns.len()],
+        deepest: 0,
+    };
+    verifier.shape().map_err(|(at, why)| refuse(at, why))?;
+    let walked = verifier.walk(most, watch).map_err(|(at, why)| refuse(at, why))?;
+    let Verifier { kinds, reached, deepest, .. } = verifier;
+    Ok(Proof { kinds, reached, deepest, walked })
+}
+
+impl Verifier<'_> {
+    /// What can be said without walking.
+    fn shape(&mut self) -> Result<(), (usize, String)> {
+        let n = self.insns.len();
+        if n == 0 || n > INSNS_MAX {
+            return Err((0, format!("{n} instructions: must be 1 to {INSNS_MAX}")));
+        }
+        let mut at = 0;
+        while at < n {
+            let insn = self.insns[at];
+            self.shape_of(insn).map_err(|why| (at, why))?;
+            if insn.code == LDDW {
+                let half = self.insns.get(at + 1).copied();
+                let blank = Insn { imm: 0, ..half.unwrap_or(insn) } == Insn::default();
+                if !blank {
+                    return Err((at, "has no second half".to_owned()));
+                }
+                self.halves[at + 1] = true;
+                at += 1;
+            }
+            at += 1;
+        }
+        for at in 0..n {
+            if self.insns[at].is_jump() && !self.halves[at] {
+                self.target(at).map_err(|why| (at, why))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn shape_of(&self, insn: Insn) -> Result<(), String> {
+        if insn.dst > 10 || insn.src > 10 {
+            return Err("names a register that does not exist".to_owned());
+        }
+        let is_memory = matches!(insn.class(), class::LDX | class::ST | class::STX);
+        if is_memory && insn.mode() != MODE_MEM {
+            let add = insn.class() == class::STX && insn.mode() == MODE_ATOMIC && insn.imm == 0;
+            if !add || insn.size() < 4 {
+                let why = "only the atomic add without a result is supported: compile with \
+                           -mcpu=v2, and do not use what __sync_fetch_and_add returns";
+                return Err(why.to_owned());
+            }
+        }
+        if insn.class() == class::LD && insn.code != LDDW {
+            return Err("reads the packet as classic BPF does, which XDP cannot".to_owned());
+        }
+        if insn.class() == class::LD && ![0, PSEUDO_MAP, PSEUDO_VALUE].contains(&insn.src) {
+            return Err(format!("a 64-bit constant of kind {} is not known", insn.src));
+        }
+        if insn.class() == class::JMP32 && matches!(insn.op(), jmp::JA | jmp::CALL | jmp::EXIT) {
+            return Err("is not known: compile with -mcpu=v3 or lower".to_owned());
+        }
+        if insn.is_jump() && insn.op() > jmp::JSLE {
+            return Err("is not known".to_owned());
+        }
+        Ok(())
+    }
+
+    fn target(&self, at: usize) -> Result<usize, String> {
+        let to = at as i64 + 1 + i64::from(self.insns[at].off);
+        let to = usize::try_from(to).ok().filter(|&to| to < self.insns.len());
+        let to = to.ok_or_else(|| "jumps out of the program".to_owned())?;
+        if self.halves[to] {
+            return Err("jumps into the middle of an instruction".to_owned());
+        }
+        Ok(to)
+    }
+
+    /// Notes which memory an instruction means; it must be the same on every way.
+    fn always(&mut self, at: usize, kind: Kind) -> Result<(), String> {
+        if self.kinds[at] != Kind::Unknown && self.kinds[at] != kind {
+            return Err("means the context on one way, and other memory on another".to_owned());
+        }
+        self.kinds[at] = kind;
+        Ok(())
+    }
+
+    /// Walks every way; returns the number of steps.
+    fn walk(
+        &mut self,
+        most: u32,
+        watch: &mut dyn FnMut(usize, &State),
+    ) -> Result<u32, (usize, String)> {
+        let live = live_registers(self.insns);
+        let joins = self.joins();
+        let mut known: Vec<VecDeque<Remembered>> = Vec::new();
+        known.resize_with(self.insns.len(), VecDeque::new);
+        // The first is its own parent.
+        let mut nodes = vec![Node { parent: 0, open: 1 }];
+        let mut ways = vec![Way { at: 0, state: State::start(), node: 0 }];
+        let (mut steps, mut remembered) = (0, 0);
+        while let Some(mut way) = ways.pop() {
+            loop {
+                if way.at >= self.insns.len() {
+                    let last = self.insns.len() - 1;
+                    return Err((last, "the program goes on behind its end".to_owned()));
+                }
+                steps += 1;
+                if steps > most {
+                    let why = format!(
+                        "not proven to end: {most} instructions walked (an endless loop, or \
+                         too many ways)"
+                    );
+                    return Err((way.at, why));
+                }
+                if joins[way.at] {
+                    way.state.simplify(live[way.at]);
+                    let list = &mut known[way.at];
+                    if list.iter().any(|r| nodes[r.node].open == 0 && r.state.covers(&way.state)) {
+                        break;
+                    }
+                    nodes.push(Node { parent: way.node, open: 1 });
+                    way.node = nodes.len() - 1;
+                    if list.len() >= STATES_MAX {
+                        list.pop_front();
+                    } else {
+                        remembered += 1;
+                    }
+                    if remembered <= ALL_STATES_MAX {
+                        list.push_back(Remembered { state: way.state.clone(), node: way.node });
+                    }
+                }
+                let at = way.at;
+                self.reached[at] = true;
+                watch(at, &way.state);
+                let wide = self.insns[at].code == LDDW;
+                match self.step(at, &mut way.state).map_err(|why| (at, why))? {
+                    Next::Step => way.at += if wide { 2 } else { 1 },
+                    Next::Goto(to) => way.at = to,
+                    Next::Fork(to, state) => {
+                        if ways.len() >= WAYS_MAX {
+                            let why = format!("too many ways: {WAYS_MAX} of them wait");
+                            return Err((at, why));
+                        }
+                        nodes[way.node].open += 1;
+                        ways.push(Way { at: to, state: *state, node: way.node });
+                        way.at += 1;
+                    }
+                    Next::End => break,
+                }
+            }
+            close(&mut nodes, way.node);
+        }
+        Ok(steps)
+    }
+
+    /// Instructions that more than one other leads to.
+    fn joins(&self) -> Vec<bool> {
+        let mut joins = vec![false; self.insns.len()];
+        for at in 0..self.insns.len() {
+            if self.insns[at].is_jump()
+                && !self.halves[at]
+                && let Ok(to) = self.target(at)
+            {
+                joins[to] = true;
+            }
+        }
+        joins
+    }
+
+    fn step(&mut self, at: usize, s: &mut State) -> Result<Next, String> {
+        let insn = self.insns[at];
+        let (d, r) = (usize::from(insn.dst), usize::from(insn.src));
+        match insn.class() {
+            class::ALU | class::ALU64 => self.alu(s, insn)?,
+            class::JMP | class::JMP32 => return self.jump(s, at, insn),
+            class::LDX => {
+                let base = read(s, r)?;
+                let got = self.load(s, at, base, insn.off, insn.size())?;
+                write(s, d, got)?;
+            }
+            class::STX if insn.mode() == MODE_ATOMIC => self.atomic_add(s, at, insn)?,
+            class::STX => {
+                let (base, what) = (read(s, d)?, read(s, r)?);
+                self.store(s, at, base, insn.off, insn.size(), what)?;
+            }
+            class::ST => {
+                let base = read(s, d)?;
+                let what = Reg::constant(i64::from(insn.imm) as u64);
+                self.store(s, at, base, insn.off, insn.size(), what)?;
+            }
+            _ => {
+                let what = self.wide_constant(at, insn)?;
+                write(s, d, what)?;
+            }
+        }
+        Ok(Next::Step)
+    }
+
+    fn atomic_add(&mut self, s: &mut State, at: usize, insn: Insn) -> Result<(), String> {
+        let base = read(s, insn.dst.into())?;
+        let Reg::Scalar { .. } = read(s, insn.src.into())? else {
+            return Err("adds a pointer to memory".to_owned());
+        };
+        let natural = match base {
+            Reg::Value { least, most, .. } => {
+                least == most && (least + i64::from(insn.off)) % i64::from(insn.size()) == 0
+            }
+            Reg::Stack { off } => (off + i32::from(insn.off)) % insn.size() as i32 == 0,
+            _ => return Err("the atomic add is for map values and the stack alone".to_owned()),
+        };
+        if !natural {
+            return Err(format!("the atomic add is not aligned to {} bytes", insn.size()));
+        }
+        let old = self.load(s, at, base, insn.off, insn.size())?;
+        debug_assert!(old != Reg::Uninit);
+        if !matches!(old, Reg::Scalar { .. }) {
+            return Err("adds to a pointer on the stack".to_owned());
+        }
+        let any = Reg::scalar(Range::of_size(insn.size()));
+        self.store(s, at, base, insn.off, insn.size(), any)
+    }
+
+    fn wide_constant(&self, at: usize, insn: Insn) -> Result<Reg, String> {
+        let high = self.insns[at + 1].imm;
+        let map = |number: i32| {
+            let number = u32::try_from(number).ok().filter(|&n| (n as usize) < self.maps.len());
+            number.ok_or_else(|| "names a map that does not exist".to_owned())
+        };
+        Ok(match insn.src {
+            PSEUDO_MAP => Reg::Map { number: map(insn.imm)? },
+            PSEUDO_VALUE => {
+                let map = map(insn.imm)?;
+                let (off, size) = (i64::from(high), i64::from(self.maps[map as usize].value_size));
+                if !(0..=size).contains(&off) {
+                    return Err("names a variable outside its section".to_owned());
+                }
+                Reg::Value { map, least: off, most: off }
+            }
+            _ => Reg::constant(u64::from(high as u32) << 32 | u64::from(insn.imm as u32)),
+        })
+    }
+}
+
+/// A way has come to its end.
+fn close(nodes: &mut [Node], mut at: usize) {
+    loop {
+        nodes[at].open -= 1;
+        if at == 0 || nodes[at].open > 0 {
+            return;
+        }
+        at = nodes[at].parent;
+    }
+}
+
+fn read(s: &State, reg: usize) -> Result<Reg, String> {
+    match s.regs[reg] {
+        Reg::Uninit => Err(format!("r{reg} is read and has no value")),
+        known => Ok(known),
+    }
+}
+
+fn write(s: &mut State, reg: usize, what: Reg) -> Result<(), String> {
+    if reg == 10 {
+        return Err("r10, the frame pointer, cannot be written".to_owned());
+    }
+    s.regs[reg] = what;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

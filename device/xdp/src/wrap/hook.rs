@@ -1,0 +1,460 @@
+//! A program around an RX queue.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use mqnet_netdev::limits::{BURST_FRAMES, room_for};
+use mqnet_netdev::wrap::capture::CaptureTap;
+use mqnet_netdev::{
+    Armed, Burst, ChannelStats, DropReason, Event, Fault, Offloads, Queue, Recv, RxBorrows,
+    RxBrings,
+};
+use mqnet_shmem::{Segments, Span, SpanMut};
+use mqnet_wire::{GsoKind, VnetFields, VnetHdr};
+
+use super::Parcel;
+use super::way::Outlet;
+use crate::run::{Action, HEADROOM, Origin, Program};
+
+/// Room behind a frame, for what a program appends.
+const TAILROOM: usize = 256;
+/// Frames that are dropped in a row before others have their turn.
+const DROPS_MAX: usize = 16 * BURST_FRAMES;
+const NEEDS_CSUM: u8 = 1;
+const GSO_ECN: u8 = 0x80;
+
+/// How a program is put around a queue.
+pub struct HookConfig {
+    /// The program.
+    pub program: Arc<Program>,
+    /// Where frames come from.
+    pub origin: Origin,
+    /// Number of the netdev at the other end of the lane.
+    pub other: u32,
+    /// Statistics of the channel.
+    pub stats: Arc<ChannelStats>,
+    /// Pages for frames, made by whoever has time.
+    pub pages: Pages,
+    /// Largest frame of the plan.
+    pub frame_max: u32,
+    /// How what is sent back may be unfinished.
+    pub tx_offloads: Offloads,
+    /// Where it goes.
+    pub outlet: Outlet,
+    /// Tells the lane how many frames wait in it.
+    pub hooked: Hooked,
+}
+
+/// Pages for a hook: to make them takes longer than a worker may be away.
+pub struct Pages {
+    free: Vec<Box<[u8]>>,
+    len: usize,
+}
+
+impl Pages {
+    /// Pages for frames of up to `frame_max` bytes.
+    pub fn new(frame_max: u32) -> Self {
+        let len = HEADROOM + room_for(frame_max) as usize + TAILROOM;
+        let page = || vec![0; len].into_boxed_slice();
+        Self { free: (0..2 * BURST_FRAMES).map(|_| page()).collect(), len }
+    }
+}
+
+/// How a hook, or a way back, is doing: a lane must not be taken apart while frames wait in it.
+#[derive(Clone, Debug, Default)]
+pub struct Hooked(Arc<Place>);
+
+#[derive(Debug, Default)]
+struct Place {
+    waiting: AtomicU32,
+    gone: AtomicBool,
+}
+
+impl Hooked {
+    /// Frames that wait.
+    pub fn waiting(&self) -> u32 {
+        self.0.waiting.load(Ordering::Relaxed)
+    }
+
+    /// True until it has been taken off.
+    pub fn is_on(&self) -> bool {
+        !self.0.gone.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, frames: usize) {
+        self.0.waiting.store(frames as u32, Ordering::Relaxed);
+    }
+
+    pub(super) fn end(&self) {
+        self.set(0);
+        self.0.gone.store(true, Ordering::Relaxed);
+    }
+}
+
+pub(super) struct Hook {
+    program: Option<Arc<Program>>,
+    origin: Origin,
+    other: u32,
+    stats: Arc<ChannelStats>,
+    frame_max: u32,
+    tx_offloads: Offloads,
+    outlet: Option<Outlet>,
+    hooked: Hooked,
+    ready: VecDeque<Parcel>,
+    free: Vec<Box<[u8]>>,
+    page_len: usize,
+    /// Taps for which only drops count.
+    pub(super) watchers: Vec<CaptureTap>,
+}
+
+impl Hook {
+    pub(super) fn new(config: HookConfig) -> Self {
+        Self {
+            program: Some(config.program),
+            origin: config.origin,
+            other: config.other,
+            stats: config.stats,
+            frame_max: config.frame_max,
+            tx_offloads: config.tx_offloads,
+            outlet: Some(config.outlet),
+            hooked: config.hooked,
+            ready: VecDeque::with_capacity(BURST_FRAMES + 1),
+            free: config.pages.free,
+            page_len: config.pages.len,
+            watchers: Vec::new(),
+        }
+    }
+
+    /// A frame that comes first, and that no program is to see.
+    pub(super) fn keep(&mut self, bytes: &[u8], hdr: VnetHdr) {
+        let mut page = self.page();
+        let room = page.len() - HEADROOM;
+        let len = bytes.len().min(room);
+        page[HEADROOM..][..len].copy_from_slice(&bytes[..len]);
+        self.ready.push_back(Parcel { page, start: HEADROOM as u32, len: len as u32, hdr });
+        self.hooked.set(self.ready.len());
+    }
+
+    /// From now on frames go by untouched.
+    pub(super) fn leave(&mut self) {
+        self.program = None;
+        self.outlet = None;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    fn page(&mut self) -> Box<[u8]> {
+        if let Some(page) = self.free.pop() {
+            return page;
+        }
+        let back = self.outlet.as_mut().and_then(Outlet::page);
+        // Frames on their way back hold pages: each of them has been replaced once, then no more.
+        back.unwrap_or_else(|| vec![0; self.page_len].into_boxed_slice())
+    }
+
+    fn free(&mut self, page: Box<[u8]>) {
+        if self.free.len() < 2 * BURST_FRAMES {
+            self.free.push(page);
+        }
+    }
+
+    fn drop(&mut self, page: Box<[u8]>, (start, len): (usize, usize), reason: DropReason) {
+        if let Some(frame) = page.get(start..start + len) {
+            self.watchers.iter_mut().for_each(|tap| tap.dropped(reason, frame));
+        }
+        self.stats.rx.xdp.drops.add(1);
+        self.stats.rx.drops.count(reason, 1);
+        self.free(page);
+    }
+
+    /// Decides about a frame that lies in a page behind the headroom; true when it was sent back.
+    fn decide(&mut self, mut page: Box<[u8]>, len: u32, hdr: VnetHdr) -> bool {
+        let Some(program) = &self.program else {
+            self.ready.push_back(Parcel { page, start: HEADROOM as u32, len, hdr });
+            return false;
+        };
+        self.stats.rx.xdp.packets.add(1);
+        let verdict = program.run(&mut page, HEADROOM, len as usize, self.origin);
+        let moved = HEADROOM as i64 - verdict.start as i64;
+        let action = match verdict.action {
+            Action::Redirect(to) if to == self.origin.ifindex => Action::Tx,
+            action => action,
+        };
+        let is_redirect = matches!(verdict.action, Action::Redirect(_));
+        let place = (verdict.start, verdict.len);
+        match action {
+            Action::Drop => {
+                self.drop(page, place, DropReason::XdpDrop);
+                return false;
+            }
+            Action::Aborted => {
+                self.drop(page, place, DropReason::XdpAborted);
+                return false;
+            }
+            Action::Redirect(to) if to != self.other => {
+                self.drop(page, place, DropReason::XdpElsewhere);
+                return false;
+            }
+            _ => {}
+        }
+        let len = verdict.len as u32;
+        let Some(hdr) = moved_header(hdr, moved, len).filter(|_| len <= self.frame_max) else {
+            let too_long = len > self.frame_max;
+            let reason = if too_long { DropReason::TooLong } else { DropReason::BadHeader };
+            self.drop(page, place, reason);
+            return false;
+        };
+        let parcel = Parcel { page, start: verdict.start as u32, len, hdr };
+        let xdp = &self.stats.rx.xdp;
+        if action != Action::Tx {
+            xdp.redirects.add(is_redirect.into());
+            self.ready.push_back(parcel);
+            return false;
+        }
+        if !self.tx_offloads.has(needed(hdr)) {
+            self.drop(parcel.page, place, DropReason::XdpUnsent);
+            return false;
+        }
+        let sent = self.outlet.as_mut().map(|outlet| outlet.send(parcel));
+        match sent {
+            Some(Ok(())) => {
+                xdp.sent.add(1);
+                xdp.tx.add((!is_redirect).into());
+                xdp.redirects.add(is_redirect.into());
+                true
+            }
+            Some(Err(page)) => {
+                self.drop(page, place, DropReason::XdpUnsent);
+                false
+            }
+            None => false,
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(outlet) = &self.outlet {
+            outlet.wake();
+        }
+    }
+
+    fn show<'a>(&'a self, burst: &mut Burst<'a>, budget: usize) {
+        for parcel in self.ready.iter().take(budget) {
+            burst.push(parcel.hdr, parcel.len, Span::of(parcel.bytes()));
+        }
+    }
+
+    fn release(&mut self, frames: usize) {
+        for _ in 0..frames {
+            if let Some(parcel) = self.ready.pop_front() {
+                self.free(parcel.page);
+            }
+        }
+        self.hooked.set(self.ready.len());
+    }
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        self.hooked.end();
+        if !self.ready.is_empty() {
+            self.stats.rx.drops.count(DropReason::LinkClosed, self.ready.len() as u64);
+        }
+    }
+}
+
+/// The header of a frame that begins `moved` bytes earlier now; `None`: it does not fit any more.
+fn moved_header(hdr: VnetHdr, moved: i64, len: u32) -> Option<VnetHdr> {
+    if hdr.is_finished() {
+        return Some(hdr);
+    }
+    let fields = hdr.fields();
+    let shift = |n: u16| u16::try_from(i64::from(n) + moved).ok();
+    let csum_start = match fields.flags & NEEDS_CSUM {
+        0 => fields.csum_start,
+        _ => shift(fields.csum_start)?,
+    };
+    let hdr_len = if fields.gso_size == 0 { fields.hdr_len } else { shift(fields.hdr_len)? };
+    let hdr = VnetHdr::new(VnetFields { csum_start, hdr_len, ..fields });
+    hdr.check(len).ok().map(|()| hdr)
+}
+
+/// What must be taken unfinished by whoever takes this frame.
+fn needed(hdr: VnetHdr) -> Offloads {
+    let fields = hdr.fields();
+    let csum = if fields.flags & NEEDS_CSUM == 0 { Offloads::NONE } else { Offloads::CSUM };
+    let large = match hdr.gso() {
+        Some(GsoKind::None) => Offloads::NONE,
+        Some(GsoKind::Tcp4) => Offloads::TSO4,
+        Some(GsoKind::Tcp6) => Offloads::TSO6,
+        Some(GsoKind::Udp) => Offloads::USO4,
+        None => Offloads::ALL,
+    };
+    let ecn = if fields.gso_type & GSO_ECN == 0 { Offloads::NONE } else { Offloads::TSO_ECN };
+    csum.or(large).or(ecn)
+}
+
+/// Around a queue whose frames lie in its memory.
+pub(super) struct OverBrings {
+    pub(super) inner: Box<dyn RxBrings>,
+    pub(super) hook: Hook,
+    /// What was shown last lies in the queue's own memory.
+    shows_inner: bool,
+}
+
+impl OverBrings {
+    pub(super) fn new(inner: Box<dyn RxBrings>, hook: Hook) -> Self {
+        Self { inner, hook, shows_inner: false }
+    }
+
+    /// Copies what the queue shows into pages and decides; returns how many frames there were.
+    fn take_in(&mut self, room: usize) -> Result<usize, Fault> {
+        let Self { inner, hook, .. } = self;
+        let mut sent = false;
+        let n = {
+            let mut burst = Burst::new();
+            inner.peek(&mut burst, room)?;
+            for frame in burst.frames() {
+                let mut page = hook.page();
+                let most = page.len() - HEADROOM;
+                let mut to = SpanMut::of(&mut page[HEADROOM..]);
+                let mut done = 0;
+                for piece in std::iter::once(&frame.head).chain(burst.more(frame)) {
+                    done += to.copy_from(*piece);
+                    to = to.split_at(piece.len()).1;
+                }
+                if done != frame.len as usize || done > most {
+                    hook.drop(page, (HEADROOM, done.min(most)), DropReason::TooLong);
+                    continue;
+                }
+                sent |= hook.decide(page, frame.len, frame.hdr);
+            }
+            burst.frames().len()
+        };
+        inner.release(n)?;
+        if sent {
+            hook.wake();
+        }
+        Ok(n)
+    }
+}
+
+impl Queue for OverBrings {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        if self.hook.is_empty() { self.inner.arm(need) } else { Ok(Armed::MoreWork) }
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        self.inner.event()
+    }
+
+    fn park(&mut self) {
+        self.inner.park();
+    }
+}
+
+impl RxBrings for OverBrings {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        self.shows_inner = self.hook.program.is_none() && self.hook.is_empty();
+        if self.shows_inner {
+            return self.inner.peek(burst, budget);
+        }
+        if self.hook.program.is_some() {
+            let mut seen = 0;
+            while self.hook.ready.len() < budget && seen < DROPS_MAX {
+                match self.take_in(budget - self.hook.ready.len())? {
+                    0 => break,
+                    n => seen += n,
+                }
+                if !self.hook.is_empty() {
+                    break;
+                }
+            }
+        }
+        self.hook.hooked.set(self.hook.ready.len());
+        self.hook.show(burst, budget);
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        if self.shows_inner {
+            return self.inner.release(frames);
+        }
+        self.hook.release(frames);
+        Ok(())
+    }
+}
+
+/// Around a queue that moves its frames by a system call.
+pub(super) struct OverBorrows {
+    pub(super) inner: Box<dyn RxBorrows>,
+    pub(super) hook: Hook,
+}
+
+impl OverBorrows {
+    pub(super) fn new(inner: Box<dyn RxBorrows>, hook: Hook) -> Self {
+        Self { inner, hook }
+    }
+
+    fn take_in(&mut self, budget: usize) -> Result<(), Fault> {
+        let (mut seen, mut sent) = (0, false);
+        let result = loop {
+            if self.hook.ready.len() >= budget || seen >= DROPS_MAX {
+                break Ok(());
+            }
+            let mut page = self.hook.page();
+            let end = page.len() - TAILROOM;
+            let room = SpanMut::of(&mut page[HEADROOM..end]);
+            match self.inner.recv(&mut Segments::new(room, SpanMut::empty())) {
+                Ok(Recv::Frame(frame)) => sent |= self.hook.decide(page, frame.len, frame.hdr),
+                Ok(Recv::Dropped { .. }) => self.hook.free(page),
+                Ok(Recv::Empty) => {
+                    self.hook.free(page);
+                    break Ok(());
+                }
+                Err(fault) => {
+                    self.hook.free(page);
+                    break Err(fault);
+                }
+            }
+            seen += 1;
+        };
+        if sent {
+            self.hook.wake();
+        }
+        result
+    }
+}
+
+impl Queue for OverBorrows {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        if self.hook.is_empty() { self.inner.arm(need) } else { Ok(Armed::MoreWork) }
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        self.inner.event()
+    }
+
+    fn park(&mut self) {
+        self.inner.park();
+    }
+}
+
+impl RxBrings for OverBorrows {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        // Without a program only what is left is shown, so that it can be taken off soon.
+        if self.hook.program.is_some() || self.hook.is_empty() {
+            self.take_in(budget)?;
+        }
+        self.hook.hooked.set(self.hook.ready.len());
+        self.hook.show(burst, budget);
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        self.hook.release(frames);
+        Ok(())
+    }
+}

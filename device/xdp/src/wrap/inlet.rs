@@ -1,0 +1,93 @@
+//! RX queues out of which frames come that a program sends back on the other side.
+
+use mqnet_netdev::{
+    Armed, Burst, DropReason, Event, Fault, FrameMeta, Queue, Recv, RxBorrows, RxBrings,
+};
+use mqnet_shmem::{Segments, Span};
+
+use super::way::Return;
+
+pub(super) struct Brings {
+    pub(super) inner: Box<dyn RxBrings>,
+    pub(super) inlet: Return,
+}
+
+pub(super) struct Borrows {
+    pub(super) inner: Box<dyn RxBorrows>,
+    pub(super) inlet: Return,
+}
+
+impl Queue for Brings {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        if self.inlet.arm() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        self.inner.event()
+    }
+
+    fn park(&mut self) {
+        self.inner.park();
+    }
+}
+
+impl RxBrings for Brings {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        self.inlet.fill();
+        for parcel in self.inlet.ready.iter().take(budget) {
+            burst.push(parcel.hdr, parcel.len, Span::of(parcel.bytes()));
+        }
+        let left = budget.saturating_sub(self.inlet.ready.len());
+        if left == 0 { Ok(()) } else { self.inner.peek(burst, left) }
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        let own = frames.min(self.inlet.ready.len());
+        for _ in 0..own {
+            if let Some(parcel) = self.inlet.ready.pop_front() {
+                self.inlet.give_back(parcel);
+            }
+        }
+        if frames > own { self.inner.release(frames - own) } else { Ok(()) }
+    }
+}
+
+impl Queue for Borrows {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        if self.inlet.arm() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        self.inner.event()
+    }
+
+    fn park(&mut self) {
+        self.inner.park();
+    }
+}
+
+impl RxBorrows for Borrows {
+    fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
+        if self.inlet.ready.is_empty() {
+            self.inlet.fill();
+        }
+        let Some(parcel) = self.inlet.ready.pop_front() else { return self.inner.recv(room) };
+        let (hdr, len) = (parcel.hdr, parcel.len);
+        let fits = room.len() >= len as usize;
+        if fits {
+            let mut rest = Span::of(parcel.bytes());
+            rest = rest.skip(room.head.copy_from(rest));
+            rest = rest.skip(room.tail.copy_from(rest));
+            for mut piece in room.more() {
+                rest = rest.skip(piece.copy_from(rest));
+            }
+        }
+        self.inlet.give_back(parcel);
+        if fits {
+            return Ok(Recv::Frame(FrameMeta { len, hdr }));
+        }
+        self.inlet.config.stats.tx.xdp_tx_drops.add(1);
+        self.inlet.config.stats.tx.drops.count(DropReason::TooLong, 1);
+        Ok(Recv::Dropped { len, reason: DropReason::TooLong })
+    }
+}

@@ -1,0 +1,298 @@
+//! Programs that clang makes of `tests/xdp`, in both runtimes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use mqnet_testkit::{Need, has};
+use mqnet_xdp::{Action, HEADROOM, Mode, Origin, Program, ProgramError, Verdict};
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/xdp")
+}
+
+/// The object that clang makes of a source file.
+fn object(source: &Path, cpu: &str) -> Vec<u8> {
+    let output = Command::new("clang")
+        .args(["-O2", "-g", "-target", "bpf", "-w", "-o", "-", "-c"])
+        .arg(format!("-mcpu={cpu}"))
+        .arg(source)
+        .output()
+        .expect("clang runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", source.display());
+    output.stdout
+}
+
+fn load(name: &str, cpu: &str, mode: Mode) -> Arc<Program> {
+    let source = sources().join(name).with_extension("c");
+    let loaded = Program::load(&object(&source, cpu), None, mode, 4);
+    loaded.unwrap_or_else(|e| panic!("{name} {cpu}: {e}"))
+}
+
+/// Runs something with a program, in both runtimes, made for two processors.
+fn with(name: &str, check: impl Fn(&Program)) {
+    for cpu in ["v2", "v3"] {
+        for mode in [Mode::Interpret, Mode::BEST] {
+            check(&load(name, cpu, mode));
+        }
+    }
+}
+
+/// A page with the frame in it, between canaries.
+struct Page(Vec<u8>);
+
+const CANARY: usize = 64;
+const ROOM: usize = 2048;
+
+impl Page {
+    fn of(frame: &[u8]) -> Self {
+        let mut bytes = vec![0xa5; 2 * CANARY + HEADROOM + ROOM];
+        bytes[CANARY + HEADROOM..][..frame.len()].copy_from_slice(frame);
+        Self(bytes)
+    }
+
+    fn run(&mut self, program: &Program, len: usize, channel: u16) -> Verdict {
+        let last = self.0.len() - CANARY;
+        let from = Origin { ifindex: 3, channel, ..Origin::default() };
+        let verdict = program.run(&mut self.0[CANARY..last], HEADROOM, len, from);
+        assert!(self.0[..CANARY].iter().chain(&self.0[last..]).all(|&b| b == 0xa5), "canary");
+        verdict
+    }
+
+    fn frame(&self, verdict: Verdict) -> &[u8] {
+        &self.0[CANARY + verdict.start..][..verdict.len]
+    }
+}
+
+fn run(program: &Program, frame: &[u8]) -> (Action, Vec<u8>) {
+    let mut page = Page::of(frame);
+    let verdict = page.run(program, frame.len(), 0);
+    (verdict.action, page.frame(verdict).to_vec())
+}
+
+fn udp(options: u8, port: u16) -> Vec<u8> {
+    let mut frame = vec![0; 14 + 20 + usize::from(options) * 4 + 8 + 18];
+    frame[12] = 8;
+    frame[14] = 0x45 + options;
+    frame[23] = 17;
+    let at = 14 + 20 + usize::from(options) * 4;
+    frame[at + 2..at + 4].copy_from_slice(&port.to_be_bytes());
+    frame
+}
+
+// Goal: each action comes out as the program says, and what is no action is an abort.
+#[test]
+fn actions() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    with("pass", |p| assert_eq!(run(p, &[1; 60]).0, Action::Pass));
+    with("aborted", |p| assert_eq!(run(p, &[1; 60]).0, Action::Aborted));
+    with("reflect", |p| {
+        let frame: Vec<u8> = (0..60).collect();
+        let (action, back) = run(p, &frame);
+        assert_eq!(action, Action::Tx);
+        assert_eq!(back[..12], [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5]);
+        assert_eq!(back[12..], frame[12..]);
+        assert_eq!(run(p, &frame[..13]).0, Action::Drop);
+    });
+}
+
+// Goal: headers of any length are read, only what is meant is dropped, and the map counts it.
+#[test]
+fn a_filter_drops_and_counts() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    with("drop", |p| {
+        for options in 0..=10 {
+            assert_eq!(run(p, &udp(options, 9)).0, Action::Drop, "{options}");
+            assert_eq!(run(p, &udp(options, 10)).0, Action::Pass);
+        }
+        // A header that says that it is longer than the frame.
+        let mut lies = udp(0, 9);
+        lies[14] = 0x4f;
+        assert_eq!(run(p, &lies[..50]).0, Action::Pass);
+        let counts = p.maps()[0].get(&1u32.to_le_bytes()).unwrap();
+        assert_eq!(counts, [11u64.to_le_bytes().to_vec()]);
+    });
+}
+
+// Goal: head and tail move, with what was in the frame, and too far is refused by the helper.
+#[test]
+fn frames_grow_and_shrink() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    with("push", |p| {
+        let frame: Vec<u8> = (100..160).collect();
+        let (action, back) = run(p, &frame);
+        assert_eq!((action, back.len()), (Action::Pass, 64));
+        assert_eq!(back[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(back[8..], frame[..56]);
+        assert_eq!(p.section(), "xdp.frags");
+        let mut page = Page::of(&frame);
+        let last = page.0.len() - CANARY;
+        let no_room = p.run(&mut page.0[CANARY..last], 7, 60, Origin::default());
+        assert_eq!(no_room.action, Action::Aborted);
+    });
+}
+
+// Goal: bounded loops pass, hashes fill up and are emptied, each channel has a value of its own,
+// and variables of the program are kept.
+#[test]
+fn maps_are_shared() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    with("sum", |p| {
+        let map = |name: &str| {
+            let found = p.maps().iter().find(|map| map.def().name == name);
+            found.unwrap_or_else(|| panic!("{name}"))
+        };
+        for channel in [0, 1, 1, 3] {
+            let mut page = Page::of(&[2; 120]);
+            assert_eq!(page.run(p, 120, channel).action, Action::Pass);
+        }
+        let sums: Vec<u64> = map("sums").get(&[0; 4]).unwrap().iter().map(|v| le(v)).collect();
+        assert_eq!(sums, [200, 400, 0, 200]);
+        assert_eq!(le(&map("firsts").get(&[2]).unwrap()[0]), 4);
+        // 255 is put in and taken out again, so that there is room for one more.
+        assert_eq!(run(p, &[255; 60]).0, Action::Drop);
+        assert_eq!(run(p, &[9; 60]).0, Action::Pass);
+        assert_eq!(run(p, &[10; 60]).0, Action::Aborted, "it has room for two");
+        map("firsts").unset(&[9]).unwrap();
+        assert_eq!(run(p, &[10; 60]).0, Action::Pass);
+        assert_eq!(map("firsts").dump(10).len(), 2);
+        assert_eq!(le(&map(".bss").get(&[0; 4]).unwrap()[0]), 7);
+    });
+}
+
+fn le(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
+}
+
+// Goal: where a frame is sent to is a number of the program's, or an entry that the user set.
+#[test]
+fn redirects() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    with("redirect", |p| {
+        assert_eq!(run(p, &[7; 60]).0, Action::Redirect(7));
+        assert_eq!(run(p, &[8; 60]).0, Action::Drop);
+        p.maps()[0].set(&1u32.to_le_bytes(), &12u32.to_le_bytes()).unwrap();
+        assert_eq!(run(p, &[8; 60]).0, Action::Redirect(12));
+    });
+}
+
+// Goal: maps in the older notation, and helpers that copy, which check what the program does not.
+#[test]
+fn helpers_copy_within_the_frame() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    with("legacy", |p| {
+        let frame: Vec<u8> = (0..60).collect();
+        let (action, back) = run(p, &frame);
+        assert_eq!((action, &back[..4]), (Action::Pass, &frame[56..]));
+        assert_eq!(le(&p.maps()[0].get(&[0; 4]).unwrap()[0]), 60);
+        assert_eq!(run(p, &[1, 2]).0, Action::Drop);
+    });
+}
+
+// Goal: functions that clang does not inline run with frames of their own, which those that they
+// call can reach, and their callers find their registers as they were.
+#[test]
+fn functions_are_called() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    with("calls", |p| {
+        let frame: Vec<u8> = (0..60).map(|i| if i < 8 { 40 } else { i }).collect();
+        let (action, back) = run(p, &frame);
+        let (first, second) = (8 * 40, (8..16).sum::<u32>());
+        assert_eq!(action, Action::Pass);
+        assert_eq!(back[..4], (1 + first + second).to_le_bytes());
+        assert_eq!(back[4..], frame);
+        let counts = &p.maps()[0];
+        assert_eq!(le(&counts.get(&[1, 0, 0, 0]).unwrap()[0]), u64::from(first * 3 + second));
+    });
+}
+
+// Goal: the longest prefix decides.
+#[test]
+fn prefixes_match() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    with("prefixes", |p| {
+        let map = &p.maps()[0];
+        let key = |bits: u32, address: [u8; 4]| [bits.to_le_bytes(), address].concat();
+        map.set(&key(8, [10, 1, 2, 3]), &1u32.to_le_bytes()).unwrap();
+        map.set(&key(25, [10, 0, 0, 200]), &2u32.to_le_bytes()).unwrap();
+        assert!(map.set(&key(33, [0; 4]), &[0; 4]).is_err());
+        let from = |address: [u8; 4]| {
+            let mut frame = udp(0, 1);
+            frame[26..30].copy_from_slice(&address);
+            run(p, &frame).0
+        };
+        assert_eq!(from([10, 0, 0, 1]), Action::Drop);
+        assert_eq!(from([10, 0, 0, 129]), Action::Pass);
+        assert_eq!(from([11, 0, 0, 129]), Action::Pass);
+        map.unset(&key(8, [10, 0, 0, 0])).unwrap();
+        assert_eq!(from([10, 0, 0, 1]), Action::Pass);
+    });
+}
+
+// Goal: every program that reaches for other memory, or does not end, is refused, with the reason
+// that its first line gives.
+#[test]
+fn evil_programs_are_refused() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    for entry in std::fs::read_dir(sources().join("evil")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let first = text.lines().next().unwrap();
+        let want = first.strip_prefix("/* refused: ").and_then(|s| s.strip_suffix(" */")).unwrap();
+        for cpu in ["v2", "v3"] {
+            match Program::load(&object(&path, cpu), None, Mode::BEST, 1) {
+                Err(e) if e.to_string().contains(want) => seen += 1,
+                Err(e) => wrong.push(format!("{} {cpu}: {e}, not {want}", path.display())),
+                Ok(_) => wrong.push(format!("{} {cpu}: ACCEPTED", path.display())),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen > 50, "{seen}");
+}
+
+// Goal: a file that is cut or changed anywhere is refused or runs; it never panics.
+#[test]
+fn broken_files_do_no_harm() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    let whole = object(&sources().join("sum.c"), "v2");
+    for n in (0..whole.len()).step_by(41) {
+        let _ = Program::load(&whole[..n], None, Mode::Interpret, 1);
+    }
+    for at in (0..whole.len()).step_by(13) {
+        for change in [1u8, 0xff] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= change;
+            let loaded = Program::load(&bytes, None, Mode::Interpret, 1);
+            if let Ok(program) = loaded {
+                run(&program, &[3; 60]);
+            }
+        }
+    }
+    let none = Program::load(&whole, Some("xdp/other"), Mode::Interpret, 1).unwrap_err();
+    assert!(matches!(none, ProgramError::Load(_)));
+    assert_eq!(none.to_string(), "no section 'xdp/other' with code; there are: xdp");
+}

@@ -1,0 +1,46 @@
+//! Receives from a virtio device into a memory file of this program's, and says where each frame
+//! lies: `payload SOCKET [FRAMES]`, with `mqnet link tap:x vhost-user:SOCKET` behind the socket.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use mqnet::{PayloadDevice, ProvidedMemory};
+
+const LEN: u64 = 4 << 20;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let socket = words.first().ok_or("payload SOCKET [FRAMES]")?;
+    let frames: usize = words.get(1).map_or(Ok(10), |n| n.parse())?;
+
+    // Any memory file does: a memfd, or one in /dev/shm or hugetlbfs. A program that wants to look
+    // at the bytes without system calls maps it; this one reads it.
+    let name = format!("/dev/shm/mqnet-payload-{}", std::process::id());
+    let file = File::options().read(true).write(true).create_new(true).open(&name)?;
+    std::fs::remove_file(&name)?;
+    file.set_len(LEN)?;
+    let memory = ProvidedMemory::new(OwnedFd::from(file.try_clone()?), LEN);
+
+    let (mut nic, mut receivers) = PayloadDevice::open(socket, memory, 1, Duration::from_secs(10))?;
+    let rx = &mut receivers[0];
+    let mut home = rx.home();
+    for _ in 0..frames {
+        let payload = loop {
+            if let Some(payload) = rx.try_recv()? {
+                break payload;
+            }
+            home.flush();
+            nic.check()?;
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        for &(place, len) in payload.places() {
+            let mut head = [0; 14];
+            file.read_exact_at(&mut head, place)?;
+            println!("{len} bytes at {place} of my memory, from {:02x?}", &head[6..12]);
+        }
+        home.give_back(payload);
+    }
+    Ok(())
+}

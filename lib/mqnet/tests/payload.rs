@@ -1,0 +1,269 @@
+//! Payload in the program's own memory, from our own device.
+
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use mqnet::{PayloadDevice, ProvidedMemory};
+use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
+use mqnet_netdev::{
+    Burst, Caps, Channel, Function, Kept, LinkStatus, Offloads, Plan, Rx, RxBrings, RxMemory,
+};
+use mqnet_shmem::{Region, Span, copies};
+use mqnet_sysio::memory::memory_file;
+use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};
+use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction};
+use mqnet_wire::{Layer, VnetHdr};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAGES: usize = 600;
+
+fn caps() -> Caps {
+    Caps {
+        layer: Layer::Ethernet,
+        channels: 1,
+        wanted: Some(1),
+        mtu: None,
+        mtu_max: MTU_MAX,
+        frame_max: FRAME_MAX,
+        rx_offloads: Offloads::NONE,
+        tx_offloads: Offloads::NONE,
+        rx_fixed: Offloads::NONE,
+    }
+}
+
+fn send(channel: &mut Channel, bytes: &[u8]) {
+    let mut burst = Burst::new();
+    burst.push(VnetHdr::default(), bytes.len() as u32, Span::of(bytes));
+    let begin = Instant::now();
+    while channel.tx.submit(&burst, 0).unwrap() == 0 {
+        assert!(begin.elapsed() < PATIENCE, "the driver gives no buffers");
+        channel.tx.flush().unwrap();
+        std::thread::yield_now();
+    }
+    channel.tx.flush().unwrap();
+}
+
+/// A device on a thread of its own, which sends what it is told; dropped, it ends.
+fn device(path: PathBuf) -> mpsc::SyncSender<Vec<u8>> {
+    let mut function = VhostUserFunction::open(VhostUserConfig {
+        name: "vhost-user:test".to_owned(),
+        meet: Meet::Listen(path),
+        mac: None,
+        mtu: None,
+        queues: 1,
+        packed: true,
+        ctrl: false,
+    })
+    .unwrap();
+    let (tell, told) = mpsc::sync_channel::<Vec<u8>>(64);
+    std::thread::spawn(move || {
+        function.set_partner(&caps());
+        let begin = Instant::now();
+        while let LinkStatus::Down(why) = function.poll_link(begin.elapsed()) {
+            assert!(begin.elapsed() < PATIENCE, "{why}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let plan = Plan::join(&function.caps(), &caps()).unwrap();
+        let mut channel = function.open(&plan).unwrap().remove(0);
+        while let Ok(bytes) = told.recv() {
+            send(&mut channel, &bytes);
+        }
+    });
+    tell
+}
+
+fn frame(number: usize) -> Vec<u8> {
+    let len = 60 + number * 37 % 1454;
+    (0..len).map(|at| (at * 7 + number) as u8).collect()
+}
+
+// Goal: what a device sends lies in the program's own mapping of its own file, at the places that
+// are told, without one copy on the program's side; memory that another thread gives back is used
+// again, and a header goes in front of a frame in place.
+#[test]
+fn payload_lies_in_the_programs_memory() {
+    let path = std::env::temp_dir().join(format!("mqnet-payload-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let tell = device(path.clone());
+    let len = PAGES * 4096;
+    let file = memory_file("mqnet-test", len, false).unwrap();
+    let memory = ProvidedMemory::new(file.try_clone().unwrap(), len as u64);
+    // The program's own mapping.
+    let (mine, _) = Region::of_guest(file, 0, len as u64).unwrap();
+    let (mut nic, mut receivers) = PayloadDevice::open(&path, memory, 1, PATIENCE).unwrap();
+    let rx = &mut receivers[0];
+    let home = rx.home();
+    let (give, given) = mpsc::channel();
+    let giver = std::thread::spawn(move || {
+        let mut home = home;
+        while let Ok(payload) = given.recv() {
+            home.give_back(payload);
+        }
+        home.flush();
+    });
+    let before = copies::made();
+    let begin = Instant::now();
+    for number in 0..3000 {
+        let bytes = frame(number);
+        tell.send(bytes.clone()).unwrap();
+        let mut payload = loop {
+            if let Some(payload) = rx.try_recv().unwrap() {
+                break payload;
+            }
+            assert!(begin.elapsed() < 3 * PATIENCE, "frame {number} does not come");
+            std::thread::yield_now();
+        };
+        let &[(place, size)] = payload.places() else { panic!("{payload:?}") };
+        assert_eq!((size as usize, payload.len() as usize), (bytes.len(), bytes.len()));
+        let mut found = vec![0; bytes.len()];
+        mine.span(place as usize, size as usize).read_header(&mut found);
+        assert_eq!(found, bytes, "frame {number} at {place}");
+        // The virtio header was in front of it.
+        assert!(payload.headroom() >= 12 && rx.home().push_front(&mut payload, b"a tag"));
+        let at = payload.places()[0].0 as usize;
+        assert_eq!((at, &mine.span(at, 5).header::<5>().unwrap()), (place as usize - 5, b"a tag"));
+        give.send(payload).unwrap();
+    }
+    assert_eq!(copies::made() - before, 0, "payload was copied");
+    drop(give);
+    giver.join().unwrap();
+    let pool = nic.rx_memory().remove(0);
+    assert!(pool.provided && pool.foreign > 2000, "{pool:?}");
+    assert_eq!((pool.pages_most as usize, pool.alloc_fail), (PAGES, 0));
+    nic.check().unwrap();
+    drop(tell);
+    let _ = std::fs::remove_file(&path);
+}
+
+// Goal: memory that is too small is refused with what is needed.
+#[test]
+fn too_little_memory_is_refused() {
+    let path = std::env::temp_dir().join(format!("mqnet-payload-few-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let _tell = device(path.clone());
+    let file = memory_file("mqnet-test", 4096, false).unwrap();
+    let memory = ProvidedMemory::new(file, 4096);
+    let refused = PayloadDevice::open(&path, memory, 1, Duration::from_secs(2)).err().unwrap();
+    assert!(refused.to_string().contains("give at least 1048576"), "{refused}");
+    let _ = std::fs::remove_file(&path);
+}
+
+/// A driver with so many pages of the program's, behind a device of ours.
+struct World {
+    tell: mpsc::SyncSender<Vec<u8>>,
+    function: VirtioUserFunction,
+    rx: Box<dyn RxBrings>,
+    path: PathBuf,
+    number: usize,
+}
+
+impl World {
+    fn new(name: &str, pages: usize) -> Self {
+        let path = std::env::temp_dir().join(format!("mqnet-pages-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let tell = device(path.clone());
+        let file = memory_file("mqnet-test", pages * 4096, false).unwrap();
+        let memory = ProvidedMemory::new(file, pages as u64 * 4096);
+        let config = VirtioUserConfig {
+            queues: Some(1),
+            rx_memory: Some(memory),
+            ..VirtioUserConfig::new(&path)
+        };
+        let mut function = VirtioUserFunction::new(config).unwrap();
+        function.set_partner(&caps());
+        let begin = Instant::now();
+        while let LinkStatus::Down(why) = function.poll_link(begin.elapsed()) {
+            assert!(begin.elapsed() < PATIENCE, "{why}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let plan = Plan::join(&function.caps(), &caps()).unwrap();
+        let Rx::Brings(rx) = function.open(&plan).unwrap().remove(0).rx else { unreachable!() };
+        Self { tell, function, rx, path, number: 0 }
+    }
+
+    /// Carries so many frames, and gives back their memory, or not.
+    fn carry(&mut self, frames: usize, keep: bool) -> Vec<Kept> {
+        let mut all = Vec::new();
+        for _ in 0..frames {
+            self.number += 1;
+            let bytes = frame(self.number);
+            self.tell.send(bytes.clone()).unwrap();
+            let begin = Instant::now();
+            loop {
+                assert!(begin.elapsed() < PATIENCE, "frame {} does not come", self.number);
+                let mut burst = Burst::new();
+                self.rx.peek(&mut burst, 64).unwrap();
+                let Some(found) = burst.frames().first() else { continue };
+                let mut head = vec![0; bytes.len()];
+                found.head.read_header(&mut head);
+                assert_eq!(head, bytes, "frame {}", self.number);
+                break;
+            }
+            if keep {
+                all.extend(self.rx.keep().unwrap());
+            } else {
+                self.rx.release(1).unwrap();
+            }
+        }
+        all
+    }
+
+    fn flag(&self) -> bool {
+        self.function.flags().iter().any(|(name, on)| *name == "full-page-rx" && *on)
+    }
+
+    fn reading(&self) -> RxMemory {
+        self.function.rx_memory().remove(0)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+// Goal: whole pages that could never fill the ring are refused with the numbers, before anything
+// is changed, and traffic goes on as it was.
+#[test]
+fn impossible_pages_are_refused() {
+    let mut world = World::new("refused", 300);
+    world.carry(600, false);
+    let refused = world.function.set_flag("full-page-rx", true).unwrap_err().to_string();
+    assert!(refused.contains("has 300 pages for its ring of 512 buffers"), "{refused}");
+    assert!(!world.flag());
+    world.carry(600, false);
+    let reading = world.reading();
+    assert_eq!(
+        (reading.layout(), reading.alloc_fail, &reading.reason[..]),
+        ("frag", 0, "asked for")
+    );
+}
+
+// Goal: whole pages run out while frames flow, because the program keeps some: the queue goes back
+// to parts, the flag says off and why, every frame arrives; asked again when there is memory, it
+// is done; and it is switched off and on under traffic.
+#[test]
+fn pages_that_run_out_are_rolled_back() {
+    let mut world = World::new("rolled", 520);
+    let kept = world.carry(300, true);
+    world.function.set_flag("full-page-rx", true).unwrap();
+    world.carry(100, false);
+    assert!(world.flag() && world.reading().full);
+    world.carry(1200, false);
+    let reading = world.reading();
+    assert!(!world.flag(), "{reading:?}");
+    assert!(reading.reason.starts_with("rolled back: 520 pages are too few"), "{reading:?}");
+    assert!(matches!(world.function.poll_link(Duration::ZERO), LinkStatus::Up { session: 1 }));
+    let mut home = world.rx.returner().unwrap();
+    kept.into_iter().for_each(|frame| frame.give_back(&mut home));
+    home.flush();
+    world.carry(600, false);
+    for round in 0..20 {
+        world.function.set_flag("full-page-rx", round % 2 == 0).unwrap();
+        world.carry(600, false);
+        let reading = world.reading();
+        assert_eq!((world.flag(), reading.full), (round % 2 == 0, round % 2 == 0), "{reading:?}");
+    }
+}

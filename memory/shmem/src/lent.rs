@@ -1,0 +1,180 @@
+//! A peer's memory as one queue uses it: the one place that makes writable ranges of it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::{MemoryMap, Span, SpanMut};
+
+/// A range of addresses and where its bytes are.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    start: u64,
+    len: u64,
+    base: *mut u8,
+}
+
+impl Range {
+    const NONE: Self = Self { start: 0, len: 0, base: std::ptr::null_mut() };
+
+    /// Where `len` bytes from address `at` on are; `None` when they are not all in the range.
+    #[inline(always)]
+    fn find(&self, at: u64, len: u64) -> Option<*mut u8> {
+        let offset = at.wrapping_sub(self.start);
+        if offset >= self.len || len > self.len - offset {
+            return None;
+        }
+        // SAFETY: offset < len, and all of the range is mapped.
+        Some(unsafe { self.base.add(offset as usize) })
+    }
+}
+
+/// The memory that a peer lends to one queue, by the addresses that it names in its buffers.
+///
+/// Writing takes `&mut self`, so that a queue never holds the same range twice by accident. A peer
+/// can still name one range in two buffers, or in the buffers of two queues. Then two of our copies
+/// meet in its memory, as they do with its own writes at any time: what lies there afterwards is
+/// the peer's own loss, and nothing of ours depends on it.
+#[derive(Debug)]
+pub struct Lent {
+    map: Arc<MemoryMap>,
+    /// The range in which something was found last: of the few that a guest has, its buffers lie
+    /// in one as a rule. It is one of `map`, which holds it mapped.
+    last: Cell<Range>,
+}
+
+// SAFETY: the pointer leads into regions of `map`, which are Send and Sync, and are held by it.
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// The memory of this address space, for one queue.
+    pub fn new(map: Arc<MemoryMap>) -> Self {
+        Self { map, last: Cell::new(Range::NONE) }
+    }
+
+    /// The address space.
+    #[inline]
+    pub fn map(&self) -> &MemoryMap {
+        &self.map
+    }
+
+    /// Where `len` bytes from address `at` on are; `None` when they are not all memory.
+    #[inline(always)]
+    fn find(&self, at: u64, len: u64) -> Option<*mut u8> {
+        match self.last.get().find(at, len) {
+            None => self.find_elsewhere(at, len),
+            found => found,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_elsewhere(&self, at: u64, len: u64) -> Option<*mut u8> {
+        let (start, bytes, base) = self.map.range_of(at, len)?;
+        let range = Range { start, len: bytes, base: base.as_ptr() };
+        self.last.set(range);
+        range.find(at, len)
+    }
+
+    /// `len` bytes from address `at` on; `None` when they are not all memory.
+    #[inline]
+    pub fn span(&self, at: u64, len: u32) -> Option<Span<'_>> {
+        // SAFETY: found in a range of the map, which stays mapped as long as `self` holds it.
+        self.find(at, len.into()).map(|place| unsafe { Span::from_raw(place, len as usize) })
+    }
+
+    /// The same, writable.
+    #[inline]
+    pub fn room(&mut self, at: u64, len: u32) -> Option<SpanMut<'_>> {
+        let place = self.find(at, len.into())?;
+        // SAFETY: mapped as in `span`. `&mut self` makes it the only SpanMut of this queue. One of
+        // another queue overlaps it only when the peer lent the range to both, which makes it one
+        // more foreign writer: copies into it are opaque, and their values are never trusted.
+        Some(unsafe { SpanMut::from_raw(place, len as usize) })
+    }
+
+    /// A header and bytes after it, copied from address `at` on, if all of it is memory: the quick
+    /// way. False, and nothing is written, when it is not.
+    #[inline(always)]
+    pub fn place<const N: usize>(&mut self, at: u64, header: &[u8; N], bytes: Span<'_>) -> bool {
+        let Some(place) = self.find(at, (N + bytes.len()) as u64) else { return false };
+        // SAFETY: mapped, and as exclusive as in `room`; `header` is ours and does not overlap.
+        let mut room = unsafe {
+            std::ptr::copy_nonoverlapping(header.as_ptr(), place, N);
+            SpanMut::from_raw(place.add(N), bytes.len())
+        };
+        room.copy_from(bytes);
+        true
+    }
+
+    /// All writable ranges of a room, in order; those that are not memory are left out.
+    pub fn rooms<'a>(
+        &'a mut self,
+        pieces: impl Iterator<Item = (u64, u32)>,
+    ) -> impl Iterator<Item = SpanMut<'a>> {
+        // SAFETY: as in `room`; ranges of one room overlap each other only when the peer says so.
+        pieces.filter_map(|(at, len)| unsafe { self.map.span_mut(at, len) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Area, Region};
+
+    fn lent() -> Lent {
+        let region = Arc::new(Region::private(8192, false, None).unwrap());
+        let area = Area { start: 0x1000, len: 8192, region, offset: 0 };
+        Lent::new(Arc::new(MemoryMap::new(vec![area]).unwrap()))
+    }
+
+    // Goal: what was found last is only a shortcut: other ranges are found too, and none grows.
+    #[test]
+    fn the_last_range_is_a_shortcut() {
+        let area = |start| {
+            let region = Arc::new(Region::private(4096, false, None).unwrap());
+            Area { start, len: 4096, region, offset: 0 }
+        };
+        let map = MemoryMap::new(vec![area(0x1000), area(0x8000), area(0x9000)]).unwrap();
+        let mut lent = Lent::new(Arc::new(map));
+        for (at, value) in [(0x1000, b"a"), (0x8fff, b"b"), (0x9000, b"c"), (0x1000, b"d")] {
+            lent.room(at, 1).unwrap().copy_from(Span::of(value));
+            let mut read = [0];
+            lent.map().span(at, 1).unwrap().read_header(&mut read);
+            assert_eq!(&read, value);
+            for wrong in [0xfff, 0x2000, 0x7fff, 0xa000, u64::MAX] {
+                assert!(lent.span(wrong, 1).is_none());
+            }
+            assert!(lent.span(0x8fff, 2).is_none(), "a buffer in two ranges is in none");
+            assert!(lent.span(0x9000, u32::MAX).is_none());
+        }
+    }
+
+    // Goal: a header and what follows it lie at their address, and nothing is written of what does
+    // not fit.
+    #[test]
+    fn headers_and_bytes_are_placed() {
+        let mut lent = lent();
+        assert!(lent.place(0x1100, b"head", Span::of(b"bytes")));
+        assert!(lent.place(0x3000 - 9, b"head", Span::of(b"bytes")));
+        assert!(!lent.place(0x3000 - 8, b"HEAD", Span::of(b"bytes")));
+        assert!(!lent.place(0x5000, b"head", Span::EMPTY));
+        for at in [0x1100, 0x3000 - 9] {
+            assert_eq!(lent.span(at, 9).unwrap().header(), Some(*b"headbytes"));
+        }
+    }
+
+    // Goal: what is written through rooms is found by its address, and nothing outside is a room.
+    #[test]
+    fn rooms_are_where_the_peer_says() {
+        let mut lent = lent();
+        assert!(lent.room(0xfff, 2).is_none());
+        assert!(lent.room(0x2fff, 2).is_none());
+        lent.room(0x2ffe, 2).unwrap().copy_from(Span::of(b"yz"));
+        let places = [(0x1000, 2), (0x9000, 2), (0x1008, 1)];
+        let lens: Vec<usize> = lent.rooms(places.into_iter()).map(|room| room.len()).collect();
+        assert_eq!(lens, [2, 1]);
+        let mut read = [0; 2];
+        lent.span(0x2ffe, 2).unwrap().read_header(&mut read);
+        assert_eq!(&read, b"yz");
+    }
+}

@@ -1,0 +1,256 @@
+//! A peer's address space: its memory as ranges of regions, found by the addresses that the peer
+//! itself uses (guest-physical ones, or those of its program).
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use crate::{Region, Span, SpanMut};
+
+/// One range of a peer's addresses.
+#[derive(Clone, Debug)]
+pub struct Area {
+    /// Its first address.
+    pub start: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Where its bytes are.
+    pub region: Arc<Region>,
+    /// Where in the region they begin.
+    pub offset: usize,
+}
+
+/// Why ranges make no address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadMap {
+    /// Two ranges have an address in common.
+    #[error("the range at {0:#x} overlaps the one before it")]
+    Overlap(u64),
+    /// A range leaves its region or the address space.
+    #[error("the range at {0:#x} is longer than its memory")]
+    TooLong(u64),
+}
+
+/// A peer's address space. Every address that a peer names goes through it: what is not in one
+/// range as a whole is not memory.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryMap {
+    areas: Vec<Area>,
+}
+
+impl MemoryMap {
+    /// The address space of these ranges, in any order.
+    pub fn new(mut areas: Vec<Area>) -> Result<Self, BadMap> {
+        areas.sort_by_key(|area| area.start);
+        let mut free = 0;
+        for area in &areas {
+            if area.start < free {
+                return Err(BadMap::Overlap(area.start));
+            }
+            let inside = usize::try_from(area.len)
+                .ok()
+                .and_then(|len| area.offset.checked_add(len))
+                .is_some_and(|end| end <= area.region.len());
+            free = match area.start.checked_add(area.len) {
+                Some(end) if inside => end,
+                _ => return Err(BadMap::TooLong(area.start)),
+            };
+        }
+        Ok(Self { areas })
+    }
+
+    /// Its ranges, by address.
+    pub fn areas(&self) -> &[Area] {
+        &self.areas
+    }
+
+    /// The range that holds `len` bytes from `at` on, and where in its region they begin.
+    #[inline]
+    fn find(&self, at: u64, len: u64) -> Option<(&Area, usize)> {
+        let inside = |area: &&Area| {
+            at.wrapping_sub(area.start) < area.len && len <= area.len - (at - area.start)
+        };
+        // A guest has one to four ranges: a search by halves is slower.
+        let area = self.areas.iter().find(inside)?;
+        Some((area, area.offset + (at - area.start) as usize))
+    }
+
+    /// The range that holds `len` bytes from `at` on: its first address, its length, and where its
+    /// bytes are.
+    pub(crate) fn range_of(&self, at: u64, len: u64) -> Option<(u64, u64, NonNull<u8>)> {
+        let (area, _) = self.find(at, len)?;
+        Some((area.start, area.len, area.region.pointer(area.offset, area.len as usize)))
+    }
+
+    /// `len` bytes from address `at` on; `None` when they are not all memory.
+    #[inline]
+    pub fn span(&self, at: u64, len: u32) -> Option<Span<'_>> {
+        self.find(at, len.into()).map(|(area, offset)| area.region.span(offset, len as usize))
+    }
+
+    /// `len` writable bytes from address `at` on.
+    ///
+    /// # Safety
+    /// No other `SpanMut` of this process may overlap the range during its lifetime.
+    #[inline]
+    pub unsafe fn span_mut(&self, at: u64, len: u32) -> Option<SpanMut<'_>> {
+        let (area, offset) = self.find(at, len.into())?;
+        // SAFETY: the caller's promise.
+        Some(unsafe { area.region.span_mut(offset, len as usize) })
+    }
+
+    /// `len` bytes from address `at` on, as a table of numbers; `None` when they are not all
+    /// memory, or do not begin at a multiple of `align` in ours.
+    pub fn table(&self, at: u64, len: u32, align: usize) -> Option<Table> {
+        let (area, offset) = self.find(at, len.into())?;
+        Table::new(area.region.clone(), offset, len).filter(|t| t.base.addr().get() % align == 0)
+    }
+}
+
+/// A table of numbers in memory that others write too: every look is one atomic read.
+///
+/// It holds its region alive.
+#[derive(Debug)]
+pub struct Table {
+    base: NonNull<u8>,
+    len: u32,
+    region: Arc<Region>,
+}
+
+// SAFETY: a Table hands out only atomics of a region that is Send and Sync.
+unsafe impl Send for Table {}
+// SAFETY: see Send.
+unsafe impl Sync for Table {}
+
+/// One access: the number of that width at byte `at`.
+macro_rules! number {
+    ($name:ident, $atomic:ty, $what:literal) => {
+        #[doc = concat!("The ", $what, " number at byte `at`.")]
+        ///
+        /// # Panics
+        /// When it is not within the table, or not aligned: positions are ours.
+        #[inline]
+        pub fn $name(&self, at: u32) -> &$atomic {
+            let size = size_of::<$atomic>();
+            assert!(at as usize + size <= self.len as usize, "{at} is beyond {}", self.len);
+            // SAFETY: within the range, as just checked, which the region keeps mapped.
+            let place = unsafe { self.base.add(at as usize) };
+            assert!(place.addr().get() % size == 0, "{at} is not aligned");
+            // SAFETY: aligned, as just checked; atomics allow any other writer.
+            unsafe { place.cast::<$atomic>().as_ref() }
+        }
+    };
+}
+
+impl Table {
+    /// `len` bytes of `region` from `offset` on; `None` when there are not as many.
+    pub fn new(region: Arc<Region>, offset: usize, len: u32) -> Option<Self> {
+        let inside = offset.checked_add(len as usize).is_some_and(|end| end <= region.len());
+        inside.then(|| {
+            let base = region.pointer(offset, len as usize);
+            Self { base, len, region }
+        })
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// True when there is no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// True when it begins at a multiple of `align` in our memory, so that numbers of that width
+    /// may be asked for.
+    pub fn is_aligned(&self, align: usize) -> bool {
+        self.base.addr().get().is_multiple_of(align)
+    }
+
+    /// Where `len` bytes from byte `at` on lie; `None` when there are not as many.
+    pub(crate) fn place(&self, at: u32, len: u32) -> Option<NonNull<u8>> {
+        let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
+        // SAFETY: within the range, as just checked, or at its end.
+        inside.then(|| unsafe { self.base.add(at as usize) })
+    }
+
+    pub(crate) fn region(&self) -> Arc<Region> {
+        self.region.clone()
+    }
+
+    number!(byte, AtomicU8, "8-bit");
+    number!(half, AtomicU16, "16-bit");
+    number!(word, AtomicU32, "32-bit");
+    number!(double, AtomicU64, "64-bit");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    fn area(start: u64, len: u64, offset: usize, region: &Arc<Region>) -> Area {
+        Area { start, len, region: region.clone(), offset }
+    }
+
+    fn region(len: usize) -> Arc<Region> {
+        Arc::new(Region::private(len, false, None).unwrap())
+    }
+
+    // Goal: addresses lead to the bytes of their range, and to nothing beyond it, even where two
+    // ranges touch or a length wraps around.
+    #[test]
+    fn addresses_lead_to_their_range_alone() {
+        let (one, two) = (region(8192), region(4096));
+        let map = MemoryMap::new(vec![area(0x3000, 4096, 0, &two), area(0x1000, 8192, 0, &one)]);
+        let map = map.unwrap();
+        // SAFETY: the only SpanMut of this range.
+        unsafe { map.span_mut(0x3000, 4) }.unwrap().copy_from(Span::of(b"abcd"));
+        let mut read = [0; 4];
+        two.span(0, 4).read_header(&mut read);
+        assert_eq!(&read, b"abcd");
+        assert!(map.span(0x1000, 8192).is_some());
+        assert!(map.span(0x2fff, 2).is_none(), "a frame in two ranges is not in one");
+        assert!(map.span(0xfff, 1).is_none());
+        assert!(map.span(0x4000, 0).is_none());
+        assert!(map.span(0x3fff, u32::MAX).is_none());
+        assert!(map.span(u64::MAX, u32::MAX).is_none());
+    }
+
+    // Goal: ranges that overlap, or promise more than there is, are refused.
+    #[test]
+    fn ranges_that_lie_are_refused() {
+        let one = region(8192);
+        let two = |a, b| MemoryMap::new(vec![a, b]).map(|_| ());
+        let overlap = two(area(0x1000, 4096, 0, &one), area(0x1fff, 1, 0, &one));
+        assert_eq!(overlap, Err(BadMap::Overlap(0x1fff)));
+        let long = |a| MemoryMap::new(vec![a]).map(|_| ());
+        assert_eq!(long(area(0, 8193, 0, &one)), Err(BadMap::TooLong(0)));
+        assert_eq!(long(area(0, 1, 8192, &one)), Err(BadMap::TooLong(0)));
+        assert_eq!(long(area(0, u64::MAX, 1, &one)), Err(BadMap::TooLong(0)));
+        let wraps = area(u64::MAX, 2, 0, &one);
+        assert_eq!(long(wraps), Err(BadMap::TooLong(u64::MAX)));
+    }
+
+    // Goal: a table is found by its address and its numbers are those in memory.
+    #[test]
+    fn tables_show_memory() {
+        let one = region(4096);
+        let map = MemoryMap::new(vec![area(0x1000, 4096, 0, &one)]).unwrap();
+        let table = map.table(0x1010, 16, 16).unwrap();
+        table.half(2).store(0x1234, Relaxed);
+        assert_eq!(one.word(16).load(Relaxed), 0x1234_0000);
+        assert_eq!(table.double(0).load(Relaxed), 0x1234_0000);
+        assert!(map.table(0x1008, 16, 16).is_none(), "not aligned");
+        assert!(map.table(0x1ff0, 32, 16).is_none(), "not all memory");
+    }
+
+    // Goal: a position outside is a bug of ours and stops at once.
+    #[test]
+    #[should_panic(expected = "beyond")]
+    fn positions_in_tables_are_checked() {
+        Table::new(region(4096), 0, 8).unwrap().double(1);
+    }
+}

@@ -1,0 +1,242 @@
+//! Network interfaces of the kernel as ioctls show them (netdevice(7), `linux/ethtool.h`), and
+//! membership that ends with its socket (packet(7)).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use libc::{c_char, c_int, c_short, c_ulong, c_void, socklen_t};
+
+const SIOCGIFFLAGS: c_ulong = 0x8913;
+const SIOCGIFMTU: c_ulong = 0x8921;
+const SIOCGIFINDEX: c_ulong = 0x8933;
+const SIOCETHTOOL: c_ulong = 0x8946;
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_SCHANNELS: u32 = 0x3d;
+
+/// `struct ifreq` with a number, or an address, in its second half.
+#[repr(C)]
+struct Request {
+    name: [c_char; libc::IFNAMSIZ],
+    value: Value,
+}
+
+#[repr(C)]
+union Value {
+    number: c_int,
+    flags: c_short,
+    data: *mut c_void,
+    room: [u64; 3],
+}
+
+const _: () = assert!(size_of::<Value>() == 24);
+const _: () = assert!(size_of::<Request>() == 40);
+
+/// `struct ethtool_channels`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ChannelsRequest {
+    command: u32,
+    max_rx: u32,
+    max_tx: u32,
+    max_other: u32,
+    max_combined: u32,
+    rx: u32,
+    tx: u32,
+    other: u32,
+    combined: u32,
+}
+
+const _: () = assert!(size_of::<ChannelsRequest>() == 36);
+
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+struct DriverRequest {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+const _: () = assert!(size_of::<DriverRequest>() == 196);
+
+/// What an interface is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Its number.
+    pub index: u32,
+    /// It was set up.
+    pub is_up: bool,
+    /// It is up, and has a carrier.
+    pub is_running: bool,
+    /// Its MTU.
+    pub mtu: u32,
+}
+
+/// The queues of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channels(ChannelsRequest);
+
+impl Channels {
+    /// RX queues in use.
+    pub fn rx(&self) -> u32 {
+        self.0.rx.saturating_add(self.0.combined)
+    }
+
+    /// TX queues in use.
+    pub fn tx(&self) -> u32 {
+        self.0.tx.saturating_add(self.0.combined)
+    }
+
+    /// Most queues that can be had of both kinds.
+    pub fn max(&self) -> u32 {
+        self.0.max_combined.max(self.0.max_rx.min(self.0.max_tx))
+    }
+
+    /// The same with `queues` of both kinds.
+    pub fn with(&self, queues: u32) -> Self {
+        let mut with = self.0;
+        if with.max_combined > 0 {
+            (with.combined, with.rx, with.tx) = (queues, 0, 0);
+        } else {
+            (with.rx, with.tx) = (queues, queues);
+        }
+        Self(with)
+    }
+}
+
+/// Asks about interfaces, in the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct Nics {
+    fd: OwnedFd,
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes numbers only.
+    let raw = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) };
+    check(raw)?;
+    // SAFETY: the socket was just made; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+impl Nics {
+    /// Opens a socket in the calling thread's network namespace.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { fd: socket(libc::AF_INET, libc::SOCK_DGRAM)? })
+    }
+
+    fn ask(&self, name: &str, request: c_ulong, value: Value) -> io::Result<Value> {
+        let mut ifreq = Request { name: [0; libc::IFNAMSIZ], value };
+        if name.len() >= libc::IFNAMSIZ {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        for (to, from) in ifreq.name.iter_mut().zip(name.bytes()) {
+            *to = from as c_char;
+        }
+        // SAFETY: these requests read and write one ifreq (40 bytes, asserted above); an address in
+        // it is that of a structure of the caller's, as long as the request says.
+        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), request, &raw mut ifreq) })?;
+        Ok(ifreq.value)
+    }
+
+    /// How an interface stands.
+    pub fn look(&self, name: &str) -> io::Result<Look> {
+        let zero = || Value { room: [0; 3] };
+        let index = self.ask(name, SIOCGIFINDEX, zero())?;
+        let flags = self.ask(name, SIOCGIFFLAGS, zero())?;
+        let mtu = self.ask(name, SIOCGIFMTU, zero())?;
+        // SAFETY: each answer has a number at its start, and any bytes are one.
+        let (index, flags, mtu) = unsafe { (index.number, flags.flags, mtu.number) };
+        let has = |bit: c_int| c_int::from(flags) & bit != 0;
+        Ok(Look {
+            index: index as u32,
+            is_up: has(libc::IFF_UP),
+            is_running: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
+            mtu: mtu as u32,
+        })
+    }
+
+    fn ethtool<T>(&self, name: &str, request: &mut T) -> io::Result<()> {
+        let data = std::ptr::from_mut(request).cast();
+        self.ask(name, SIOCETHTOOL, Value { data }).map(drop)
+    }
+
+    /// Its queues, if the driver tells.
+    pub fn channels(&self, name: &str) -> io::Result<Channels> {
+        let mut request = ChannelsRequest { command: ETHTOOL_GCHANNELS, ..Default::default() };
+        self.ethtool(name, &mut request)?;
+        Ok(Channels(request))
+    }
+
+    /// Changes its queues. Needs CAP_NET_ADMIN.
+    pub fn set_channels(&self, name: &str, channels: &Channels) -> io::Result<()> {
+        self.ethtool(name, &mut ChannelsRequest { command: ETHTOOL_SCHANNELS, ..channels.0 })
+    }
+
+    /// The name of its driver.
+    pub fn driver(&self, name: &str) -> io::Result<String> {
+        let mut request =
+            DriverRequest { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+        self.ethtool(name, &mut request)?;
+        let text = request.driver.split(|&byte| byte == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+}
+
+/// An interface takes frames for any address as long as this is there. Needs CAP_NET_RAW.
+#[derive(Debug)]
+pub struct Promiscuous {
+    _fd: OwnedFd,
+}
+
+impl Promiscuous {
+    /// For an interface of the calling thread's network namespace.
+    pub fn new(ifindex: u32) -> io::Result<Self> {
+        // Without a protocol it receives nothing.
+        let fd = socket(libc::AF_PACKET, libc::SOCK_RAW)?;
+        let member = libc::packet_mreq {
+            mr_ifindex: ifindex as c_int,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        let (level, option) = (libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP);
+        let len = size_of::<libc::packet_mreq>() as socklen_t;
+        let place = (&raw const member).cast();
+        // SAFETY: `member` has `len` readable bytes.
+        check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, place, len) })?;
+        Ok(Self { _fd: fd })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: an interface that is there is seen, one that is not is told apart.
+    #[test]
+    fn interfaces_are_seen() {
+        let nics = Nics::open().unwrap();
+        let lo = nics.look("lo").unwrap();
+        assert!(lo.index > 0 && lo.mtu >= 68, "{lo:?}");
+        let missing = nics.look("mqnet-no-such").unwrap_err();
+        assert_eq!(missing.raw_os_error(), Some(libc::ENODEV));
+        assert!(nics.look("a-name-that-is-too-long-for-any").is_err());
+    }
+
+    // Goal: a number of queues goes where the driver counts them.
+    #[test]
+    fn queues_are_counted_as_the_driver_does() {
+        let pairs = ChannelsRequest { max_combined: 8, combined: 2, ..Default::default() };
+        let pairs = Channels(pairs);
+        assert_eq!((pairs.rx(), pairs.tx(), pairs.max()), (2, 2, 8));
+        assert_eq!((pairs.with(5).rx(), pairs.with(5).0.combined), (5, 5));
+        let apart = ChannelsRequest { max_rx: 4, max_tx: 6, rx: 1, tx: 2, ..Default::default() };
+        let apart = Channels(apart);
+        assert_eq!((apart.rx(), apart.tx(), apart.max()), (1, 2, 4));
+        assert_eq!((apart.with(3).rx(), apart.with(3).0.combined), (3, 0));
+    }
+}

@@ -1,0 +1,243 @@
+//! What sysfs says of a network interface: where it is, and who interrupts for its queues.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::parse_cpu_list;
+
+/// One interrupt of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Irq {
+    /// The kernel's number.
+    pub number: u32,
+    /// The queue that it serves, if its name tells.
+    pub queue: Option<u16>,
+    /// What its driver calls it.
+    pub name: String,
+}
+
+/// An interface of the kernel, as far as placement is concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nic {
+    /// Its name.
+    pub name: String,
+    /// Its NUMA node; `None` where nobody knows, and for interfaces without hardware.
+    pub node: Option<u32>,
+    /// Its interrupts, ascending by number.
+    pub irqs: Vec<Irq>,
+    /// How many TX queues it has.
+    pub tx_queues: u16,
+    /// How many RX queues it has.
+    pub rx_queues: u16,
+}
+
+impl Nic {
+    /// The numbers of the interrupts of a queue: two where receiving and sending have one each.
+    pub fn irqs_of(&self, queue: u16) -> impl Iterator<Item = u32> {
+        self.irqs.iter().filter(move |irq| irq.queue == Some(queue)).map(|irq| irq.number)
+    }
+}
+
+/// The queue in the name of an interrupt: the number at its end, such as `virtio1-input.0`,
+/// `eth0-TxRx-3` or `mlx5_comp2@pci:0000:08:00.0`. Interrupts for anything else have no queue.
+pub fn queue_of(action: &str, interface: &str) -> Option<u16> {
+    let name = action.split('@').next().unwrap_or_default().trim();
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let other = ["async", "config", "ctrl", "admin", "mgmnt", "misc", "aux", "event", "link"];
+    let lower = stem.to_ascii_lowercase();
+    // The name of the interface alone, or of its driver's instance, ends in a number of its own.
+    if name == interface || stem.is_empty() || other.iter().any(|word| lower.contains(word)) {
+        return None;
+    }
+    name[stem.len()..].parse().ok()
+}
+
+/// The vector in the name that vfio-pci gives an interrupt: `vfio-msix[3](0000:00:04.0)`.
+fn vector_of(action: &str) -> Option<u16> {
+    let (number, _) = action.trim().strip_prefix("vfio-msi")?.split_once('[')?.1.split_once(']')?;
+    number.parse().ok()
+}
+
+/// True for what can be the name of an interface, and nothing else as part of a path.
+pub fn is_name(name: &str) -> bool {
+    let plain = |c: char| !c.is_whitespace() && c != '/' && !c.is_control();
+    (1..16).contains(&name.len()) && name != "." && name != ".." && name.chars().all(plain)
+}
+
+fn text(path: &Path) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+fn entries(folder: &Path) -> Vec<String> {
+    let all = fs::read_dir(folder).into_iter().flatten().flatten();
+    all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// The device of the bus: that of a virtio interface is one step up.
+fn bus_device(interface: &Path) -> Option<PathBuf> {
+    ["device", "device/.."]
+        .map(|there| interface.join(there))
+        .into_iter()
+        .find(|device| device.join("numa_node").exists() || device.join("msi_irqs").exists())
+}
+
+/// Reads what is known of an interface below `root`, which is `/` but for tests; `None` without
+/// one of this name.
+pub fn read(root: &Path, name: &str) -> Option<Nic> {
+    let interface = root.join("sys/class/net").join(name);
+    if !is_name(name) || !interface.exists() {
+        return None;
+    }
+    let device = bus_device(&interface);
+    let node = device.as_ref().and_then(|device| text(&device.join("numa_node"))?.parse().ok());
+    let of_name = |action: &str| queue_of(action, name);
+    let irqs = device.as_ref().map(|device| irqs(root, device, of_name)).unwrap_or_default();
+    let queues = entries(&interface.join("queues"));
+    let count = |kind: &str| queues.iter().filter(|q| q.starts_with(kind)).count();
+    let [tx_queues, rx_queues] = ["tx-", "rx-"].map(|kind| count(kind).min(1 << 15) as u16);
+    Some(Nic { name: name.to_owned(), node, irqs, tx_queues, rx_queues })
+}
+
+/// Reads what is known of a PCI function that a process drives through vfio-pci: its queues are
+/// its vectors. `None` without such a function.
+pub fn read_pci(root: &Path, address: &str) -> Option<Nic> {
+    let device = root.join("sys/bus/pci/devices").join(address);
+    if !is_name(address) || !device.exists() {
+        return None;
+    }
+    let node = text(&device.join("numa_node")).and_then(|text| text.parse().ok());
+    let irqs = irqs(root, &device, vector_of);
+    Some(Nic { name: address.to_owned(), node, irqs, tx_queues: 0, rx_queues: 0 })
+}
+
+/// Interrupts of a device, with the queue that the name of each tells.
+fn irqs(root: &Path, device: &Path, queue_of: impl Fn(&str) -> Option<u16>) -> Vec<Irq> {
+    let one = |number: String| {
+        let actions = text(&root.join("sys/kernel/irq").join(&number).join("actions"))?;
+        let queue = actions.split(',').find_map(&queue_of);
+        Some(Irq { number: number.parse().ok()?, queue, name: actions })
+    };
+    let mut irqs: Vec<Irq> =
+        entries(&device.join("msi_irqs")).into_iter().filter_map(one).collect();
+    irqs.sort_unstable_by_key(|irq| irq.number);
+    irqs
+}
+
+/// CPU numbers that the kernel is prepared for: the width of its masks.
+pub fn cpu_numbers(root: &Path) -> usize {
+    let possible = text(&root.join("sys/devices/system/cpu/possible"));
+    let list = possible.and_then(|list| parse_cpu_list(&list).ok()).unwrap_or_default();
+    list.last().map_or(1, |last| last + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    // Goal: names of interrupts as real drivers have them tell the queue, and those of links,
+    // configuration and administration tell none.
+    #[test]
+    fn queues_in_names() {
+        for (action, queue) in [
+            ("virtio1-input.0", Some(0)),
+            ("virtio1-output.12", Some(12)),
+            ("virtio1-config", None),
+            ("eth0-TxRx-3", Some(3)),
+            ("i40e-eth0-TxRx-7", Some(7)),
+            ("eth0", None),
+            ("mlx5_comp2@pci:0000:08:00.0", Some(2)),
+            ("mlx5_async0@pci:0000:08:00.0", None),
+            ("ena-mgmnt@pci:0000:00:05.0", None),
+            ("eth0-Tx-Rx-1", Some(1)),
+            ("gve-ntfy-blk4@pci:0000:00:04.0", Some(4)),
+            ("99999", None),
+            ("", None),
+        ] {
+            assert_eq!(queue_of(action, "eth0"), queue, "{action}");
+        }
+    }
+
+    fn put(root: &Path, file: &str, text: &str) {
+        let file = root.join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    // Goal: the node and interrupts of a virtio interface are those of its parent; -1 and an
+    // interface without hardware are unknown; a name that is a path is nobody's.
+    #[test]
+    fn interfaces_are_read() {
+        let root = std::env::temp_dir().join(format!("mqnet-nic-{}", std::process::id()));
+        let pci = "sys/devices/pci0000:40/0000:41:00.0";
+        put(&root, &format!("{pci}/numa_node"), "1\n");
+        put(&root, &format!("{pci}/virtio0/features"), "0\n");
+        for (irq, action) in
+            [(27, "virtio0-output.0"), (26, "virtio0-input.0"), (25, "virtio0-config")]
+        {
+            put(&root, &format!("{pci}/msi_irqs/{irq}"), "msix\n");
+            put(&root, &format!("sys/kernel/irq/{irq}/actions"), &format!("{action}\n"));
+        }
+        for queue in ["tx-0", "tx-1", "rx-0"] {
+            fs::create_dir_all(root.join("sys/class/net/eth0/queues").join(queue)).unwrap();
+        }
+        symlink(root.join(pci).join("virtio0"), root.join("sys/class/net/eth0/device")).unwrap();
+        put(&root, "sys/class/net/eth1/device/numa_node", "-1\n");
+        put(&root, "sys/class/net/veth0/mtu", "1500\n");
+        put(&root, "sys/devices/system/cpu/possible", "0-39\n");
+
+        let nic = read(&root, "eth0").unwrap();
+        assert_eq!((nic.node, nic.tx_queues, nic.rx_queues), (Some(1), 2, 1));
+        assert_eq!(nic.irqs.iter().map(|irq| irq.number).collect::<Vec<_>>(), [25, 26, 27]);
+        assert_eq!(nic.irqs_of(0).collect::<Vec<_>>(), [26, 27]);
+        assert_eq!(read(&root, "eth1").unwrap().node, None);
+        assert_eq!(read(&root, "veth0").unwrap(), Nic { name: "veth0".into(), ..Nic::default() });
+        for bad in ["nobody", "", "..", "../../etc", "a/b"] {
+            assert_eq!(read(&root, bad), None, "{bad}");
+        }
+        assert_eq!(cpu_numbers(&root), 40);
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    // Goal: vectors of a function that vfio-pci has are told by their names, those of drivers are
+    // no vectors, and a path is nobody's address.
+    #[test]
+    fn functions_of_vfio_are_read() {
+        let root = std::env::temp_dir().join(format!("mqnet-vfio-{}", std::process::id()));
+        let pci = "sys/bus/pci/devices/0000:00:04.0";
+        put(&root, &format!("{pci}/numa_node"), "-1\n");
+        for (irq, action) in [
+            (31, "vfio-msix[1](0000:00:04.0)"),
+            (30, "vfio-msix[0](0000:00:04.0)"),
+            (32, "vfio-intx(0000:00:04.0)"),
+            (33, "virtio0-input.0"),
+            (34, ""),
+        ] {
+            put(&root, &format!("{pci}/msi_irqs/{irq}"), "msix\n");
+            put(&root, &format!("sys/kernel/irq/{irq}/actions"), &format!("{action}\n"));
+        }
+        let nic = read_pci(&root, "0000:00:04.0").unwrap();
+        assert_eq!((nic.node, nic.tx_queues, nic.irqs.len()), (None, 0, 5));
+        let of = |vector| nic.irqs_of(vector).collect::<Vec<_>>();
+        assert_eq!((of(0), of(1), of(2)), (vec![30], vec![31], vec![]));
+        for bad in ["0000:00:05.0", "", "..", "../pci"] {
+            assert_eq!(read_pci(&root, bad), None, "{bad}");
+        }
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    proptest! {
+        // Goal: whatever a driver calls its interrupts, the answer is a number at the end or none.
+        #[test]
+        fn any_name(action in "\\PC{0,20}", number in 0u16..5000) {
+            if let Some(queue) = queue_of(&action, "eth0") {
+                let name = action.split('@').next().unwrap().trim();
+                prop_assert!(name.ends_with(&queue.to_string()));
+            }
+            prop_assert_eq!(queue_of(&format!("x-rx-{number}"), "eth0"), Some(number));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Machines and answers that can be checked by hand.
+
+use super::*;
+
+fn on(nodes: &[u32]) -> Vec<Home> {
+    nodes.iter().map(|&node| Home { node: Some(node), vectors: None }).collect()
+}
+
+fn cpus(topology: &Topology, workers: usize, side: Side) -> Vec<usize> {
+    let request = Request { side, ..Request::new(topology, &[], workers as u16) };
+    plan(&Request { workers: Some(workers), ..request }).places.iter().map(|p| p.cpu).collect()
+}
+
+// Goal: where nothing is known of nodes, no two workers share a core while a whole one is free,
+// from either side, and more workers than CPUs begin again.
+#[test]
+fn distinct_cores_first() {
+    let smt = synthetic("1x4x2").unwrap();
+    assert_eq!(cpus(&smt, 6, Side::Low), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(cpus(&smt, 5, Side::High), [7, 6, 5, 4, 3]);
+    // Nodes do not matter to a function that is nowhere.
+    assert_eq!(cpus(&synthetic("2x2x2").unwrap(), 5, Side::Low), [0, 1, 2, 3, 4]);
+    assert_eq!(cpus(&synthetic("1x1x2").unwrap(), 5, Side::Low), [0, 1, 0, 1, 0]);
+    assert!(cpus(&Topology::default(), 3, Side::Low).is_empty());
+}
+
+// Goal: the machine of 24 CPUs and two functions on which a stride of all channels, as the kernel
+// has it, leaves 12 CPUs without a queue (12 channels) or with remote ones (8): here every CPU has
+// exactly one queue, of its own node, and each queue as many CPUs as the others.
+#[test]
+fn where_the_kernels_rule_breaks() {
+    let machine = synthetic("2x6x2").unwrap();
+    let homes = on(&[0, 1]);
+    for (channels, each) in [(24, 1), (12, 2), (8, 3), (6, 4), (2, 12)] {
+        let placement = plan(&Request::new(&machine, &homes, channels));
+        let mut seen: Vec<usize> = Vec::new();
+        for place in &placement.places {
+            assert_eq!(place.xps.len(), each, "{channels} channels: {place:?}");
+            assert_eq!(place.is_local(), Some(true), "{place:?}");
+            assert!(place.xps.iter().all(|&cpu| machine.node_of(cpu) == place.home), "{place:?}");
+            assert!(place.xps.contains(&place.cpu));
+            seen.extend(&place.xps);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..24).collect::<Vec<_>>(), "{channels} channels");
+    }
+    // As many channels as CPUs: the table that the kernel's documents print.
+    let full = plan(&Request::new(&machine, &homes, 24));
+    let first: Vec<usize> = full.places.iter().take(6).map(|p| p.cpu).collect();
+    assert_eq!(first, [0, 6, 1, 7, 2, 8]);
+    // Hyperthreads send through the queue of their core.
+    let twelve = plan(&Request::new(&machine, &homes, 12));
+    assert_eq!(twelve.places[0].xps, [0, 12]);
+    assert_eq!(twelve.places[11].xps, [11, 23]);
+}
+
+// Goal: one function on a machine of two nodes uses the other node's CPUs when its own are taken,
+// and says that those are not local; the CPUs there still have a queue each.
+#[test]
+fn one_function_for_two_nodes() {
+    let machine = synthetic("2x2").unwrap();
+    let placement = plan(&Request::new(&machine, &on(&[1]), 4));
+    let of = |f: fn(&Place) -> usize| -> Vec<usize> { placement.places.iter().map(f).collect() };
+    assert_eq!(of(|p| p.cpu), [2, 3, 0, 1]);
+    let local: Vec<Option<bool>> = placement.places.iter().map(Place::is_local).collect();
+    assert_eq!(local, [Some(true), Some(true), Some(false), Some(false)]);
+    assert_eq!(of(|p| p.memory as usize), [1, 1, 0, 0]);
+    assert!(placement.places.iter().all(|p| p.xps == [p.cpu]));
+}
+
+// Goal: a function on a node without CPUs is served from the nearest, and memory comes from the
+// nearest node that has some.
+#[test]
+fn nodes_without_cpus_or_memory() {
+    let mut machine = synthetic("1x2+1x0+1x2").unwrap();
+    machine.nodes[1].distances = vec![(0, 40), (1, 10), (2, 15)];
+    machine.nodes[2].memory = false;
+    machine.nodes[2].distances = vec![(0, 30), (1, 15), (2, 10)];
+    let placement = plan(&Request::new(&machine, &on(&[1]), 2));
+    let seen: Vec<_> = placement.places.iter().map(|p| (p.cpu, p.node, p.memory)).collect();
+    assert_eq!(seen, [(2, 2, 1), (3, 2, 1)]);
+}
+
+// Goal: fewer workers than channels serve channels of one function each, not of several.
+#[test]
+fn few_workers_stay_with_their_function() {
+    let of = |channel| worker_of(channel, 2, 3, round_robin).unwrap();
+    assert_eq!((0..8).map(of).collect::<Vec<_>>(), [0, 1, 2, 1, 0, 1, 2, 1]);
+    // One function: in turn, as ever. More functions than workers: they have to share.
+    let alone = |channel| worker_of(channel, 1, 3, round_robin).unwrap();
+    assert_eq!((0..7).map(alone).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
+    assert_eq!(worker_of(3, 8, 2, round_robin), Some(1));
+    assert_eq!(worker_of(0, 1, 0, round_robin), None);
+}

@@ -1,0 +1,78 @@
+//! Which CPUs send through which queue.
+
+use crate::{Cpu, Topology};
+
+/// A queue, as senders see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queue {
+    /// The node to which it belongs.
+    pub(super) node: u32,
+    /// The CPU that serves it.
+    pub(super) cpu: usize,
+}
+
+/// How near a CPU is to the one that serves a queue: itself, a hyperthread, by distance.
+fn nearness(topology: &Topology, cpu: &Cpu, queue: &Queue) -> (u8, u32) {
+    let Some(server) = topology.cpus.iter().find(|c| c.id == queue.cpu) else {
+        return (3, 0);
+    };
+    let step = if cpu.id == server.id {
+        0
+    } else if cpu.core == server.core {
+        1
+    } else {
+        2
+    };
+    (step, topology.distance(cpu.node, server.node))
+}
+
+/// Gives every CPU a queue, of its own node if there is one and of the nearest otherwise, and every
+/// queue a CPU. A CPU has more than one only when queues outnumber the CPUs near them.
+pub(super) fn spread(topology: &Topology, queues: &[Queue]) -> Vec<Vec<usize>> {
+    let mut cpus: Vec<&Cpu> = topology.cpus.iter().collect();
+    cpus.sort_unstable_by_key(|cpu| cpu.id);
+    let far = |cpu: &Cpu, queue: &Queue| topology.distance(cpu.node, queue.node);
+    let candidates = |cpu: &Cpu| -> Vec<usize> {
+        let nearest = queues.iter().map(|queue| far(cpu, queue)).min();
+        (0..queues.len()).filter(|&q| Some(far(cpu, &queues[q])) == nearest).collect()
+    };
+    let mine: Vec<Vec<usize>> = cpus.iter().map(|cpu| candidates(cpu)).collect();
+    let near = |at: usize, q: usize| nearness(topology, cpus[at], &queues[q]);
+    let mut sets: Vec<Vec<usize>> = vec![Vec::new(); queues.len()];
+    let mut served = vec![false; cpus.len()];
+    // Whoever serves a queue sends through it.
+    for at in 0..cpus.len() {
+        let own = mine[at].iter().find(|&&q| near(at, q).0 == 0);
+        own.into_iter().for_each(|&q| sets[q].push(cpus[at].id));
+        served[at] = own.is_some();
+    }
+    // A queue whose server is taken or elsewhere gets a CPU that is still free.
+    for (q, set) in sets.iter_mut().enumerate().filter(|(_, set)| set.is_empty()) {
+        let free = (0..cpus.len()).filter(|&at| !served[at] && mine[at].contains(&q));
+        if let Some(at) = free.min_by_key(|&at| (near(at, q), at)) {
+            set.push(cpus[at].id);
+            served[at] = true;
+        }
+    }
+    // Hyperthreads share a cache with their core; the others fill up what is short.
+    for siblings in [true, false] {
+        for at in 0..cpus.len() {
+            if served[at] {
+                continue;
+            }
+            let wanted = mine[at].iter().filter(|&&q| !siblings || near(at, q).0 == 1);
+            let best = wanted.min_by_key(|&&q| (sets[q].len(), near(at, q), q)).copied();
+            best.into_iter().for_each(|q| sets[q].push(cpus[at].id));
+            served[at] = best.is_some();
+        }
+    }
+    // More queues than CPUs near them: these share.
+    for q in 0..queues.len() {
+        let loads = |at: usize| sets.iter().filter(|set| set.contains(&cpus[at].id)).count();
+        let all = (0..cpus.len()).filter(|_| sets[q].is_empty());
+        let helper = all.min_by_key(|&at| (!mine[at].contains(&q), near(at, q), loads(at), at));
+        sets[q].extend(helper.map(|at| cpus[at].id));
+    }
+    sets.iter_mut().for_each(|set| set.sort_unstable());
+    sets
+}

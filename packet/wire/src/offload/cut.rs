@@ -1,0 +1,138 @@
+//! One large frame as the frames that it stands for.
+
+use super::{Headers, SEGMENTS_MAX, Sum, Transport, pseudo_header};
+use crate::{GsoKind, Layer, VnetFields, VnetHdr};
+
+/// Flags of TCP that only the last segment has, and that only the first has.
+const FIN_PSH: u8 = 0x01 | 0x08;
+const CWR: u8 = 0x80;
+
+/// How a large frame is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    headers: Headers,
+    /// Payload of each segment but the last.
+    size: u32,
+    /// Payload of all.
+    payload: u32,
+}
+
+/// One of the frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// What is unfinished about it: its checksum alone.
+    pub hdr: VnetHdr,
+    /// Bytes of headers.
+    pub headers: usize,
+    /// Where in the large frame its payload begins.
+    pub at: usize,
+    /// Bytes of payload.
+    pub payload: usize,
+}
+
+impl Segment {
+    /// Length of the frame.
+    pub fn len(&self) -> u32 {
+        (self.headers + self.payload) as u32
+    }
+
+    /// Never true: it has headers.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl Cut {
+    /// How to cut a frame of `len` bytes that begins with `head`; `None` when its headers are not
+    /// those of the large frame that it is said to be.
+    pub fn new(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Option<Self> {
+        let headers = Headers::find(head, layer)?;
+        let fits = match hdr.gso()? {
+            GsoKind::None => false,
+            GsoKind::Tcp4 => headers.kind == Transport::Tcp && !headers.is_v6,
+            GsoKind::Tcp6 => headers.kind == Transport::Tcp && headers.is_v6,
+            GsoKind::Udp => headers.kind == Transport::Udp,
+        };
+        let size = u32::from(hdr.fields().gso_size);
+        let payload = len.checked_sub(headers.payload as u32)?;
+        let cut = Self { headers, size, payload };
+        (fits && size > 0 && cut.count() <= SEGMENTS_MAX).then_some(cut)
+    }
+
+    /// How many frames it becomes.
+    pub fn count(&self) -> u32 {
+        self.payload.div_ceil(self.size).max(1)
+    }
+
+    /// Bytes of the longest of them.
+    pub fn longest(&self) -> u32 {
+        self.headers.payload as u32 + self.size.min(self.payload)
+    }
+
+    /// Bytes of headers.
+    pub fn headers(&self) -> usize {
+        self.headers.payload
+    }
+
+    /// Writes the headers of frame `number` to `out`, from those of the large one in `head`. Its
+    /// checksum is unfinished: the sum of the pseudo header, as [`Segment::hdr`] says.
+    ///
+    /// # Panics
+    /// When `head` is shorter than it was, or `out` shorter than [`headers`](Self::headers).
+    pub fn segment(&self, number: u32, head: &[u8], out: &mut [u8]) -> Segment {
+        let Headers { ip, is_v6, transport, kind, payload: length } = self.headers;
+        let before = number * self.size;
+        let payload = self.size.min(self.payload - before);
+        let out = &mut out[..length];
+        out.copy_from_slice(&head[..length]);
+        let behind_ip = (length - transport) as u32 + payload;
+        if is_v6 {
+            let carried = (length - ip - 40) as u32 + payload;
+            put(out, ip + 4, carried as u16);
+        } else {
+            put(out, ip + 2, ((length - ip) as u32 + payload) as u16);
+            let id = word(out, ip + 4).wrapping_add(number as u16);
+            put(out, ip + 4, id);
+            put(out, ip + 10, 0);
+            let mut sum = Sum::new();
+            sum.bytes(&out[ip..transport]);
+            out[ip + 10..ip + 12].copy_from_slice(&sum.header_field());
+        }
+        match kind {
+            Transport::Tcp => self.tcp(number, before, &mut out[transport..]),
+            Transport::Udp => put(out, transport + 4, behind_ip as u16),
+        }
+        let field = self.headers.checksum();
+        let sum = pseudo_header(&self.headers, out, behind_ip).unfinished();
+        out[field..field + 2].copy_from_slice(&sum);
+        let (csum_start, csum_offset) = (transport as u16, (field - transport) as u16);
+        Segment {
+            hdr: VnetHdr::new(VnetFields { flags: 1, csum_start, csum_offset, ..VNET_NONE }),
+            headers: length,
+            at: length + before as usize,
+            payload: payload as usize,
+        }
+    }
+
+    fn tcp(&self, number: u32, before: u32, tcp: &mut [u8]) {
+        let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(before);
+        tcp[4..8].copy_from_slice(&seq.to_be_bytes());
+        if number + 1 < self.count() {
+            tcp[13] &= !FIN_PSH;
+        }
+        if number > 0 {
+            tcp[13] &= !CWR;
+        }
+    }
+}
+
+const VNET_NONE: VnetFields =
+    VnetFields { flags: 0, gso_type: 0, hdr_len: 0, gso_size: 0, csum_start: 0, csum_offset: 0 };
+
+fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn put(bytes: &mut [u8], at: usize, number: u16) {
+    bytes[at..at + 2].copy_from_slice(&number.to_be_bytes());
+}

@@ -1,0 +1,295 @@
+//! Small frames as the one large frame that they came from, or could have come from: the opposite
+//! of a cut, which makes of the result what it was made of, byte for byte. Only frames of which
+//! that is true are merged.
+
+use super::{Headers, Sum, Transport, pseudo_header};
+use crate::{Layer, VnetFields, VnetHdr};
+
+/// Bytes from the start of a frame among which all of its headers lie if it can be merged: Ethernet
+/// with two tags, IPv6, TCP with all options.
+pub const MERGED_HEADERS_MAX: usize = 128;
+
+/// What the length fields of both families can say.
+const LENGTH_MAX: u32 = 65_535;
+const NEEDS_CSUM: u8 = 1;
+const KNOWN_GOOD: u8 = 2;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+
+/// What stands in the checksum field of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    /// The sum of the pseudo header, and it is right.
+    Begun,
+    /// The sender says that it is right.
+    Vouched,
+    /// To be compared with what it should be.
+    Unknown,
+}
+
+/// A small frame that can be one of several.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Its headers, without what differs from frame to frame.
+    alike: [u8; MERGED_HEADERS_MAX],
+    headers: Headers,
+    payload: u32,
+    seq: u32,
+    id: u16,
+    pushes: bool,
+    field: Field,
+    /// What the field should be, as far as headers tell, and what it is.
+    sum: Sum,
+    written: [u8; 2],
+}
+
+fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn take(bytes: &mut [u8], at: usize) -> u16 {
+    let number = word(bytes, at);
+    bytes[at..at + 2].fill(0);
+    number
+}
+
+impl Part {
+    /// A frame of `len` bytes that begins with `head`; `None` when it is large already, or is none
+    /// that a cut could make: a fragment, one with IP options or extension headers, one that says
+    /// more than data and acknowledgement, one with padding.
+    pub fn find(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Option<Self> {
+        let VnetFields { flags, gso_type, csum_start, csum_offset, .. } = hdr.fields();
+        if gso_type != 0 || flags & !(NEEDS_CSUM | KNOWN_GOOD) != 0 {
+            return None;
+        }
+        let head = &head[..head.len().min(MERGED_HEADERS_MAX)];
+        let headers = Headers::find(head, layer)?;
+        let Headers { is_v6, transport, kind, payload, .. } = headers;
+        let carried = len.checked_sub(payload as u32).filter(|carried| *carried > 0)?;
+        let mut alike = [0; MERGED_HEADERS_MAX];
+        alike[..payload].copy_from_slice(&head[..payload]);
+        let id = if is_v6 {
+            find_v6(&mut alike, &headers, len)?;
+            0
+        } else {
+            find_v4(&mut alike, &headers, len)?
+        };
+        let offset = headers.checksum() - transport;
+        let behind_ip = len - transport as u32;
+        let mut sum = pseudo_header(&headers, head, behind_ip);
+        let field = take(&mut alike, headers.checksum()).to_be_bytes();
+        let field_is = match flags & NEEDS_CSUM {
+            0 if flags & KNOWN_GOOD != 0 => Field::Vouched,
+            0 => Field::Unknown,
+            _ if (usize::from(csum_start), usize::from(csum_offset)) != (transport, offset) => {
+                return None;
+            }
+            _ if field != sum.unfinished() => return None,
+            _ => Field::Begun,
+        };
+        let (seq, pushes) = match kind {
+            Transport::Tcp => find_tcp(&mut alike[transport..payload])?,
+            Transport::Udp => {
+                let said = take(&mut alike, transport + 4);
+                // Without a checksum it says that none is wanted.
+                if u32::from(said) != behind_ip || field == [0; 2] {
+                    return None;
+                }
+                (0, false)
+            }
+        };
+        if field_is == Field::Unknown {
+            // The field itself, at an even place, counts as 0.
+            sum.bytes(&head[transport..headers.checksum()]);
+            sum.bytes(&head[headers.checksum() + 2..payload]);
+        }
+        Some(Self {
+            alike,
+            headers,
+            payload: carried,
+            seq,
+            id,
+            pushes,
+            field: field_is,
+            sum,
+            written: field,
+        })
+    }
+
+    /// Bytes of headers.
+    pub fn headers(&self) -> usize {
+        self.headers.payload
+    }
+
+    /// True for TCP, else it is UDP.
+    pub fn is_tcp(&self) -> bool {
+        self.headers.kind == Transport::Tcp
+    }
+
+    /// True for IPv6.
+    pub fn is_v6(&self) -> bool {
+        self.headers.is_v6
+    }
+
+    /// True when its checksum is right; `payload` is asked for the sums and lengths of its payload,
+    /// in pieces, if that is not known without.
+    pub fn is_sound<I: Iterator<Item = (u64, usize)>>(&self, payload: impl FnOnce() -> I) -> bool {
+        if self.field != Field::Unknown {
+            return true;
+        }
+        let mut sum = self.sum;
+        payload().for_each(|(piece, len)| sum.add(piece, len));
+        sum.field() == self.written
+    }
+}
+
+/// The identification; the header's own checksum and length must be right.
+fn find_v4(alike: &mut [u8], headers: &Headers, len: u32) -> Option<u16> {
+    let ip = headers.ip;
+    if headers.transport != ip + 20 || u32::from(word(alike, ip + 2)) != len - ip as u32 {
+        return None;
+    }
+    let written = [alike[ip + 10], alike[ip + 11]];
+    alike[ip + 10..ip + 12].fill(0);
+    let mut sum = Sum::new();
+    sum.bytes(&alike[ip..ip + 20]);
+    alike[ip + 2..ip + 4].fill(0);
+    let id = take(alike, ip + 4);
+    (sum.header_field() == written).then_some(id)
+}
+
+fn find_v6(alike: &mut [u8], headers: &Headers, len: u32) -> Option<()> {
+    let ip = headers.ip;
+    let said = take(alike, ip + 4);
+    (headers.transport == ip + 40 && u32::from(said) == len - ip as u32 - 40).then_some(())
+}
+
+/// The sequence number, and whether it is pushed.
+fn find_tcp(tcp: &mut [u8]) -> Option<(u32, bool)> {
+    let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+    let pushes = tcp[13] & PSH != 0;
+    if tcp[13] & !PSH != ACK || tcp[12] & 0x0f != 0 {
+        return None;
+    }
+    tcp[4..8].fill(0);
+    tcp[13] = ACK;
+    Some((seq, pushes))
+}
+
+/// Frames that become one.
+#[derive(Clone, Debug)]
+pub struct Merge {
+    first: Part,
+    /// Payload of all.
+    payload: u32,
+    count: u32,
+    id: u16,
+    /// Nothing follows its last.
+    is_over: bool,
+    pushes: bool,
+    frame_max: u32,
+}
+
+impl Merge {
+    /// Begins with a frame, for one of up to `frame_max` bytes.
+    pub fn new(first: Part, frame_max: u32) -> Self {
+        let Part { payload, id, pushes, .. } = first;
+        let is_over = pushes || payload > u32::from(u16::MAX);
+        Self { first, payload, count: 1, id, is_over, pushes, frame_max }
+    }
+
+    /// How many it consists of.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Length of the large frame.
+    pub fn len(&self) -> u32 {
+        self.first.headers.payload as u32 + self.payload
+    }
+
+    /// Never true: it has headers.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// True when a frame continues it: the same flow and everything else the same, the next in
+    /// sequence, not longer than the first, and the whole not too long.
+    pub fn goes_on_with(&self, part: &Part) -> bool {
+        let Headers { ip, is_v6, payload, .. } = self.first.headers;
+        let whole = self.len() + part.payload;
+        let counted = whole - if is_v6 { ip as u32 + 40 } else { ip as u32 };
+        !self.is_over
+            && part.payload <= self.first.payload
+            && part.headers == self.first.headers
+            && part.seq == self.first.seq_after(self.payload)
+            && (is_v6 || part.id == self.id.wrapping_add(1))
+            && whole <= self.frame_max
+            && counted <= LENGTH_MAX
+            && part.alike[..payload] == self.first.alike[..payload]
+    }
+
+    /// Appends a frame that [continues](Self::goes_on_with) it.
+    pub fn push(&mut self, part: &Part) {
+        self.payload += part.payload;
+        self.count += 1;
+        self.id = part.id;
+        self.pushes = part.pushes;
+        self.is_over = part.pushes || part.payload < self.first.payload;
+    }
+
+    /// Makes the headers of the large frame in `out`, which begins with those of its first frame.
+    /// Its checksum is unfinished, as the answer says.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Part::headers`] of its frames.
+    pub fn finish(&self, out: &mut [u8]) -> VnetHdr {
+        let Headers { ip, is_v6, transport, kind, payload } = self.first.headers;
+        let len = self.len();
+        let out = &mut out[..payload];
+        let put = |out: &mut [u8], at: usize, number: u32| {
+            out[at..at + 2].copy_from_slice(&(number as u16).to_be_bytes());
+        };
+        if is_v6 {
+            put(out, ip + 4, len - ip as u32 - 40);
+        } else {
+            put(out, ip + 2, len - ip as u32);
+            put(out, ip + 10, 0);
+            let mut sum = Sum::new();
+            sum.bytes(&out[ip..transport]);
+            out[ip + 10..ip + 12].copy_from_slice(&sum.header_field());
+        }
+        let behind_ip = len - transport as u32;
+        let gso_type = match (kind, is_v6) {
+            (Transport::Tcp, false) => 1,
+            (Transport::Tcp, true) => 4,
+            (Transport::Udp, _) => 5,
+        };
+        match kind {
+            Transport::Tcp if self.pushes => out[transport + 13] |= PSH,
+            Transport::Tcp => {}
+            Transport::Udp => put(out, transport + 4, behind_ip),
+        }
+        let field = self.first.headers.checksum();
+        let sum = pseudo_header(&self.first.headers, out, behind_ip).unfinished();
+        out[field..field + 2].copy_from_slice(&sum);
+        VnetHdr::new(VnetFields {
+            flags: NEEDS_CSUM,
+            gso_type,
+            hdr_len: payload as u16,
+            gso_size: self.first.payload as u16,
+            csum_start: transport as u16,
+            csum_offset: (field - transport) as u16,
+        })
+    }
+}
+
+impl Part {
+    /// The sequence number behind so much payload; of datagrams there is none.
+    fn seq_after(&self, payload: u32) -> u32 {
+        match self.headers.kind {
+            Transport::Tcp => self.seq.wrapping_add(payload),
+            Transport::Udp => 0,
+        }
+    }
+}

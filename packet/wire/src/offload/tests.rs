@@ -1,0 +1,292 @@
+mod merge;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{GsoKind, Layer, VnetFields};
+
+/// A large frame, and how it was made.
+#[derive(Clone, Debug)]
+struct Large {
+    layer: Layer,
+    is_v6: bool,
+    is_tcp: bool,
+    bytes: Vec<u8>,
+    ip: usize,
+    transport: usize,
+    payload: usize,
+    hdr: VnetHdr,
+}
+
+/// The checksum the slow way: byte after byte, as big-endian numbers.
+fn slow_sum(parts: &[&[u8]]) -> u32 {
+    let bytes: Vec<u8> = parts.concat();
+    let mut sum = 0u32;
+    for (at, byte) in bytes.iter().enumerate() {
+        sum += u32::from(*byte) << if at % 2 == 0 { 8 } else { 0 };
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum
+}
+
+/// True when the transport checksum of a finished frame is right.
+fn verifies(large: &Large, frame: &[u8]) -> bool {
+    let Large { ip, transport, is_v6, is_tcp, .. } = *large;
+    let addresses = if is_v6 { &frame[ip + 8..ip + 40] } else { &frame[ip + 12..ip + 20] };
+    let length = ((frame.len() - transport) as u32).to_be_bytes();
+    let protocol = [0, if is_tcp { 6 } else { 17 }];
+    slow_sum(&[addresses, &length, &protocol, &frame[transport..]]) == 0xffff
+}
+
+prop_compose! {
+    fn large()(
+        is_v6: bool, is_tcp: bool, tags in 0usize..4, options in 0usize..4, extensions in 0usize..3,
+        flags: u8, ecn: bool, size in 64u16..3000, payload in 0usize..60_000, seed: u64,
+    ) -> Large {
+        let mut state = seed | 1;
+        let mut noise = |n: usize| -> Vec<u8> {
+            (0..n).map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            }).collect()
+        };
+        let layer = if tags == 3 { Layer::Ip } else { Layer::Ethernet };
+        let mut bytes = if layer == Layer::Ip { Vec::new() } else { noise(12) };
+        if layer == Layer::Ethernet {
+            for tag in 0..tags {
+                bytes.extend([if tag == 0 { 0x88 } else { 0x81 }, if tag == 0 { 0xa8 } else { 0 }]);
+                bytes.extend(noise(2));
+            }
+            bytes.extend(if is_v6 { [0x86, 0xdd] } else { [8, 0] });
+        }
+        let ip = bytes.len();
+        let protocol = if is_tcp { 6 } else { 17 };
+        if is_v6 {
+            let kinds = [0, 60];
+            let kind = |at: usize| if at < extensions { kinds[at] } else { protocol };
+            bytes.extend([0x60, 0, 1, 2, 0, 0, kind(0), 64]);
+            bytes.extend(noise(32));
+            for at in 0..extensions {
+                bytes.extend([kind(at + 1), at as u8]);
+                bytes.extend(noise(6 + 8 * at));
+            }
+        } else {
+            bytes.extend([0x45 + options as u8, 3, 0, 0]);
+            bytes.extend(noise(2));
+            bytes.extend([0x40, 0, 64, protocol, 9, 9]);
+            bytes.extend(noise(8 + 4 * options));
+        }
+        let transport = bytes.len();
+        if is_tcp {
+            bytes.extend(noise(12));
+            bytes.extend([(5 + options as u8) << 4, flags]);
+            bytes.extend(noise(6 + 4 * options));
+        } else {
+            bytes.extend(noise(8));
+        }
+        let at = bytes.len();
+        bytes.extend(noise(payload));
+        let kind = match (is_tcp, is_v6) { (true, false) => 1, (true, true) => 4, _ => 5 };
+        let hdr = VnetHdr::new(VnetFields {
+            flags: 1,
+            gso_type: kind | if ecn && is_tcp { 0x80 } else { 0 },
+            // A hint that is wrong.
+            hdr_len: 11,
+            gso_size: size,
+            csum_start: transport as u16,
+            csum_offset: if is_tcp { 16 } else { 6 },
+        });
+        Large { layer, is_v6, is_tcp, bytes, ip, transport, payload: at, hdr }
+    }
+}
+
+/// All that the frame becomes, checksums filled in.
+fn finish(large: &Large) -> Vec<Vec<u8>> {
+    let head = &large.bytes[..large.bytes.len().min(UNFINISHED_HEADERS_MAX)];
+    let cut = Cut::new(large.hdr, large.bytes.len() as u32, head, large.layer).expect("a cut");
+    assert_eq!(cut.headers(), large.payload);
+    let one = |number| {
+        let mut out = vec![0xaa; cut.headers()];
+        let segment = cut.segment(number, head, &mut out);
+        assert_eq!(segment.hdr.check(segment.len()), Ok(()));
+        assert_eq!(segment.hdr.gso(), Some(GsoKind::None));
+        let payload = &large.bytes[segment.at..segment.at + segment.payload];
+        // In two pieces of any lengths, as where a ring wraps.
+        let (a, b) = payload.split_at(payload.len() / 3);
+        let mut sums = Vec::new();
+        for piece in [a, b] {
+            let mut sum = Sum::new();
+            sum.bytes(piece);
+            sums.push((u64::from(u16::from_ne_bytes(sum.unfinished())), piece.len()));
+        }
+        fill_checksum(segment.hdr, &mut out, sums.into_iter()).expect("a checksum");
+        out.extend_from_slice(payload);
+        assert!(out.len() as u32 <= cut.longest());
+        out
+    };
+    (0..cut.count()).map(one).collect()
+}
+
+fn number(frame: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([frame[at], frame[at + 1]])
+}
+
+proptest! {
+    // Goal: the segments carry the payload, all of it and in order, each with right lengths and
+    // with checksums that a slow second implementation finds right.
+    #[test]
+    fn segments_carry_the_payload(large in large()) {
+        let frames = finish(&large);
+        let size = usize::from(large.hdr.fields().gso_size);
+        let payload: Vec<u8> =
+            frames.iter().flat_map(|frame| frame[large.payload..].to_vec()).collect();
+        prop_assert!(payload == large.bytes[large.payload..]);
+        for (at, frame) in frames.iter().enumerate() {
+            let last = at + 1 == frames.len();
+            prop_assert!(last || frame.len() == large.payload + size);
+            prop_assert!(verifies(&large, frame), "frame {} of {}", at, frames.len());
+            prop_assert_eq!(&frame[..large.ip], &large.bytes[..large.ip]);
+            let carried = frame.len() - large.ip;
+            if large.is_v6 {
+                prop_assert_eq!(usize::from(number(frame, large.ip + 4)), carried - 40);
+            } else {
+                prop_assert_eq!(usize::from(number(frame, large.ip + 2)), carried);
+                prop_assert_eq!(slow_sum(&[&frame[large.ip..large.transport]]), 0xffff);
+                let id = number(&large.bytes, large.ip + 4).wrapping_add(at as u16);
+                prop_assert_eq!(number(frame, large.ip + 4), id);
+            }
+            if !large.is_tcp {
+                let length = frame.len() - large.transport;
+                prop_assert_eq!(usize::from(number(frame, large.transport + 4)), length);
+                prop_assert!(number(frame, large.transport + 6) != 0);
+            }
+        }
+    }
+
+    // Goal: sequence numbers follow each other; FIN and PSH are on the last segment only, CWR on
+    // the first only, and all other flags on all.
+    #[test]
+    fn streams_stay_streams(large in large()) {
+        prop_assume!(large.is_tcp);
+        let frames = finish(&large);
+        let tcp = |frame: &[u8]| {
+            let at = large.transport;
+            let seq = u32::from(number(frame, at + 4)) << 16 | u32::from(number(frame, at + 6));
+            (seq, frame[at + 13])
+        };
+        let (mut seq, flags) = tcp(&large.bytes);
+        for (at, frame) in frames.iter().enumerate() {
+            let (first, last) = (at == 0, at + 1 == frames.len());
+            let gone = if last { 0 } else { 0x09 } | if first { 0 } else { 0x80 };
+            prop_assert_eq!(tcp(frame), (seq, flags & !gone));
+            seq = seq.wrapping_add((frame.len() - large.payload) as u32);
+        }
+    }
+
+    // Goal: whatever a peer writes, nothing panics, and no frame becomes more than 1024.
+    #[test]
+    fn hostile_headers_do_no_harm(
+        mut large in large(), changes in prop::collection::vec((0usize..200, any::<u8>()), 0..6),
+        gso_type: u8, gso_size: u16, flags: u8, csum_start: u16, csum_offset in 0u16..300,
+        shown in 0usize..=UNFINISHED_HEADERS_MAX, is_ip: bool, len in 0u32..70_000,
+    ) {
+        for (at, byte) in changes {
+            if let Some(place) = large.bytes.get_mut(at) {
+                *place = byte;
+            }
+        }
+        let gso_type = if gso_type & 3 == 0 { gso_type } else { large.hdr.fields().gso_type };
+        let fields =
+            VnetFields { flags, gso_type, hdr_len: 0, gso_size, csum_start, csum_offset };
+        let hdr = VnetHdr::new(fields);
+        let head = &large.bytes[..large.bytes.len().min(shown)];
+        let layer = if is_ip { Layer::Ip } else { large.layer };
+        if let Some(cut) = Cut::new(hdr, len, head, layer) {
+            prop_assert!(cut.count() <= SEGMENTS_MAX && cut.headers() <= head.len());
+            let mut out = [0; UNFINISHED_HEADERS_MAX];
+            let mut at = cut.headers();
+            for number in 0..cut.count() {
+                let segment = cut.segment(number, head, &mut out);
+                prop_assert_eq!(segment.at, at);
+                at += segment.payload;
+            }
+            prop_assert_eq!(at, len as usize);
+        }
+        let mut own = head.to_vec();
+        let _ = fill_checksum(hdr, &mut own, [(u64::MAX, 3), (1, 0)].into_iter());
+    }
+
+    // Goal: a checksum that is left to us comes out right, wherever the bytes are split.
+    #[test]
+    fn checksums_are_filled_in(large in large(), at in 0usize..60_000) {
+        let mut bytes = large.bytes.clone();
+        let (from, field) = (large.transport, usize::from(large.hdr.fields().csum_offset));
+        let (ip, is_v6) = (large.ip, large.is_v6);
+        let addresses = if is_v6 { &bytes[ip + 8..ip + 40] } else { &bytes[ip + 12..ip + 20] };
+        let length = ((bytes.len() - from) as u32).to_be_bytes();
+        let pseudo = slow_sum(&[addresses, &length, &[0, if large.is_tcp { 6 } else { 17 }]]);
+        bytes[from + field..][..2].copy_from_slice(&(pseudo as u16).to_be_bytes());
+        let fields = VnetFields { gso_type: 0, gso_size: 0, ..large.hdr.fields() };
+        let hdr = VnetHdr::new(fields);
+        let end = checksum_end(hdr).unwrap();
+        let split = at.clamp(end, bytes.len());
+        let (head, rest) = bytes.split_at_mut(split);
+        let mut sum = Sum::new();
+        sum.bytes(rest);
+        let sum = u64::from(u16::from_ne_bytes(sum.unfinished()));
+        fill_checksum(hdr, head, [(sum, rest.len())].into_iter()).unwrap();
+        prop_assert!(verifies(&large, &bytes));
+    }
+}
+
+// Goal: a frame that is not what its header says is not cut: another protocol, a fragment, options
+// that hide where the payload is, more segments than allowed.
+#[test]
+fn frames_that_lie_are_not_cut() {
+    let mut frame = vec![0u8; 54 + 4000];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14] = 0x45;
+    frame[23] = 6;
+    frame[46] = 0x50;
+    let hdr = |gso_type, gso_size| {
+        VnetHdr::new(VnetFields { gso_type, gso_size, ..VnetFields::default() })
+    };
+    let cut = |frame: &[u8], hdr| Cut::new(hdr, frame.len() as u32, &frame[..100], Layer::Ethernet);
+    assert_eq!(cut(&frame, hdr(1, 1000)).unwrap().count(), 4);
+    assert_eq!(cut(&frame, hdr(0x81, 1001)).unwrap().count(), 4);
+    assert_eq!(cut(&frame, hdr(4, 1000)), None, "it is IPv4");
+    assert_eq!(cut(&frame, hdr(5, 1000)), None, "it is TCP");
+    assert_eq!(cut(&frame, hdr(3, 1000)), None, "there is no such kind");
+    assert_eq!(cut(&frame, hdr(1, 0)), None);
+    assert_eq!(cut(&frame, hdr(1, 3)), None, "1334 segments");
+    for (at, byte, why) in [
+        (20, 0x20, "a fragment"),
+        (14, 0x44, "a short IP header"),
+        (46, 0x40, "a short TCP header"),
+        (46, 0xf0, "headers that are not all there"),
+    ] {
+        let mut other = frame.clone();
+        other[at] = byte;
+        let head = &other[..if byte == 0xf0 { 80 } else { 100 }];
+        let got = Cut::new(hdr(1, 1000), other.len() as u32, head, Layer::Ethernet);
+        assert_eq!(got, None, "{why}");
+    }
+}
+
+// Goal: the checksum of a known header (RFC 1071 by hand), and its form that is not 0.
+#[test]
+fn known_checksums() {
+    let header =
+        [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
+    let mut sum = Sum::new();
+    sum.bytes(&header);
+    assert_eq!(sum.header_field(), [0xb8, 0x61]);
+    assert_eq!(sum.field(), [0xb8, 0x61]);
+    let mut zero = Sum::new();
+    zero.bytes(&[0xff, 0xff]);
+    assert_eq!((zero.field(), zero.header_field()), ([0xff, 0xff], [0, 0]));
+    let (mut whole, mut pieces) = (Sum::new(), Sum::new());
+    whole.bytes(&header);
+    header.chunks(3).for_each(|piece| pieces.bytes(piece));
+    assert_eq!(whole.field(), pieces.field());
+}

@@ -1,0 +1,99 @@
+//! `xdp:IFNAME,group=auto`: the group of the functions of a port, or of the ports of a switch.
+
+use std::path::Path;
+
+use mqnet_topology::port::siblings;
+
+use super::BadAddress;
+
+/// What was found for an address with `group=auto`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The group, as it could have been written.
+    pub address: String,
+    /// By what its members were found.
+    pub why: String,
+}
+
+/// Options that are said of a group once, after its last member.
+const OF_THE_GROUP: [&str; 4] = ["on-member-loss=", "primary=", "qdisc=", "full="];
+
+/// The group behind an address with `group=auto`, from what is below `root`, which is `/` but for
+/// tests; `None` for other addresses.
+pub fn find_group(address: &str, root: &Path) -> Result<Option<Found>, BadAddress> {
+    let Some((name, options)) = address.strip_prefix("xdp:").and_then(|rest| rest.split_once(','))
+    else {
+        return Ok(None);
+    };
+    let options: Vec<&str> = options.split(',').collect();
+    // Of several members each is named.
+    if !options.contains(&"group=auto") || super::group::members_of(address).is_some() {
+        return Ok(None);
+    }
+    let bad = |what: String| BadAddress { address: address.to_owned(), what };
+    if options.iter().any(|option| option.starts_with("netns=")) {
+        let what = "group=auto looks for members in this network namespace alone: without netns=";
+        return Err(bad(what.to_owned()));
+    }
+    let found = siblings(root, name).map_err(|why| {
+        bad(format!("group=auto: {why}: name the members, as in xdp:{name}+xdp:OTHER"))
+    })?;
+    let of_group = |option: &&&str| OF_THE_GROUP.iter().any(|known| option.starts_with(known));
+    let (last, each): (Vec<&str>, Vec<&str>) =
+        options.iter().filter(|&&option| option != "group=auto").partition(of_group);
+    let with = |head: String, options: &[&str]| {
+        options.iter().fold(head, |all, option| format!("{all},{option}"))
+    };
+    let members: Vec<String> =
+        found.names.iter().map(|name| with(format!("xdp:{name}"), &each)).collect();
+    Ok(Some(Found { address: with(members.join("+"), &last), why: found.why }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::{Endpoint, parse};
+
+    struct Tree(PathBuf);
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    // Goal: an address with group=auto is the group that could have been written; options of
+    // members are everybody's, those of the group are said once; without siblings, or elsewhere,
+    // it is refused with what to write.
+    #[test]
+    fn a_port_is_a_group() {
+        let root = std::env::temp_dir().join(format!("mqnet-auto-{}", std::process::id()));
+        let tree = Tree(root.clone());
+        for (name, id) in [("eth0", "a"), ("eth1", "a"), ("eth2", "b")] {
+            let folder = root.join("sys/class/net").join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("phys_switch_id"), id).unwrap();
+        }
+        let ask = |address: &str| find_group(address, &tree.0);
+        let found = ask("xdp:eth1,ring=512,primary=1,group=auto,on-member-loss=degrade").unwrap();
+        let found = found.unwrap();
+        let group = "xdp:eth0,ring=512+xdp:eth1,ring=512,primary=1,on-member-loss=degrade";
+        assert_eq!(
+            (&found.address[..], &found.why[..]),
+            (group, "the same switch (phys_switch_id a)")
+        );
+        let Ok(Endpoint::Group(group)) = parse(&found.address) else { panic!() };
+        assert_eq!((group.members.len(), group.degrade, group.primary), (2, true, Some(1)));
+        for other in ["xdp:eth0", "xdp:eth0,ring=512", "tap:x,group=auto", "null:"] {
+            assert_eq!(ask(other), Ok(None));
+        }
+        let no = |address: &str| ask(address).unwrap_err().to_string();
+        let alone = no("xdp:eth2,group=auto");
+        assert!(alone.contains("no other interface has its phys_switch_id b"), "{alone}");
+        assert!(alone.ends_with("name the members, as in xdp:eth2+xdp:OTHER"), "{alone}");
+        assert!(no("xdp:eth0,netns=x,group=auto").contains("without netns="));
+        assert!(parse("xdp:eth0+xdp:eth1,group=auto").is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! `A+B[+C...][,on-member-loss=destroy|degrade][,primary=N|ADDRESS]`
+//!
+//! A '+' separates only when a known kind and ':' follow, so names and paths may have one. What is
+//! said of the group follows its last member.
+
+use mqnet_engine::EgressConfig;
+
+use super::{Endpoint, KINDS, parse_both};
+
+/// How many members a group has.
+const MEMBERS: std::ops::RangeInclusive<usize> = 2..=8;
+
+/// Several functions as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The members, in the order of their channels.
+    pub members: Vec<Endpoint>,
+    /// It goes on when a member is lost; otherwise it ends.
+    pub degrade: bool,
+    /// Number of the member that shall be the primary, from 0; `None`: the one with the smallest
+    /// stable id.
+    pub primary: Option<usize>,
+}
+
+/// The members of an address, if it is one of a group.
+pub(super) fn members_of(address: &str) -> Option<Vec<&str>> {
+    let kinds = || KINDS.split(", ").filter_map(|kind| kind.split_once(':')).map(|(kind, _)| kind);
+    let begins = |text: &str| {
+        kinds().any(|kind| text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':')))
+    };
+    let (mut members, mut from) = (Vec::new(), 0);
+    for (at, _) in address.match_indices('+') {
+        if begins(&address[at + 1..]) {
+            members.push(&address[from..at]);
+            from = at + 1;
+        }
+    }
+    members.push(&address[from..]);
+    (members.len() > 1).then_some(members)
+}
+
+/// Takes the options of the group out of those of its last member.
+fn split(last: &str) -> Result<(String, bool, Option<&str>), String> {
+    let (mut rest, mut degrade, mut primary) = (Vec::new(), None, None);
+    for (at, option) in last.split(',').enumerate() {
+        match option.split_once('=') {
+            Some(("on-member-loss", value)) if at > 0 => {
+                let twice = degrade.replace(match value {
+                    "destroy" => false,
+                    "degrade" => true,
+                    other => {
+                        let must = "must be destroy or degrade";
+                        return Err(format!("on-member-loss={other}: {must}"));
+                    }
+                });
+                if twice.is_some() {
+                    return Err("on-member-loss= is there twice".to_owned());
+                }
+            }
+            Some(("primary", value)) if at > 0 => {
+                if primary.replace(value).is_some() {
+                    return Err("primary= is there twice".to_owned());
+                }
+            }
+            _ => rest.push(option),
+        }
+    }
+    Ok((rest.join(","), degrade.unwrap_or(false), primary))
+}
+
+/// True when two members would be one device.
+fn same(one: (&Endpoint, &str), other: (&Endpoint, &str)) -> bool {
+    match (one.0, other.0) {
+        (Endpoint::Tap(one), Endpoint::Tap(other)) => {
+            one.name == other.name && one.netns == other.netns && !one.name.contains('%')
+        }
+        (Endpoint::Null, Endpoint::Null) => false,
+        // What kinds have in common is that a socket, or a name, stands in front of the options.
+        _ => target(one.1) == target(other.1),
+    }
+}
+
+fn target(address: &str) -> &str {
+    address.split(',').next().unwrap_or_default()
+}
+
+/// The member that the user names.
+fn number_of(wanted: &str, texts: &[&str]) -> Result<usize, String> {
+    let numbers = 0..texts.len();
+    let named = texts.iter().position(|text| target(text) == wanted);
+    let found = named.or_else(|| wanted.parse().ok().filter(|number| numbers.contains(number)));
+    found.ok_or_else(|| {
+        let those: Vec<&str> = texts.iter().map(|text| target(text)).collect();
+        let (most, those) = (texts.len() - 1, those.join(", "));
+        format!("primary={wanted}: must be a number from 0 to {most}, or one of {those}")
+    })
+}
+
+pub(super) fn parse(texts: &[&str]) -> Result<(Group, EgressConfig), String> {
+    let count = texts.len();
+    if !MEMBERS.contains(&count) {
+        let (least, most) = (MEMBERS.start(), MEMBERS.end());
+        return Err(format!("a group has {least} to {most} members, these are {count}"));
+    }
+    let (last, degrade, primary) = split(texts[count - 1])?;
+    let primary = primary.map(|wanted| number_of(wanted, texts)).transpose()?;
+    let (mut members, mut egress) = (Vec::<Endpoint>::new(), EgressConfig::default());
+    for (at, text) in texts[..count - 1].iter().copied().chain([&last[..]]).enumerate() {
+        let (member, of_it) = parse_both(text).map_err(|e| format!("member {at}: {e}"))?;
+        let why = match &member {
+            _ if !member.inherited().is_empty() => Some("fd= is not possible in a group"),
+            _ if at + 1 < count && of_it != EgressConfig::default() => Some(
+                "qdisc=, full= and rx-locality= are the group's: write them after the last member",
+            ),
+            _ => None,
+        };
+        if let Some(why) = why {
+            return Err(format!("member {at}, {}: {why}", target(text)));
+        }
+        let twice = |(other, its): (&Endpoint, &&str)| same((other, *its), (&member, text));
+        if members.iter().zip(texts).any(twice) {
+            return Err(format!("member {at}, {}: is a member already", target(text)));
+        }
+        members.push(member);
+        egress = of_it;
+    }
+    let is_bridge =
+        |member: &Endpoint| matches!(member, Endpoint::Ntb { .. } | Endpoint::Ivshmem(_));
+    let bridge = members.iter().position(is_bridge);
+    if let (Some(at), false) = (bridge, members.iter().all(is_bridge)) {
+        let what = "the other end of a bridge is a group of as many bridges, so all members are";
+        return Err(format!("member {at}, {}: {what} bridges, or none", target(texts[at])));
+    }
+    Ok((Group { members, degrade, primary }, egress))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::parse;
+
+    fn group(address: &str) -> Group {
+        match parse(address) {
+            Ok(Endpoint::Group(group)) => group,
+            other => panic!("{address}: {other:?}"),
+        }
+    }
+
+    // Goal: members keep their own options, the group has those after the last; a '+' in a name or
+    // a path separates nothing.
+    #[test]
+    fn good_groups() {
+        let plain = group("tap:a0,mtu=9000+tap:a1");
+        assert_eq!(plain.members, [parse("tap:a0,mtu=9000").unwrap(), parse("tap:a1").unwrap()]);
+        assert_eq!((plain.degrade, plain.primary), (false, None));
+        let all =
+            group("vhost-user:/run/a+b.sock+tap:c+d,primary=1,persist,on-member-loss=degrade");
+        assert_eq!(all.members[0], parse("vhost-user:/run/a+b.sock").unwrap());
+        assert_eq!(all.members[1], parse("tap:c+d,persist").unwrap());
+        assert_eq!((all.degrade, all.primary), (true, Some(1)));
+        assert_eq!(group("tap:a+tap:b,primary=tap:b").primary, Some(1));
+        assert!(!group("null:+null:,on-member-loss=destroy").degrade);
+        assert!(matches!(parse("tap:a+b"), Ok(Endpoint::Tap(tap)) if tap.name == "a+b"));
+        assert_eq!(parse("tap:x0+tap:x1").unwrap().netdev_name(), "x0");
+        let (_, egress) = parse_both("tap:a+tap:b,qdisc=fq_codel").unwrap();
+        assert_eq!(egress.qdisc.as_deref(), Some("fq_codel"));
+        // The same name elsewhere is another device.
+        assert_eq!(group("tap:a,netns=x+tap:a,netns=y").members.len(), 2);
+    }
+
+    // Goal: what is no group is refused by the member or option that is wrong, with what is right.
+    #[test]
+    fn bad_groups_name_what_is_wrong() {
+        let nine = ["null:"; 9].join("+");
+        for (address, words) in [
+            (&nine[..], "a group has 2 to 8 members, these are 9"),
+            ("tap:a+tap:a", "member 1, tap:a: is a member already"),
+            ("tap:a+tap:b+tap:a,persist", "member 2, tap:a: is a member already"),
+            ("vhost-user:/x,queues=2+vhost-user:/x", "member 1, vhost-user:/x: is a member"),
+            ("tap:a+tap:", "member 1: endpoint 'tap:': '' is not a device name"),
+            ("tap:a,mtu=1+tap:b", "member 0: endpoint 'tap:a,mtu=1': mtu=1: must be"),
+            ("tap:a,primary=0+tap:b", "unknown option 'primary=0'"),
+            ("tap:a,primary=0", "unknown option 'primary=0'"),
+            ("tap:a+tap:b,primary=2", "primary=2: must be a number from 0 to 1, or one of tap:a,"),
+            ("tap:a+tap:b,primary=tap:c", "or one of tap:a, tap:b"),
+            ("tap:a+tap:b,primary=0,primary=0", "primary= is there twice"),
+            ("tap:a+tap:b,on-member-loss=park", "must be destroy or degrade"),
+            ("tap:a+tap:b,on-member-loss", "unknown option 'on-member-loss'"),
+            ("tap:a,full=drop+tap:b", "write them after the last member"),
+            ("tap:a,fd=5+tap:b", "fd= is not possible in a group"),
+            ("tap:a+ntb:/x", "member 1, ntb:/x: the other end of a bridge is a group of as many"),
+            ("ntb:ivshmem=/y+tap:a", "so all members are bridges, or none"),
+        ] {
+            let text = parse(address).unwrap_err().to_string();
+            assert!(text.starts_with(&format!("endpoint '{address}': ")), "{text}");
+            assert!(text.contains(words), "{address}: {text}");
+        }
+    }
+
+    proptest! {
+        // Goal: members that are addresses are the members of the group, and no text panics.
+        #[test]
+        fn members_are_found(
+            names in prop::collection::vec("[a-z][a-z0-9+]{0,6}", 2..=8),
+            noise in "(tap|null)?[:+,=a-z0-9]{0,30}(\\+tap:)?[:+,=a-z0-9]{0,30}",
+        ) {
+            let _ = parse(&noise);
+            let unique: std::collections::BTreeSet<_> = names.iter().collect();
+            prop_assume!(unique.len() == names.len());
+            let text: Vec<String> = names.iter().map(|name| format!("tap:{name}")).collect();
+            let members: Vec<Endpoint> = text.iter().map(|one| parse(one).unwrap()).collect();
+            prop_assert_eq!(group(&text.join("+")).members, members);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! XDP programs of one netdev, and their maps.
+
+use axum::extract::State;
+use mqnet_control_api::{Outcome, SetXdp, XdpEntry, XdpInfo, XdpMapRequest};
+
+use super::SharedHost;
+use super::answer::{Answer, ask, change};
+use super::request::{Body, Name};
+
+/// The program that is attached, with its counters and maps.
+#[utoipa::path(get, path = "/v1/netdevs/{dev}/xdp", tag = "xdp",
+    params(("dev" = String, Path, description = "Name of a netdev")),
+    responses((status = 200, description = "The program, if there is one", body = XdpInfo)))]
+pub(super) async fn xdp(State(host): State<SharedHost>, Name(dev): Name) -> Answer<XdpInfo> {
+    ask(&host, |host| host.xdp(&dev))
+}
+
+/// Attaches a program, or takes it off.
+#[utoipa::path(post, path = "/v1/netdevs/{dev}/xdp", tag = "xdp", request_body = SetXdp,
+    params(("dev" = String, Path, description = "Name of a netdev")),
+    responses((status = 200, description = "What came of it", body = Outcome)))]
+pub(super) async fn set_xdp(
+    State(host): State<SharedHost>,
+    Name(dev): Name,
+    Body(want): Body<SetXdp>,
+) -> Answer<Outcome> {
+    change(&host, |host| host.set_xdp(&dev, &want)).await
+}
+
+/// Reads or writes a map of the program.
+#[utoipa::path(post, path = "/v1/netdevs/{dev}/xdp/map", tag = "xdp", request_body = XdpMapRequest,
+    params(("dev" = String, Path, description = "Name of a netdev")),
+    responses((status = 200, description = "The entries that were asked for",
+               body = Vec<XdpEntry>)))]
+pub(super) async fn xdp_map(
+    State(host): State<SharedHost>,
+    Name(dev): Name,
+    Body(want): Body<XdpMapRequest>,
+) -> Answer<Vec<XdpEntry>> {
+    ask(&host, |host| host.xdp_map(&dev, &want))
+}

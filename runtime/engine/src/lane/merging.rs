@@ -1,0 +1,76 @@
+//! Small frames that are merged for a sink that takes large ones.
+
+use mqnet_netdev::wrap::merge::{self, Merging};
+use mqnet_netdev::{DropReason, Rx, Tx, null};
+use mqnet_wire::VnetHdr;
+
+use super::batch::Batch;
+use super::{Lane, Loan};
+
+/// How a lane merges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Merges {
+    /// What the sink takes.
+    pub(crate) how: Merging,
+    /// Frames of a source without memory are received together even if the sink has some, into
+    /// which they could be received: at the price of a copy.
+    pub(crate) gathers: bool,
+}
+
+impl Lane {
+    /// Merges from now on, or no more.
+    pub(crate) fn set_merging(&mut self, merges: Option<Merges>) {
+        if self.merges == merges {
+            return;
+        }
+        let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
+        self.tx = merge::unwrap_tx(tx);
+        self.merges = merges;
+        self.put_merger_on();
+        self.fit_batch();
+    }
+
+    pub(super) fn put_merger_on(&mut self) {
+        if let Some(Merges { how, .. }) = self.merges {
+            let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
+            self.tx = merge::wrap_tx(tx, how, self.tx_stats.clone());
+        }
+    }
+
+    /// Receives frames together or singly, as its source and its sink are now.
+    pub(super) fn fit_batch(&mut self) {
+        let wanted = matches!(self.rx, Rx::Borrows(_))
+            && self.merges.is_some_and(|m| m.gathers || matches!(self.tx, Tx::Borrows(_)));
+        if wanted {
+            self.batch.get_or_insert_with(|| Batch::new(self.room)).stay();
+        } else if self.batch.as_mut().is_some_and(Batch::leave) {
+            self.batch = None;
+        }
+    }
+
+    /// Takes back all that was received and waits for the sink, in order.
+    pub(super) fn take_received(&mut self) -> Vec<(Vec<u8>, VnetHdr)> {
+        let mut received = Vec::new();
+        if let Some(Loan { pool, held, .. }) = &mut self.loan
+            && let Some((page, frame)) = held.take()
+        {
+            let mut bytes = vec![0; frame.len as usize];
+            let n = pool.span(&page).read_header(&mut bytes);
+            bytes.truncate(n);
+            pool.free(page);
+            received.push((bytes, frame.hdr));
+        }
+        if let Some(mut batch) = self.batch.take() {
+            received.extend(batch.drain());
+        }
+        received
+    }
+
+    /// Frames that were received together and wait; they are given up for `reason`.
+    pub(super) fn drop_batch(&mut self, reason: DropReason) {
+        if let Some(batch) = &mut self.batch {
+            let lost = batch.drain().len();
+            self.tx_stats.tx.drops.count(reason, lost as u64);
+        }
+    }
+}

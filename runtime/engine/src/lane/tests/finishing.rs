@@ -1,0 +1,223 @@
+//! Lanes that cut large frames.
+
+use mqnet_netdev::Offloads;
+use mqnet_wire::VnetFields;
+
+use super::*;
+
+const PAYLOAD: usize = 3000;
+
+/// A source of large frames, with memory or without.
+struct Large(Hands, Vec<Vec<u8>>);
+
+fn tso() -> VnetHdr {
+    VnetHdr::new(VnetFields {
+        flags: 1,
+        gso_type: 1,
+        gso_size: 1000,
+        csum_start: 34,
+        csum_offset: 16,
+        ..VnetFields::default()
+    })
+}
+
+fn large(number: u8) -> Vec<u8> {
+    let mut frame = vec![number; 54 + PAYLOAD];
+    frame[..54].fill(0);
+    (frame[12], frame[14], frame[23], frame[46]) = (8, 0x45, 6, 0x50);
+    frame[38] = number;
+    frame
+}
+
+impl Queue for Large {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::Sleep)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBrings for Large {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        self.1 = self.0.world().source.iter().take(budget).cloned().collect();
+        self.1.iter().for_each(|frame| burst.push(tso(), frame.len() as u32, Span::of(frame)));
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        self.0.world().source.drain(..frames);
+        Ok(())
+    }
+}
+
+impl RxBorrows for Large {
+    fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
+        let Some(frame) = self.0.world().source.pop_front() else { return Ok(Recv::Empty) };
+        let len = room.head.copy_from(Span::of(&frame)) as u32;
+        assert_eq!(len as usize, frame.len(), "room for the largest that arrives");
+        Ok(Recv::Frame(FrameMeta { len, hdr: tso() }))
+    }
+}
+
+/// What a segment is: the number of its frame, and where its payload begins.
+struct Cuts(Hands, Arc<ChannelStats>);
+
+impl Queue for Cuts {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        assert!(need <= 1519, "{need} is more than its largest frame");
+        Ok(Armed::Sleep)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl TxBorrows for Cuts {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let mut world = self.0.world();
+        let frames = &burst.frames()[from..];
+        let taken = frames.len().min(world.room);
+        world.room -= taken;
+        for frame in &frames[..taken] {
+            assert_eq!((frame.len, frame.hdr), (1054, VnetHdr::default()));
+            let mut head = [0; 42];
+            frame.head.read_header(&mut head);
+            let at = u32::from_be_bytes([0, head[39], head[40], head[41]]);
+            world.sink.push(u32::from(head[38]) << 16 | at);
+        }
+        self.1.tx.packets.add(taken as u64);
+        Ok(taken)
+    }
+}
+
+fn bench(brings: bool) -> Bench {
+    let mut bench = Bench::new();
+    let (hands, stats) = (bench.hands.clone(), bench.stats.clone());
+    let source = Large(hands.clone(), Vec::new());
+    let rx = match brings {
+        true => Rx::Brings(Box::new(source)),
+        false => Rx::Borrows(Box::new(source)),
+    };
+    let tx = Tx::Borrows(Box::new(Cuts(hands, stats.clone())));
+    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    let lane = Lane::new(id, rx, tx, 1518, None, stats).unwrap();
+    let how = Finish { layer: Layer::Ethernet, takes: Offloads::NONE, frame_max: 1518 };
+    bench.lane = lane.finishing(65_554, how).unwrap();
+    bench
+}
+
+/// The segments of so many frames, in order.
+fn segments(frames: u32) -> Vec<u32> {
+    (0..frames).flat_map(|number| [0, 1000, 2000].map(|at| number << 16 | at)).collect()
+}
+
+// Goal: whatever room the sink has from poll to poll, each segment leaves once and in order, with
+// memory at the source or without, with a discipline in front of the sink or without.
+#[test]
+fn each_segment_leaves_once() {
+    for (brings, queued) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut bench = bench(brings);
+        if queued {
+            let queueing = Queueing::new(pfifo(1000), Layer::Ethernet, 65_555, None).unwrap();
+            bench.lane.install(Egress::own(0, queueing), bench.now);
+        }
+        let frames = 20u32;
+        (0..frames).for_each(|n| bench.hands.world().source.push_back(large(n as u8)));
+        for turn in 0..200 {
+            bench.hands.world().room = turn % 5;
+            bench.poll();
+            let _ = bench.lane.arm().unwrap();
+        }
+        assert_eq!(bench.sink(), segments(frames), "{brings} {queued}");
+        let tx = &bench.stats.tx;
+        let counted = (tx.packets.get(), tx.segments.get(), tx.drops.total());
+        assert_eq!(counted, (60, 40, 0));
+        assert!(bench.lane.is_settled());
+    }
+}
+
+// Goal: a lane that has sent some of a frame does not leave before it has sent the rest; one that
+// is taken apart accounts for what it had taken.
+#[test]
+fn a_lane_finishes_what_it_began() {
+    for brings in [true, false] {
+        let mut bench = bench(brings);
+        bench.hands.world().source.push_back(large(0));
+        bench.hands.world().room = 2;
+        assert_eq!(bench.poll().rest, Rest::Full);
+        assert!(!bench.lane.is_settled());
+        bench.hands.world().room = 9;
+        bench.poll();
+        assert!(bench.lane.is_settled());
+        assert_eq!(bench.sink(), segments(1));
+        bench.hands.world().source.push_back(large(1));
+        bench.hands.world().room = 1;
+        bench.poll();
+        let (stats, now) = (bench.stats.clone(), bench.now);
+        bench.lane.into_queues(now);
+        let came = if brings { 1 } else { 2 };
+        let left = stats.tx.packets.get() + stats.tx.drops.total();
+        assert_eq!(came + stats.tx.segments.get(), left);
+        assert_eq!(stats.tx.drops.get(DropReason::LinkClosed), u64::from(!brings));
+    }
+}
+
+// Goal: with a discipline that lets some frames overtake others, one of which segments are sent is
+// not overtaken: no segment is sent twice.
+#[test]
+fn a_frame_half_sent_is_not_overtaken() {
+    for first_room in 1..3 {
+        let mut bench = bench(true);
+        bench.lane = bench.lane.with_qdisc("prio", Layer::Ethernet).unwrap();
+        let bulk = |number: u8| {
+            let mut frame = large(number);
+            frame[15] = 8;
+            frame
+        };
+        let urgent = |number: u8| {
+            let mut frame = large(number);
+            frame[15] = 0x10;
+            frame
+        };
+        bench.hands.world().source.extend([bulk(0), bulk(1)]);
+        bench.hands.world().room = first_room;
+        bench.poll();
+        bench.hands.world().source.extend([urgent(2), urgent(3)]);
+        // What has no room waits in the discipline, behind what was begun.
+        bench.poll();
+        bench.hands.world().room = 1;
+        bench.poll();
+        bench.hands.world().source.push_back(urgent(4));
+        for _ in 0..20 {
+            bench.hands.world().room = 2;
+            bench.poll();
+            let _ = bench.lane.arm().unwrap();
+        }
+        let sink = bench.sink();
+        assert_eq!(sink[..3], segments(1)[..], "the frame that was begun comes first");
+        let mut all = sink.clone();
+        all.sort_unstable();
+        assert_eq!(all, segments(5), "each segment once: {sink:x?}");
+        let tx = &bench.stats.tx;
+        assert_eq!((tx.packets.get(), tx.segments.get(), tx.drops.total()), (15, 10, 0));
+        assert!(bench.lane.is_settled());
+    }
+}
+
+// Goal: a lane whose source is closed still sends the rest of a frame that it has begun.
+#[test]
+fn a_closed_source_still_gives_the_rest() {
+    let mut bench = bench(true);
+    bench.lane = bench.lane.with_qdisc("pfifo", Layer::Ethernet).unwrap();
+    bench.hands.world().source.extend([large(0), large(1)]);
+    bench.hands.world().room = 1;
+    bench.poll();
+    bench.lane.close_source();
+    bench.hands.world().room = 9;
+    bench.poll();
+    assert!(bench.lane.is_settled());
+    assert_eq!((bench.sink(), bench.hands.world().source.len()), (segments(1), 1));
+}

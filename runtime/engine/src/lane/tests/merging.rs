@@ -1,0 +1,269 @@
+//! Lanes that merge small frames.
+
+use mqnet_netdev::limits::FRAME_MAX;
+use mqnet_netdev::wrap::merge::Merging;
+use mqnet_netdev::{Offloads, TxBrings};
+use mqnet_shmem::SpanMut;
+use mqnet_wire::VnetFields;
+use mqnet_wire::offload::{Cut, Sum};
+
+use super::*;
+use crate::lane::Merges;
+
+const PAYLOAD: u32 = 1000;
+
+/// A source of segments of one flow; what it brings is known to be good.
+struct Segmented(Hands, Vec<Vec<u8>>);
+
+fn good() -> VnetHdr {
+    VnetHdr::new(VnetFields { flags: 2, ..VnetFields::default() })
+}
+
+fn segment(number: u32) -> Vec<u8> {
+    let mut frame = vec![0; 54 + PAYLOAD as usize];
+    frame[12] = 8;
+    frame[14] = 0x45;
+    frame[16..18].copy_from_slice(&(40 + PAYLOAD as u16).to_be_bytes());
+    frame[18..20].copy_from_slice(&(number as u16).to_be_bytes());
+    (frame[20], frame[22], frame[23]) = (0x40, 64, 6);
+    let mut sum = Sum::new();
+    sum.bytes(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.header_field());
+    frame[38..42].copy_from_slice(&(number * PAYLOAD).to_be_bytes());
+    (frame[46], frame[47]) = (0x50, 0x10);
+    frame[54..58].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+impl Queue for Segmented {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::Sleep)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBrings for Segmented {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        self.1 = self.0.world().source.iter().take(budget).cloned().collect();
+        self.1.iter().for_each(|frame| burst.push(good(), frame.len() as u32, Span::of(frame)));
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        self.0.world().source.drain(..frames);
+        Ok(())
+    }
+}
+
+impl RxBorrows for Segmented {
+    fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
+        let Some(frame) = self.0.world().source.pop_front() else { return Ok(Recv::Empty) };
+        let len = room.head.copy_from(Span::of(&frame)) as u32;
+        assert_eq!(len as usize, frame.len());
+        Ok(Recv::Frame(FrameMeta { len, hdr: good() }))
+    }
+}
+
+/// A sink that takes large frames; it notes the numbers of the segments in them.
+struct Stack(Hands, Arc<ChannelStats>, Vec<u8>);
+
+impl Stack {
+    fn note(&self, hdr: VnetHdr, bytes: &[u8]) {
+        let mut world = self.0.world();
+        let at = |from: usize| {
+            u32::from_be_bytes([bytes[from], bytes[from + 1], bytes[from + 2], bytes[from + 3]])
+        };
+        if !hdr.is_large() {
+            world.sink.push(at(54));
+            return;
+        }
+        let cut = Cut::new(hdr, bytes.len() as u32, &bytes[..100], Layer::Ethernet).unwrap();
+        (0..cut.count()).for_each(|n| world.sink.push(at(54 + (n * PAYLOAD) as usize)));
+    }
+
+    fn take(&self, burst: &Burst<'_>, from: usize) -> usize {
+        let frames = &burst.frames()[from..];
+        let taken = frames.len().min(self.0.world().room);
+        self.0.world().room -= taken;
+        for frame in &frames[..taken] {
+            let mut bytes = Vec::new();
+            for piece in std::iter::once(&frame.head).chain(burst.more(frame)) {
+                let mut part = vec![0; piece.len()];
+                piece.read_header(&mut part);
+                bytes.extend(part);
+            }
+            self.note(frame.hdr, &bytes);
+        }
+        self.1.tx.packets.add(taken as u64);
+        taken
+    }
+}
+
+impl Queue for Stack {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::Sleep)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl TxBorrows for Stack {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        Ok(self.take(burst, from))
+    }
+}
+
+impl TxBrings for Stack {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        Ok(self.take(burst, from))
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        if self.0.world().room == 0 {
+            return Ok(None);
+        }
+        self.2.resize(max as usize, 0);
+        Ok(Some(Segments::new(SpanMut::of(&mut self.2), SpanMut::empty())))
+    }
+
+    fn commit(&mut self, frame: FrameMeta) {
+        self.0.world().room -= 1;
+        self.note(frame.hdr, &self.2[..frame.len as usize]);
+        self.1.tx.packets.add(1);
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn hold(&mut self, _on: bool) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        Ok(true)
+    }
+}
+
+fn bench(rx_brings: bool, tx_brings: bool) -> Bench {
+    let mut bench = Bench::new();
+    let (hands, stats) = (bench.hands.clone(), bench.stats.clone());
+    let source = Segmented(hands.clone(), Vec::new());
+    let rx = match rx_brings {
+        true => Rx::Brings(Box::new(source)),
+        false => Rx::Borrows(Box::new(source)),
+    };
+    let sink = Stack(hands, stats.clone(), Vec::new());
+    let tx = match tx_brings {
+        true => Tx::Brings(Box::new(sink)),
+        false => Tx::Borrows(Box::new(sink)),
+    };
+    let id = LaneId { set: 0, channel: 0, way: Way::Forth };
+    bench.lane = Lane::new(id, rx, tx, 1518, None, stats).unwrap();
+    bench
+}
+
+fn merges() -> Option<Merges> {
+    let (layer, takes, frame_max) = (Layer::Ethernet, Offloads::ALL, FRAME_MAX);
+    Some(Merges { how: Merging { layer, takes, frame_max }, gathers: true })
+}
+
+fn push(bench: &Bench, numbers: std::ops::Range<u32>) {
+    bench.hands.world().source.extend(numbers.map(segment));
+}
+
+/// What has left is what came, from the first on, and all of it is accounted for.
+fn assert_in_order(bench: &Bench, came: u32) {
+    let tx = &bench.stats.tx;
+    assert_eq!(bench.sink(), (0..came).collect::<Vec<_>>());
+    let left = tx.packets.get() + tx.merged.get();
+    assert_eq!((left, tx.drops.total()), (u64::from(came), 0), "rx = tx + merged");
+}
+
+// Goal: in every shape a burst of a flow leaves as one frame.
+#[test]
+fn each_shape_merges() {
+    for (rx, tx) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut bench = bench(rx, tx);
+        bench.lane.set_merging(merges());
+        bench.hands.world().room = usize::MAX;
+        push(&bench, 0..40);
+        while bench.poll().moved() > 0 {}
+        assert_in_order(&bench, 40);
+        assert!(bench.stats.tx.packets.get() <= 2, "{rx} {tx}: {:?}", bench.stats.tx.packets);
+        assert!(bench.lane.is_settled());
+    }
+}
+
+// Goal: a frame that comes alone leaves in the poll in which it came.
+#[test]
+fn a_lone_frame_leaves_at_once() {
+    for (rx, tx) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut bench = bench(rx, tx);
+        bench.lane.set_merging(merges());
+        bench.hands.world().room = usize::MAX;
+        for number in 0..100 {
+            push(&bench, number..number + 1);
+            bench.poll();
+            assert_in_order(&bench, number + 1);
+        }
+        assert_eq!(bench.stats.tx.merged.get(), 0);
+    }
+}
+
+proptest! {
+    // Goal: whatever room the sink has, merging or not, with a discipline or without, switched at
+    // any time: each frame leaves once and in order, and is accounted for.
+    #[test]
+    fn switched_at_any_time(
+        rx: bool, tx: bool, queued: bool,
+        steps in prop::collection::vec((0u32..40, 0usize..6, 0u8..6), 1..60),
+    ) {
+        let mut bench = bench(rx, tx);
+        if queued {
+            let queueing = Queueing::new(pfifo(10_000), Layer::Ethernet, 1519, None).unwrap();
+            bench.lane.install(Egress::own(0, queueing), bench.now);
+        }
+        let mut came = 0;
+        for (frames, room, switch) in steps {
+            match switch {
+                0 => bench.lane.set_merging(merges()),
+                1 => bench.lane.set_merging(None),
+                _ => {}
+            }
+            push(&bench, came..came + frames);
+            came += frames;
+            bench.hands.world().room = room;
+            bench.poll();
+            let _ = bench.lane.arm().unwrap();
+        }
+        bench.hands.world().room = usize::MAX;
+        // A poll that sends only what was received before moves nothing from the source.
+        for _ in 0..60 {
+            bench.poll();
+        }
+        assert_in_order(&bench, came);
+        prop_assert!(bench.lane.is_settled());
+    }
+}
+
+// Goal: what was received together and not sent is counted when the lane is taken apart.
+#[test]
+fn what_waits_together_is_accounted_for() {
+    for tx in [true, false] {
+        let mut bench = bench(false, tx);
+        bench.lane.set_merging(merges());
+        push(&bench, 0..10);
+        bench.poll();
+        let (stats, now) = (bench.stats.clone(), bench.now);
+        let waits = 10 - bench.hands.world().source.len() as u64;
+        assert!(!bench.lane.is_settled() && waits > 0);
+        bench.lane.into_queues(now);
+        assert_eq!(stats.tx.drops.get(DropReason::LinkClosed), waits);
+    }
+}

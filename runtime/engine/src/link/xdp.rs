@@ -1,0 +1,197 @@
+//! XDP programs on the lanes of a running link. They follow it through resizes.
+
+use std::sync::Arc;
+
+use mqnet_netdev::Plan;
+use mqnet_sysio::clock;
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_wire::Layer;
+use mqnet_xdp::wrap::{Bell, HookConfig, Hooked, InletConfig, Pages, Return, way};
+use mqnet_xdp::{Origin, Program};
+
+use super::Link;
+use crate::lane::{Lane, LaneId, Way};
+
+/// Why a program cannot be attached.
+#[derive(Debug, thiserror::Error)]
+pub enum XdpError {
+    /// There is one.
+    #[error("a program is attached already: detach it first")]
+    Busy,
+    /// There is none.
+    #[error("no program is attached")]
+    None,
+    /// Its frames have no Ethernet header.
+    #[error("it carries IP packets: XDP programs are for Ethernet frames")]
+    Layer,
+    /// The system has no more.
+    #[error("no event for the way back: {0}")]
+    System(#[from] std::io::Error),
+}
+
+struct Attached {
+    program: Arc<Program>,
+    /// Numbers of both netdevs.
+    ifindexes: [u32; 2],
+}
+
+/// The programs of a link.
+#[derive(Default)]
+pub(super) struct Programs {
+    attached: [Option<Attached>; 2],
+    /// Hooks and ways back that were told to go.
+    leaving: Vec<Hooked>,
+    /// Those that are in place.
+    placed: [Vec<Hooked>; 2],
+}
+
+impl Programs {
+    pub(super) fn any_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+}
+
+struct Rings(Arc<EventFd>);
+
+impl Bell for Rings {
+    fn ring(&self) {
+        // An event that cannot be rung is one that was closed: its lane is gone.
+        let _ = self.0.ring();
+    }
+}
+
+/// What goes on the two lanes of a channel.
+struct Pair {
+    hook: HookConfig,
+    inlet: Return,
+    bell: Arc<EventFd>,
+}
+
+impl Link {
+    /// The program of a side.
+    pub fn xdp(&self, side: usize) -> Option<&Arc<Program>> {
+        self.programs.attached[side].as_ref().map(|attached| &attached.program)
+    }
+
+    fn pair(&mut self, side: usize, channel: u16, plan: &Plan) -> Result<Option<Pair>, XdpError> {
+        let Some(attached) = &self.programs.attached[side] else { return Ok(None) };
+        let (program, ifindexes) = (attached.program.clone(), attached.ifindexes);
+        let Some(stats) = self.ends[side].stats().get(usize::from(channel)).cloned() else {
+            return Ok(None);
+        };
+        let bell = Arc::new(EventFd::new()?);
+        let (hooked, joined) = (Hooked::default(), Hooked::default());
+        self.programs.placed[side].extend([hooked.clone(), joined.clone()]);
+        let frame_max = plan.frame_max;
+        let config = InletConfig { stats: stats.clone(), frame_max, joined };
+        let (outlet, inlet) = way(config, Box::new(Rings(bell.clone())));
+        let hook = HookConfig {
+            program,
+            origin: Origin {
+                ifindex: ifindexes[side],
+                channel,
+                clock: || clock::monotonic().as_nanos() as u64,
+            },
+            other: ifindexes[1 - side],
+            stats,
+            pages: Pages::new(frame_max),
+            frame_max,
+            tx_offloads: if side == 0 { plan.tx_offloads } else { plan.rx_offloads },
+            outlet,
+            hooked,
+        };
+        Ok(Some(Pair { hook, inlet, bell }))
+    }
+
+    /// Puts the programs on lanes that do not run yet.
+    pub(super) fn hook_lanes(
+        &mut self,
+        lanes: &mut [Vec<Lane>; 2],
+        plan: &Plan,
+    ) -> Result<(), String> {
+        for side in [0, 1] {
+            self.programs.placed[side].retain(Hooked::is_on);
+            for channel in 0..lanes[side].len() {
+                let pair = self.pair(side, channel as u16, plan).map_err(|e| e.to_string())?;
+                let Some(Pair { hook, inlet, bell }) = pair else { continue };
+                lanes[side][channel].hook(hook);
+                lanes[1 - side][channel].join(inlet, bell);
+            }
+        }
+        Ok(())
+    }
+
+    /// Attaches a program to what arrives at a side. The workers put it on, between two bursts.
+    pub fn attach_xdp(
+        &mut self,
+        side: usize,
+        program: Arc<Program>,
+        ifindexes: [u32; 2],
+    ) -> Result<(), XdpError> {
+        if self.programs.attached[side].is_some() {
+            return Err(XdpError::Busy);
+        }
+        if self.ends[side].caps().layer != Layer::Ethernet {
+            return Err(XdpError::Layer);
+        }
+        self.programs.attached[side] = Some(Attached { program, ifindexes });
+        self.ends[side].set_xdp(true);
+        let running = self.running.as_ref().map(|running| (running.plan.clone(), running.set));
+        let Some((plan, set)) = running else { return Ok(()) };
+        let pairs: Result<Vec<_>, _> =
+            (0..plan.channels).map(|channel| self.pair(side, channel, &plan)).collect();
+        let pairs = pairs.inspect_err(|_| {
+            self.programs.attached[side] = None;
+            self.ends[side].set_xdp(false);
+        })?;
+        let (way, back) = if side == 0 { (Way::Forth, Way::Back) } else { (Way::Back, Way::Forth) };
+        for (channel, pair) in (0..plan.channels).zip(pairs) {
+            let Some(Pair { hook, inlet, bell }) = pair else { continue };
+            // First where frames come back, then where they are sent.
+            let join = move |lane: &mut Lane| {
+                lane.join(inlet, bell);
+                Ok(())
+            };
+            let hook = move |lane: &mut Lane| {
+                lane.hook(hook);
+                Ok(())
+            };
+            self.crew.edit(LaneId { set, channel, way: back }, Box::new(join));
+            self.crew.edit(LaneId { set, channel, way }, Box::new(hook));
+        }
+        Ok(())
+    }
+
+    /// Takes the program of a side off. What it has passed on or sent back still goes its way.
+    pub fn detach_xdp(&mut self, side: usize) -> Result<Arc<Program>, XdpError> {
+        let attached = self.programs.attached[side].take().ok_or(XdpError::None)?;
+        self.ends[side].set_xdp(false);
+        let placed = std::mem::take(&mut self.programs.placed[side]);
+        self.programs.leaving.extend(placed);
+        self.tidy_hooks();
+        Ok(attached.program)
+    }
+
+    fn tidy_hooks(&self) {
+        let has = [0, 1].map(|side| self.programs.attached[side].is_some());
+        self.on_every_lane(|| {
+            move |lane: &mut Lane| {
+                let from = usize::from(lane.id().way == Way::Back);
+                if !has[from] {
+                    lane.unhook();
+                }
+                if !has[1 - from] {
+                    lane.part();
+                }
+            }
+        });
+    }
+
+    /// Tries again with what could not go at once.
+    pub(super) fn take_off_left_hooks(&mut self) {
+        self.programs.leaving.retain(Hooked::is_on);
+        if self.programs.any_leaving() {
+            self.tidy_hooks();
+        }
+    }
+}

@@ -1,0 +1,107 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const BUCKETS: usize = 16;
+
+fn at(look: u32) -> Duration {
+    // A link is never as young as its first look would be.
+    Duration::from_secs(1000) + LOOK * look
+}
+
+fn sight() -> impl Strategy<Value = Sight> {
+    prop_oneof![
+        2 => Just(Sight::Nowhere),
+        1 => Just(Sight::Mixed),
+        5 => (0u16..4).prop_map(Sight::On),
+    ]
+}
+
+// Goal: a channel counts as seen only when three in four sights were there.
+#[test]
+fn sights_are_clear_or_not() {
+    let of = |counts: &[u64]| Sight::of(counts.iter().copied());
+    assert_eq!(of(&[]), Sight::Nowhere);
+    assert_eq!(of(&[0, 0, 0]), Sight::Nowhere);
+    assert_eq!(of(&[0, 1]), Sight::On(1));
+    assert_eq!(of(&[1, 3]), Sight::On(1));
+    assert_eq!(of(&[1, 2]), Sight::Mixed);
+    assert_eq!(of(&[300, 50, 50]), Sight::On(0));
+    assert_eq!(of(&[u64::MAX, u64::MAX]), Sight::On(0));
+}
+
+// Goal: a bucket moves at the third look in a row on the same channel, no earlier; looks in which
+// it was not seen neither count nor spoil it; another channel, a mixture and its own queue do.
+#[test]
+fn three_looks_in_a_row() {
+    let on = Sight::On(2);
+    for between in [Sight::Nowhere, Sight::Mixed, Sight::On(1), Sight::On(0)] {
+        let mut policy = Policy::new(1);
+        let mut look = |n, sight| policy.look(at(n), true, &[0], &[sight]);
+        assert_eq!(look(0, on), None);
+        assert_eq!(look(1, on), None);
+        assert_eq!(look(2, between), None);
+        let moved = look(3, on);
+        assert_eq!(moved.is_some(), between == Sight::Nowhere, "{between:?}");
+    }
+}
+
+// Goal: of two ends that follow each other only the one that leads moves; then both are content.
+#[test]
+fn two_that_follow_each_other_meet() {
+    let mut policies = [Policy::new(BUCKETS), Policy::new(BUCKETS)];
+    let mut tables = [[0u16; BUCKETS], [1u16; BUCKETS]];
+    let mut moves = [0, 0];
+    for look in 0..200 {
+        let seen = tables;
+        for end in 0..2 {
+            let sights = seen[1 - end].map(Sight::On);
+            if let Some(m) = policies[end].look(at(look), end == 0, &tables[end], &sights) {
+                m.buckets.iter().for_each(|&bucket| tables[end][bucket] = m.queue);
+                moves[end] += m.buckets.len();
+            }
+        }
+    }
+    assert_eq!((tables[0], moves), ([1; BUCKETS], [BUCKETS, 0]));
+}
+
+// Goal: a bucket that is sent on another channel every second moves less and less often.
+#[test]
+fn restless_buckets_are_left_alone() {
+    let mut policy = Policy::new(1);
+    let (mut table, mut moves) = ([0u16], Vec::new());
+    for look in 0..3000 {
+        let channel = (look / 10 % 4) as u16;
+        if let Some(m) = policy.look(at(look), true, &table, &[Sight::On(channel)]) {
+            table[0] = m.queue;
+            moves.push(look);
+        }
+    }
+    assert!((3..=12).contains(&moves.len()), "moves at looks {moves:?}");
+}
+
+proptest! {
+    // Goal: whatever is seen, what moves goes to a queue where it was seen and is not, at most so
+    // many at once, and no bucket twice within the least time.
+    #[test]
+    fn moves_are_bounded(
+        looks in prop::collection::vec(prop::collection::vec(sight(), BUCKETS), 1..80),
+        leads in any::<bool>(),
+    ) {
+        let mut policy = Policy::new(BUCKETS);
+        let (mut table, mut last) = ([0u16; BUCKETS], [None; BUCKETS]);
+        for (n, sights) in (0u32..).zip(&looks) {
+            let Some(moves) = policy.look(at(n), leads, &table, sights) else { continue };
+            prop_assert!(!moves.buckets.is_empty() && moves.buckets.len() <= MOVES);
+            for bucket in moves.buckets {
+                prop_assert_ne!(table[bucket], moves.queue);
+                let seen = |sights: &Vec<Sight>| sights[bucket] == Sight::On(moves.queue);
+                prop_assert!(looks[..=n as usize].iter().any(seen));
+                if let Some(before) = last[bucket].replace(n) {
+                    prop_assert!(at(n) - at(before) >= HOLD_LEAST);
+                }
+                table[bucket] = moves.queue;
+            }
+        }
+    }
+}

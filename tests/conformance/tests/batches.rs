@@ -1,0 +1,211 @@
+//! Bursts that are written to a TAP, one frame a system call or many: what arrives is the same.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::sync::Mutex;
+
+use mqnet_conformance::{Rig, frame, number_of, rigs};
+use mqnet_netdev::{Burst, DropReason, Tx};
+use mqnet_shmem::Span;
+use mqnet_sysio::tap as sys;
+use mqnet_tap::{Io, TapConfig, TapFunction};
+use mqnet_wire::VnetHdr;
+
+/// The devices have the same names in every test.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn each_way(test: impl Fn(Io)) {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // A test's thread has a namespace of its own, and takes it along when it ends.
+    let run = || {
+        if rigs::own_network() {
+            rigs::ways().into_iter().for_each(&test);
+        }
+    };
+    run();
+}
+
+fn run(line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    let done = Command::new(words[0]).args(&words[1..]).status().expect(words[0]);
+    assert!(done.success(), "{line}");
+}
+
+/// Numbered frames of a length.
+fn frames(numbers: std::ops::Range<u32>, len: usize) -> Vec<Vec<u8>> {
+    numbers.map(|number| frame(number, len)).collect()
+}
+
+/// Everything that arrives until there is nothing more for a while.
+fn arrived(rig: &mut Rig, least: usize) -> Vec<u32> {
+    let (mut all, mut empty) = (Vec::new(), 0);
+    // Short when all are there, long when some are missing.
+    while empty < if all.len() < least { 3000 } else { 20 } {
+        let some = rig.drain();
+        empty = if some.is_empty() { empty + 1 } else { 0 };
+        if some.is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        all.extend(some);
+    }
+    all
+}
+
+// Goal: 100,000 numbered frames in bursts of every size arrive in order, none lost, none twice; a
+// burst costs as many system calls as it should.
+#[test]
+fn bursts_keep_their_order() {
+    each_way(|io| {
+        let mut rig = rigs::taps_written(io);
+        let (mut next, mut expected, mut calls) = (0u32, 0u32, 0);
+        for size in (1..=64).cycle() {
+            let burst = frames(next..next + size, 100);
+            assert_eq!(rig.send(&burst), burst.len());
+            next += size;
+            calls += match io {
+                Io::Uring if size >= 4 => 1,
+                _ => u64::from(size),
+            };
+            for number in rig.drain() {
+                assert_eq!(number, expected, "{io:?}: out of order");
+                expected += 1;
+            }
+            if next >= 100_000 {
+                break;
+            }
+        }
+        for number in arrived(&mut rig, (next - expected) as usize) {
+            assert_eq!(number, expected, "{io:?}: out of order");
+            expected += 1;
+        }
+        assert_eq!(expected, next);
+        let enabled = u64::from(io == Io::Uring);
+        assert_eq!(rig.tx_stats.tx.syscalls.get(), calls + enabled, "{io:?}");
+        assert_eq!(rig.tx_stats.tx.packets.get(), u64::from(next));
+    });
+}
+
+// Goal: frames that the kernel refuses are dropped and counted, wherever in a burst they are, and
+// the others arrive in order.
+#[test]
+fn refused_frames_are_dropped_alone() {
+    each_way(|io| {
+        let mut rig = rigs::taps_written(io);
+        for refused in [&[0usize][..], &[63], &[5, 6, 40], &[0, 1, 2, 3, 4, 63], &[3, 9, 20, 33]] {
+            let mut burst = frames(0..64, 200);
+            // Shorter than an Ethernet header.
+            refused.iter().for_each(|&i| burst[i].truncate(9));
+            let before = rig.tx_stats.tx.drops.get(DropReason::Refused);
+            assert_eq!(rig.send(&burst), 64);
+            let dropped = rig.tx_stats.tx.drops.get(DropReason::Refused) - before;
+            assert_eq!(dropped, refused.len() as u64, "{io:?} {refused:?}");
+            let wanted: Vec<u32> = (0..64).filter(|&i| !refused.contains(&(i as usize))).collect();
+            assert_eq!(arrived(&mut rig, wanted.len()), wanted, "{io:?} {refused:?}");
+        }
+        let tx = &rig.tx_stats.tx;
+        assert_eq!(tx.packets.get() + tx.drops.total(), 5 * 64);
+        assert_eq!(tx.bytes.get(), tx.packets.get() * 200);
+    });
+}
+
+// Goal: a device that is down drops every frame with that reason, and takes them when it is up.
+#[test]
+fn a_device_that_is_down_drops() {
+    each_way(|io| {
+        let mut rig = rigs::taps_written(io);
+        run("ip link set ta down");
+        assert_eq!(rig.send(&frames(0..64, 100)), 64);
+        assert_eq!(rig.tx_stats.tx.drops.get(DropReason::DeviceDown), 64, "{io:?}");
+        run("ip link set ta up");
+        // The bridge takes up a port some time after it is up.
+        let mut probes = 0;
+        while {
+            rig.send(&frames(1000..1001, 100));
+            rig.drain().is_empty()
+        } {
+            probes += 1;
+            assert!(probes < 10_000, "{io:?}: nothing arrives");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        arrived(&mut rig, 0);
+        assert_eq!(rig.send(&frames(64..128, 100)), 64);
+        assert_eq!(arrived(&mut rig, 64), (64..128).collect::<Vec<u32>>(), "{io:?}");
+    });
+}
+
+// Goal: a device that is gone is a fault, not a full queue for ever.
+#[test]
+fn a_device_that_is_gone_is_a_fault() {
+    each_way(|io| {
+        let mut rig = rigs::taps_written(io);
+        run("ip link del ta");
+        let bytes = frames(0..64, 100);
+        let mut burst = Burst::new();
+        for frame in &bytes {
+            burst.push(VnetHdr::default(), 100, Span::of(frame));
+        }
+        let Tx::Borrows(tx) = &mut rig.tx else { panic!("a TAP borrows") };
+        let fault = tx.submit(&burst, 0).expect_err("a fault");
+        assert!(fault.to_string().contains("was removed"), "{io:?}: {fault}");
+    });
+}
+
+/// Nobody, so the bridge sends to its one other port.
+const STATION: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+/// A queue with a limit on what the kernel holds of its frames.
+fn small_queue() -> OwnedFd {
+    let fd = sys::open_clone_device().expect("/dev/net/tun");
+    let flags = sys::flag::TAP | sys::flag::NO_PI | sys::flag::VNET_HDR | sys::flag::MULTI_QUEUE;
+    sys::attach(fd.as_fd(), "ta", flags).expect("attach");
+    sys::set_send_buffer(fd.as_fd(), 60_000).expect("a send buffer");
+    fd
+}
+
+// Goal: a TAP that takes no more says so, within a burst too; nothing is lost or overtaken, and the
+// call comes back at once.
+#[test]
+fn a_full_tap_loses_nothing() {
+    each_way(|io| {
+        let config =
+            TapConfig { fds: vec![small_queue()], mtu: Some(9000), io, ..TapConfig::default() };
+        let tap = TapFunction::open(config).expect("tap");
+        let mut rig = rigs::bridged(rigs::ready(tap));
+        // What the bridge sends to the other TAP waits there, and keeps the send buffer full.
+        run("tc qdisc add dev tb root tbf rate 8kbit burst 2000 limit 10000000");
+        // For one station: of what goes to all, the bridge hands out copies and keeps nothing.
+        let mut all = frames(0..1000, 1000);
+        all.iter_mut().for_each(|frame| frame[..6].copy_from_slice(&STATION));
+        let (mut sent, mut fulls) = (0, 0);
+        for turn in 0..2000 {
+            let burst = &all[sent..all.len().min(sent + 64)];
+            let taken = rig.send(burst);
+            fulls += usize::from(taken < burst.len());
+            sent += taken;
+            if turn == 40 {
+                assert!(sent < 500 && fulls > 10, "{io:?}: {sent} sent, {fulls} times full");
+                run("tc qdisc change dev tb root tbf rate 10gbit burst 1000000 limit 10000000");
+            }
+            if sent == all.len() {
+                break;
+            }
+            if taken == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        assert_eq!((sent, fulls > 10), (all.len(), true), "{io:?}");
+        let (mut expected, mut empty) = (0, 0);
+        while expected < 1000 {
+            let some = rig.receive(64, 0);
+            empty = if some.is_empty() { empty + 1 } else { 0 };
+            assert!(empty < 3000, "{io:?}: only {expected} have arrived");
+            std::thread::sleep(std::time::Duration::from_millis(u64::from(some.is_empty())));
+            for mut bytes in some.into_iter().filter(|bytes| bytes[..6] == STATION) {
+                bytes[..6].fill(0xff);
+                assert_eq!(number_of(&bytes), Some(expected), "{io:?}");
+                expected += 1;
+            }
+        }
+        assert_eq!(rig.tx_stats.tx.drops.total(), 0);
+    });
+}

@@ -1,0 +1,5 @@
+//! What an ivshmem server says to its clients.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| mqnet_ntb::fuzzing::ivshmem(data));

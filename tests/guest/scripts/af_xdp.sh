@@ -1,0 +1,62 @@
+# A card of the guest, taken over by `xdp:` and linked with a TAP in a network namespace of its own,
+# which has 10.7.1.1. The host behind the card has 10.7.1.2, an iperf3 server, gives a file at port
+# 7000 and takes one at 7001. $OPTIONS: of the card. $PLAIN: there is a card without zero copy.
+modprobe -q virtio_pci; modprobe -a virtio_net tun; modprobe -q af_packet
+ip netns add inner
+inner="ip netns exec inner"
+fail() { echo "failed: $1"; cat /tmp/link.log; tail -1 /tmp/link.jsonl; ip link; dmesg | tail; exit 1; }
+# Bit 33: memory is reached as the platform says, so that the device can reach all of it.
+cards() { for dir in /sys/class/net/*/device/features; do [ "$(cut -c34 $dir)" = $1 ] && basename ${dir%/device/features}; done; }
+for _ in $(seq 100); do [ "$(cards 1)" ] && break; sleep 0.1; done
+nic=$(cards 1); plain=$(cards 0)
+start() {
+    mqnet -v link --json tap:t0,netns=inner,address=10.7.1.1/24 xdp:$nic$OPTIONS > /tmp/link.jsonl 2> /tmp/link.log &
+    link=$!
+}
+alive() { for _ in $(seq 60); do $inner ping -c 1 -W 1 10.7.1.2 > /dev/null 2>&1 && return; sleep 0.1; done; fail "no answer: $1"; }
+fetch() { $inner nc 10.7.1.2 7000 < /dev/null > /tmp/file; echo "file $(sha256sum /tmp/file | cut -c1-64)"; }
+
+ip link set $nic up
+if [ "$PLAIN" ]; then
+    echo "== refused"
+    ip link set $plain up
+    mqnet link --json --control-socket none null: xdp:$plain,zerocopy=on > /tmp/refused 2>&1 & link=$!
+    for _ in $(seq 100); do grep -q zerocopy=auto /tmp/refused && break; sleep 0.1; done
+    grep -o 'the driver of .* zerocopy=auto[^"]*' /tmp/refused | head -1
+    kill -INT $link; wait $link
+fi
+
+echo "== traffic"
+start; alive start
+grep -o '[0-9]* queues, .*' /tmp/link.log
+$inner ping -c 30 -i 0.02 10.7.1.2 | grep transmitted
+$inner iperf3 -s -1 > /dev/null & server=$!
+for _ in $(seq 100); do $inner ss -ltn | grep -q 5201 && break; sleep 0.1; done
+echo "guest: serves"
+wait $server
+fetch
+$inner nc 10.7.1.2 7001 < /tmp/file
+$inner iperf3 -c 10.7.1.2 -P 4 -t 2 | grep 'SUM.*receiver'
+$inner iperf3 -c 10.7.1.2 -P 4 -t 2 -R | grep 'SUM.*receiver'
+
+echo "== resizes"
+$inner ping -i 0.02 -c 1000000 10.7.1.2 > /tmp/ping & ping=$!
+for n in 1 2 1 2 1 2; do mqnet ethtool -L t0 combined $n || fail "to $n channels"; sleep 0.3; done
+kill -INT $ping; wait $ping; grep transmitted /tmp/ping
+alive resizes; fetch
+
+echo "== given back"
+kill -INT $link; wait $link
+tail -1 /tmp/link.jsonl > "$RESULTS/end.json"
+ip -d link show $nic | grep -q xdp && fail "there still is a program"
+ip addr add 10.7.1.1/24 dev $nic
+ping -c 5 -i 0.2 10.7.1.2 | grep transmitted
+ip addr flush dev $nic
+
+echo "== taken again"
+start; alive again; fetch
+kill -KILL $link; wait $link
+for _ in $(seq 100); do ip -d link show $nic | grep -q xdp || break; sleep 0.1; done
+ip -d link show $nic | grep -q xdp && fail "a program outlived its process"
+dmesg | grep -i -E 'BUG:|Call Trace|WARNING' | head -3
+echo "== done"

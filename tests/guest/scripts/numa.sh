@@ -1,0 +1,25 @@
+# A guest with two nodes of two CPUs and a card of two queue pairs behind each: what `mqnet plan`
+# reads of it, what it sets, and that it puts everything back.
+modprobe virtio_pci; modprobe virtio_net
+cards() { ls /sys/class/net | grep -v '^lo$'; }
+for _ in $(seq 100); do [ "$(cards | wc -l)" = 2 ] && break; sleep 0.1; done
+state() {
+    for nic in $(cards); do
+        for irq in $(ls /sys/class/net/$nic/device/../msi_irqs); do
+            echo "irq $nic $(cat /sys/kernel/irq/$irq/actions) $(cat /proc/irq/$irq/smp_affinity_list)"
+        done
+        for queue in /sys/class/net/$nic/queues/tx-*; do
+            echo "xps $nic ${queue##*/} $(cat $queue/xps_cpus)"
+        done
+    done
+}
+for nic in $(cards); do echo "nic $nic $(cat /sys/class/net/$nic/device/../numa_node)"; done
+state > /tmp/before
+mqnet plan -j $(cards) > $RESULTS/plan || exit 1
+mqnet plan --apply $(cards) > /tmp/applied & planner=$!
+for _ in $(seq 600); do grep -q '^set; ' /tmp/applied && break; sleep 0.1; done
+state > $RESULTS/during
+kill -TERM $planner; wait $planner; echo "status $?"
+cat /tmp/applied
+state > /tmp/after
+diff /tmp/before /tmp/after && echo "== done"

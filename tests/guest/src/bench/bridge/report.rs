@@ -1,0 +1,273 @@
+//! What came of the runs.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::Settings;
+use crate::guest::Outcome;
+use crate::{Result, programs};
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Datagrams of so many bytes, as fast as iperf3 can; frames/s of those that its server got.
+    Udp(u32),
+    /// Two streams; Mbit/s.
+    Tcp,
+    /// Frames of 64 bytes that no program makes and no stack sees: of the kernel's generator
+    /// through the card, and of ours through the bridge. Frames/s that came.
+    Frames,
+}
+
+impl Kind {
+    /// All that are measured.
+    pub const ALL: [Self; 4] = [Self::Udp(64), Self::Udp(1400), Self::Tcp, Self::Frames];
+
+    fn name(self) -> String {
+        match self {
+            Self::Udp(size) => format!("udp{size}"),
+            Self::Tcp => "tcp".to_owned(),
+            Self::Frames => "frames".to_owned(),
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Self::Udp(_) | Self::Frames => "frames/s",
+            Self::Tcp => "Mbit/s",
+        }
+    }
+
+    /// What the receiver got, from the sender's report; `None` for a run that failed.
+    fn figure(self, report: &Value) -> Option<f64> {
+        let sum = match self {
+            Self::Frames => report,
+            Self::Udp(_) | Self::Tcp => &report["end"]["sum_received"],
+        };
+        let number = |name: &str| sum[name].as_f64();
+        let seconds = number("seconds")?;
+        let whole = match self {
+            Self::Udp(size) => number("bytes")? / f64::from(size),
+            Self::Tcp => number("bytes")? * 8.0 / 1e6,
+            Self::Frames => number("frames")?,
+        };
+        (seconds > 0.0 && whole > 0.0).then(|| whole / seconds)
+    }
+}
+
+/// The paths, as the script names them.
+const PATHS: [&str; 3] = ["virtio", "ivshmem", "shared"];
+
+/// One kind in one round, over each of the paths.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Its round, from 1.
+    pub round: u32,
+    /// What was sent.
+    pub kind: Kind,
+    /// Over virtio, ivshmem, and ivshmem with one vector; `None` for a run that failed.
+    pub figures: [Option<f64>; 3],
+}
+
+impl Line {
+    /// How much better than `than` the path `path` is.
+    pub fn ratio(&self, path: usize, than: usize) -> Option<f64> {
+        Some(self.figures[path]? / self.figures[than]?)
+    }
+}
+
+/// Who was woken by pings that come one by one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wakes {
+    /// Its round, from 1.
+    pub round: u32,
+    /// Each has a vector for each queue pair, or one for everything.
+    pub shared: bool,
+    /// Pings answered; each is a frame to and a frame fro.
+    pub answers: u64,
+    /// How often a thread of one end's process was woken.
+    pub woken: u64,
+    /// Interrupts of its device.
+    pub interrupts: u64,
+    /// Mean round-trip time in ms.
+    pub rtt: f64,
+}
+
+impl Wakes {
+    /// Threads of one end woken for a ping and its answer.
+    pub fn of_a_ping(&self) -> f64 {
+        self.woken as f64 / self.answers.max(1) as f64
+    }
+
+    fn read(round: u32, shared: bool, text: &str) -> Result<Self> {
+        let value: Value = serde_json::from_str(text)?;
+        let number = |name: &str| value[name].as_u64().unwrap_or(0);
+        let (answers, woken, interrupts) =
+            (number("answers"), number("woken"), number("interrupts"));
+        let rtt = value["rtt_ms"].as_f64().unwrap_or(0.0);
+        Ok(Self { round, shared, answers, woken, interrupts, rtt })
+    }
+
+    fn json(&self) -> Value {
+        let Self { round, shared, answers, woken, interrupts, rtt } = self;
+        json!({
+            "round": round, "vectors": if *shared { "one" } else { "each" }, "answers": answers,
+            "woken": woken, "interrupts": interrupts, "rtt-ms": rtt,
+            "woken-per-ping": self.of_a_ping(),
+        })
+    }
+}
+
+/// All runs.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was asked for.
+    pub settings: Settings,
+    /// Release of the guests' kernel.
+    pub release: String,
+    /// The streams.
+    pub lines: Vec<Line>,
+    /// The pings.
+    pub wakes: Vec<Wakes>,
+}
+
+/// Least, middle and most.
+fn spread(numbers: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
+    let mut all: Vec<f64> = numbers.collect();
+    all.sort_by(f64::total_cmp);
+    let (first, last) = (all.first()?, all.last()?);
+    let middle = (all[(all.len() - 1) / 2] + all[all.len() / 2]) / 2.0;
+    Some([*first, middle, *last])
+}
+
+fn show(spread: Option<[f64; 3]>) -> String {
+    let text = |[least, middle, most]: [f64; 3]| format!("{least:.2} / {middle:.2} / {most:.2}");
+    spread.map_or("no round".to_owned(), text)
+}
+
+impl Report {
+    /// Reads what the script has left.
+    pub(super) fn read(settings: Settings, outcome: &Outcome) -> Result<Self> {
+        outcome.passed("bridge")?;
+        let (mut lines, mut wakes) = (Vec::new(), Vec::new());
+        for round in 1..=settings.rounds {
+            for kind in Kind::ALL {
+                let figures = PATHS.map(|path| {
+                    let name = format!("{round}.{path}.{}.json", kind.name());
+                    let text = outcome.text(&name).ok()?;
+                    kind.figure(&serde_json::from_str(&text).ok()?)
+                });
+                lines.push(Line { round, kind, figures });
+            }
+            for shared in [false, true] {
+                let path = PATHS[1 + usize::from(shared)];
+                let text = outcome.text(&format!("{round}.{path}.wakes.json"))?;
+                wakes.push(Wakes::read(round, shared, &text)?);
+            }
+        }
+        Ok(Self { settings, release: outcome.release.clone(), lines, wakes })
+    }
+
+    /// Least, middle and most of the rounds' ratios; `None` without a round in which both runs
+    /// worked.
+    fn ratios(&self, kind: Kind, path: usize, than: usize) -> Option<[f64; 3]> {
+        let lines = self.lines.iter().filter(|line| line.kind == kind);
+        spread(lines.filter_map(|line| line.ratio(path, than)))
+    }
+
+    /// Least, middle and most of threads woken for a ping.
+    pub fn woken(&self, shared: bool) -> Option<[f64; 3]> {
+        let wakes = self.wakes.iter().filter(|wakes| wakes.shared == shared && wakes.answers > 0);
+        spread(wakes.map(Wakes::of_a_ping))
+    }
+
+    /// Writes `ivshmem.json` to the build folder; returns its path.
+    pub fn write(&self) -> Result<PathBuf> {
+        let file = programs::target().join("ivshmem.json");
+        fs::write(&file, serde_json::to_vec_pretty(&self.json())?)?;
+        Ok(file)
+    }
+
+    fn json(&self) -> Value {
+        let Settings { channels, queues, rounds, seconds } = self.settings;
+        let line = |line: &Line| {
+            let [virtio, ivshmem, shared] = line.figures;
+            json!({
+                "round": line.round, "kind": line.kind.name(), "unit": line.kind.unit(),
+                "virtio": virtio, "ivshmem": ivshmem, "ivshmem-one-vector": shared,
+                "ratio": line.ratio(1, 0),
+            })
+        };
+        let ratio = |kind: &Kind| (kind.name(), json!(self.ratios(*kind, 1, 0)));
+        json!({
+            "kernel": self.release, "profile": programs::profile(),
+            "channels": channels, "virtio-queues": queues, "rounds": rounds, "seconds": seconds,
+            "ratios": Kind::ALL.iter().map(ratio).collect::<serde_json::Map<_, _>>(),
+            "streams": self.lines.iter().map(line).collect::<Vec<_>>(),
+            "wakes": self.wakes.iter().map(Wakes::json).collect::<Vec<_>>(),
+        })
+    }
+
+    /// A table for people.
+    pub fn table(&self) -> String {
+        let figure = |figure: Option<f64>| figure.map_or("-".to_owned(), |n| format!("{n:.0}"));
+        let mut out = "round kind    unit         virtio    ivshmem one vector  ratio\n".to_owned();
+        for line in &self.lines {
+            let [virtio, ivshmem, shared] = line.figures.map(figure);
+            let ratio = line.ratio(1, 0).map_or("-".to_owned(), |n| format!("{n:.2}"));
+            let (round, name, unit) = (line.round, line.kind.name(), line.kind.unit());
+            out += &format!(
+                "{round:>5} {name:<7} {unit:<8} {virtio:>10} {ivshmem:>10} {shared:>10} \
+                 {ratio:>6}\n"
+            );
+        }
+        out += "\nleast / middle / most of the rounds\n";
+        for kind in Kind::ALL {
+            let (name, over) = (kind.name(), show(self.ratios(kind, 1, 0)));
+            let one = show(self.ratios(kind, 2, 1));
+            out += &format!("{name:<7} ivshmem : virtio {over}; one vector : each {one}\n");
+        }
+        out += "\nround vectors  pings  woken/ping interrupts/ping  rtt-ms\n";
+        for wakes in &self.wakes {
+            let vectors = if wakes.shared { "one" } else { "each" };
+            let interrupts = wakes.interrupts as f64 / wakes.answers.max(1) as f64;
+            out += &format!(
+                "{:>5} {vectors:<7} {:>6} {:>11.2} {interrupts:>15.2} {:>7.2}\n",
+                wakes.round,
+                wakes.answers,
+                wakes.of_a_ping(),
+                wakes.rtt
+            );
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: figures are those of the receiver; a run that failed has none, and makes no ratio.
+    #[test]
+    fn reports_of_iperf3_are_read() {
+        let report = json!({"end": {"sum_received": {"bytes": 128_000, "seconds": 2.0}}});
+        assert_eq!(Kind::Udp(64).figure(&report), Some(1000.0));
+        assert_eq!(Kind::Tcp.figure(&report), Some(0.512));
+        assert_eq!(Kind::Tcp.figure(&json!({"error": "busy"})), None);
+        assert_eq!(Kind::Frames.figure(&json!({"frames": 90, "seconds": 4.5})), Some(20.0));
+        assert_eq!(Kind::Frames.figure(&json!({"frames": 0, "seconds": 4.5})), None);
+        let line = |figures| Line { round: 1, kind: Kind::Tcp, figures };
+        assert_eq!(line([Some(2.0), Some(5.0), None]).ratio(1, 0), Some(2.5));
+        assert_eq!(line([None, Some(5.0), None]).ratio(1, 0), None);
+    }
+
+    // Goal: the middle of an even number of rounds lies between the two in the middle.
+    #[test]
+    fn spreads() {
+        assert_eq!(spread([4.0, 1.0, 2.0, 3.0].into_iter()), Some([1.0, 2.5, 4.0]));
+        assert_eq!(spread([7.0].into_iter()), Some([7.0; 3]));
+        assert_eq!(spread(std::iter::empty()), None);
+    }
+}

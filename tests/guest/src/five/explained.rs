@@ -1,0 +1,83 @@
+//! The differences that are explained: the tables of `docs/five-systems.md`.
+
+use super::compare::{Answer, Difference};
+use crate::Result;
+
+/// The document, from the root of the project.
+pub(super) const FILE: &str = "docs/five-systems.md";
+
+/// First column of the table of differences, and of that of the kernel's tests.
+const DIFFERENCES: &str = "probe";
+const TESTS: &str = "test";
+
+/// What the document says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explained {
+    /// Each difference, and why it is there.
+    pub differences: Vec<(Difference, String)>,
+    /// How each of the kernel's tests ends.
+    pub answers: Vec<Answer>,
+}
+
+impl Explained {
+    /// Reads the tables. Each row has four cells, the last of which says why.
+    pub fn read(text: &str) -> Result<Self> {
+        let mut all = Self::default();
+        let mut table = "";
+        for line in text.lines() {
+            let Some(cells) = cells(line) else {
+                table = "";
+                continue;
+            };
+            if table.is_empty() {
+                table = [DIFFERENCES, TESTS]
+                    .into_iter()
+                    .find(|name| cells[0] == *name)
+                    .unwrap_or("other");
+            } else if !cells[0].starts_with("--") && table != "other" {
+                let [first, second, third, why] = cells.as_slice() else {
+                    return Err(format!("{FILE}: not four cells: {line}").into());
+                };
+                if why.is_empty() {
+                    return Err(format!("{FILE}: no reason: {line}").into());
+                }
+                all.add(table, [first, second, third], why);
+            }
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, table: &str, [first, second, third]: [&String; 3], why: &str) {
+        let (first, second, third) = (first.clone(), second.clone(), third.clone());
+        if table == DIFFERENCES {
+            let difference = Difference { probe: first, kernel: second, ours: third };
+            self.differences.push((difference, why.to_owned()));
+        } else {
+            self.answers.push(Answer { test: first, vduse: second, vhost_user: third });
+        }
+    }
+
+    /// The reason of a difference.
+    pub fn why(&self, difference: &Difference) -> Option<&str> {
+        let found = self.differences.iter().find(|(known, _)| known == difference);
+        found.map(|(_, why)| why.as_str())
+    }
+}
+
+/// A text as a cell; what is empty shows as such.
+pub(super) fn cell(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { format!("`{}`", text.replace('|', "\\|")) }
+}
+
+/// The cells of a row, without the marks of code.
+fn cells(line: &str) -> Option<Vec<String>> {
+    let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    let inner = inner.replace("\\|", "\u{1}");
+    let plain = |cell: &str| {
+        let cell = cell.trim().replace('\u{1}', "|");
+        let code = cell.strip_prefix('`').and_then(|cell| cell.strip_suffix('`'));
+        let cell = code.map_or_else(|| cell.clone(), str::to_owned);
+        if cell == "-" { String::new() } else { cell }
+    };
+    Some(inner.split('|').map(plain).collect())
+}

@@ -1,0 +1,122 @@
+//! The comparison as a table, as JSON, and what is wrong with it.
+
+use serde_json::{Value, json};
+
+use super::compare::{Answer, Difference, Probe};
+use super::explained::{Explained, cell};
+use crate::Result;
+
+/// A comparison.
+#[derive(Clone, Debug)]
+pub struct Report {
+    release: String,
+    probes: Vec<Probe>,
+    answers: Vec<Answer>,
+    explained: Explained,
+}
+
+impl Report {
+    pub(super) fn new(
+        release: String,
+        probes: Vec<Probe>,
+        answers: Vec<Answer>,
+        explained: Explained,
+    ) -> Result<Self> {
+        if probes.is_empty() {
+            return Err("nothing was asked".into());
+        }
+        Ok(Self { release, probes, answers, explained })
+    }
+
+    /// Questions, and how many of them were answered alike.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.probes.len(), self.probes.len() - self.differences().count())
+    }
+
+    fn differences(&self) -> impl Iterator<Item = Difference> {
+        self.probes.iter().filter_map(Probe::difference)
+    }
+
+    /// What the document and the comparison disagree about, as rows for the document; empty: fine.
+    pub fn complaints(&self) -> Vec<String> {
+        let found: Vec<Difference> = self.differences().collect();
+        let row =
+            |d: &Difference| format!("| {} | {} | {} |", d.probe, cell(&d.kernel), cell(&d.ours));
+        let test = |a: &Answer| format!("| {} | {} | {} |", a.test, a.vduse, a.vhost_user);
+        let known = &self.explained;
+        let new = found.iter().filter(|d| known.why(d).is_none());
+        let gone = known.differences.iter().filter(|(d, _)| !found.contains(d));
+        let other = self.answers.iter().filter(|a| !known.answers.contains(a));
+        let absent = known.answers.iter().filter(|a| !self.answers.contains(a));
+        new.map(|d| format!("new difference: {}", row(d)))
+            .chain(gone.map(|(d, _)| format!("explained, but not found: {}", row(d))))
+            .chain(other.map(|a| format!("new end of a test: {}", test(a))))
+            .chain(absent.map(|a| format!("not so any more: {}", test(a))))
+            .collect()
+    }
+
+    /// For people: what was asked, who answered, whether it is the same, and why not.
+    pub fn table(&self) -> String {
+        let mut rows = vec![["probe", "asked", "kernel", "verdict"].map(str::to_owned)];
+        let mut notes = Vec::new();
+        for probe in &self.probes {
+            let difference = probe.difference();
+            let verdict = match &difference {
+                None => "same",
+                Some(d) if self.explained.why(d).is_some() => "explained",
+                Some(_) => "DIFFERENT",
+            };
+            rows.push([&probe.name, &probe.what, &probe.who, verdict].map(str::to_owned));
+            if let Some(d) = difference {
+                let why = self.explained.why(&d).unwrap_or("nobody knows");
+                let (kernel, ours) = (&d.kernel, &d.ours);
+                notes.push(format!(
+                    "{}\n  kernel: {kernel}\n  ours:   {ours}\n  why:    {why}\n",
+                    d.probe
+                ));
+            }
+        }
+        let (all, same) = self.counts();
+        let mut text =
+            format!("kernel {}\n\n{}\n{}\n", self.release, aligned(&rows), notes.join(""));
+        let mut rows = vec![["kernel's test", "vduse", "vhost-user"].map(str::to_owned)];
+        rows.extend(
+            self.answers.iter().map(|a| [&a.test, &a.vduse, &a.vhost_user].map(String::clone)),
+        );
+        text.push_str(&aligned(&rows));
+        text.push_str(&format!("\n{all} questions, {same} answered alike\n"));
+        text
+    }
+
+    /// The same for programs.
+    pub fn json(&self) -> Value {
+        let probe = |probe: &Probe| {
+            let difference = probe.difference();
+            let why = difference.as_ref().and_then(|d| self.explained.why(d));
+            json!({
+                "probe": probe.name, "asked": probe.what, "answered-by": probe.who,
+                "kernel": probe.kernel, "ours": probe.ours,
+                "same": difference.is_none(), "why": why,
+            })
+        };
+        let answer =
+            |a: &Answer| json!({ "test": a.test, "vduse": a.vduse, "vhost-user": a.vhost_user });
+        json!({
+            "kernel": self.release,
+            "probes": self.probes.iter().map(probe).collect::<Vec<_>>(),
+            "kernel-tests": self.answers.iter().map(answer).collect::<Vec<_>>(),
+            "complaints": self.complaints(),
+        })
+    }
+}
+
+/// Columns as wide as their widest cell.
+fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}

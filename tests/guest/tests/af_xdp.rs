@@ -1,0 +1,97 @@
+//! `xdp:` in a guest, whose card is the one thing at hand that moves frames into and out of our
+//! memory itself. The host behind the card is a network namespace of this machine.
+
+use std::time::Duration;
+
+use mqnet_guest::{Guest, Kernel, Outcome};
+use mqnet_testkit::{EndTable, World};
+
+use crate::virtio::peer::{file, give_file, iperf_server, sum, take_file};
+use crate::virtio::possible;
+
+/// The file that is fetched, and how often that is.
+const FILE: usize = 2 << 20;
+const FETCHES: usize = 3;
+
+/// A card with two queues at a TAP of the host, which has 10.7.1.2. With `plain` there is another
+/// one, which leads nowhere and whose memory is not said to be reachable.
+fn guest(world: &World, kernel: Kernel, plain: bool, options: &str) -> Guest {
+    let host = &world.b;
+    host.run(&["ip", "tuntap", "add", "wire", "mode", "tap", "multi_queue", "vnet_hdr"]);
+    host.run(&["sysctl", "-qw", "net.ipv6.conf.wire.disable_ipv6=1"]);
+    host.run(&["ip", "address", "add", "10.7.1.2/24", "dev", "wire"]);
+    host.run(&["ip", "link", "set", "wire", "up"]);
+    let netdev = "tap,id=n0,ifname=wire,script=no,downscript=no,vhost=off,queues=2";
+    let device = "virtio-net-pci,netdev=n0,mq=on,vectors=6,iommu_platform=on,disable-legacy=on";
+    let words = if plain { "PLAIN=1\n" } else { "" };
+    let script = format!("OPTIONS={options}\n{words}{}", include_str!("../scripts/af_xdp.sh"));
+    let guest = Guest::new(kernel, &format!("test-xdp-{kernel}"))
+        .netns(host.name())
+        .limit(Duration::from_secs(600))
+        .qemu(&["-netdev", netdev, "-device", device])
+        .script("xdp", &script);
+    if !plain {
+        return guest;
+    }
+    guest.qemu(&["-netdev", "hubport,id=n1,hubid=0", "-device", "virtio-net-pci,netdev=n1"])
+}
+
+/// Runs it, with traffic both ways.
+fn run(guest: Guest, world: &World, manner: &str) -> Outcome {
+    mqnet_guest::build().unwrap();
+    let (host, bytes) = (&world.b, file(FILE));
+    give_file(host, bytes.clone(), Duration::ZERO);
+    let back = take_file(host);
+    let _server = iperf_server(host);
+    let mut running = guest.start().unwrap();
+    running.says("guest: serves").unwrap();
+    let said = host.run(&["iperf3", "-c", "10.7.1.1", "-t", "1"]);
+    assert!(said.contains("receiver"), "{said}");
+    let outcome = running.wait().unwrap();
+    let said = &outcome.passed("xdp").unwrap().output;
+    println!("{:.1} s\n{said}", outcome.wall.as_secs_f64());
+    assert!(said.contains(&format!("2 queues, native XDP, {manner}\n")), "{said}");
+    assert!(said.contains("30 packets transmitted, 30 received"), "{said}");
+    assert!(said.contains("5 packets transmitted, 5 received"), "not given back: {said}");
+    assert_eq!(said.matches("receiver").count(), 2, "a stream is missing: {said}");
+    let whole = sum(&bytes);
+    assert_eq!(said.matches(&format!("file {whole}\n")).count(), FETCHES, "damaged: {said}");
+    assert_eq!(back.join().unwrap(), whole, "damaged on the way out");
+    assert!(said.ends_with("== done\n"), "{said}");
+    let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
+    end.assert_law();
+    assert_eq!((end.out().lost, end.back().lost), (0, 0), "{end:?}");
+    let channels = end.channels();
+    assert_eq!(channels.len(), 2, "{end:?}");
+    for (out, back) in channels {
+        assert!(out.tx_packets > 0 && back.rx_packets > 0, "an idle queue: {end:?}");
+    }
+    outcome
+}
+
+// Goal: on the newest kernel a card with two queues moves frames into and out of our memory itself:
+// pings, files and streams cross both ways, channels change under traffic, the card goes back to
+// the kernel after an orderly end and after a kill; a card that cannot is refused in plain words.
+#[test]
+fn a_card_copies_nothing() {
+    if !possible(Kernel::V7_3) {
+        return;
+    }
+    let world = World::create();
+    let guest = guest(&world, Kernel::V7_3, true, ",zerocopy=on");
+    let outcome = run(guest, &world, "zero-copy");
+    let said = &outcome.passed("xdp").unwrap().output;
+    assert!(said.contains("has no zero copy here"), "no refusal: {said}");
+}
+
+// Goal: the same on the oldest kernel, which copies, and maps the rings of sockets only before they
+// are bound.
+#[test]
+fn an_old_kernel_copies() {
+    if !possible(Kernel::V6_1) {
+        return;
+    }
+    let world = World::create();
+    let guest = guest(&world, Kernel::V6_1, false, "");
+    run(guest, &world, "copying");
+}

@@ -1,0 +1,191 @@
+//! A guest and its host joined by `ntb:ivshmem=`: the guest's end over the PCI device, the host's
+//! as a peer of our server.
+
+mod pair;
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use mqnet_guest::{Guest, Kernel, Outcome, Running};
+use mqnet_testkit::{LinkProcess, World, until};
+
+use crate::virtio::peer::{Numbers, file, give_file, iperf_server, sum, take_file};
+use crate::virtio::possible;
+
+/// Interrupts of each peer: the link, and four queue pairs.
+const VECTORS: u16 = 5;
+/// Bytes of the file that crosses.
+const FILE: usize = 4 << 20;
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Either fails for one that has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn server(world: &World) -> Server {
+    serve(world, VECTORS)
+}
+
+fn serve(world: &World, vectors: u16) -> Server {
+    let mut command = world.folder().program();
+    command.arg("ivshmem-server").arg(world.socket()).stdout(Stdio::null());
+    command.args(["--size", "16M", "--vectors", &vectors.to_string()]);
+    let server = Server(command.spawn().expect("mqnet ivshmem-server"));
+    until("the server", || world.socket().exists().then_some(()));
+    server
+}
+
+/// The host's end.
+fn link(world: &World) -> LinkProcess {
+    let mut command = world.folder().program();
+    let tap = format!("tap:t0,netns={},address=10.9.0.1/24", world.a.name());
+    command.args(["link", "--json", &tap]);
+    command.arg(format!("ntb:ivshmem={}", world.socket().display()));
+    LinkProcess::spawn(command)
+}
+
+/// Builds what guests run.
+fn build() {
+    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| mqnet_guest::build().map_err(|e| e.to_string()));
+    assert_eq!(built, &Ok(()));
+}
+
+/// A guest with the device.
+fn guest(kernel: Kernel, name: &str, socket: &Path, settings: &str) -> Guest {
+    build();
+    let chardev = format!("socket,id=iv,path={}", socket.display());
+    let device = format!("ivshmem-doorbell,chardev=iv,vectors={VECTORS}");
+    let script = format!("{settings}\n{}", include_str!("../scripts/ivshmem.sh"));
+    Guest::new(kernel, &format!("test-ivshmem-{name}"))
+        .memory(512)
+        .limit(Duration::from_secs(400))
+        .qemu(&["-chardev", &chardev, "-device", &device])
+        .script("ivshmem", &script)
+}
+
+/// Changes the number of channels from the host's side.
+fn resize(world: &World, link: &LinkProcess, numbers: &Numbers) {
+    for (n, channels) in [(1, 4), (2, 2), (3, 4)] {
+        let said = world.tell(&format!("ethtool -L t0 combined {channels}"));
+        assert_eq!(said, "", "resize to {channels}");
+        until("the change", || (link.events("changed").len() >= n).then_some(()));
+        numbers.more(50);
+    }
+}
+
+/// What every guest must have seen at the end.
+fn check(outcome: &Outcome, expected: &str, sent: &str) -> String {
+    let said = outcome.passed("ivshmem").unwrap().output.clone();
+    println!("{} in {:?}: {said}", outcome.release, outcome.wall);
+    assert!(said.contains(&format!("in {expected}\n")), "a file did not come whole: {said}");
+    assert!(said.contains(&format!("out {sent}\n")), "a file did not go whole: {sent} {said}");
+    assert!(said.contains("10 packets transmitted, 10 received"), "{said}");
+    assert!(said.contains("3 packets transmitted, 3 received"), "{said}");
+    assert!(said.contains("receiver") && said.contains(", twice 0\n"), "{said}");
+    assert!(said.contains("link 0\n") && said.ends_with("== done\n"), "{said}");
+    said
+}
+
+fn killed(mut guest: Running, link: &LinkProcess) {
+    guest.kill();
+    link.wait_down("has left the device");
+}
+
+// Goal: a guest without interrupts, whose device is a file of sysfs: files come and go whole and
+// no datagram comes twice while channels change from 1 to 4; the guest is killed, and the next one
+// finds the link as new. Idle, it is found by looking.
+#[test]
+fn a_guest_that_looks() {
+    if !possible(Kernel::V6_1) {
+        return;
+    }
+    let world = World::create();
+    let _server = server(&world);
+    let link = link(&world);
+    let whole = file(FILE);
+    let expected = sum(&whole);
+    give_file(&world.a, whole, Duration::from_millis(5));
+    let _iperf = iperf_server(&world.a);
+    {
+        let numbers = Numbers::start(&world.a, Duration::from_millis(3));
+        let start = || guest(Kernel::V6_1, "killed", &world.socket(), "PLACE=pci").start().unwrap();
+        let running = start();
+        link.wait_up(1);
+        numbers.more(200);
+        resize(&world, &link, &numbers);
+        killed(running, &link);
+    }
+    let taken = take_file(&world.a);
+    let running = guest(Kernel::V6_1, "looks", &world.socket(), "").start().unwrap();
+    link.wait_up(2);
+    let said = check(&running.wait().unwrap(), &expected, &taken.join().unwrap());
+    assert!(said.contains("doorbells 1\n") && said.contains("interrupts 0\n"), "{said}");
+    link.wait_down("the peer closed the link");
+    link.stop();
+}
+
+// Goal: the same with the device bound to vfio-pci: its interrupts wake workers and control thread,
+// and no thread looks.
+#[test]
+fn a_guest_with_interrupts() {
+    if !possible(Kernel::V7_3) {
+        return;
+    }
+    let world = World::create();
+    let _server = server(&world);
+    let link = link(&world);
+    let whole = file(FILE);
+    let expected = sum(&whole);
+    give_file(&world.a, whole, Duration::from_millis(5));
+    let _iperf = iperf_server(&world.a);
+    let numbers = Numbers::start(&world.a, Duration::from_millis(3));
+    let taken = take_file(&world.a);
+    let guest = guest(Kernel::V7_3, "vfio", &world.socket(), "VFIO=1")
+        .boot_words("intel_iommu=on")
+        .qemu(&["-device", "intel-iommu,intremap=on"]);
+    let running = guest.start().unwrap();
+    link.wait_up(1);
+    numbers.more(50);
+    resize(&world, &link, &numbers);
+    let said = check(&running.wait().unwrap(), &expected, &taken.join().unwrap());
+    assert!(said.contains("driver vfio-pci\n") && said.contains("doorbells 0\n"), "{said}");
+    let rung = said.lines().find_map(|line| line.strip_prefix("interrupts ")).expect("a number");
+    assert!(rung.parse::<u32>().expect("a number") >= 2, "{said}");
+    link.stop();
+}
+
+// Goal: two guests that share nothing but a file, without a server, numbers or doorbells, agree on
+// their sides and reach each other; one is killed, and the next takes its place.
+#[test]
+fn two_guests_without_doorbells() {
+    if !possible(Kernel::V6_1) {
+        return;
+    }
+    build();
+    let world = World::create();
+    let file = world.file("memory");
+    let start = |name: &str, me: u8, peer: u8| {
+        let memory =
+            format!("memory-backend-file,id=iv,share=on,mem-path={},size=4M", file.display());
+        let script = format!("ME={me} PEER={peer}\n{}", include_str!("../scripts/plain.sh"));
+        let guest = Guest::new(Kernel::V6_1, &format!("test-ivshmem-plain-{name}"));
+        let guest = guest.cpus(1).memory(384).script("plain", &script);
+        guest.qemu(&["-object", &memory, "-device", "ivshmem-plain,memdev=iv"]).start().unwrap()
+    };
+    let (mut a, mut b) = (start("a", 1, 2), start("b", 2, 1));
+    a.says("guest: five of five").unwrap();
+    b.says("guest: five of five").unwrap();
+    b.kill();
+    let mut next = start("c", 3, 1);
+    next.says("guest: five of five").unwrap();
+    a.kill();
+    next.kill();
+}

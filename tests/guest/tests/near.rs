@@ -1,0 +1,119 @@
+//! Bytes that cross nodes: a card for both of them, against a card for each.
+
+use std::time::Duration;
+
+use mqnet_guest::{Kernel, Outcome};
+use mqnet_tap::steering::bucket;
+use mqnet_testkit::{LinkProcess, Need, World, has, until};
+use mqnet_wire::Layer;
+use serde_json::Value;
+
+use crate::numa::{CPUS, guest};
+use crate::there;
+
+const SCRIPT: &str = include_str!("../scripts/near.sh");
+const CHANNELS: usize = 4;
+
+/// The bucket of a ping from 10.9.0.1 to 10.9.0.`to`.
+fn bucket_of(to: u8) -> usize {
+    let mut frame = [0; 60];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14] = 0x45;
+    frame[23] = 1;
+    frame[26..30].copy_from_slice(&[10, 9, 0, 1]);
+    frame[30..34].copy_from_slice(&[10, 9, 0, to]);
+    bucket(&frame, Layer::Ethernet).unwrap()
+}
+
+/// For each channel an address whose flow the table of a TAP brings there.
+fn destinations() -> Vec<String> {
+    let of = |channel| (10..=250).find(|to| bucket_of(*to) % CHANNELS == channel).unwrap();
+    (0..CHANNELS).map(|channel| format!("10.9.0.{}", of(channel))).collect()
+}
+
+/// Local and crossing bytes of all functions with a known node.
+fn bytes(outcome: &Outcome, name: &str) -> [u64; 2] {
+    let stats: Value = serde_json::from_str(&outcome.text(name).unwrap()).unwrap();
+    let stats = if stats.is_array() { &stats[0] } else { &stats };
+    let functions = stats["locality"].as_array().unwrap_or_else(|| panic!("{stats}"));
+    println!("{name}: {functions:?}");
+    let sum = |key: &str| functions.iter().map(|one| one[key].as_u64().unwrap()).sum();
+    ["local-bytes", "cross-bytes"].map(sum)
+}
+
+/// What `mqnet show` says of each channel: its CPU is one of its node, and each device behind it
+/// has a name, a node and a queue. How many are served on another node than their device's.
+fn check_places(outcome: &Outcome, name: &str) -> usize {
+    let show: Value = serde_json::from_str(&outcome.text(name).unwrap()).unwrap();
+    let places = show[0]["placement"].as_array().unwrap_or_else(|| panic!("{show}"));
+    assert_eq!(places.len(), CHANNELS, "{places:?}");
+    let across = places.iter().filter(|place| {
+        let (cpu, node) = (place["cpu"].as_u64().unwrap(), place["node"].as_u64().unwrap());
+        assert!(CPUS[node as usize].contains(&cpu), "{place}");
+        let function = &place["functions"][0];
+        assert!(function["interface"].is_string() && function["queue"].is_u64(), "{place}");
+        assert!(!function["irqs"].as_array().unwrap().is_empty(), "{place}");
+        function["node"].as_u64().unwrap() != node
+    });
+    across.count()
+}
+
+/// Hosts that answer, each behind a card: both have every address.
+fn answering(world: &World, flows: &[String]) -> Vec<LinkProcess> {
+    let hosts = [&world.a, &world.b];
+    let spawn = |card: usize| {
+        let socket = world.file(&format!("card{card}"));
+        let mut tap = format!("tap:h,netns={},mac=02:00:00:00:00:09", hosts[card].name());
+        flows.iter().for_each(|to| tap += &format!(",address={to}/24"));
+        let mut command = world.folder().program();
+        command.args(["link", "--json", "--channels", "4"]);
+        command.arg(format!("vhost-user:{}", socket.display())).arg(tap);
+        let link = LinkProcess::spawn(command);
+        until("a card's socket", || socket.exists().then_some(()));
+        let neighbour = "ip neigh replace 10.9.0.1 lladdr 02:00:00:00:00:01 dev h nud permanent";
+        let words: Vec<&str> = neighbour.split(' ').collect();
+        until("the neighbour is known", || {
+            mqnet_testkit::run_command(&mut hosts[card].command(&words))
+                .status
+                .success()
+                .then_some(())
+        });
+        link
+    };
+    (0..2).map(spawn).collect()
+}
+
+// Goal: in a guest with two nodes, whose consumers send by the worker of their own node, at least
+// ten times fewer bytes cross between nodes with a card for each node, as one netdev, than with one
+// card for both; and `mqnet show` has CPU, node, function, queue and interrupts of every channel.
+#[test]
+fn two_functions_keep_bytes_on_their_node() {
+    if !(has(&[Need::Root]) && there(Kernel::V6_1)) {
+        return;
+    }
+    mqnet_guest::build().unwrap();
+    let world = World::create();
+    let flows = destinations();
+    let links = answering(&world, &flows);
+    let script = format!("FLOWS='{}'\n{SCRIPT}", flows.join(" "));
+    let guest = guest(world.folder(), "test-near", CHANNELS).script("near", &script);
+    let outcome = guest.limit(Duration::from_secs(900)).run().unwrap();
+    let said = &outcome.passed("near").unwrap().output;
+    println!("{said}");
+    assert!(said.ends_with("== done\n"), "{said}");
+    assert_eq!(check_places(&outcome, "one-show"), 2, "a card for both nodes");
+    assert_eq!(check_places(&outcome, "two-show"), 0, "a card for each");
+    let [one, two] = ["one-stats", "two-stats"].map(|name| bytes(&outcome, name));
+    println!(
+        "cross-node bytes: one function {} of {}, two functions {} of {}",
+        one[1],
+        one[0] + one[1],
+        two[1],
+        two[0] + two[1]
+    );
+    // Two of four flows of 200 pings of 1400 bytes have to cross, at least on their way out.
+    assert!(one[1] > 2 * 200 * 1400, "one function: {one:?}");
+    assert!(two[0] > one[0], "two functions: {two:?}, one: {one:?}");
+    assert!(two[1] * 10 <= one[1], "one function {one:?}, two {two:?}");
+    drop(links);
+}

@@ -1,0 +1,115 @@
+//! A network card of the guest's own kernel: the host has no VDUSE.
+
+use std::time::Duration;
+
+use mqnet_guest::{Guest, Kernel, Outcome};
+use mqnet_testkit::EndTable;
+use serde_json::Value;
+
+use crate::there;
+
+/// What is fetched: at first, after iperf3, with each feature off, after the rebinding, after
+/// the kills, and with split rings before and after a kill.
+const FILES: usize = 8;
+
+/// Frames of the stacks themselves (IPv6), and of the senders' last moment.
+const OTHERS: u64 = 10;
+
+/// Frames of a few streams that surely use a card.
+const MANY: u64 = 10;
+
+fn run(kernel: Kernel, script: &str) -> Option<Outcome> {
+    if !there(kernel) {
+        return None;
+    }
+    mqnet_guest::build().unwrap();
+    let script = format!("{script}{}", include_str!("../scripts/vduse_group.sh"));
+    let guest = Guest::new(kernel, &format!("test-vduse-{kernel}"));
+    let guest = guest.limit(Duration::from_secs(600)).script("vduse", &script);
+    let outcome = guest.run().unwrap();
+    println!("{kernel}: {:.1} s", outcome.wall.as_secs_f64());
+    Some(outcome)
+}
+
+/// Two cards that were one side of a link have both carried streams in both directions.
+fn a_group_has_worked(outcome: &Outcome, said: &str) {
+    let (_, group) = said.split_once("== group\n").expect("a group");
+    assert!(group.contains("g0 max 1\ng1 max 1\n"), "{said}");
+    assert!(group.contains("20 packets transmitted, 20 received"), "{said}");
+    assert!(group.contains("receiver"), "a stream is missing: {said}");
+    for count in ["g0 tx ", "g0 rx ", "g1 tx ", "g1 rx "] {
+        let frames = group.lines().find_map(|line| line.strip_prefix(count)).expect(count);
+        assert!(frames.parse::<u64>().unwrap() > MANY, "{count}: {said}");
+    }
+    let end = EndTable(serde_json::from_str(&outcome.text("group.json").unwrap()).unwrap());
+    end.assert_law();
+    assert!(said.ends_with("== done\n"), "{said}");
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// A stalled reader stops the qdisc: whatever did not come is counted by the qdisc alone.
+fn nothing_is_dropped_outside(outcome: &Outcome) {
+    let flood: Value = serde_json::from_str(&outcome.text("flood.json").unwrap()).unwrap();
+    let (sent, received) = (number(&flood["send"]["sent"]), number(&flood["receive"]["received"]));
+    let qdisc = number(&flood["qdisc"]);
+    assert!(number(&flood["stalls"]) > 0, "the ring was never full: this proves nothing: {flood}");
+    assert_eq!(number(&flood["tail"]), 0, "dropped outside the qdisc: {flood}");
+    let missing = sent - received;
+    assert!(missing <= qdisc && qdisc <= missing + OTHERS, "{flood}");
+    assert_eq!(number(&flood["receive"]["wrong"]), 0, "{flood}");
+    assert!(received > 0, "{flood}");
+}
+
+// Goal: on the newest kernel the card is a netdev of its name with one queue pair and negotiated
+// offloads; files come whole; a flood into a stalled reader loses nothing outside the qdisc; the
+// driver may be taken off and brought back, and our process killed and started, with the same
+// netdev; at the end nothing is left, and no frame is unaccounted for. Two cards are one side of a
+// link.
+#[test]
+fn the_engine_is_a_card_of_its_own_kernel() {
+    let Some(outcome) = run(Kernel::V7_3, include_str!("../scripts/vduse.sh")) else { return };
+    let said = &outcome.passed("vduse").unwrap().output;
+    println!("{said}");
+    assert!(said.contains("one queue pair each"), "doctor says nothing of it: {said}");
+    assert!(said.contains("driver: virtio_net\nmax 1\n"), "{said}");
+    for feature in ["tx-checksumming", "rx-checksumming", "tcp-segmentation-offload"] {
+        assert!(said.contains(&format!("{feature}: on")), "{feature}: {said}");
+    }
+    assert!(said.contains("tx-udp-segmentation: on"), "{said}");
+    assert!(said.contains("50 packets transmitted, 50 received"), "{said}");
+    // One each way, and one through the group.
+    assert_eq!(said.matches("receiver").count(), 3, "a stream is missing: {said}");
+    let given = said.lines().find_map(|line| line.strip_prefix("given ")).expect("a file");
+    let whole = said.matches(&format!("file {given}\n")).count();
+    assert_eq!(whole, FILES, "files came damaged: {said}");
+    nothing_is_dropped_outside(&outcome);
+    assert!(said.contains("bound again\n") && said.contains("came back\n"), "{said}");
+    assert!(said.contains("mtu 1400\n02:00:00:00:00:07\npacked 0\n"), "{said}");
+    assert!(said.contains("another process has it"), "a second engine got the card: {said}");
+    a_group_has_worked(&outcome, said);
+    let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
+    end.assert_law();
+    assert_eq!((end.out().lost, end.back().lost), (0, 0), "{end:?}");
+}
+
+// Goal: on the oldest kernel that we promise the card is a netdev with one queue pair that answers;
+// it cuts datagrams itself until it is told not to; two cards make a group.
+#[test]
+fn an_older_kernel_has_the_card_too() {
+    let Some(outcome) = run(Kernel::V6_12, include_str!("../scripts/vduse_short.sh")) else {
+        return;
+    };
+    let said = &outcome.passed("vduse").unwrap().output;
+    println!("{said}");
+    assert!(said.contains("one queue pair each"), "doctor says nothing of it: {said}");
+    assert!(said.contains("driver: virtio_net\nmax 1\n"), "{said}");
+    for feature in ["tx-checksumming", "tcp-segmentation-offload"] {
+        assert!(said.contains(&format!("{feature}: on")), "{feature}: {said}");
+    }
+    assert!(said.contains("\ntx-udp-segmentation: off\n"), "{said}");
+    assert!(said.contains("then tx-udp-segmentation: on\n"), "{said}");
+    a_group_has_worked(&outcome, said);
+}

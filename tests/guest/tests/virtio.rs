@@ -1,0 +1,70 @@
+//! `vhost-user:` under real guests: their drivers, and what their users do with them.
+
+mod evil;
+mod life;
+mod migrate;
+mod pair;
+pub(crate) mod peer;
+mod restart;
+
+use std::path::Path;
+
+use mqnet_guest::{Guest, Kernel};
+use mqnet_testkit::{LinkProcess, Need, World, has, until};
+
+use crate::there;
+
+/// The card of a guest, and the guest's memory that comes with it.
+#[derive(Clone, Debug)]
+struct Card<'a> {
+    socket: &'a Path,
+    pairs: u16,
+    packed: bool,
+    /// More words for QEMU's device.
+    device: &'a str,
+    /// How QEMU reaches the socket, beside its path.
+    way: &'a str,
+}
+
+/// A card with one queue pair for a guest that comes back to us.
+fn card(socket: &Path, packed: bool) -> Card<'_> {
+    Card { socket, pairs: 1, packed, device: "", way: "reconnect-ms=200" }
+}
+
+impl Card<'_> {
+    /// Puts it into a guest with 256 MiB for what moves through it.
+    fn put_into(&self, guest: Guest, memory: &str) -> Guest {
+        let chardev = format!("socket,id=c0,path={},{}", self.socket.display(), self.way);
+        let netdev = format!("vhost-user,id=n0,chardev=c0,queues={}", self.pairs);
+        let packed = if self.packed { "on" } else { "off" };
+        let vectors = 2 * self.pairs + 2;
+        let device = format!(
+            "virtio-net-pci,netdev=n0,mq=on,vectors={vectors},packed={packed}{}",
+            self.device
+        );
+        guest
+            .qemu(&["-machine", "memory-backend=mem", "-object", memory])
+            .qemu(&["-chardev", &chardev, "-netdev", &netdev, "-device", &device])
+    }
+}
+
+/// Memory that we can map, of so many MiB.
+fn shared(mib: u32) -> String {
+    format!("memory-backend-memfd,id=mem,size={mib}M,share=on")
+}
+
+/// False: the test is skipped.
+#[track_caller]
+pub(crate) fn possible(kernel: Kernel) -> bool {
+    has(&[Need::Root, Need::Program("iperf3")]) && there(kernel)
+}
+
+/// A link between a TAP with 10.9.0.1 and a card.
+fn link(world: &World, socket: &Path, tap: &str) -> LinkProcess {
+    let mut command = world.folder().program();
+    let tap = format!("tap:t0,netns={},address=10.9.0.1/24{tap}", world.a.name());
+    command.args(["link", "--json", &tap, &format!("vhost-user:{}", socket.display())]);
+    let link = LinkProcess::spawn(command);
+    until("the socket", || socket.exists().then_some(()));
+    link
+}

@@ -1,0 +1,69 @@
+//! A VMM that takes its guest's memory away.
+
+use std::fs::File;
+use std::time::Duration;
+
+use mqnet_guest::{Guest, Kernel};
+use mqnet_sysio::process;
+use mqnet_testkit::{Control, Datagrams, World, until};
+
+use super::peer::Numbers;
+use super::{card, possible};
+
+const MEMORY: u32 = 384;
+
+/// True when every thread stands still.
+fn is_frozen(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+    tasks.flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The name in brackets may hold anything.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
+// Goal: the file that is a guest's memory loses its pages while frames go in and out: the card is
+// closed, with the reason in sight, and another link of the same process never notices.
+#[test]
+fn memory_that_vanishes_closes_one_card() {
+    if !possible(Kernel::V6_1) {
+        return;
+    }
+    let (world, control) = (World::create(), Control::create());
+    let (a, b) = (world.a.name(), world.b.name());
+    let socket = world.file("card");
+    let links = format!(
+        "[link.evil]\na = 'tap:t0,netns={a},address=10.9.0.1/24'\nb = 'vhost-user:{}'\n\
+         [link.good]\na = 'tap:g0,netns={a},address=10.8.0.1/24'\n\
+         b = 'tap:g1,netns={b},address=10.8.0.2/24'\n",
+        socket.display()
+    );
+    let file = control.write("mqnet.toml", &links).display().to_string();
+    let daemon = control.start(&["daemon", "-f", &file]);
+    control.wait_up("good");
+    until("the socket", || socket.exists().then_some(()));
+    let numbers = Numbers::start(&world.a, Duration::from_millis(1));
+    let flow = Datagrams::start(&world.a, &world.b, "10.8.0.2", 900, Duration::from_millis(1));
+    let memory = world.file("memory");
+    let backend =
+        format!("memory-backend-file,id=mem,size={MEMORY}M,mem-path={},share=on", memory.display());
+    let guest = Guest::new(Kernel::V6_1, "test-evil").bare().memory(MEMORY);
+    let guest = guest.script("restart", include_str!("../../scripts/restart.sh"));
+    let mut guest = card(&socket, false).put_into(guest, &backend).start().unwrap();
+    numbers.more(200);
+    // QEMU would fall first: it uses the memory itself.
+    process::freeze(guest.pid()).unwrap();
+    until("QEMU to stand still", || is_frozen(guest.pid()).then_some(()));
+    File::options().write(true).open(&memory).unwrap().set_len(0).unwrap();
+    // In the log it stays, whether or not QEMU falls over it too.
+    until("the card to be closed", || {
+        let said = daemon.err();
+        let reason = said.contains("the VMM took memory of the guest away");
+        (reason && said.contains("evil: down: fault: channel 0: the guest: ")).then_some(())
+    });
+    flow.wait_more(500);
+    guest.kill();
+    let (sent, received) = flow.finish();
+    assert_eq!(sent, received, "the other link lost frames");
+    daemon.stop();
+}

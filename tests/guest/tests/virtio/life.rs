@@ -1,0 +1,109 @@
+//! A guest's card in everyday life.
+
+use std::time::Duration;
+
+use mqnet_guest::{Guest, Kernel};
+use mqnet_testkit::World;
+
+use super::peer::{Flood, file, give_file, iperf_server, sum};
+use super::{Card, card, link, possible, shared};
+
+/// Bytes of the file that crosses.
+const FILE: usize = 4 << 20;
+/// Frames that come between two looks at counters.
+const MEANWHILE: u64 = 100;
+
+/// What stands behind a word on a line of the guest.
+fn told<'a>(said: &'a str, word: &str) -> Vec<&'a str> {
+    let line = said.lines().find_map(|line| line.strip_prefix(word));
+    line.unwrap_or_else(|| panic!("no {word} in {said}")).split_whitespace().collect()
+}
+
+/// What mqnet shows of the card, when the guest has just shown what it sees.
+struct Seen {
+    channels: u64,
+    features: String,
+    /// Frames to the guest, and from it.
+    frames: [u64; 2],
+}
+
+fn look(world: &World) -> Seen {
+    let channels = world.folder().ask_json("ethtool --json -l card")[0]["combined"].as_u64();
+    let features = world.ask("ethtool -k card").out;
+    let statistics = world.ask("ethtool -S card").out;
+    println!("{features}\n{statistics}");
+    let frames = ["tx", "rx"].map(|half| {
+        let counts = statistics.lines().filter_map(|line| line.trim().split_once(": "));
+        let of_half = |name: &str| name.starts_with(half) && name.ends_with("_packets");
+        let counts = counts.filter(|(name, _)| of_half(name));
+        counts.map(|(_, value)| value.parse::<u64>().expect("a counter")).sum()
+    });
+    Seen { channels: channels.expect("channels"), features, frames }
+}
+
+fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
+    if !possible(kernel) {
+        return;
+    }
+    let world = World::create();
+    let socket = world.file("card.sock");
+    let link = link(&world, &socket, "");
+    let whole = file(FILE);
+    let expected = sum(&whole);
+    give_file(&world.a, whole, Duration::ZERO);
+    let _server = iperf_server(&world.a);
+    let card = Card { pairs, ..card(&socket, packed) };
+    let guest = Guest::new(kernel, &format!("test-virtio-{kernel}-{packed}"))
+        .bare()
+        .limit(Duration::from_secs(600))
+        .script("virtio", &format!("PAIRS={pairs}\n{}", include_str!("../../scripts/virtio.sh")));
+    let mut guest = card.put_into(guest, &shared(1024)).start().unwrap();
+    guest.says("guest: look").unwrap();
+    let seen = look(&world);
+    guest.says("guest: flood").unwrap();
+    let flood = Flood::start(&world.a);
+    let outcome = guest.wait().unwrap();
+    drop(flood);
+    let said = &outcome.passed("virtio").unwrap().output;
+    println!("{kernel} packed={packed}, {:?}: {said}", outcome.wall);
+    assert!(said.contains(&format!("max {pairs}\n")), "{said}");
+    assert!(said.contains("50 packets transmitted, 50 received"), "{said}");
+    assert!(said.contains("tcp-segmentation-offload: on"), "{said}");
+    assert!(said.contains("fq_codel worked\n"), "{said}");
+    assert_eq!(said.matches("receiver").count(), 4, "a stream is missing: {said}");
+    let [rx, tx, "combined", combined] = told(said, "counted ")[..] else { panic!("{said}") };
+    assert_eq!(combined, seen.channels.to_string());
+    assert!(seen.features.contains("tcp-segmentation-offload: on"), "{}", seen.features);
+    for (guest, ours) in [rx, tx].iter().zip(seen.frames) {
+        let guest: u64 = guest.parse().expect("a number of frames");
+        assert!(guest <= ours && ours < guest + MEANWHILE, "the guest {guest}, mqnet {ours}");
+    }
+    let files = said.lines().filter(|line| line.starts_with("file ")).count();
+    let right = said.matches(&expected).count();
+    assert!(files > 2 && files == right, "{right} of {files} files came whole: {said}");
+    assert!(said.contains(&format!("combined {pairs}\n")), "{said}");
+    // QEMU would not tell us (see the crate's `offer`).
+    assert!(!said.contains("resized\n"), "rings were resized behind our back: {said}");
+    assert!(said.ends_with("== done\n"), "{said}");
+    let resizes = link.events("changed").len();
+    assert!(resizes >= 100, "the guest's resizes came as {resizes} changes");
+    assert_eq!(link.events("change-failed"), [""; 0]);
+    let table = link.stop();
+    for lane in [table.out(), table.back()] {
+        assert_eq!((lane.lost, lane.in_flight), (0, 0), "{lane:?}");
+    }
+}
+
+// Goal: a guest with an old kernel and split rings pings, moves data over TCP and UDP in both
+// directions, sees the numbers that we see, gets files whole while it resizes its channels 200
+// times and switches features, and survives ups, downs and rebinding under a flood.
+#[test]
+fn an_old_guest_on_split_rings() {
+    a_guest_lives_well(Kernel::V6_1, false, 4);
+}
+
+// Goal: the same with a new kernel, packed rings, and fewer CPUs than queue pairs.
+#[test]
+fn a_new_guest_on_packed_rings() {
+    a_guest_lives_well(Kernel::V7_3, true, 8);
+}

@@ -1,0 +1,120 @@
+//! A guest moves from one QEMU, and one process of ours, to another.
+
+use std::time::{Duration, Instant};
+
+use mqnet_guest::{Guest, Kernel, Monitor, Running};
+use mqnet_testkit::{LinkProcess, World, until};
+use serde_json::json;
+
+use super::peer::{Numbers, file, give_file, sum, take_file};
+use super::{Card, card, possible, shared};
+
+/// Memory of the guest in MiB: all of it is moved.
+const MEMORY: u32 = 384;
+
+/// Pings, ten a second, that may be on their way when the guest stops. Without a log of what was
+/// written, rings and frames are stale at the new place for seconds.
+const PINGS_LOST: u64 = 10;
+
+/// A card behind a port of the host's bridge.
+fn port(world: &World, name: &str) -> LinkProcess {
+    let mut command = world.folder().program();
+    let tap = format!("tap:{name},netns={}", world.a.name());
+    let card = format!("vhost-user:{}", world.file(name).display());
+    command.args(["link", "--json", &tap, &card]);
+    let link = LinkProcess::spawn(command);
+    until("the socket", || world.file(name).exists().then_some(()));
+    world.a.run(&["ip", "link", "set", name, "master", "br0", "up"]);
+    link
+}
+
+/// The same machine at either end of the way.
+fn machine(world: &World, kernel: Kernel, packed: bool, side: &str) -> Guest {
+    let guest = Guest::new(kernel, &format!("test-migrate-{kernel}-{packed}-{side}"));
+    let monitor =
+        format!("unix:{},server=on,wait=off", world.file(&format!("qmp-{side}")).display());
+    let guest = guest
+        .bare()
+        .memory(MEMORY)
+        .script("migrate", include_str!("../../scripts/migrate.sh"))
+        .qemu(&["-qmp", &monitor]);
+    let socket = world.file(side);
+    let card = Card { device: ",mac=02:00:00:00:00:02", ..card(&socket, packed) };
+    card.put_into(guest, &shared(MEMORY))
+}
+
+/// Moves it; returns how long that took and for how long it stood still.
+fn migrate(monitor: &mut Monitor, channel: &str) -> (Duration, u64) {
+    let start = Instant::now();
+    // So slow that memory is written while it is on its way.
+    let slow = json!({"max-bandwidth": 60 << 20, "downtime-limit": 300});
+    monitor.ask(&json!({"execute": "migrate-set-parameters", "arguments": slow})).unwrap();
+    monitor.ask(&json!({"execute": "migrate", "arguments": {"uri": channel}})).unwrap();
+    let info = until("the end of the migration", || {
+        let info = monitor.ask(&json!({"execute": "query-migrate"})).unwrap();
+        assert_ne!(info["status"], "failed", "{info}");
+        (info["status"] == "completed").then_some(info)
+    });
+    println!("{info}");
+    assert!(info["ram"]["dirty-sync-count"].as_u64() > Some(1), "{info}");
+    (start.elapsed(), info["downtime"].as_u64().unwrap_or(0))
+}
+
+fn a_guest_moves(kernel: Kernel, packed: bool) {
+    if !possible(kernel) {
+        return;
+    }
+    let world = World::create();
+    world.a.run(&["ip", "link", "add", "br0", "type", "bridge"]);
+    world.a.run(&["ip", "addr", "add", "10.9.0.1/24", "dev", "br0"]);
+    world.a.run(&["ip", "link", "set", "br0", "up"]);
+    let (from, to) = (port(&world, "from"), port(&world, "to"));
+    let whole = file(32 << 20);
+    let expected = sum(&whole);
+    give_file(&world.a, whole, Duration::from_millis(40));
+    let taken = take_file(&world.a);
+    let numbers = Numbers::start(&world.a, Duration::from_millis(3));
+    let channel = format!("unix:{}", world.file("channel").display());
+    let there: Running = machine(&world, kernel, packed, "to").arriving(&channel).start().unwrap();
+    until("the other QEMU", || world.file("qmp-to").exists().then_some(()));
+    let mut here = machine(&world, kernel, packed, "from").start().unwrap();
+    here.says("guest: traffic").unwrap();
+    numbers.more(100);
+    let mut monitor = Monitor::connect(&world.file("qmp-from")).unwrap();
+    let (took, still) = migrate(&mut monitor, &channel);
+    let before = numbers.tally().0;
+    // Nothing of the old place can help the new one.
+    here.kill();
+    drop(from.stop());
+    numbers.more(50);
+    println!("moved in {took:?}, of which {still} ms still; {before} numbers until then");
+    let outcome = there.wait().unwrap();
+    let said = &outcome.passed("migrate").unwrap().output;
+    let (came, twice) = numbers.tally();
+    println!("{kernel} packed={packed}: {came} numbers came, {twice} twice\n{said}");
+    assert!(said.contains(&format!("in {expected}\n")), "a file did not come whole: {said}");
+    let sent = taken.join().unwrap();
+    assert!(said.contains(&format!("out {sent}\n")), "a file did not go whole: {sent} {said}");
+    assert!(said.contains(", twice 0\n"), "{said}");
+    assert_eq!(twice, 0, "of {came} datagrams");
+    let pings = said.lines().find(|line| line.contains("transmitted")).expect("pings");
+    let count = |at: usize| pings.split_whitespace().nth(at)?.parse::<u64>().ok();
+    let (sent, came) = (count(0).expect("sent"), count(3).expect("came"));
+    assert!(came + PINGS_LOST >= sent, "the move lost {} pings: {said}", sent - came);
+    assert!(said.contains("5 packets transmitted, 5 received"), "{said}");
+    assert!(said.ends_with("== done\n"), "{said}");
+    drop(to.stop());
+}
+
+// Goal: a guest with split rings is moved while frames write to its memory: what came during the
+// move is at the new place as it was sent, and nothing comes twice.
+#[test]
+fn a_move_over_split_rings() {
+    a_guest_moves(Kernel::V6_1, false);
+}
+
+// Goal: the same with packed rings.
+#[test]
+fn a_move_over_packed_rings() {
+    a_guest_moves(Kernel::V7_3, true);
+}

@@ -1,0 +1,103 @@
+//! Either end of a card is killed and comes back, under traffic.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use mqnet_guest::{Guest, Kernel, Running};
+use mqnet_testkit::World;
+
+use super::peer::{Numbers, file, give_file, sum, take_file};
+use super::{card, link, possible, shared};
+
+/// How often we are killed.
+const KILLS: usize = 5;
+/// Most frames that we have in hand when we are: a burst of each direction.
+const IN_HAND: usize = 64;
+
+fn we_are_killed(kernel: Kernel, packed: bool) {
+    if !possible(kernel) {
+        return;
+    }
+    let world = World::create();
+    let socket = world.file("card.sock");
+    // A TAP that dies with us comes back with the address by which its peers know it.
+    let mut link = link(&world, &socket, ",mac=02:00:00:00:00:01");
+    let whole = file(16 << 20);
+    let expected = sum(&whole);
+    give_file(&world.a, whole, Duration::from_millis(50));
+    let taken = take_file(&world.a);
+    let numbers = Numbers::start(&world.a, Duration::from_millis(3));
+    let guest = Guest::new(kernel, &format!("test-restart-{kernel}-{packed}"));
+    let guest =
+        guest.bare().memory(512).script("restart", include_str!("../../scripts/restart.sh"));
+    let mut guest = card(&socket, packed).put_into(guest, &shared(512)).start().unwrap();
+    guest.says("guest: traffic").unwrap();
+    numbers.more(100);
+    for _ in 0..KILLS {
+        sleep(Duration::from_millis(700));
+        let start = Instant::now();
+        link.restart();
+        link.wait_up(1);
+        let up = start.elapsed();
+        numbers.more(50);
+        println!("killed: up after {up:?}, traffic after {:?}", start.elapsed());
+    }
+    let outcome = guest.wait().unwrap();
+    let said = &outcome.passed("restart").unwrap().output;
+    let (came, twice) = numbers.tally();
+    println!("{kernel} packed={packed}: {came} numbers came, {twice} twice\n{said}");
+    assert!(said.contains(&format!("in {expected}\n")), "a file did not come whole: {said}");
+    let sent = taken.join().unwrap();
+    assert!(said.contains(&format!("out {sent}\n")), "a file did not go whole: {sent} {said}");
+    assert!(said.contains("5 packets transmitted, 5 received"), "{said}");
+    assert!(said.contains(", twice 0\n"), "{said}");
+    assert!(twice <= KILLS * IN_HAND, "{twice} of {came} datagrams came twice");
+    assert!(said.ends_with("== done\n"), "{said}");
+}
+
+// Goal: our process is killed five times under traffic and comes back: the guest's split rings go
+// on where they stood, files in the middle of their way come whole, and no frame comes twice but
+// those that were in hand.
+#[test]
+fn killed_over_split_rings() {
+    we_are_killed(Kernel::V6_1, false);
+}
+
+// Goal: the same with packed rings, whose position QEMU has forgotten.
+#[test]
+fn killed_over_packed_rings() {
+    we_are_killed(Kernel::V7_3, true);
+}
+
+/// A guest that says its numbers until it is killed.
+fn counting(kernel: Kernel, packed: bool, socket: &Path, name: &str) -> Running {
+    let guest = Guest::new(kernel, &format!("test-{name}-{packed}")).bare().memory(384);
+    let guest = guest.script("restart", include_str!("../../scripts/restart.sh"));
+    card(socket, packed).put_into(guest, &shared(384)).start().unwrap()
+}
+
+// Goal: QEMU is killed in the middle of traffic, and another guest, with rings of the other layout,
+// attaches to the same process of ours and finds nothing of the one before.
+#[test]
+fn another_guest_comes() {
+    if !possible(Kernel::V6_1) {
+        return;
+    }
+    let world = World::create();
+    let socket = world.file("card.sock");
+    let link = link(&world, &socket, "");
+    let numbers = Numbers::start(&world.a, Duration::from_millis(1));
+    for (n, packed) in [(1, false), (2, true), (3, false)] {
+        let mut guest = counting(Kernel::V6_1, packed, &socket, "killed");
+        link.wait_up(n);
+        numbers.more(200);
+        guest.kill();
+        let why = link.wait_lost(n);
+        assert!(why.contains("the VMM is gone"), "{why}");
+    }
+    let table = link.stop();
+    for lane in [table.out(), table.back()] {
+        assert_eq!((lane.lost, lane.in_flight), (0, 0), "{lane:?}");
+    }
+}

@@ -1,0 +1,386 @@
+//! `xdp:IFNAME`: interfaces of this kernel, taken over by AF_XDP sockets. A veth is the NIC; its
+//! peer is a host behind the wire.
+
+use std::time::Duration;
+
+use mqnet_testkit::{
+    Datagrams, EndTable, Flows, Host, LinkProcess, Need, World, has, iperf3, until,
+};
+
+const PACE: Duration = Duration::from_millis(2);
+
+/// A NIC in the namespace `at`, its peer in `behind`, each with as many queues.
+pub(crate) fn wire(at: &Host, nic: &str, behind: &Host, address: &str, mtu: u32) {
+    let (queues, mtu) = ("4", mtu.to_string());
+    at.run(&[
+        "ip",
+        "link",
+        "add",
+        nic,
+        "numrxqueues",
+        queues,
+        "numtxqueues",
+        queues,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "peer",
+        "numrxqueues",
+        queues,
+        "numtxqueues",
+        queues,
+        "netns",
+        behind.name(),
+    ]);
+    for (host, device) in [(at, nic), (behind, "peer")] {
+        host.run(&["sysctl", "-qw", &format!("net.ipv6.conf.{device}.disable_ipv6=1")]);
+        host.run(&["ip", "link", "set", device, "mtu", &mtu, "up"]);
+    }
+    // A veth has nobody who finishes what is unfinished.
+    behind.run(&["ethtool", "-K", "peer", "tx", "off"]);
+    behind.run(&["ip", "address", "add", address, "dev", "peer"]);
+}
+
+/// A TAP and a NIC in the namespace `a`, joined; the NIC's peer is in `b`.
+struct Rig {
+    world: World,
+    link: LinkProcess,
+}
+
+fn cross(world: &World, [a, b]: [&str; 2], len: usize) {
+    for (from, to, address) in [(&world.a, &world.b, b), (&world.b, &world.a, a)] {
+        let datagrams = Datagrams::start(from, to, address, len, PACE);
+        datagrams.wait_more(10);
+        datagrams.finish();
+    }
+}
+
+impl Rig {
+    fn start(options: &str, mtu: u32, more: &[&str]) -> Self {
+        let world = World::create();
+        wire(&world.a, "nic", &world.b, "10.7.1.2/24", mtu);
+        let link = Self::link(&world, options, more);
+        link.wait_up(1);
+        let rig = Self { world, link };
+        // Neighbours that do not know each other yet drop all but a few datagrams.
+        rig.crosses(100);
+        rig
+    }
+
+    fn link(world: &World, options: &str, more: &[&str]) -> LinkProcess {
+        let mut command = world.folder().program();
+        let a = world.a.name();
+        command.args(["link", "--json", &format!("tap:t,netns={a},address=10.7.1.1/24")]);
+        command.arg(format!("xdp:nic,netns={a}{options}")).args(more);
+        LinkProcess::spawn(command)
+    }
+
+    /// Datagrams of `len` bytes cross, both ways.
+    fn crosses(&self, len: usize) {
+        cross(&self.world, ["10.7.1.1", "10.7.1.2"], len);
+    }
+
+    /// Numbered datagrams of many flows cross both ways, and every one comes.
+    fn flows_cross(&self, datagrams: u64) {
+        let (a, b) = (&self.world.a, &self.world.b);
+        let there = Flows::start(a, b, "10.7.1.2", 16, PACE);
+        let back = Flows::start(b, a, "10.7.1.1", 16, PACE);
+        there.wait_more(datagrams);
+        back.wait_more(datagrams);
+        there.finish().assert_perfect("to the NIC");
+        back.finish().assert_perfect("from the NIC");
+    }
+
+    /// Ends it; every frame is accounted for.
+    fn stop(self) -> EndTable {
+        self.link.wait_quiet();
+        let table = self.link.stop();
+        table.assert_law();
+        table
+    }
+}
+
+fn outside(table: &EndTable) -> u64 {
+    table.0["dropped-outside-b"].as_u64().expect("drops at the sockets")
+}
+
+/// The mode of the XDP program at an interface, if there is one.
+fn program(host: &Host, device: &str) -> Option<u64> {
+    let found = host.run_json(&["ip", "-j", "-d", "link", "show", "dev", device]);
+    found[0]["xdp"]["mode"].as_u64()
+}
+
+fn root() -> bool {
+    has(&[Need::Root, Need::Program("ethtool")])
+}
+
+// Goal: datagrams of every length and TCP cross a NIC with four queues, in the driver and in
+// the stack, each queue on a channel of its own; the program is ours and goes with us.
+#[test]
+fn traffic_crosses_a_nic() {
+    if !root() || !has(&[Need::Program("iperf3")]) {
+        return;
+    }
+    for (options, mode) in [("", 1), (",mode=generic", 2)] {
+        let rig = Rig::start(options, 1500, &[]);
+        assert_eq!(program(&rig.world.a, "nic"), Some(mode));
+        rig.crosses(500);
+        rig.flows_cross(400);
+        for reverse in [&["-t", "1"][..], &["-t", "1", "-R"]] {
+            let report = iperf3(&rig.world.b, &rig.world.a, "10.7.1.2", reverse);
+            let bytes = report["end"]["sum_received"]["bytes"].as_f64().expect("bytes");
+            assert!(bytes > 1e6, "{options} {reverse:?}: {bytes} bytes");
+        }
+        let Rig { world, link } = rig;
+        link.wait_quiet();
+        let table = link.stop();
+        table.assert_law();
+        let used = table.channels().iter().filter(|(_, back)| back.rx_packets > 0).count();
+        assert!(used > 1, "{options}: one channel has it all: {}", table.0);
+        assert_eq!(program(&world.a, "nic"), None);
+    }
+}
+
+// Goal: two NICs are joined, as by a wire, and every datagram comes.
+#[test]
+fn two_nics_are_a_wire() {
+    if !root() {
+        return;
+    }
+    let (world, middle) = (World::create(), World::create());
+    let middle = &middle.a;
+    wire(middle, "one", &world.a, "10.7.2.1/24", 1500);
+    wire(middle, "two", &world.b, "10.7.2.2/24", 1500);
+    let mut command = world.folder().program();
+    command.args(["link", "--json"]);
+    command.args(["one", "two"].map(|nic| format!("xdp:{nic},netns={}", middle.name())));
+    let link = LinkProcess::spawn(command);
+    link.wait_up(1);
+    cross(&world, ["10.7.2.1", "10.7.2.2"], 100);
+    let flows = Flows::start(&world.a, &world.b, "10.7.2.2", 16, PACE);
+    let back = Flows::start(&world.b, &world.a, "10.7.2.1", 16, PACE);
+    flows.wait_more(500);
+    back.wait_more(500);
+    flows.finish().assert_perfect("there");
+    back.finish().assert_perfect("back");
+    link.wait_quiet();
+    let table = link.stop();
+    table.assert_law();
+    assert_eq!((table.out().drops, table.back().drops, outside(&table)), (0, 0, 0), "{}", table.0);
+}
+
+// Goal: jumbo frames, which take several chunks, cross both ways unchanged.
+#[test]
+fn jumbo_frames_cross() {
+    if !root() {
+        return;
+    }
+    let rig = Rig::start("", 9000, &[]);
+    let (a, b) = (&rig.world.a, &rig.world.b);
+    let unread = |host: &Host| host.protocol("UdpRcvbufErrors");
+    let before = [b, a].map(unread);
+    // Without fragments: one frame of 9014 bytes each.
+    let there = Datagrams::start(a, b, "10.7.1.2", 8972, PACE);
+    let back = Datagrams::start(b, a, "10.7.1.1", 8972, PACE);
+    there.wait_more(300);
+    back.wait_more(300);
+    let finished = [(b, there.finish()), (a, back.finish())];
+    for ((host, (sent, came)), before) in finished.into_iter().zip(before) {
+        // A receiver that had to wait for a CPU is not the link's fault.
+        assert_eq!(sent, came + unread(host) - before, "{host:?}");
+    }
+    let table = rig.stop();
+    assert!(table.out().tx_bytes > 300 * 9000, "{}", table.0);
+    assert_eq!((table.out().drops, table.back().drops, outside(&table)), (0, 0, 0), "{}", table.0);
+}
+
+// Goal: channels change under traffic; what every queue of the NIC gets is served by as many as
+// there are, and no datagram is missing that is not counted.
+#[test]
+fn channels_change_under_traffic() {
+    if !root() {
+        return;
+    }
+    let rig = Rig::start("", 1500, &[]);
+    let (a, b) = (&rig.world.a, &rig.world.b);
+    let there = Flows::start(a, b, "10.7.1.2", 16, PACE);
+    let back = Flows::start(b, a, "10.7.1.1", 16, PACE);
+    for channels in [1, 3, 4, 2].into_iter().cycle().take(12) {
+        let said = rig.world.folder().ask(&format!("ethtool -L t combined {channels}"));
+        assert_eq!(said.code, Some(0), "to {channels}: {said:?}");
+        there.wait_more(100);
+        back.wait_more(100);
+    }
+    let (there, back) = (there.finish(), back.finish());
+    let table = rig.stop();
+    let counted =
+        table.out().drops + table.back().drops + outside(&table) + table.dropped_outside();
+    assert!(there.lost() + back.lost() <= counted, "{there:?} {back:?} {}", table.0);
+    assert_eq!((there.doubled, there.wrong, back.doubled, back.wrong), (0, 0, 0, 0));
+}
+
+// Goal: a killed process leaves nothing at the NIC, and the next one takes it over.
+#[test]
+fn nothing_is_left_of_a_killed_link() {
+    if !root() {
+        return;
+    }
+    let mut rig = Rig::start("", 1500, &[]);
+    rig.crosses(500);
+    rig.link.kill();
+    until("the program is gone", || program(&rig.world.a, "nic").is_none().then_some(()));
+    rig.link.restart();
+    rig.link.wait_up(1);
+    rig.crosses(500);
+    rig.stop();
+}
+
+// Goal: a NIC that is set down, loses its wire, changes its MTU, or goes away and comes back is
+// told about, and taken over again.
+#[test]
+fn a_nic_goes_and_comes_back() {
+    if !root() {
+        return;
+    }
+    let rig = Rig::start("", 1500, &[]);
+    let (a, b) = (&rig.world.a, &rig.world.b);
+    b.run(&["ip", "link", "set", "peer", "down"]);
+    rig.link.wait_down("nic has no carrier");
+    b.run(&["ip", "link", "set", "peer", "up"]);
+    rig.link.wait_up(2);
+    rig.crosses(500);
+    a.run(&["ip", "link", "set", "nic", "down"]);
+    rig.link.wait_down("ip link set dev nic up");
+    a.run(&["ip", "link", "set", "nic", "up"]);
+    rig.link.wait_up(3);
+    rig.crosses(500);
+    for device in [(a, "nic"), (b, "peer")] {
+        device.0.run(&["ip", "link", "set", device.1, "mtu", "3000"]);
+    }
+    rig.link.wait_for("the new mtu", |_| (a.device("t")?["mtu"] == 3000).then_some(()));
+    rig.crosses(2900);
+    let before = rig.link.ups();
+    a.run(&["ip", "link", "del", "nic"]);
+    rig.link.wait_down("there is no interface nic");
+    wire(a, "nic", b, "10.7.1.2/24", 1500);
+    rig.link.wait_up(before + 1);
+    rig.crosses(500);
+    rig.stop();
+}
+
+// Goal: what cannot be taken over is told with the knob, and is taken over when it can be.
+#[test]
+fn refusals_name_a_knob() {
+    if !root() {
+        return;
+    }
+    let world = World::create();
+    let link = Rig::link(&world, "", &[]);
+    link.wait_down("there is no interface nic (yet)");
+    wire(&world.a, "nic", &world.b, "10.7.1.2/24", 1500);
+    link.wait_up(1);
+    // The queues are taken now.
+    let mut command = world.folder().program();
+    command.args(["link", "--json", "null:", &format!("xdp:nic,netns={}", world.a.name())]);
+    let second = LinkProcess::spawn(command);
+    second.wait_down("is taken by another AF_XDP socket");
+    drop(second);
+    link.stop();
+    for (options, words) in [
+        (",zerocopy=on", "zerocopy=auto does without"),
+        (",mtu=9000", "ip link set dev nic mtu 9000"),
+        (",queues=64", "ethtool -l nic shows the most"),
+    ] {
+        Rig::link(&world, options, &[]).wait_down(words);
+    }
+}
+
+// Goal: somebody else's program stays where it is, and is told about.
+#[test]
+fn a_foreign_program_is_left_alone() {
+    if !root() || !has(&[Need::Program("clang")]) {
+        return;
+    }
+    let world = World::create();
+    wire(&world.a, "nic", &world.b, "10.7.1.2/24", 1500);
+    let object = crate::xdp::object(&world, "pass").display().to_string();
+    world.a.run(&["ip", "link", "set", "dev", "nic", "xdpdrv", "obj", &object, "sec", "xdp"]);
+    let link = Rig::link(&world, "", &[]);
+    link.wait_down("nic has another XDP program");
+    assert_eq!(program(&world.a, "nic"), Some(1));
+    world.a.run(&["ip", "link", "set", "dev", "nic", "xdp", "off"]);
+    link.wait_up(1);
+    link.stop();
+}
+
+// Goal: queues are set on request, all are served, and what was there is put back.
+#[test]
+fn queues_are_set_and_put_back() {
+    if !root() {
+        return;
+    }
+    let rig = Rig::start(",queues=2", 1500, &[]);
+    let queues = |host: &Host| {
+        let text = host.run(&["ethtool", "-l", "nic"]);
+        let (_, now) = text.split_once("Current").expect("current settings");
+        let number = |key: &str| now.split_once(key)?.1.split_whitespace().next()?.parse().ok();
+        [number("RX:"), number("TX:")].map(|n: Option<u32>| n.expect("a number"))
+    };
+    assert_eq!(queues(&rig.world.a), [2, 2]);
+    rig.flows_cross(100);
+    let Rig { world, link } = rig;
+    let table = link.stop();
+    table.assert_law();
+    assert_eq!(table.channels().len(), 2, "{}", table.0);
+    assert_eq!(queues(&world.a), [4, 4]);
+}
+
+/// What leaves through `low` leaves no faster than this, and nothing is dropped.
+fn shape(host: &Host, verb: &str, rate: &str) {
+    let words = ["tc", "qdisc", verb, "dev", "low", "root", "tbf", "rate", rate];
+    host.run(&[&words[..], &["burst", "3000", "limit", "10mb"]].concat());
+}
+
+// Goal: a network slower than the sender keeps all memory of a queue: the lane stops, what waits
+// stays in the TAP, and when the network is fast again the lane wakes and every datagram comes.
+#[test]
+fn a_slow_network_stops_the_lane() {
+    if !root() || !has(&[Need::Program("tc")]) {
+        return;
+    }
+    let world = World::create();
+    let (a, b) = (&world.a, &world.b);
+    // What a queueing discipline below the NIC holds is the NIC's, as in a ring of hardware: a veth
+    // alone takes frames over at once.
+    wire(a, "low", b, "10.7.1.2/24", 1500);
+    a.run(&["ip", "link", "add", "nic", "link", "low", "type", "macvlan", "mode", "passthru"]);
+    a.run(&["sysctl", "-qw", "net.ipv6.conf.nic.disable_ipv6=1"]);
+    a.run(&["ip", "link", "set", "nic", "up"]);
+    shape(a, "add", "1gbit");
+    let link = Rig::link(&world, ",ring=64", &[]);
+    link.wait_up(1);
+    a.run(&["ip", "link", "set", "dev", "t", "txqueuelen", "20000"]);
+    let rig = Rig { world, link };
+    rig.crosses(100);
+    let (a, b) = (&rig.world.a, &rig.world.b);
+    let before = rig.link.next_status().0.stops;
+    shape(a, "change", "64kbit");
+    let datagrams = Datagrams::start(a, b, "10.7.1.2", 100, PACE);
+    until("the lane stops", || (rig.link.next_status().0.stops > before).then_some(()));
+    let held = a.run_json(&["tc", "-j", "-s", "qdisc", "show", "dev", "low"])[0]["qlen"].as_u64();
+    assert!((32..=64).contains(&held.expect("a queue")), "{held:?} frames in the network");
+    let sent = datagrams.sent();
+    until("more wait", || (datagrams.sent() > sent + 200).then_some(()));
+    shape(a, "change", "1gbit");
+    datagrams.wait_more(400);
+    // What the qdisc below drops while it changes, with a burst behind it, is not our loss.
+    let (sent, came) = datagrams.finish();
+    println!("{came} of {sent} datagrams came");
+    let table = rig.stop();
+    let out = table.out();
+    assert!(out.tx_packets >= sent, "{sent} were sent: {}", table.0);
+    assert!(out.stops > before && out.wakes == out.stops, "{}", table.0);
+    let outside = outside(&table) + table.dropped_outside();
+    assert_eq!((out.drops, out.lost, table.back().drops, outside), (0, 0, 0, 0), "{}", table.0);
+}

@@ -1,0 +1,175 @@
+//! Groups of TAPs: where frames go, what is shown, and what happens when a member is removed.
+
+use std::time::Duration;
+
+use mqnet_testkit::{EndTable, Flows, LinkProcess, Need, World, has, until};
+use serde_json::Value;
+
+/// Members that feed one stack have one address, as the ports of a card have.
+const MAC: &str = "mac=02:00:00:00:00:02";
+
+/// `tap:a` at host a, and a group of two at host b.
+fn fan(world: &World, options: &str) -> LinkProcess {
+    for name in ["all", "default"] {
+        // What comes by one member is answered by the other.
+        let file = format!("net.ipv4.conf.{name}.rp_filter=0");
+        world.b.run(&["sysctl", "-q", "-w", &file]);
+    }
+    let (a, b) = (world.a.name(), world.b.name());
+    let mut command = world.folder().program();
+    command.args(["link", "--json", "--channels", "4"]);
+    command.arg(format!("tap:a,netns={a},address=10.0.0.1/24"));
+    command.arg(format!(
+        "tap:b0,netns={b},{MAC},address=10.0.0.2/24+\
+         tap:b1,netns={b},{MAC},address=10.9.0.1/24{options}"
+    ));
+    let link = LinkProcess::spawn(command);
+    link.wait_up(1);
+    link
+}
+
+/// What `show` says of the members of the second netdev.
+fn members(world: &World) -> Vec<Value> {
+    let shown = world.folder().ask_json("show --json");
+    shown[0]["netdevs"][1]["members"].as_array().cloned().unwrap_or_default()
+}
+
+fn received(world: &World, device: &str) -> u64 {
+    let info = world.b.device(device).expect("the device");
+    info["stats64"]["rx"]["packets"].as_u64().expect("a counter")
+}
+
+/// The law over all channels; one that stands in is counted where its queue is.
+fn assert_law(table: &EndTable) {
+    for lane in [table.out(), table.back()] {
+        assert_eq!(lane.in_flight, 0, "{lane:?}");
+        let (came, left) = (lane.rx_packets + lane.segments, lane.tx_packets + lane.merged);
+        assert_eq!(came, left + lane.drops, "{lane:?}");
+    }
+}
+
+// Goal: channel i is on member i mod 2, and stays there through resizes under traffic, in which no
+// datagram is lost or overtaken; show and queue-get tell which is where, and who is the primary.
+#[test]
+fn channels_stay_on_their_members() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let link = fan(&world, "");
+    let flows = Flows::start(&world.a, &world.b, "10.0.0.2", 64, Duration::from_millis(4));
+    for channels in [4u16, 6, 2, 4] {
+        world.tell(&format!("ethtool -L a combined {channels}"));
+        flows.wait_more(500);
+        let there = members(&world);
+        for (at, member) in there.iter().enumerate() {
+            let own: Vec<u16> = (0..channels).filter(|i| usize::from(i % 2) == at).collect();
+            assert_eq!(member["channels"], Value::from(own), "{member}");
+            assert_eq!((&member["up"], member.get("standing-in")), (&Value::from(true), None));
+        }
+        assert_eq!((&there[0]["primary"], &there[1]["primary"]), (&true.into(), &false.into()));
+        assert_eq!(there[0]["why"], "smallest id tap:b0");
+    }
+    let refused = world.ask("ethtool -L a combined 1");
+    assert_eq!(world.channels("a"), 2, "{refused:?}");
+    world.tell("ethtool -L a combined 4");
+    let shown = world.ask("show").out;
+    assert!(shown.contains("b0 is a group:"), "{shown}");
+    let secondary = "    tap:b1  secondary                     up  channels 1,3\n";
+    assert!(shown.contains(secondary), "{shown}");
+    let before = ["b0", "b1"].map(|device| received(&world, device));
+    flows.wait_more(1000);
+    let after = ["b0", "b1"].map(|device| received(&world, device));
+    assert!(before.iter().zip(after).all(|(before, after)| after > before + 100), "{after:?}");
+    flows.finish().assert_perfect("a to the group");
+    link.stop().assert_law();
+}
+
+// Goal: with on-member-loss=degrade the removal of a member under traffic ends nothing: the other
+// stands in for its channels, the frames go on, and when there is a device of its name again its
+// channels are back where they were.
+#[test]
+fn a_group_goes_on_without_a_member() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let link = fan(&world, ",on-member-loss=degrade");
+    let flows = Flows::start(&world.a, &world.b, "10.0.0.2", 64, Duration::from_millis(4));
+    flows.wait_more(2000);
+    let before_loss = received(&world, "b0");
+    flows.take_worst();
+    world.b.run(&["ip", "link", "del", "b1"]);
+    flows.wait_more(2000);
+    let worst = flows.take_worst();
+    until("the other to stand in", || {
+        let there = members(&world);
+        let stands = there[0]["standing-in"] == Value::from([1, 3].to_vec());
+        (stands && there[1]["up"] == false).then_some(())
+    });
+    let reason = members(&world)[1]["reason"].as_str().unwrap_or_default().to_owned();
+    assert!(reason.contains("removed: waiting for 'ip tuntap add dev b1"), "{reason}");
+    assert!(received(&world, "b0") > before_loss + 1500);
+    // A resize meanwhile: the map is for all channels, parked or not.
+    world.tell("ethtool -L a combined 6");
+    flows.wait_more(500);
+    assert_eq!(members(&world)[0]["standing-in"], Value::from([1, 3, 5].to_vec()));
+    world.tell("ethtool -L a combined 4");
+    world.b.run(&["ip", "tuntap", "add", "dev", "b1", "mode", "tap", "multi_queue"]);
+    until("the member to be back", || {
+        let there = members(&world);
+        (there[1]["up"] == true && there[0].get("standing-in").is_none()).then_some(())
+    });
+    assert_eq!(members(&world)[1]["channels"], Value::from([1, 3].to_vec()));
+    let back = received(&world, "b1");
+    flows.wait_more(2000);
+    assert!(received(&world, "b1") > back + 500);
+    let tally = flows.finish();
+    println!("{tally:?}; nothing for {:?}, slowest {:?}", worst.silence, worst.delay);
+    assert_eq!((tally.doubled, tally.wrong, tally.reordered), (0, 0, 0), "{tally:?}");
+    assert_eq!((link.ups(), link.downs()), (1, Vec::new()));
+    let table = link.stop();
+    assert_law(&table);
+    // What a busy machine does not take in time is dropped, and counted, before we see it.
+    let elsewhere = table.dropped_outside() + table.out().drops;
+    assert!(tally.lost() <= 64 + elsewhere, "more than was on its way: {tally:?}, {elsewhere}");
+}
+
+// Goal: two groups are so many wires; without degrade the link is down until every member is
+// there, and says who is missing.
+#[test]
+fn a_group_ends_with_a_member() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let mut command = world.folder().program();
+    command.args(["link", "--json"]);
+    for (host, side, last) in [(&world.a, "a", 1), (&world.b, "b", 2)] {
+        let member = |n: u32| {
+            let netns = host.name();
+            format!("tap:{side}{n},netns={netns},address=10.0.{n}.{last}/24")
+        };
+        command.arg((0..3).map(member).collect::<Vec<_>>().join("+"));
+    }
+    let link = LinkProcess::spawn(command);
+    // Nobody has asked for a number: each member has a channel.
+    assert!(link.wait_up(1).contains("3 channels"));
+    let cross = |n: u32| {
+        let (there, here) = (format!("10.0.{n}.2"), format!("10.0.{n}.1"));
+        for (from, to, address) in [(&world.a, &world.b, there), (&world.b, &world.a, here)] {
+            let flows = Flows::start(from, to, &address, 4, Duration::from_millis(4));
+            flows.wait_more(20);
+            flows.finish();
+        }
+    };
+    (0..3).for_each(cross);
+    world.b.run(&["ip", "link", "del", "b1"]);
+    let why = link.wait_down("2 of 3 members up");
+    assert!(why.contains("waiting for tap:b1 (the TAP device was removed"), "{why}");
+    until("no carrier", || (!world.b.has_carrier("b0")).then_some(()));
+    world.b.run(&["ip", "tuntap", "add", "dev", "b1", "mode", "tap", "multi_queue"]);
+    link.wait_up(2);
+    (0..3).for_each(cross);
+    link.stop().assert_law();
+}

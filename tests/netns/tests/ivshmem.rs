@@ -1,0 +1,176 @@
+//! Two processes that meet in the memory of our ivshmem server, as two guests would.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use mqnet_testkit::{EndSpec, Need, Stream, World, has, until};
+
+use crate::load::Load;
+use crate::resize::{often, stop_perfect, wait_channels};
+
+/// Bytes after which a flow is surely under way.
+const UNDER_WAY: u64 = 1 << 20;
+
+struct Server(Child);
+
+impl Server {
+    fn start(world: &World, words: &[&str]) -> Self {
+        let mut command: Command = world.folder().program();
+        command.arg("ivshmem-server").arg(world.socket()).args(words).stdout(Stdio::null());
+        let server = Self(command.spawn().expect("mqnet ivshmem-server"));
+        until("the server", || world.socket().exists().then_some(()));
+        server
+    }
+
+    fn kill(&mut self) {
+        // Either fails for one that has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn at(socket: &Path) -> impl Fn(EndSpec) -> EndSpec + use<> {
+    let device = format!("ntb:ivshmem={}", socket.display());
+    move |end| often(end).meeting_at(&device)
+}
+
+fn resizes(vectors: &str) {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let _server = Server::start(&world, &["--size", "8M", "--vectors", vectors]);
+    let pair = world.pair(at(&world.socket()));
+    let mut load = Load::start(&world.a, &world.b, true);
+    for channels in [8, 2, 1, 4] {
+        let said = load.during(200, || world.tell(&format!("ethtool -L a combined {channels}")));
+        assert_eq!(said, "", "resize to {channels}");
+        wait_channels(&world, channels);
+    }
+    load.finish_perfect(&format!("ivshmem with {vectors} vectors"));
+    stop_perfect(pair);
+}
+
+// Goal: an interrupt for each queue pair: traffic of every kind while channels come and go, nothing
+// lost, doubled or reordered.
+#[test]
+fn a_vector_for_each_queue_pair() {
+    resizes("9");
+}
+
+// Goal: the same where queue pairs share three vectors.
+#[test]
+fn shared_vectors() {
+    resizes("3");
+}
+
+// Goal: the same where one vector is for everything.
+#[test]
+fn one_vector_for_all() {
+    resizes("1");
+}
+
+// Goal: the same where nobody can be interrupted, so that both ends look by themselves.
+#[test]
+fn no_vectors_at_all() {
+    resizes("0");
+}
+
+// Goal: an end that is killed comes back under another number, and then the server is killed and
+// comes back with other memory: a TCP stream survives each of them.
+#[test]
+fn ends_and_server_are_killed() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let mut server = Server::start(&world, &["--vectors", "5"]);
+    let meet = at(&world.socket());
+    let survivor = meet(world.end_a().tap("persist").channels(2)).spawn();
+    let mut victim = meet(world.end_b().tap("persist").channels(2)).spawn();
+    survivor.wait_up(1);
+    let flow = Stream::start(&world.a, &world.b, "10.0.0.2");
+    for kill in 1..=3 {
+        flow.wait_more(UNDER_WAY);
+        victim.kill();
+        let why = survivor.wait_lost(kill);
+        assert!(why.contains("has left the device"), "{why}");
+        victim.restart();
+        survivor.wait_up(kill + 1);
+    }
+    flow.wait_more(UNDER_WAY);
+    server.kill();
+    let why = survivor.wait_lost(4);
+    assert!(why.contains("the ivshmem server is gone"), "{why}");
+    let _server = Server::start(&world, &["--vectors", "5"]);
+    survivor.wait_up(5);
+    flow.wait_more(UNDER_WAY);
+    flow.finish();
+    survivor.wait_quiet();
+    survivor.stop().assert_law();
+    victim.stop().assert_law();
+}
+
+// Goal: a peer that stands still for longer than anybody waits is given up although its process
+// lives, and the link comes back with it.
+#[test]
+fn a_frozen_end_thaws() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let _server = Server::start(&world, &[]);
+    let pair = world.pair(at(&world.socket()));
+    let flow = Stream::start(&world.a, &world.b, "10.0.0.2");
+    flow.wait_more(UNDER_WAY);
+    pair.b.freeze();
+    let why = pair.a.wait_lost(1);
+    assert!(why.contains("no sign of life"), "{why}");
+    pair.b.thaw();
+    pair.a.wait_up(2);
+    pair.b.wait_up(2);
+    flow.wait_more(UNDER_WAY);
+    flow.finish();
+    pair.a.wait_quiet();
+    for end in [pair.a, pair.b] {
+        end.stop().assert_law();
+    }
+}
+
+// Goal: two ends of ours in the file of an ivshmem-plain device, without a server: traffic of every
+// kind while channels come and go; one that is killed is missed, though nobody tells of it, and the
+// next takes its place.
+#[test]
+fn a_file_for_both() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let file = world.file("memory");
+    std::fs::File::create(&file).expect("a file").set_len(8 << 20).expect("its size");
+    let mut pair = world.pair(at(&file));
+    let mut load = Load::start(&world.a, &world.b, true);
+    for channels in [4, 1] {
+        let said = load.during(200, || world.tell(&format!("ethtool -L a combined {channels}")));
+        assert_eq!(said, "", "resize to {channels}");
+        wait_channels(&world, channels);
+    }
+    load.finish_perfect("a file");
+    pair.b.restart();
+    let why = pair.a.wait_lost(1);
+    assert!(why.contains("no sign of life") || why.contains("a new life"), "{why}");
+    pair.b.wait_up(1);
+    let flow = Stream::start(&world.a, &world.b, "10.0.0.2");
+    flow.wait_more(UNDER_WAY);
+    flow.finish();
+    for end in [pair.a, pair.b] {
+        end.wait_quiet();
+        end.stop().assert_law();
+    }
+}

@@ -1,0 +1,137 @@
+//! Flows come to the queue on which whoever takes them sends: `rx-locality=learn`.
+
+use std::time::Duration;
+
+use mqnet_testkit::{Flows, LinkProcess, Need, World, has, until};
+
+use crate::load::Load;
+use crate::resize::{often, stop_perfect};
+
+/// Flows of each direction, so that many buckets have some of both.
+const FLOWS: usize = 64;
+const PACE: Duration = Duration::from_millis(32);
+
+/// The queue of each bucket of a device.
+fn table(world: &World, device: &str) -> Vec<u16> {
+    let said = world.ask(&format!("ethtool -x {device}")).out;
+    let rows = said.lines().filter_map(|line| line.split_once(':'));
+    let rows = rows.filter(|(first, _)| first.trim().parse::<u16>().is_ok());
+    let queues = |row: &str| row.split_whitespace().map(|q| q.parse().expect("a queue")).collect();
+    let table: Vec<u16> = rows.flat_map(|(_, row)| -> Vec<u16> { queues(row) }).collect();
+    assert_eq!(table.len(), 128, "{said}");
+    table
+}
+
+/// Buckets of `a` that have come to where those of `b` are.
+fn alike(world: &World) -> usize {
+    let (a, b) = (table(world, "a"), table(world, "b"));
+    a.iter().zip(&b).filter(|(a, b)| a == b).count()
+}
+
+// Goal: when `b` sends its flows on other queues, their other direction follows at `a`, which
+// learns, again and again, under TCP and UDP; nothing is lost, doubled or reordered. What a user
+// sets at `a` stays.
+#[test]
+fn flows_follow_the_other_direction() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let b = often(world.end_b()).channels(4).spawn();
+    let a = often(world.end_a()).ntb("rx-locality=learn").channels(4).spawn();
+    let pair = mqnet_testkit::Pair { a, b };
+    pair.a.wait_up(1);
+    pair.b.wait_up(1);
+    let load = Load::start(&world.a, &world.b, true);
+    let flows = [
+        Flows::start(&world.a, &world.b, "10.0.0.2", FLOWS, PACE),
+        Flows::start(&world.b, &world.a, "10.0.0.1", FLOWS, PACE),
+    ];
+    let idle = table(&world, "a");
+    for spread in ["weight 0 0 0 1", "equal 1", "weight 1 1 1 1"] {
+        world.tell(&format!("ethtool -X b {spread}"));
+        // A quarter is alike anyway; the others are those with a flow of `b`.
+        let count = until("flows follow", || Some(alike(&world)).filter(|count| *count >= 64));
+        load.go_on(1000);
+        println!("{spread}: {count} buckets are alike, {} then", alike(&world));
+    }
+    assert_ne!(table(&world, "a"), idle);
+    world.tell("ethtool -X a equal 2");
+    world.tell("ethtool -X b weight 0 0 1 1");
+    let set = table(&world, "a");
+    load.go_on(10_000);
+    assert_eq!(table(&world, "a"), set, "a table that a user set has changed");
+    for (flows, which) in flows.into_iter().zip(["forth", "back"]) {
+        flows.finish().assert_perfect(which);
+    }
+    load.finish_perfect("flows that follow");
+    stop_perfect(pair);
+}
+
+// Goal: what cannot follow is refused, with the reason.
+#[test]
+fn only_tables_can_follow() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let said = world.ask("link null: null:,rx-locality=learn");
+    let why = "rx-locality=learn: null: does not choose among its queues by a table";
+    assert!(said.code != Some(0) && said.err.contains(why), "{said:?}");
+    let said = world.ask("link tap:x null:,rx-locality=on");
+    assert!(said.err.contains("rx-locality=on: must be off or learn"), "{said:?}");
+}
+
+/// Frames that came to each queue of the device of the end.
+fn arrived(link: &LinkProcess) -> Vec<u64> {
+    let before = link.lines().len();
+    let line = link.wait_for("the next status", |lines| {
+        lines[before..].iter().rev().find(|line| line["channels"].is_array()).cloned()
+    });
+    let channels = line["channels"].as_array().expect("channels").iter();
+    channels.map(|one| one["a-to-b"]["rx-packets"].as_u64().expect("a number")).collect()
+}
+
+// Goal: rules bring flows to their queue, whatever is in the table, and let go of them, again and
+// again in mid-flow; nothing is lost, doubled or reordered. They are shown as ethtool shows them,
+// and queues that they name cannot be taken away.
+#[test]
+fn rules_move_flows_in_mid_flow() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| often(end).channels(4));
+    let mut load = Load::start(&world.a, &world.b, false);
+    for (round, queue) in [3, 0, 2, 1, 3].into_iter().enumerate() {
+        let words = format!("ethtool -N a flow-type udp4 action {queue} loc 7");
+        assert_eq!(load.during(200, || world.tell(&words)), "", "{words}");
+        let before = arrived(&pair.a);
+        load.go_on(2000);
+        let after = arrived(&pair.a);
+        let news: Vec<u64> =
+            after.iter().zip(&before).map(|(after, before)| after - before).collect();
+        println!("queue {queue}: {news:?}");
+        assert!(news[queue] >= 1000, "round {round}, queue {queue}: {news:?}");
+        let others = news.iter().sum::<u64>() - news[queue];
+        assert!(others < 100, "round {round}, queue {queue}: {news:?}");
+    }
+    let added = world.ask("ethtool -N a flow-type tcp6 dst-port 80 action 1").out;
+    assert_eq!(added.trim_end(), "Added rule with ID 63");
+    let shown = world.ask("ethtool -n a").out;
+    assert!(shown.starts_with("4 RX rings available\nTotal 2 rules\n\nFilter: 7\n"), "{shown}");
+    assert!(shown.ends_with("mask: 0x0\n\tAction: Direct to queue 1\n\n"), "{shown}");
+    let refused = world.ask("ethtool -L a combined 3");
+    let text = "requested channel counts are too low for existing ntuple filter settings";
+    assert!(refused.code == Some(1) && refused.err.contains(text), "{refused:?}");
+    load.during(200, || world.tell("ethtool -N a delete 7"));
+    let before = arrived(&pair.a);
+    load.go_on(2000);
+    let after = arrived(&pair.a);
+    let used = after.iter().zip(&before).filter(|(after, before)| after > before).count();
+    assert!(used > 1, "the table has its flows again: {before:?} {after:?}");
+    world.tell("ethtool -N a delete 63");
+    assert_eq!(world.tell("ethtool -L a combined 2"), "");
+    load.finish_perfect("rules");
+    stop_perfect(pair);
+}

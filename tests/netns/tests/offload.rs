@@ -1,0 +1,325 @@
+//! Frames that an end sends unfinished, whatever the other end takes: the engine finishes them, and
+//! a real kernel takes what comes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use mqnet_engine::{Link, LinkConfig, Notice, Wish};
+use mqnet_netdev::{Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan};
+use mqnet_ntb::{NtbConfig, NtbFunction};
+use mqnet_sysio::clock;
+use mqnet_tap::{TapConfig, TapFunction};
+use mqnet_testkit::{Host, Need, Stream, World, has};
+
+const NEEDS: [Need; 2] = [Need::Root, Need::Program("python3")];
+
+/// A TAP that says of itself what a test wants: that it takes less than it does, or sends what
+/// nobody agreed on.
+struct Told {
+    inner: TapFunction,
+    rx: Offloads,
+    tx: Offloads,
+    fixed: Offloads,
+}
+
+impl Function for Told {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn caps(&self) -> Caps {
+        let (rx_offloads, tx_offloads) = (self.rx, self.tx);
+        Caps { rx_offloads, tx_offloads, rx_fixed: self.fixed, ..self.inner.caps() }
+    }
+
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        // The kernel is told how large its frames may be, as a guest never is.
+        self.inner.open(&Plan { frame_max: plan.rx_frame_max(), ..plan.clone() })
+    }
+
+    fn close(&mut self, why: &str) {
+        self.inner.close(why);
+    }
+
+    fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        self.inner.prepare(&Plan { frame_max: plan.rx_frame_max(), ..plan.clone() })
+    }
+
+    fn steers(&self) -> bool {
+        self.inner.steers()
+    }
+
+    fn waiting_most(&mut self) -> u32 {
+        self.inner.waiting_most()
+    }
+
+    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+        self.inner.steer(channels)
+    }
+
+    fn commit(&mut self) -> Result<(), OpenError> {
+        self.inner.commit()
+    }
+
+    fn abort(&mut self) {
+        self.inner.abort();
+    }
+
+    fn feeds_a_stack(&self) -> bool {
+        self.inner.feeds_a_stack()
+    }
+
+    fn set_carrier(&mut self, up: bool) {
+        self.inner.set_carrier(up);
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        self.inner.stats()
+    }
+
+    fn poll_link(&mut self, now: Duration) -> LinkStatus {
+        self.inner.poll_link(now)
+    }
+}
+
+/// The TAP of host `number`, which sends everything unfinished when it is `stubborn`, and takes
+/// only `tx`.
+fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> Told {
+    let address = |text: String| text.parse().expect("an address");
+    let config = TapConfig {
+        name: device.to_owned(),
+        netns: Some(format!("/run/netns/{}", host.name()).into()),
+        addresses: vec![
+            address(format!("10.0.0.{number}/24")),
+            address(format!("fd00::{number}/64")),
+        ],
+        ..TapConfig::default()
+    };
+    let inner = TapFunction::open(config).expect("a TAP");
+    let fixed = if stubborn { inner.caps().rx_offloads } else { Offloads::NONE };
+    let rx = if stubborn { fixed } else { Offloads::NONE };
+    Told { inner, rx, tx, fixed }
+}
+
+/// A link that a thread drives.
+struct Driven {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    asks: mpsc::Sender<Wish>,
+    answers: mpsc::Receiver<Result<Option<String>, String>>,
+    stats: [Vec<Arc<ChannelStats>>; 2],
+}
+
+impl Driven {
+    /// Starts it; `ups` tells the plan when it is up.
+    fn start(a: Box<dyn Function>, b: Box<dyn Function>) -> (Self, mpsc::Receiver<Plan>) {
+        let mut link = Link::new(a, b, LinkConfig::default()).expect("a link");
+        let stats = link.functions().map(|end| end.stats().to_vec());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (up, ups) = mpsc::channel();
+        let (asks, asked) = mpsc::channel();
+        let (answer, answers) = mpsc::channel();
+        let halt = stop.clone();
+        let thread = std::thread::spawn(move || {
+            while !halt.load(Ordering::Relaxed) {
+                match link.turn(clock::monotonic()).expect("a turn") {
+                    Some(Notice::Up(plan)) => {
+                        let _ = up.send(plan);
+                    }
+                    Some(Notice::Down(why)) => println!("down: {why}"),
+                    _ => {}
+                }
+                if let Ok(wish) = asked.try_recv() {
+                    link.ask(wish, clock::monotonic()).expect("a request");
+                }
+                if let Some(done) = link.answer() {
+                    let _ = answer.send(done);
+                }
+                std::thread::sleep(link.patience().min(Duration::from_millis(2)));
+            }
+            link.shut_down("the test ends").expect("the end");
+        });
+        (Self { stop, thread: Some(thread), asks, answers, stats }, ups)
+    }
+
+    /// Asks for something else, and waits until it is so.
+    fn change(&self, wish: Wish) {
+        self.asks.send(wish).expect("a running link");
+        let answer = self.answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
+        answer.expect("the change is made");
+    }
+
+    /// From the first function to the second: frames that came, left (alone or in others), were
+    /// made, were dropped.
+    fn forth(&self) -> [u64; 4] {
+        let sum = |side: usize, what: &dyn Fn(&ChannelStats) -> u64| {
+            self.stats[side].iter().map(|stats| what(stats)).sum::<u64>()
+        };
+        let drops = sum(0, &|s| s.rx.drops.total()) + sum(1, &|s| s.tx.drops.total());
+        [
+            sum(0, &|s| s.rx.packets.get()),
+            sum(1, &|s| s.tx.packets.get() + s.tx.merged.get()),
+            sum(1, &|s| s.tx.segments.get()),
+            drops,
+        ]
+    }
+
+    /// Ends it; the law holds.
+    fn end(mut self) {
+        self.halt();
+        let [came, left, made, dropped] = self.forth();
+        assert_eq!(came + made, left + dropped, "rx + segments = tx + merged + drops");
+    }
+
+    fn halt(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+/// Checksums that a host found wrong.
+pub(crate) fn corrupt(host: &Host) -> u64 {
+    let names = ["TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors", "IpInHdrErrors"];
+    names.iter().map(|name| host.protocol(name)).sum()
+}
+
+/// Sends datagrams of 1200 bytes, fifty in one call, which the kernel cuts or leaves to its device.
+const SEND: &str = "import socket,sys
+family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET
+s = socket.socket(family, socket.SOCK_DGRAM)
+s.setsockopt(17, 103, 1200)
+s.connect((sys.argv[1], 7001))
+for call in range(20):
+    s.send(b''.join(bytes([call, part]) + bytes(1198) for part in range(50)))
+";
+const RECEIVE: &str = "import socket,sys
+family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET
+s = socket.socket(family, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)
+s.settimeout(20)
+s.bind((sys.argv[1], 7001))
+print('bound', flush=True)
+for number in range(1000):
+    data = s.recv(4000)
+    assert len(data) == 1200, len(data)
+    assert (data[0], data[1]) == (number // 50, number % 50), (data[:2], number)
+print('all', flush=True)
+";
+
+/// Large datagrams leave host `a` in one call, and arrive in order at host `b`, each once.
+pub(crate) fn datagrams(world: &World, address: &str) {
+    use std::io::{BufRead, BufReader};
+    let mut receiver = world.b.command(&["python3", "-c", RECEIVE, address]);
+    let mut receiver = receiver.stdout(std::process::Stdio::piped()).spawn().expect("the receiver");
+    let mut lines = BufReader::new(receiver.stdout.take().expect("its output")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "bound");
+    world.a.run(&["python3", "-c", SEND, address]);
+    let last = lines.next().map(|line| line.expect("text"));
+    assert!(receiver.wait().expect("its end").success());
+    assert_eq!(last.as_deref(), Some("all"));
+}
+
+/// Streams and datagrams from `a` to `b`, all of whose checksums the kernel of `b` checks.
+fn traffic(world: &World) {
+    for address in ["10.0.0.2", "fd00::2"] {
+        let stream = Stream::start(&world.a, &world.b, address);
+        stream.wait_more(24 << 20);
+        stream.finish();
+        datagrams(world, address);
+    }
+    assert_eq!((corrupt(&world.a), corrupt(&world.b)), (0, 0), "wrong checksums");
+}
+
+fn assert_cut(forth: [u64; 4]) {
+    let [came, left, made, dropped] = forth;
+    println!("{came} frames came, {left} left, {made} made of large ones, {dropped} dropped");
+    assert_eq!(dropped, 0);
+    assert!(made > 3 * came, "most of what came was large");
+}
+
+// Goal: a kernel that sends large frames without asking reaches a kernel that takes none, or only
+// unfinished checksums: every stream and datagram arrives whole, every checksum is right.
+#[test]
+fn a_kernel_takes_what_was_cut() {
+    if !has(&NEEDS) {
+        return;
+    }
+    for takes in [Offloads::NONE, Offloads::CSUM] {
+        let world = World::create();
+        let a = tap(&world.a, "a", 1, true, Offloads::ALL);
+        let b = tap(&world.b, "b", 2, false, takes);
+        let (link, up) = Driven::start(Box::new(a), Box::new(b));
+        let plan = up.recv_timeout(Duration::from_secs(60)).expect("the link is up");
+        assert!(plan.rx_offloads.any_large() && plan.rx_emulation.cuts, "{plan:?}");
+        assert_eq!(plan.mirrored().tx_offloads, takes);
+        traffic(&world);
+        assert_cut(link.forth());
+        let sums: u64 = link.stats[1].iter().map(|stats| stats.tx.checksums.get()).sum();
+        assert_eq!(sums > 0, takes == Offloads::NONE, "{sums} checksums");
+        link.end();
+    }
+}
+
+// Goal: channels come and go while frames are cut: the lanes of every set cut, and no byte of a
+// stream is lost or wrong; what the user switches off is cut too.
+#[test]
+fn channels_change_while_frames_are_cut() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let world = World::create();
+    let a = tap(&world.a, "a", 1, true, Offloads::ALL);
+    let b = tap(&world.b, "b", 2, false, Offloads::CSUM);
+    let (link, up) = Driven::start(Box::new(a), Box::new(b));
+    up.recv_timeout(Duration::from_secs(60)).expect("the link is up");
+    let streams = ["10.0.0.2", "fd00::2"].map(|ip| Stream::start(&world.a, &world.b, ip));
+    for turn in 0..12 {
+        let channels = Some([4, 1, 3, 2][turn % 4]);
+        let without_forth = if turn % 3 == 0 { Offloads::CSUM } else { Offloads::NONE };
+        link.change(Wish { channels, without_forth, ..Wish::default() });
+        streams.iter().for_each(|stream| stream.wait_more(2 << 20));
+    }
+    let bytes: u64 = streams.into_iter().map(Stream::finish).sum();
+    assert!(bytes > 48 << 20, "{bytes}");
+    assert_eq!((corrupt(&world.a), corrupt(&world.b)), (0, 0), "wrong checksums");
+    let [came, left, made, dropped] = link.forth();
+    println!("{came} frames came, {left} left, {made} made of large ones, {dropped} dropped");
+    assert!(made > 3 * came);
+    link.end();
+}
+
+// Goal: large frames reach a kernel across a bridge whose far end takes none: they are finished
+// before they enter it, into its ring.
+#[test]
+fn a_bridge_carries_what_was_cut() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let world = World::create();
+    let bridge = |seed| {
+        let config = NtbConfig { path: world.socket(), window: 1 << 20, mtu: None };
+        Box::new(NtbFunction::memfd(&config, seed))
+    };
+    let a = tap(&world.a, "a", 1, true, Offloads::ALL);
+    let b = tap(&world.b, "b", 2, false, Offloads::NONE);
+    let (near, near_up) = Driven::start(Box::new(a), bridge(1));
+    let (far, far_up) = Driven::start(bridge(2), Box::new(b));
+    let plan = near_up.recv_timeout(Duration::from_secs(60)).expect("the near end is up");
+    assert!(plan.rx_emulation.cuts && plan.frame_max < 2000, "{plan:?}");
+    let plan = far_up.recv_timeout(Duration::from_secs(60)).expect("the far end is up");
+    assert!(plan.rx_emulation.is_none() && plan.rx_offloads == Offloads::NONE, "{plan:?}");
+    traffic(&world);
+    assert_cut(near.forth());
+    assert_eq!(far.forth()[2], 0);
+    near.end();
+    far.end();
+}

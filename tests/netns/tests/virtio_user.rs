@@ -1,0 +1,148 @@
+//! `vhost-user:` with a driver that others wrote: DPDK's virtio-user, whose two ports are the two
+//! guests of one link, in all layouts of rings.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mqnet_testkit::{DEADLINE, Folder, LinkProcess, Need, has, until};
+
+/// How testpmd shall set up its two ports.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    packed: bool,
+    queues: u16,
+    mergeable: bool,
+}
+
+/// Frames as testpmd counted them: received and sent, of either port.
+type Counted = [[u64; 2]; 2];
+
+fn testpmd(folder: &Folder, ports: Ports) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["120", "dpdk-testpmd", "--no-huge", "--no-pci", "--no-shconf", "-m", "512"]);
+    command.args(["--lcores", "0@0,1@1"]);
+    let Ports { packed, queues, mergeable } = ports;
+    for (n, socket) in ["a", "b"].into_iter().enumerate() {
+        let path = folder.file(socket);
+        command.arg(format!(
+            "--vdev=net_virtio_user{n},path={},queues={queues},packed_vq={},mrg_rxbuf={},\
+             queue_size=256",
+            path.display(),
+            u8::from(packed),
+            u8::from(mergeable)
+        ));
+    }
+    command.args(["--", "-i", "--nb-cores=1", "--total-num-mbufs=16384", "--forward-mode=io"]);
+    command.args([format!("--rxq={queues}"), format!("--txq={queues}")]);
+    command
+}
+
+/// The last counters of the ports in what testpmd said.
+fn counted(said: &str) -> Option<Counted> {
+    let port = |n: u8| {
+        let (_, after) = said.rsplit_once(&format!("NIC statistics for port {n}"))?;
+        let number = |key: &str| after.split_once(key)?.1.split_whitespace().next()?.parse().ok();
+        Some([number("RX-packets:")?, number("TX-packets:")?])
+    };
+    Some([port(0)?, port(1)?])
+}
+
+/// So many frames of either port: the rings went round hundreds of times.
+const ENOUGH: u64 = 200_000;
+
+/// Lets frames go round through the link until enough did.
+///
+/// The counters are asked for again and again, because how long testpmd takes to start, and how
+/// fast frames then go round, depends on what else the machine does.
+fn go_round(folder: &Folder, ports: Ports) -> Counted {
+    let file = folder.file("testpmd");
+    let out = std::fs::File::create(&file).expect("a file");
+    let errors = out.try_clone().expect("a file");
+    let mut child = testpmd(folder, ports)
+        .stdin(Stdio::piped())
+        .stdout(out)
+        .stderr(errors)
+        .spawn()
+        .expect("testpmd");
+    let mut orders = child.stdin.take().expect("a pipe");
+    let said = || String::from_utf8_lossy(&std::fs::read(&file).expect("a file")).into_owned();
+    let mut order = |words: &str| {
+        writeln!(orders, "{words}").unwrap_or_else(|e| panic!("{ports:?}: {e}: {}", said()));
+    };
+    order("start tx_first");
+    let started = Instant::now();
+    loop {
+        order("show port stats all");
+        std::thread::sleep(Duration::from_millis(500));
+        if counted(&said()).is_some_and(|[[_, a], [_, b]]| a > ENOUGH && b > ENOUGH) {
+            break;
+        }
+        assert!(started.elapsed() < DEADLINE, "{ports:?}: too little moved: {}", said());
+    }
+    order("stop");
+    std::thread::sleep(Duration::from_secs(1));
+    order("show port stats all\nquit");
+    child.wait().expect("testpmd");
+    counted(&said()).unwrap_or_else(|| panic!("{ports:?}: no counters in: {}", said()))
+}
+
+fn link(folder: &Folder) -> LinkProcess {
+    let mut command = folder.program();
+    command.args(["link", "--json"]);
+    for socket in ["a", "b"] {
+        command.arg(format!("vhost-user:{}", folder.file(socket).display()));
+    }
+    let link = LinkProcess::spawn(command);
+    until("the sockets", || folder.file("b").exists().then_some(()));
+    link
+}
+
+fn all_cross(ports: Ports) {
+    if !has(&[Need::Root, Need::Program("dpdk-testpmd")]) {
+        return;
+    }
+    let folder = Folder::create();
+    let link = link(&folder);
+    let [[rx0, tx0], [rx1, tx1]] = go_round(&folder, ports);
+    println!("{ports:?}: {tx0} and {tx1} sent, {rx1} and {rx0} received");
+    let table = link.stop();
+    for (sent, received, lane) in [(tx0, rx1, table.out()), (tx1, rx0, table.back())] {
+        assert_eq!((lane.rx_packets, lane.drops), (sent, 0), "{ports:?}");
+        // What was on its way when testpmd stopped to receive lies in its rings.
+        let on_its_way = u64::from(ports.queues) * 256;
+        assert!(received + on_its_way >= lane.tx_packets, "{ports:?}: {received} of {lane:?}");
+        assert!(received <= lane.tx_packets, "{ports:?}: {received} of {lane:?}");
+    }
+}
+
+// Goal: every frame that a driver sends comes to the driver on the other side, or is accounted for,
+// on split and packed rings, with 1, 2 and 8 queues, with mergeable buffers and without.
+#[test]
+fn frames_of_a_foreign_driver_cross_split() {
+    for (queues, mergeable) in [(1, true), (1, false), (2, true), (8, true)] {
+        all_cross(Ports { packed: false, queues, mergeable });
+    }
+}
+
+// Goal: the same on packed rings.
+#[test]
+fn frames_of_a_foreign_driver_cross_packed() {
+    for (queues, mergeable) in [(1, true), (1, false), (2, true), (8, true)] {
+        all_cross(Ports { packed: true, queues, mergeable });
+    }
+}
+
+// Goal: of several tables the last one counts.
+#[test]
+fn counters_are_read_from_the_last_table() {
+    let table = |rx: u32, tx: u32| {
+        format!(
+            "NIC statistics for port 0 ###\n  RX-packets: {rx} RX-missed: 0\n  TX-packets: {tx}\n\
+             NIC statistics for port 1 ###\n  RX-packets: {tx} RX-missed: 0\n  TX-packets: {rx}\n"
+        )
+    };
+    let said = table(1, 2) + &table(30, 40);
+    assert_eq!(counted(&said), Some([[30, 40], [40, 30]]));
+    assert_eq!(counted("testpmd> "), None);
+}

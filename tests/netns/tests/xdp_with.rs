@@ -1,0 +1,180 @@
+//! XDP programs together with what else a link does: resizes, captures, disciplines, large frames.
+
+use std::time::Duration;
+
+use mqnet_testkit::{Control, Flows, Need, Stream, World, has, said, until};
+
+use crate::control_daemon::tap_to_tap;
+use crate::resize::{often, wait_channels};
+use crate::xdp::{NEEDS, attach, discard, number, object, program};
+
+const PACE: Duration = Duration::from_millis(2);
+
+/// A line of `ethtool -S`.
+fn counter(list: &str, name: &str) -> u64 {
+    let lines = list.lines().filter_map(|line| line.trim().split_once(": "));
+    let value = lines.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse().ok());
+    value.unwrap_or_else(|| panic!("{name} of {list}"))
+}
+
+// Goal: a program stays through changes of the number of channels, new queues run it from their
+// first frame, what it says is dropped is dropped on every channel, and nothing else is lost.
+#[test]
+fn resizes_keep_the_program() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| often(end.channels(1)));
+    attach(&world, "drop");
+    let before = world.b.protocol("UdpNoPorts");
+    let flows = Flows::start(&world.a, &world.b, "10.0.0.2", 16, PACE);
+    let mut sent = 0;
+    for channels in [4, 2, 8, 1, 3, 8] {
+        world.tell(&format!("ethtool -L b combined {channels}"));
+        world.tell(&format!("ethtool -L a combined {channels}"));
+        flows.wait_more(200);
+        (0..5).for_each(|_| discard(&world));
+        sent += 5;
+        wait_channels(&world, channels);
+        until("all are dropped", || (number(&program(&world), "drops") == sent).then_some(()));
+    }
+    // Where a flow goes is the kernel's hash of a port chosen by chance: fresh ports until every
+    // channel had one.
+    let list = || world.folder().ask("ethtool -S a").out;
+    let took = |list: &str, queue: usize| counter(list, &format!("rx_queue_{queue}_packets"));
+    until("a frame on each channel", || {
+        let list = list();
+        let bare = (1..8).any(|queue| took(&list, queue) == 0);
+        if bare {
+            discard(&world);
+            sent += 1;
+        }
+        (!bare).then_some(())
+    });
+    flows.finish().assert_perfect("a to b");
+    pair.a.wait_quiet();
+    until("all are dropped", || (number(&program(&world), "drops") == sent).then_some(()));
+    assert_eq!(world.b.protocol("UdpNoPorts"), before);
+    let list = list();
+    for queue in 1..8 {
+        let seen = counter(&list, &format!("rx{queue}_xdp_packets"));
+        assert_eq!(took(&list, queue), seen, "{queue}: {list}");
+    }
+    let (a, b) = pair.stop();
+    assert_eq!((a.out().drops, a.out().lost), (sent, 0), "{}", a.0);
+    a.assert_law();
+    b.assert_law();
+}
+
+// Goal: a capture of drops has what a program dropped, with the reason, whichever of both was there
+// first; a whole capture has what passed and not that.
+#[test]
+fn captures_see_what_programs_do() {
+    if !has(&[Need::Root, Need::Program("clang"), Need::Program("tshark")]) {
+        return;
+    }
+    let (world, control) = (World::create(), Control::create());
+    let file = control.write("mqnet.toml", &tap_to_tap(&world, "one", 1)).display().to_string();
+    let daemon = control.start(&["daemon", "-f", &file]);
+    control.wait_up("one");
+    let flows = Flows::start(&world.a, &world.b, "10.9.1.2", 4, PACE);
+    flows.wait_more(50);
+    let capture = |name: &str, more: &str| {
+        let file = control.file(name);
+        let path = file.display().to_string();
+        let mut words = vec!["capture", "onea", "-w", &path];
+        words.extend(more.split_whitespace());
+        let running = control.start(&words);
+        until("the capture", || file.exists().then_some(()));
+        (running, path)
+    };
+    let tshark = |file: &str, filter: &str, field: &str| -> Vec<String> {
+        let mut command = std::process::Command::new("tshark");
+        let said = said(command.args(["-r", file, "-Y", filter, "-T", "fields", "-e", field]));
+        assert_eq!(said.code, Some(0), "{said:?}");
+        said.out.lines().map(str::to_owned).collect()
+    };
+    let (early, early_file) = capture("early.pcapng", "--drops");
+    let object = object(&world, "drop").display().to_string();
+    control.ok(&["xdp", "attach", "onea", &object]);
+    let (late, late_file) = capture("late.pcapng", "--drops");
+    let (whole, whole_file) = capture("whole.pcapng", "");
+    flows.wait_more(50);
+    (0..7).for_each(|_| {
+        world.a.run(&["bash", "-c", "echo x > /dev/udp/10.9.1.2/9"]);
+    });
+    let drops = || number(&control.json(&["xdp", "show", "-j", "onea"])["program"], "drops");
+    until("all are dropped", || (drops() == 7).then_some(()));
+    std::thread::sleep(Duration::from_millis(500));
+    [early, late, whole].into_iter().for_each(|capture| capture.stop());
+    for file in [&early_file, &late_file] {
+        let reasons = tshark(file, "udp.dstport == 9", "frame.comment");
+        assert_eq!(reasons.len(), 7, "{reasons:?}");
+        assert!(reasons.iter().all(|reason| reason.contains("xdp-drop")), "{reasons:?}");
+    }
+    assert!(tshark(&whole_file, "udp.dstport == 9", "frame.len").is_empty());
+    assert!(tshark(&whole_file, "udp", "frame.len").len() > 20);
+    control.ok(&["xdp", "detach", "onea"]);
+    flows.wait_more(50);
+    flows.finish().assert_perfect("a to b");
+    let stats = control.json(&["stats", "--json", "one"]);
+    let drops = stats[0]["a-to-b"]["drops"].as_array().expect("drops");
+    assert!(drops.iter().any(|d| d["reason"] == "xdp-drop" && d["frames"] == 7), "{stats}");
+    daemon.stop();
+}
+
+// Goal: a program in front of a discipline: what it drops never gets there, and what passes is
+// counted there, under traffic, while both come and go.
+#[test]
+fn disciplines_get_what_passes() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| often(end.channels(2)));
+    let out = Flows::start(&world.a, &world.b, "10.0.0.2", 8, PACE);
+    let back = Flows::start(&world.b, &world.a, "10.0.0.1", 8, PACE);
+    for _ in 0..5 {
+        attach(&world, "drop");
+        world.tell("tc qdisc add dev a root handle 1: fq_codel");
+        out.wait_more(100);
+        discard(&world);
+        back.wait_more(50);
+        world.tell("xdp detach a");
+        world.tell("tc qdisc del dev a root");
+    }
+    out.finish().assert_perfect("a to b");
+    back.finish().assert_perfect("b to a");
+    pair.a.wait_quiet();
+    let (a, b) = pair.stop();
+    assert_eq!((a.out().drops, a.back().drops), (5, 0), "{}", a.0);
+    a.assert_law();
+    b.assert_law();
+}
+
+// Goal: frames of up to 64 KiB that the kernel has not cut pass a program that reads and writes
+// both of their ends, and arrive as they were sent.
+#[test]
+fn large_frames_pass_a_program() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| often(end.channels(1)));
+    attach(&world, "large");
+    let flow = Stream::start(&world.a, &world.b, "10.0.0.2");
+    flow.wait_more(20 << 20);
+    flow.finish();
+    let dump = world.folder().ask_json("xdp map dump -j a counts");
+    let longest = dump[0]["values"][0].as_str().expect("a number");
+    let longest = u64::from_str_radix(longest, 16).expect("hexadecimal").swap_bytes();
+    println!("longest frame: {longest} bytes");
+    assert!(longest > 10_000, "{dump}");
+    assert_eq!(dump[1]["values"][0], "0000000000000000", "a helper failed: {dump}");
+    pair.a.wait_quiet();
+    let (a, b) = pair.stop();
+    assert_eq!((a.out().drops, a.out().lost), (0, 0), "{}", a.0);
+    a.assert_law();
+    b.assert_law();
+}

@@ -1,0 +1,241 @@
+//! Doing an action, and putting everything back.
+
+use std::time::Duration;
+
+use mqnet_sysio::process;
+use mqnet_testkit::until;
+use serde_json::Value;
+
+use crate::rig::{Setting, Site};
+use crate::schedule::{Action, DISCIPLINES};
+use crate::shape::{Can, Dev};
+use crate::worlds::{CHANNELS, RING_KIB};
+
+/// A pause that is part of an action.
+fn pause(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
+
+impl Site {
+    /// Does an action.
+    #[track_caller]
+    pub(crate) fn act(&mut self, action: &Action) {
+        match *action {
+            Action::Channels { dev, to } => self.resize(dev, to),
+            Action::Rings { dev, kib } => {
+                let undo = format!("rx {RING_KIB}");
+                self.set(Setting::Rings, dev, "-G", &format!("rx {kib}"), &undo);
+            }
+            Action::Coalesce { dev, usecs, frames } => {
+                let words = format!("rx-usecs {usecs} tx-frames {frames}");
+                self.set(Setting::Coalesce, dev, "-C", &words, "rx-usecs 1000 tx-frames 0");
+            }
+            Action::Mtu { dev, to } => {
+                let name = self.shape.devs[dev].name;
+                self.tell(&format!("set {name} mtu {to}"));
+                self.undo.insert((Setting::Mtu, dev), format!("set {name} mtu 1500"));
+            }
+            Action::Spread { dev, of } => {
+                let over = 1 + of % usize::from(self.channels(dev));
+                self.set(Setting::Spread, dev, "-X", &format!("equal {over}"), "default");
+            }
+            Action::Discipline { dev, which } => {
+                let name = self.shape.devs[dev].name;
+                self.tell(&format!("tc qdisc replace dev {name} root {}", DISCIPLINES[which]));
+                let undo = format!("tc qdisc del dev {name} root");
+                self.undo.insert((Setting::Discipline, dev), undo);
+            }
+            Action::NoDiscipline { dev } => self.undo_one((Setting::Discipline, dev)),
+            Action::Program { dev } => self.program(dev),
+            Action::Layout { dev } => self.layout(dev),
+            Action::Capture { dev } => self.capture(dev),
+            Action::Reload { channels } => self.reload(channels),
+            Action::Stall { process, ms } => self.stall(process, ms),
+            Action::Flap { dev, ms } => self.flap(dev, ms),
+            Action::Member { dev } => self.member(dev),
+            Action::Delete { path } => {
+                let name = self.shape.paths[path].kind;
+                self.tell(&format!("del {name}"));
+                self.forget(path);
+                self.tell("reload");
+                self.wait_up();
+            }
+            Action::Kill { process, pause_ms } => {
+                self.kill(process);
+                pause(pause_ms);
+                self.revive(process);
+                self.wait_up();
+            }
+        }
+    }
+
+    fn set(&mut self, setting: Setting, dev: usize, flag: &str, words: &str, undo: &str) {
+        let name = self.shape.devs[dev].name;
+        self.tell(&format!("ethtool {flag} {name} {words}"));
+        self.undo.insert((setting, dev), format!("ethtool {flag} {name} {undo}"));
+    }
+
+    /// The channels that a netdev has now.
+    fn channels(&self, dev: usize) -> u16 {
+        let shown = self.ask(&format!("ethtool --json -l {}", self.shape.devs[dev].name)).out;
+        let shown: Value = serde_json::from_str(&shown).expect("JSON of ethtool -l");
+        shown[0]["combined"].as_u64().expect("a number of channels") as u16
+    }
+
+    fn resize(&mut self, dev: usize, to: u16) {
+        // Channels that a table names cannot be taken away.
+        let path = self.shape.devs[dev].path;
+        for other in 0..self.shape.devs.len() {
+            if self.shape.devs[other].path == path {
+                self.undo_one((Setting::Spread, other));
+            }
+        }
+        // A group has a channel for each member.
+        let least = if self.shape.paths[path].kind == "group" { 2 } else { 1 };
+        let to = format!("combined {}", to.max(least));
+        self.set(Setting::Channels, dev, "-L", &to, &format!("combined {CHANNELS}"));
+    }
+
+    fn program(&mut self, dev: usize) {
+        let name = self.shape.devs[dev].name;
+        if self.programs.remove(&dev) {
+            self.tell(&format!("xdp detach {name}"));
+        } else if let Some(object) = &self.object {
+            self.tell(&format!("xdp attach {name} {}", object.display()));
+            self.programs.insert(dev);
+        }
+    }
+
+    fn layout(&mut self, dev: usize) {
+        let name = self.shape.devs[dev].name;
+        if self.undo.contains_key(&(Setting::Layout, dev)) {
+            self.undo_one((Setting::Layout, dev));
+            return;
+        }
+        let words = format!("ethtool --set-priv-flags {name} full-page-rx");
+        let said = self.ask(&format!("{words} on"));
+        // It is refused where the pool has too few pages for it: then nothing has changed.
+        assert!(said.code == Some(0) || said.err.contains("page"), "{words} on: {said:?}");
+        self.undo.insert((Setting::Layout, dev), format!("{words} off"));
+    }
+
+    fn capture(&mut self, dev: usize) {
+        let name = self.shape.devs[dev].name;
+        if let Some(capture) = self.captures.remove(&dev) {
+            capture.stop();
+            return;
+        }
+        let file = self.control.file(&format!("{name}.pcapng"));
+        let _ = std::fs::remove_file(&file);
+        let path = file.display().to_string();
+        let capture = self.control.start(&["capture", name, "-s", "64", "-w", &path]);
+        until("the capture begins", || file.exists().then_some(()));
+        self.captures.insert(dev, capture);
+    }
+
+    fn reload(&mut self, channels: u16) {
+        self.other = !self.other;
+        self.write_config(self.other.then_some(channels));
+        self.tell("reload");
+    }
+
+    fn stall(&self, at: usize, ms: u64) {
+        let pid = self.lives[at].running.pid();
+        process::freeze(pid).expect("SIGSTOP");
+        pause(ms);
+        process::thaw(pid).expect("SIGCONT");
+    }
+
+    fn flap(&self, dev: usize, ms: u64) {
+        let name = self.shape.devs[dev].name;
+        self.host(dev).run(&["ip", "link", "set", "dev", name, "down"]);
+        pause(ms);
+        self.host(dev).run(&["ip", "link", "set", "dev", name, "up"]);
+        self.wait_up();
+    }
+
+    /// Removes a member of a group, or puts it back.
+    fn member(&mut self, dev: usize) {
+        let name = self.shape.devs[dev].name;
+        let is_back = self.gone.remove(&dev);
+        let words: &[&str] = match is_back {
+            true => &["ip", "tuntap", "add", "dev", name, "mode", "tap", "multi_queue"],
+            false => &["ip", "link", "del", name],
+        };
+        self.host(dev).run(words);
+        if !is_back {
+            self.gone.insert(dev);
+        }
+        let at = self.shape.paths[self.shape.devs[dev].path].kind;
+        until(&format!("the group to have noticed that {name} is back: {is_back}"), || {
+            let shown = self.control.say(&["show", "--json", at]).out;
+            let shown: Value = serde_json::from_str(&shown).ok()?;
+            let members = shown[0]["netdevs"][1]["members"].as_array()?.clone();
+            (members.get(1)?["up"] == is_back).then_some(())
+        });
+    }
+
+    /// Netdevs whose channels change, and the most that they get.
+    fn resized(&self) -> Vec<(usize, u16)> {
+        let most = |dev: &Dev| {
+            dev.can.iter().find_map(|can| match can {
+                Can::Channels(most) => Some(*most),
+                _ => None,
+            })
+        };
+        let devs = self.shape.devs.iter().enumerate();
+        devs.filter_map(|(at, dev)| Some((at, most(dev)?))).collect()
+    }
+
+    /// Goes once to the most channels and back, so that what is made for each channel and then
+    /// kept is there from the beginning, and does not look like growth.
+    pub(crate) fn warm_up(&mut self) {
+        self.put_back();
+        for (dev, most) in self.resized() {
+            self.act(&Action::Channels { dev, to: most });
+        }
+        self.put_back();
+    }
+
+    /// What is set at the netdevs of a path is gone.
+    fn forget(&mut self, path: usize) {
+        let devs = &self.shape.devs;
+        self.undo.retain(|(_, dev), _| devs[*dev].path != path);
+        self.programs.retain(|dev| devs[*dev].path != path);
+        self.captures.retain(|dev, _| devs[*dev].path != path);
+        // A new link makes what is missing.
+        self.gone.retain(|dev| devs[*dev].path != path);
+    }
+
+    fn undo_one(&mut self, key: (Setting, usize)) {
+        if let Some(words) = self.undo.remove(&key) {
+            self.tell(&words);
+        }
+    }
+
+    /// Puts everything back to what a round begins with.
+    #[track_caller]
+    pub(crate) fn put_back(&mut self) {
+        for dev in self.captures.keys().copied().collect::<Vec<_>>() {
+            self.capture(dev);
+        }
+        for dev in self.programs.clone() {
+            self.program(dev);
+        }
+        for dev in self.gone.clone() {
+            self.member(dev);
+        }
+        for key in self.undo.keys().copied().collect::<Vec<_>>() {
+            self.undo_one(key);
+        }
+        if self.other {
+            self.reload(0);
+        }
+        self.wait_up();
+        for (dev, _) in self.resized() {
+            until("the channels of the beginning", || {
+                (self.channels(dev) == CHANNELS).then_some(())
+            });
+        }
+    }
+}

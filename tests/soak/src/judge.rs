@@ -1,0 +1,210 @@
+//! What must hold at the end of a round, when nothing is under way.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use mqnet_testkit::{DEADLINE, Host, Tally};
+use serde_json::Value;
+
+use crate::rig::Site;
+use crate::schedule::Round;
+use crate::shape::Path;
+
+/// A frame that a killed device had in hand may come twice: at most a burst of each channel.
+const TWICE_MAX: u64 = 64 * 8;
+
+const WAYS: [&str; 2] = ["a-to-b", "b-to-a"];
+
+/// Counters of everything at one moment of rest.
+pub(crate) struct Rest {
+    /// By name of the link.
+    stats: BTreeMap<&'static str, Value>,
+    /// Which life of each process counted them.
+    lives: Vec<u64>,
+    /// What the kernels dropped, for each path.
+    kernel: Vec<u64>,
+    /// Datagrams and segments with wrong checksums, at both hosts.
+    corrupt: u64,
+}
+
+fn number(lane: &Value, key: &str) -> u64 {
+    lane[key].as_u64().unwrap_or(0)
+}
+
+fn drops(lane: &Value) -> u64 {
+    let list = lane["drops"].as_array().map_or(&[][..], Vec::as_slice);
+    list.iter().map(|drop| number(drop, "frames")).sum()
+}
+
+/// A counter of everything that is in flight: what came less what left.
+fn balance(lane: &Value) -> i128 {
+    let of = |key| i128::from(number(lane, key));
+    of("rx-packets") + of("segments") + of("xdp-in")
+        - of("tx-packets")
+        - of("merged")
+        - of("xdp-out")
+        - i128::from(drops(lane))
+}
+
+/// The law, and that the channels add up; nothing may be in flight.
+#[track_caller]
+fn assert_law(link: &str, stats: &Value) {
+    for way in WAYS {
+        let lane = &stats[way];
+        assert!(lane.is_object(), "{link}: no {way} in {stats}");
+        let flight = balance(lane);
+        assert_eq!(flight, 0, "{link} {way}: rx + segments = tx + merged + drops: {lane}");
+        assert_eq!(lane["in-flight"], 0, "{link} {way}: in flight at rest: {lane}");
+        let channels = stats["channels"].as_array().expect("channels");
+        for key in ["rx-packets", "tx-packets", "rx-bytes", "tx-bytes", "segments", "merged"] {
+            let sum: u64 = channels.iter().map(|channel| number(&channel[way], key)).sum();
+            assert_eq!(sum, number(lane, key), "{link} {way}: the channels do not add up: {key}");
+        }
+        for channel in channels {
+            let state = &channel[way]["state"];
+            assert_ne!(
+                *state, "stopped",
+                "{link} {way}: stopped with nothing under way: {channel}"
+            );
+        }
+    }
+}
+
+/// Frames that came and left, to see whether they still do.
+fn moved(stats: &BTreeMap<&'static str, Value>) -> Vec<u64> {
+    let of = |stats: &Value| WAYS.map(|way| number(&stats[way], "rx-packets"));
+    stats.values().flat_map(of).collect()
+}
+
+fn at_rest(stats: &BTreeMap<&'static str, Value>) -> bool {
+    let stopped = |channel: &Value| WAYS.iter().any(|way| channel[way]["state"] == "stopped");
+    stats.values().all(|stats| {
+        let channels = stats["channels"].as_array().map_or(&[][..], Vec::as_slice);
+        WAYS.iter().all(|way| balance(&stats[*way]) == 0) && !channels.iter().any(stopped)
+    })
+}
+
+fn kernel_drops(host: &Host, devices: &[&str]) -> u64 {
+    let of = |device: &&str| {
+        let c = host.counters(device);
+        c.rx_dropped + c.tx_dropped + c.qdisc_dropped
+    };
+    devices.iter().map(of).sum()
+}
+
+impl Rest {
+    /// Waits until nothing is under way, and takes all counters.
+    #[track_caller]
+    pub(crate) fn take(site: &Site) -> Self {
+        let start = Instant::now();
+        let mut last = Vec::new();
+        let stats = loop {
+            let stats = site.stats();
+            let now = moved(&stats);
+            if now == last && at_rest(&stats) {
+                break stats;
+            }
+            last = now;
+            if start.elapsed() > DEADLINE {
+                // Says what does not hold; traffic that never ends is told as such.
+                stats.iter().for_each(|(link, stats)| assert_law(link, stats));
+                panic!("the links do not come to rest");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        let hosts = [&site.world.a, &site.world.b];
+        let full: u64 = hosts.iter().map(|host| host.protocol("UdpRcvbufErrors")).sum();
+        let of = |path: &Path| {
+            let pairs = hosts.iter().zip(path.devices);
+            pairs.map(|(host, devices)| kernel_drops(host, devices)).sum::<u64>() + full
+        };
+        let wrong =
+            |host: &&Host| host.protocol("UdpInCsumErrors") + host.protocol("TcpInCsumErrors");
+        Self {
+            stats,
+            lives: site.lives.iter().map(|life| life.number).collect(),
+            kernel: site.shape.paths.iter().map(of).collect(),
+            corrupt: hosts.iter().map(wrong).sum(),
+        }
+    }
+
+    /// Drops that a path has counted, in its links and outside of them.
+    fn counted(&self, path: usize, links: &[(&'static str, bool)]) -> u64 {
+        let of = |(link, _): &(&'static str, bool)| {
+            let stats = &self.stats[link];
+            let lanes: u64 =
+                WAYS.iter().map(|way| drops(&stats[*way]) + number(&stats[*way], "tx-lost")).sum();
+            lanes + number(stats, "dropped-outside-a") + number(stats, "dropped-outside-b")
+        };
+        self.kernel[path] + links.iter().map(of).sum::<u64>()
+    }
+}
+
+/// Judges a round: from one rest to the next, with what became of the datagrams of each path.
+///
+/// Order holds in calm rounds. A process that begins finds frames in the queues of a TAP that no
+/// program has spread; and a virtio device does not see when its driver has read a ring, so frames
+/// of a flow that moved to another ring may overtake, as with every NIC.
+#[track_caller]
+pub(crate) fn round(
+    site: &Site,
+    plan: &Round,
+    before: &Rest,
+    after: &Rest,
+    tallies: &[[Tally; 2]],
+) {
+    for (link, stats) in &after.stats {
+        assert_law(link, stats);
+    }
+    assert_eq!(before.corrupt, after.corrupt, "wrong checksums arrived");
+    let calm = !plan.is_rough() && before.lives == after.lives;
+    for (at, path) in site.shape.paths.iter().enumerate() {
+        for (way, tally) in tallies[at].iter().enumerate() {
+            let what = format!("{} {}: {tally:?}", path.kind, ["there", "back"][way]);
+            assert_eq!(tally.wrong, 0, "{what}");
+            let blind = path.kind == "vhost-resize" || (path.kind == "vhost" && way == 0);
+            let told = site.gave_up.get();
+            let in_order = calm && !told && !(blind && plan.moves_flows(&site.shape, at));
+            assert!(tally.reordered == 0 || !in_order, "{what}");
+            let twice = if path.kind.starts_with("vhost") && !calm { TWICE_MAX } else { 0 };
+            assert!(tally.doubled <= twice, "{what}");
+        }
+        if calm {
+            let [now, then] = [after, before].map(|rest| rest.counted(at, path.links));
+            let counted = now.saturating_sub(then);
+            let lost: u64 = tallies[at].iter().map(Tally::lost).sum();
+            let kind = path.kind;
+            assert!(lost <= counted, "{kind}: {lost} datagrams missing, {counted} drops counted");
+            never_back(path, before, after);
+            across(path, before, after);
+        }
+    }
+}
+
+/// No counter is smaller than before.
+#[track_caller]
+fn never_back(path: &Path, before: &Rest, after: &Rest) {
+    for (link, _) in path.links {
+        let (then, now) = (&before.stats[link], &after.stats[link]);
+        for way in WAYS {
+            for key in ["rx-packets", "rx-bytes", "tx-packets", "tx-bytes", "segments", "merged"] {
+                let (then, now) = (number(&then[way], key), number(&now[way], key));
+                assert!(now >= then, "{link} {way}: {key} went back from {then} to {now}");
+            }
+        }
+    }
+}
+
+/// What one process sent to the other, the other took: to the frame.
+#[track_caller]
+fn across(path: &Path, before: &Rest, after: &Rest) {
+    let [(a, _), (b, _)] = path.links else { return };
+    for (from, to) in [(a, b), (b, a)] {
+        let grown = |link: &str, way: &str, key: &str| {
+            number(&after.stats[link][way], key) - number(&before.stats[link][way], key)
+        };
+        let (sent, taken) =
+            (grown(from, "a-to-b", "tx-packets"), grown(to, "b-to-a", "rx-packets"));
+        assert_eq!(sent, taken, "{from} sent so many frames to {to}, and that took so many");
+    }
+}

@@ -1,0 +1,56 @@
+//! `mqnet-soak`: see `cargo xtask soak --help`.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use mqnet_soak::{KINDS, Settings, run};
+use mqnet_testkit::{Need, has};
+
+/// All backends at once, under verified traffic, while a seeded schedule of actions is done to
+/// them.
+#[derive(Parser)]
+struct Arguments {
+    /// Minutes until the last round begins
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// What decides about every action (the time when missing)
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Backends, separated by commas (all when missing)
+    #[arg(long, value_delimiter = ',', value_parser = KINDS)]
+    only: Vec<String>,
+    /// This round of the schedule alone
+    #[arg(long)]
+    round: Option<u64>,
+    /// Of that round these actions alone, by number from 0, separated by commas
+    #[arg(long, value_delimiter = ',', requires = "round")]
+    actions: Vec<usize>,
+    /// How often that round
+    #[arg(long, default_value_t = 1, requires = "round")]
+    times: u64,
+    /// Where results go
+    #[arg(long, default_value = "target/soak")]
+    out: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if !has(&[Need::Root, Need::Program("ethtool"), Need::Program("ip")]) {
+        return ExitCode::SUCCESS;
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let settings = Settings {
+        time: Duration::from_secs_f64(arguments.minutes.clamp(0.0, 1e6) * 60.0),
+        seed: arguments.seed.unwrap_or(now.map_or(1, |time| time.as_secs())),
+        only: arguments.only,
+        round: arguments.round,
+        actions: arguments.actions,
+        times: arguments.times,
+        folder: arguments.out,
+    };
+    if run(&settings) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

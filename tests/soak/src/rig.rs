@@ -1,0 +1,239 @@
+//! A rig that runs: its hosts, its processes, and what has to be undone at the end of a round.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use mqnet_testkit::{Control, Host, Running, Said, World, has, run_command, until};
+use serde_json::Value;
+
+use crate::shape::{Rig, Shape, Side};
+use crate::worlds;
+
+/// The order in which settings are undone: a table that names channels before the channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Setting {
+    Discipline,
+    Spread,
+    Layout,
+    Channels,
+    Rings,
+    Coalesce,
+    Mtu,
+}
+
+/// What a refusal says that is worth another try: a busy machine takes its time.
+const NOT_NOW: [&str; 4] = ["under way", "try again", "not done within", "did not answer"];
+
+/// A spread that is given up half way puts flows back to queues that they had left: what came to
+/// the new ones meanwhile may overtake. The user is told by the refusal.
+const GAVE_UP: &str = "not taken in time";
+
+/// One life of a process.
+pub(crate) struct Life {
+    pub(crate) running: Running,
+    /// Lives before this one.
+    pub(crate) number: u64,
+}
+
+/// A rig that runs.
+pub(crate) struct Site {
+    pub(crate) shape: Shape,
+    pub(crate) world: World,
+    pub(crate) control: Control,
+    pub(crate) lives: Vec<Life>,
+    /// Commands that undo settings of netdevs.
+    pub(crate) undo: BTreeMap<(Setting, usize), String>,
+    pub(crate) captures: BTreeMap<usize, Running>,
+    pub(crate) programs: BTreeSet<usize>,
+    pub(crate) gone: BTreeSet<usize>,
+    /// The daemon has one link more.
+    pub(crate) other: bool,
+    /// An XDP program that lets everything pass.
+    pub(crate) object: Option<PathBuf>,
+    pub(crate) restarts: u64,
+    /// A change of this round was given up half way.
+    pub(crate) gave_up: Cell<bool>,
+}
+
+impl Site {
+    /// Builds it and waits until its links are up.
+    pub(crate) fn start(shape: Shape) -> Self {
+        let (world, control) = (World::create(), Control::create());
+        worlds::prepare(&shape, &world);
+        control.write(worlds::CONFIG, &worlds::config_of(&shape, &world, None));
+        let object = has_clang().then(|| object(&control));
+        let mut site = Self {
+            shape,
+            world,
+            control,
+            lives: Vec::new(),
+            undo: BTreeMap::new(),
+            captures: BTreeMap::new(),
+            programs: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            other: false,
+            object,
+            restarts: 0,
+            gave_up: Cell::new(false),
+        };
+        // A server comes first.
+        let order: &[usize] = match site.shape.rig {
+            Rig::Daemon => &[0],
+            Rig::Ntb | Rig::Vhost => &[0, 1],
+            Rig::Ivshmem => &[2, 0, 1],
+        };
+        let mut started: Vec<(usize, Life)> = Vec::new();
+        for &at in order {
+            started.push((at, Life { running: site.spawn(at), number: 0 }));
+        }
+        started.sort_by_key(|(at, _)| *at);
+        site.lives = started.into_iter().map(|(_, life)| life).collect();
+        site.wait_up();
+        worlds::lengthen(&site.shape, &site.world);
+        site
+    }
+
+    fn spawn(&self, at: usize) -> Running {
+        let words = worlds::words(&self.shape, &self.world, &self.control, at);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let running = self.control.start(&words);
+        if words[0] == "ivshmem-server" {
+            until("the ivshmem server", || self.world.socket().exists().then_some(()));
+        }
+        running
+    }
+
+    /// Kills a process.
+    pub(crate) fn kill(&mut self, at: usize) {
+        self.lives[at].running.kill();
+        // Its settings died with it.
+        let devs = &self.shape.devs;
+        self.undo.retain(|(_, dev), _| devs[*dev].process != at);
+        self.programs.retain(|dev| devs[*dev].process != at);
+        // So did captures at its netdevs: they end by themselves.
+        self.captures.retain(|dev, _| devs[*dev].process != at);
+        self.gone.retain(|dev| devs[*dev].process != at);
+        self.other &= self.shape.rig != Rig::Daemon;
+    }
+
+    /// Starts a killed process anew.
+    pub(crate) fn revive(&mut self, at: usize) {
+        if self.shape.rig == Rig::Daemon {
+            self.write_config(None);
+        }
+        let number = self.lives[at].number + 1;
+        self.assert_calm(at);
+        self.lives[at] = Life { running: self.spawn(at), number };
+        self.restarts += 1;
+    }
+
+    pub(crate) fn write_config(&self, other: Option<u16>) {
+        let text = worlds::config_of(&self.shape, &self.world, other);
+        self.control.write(worlds::CONFIG, &text);
+    }
+
+    pub(crate) fn host(&self, dev: usize) -> &Host {
+        match self.shape.devs[dev].side {
+            Side::A => &self.world.a,
+            Side::B => &self.world.b,
+        }
+    }
+
+    /// Names of the links that have traffic.
+    pub(crate) fn links(&self) -> Vec<&'static str> {
+        self.shape.paths.iter().flat_map(|path| path.links).map(|(name, _)| *name).collect()
+    }
+
+    /// Waits until all links are up.
+    #[track_caller]
+    pub(crate) fn wait_up(&self) {
+        let wanted = self.links();
+        let mut last = String::new();
+        let start = std::time::Instant::now();
+        loop {
+            let said = self.control.say(&["show", "--json"]);
+            let list: Value = serde_json::from_str(&said.out).unwrap_or_default();
+            let list = list.as_array().cloned().unwrap_or_default();
+            let is_up = |name: &&str| {
+                list.iter().any(|link| link["name"] == **name && link["state"] == "up")
+            };
+            if wanted.iter().all(is_up) {
+                return;
+            }
+            last = if said.out.len() > 4 { said.out } else { last };
+            assert!(start.elapsed() < mqnet_testkit::DEADLINE, "links {wanted:?} not up: {last}");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    /// Runs a verb, again and again while it says that now is no good time.
+    pub(crate) fn ask(&self, words: &str) -> Said {
+        until(words, || {
+            let list: Vec<&str> = words.split(' ').collect();
+            let said = self.control.say(&list);
+            let busy = NOT_NOW.iter().any(|words| said.err.contains(words));
+            if said.code != Some(0) && busy {
+                println!("{}: {words}: {}", self.shape.rig.name(), said.err.trim());
+                self.gave_up.set(self.gave_up.get() || said.err.contains(GAVE_UP));
+                return None;
+            }
+            Some(said)
+        })
+    }
+
+    /// Runs a verb that must succeed.
+    #[track_caller]
+    pub(crate) fn tell(&self, words: &str) {
+        let said = self.ask(words);
+        assert_eq!(said.code, Some(0), "`mqnet {words}`: {}{}", said.out, said.err);
+    }
+
+    /// The statistics of all links with traffic, by name.
+    #[track_caller]
+    pub(crate) fn stats(&self) -> BTreeMap<&'static str, Value> {
+        let read = |name: &'static str| {
+            let said = self.ask(&format!("stats --json {name}"));
+            let list: Value = serde_json::from_str(&said.out)
+                .unwrap_or_else(|e| panic!("statistics of {name}: {e}: {said:?}"));
+            (name, list[0].clone())
+        };
+        self.links().into_iter().map(read).collect()
+    }
+
+    /// A process has said nothing of a panic.
+    #[track_caller]
+    pub(crate) fn assert_calm(&self, at: usize) {
+        let err = self.lives[at].running.err();
+        let name = self.shape.processes[at].name;
+        assert!(!err.contains("panicked at"), "process {name} panicked: {err}");
+    }
+
+    /// Every process lives, and none panicked.
+    #[track_caller]
+    pub(crate) fn assert_alive(&mut self) {
+        for at in 0..self.lives.len() {
+            let name = self.shape.processes[at].name;
+            let life = &mut self.lives[at].running;
+            if let Some(status) = life.ended() {
+                panic!("process {name} ended by itself, {status}: {}", life.err());
+            }
+            self.assert_calm(at);
+        }
+    }
+}
+
+fn has_clang() -> bool {
+    has(&[mqnet_testkit::Need::Program("clang")])
+}
+
+/// The program `pass` of `tests/xdp`, compiled.
+fn object(control: &Control) -> PathBuf {
+    let to = control.file("pass.o");
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../xdp/pass.c");
+    let mut clang = std::process::Command::new("clang");
+    clang.args(["-O2", "-g", "-w", "-target", "bpf", "-c", "-o"]).arg(&to).arg(source);
+    let output = run_command(&mut clang);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    to
+}

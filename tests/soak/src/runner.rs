@@ -1,0 +1,232 @@
+//! Runs all rigs at once, each on a thread of its own.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use mqnet_testkit::{Tally, World};
+
+use crate::judge::{self, Rest};
+use crate::memory::{self, Sample};
+use crate::report::{self, Entry, Failure};
+use crate::rig::Site;
+use crate::schedule::{self, Told};
+use crate::shape::{Rig, Shape};
+use crate::traffic::Traffic;
+
+/// How often the progress line is written, when it is not on a terminal.
+const SELDOM: Duration = Duration::from_secs(10);
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// No round begins after this time.
+    pub time: Duration,
+    /// What decides about everything.
+    pub seed: u64,
+    /// Backends, of [`KINDS`](crate::KINDS); all of them when empty.
+    pub only: Vec<String>,
+    /// This round of the schedule alone.
+    pub round: Option<u64>,
+    /// Of that round these actions alone; all of them when empty.
+    pub actions: Vec<usize>,
+    /// How often that round.
+    pub times: u64,
+    /// Where the summary and failures are written.
+    pub folder: PathBuf,
+}
+
+struct Board<'a> {
+    settings: &'a Settings,
+    begin: Instant,
+    stop: AtomicBool,
+    entries: Vec<Mutex<Entry>>,
+}
+
+/// Looks at each life of each process, by the number of the process and of the life.
+type Samples = BTreeMap<(usize, u64), Vec<Sample>>;
+
+impl Board<'_> {
+    fn entry(&self, at: usize) -> MutexGuard<'_, Entry> {
+        self.entries[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, at: usize, text: String) {
+        self.entry(at).note(self.begin.elapsed(), text);
+    }
+
+    fn over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.begin.elapsed() > self.settings.time
+    }
+}
+
+/// Soaks. True when everything held.
+pub fn run(settings: &Settings) -> bool {
+    let shape = |rig: Rig| Shape::of(rig, &settings.only, settings.seed);
+    let shapes: Vec<Shape> = Rig::ALL.into_iter().filter_map(shape).collect();
+    assert!(!shapes.is_empty(), "nothing to do: there is {}", crate::KINDS.join(", "));
+    std::fs::create_dir_all(&settings.folder).expect("a folder for results");
+    // Removes what killed runs left, before several threads would.
+    drop(World::create());
+    let entry = |shape: &Shape| Mutex::new(Entry { name: shape.rig.name(), ..Entry::default() });
+    let board = Board {
+        settings,
+        begin: Instant::now(),
+        stop: AtomicBool::new(false),
+        entries: shapes.iter().map(entry).collect(),
+    };
+    println!("seed {}; mqnet is {}", settings.seed, mqnet_testkit::program().display());
+    std::thread::scope(|scope| {
+        let rigs: Vec<_> = shapes
+            .into_iter()
+            .enumerate()
+            .map(|(at, shape)| {
+                let board = &board;
+                scope.spawn(move || soak(board, at, shape))
+            })
+            .collect();
+        progress(&board, || rigs.iter().all(std::thread::ScopedJoinHandle::is_finished));
+    });
+    let guards: Vec<_> = (0..board.entries.len()).map(|at| board.entry(at)).collect();
+    let entries: Vec<&Entry> = guards.iter().map(|guard| &**guard).collect();
+    print!("{}", report::table(&entries));
+    let file = report::write(&settings.folder, settings.seed, board.begin.elapsed(), &entries);
+    println!("{}", report::line(board.begin.elapsed(), &entries));
+    println!("{}", file.display());
+    entries.iter().all(|entry| entry.failure.is_none())
+}
+
+/// Tells how far it is until everybody has finished.
+fn progress(board: &Board<'_>, finished: impl Fn() -> bool) {
+    let terminal = std::io::stdout().is_terminal();
+    let mut told = Instant::now();
+    while !finished() {
+        std::thread::sleep(Duration::from_millis(200));
+        let due = if terminal { Duration::from_secs(1) } else { SELDOM };
+        if told.elapsed() < due {
+            continue;
+        }
+        told = Instant::now();
+        let guards: Vec<_> = (0..board.entries.len()).map(|at| board.entry(at)).collect();
+        let entries: Vec<&Entry> = guards.iter().map(|guard| &**guard).collect();
+        let line = report::line(board.begin.elapsed(), &entries);
+        match terminal {
+            true => print!("\r\x1b[K{line}"),
+            false => println!("{line}"),
+        }
+        // A terminal that went away is no reason to stop.
+        let _ = std::io::stdout().flush();
+    }
+    if terminal {
+        println!();
+    }
+}
+
+/// One rig, until the end or the first failure.
+fn soak(board: &Board<'_>, at: usize, shape: Shape) {
+    let (rig, only) = (shape.rig.name(), kinds(&shape));
+    let mut site = None;
+    let mut number = board.settings.round.unwrap_or(0);
+    let mut done = 0;
+    let held = catch_unwind(AssertUnwindSafe(|| {
+        let site = site.insert(Site::start(shape));
+        board.note(at, "the links are up".to_owned());
+        site.warm_up();
+        let mut samples = Samples::new();
+        while !board.over() {
+            round(board, at, site, number);
+            sample(board, at, site, &mut samples);
+            done += 1;
+            match board.settings.round {
+                Some(_) if done == board.settings.times => break,
+                Some(_) => (),
+                None => number += 1,
+            }
+        }
+        assert_flat(site, &samples);
+    }));
+    let Err(panic) = held else { return };
+    board.stop.store(true, Ordering::Relaxed);
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let error = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+    let what = Failure { seed: board.settings.seed, rig, only: &only, round: number, error };
+    let mut entry = board.entry(at);
+    let said = report::failure(&board.settings.folder, &what, &entry, site.as_ref());
+    entry.failure = Some(said);
+}
+
+/// The backends of a shape, as `--only` has them.
+fn kinds(shape: &Shape) -> String {
+    let kinds: Vec<&str> = shape.paths.iter().map(|path| path.kind).collect();
+    kinds.join(",")
+}
+
+fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
+    let plan = schedule::round(board.settings.seed, &site.shape, number);
+    board
+        .note(at, format!("round {number}{}", if plan.flood { ", TCP at full speed" } else { "" }));
+    let before = Rest::take(site);
+    site.gave_up.set(false);
+    let start = |path| Traffic::start(&site.world, path, plan.flood);
+    let traffic: Vec<Traffic> = site.shape.paths.iter().map(start).collect();
+    let chosen = &board.settings.actions;
+    for (nth, action) in plan.actions.iter().enumerate() {
+        if !chosen.is_empty() && !chosen.contains(&nth) {
+            continue;
+        }
+        board.note(at, format!("[{nth}] {}", Told(action, &site.shape)));
+        site.act(action);
+        board.entry(at).actions += 1;
+        traffic.iter().for_each(Traffic::goes_on);
+        site.assert_alive();
+    }
+    board.note(at, "everything is put back".to_owned());
+    match plan.is_rough() {
+        // Sessions that are new have fewer things than those that have seen all channels.
+        true => site.warm_up(),
+        false => site.put_back(),
+    }
+    traffic.iter().for_each(Traffic::goes_on);
+    board.note(at, "traffic ends".to_owned());
+    let come: Vec<[u64; 4]> = traffic.iter().map(Traffic::come).collect();
+    let tallies: Vec<[Tally; 2]> = traffic.into_iter().map(Traffic::finish).collect();
+    let after = Rest::take(site);
+    judge::round(site, &plan, &before, &after, &tallies);
+    site.assert_alive();
+    let mut entry = board.entry(at);
+    entry.rounds += 1;
+    entry.restarts = site.restarts;
+    entry.datagrams += tallies.iter().flatten().map(|tally| tally.received).sum::<u64>();
+    entry.reordered += tallies.iter().flatten().map(|tally| tally.reordered).sum::<u64>();
+    entry.lost += tallies.iter().flatten().map(Tally::lost).sum::<u64>();
+    entry.tcp_bytes += come.iter().map(|come| come[2] + come[3]).sum::<u64>();
+}
+
+/// Looks at the memory of every process.
+fn sample(board: &Board<'_>, at: usize, site: &Site, samples: &mut Samples) {
+    let mut newest = Vec::new();
+    for (process, life) in site.lives.iter().enumerate() {
+        let sample = Sample::take(life.running.pid());
+        samples.entry((process, life.number)).or_default().push(sample);
+        newest.push((site.shape.processes[process].name, sample));
+    }
+    board.entry(at).memory = newest;
+}
+
+#[track_caller]
+fn assert_flat(site: &Site, samples: &Samples) {
+    // A process that is killed and comes back warms up again and again.
+    let lasting = |process: usize| !site.shape.processes[process].mortal;
+    for ((process, life), list) in samples.iter().filter(|((process, _), _)| lasting(*process)) {
+        if let Some(growth) = memory::growth(list) {
+            let name = site.shape.processes[*process].name;
+            panic!(
+                "process {name} (life {life}) grows: {growth} (medians of quarters of {list:?})"
+            );
+        }
+    }
+}

@@ -1,0 +1,11 @@
+/* refused: may be null */
+#include "../xdp.h"
+
+ARRAY_OF_COUNTS;
+
+SEC("xdp") int evil(struct xdp_md *ctx)
+{
+	u32 key = 0;
+	u64 *n = map_lookup(&counts, &key);
+	return *n;
+}

@@ -1,0 +1,11 @@
+/* refused: outside the value */
+#include "../xdp.h"
+
+ARRAY_OF_COUNTS;
+
+SEC("xdp") int evil(struct xdp_md *ctx)
+{
+	u32 key = 0;
+	u64 *n = map_lookup(&counts, &key);
+	return n ? n[1] : 0;
+}

@@ -1,0 +1,10 @@
+/* refused: not proven to be below data_end */
+#include "../xdp.h"
+
+SEC("xdp") int evil(struct xdp_md *ctx)
+{
+	u8 *p = START(ctx), *end = END(ctx);
+	if (p + 4 > end)
+		return p[0];
+	return XDP_PASS;
+}

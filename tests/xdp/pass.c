@@ -1,0 +1,3 @@
+#include "xdp.h"
+
+SEC("xdp") int pass(struct xdp_md *ctx) { return XDP_PASS; }

@@ -1,0 +1,274 @@
+//! `cargo xtask bench`: every comparison that SPECIFICATION.md promises, as figures and a picture.
+//!
+//! The measuring is `mqnet bench`'s; this runs its sections, says how sure their medians are,
+//! judges the promises, and draws.
+
+mod baseline;
+#[cfg(test)]
+mod fixture;
+mod html;
+mod interval;
+mod limits;
+mod machine;
+mod measured;
+mod peers;
+mod plot;
+mod promises;
+mod report;
+mod runner;
+mod sections;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use crate::{Result, project, setup};
+use baseline::Change;
+use limits::Limits;
+use machine::Machine;
+use promises::{Outcome, Verdict};
+use report::Report;
+use runner::{Ran, Runner};
+use sections::{SECTIONS, Section};
+
+/// Of all sections together, in seconds: a whole run, and a quick look.
+const BUDGET: u64 = 25 * 60;
+const QUICK_BUDGET: u64 = 3 * 60;
+/// The exit code of a regression.
+const REGRESSED: u8 = 3;
+/// The section that the others are read beside.
+const LIMITS: &str = "limits";
+
+/// Measures what SPECIFICATION.md promises and draws it.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Sections to run (see --list); all of them when none is named
+    names: Vec<String>,
+    /// Fewer sizes, shorter slices, 10 pairs: 3 minutes instead of 25
+    #[arg(long)]
+    quick: bool,
+    /// List the sections
+    #[arg(long)]
+    list: bool,
+    /// Folder of report.json, report.html and the output of each section [default: target/bench]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Compare with this report.json; exit code 3 if something became worse
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Keep this run's report as baseline.json in the same folder
+    #[arg(long)]
+    save_baseline: bool,
+    /// The program to measure, instead of building one [default: $MQNET_BIN]
+    #[arg(long, value_name = "FILE")]
+    bin: Option<PathBuf>,
+}
+
+/// The whole command.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.list {
+        list();
+        return Ok(ExitCode::SUCCESS);
+    }
+    let quick = arguments.quick;
+    let chosen = choose(&arguments.names, quick)?;
+    // Before the long part: whatever is wrong with these is better known now.
+    let table = promises::table()?;
+    let old = arguments.baseline.as_deref().map(Report::load).transpose()?;
+    let out = arguments.out.clone().unwrap_or_else(|| project::target().join("bench"));
+    fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
+    let out = fs::canonicalize(out)?;
+    let from_environment = std::env::var_os("MQNET_BIN").map(PathBuf::from);
+    let program = program(arguments.bin.clone().or(from_environment).as_deref())?;
+    install(&chosen);
+    let peers = peers::ask();
+    for peer in &peers {
+        match (&peer.version, &peer.skipped) {
+            (Some(version), _) => println!("{:24} {version}", peer.name),
+            (None, reason) => {
+                println!("{:24} skipped: {}", peer.name, reason.as_deref().unwrap_or("?"))
+            }
+        }
+    }
+    let budget = Duration::from_secs(if quick { QUICK_BUDGET } else { BUDGET });
+    let folder = out.join("sections");
+    let machine = Machine::this();
+    let runner = Runner { program: program.clone(), folder, quick, root: setup::is_root(), budget };
+    let ran = runner.run(&chosen)?;
+    let mut sections: Vec<_> =
+        chosen.iter().zip(ran).map(|(section, ran)| sort_out(section, ran, quick)).collect();
+    let limits = sections.iter().find(|section| section.name == LIMITS);
+    let limits = limits.map(|section| Limits::of(&section.cases)).unwrap_or_default();
+    for section in &mut sections {
+        section.beside = section.cases.iter().filter_map(|case| limits.beside(case)).collect();
+    }
+    let judge = |promise: &promises::Promise| {
+        let name = promise.section.as_deref();
+        promise.judge(sections.iter().find(|s| name == Some(s.name.as_str())), quick)
+    };
+    let report = Report {
+        version: report::VERSION,
+        date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        commit: machine::commit(),
+        program: program.display().to_string(),
+        quick,
+        machine,
+        limits,
+        peers,
+        promises: table.iter().map(judge).collect(),
+        sections,
+    };
+    let changes = old.map(|old| baseline::compare(&old, &report));
+    write(&report, changes.as_deref(), &out, arguments.save_baseline)?;
+    Ok(summarize(&report, changes.as_deref(), &out))
+}
+
+fn list() {
+    println!("{:10} {:>6} {:>6}  root  what it answers", "section", "s", "quick");
+    for section in SECTIONS {
+        let quick = section.quick.map_or("-".to_owned(), |(_, seconds)| seconds.to_string());
+        let root = if section.root { "yes" } else { "" };
+        let Section { name, seconds, answers, .. } = section;
+        println!("{name:10} {seconds:>6} {quick:>6}  {root:4}  {answers}");
+    }
+}
+
+/// Those named, or all; what all are read beside is always there.
+fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Section>> {
+    for name in names {
+        if !SECTIONS.iter().any(|section| section.name == name) {
+            let known: Vec<&str> = SECTIONS.iter().map(|section| section.name).collect();
+            return Err(format!("no section `{name}`; there are: {}", known.join(", ")).into());
+        }
+        if quick && SECTIONS.iter().any(|s| s.name == name && s.quick.is_none()) {
+            return Err(format!("`{name}` is no part of a quick look: leave --quick out").into());
+        }
+    }
+    let is_chosen = |section: &&Section| match names {
+        [] => !quick || section.quick.is_some(),
+        names => section.name == LIMITS || names.iter().any(|name| name == section.name),
+    };
+    Ok(SECTIONS.iter().filter(is_chosen).collect())
+}
+
+/// The program that was named, or a release build.
+fn program(named: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = named {
+        return fs::canonicalize(path)
+            .map_err(|error| format!("--bin {}: {error}", path.display()).into());
+    }
+    let build = project::command("cargo").args(["build", "--release", "-p", "mqnet"]).status()?;
+    if !build.success() {
+        return Err("the program could not be built".into());
+    }
+    Ok(project::target().join("release/mqnet"))
+}
+
+/// What can't be installed is told by the sections that miss it.
+fn install(chosen: &[&Section]) {
+    let mut packages: Vec<&str> = chosen.iter().flat_map(|s| s.packages).copied().collect();
+    packages.sort_unstable();
+    packages.dedup();
+    setup::install_for_bench(&packages);
+}
+
+fn sort_out(section: &Section, ran: Ran, quick: bool) -> report::Section {
+    let read = ran.outcome.and_then(|raw| match measured::read(&raw) {
+        Ok((cases, notes)) => Ok((raw, cases, notes)),
+        Err(error) => Err(error.to_string()),
+    });
+    let (skipped, (raw, cases, notes)) = match read {
+        Ok(read) => (None, read),
+        Err(reason) => (Some(reason), Default::default()),
+    };
+    report::Section {
+        name: section.name.to_owned(),
+        answers: section.answers.to_owned(),
+        command: section.command(quick),
+        seconds: ran.seconds,
+        skipped,
+        notes,
+        cases,
+        beside: Vec::new(),
+        raw,
+    }
+}
+
+fn write(report: &Report, changes: Option<&[Change]>, out: &Path, keep: bool) -> Result<()> {
+    report.save(&out.join("report.json"))?;
+    let page = out.join("report.html");
+    fs::write(&page, html::page(report, changes)?)
+        .map_err(|error| format!("{}: {error}", page.display()))?;
+    if keep {
+        report.save(&out.join("baseline.json"))?;
+    }
+    Ok(())
+}
+
+/// Promises that were missed, changes, and where everything is.
+fn summarize(report: &Report, changes: Option<&[Change]>, out: &Path) -> ExitCode {
+    let count =
+        |outcome| report.promises.iter().filter(|promise| promise.outcome == outcome).count();
+    println!();
+    for promise in report.promises.iter().filter(|p| p.outcome == Outcome::Missed) {
+        println!("missed: {}", line(promise));
+    }
+    let stale: Vec<&Verdict> = report.promises.iter().filter(|promise| promise.stale).collect();
+    for promise in &stale {
+        println!("{}: {} (xtask/promises.toml)", promise.text, promise.measured);
+    }
+    for change in changes.unwrap_or_default() {
+        println!("{}: {}", if change.worse { "WORSE" } else { "better" }, change.text());
+    }
+    let [met, missed, unknown] = [Outcome::Met, Outcome::Missed, Outcome::NotMeasured].map(count);
+    println!("{met} promises met, {missed} missed, {unknown} not measured");
+    println!("{}/report.html, report.json", out.display());
+    let regressed = changes.unwrap_or_default().iter().any(|change| change.worse);
+    match (regressed, stale.is_empty()) {
+        (true, _) => ExitCode::from(REGRESSED),
+        (false, false) => ExitCode::FAILURE,
+        (false, true) => ExitCode::SUCCESS,
+    }
+}
+
+fn line(promise: &Verdict) -> String {
+    let section = promise.section.as_deref().unwrap_or("-");
+    let unsure = if promise.unsure { ", within its interval" } else { "" };
+    let Verdict { text, measured, promised, .. } = promise;
+    match promise.bound {
+        Some(_) => format!("{section}: {text}: {measured} (promised {promised}{unsure})"),
+        None => format!("{section}: {text}: {measured}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the limits come with every choice, in the order of the table; a name that does not
+    // exist, or not in a quick look, is refused with what would help.
+    #[test]
+    fn sections_are_chosen() {
+        let names = |asked: &[&str], quick| -> Vec<&str> {
+            let asked: Vec<String> = asked.iter().map(|&name| name.to_owned()).collect();
+            choose(&asked, quick).unwrap().iter().map(|section| section.name).collect()
+        };
+        assert_eq!(names(&["link", "ring"], false), ["limits", "ring", "link"]);
+        assert_eq!(names(&[], false).len(), SECTIONS.len());
+        assert!(!names(&[], true).contains(&"rxbuf"));
+        let refused = |name: &str| choose(&[name.to_owned()], true).unwrap_err().to_string();
+        assert!(refused("lnk").contains("there are: limits, ring"));
+        assert!(refused("rxbuf").contains("--quick"));
+    }
+
+    // Goal: a section that failed or printed something else is skipped with its reason.
+    #[test]
+    fn failures_are_skipped_rows() {
+        let ran = |outcome| Ran { seconds: 1.0, outcome };
+        let failed = sort_out(&SECTIONS[0], ran(Err("no root".to_owned())), false);
+        assert_eq!(failed.skipped.as_deref(), Some("no root"));
+        let odd = sort_out(&SECTIONS[0], ran(Ok(serde_json::json!({"a": 1}))), false);
+        assert!(odd.skipped.unwrap().contains("mqnet bench") && odd.cases.is_empty());
+    }
+}

@@ -1,0 +1,164 @@
+//! Whether something became worse than it was in a report that was kept.
+//!
+//! Ratios are compared, because rates change with the machine; and instructions, which do not. A
+//! ratio is worse when each median lies outside the other's interval. If both runs had enough
+//! samples while the CPUs shared a cache, or while they did not, like is compared with like.
+
+use super::interval::Figure;
+use super::measured::{Case, Line};
+use super::promises::digits;
+use super::report::Report;
+
+/// Less than this share of a figure is never a change.
+const MARGIN: f64 = 0.01;
+
+/// Something that changed, for better or worse.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Change {
+    pub(super) section: String,
+    pub(super) case: String,
+    pub(super) what: String,
+    /// `near` or `far`, or all samples.
+    pub(super) class: &'static str,
+    pub(super) before: Figure,
+    pub(super) now: Figure,
+    pub(super) worse: bool,
+}
+
+impl Change {
+    pub(super) fn text(&self) -> String {
+        let Self { section, case, what, class, before, now, .. } = self;
+        let figure =
+            |f: &Figure| format!("{} [{}, {}]", digits(f.median), digits(f.low), digits(f.high));
+        format!("{section}: {case}: {what} ({class}): {} -> {}", figure(before), figure(now))
+    }
+}
+
+/// All changes against `old`, section by section.
+pub(super) fn compare(old: &Report, new: &Report) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for section in &new.sections {
+        let Some(before) = old.section(&section.name) else { continue };
+        for case in &section.cases {
+            let same = |other: &&Case| other.name == case.name && other.unit == case.unit;
+            let Some(before) = before.cases.iter().find(same) else { continue };
+            compare_cases(&section.name, before, case, &mut changes);
+        }
+    }
+    changes
+}
+
+fn compare_cases(section: &str, before: &Case, now: &Case, changes: &mut Vec<Change>) {
+    let better_up = now.unit.more_is_better();
+    let exact = now.unit.kind == "instructions";
+    let counted = if exact { now.lines.first() } else { None };
+    let ratios = now.ratios.iter().map(|line| (line, &before.ratios));
+    for (line, others) in ratios.chain(counted.map(|line| (line, &before.lines))) {
+        let Some(other) = others.iter().find(|other| other.who == line.who) else { continue };
+        for (class, before, after) in comparable(other, line) {
+            if let Some(up) = moved(&before, &after) {
+                changes.push(Change {
+                    section: section.to_owned(),
+                    case: now.name.clone(),
+                    what: line.who.clone(),
+                    class,
+                    before,
+                    now: after,
+                    worse: up != better_up,
+                });
+            }
+        }
+    }
+}
+
+/// Like with like: by class where both have samples enough, else all with all.
+fn comparable(before: &Line, now: &Line) -> Vec<(&'static str, Figure, Figure)> {
+    let sure = |figure: Option<Figure>| figure.filter(|figure| !figure.is_unsure());
+    let classes = [("near", before.near, now.near), ("far", before.far, now.far)];
+    let classes = classes.map(|(class, a, b)| Some((class, sure(a)?, sure(b)?)));
+    if classes.iter().any(Option::is_some) {
+        return classes.into_iter().flatten().collect();
+    }
+    let all = before.all.zip(now.all);
+    all.map(|(before, now)| ("all", before, now)).into_iter().collect()
+}
+
+/// Whether it went up, if it moved out of both intervals.
+fn moved(before: &Figure, now: &Figure) -> Option<bool> {
+    let up = now.median > before.median;
+    let (apart, share) = if up {
+        (now.low > before.median && before.high < now.median, now.median / before.median)
+    } else {
+        (now.high < before.median && before.low > now.median, before.median / now.median)
+    };
+    (apart && share > 1.0 + MARGIN).then_some(up)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    fn ten(from: f64) -> Figure {
+        Figure::of(&(0..10).map(|n| from + f64::from(n) / 100.0).collect::<Vec<_>>()).unwrap()
+    }
+
+    // Goal: overlapping intervals are no change, a median inside the other's interval is none
+    // either, and one percent is none.
+    #[test]
+    fn only_what_leaves_both_intervals_moved() {
+        assert_eq!(moved(&ten(1.0), &ten(1.0)), None);
+        assert_eq!(moved(&ten(1.0), &ten(1.02)), None);
+        assert_eq!(moved(&ten(1.0), &ten(1.2)), Some(true));
+        assert_eq!(moved(&ten(1.2), &ten(1.0)), Some(false));
+        let wide = Figure { low: 0.9, high: 1.3, ..ten(1.0) };
+        assert_eq!(moved(&wide, &ten(1.2)), None);
+        let exact = |value| Figure::of(&[value]).unwrap();
+        assert_eq!(moved(&exact(200.0), &exact(201.0)), None);
+        assert_eq!(moved(&exact(200.0), &exact(203.0)), Some(true));
+    }
+
+    // Goal: less of a rate is worse, more of a cost is worse; what is only in one report is not
+    // compared.
+    #[test]
+    fn worse_depends_on_what_is_counted() {
+        let report = |rate: f64, cost: f64| {
+            let ours: Vec<f64> = (0..10).map(|n| rate + f64::from(n) / 100.0).collect();
+            let peers = [("mqnet", &ours[..]), ("peer", &[1.0; 10][..])];
+            let cases = vec![
+                fixture::case("a", "frames", Some(64), &peers),
+                fixture::case("b", "instructions", None, &[("mqnet", &[cost])]),
+                fixture::case(&format!("only {rate}"), "frames", None, &peers),
+            ];
+            let mut report = fixture::report(&["link"]);
+            report.sections[0].cases = cases;
+            report
+        };
+        assert_eq!(compare(&report(1.0, 200.0), &report(1.0, 200.0)), []);
+        let changes = compare(&report(1.5, 200.0), &report(1.0, 220.0));
+        let said: Vec<_> = changes.iter().map(|c| (c.case.as_str(), c.worse)).collect();
+        assert_eq!(said, [("a", true), ("b", true)]);
+        assert!(changes[0].text().starts_with("link: a: mqnet / peer (all): 1.545 ["));
+        let changes = compare(&report(1.0, 220.0), &report(1.5, 200.0));
+        assert!(changes.iter().all(|change| !change.worse) && changes.len() == 2);
+    }
+
+    // Goal: a machine that moved its CPUs apart is no regression when both classes are known.
+    #[test]
+    fn classes_are_compared_with_themselves() {
+        let line = |near, far, all| Line {
+            who: "mqnet / peer".to_owned(),
+            skipped: None,
+            all: Some(all),
+            near,
+            far,
+        };
+        let before = line(Some(ten(5.0)), Some(ten(2.0)), ten(5.0));
+        let now = line(Some(ten(5.0)), Some(ten(2.0)), ten(2.0));
+        let compared = comparable(&before, &now);
+        assert_eq!(compared.len(), 2);
+        assert!(compared.iter().all(|(_, before, now)| moved(before, now).is_none()));
+        let few = line(Figure::of(&[1.0; 3]), None, ten(2.0));
+        assert_eq!(comparable(&before, &few)[0].0, "all");
+    }
+}

@@ -1,0 +1,212 @@
+//! Figures as tables.
+
+use maud::{Markup, html};
+
+use super::super::baseline::Change;
+use super::super::interval::Figure;
+use super::super::limits::Beside;
+use super::super::measured::Line;
+use super::super::promises::{Outcome, Verdict, digits};
+use super::super::report::Section;
+
+impl Outcome {
+    /// Also a class of the style.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Met => "met",
+            Self::Missed => "missed",
+            Self::NotMeasured => "not-measured",
+        }
+    }
+}
+
+/// Promises, kept or not; first what was missed.
+pub(super) fn promises(verdicts: &[Verdict]) -> Markup {
+    let (mut judged, unknown): (Vec<&Verdict>, Vec<&Verdict>) =
+        verdicts.iter().partition(|verdict| verdict.outcome != Outcome::NotMeasured);
+    judged.sort_by_key(|verdict| verdict.outcome == Outcome::Met);
+    html! {
+        h2 id="promises" { "Promises" }
+        p .faint {
+            "From SPECIFICATION.md. The median is what counts; where its interval lies on both "
+            "sides of the bound, the next run may say otherwise (marked ±)."
+        }
+        (promise_table(&judged))
+        @if !unknown.is_empty() {
+            details {
+                summary { (unknown.len()) " not measured" }
+                (promise_table(&unknown))
+            }
+        }
+    }
+}
+
+fn promise_table(verdicts: &[&Verdict]) -> Markup {
+    html! {
+        div .wide {
+            table .promises {
+                thead { tr {
+                    th { "promise" } th { "section" } th .n { "promised" } th .n { "measured" }
+                    th .n { "interval" } th { "" }
+                } }
+                tbody { @for verdict in verdicts { (promise(verdict)) } }
+            }
+        }
+    }
+}
+
+fn promise(verdict: &Verdict) -> Markup {
+    let word = verdict.outcome.word();
+    html! {
+        tr class=(word) {
+            td { (verdict.text) }
+            td { @if let Some(name) = &verdict.section { a href={ "#" (name) } { (name) } } }
+            @match verdict.figure {
+                Some(figure) => {
+                    td .n { (verdict.promised) }
+                    td .n { (verdict.measured) }
+                    td .n { (interval(&figure)) }
+                },
+                // Words instead of a figure have the room of all three.
+                None => td colspan="3" { (verdict.measured) },
+            }
+            td class=(word) { (word.replace('-', " ")) @if verdict.unsure { " ±" } }
+        }
+    }
+}
+
+fn interval(figure: &Figure) -> String {
+    if figure.samples == 1 {
+        "exact".to_owned()
+    } else {
+        format!("{} to {}", digits(figure.low), digits(figure.high))
+    }
+}
+
+/// What changed against a baseline.
+pub(super) fn changes(changes: &[Change]) -> Markup {
+    html! {
+        h2 id="baseline" { "Against the baseline" }
+        @if changes.is_empty() {
+            p { "Nothing changed beyond the intervals of both runs." }
+        } @else {
+            div .wide {
+                table {
+                    thead { tr {
+                        th { "case" } th { "what" } th { "class" } th .n { "before" }
+                        th .n { "now" } th { "" }
+                    } }
+                    tbody {
+                        @for change in changes {
+                            @let word = if change.worse { "missed" } else { "met" };
+                            tr class=(word) {
+                                td { (change.section) ": " (change.case) }
+                                td { (change.what) }
+                                td { (change.class) }
+                                td .n { (with_interval(&change.before)) }
+                                td .n { (with_interval(&change.now)) }
+                                td class=(word) { @if change.worse { "worse" } @else { "better" } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn with_interval(figure: &Figure) -> String {
+    format!("{} [{}, {}]", digits(figure.median), digits(figure.low), digits(figure.high))
+}
+
+/// Our figures beside the limits of the machine.
+pub(super) fn beside(rows: &[Beside]) -> Markup {
+    let number = |value: Option<f64>| value.map_or("-".to_owned(), digits);
+    let percent = |value: Option<f64>| {
+        value.map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0))
+    };
+    html! {
+        details {
+            summary { "Beside the limits of this machine" }
+            p .faint {
+                "What one frame or object takes: in nanoseconds, as cache lines that could go from "
+                "CPU to CPU meanwhile, as system calls that could be made meanwhile. Share of a "
+                "copy: what copying its bytes once within a cache would take of that. Share of a "
+                "bare copy: against two processes that only copy, measured in turn. Streams are "
+                "counted in frames of 1500 B."
+            }
+            div .wide {
+                table {
+                    thead { tr {
+                        th { "case" } th { "who" } th .n { "ns" } th .n { "lines" }
+                        th .n { "calls" } th .n { "of a copy" } th .n { "of a bare copy" }
+                    } }
+                    tbody {
+                        @for row in rows {
+                            tr {
+                                td { (row.case) } td { (row.who) }
+                                td .n { (digits(row.nanoseconds)) }
+                                td .n { (number(row.lines)) }
+                                td .n { (number(row.calls)) }
+                                td .n { (percent(row.copy_share)) }
+                                td .n { (percent(row.bare_share)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// All figures of a section.
+pub(super) fn cases(section: &Section) -> Markup {
+    html! {
+        details {
+            summary { "All figures" }
+            div .wide {
+                table {
+                    thead { tr {
+                        th { "case" } th { "who" } th { "unit" } th .n { "min" } th .n { "median" }
+                        th .n { "interval" } th .n { "max" } th .n { "near (n)" }
+                        th .n { "far (n)" }
+                    } }
+                    tbody {
+                        @for case in &section.cases {
+                            @let (scale, unit) = case.unit.shown();
+                            @for line in &case.lines { (row(&case.name, line, scale, unit)) }
+                            @for line in &case.ratios { (row(&case.name, line, 1.0, "×")) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn row(case: &str, line: &Line, scale: f64, unit: &str) -> Markup {
+    let of = |value: f64| digits(value / scale);
+    let class = |figure: Option<Figure>| {
+        figure.map_or("-".to_owned(), |f| format!("{} ({})", of(f.median), f.samples))
+    };
+    html! {
+        tr {
+            td { (case) }
+            td { (line.who) }
+            @match line.all {
+                Some(all) => {
+                    td { (unit) }
+                    td .n { (of(all.min)) }
+                    td .n { (of(all.median)) }
+                    td .n { (of(all.low)) " to " (of(all.high)) }
+                    td .n { (of(all.max)) }
+                    td .n { (class(line.near)) }
+                    td .n { (class(line.far)) }
+                },
+                None => td colspan="7" {
+                    "skipped: " (line.skipped.as_deref().unwrap_or("no sample"))
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Whom we are compared with: their versions, as they say themselves.
+
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+/// A peer on this machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Peer {
+    pub(super) name: String,
+    pub(super) version: Option<String>,
+    /// Why it can't take part.
+    pub(super) skipped: Option<String>,
+}
+
+/// How to ask one.
+struct Question {
+    name: &'static str,
+    package: &'static str,
+    /// Tried in turn: distributions call the same program differently.
+    commands: &'static [&'static str],
+}
+
+const QUESTIONS: [Question; 6] = [
+    Question {
+        name: "DPDK",
+        package: "libdpdk-dev",
+        commands: &["pkg-config --modversion libdpdk"],
+    },
+    Question { name: "vde2", package: "vde2", commands: &["vde_switch --version"] },
+    Question { name: "socat", package: "socat", commands: &["socat -V"] },
+    Question { name: "iperf3", package: "iperf3", commands: &["iperf3 --version"] },
+    Question { name: "valgrind", package: "valgrind", commands: &["valgrind --version"] },
+    Question { name: "gcc", package: "gcc", commands: &["gcc --version", "cc --version"] },
+];
+
+/// Asks all of them. The kernel's own (veth, bridge) have the kernel's version.
+pub(super) fn ask() -> Vec<Peer> {
+    let answer = |question: &Question| {
+        let version = question.commands.iter().find_map(|command| version(command));
+        let skipped = version.is_none().then(|| format!("{} is not installed", question.package));
+        Peer { name: question.name.to_owned(), version, skipped }
+    };
+    QUESTIONS.iter().map(answer).collect()
+}
+
+fn version(command: &str) -> Option<String> {
+    let mut words = command.split(' ');
+    let mut command = Command::new(words.next()?);
+    let output = command.args(words).stdin(Stdio::null()).output().ok()?;
+    // Some say it on the standard error.
+    let said = [output.stdout, output.stderr].concat();
+    number(&String::from_utf8_lossy(&said))
+}
+
+/// The first word that looks like a version: digits with dots, and what hangs on them.
+fn number(text: &str) -> Option<String> {
+    let words = text.split([' ', '\n', '\t', '(', ')', ',']);
+    let bare = words.map(|word| word.trim_start_matches(|c: char| !c.is_ascii_digit()));
+    let is_version = |word: &&str| {
+        let mut parts = word.split('.');
+        let number = |part: Option<&str>| part.is_some_and(|p| p.starts_with(char::is_numeric));
+        number(parts.next()) && number(parts.next())
+    };
+    bare.map(|word| word.trim_end_matches('.')).find(is_version).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the version is found in what the programs really print.
+    #[test]
+    fn versions_are_found() {
+        let said = [
+            ("22.11.5\n", "22.11.5"),
+            ("iperf 3.12 (cJSON 1.7.15)\n", "3.12"),
+            ("valgrind-3.19.0\n", "3.19.0"),
+            ("gcc (Debian 12.2.0-14) 12.2.0\nCopyright (C) 2022\n", "12.2.0-14"),
+            (
+                "socat by Gerhard Rieger and contributors - see www.dest-unreach.org\n\
+              socat version 1.7.4.4 on 06 Nov 2022\n",
+                "1.7.4.4",
+            ),
+            ("ovs-vswitchd (Open vSwitch) 3.1.0\nDPDK 22.11.2\n", "3.1.0"),
+            ("VDE 2.3.2\nCopyright 2003\n", "2.3.2"),
+        ];
+        for (text, version) in said {
+            assert_eq!(number(text).as_deref(), Some(version), "{text}");
+        }
+        assert_eq!(number("command not found"), None);
+    }
+
+    // Goal: a program that is not there has no version.
+    #[test]
+    fn a_missing_program_has_no_version() {
+        assert_eq!(version("mqnet-no-such-program --version"), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! What a run leaves behind for programs: `report.json`, which is also what a baseline is.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::limits::{Beside, Limits};
+use super::machine::Machine;
+use super::measured::Case;
+use super::peers::Peer;
+use super::promises::Verdict;
+use crate::Result;
+
+/// Raised when a reader of older reports would misunderstand.
+pub(super) const VERSION: u32 = 1;
+
+/// Everything that one run found out.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Report {
+    pub(super) version: u32,
+    pub(super) date: String,
+    /// Of the project; with `+` when files were changed.
+    pub(super) commit: String,
+    pub(super) program: String,
+    pub(super) quick: bool,
+    pub(super) machine: Machine,
+    pub(super) limits: Limits,
+    pub(super) peers: Vec<Peer>,
+    pub(super) promises: Vec<Verdict>,
+    pub(super) sections: Vec<Section>,
+}
+
+/// One section of the run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Section {
+    pub(super) name: String,
+    pub(super) answers: String,
+    /// What makes the same figures as a table.
+    pub(super) command: String,
+    pub(super) seconds: f64,
+    /// Why there are no figures.
+    pub(super) skipped: Option<String>,
+    pub(super) notes: Vec<String>,
+    pub(super) cases: Vec<Case>,
+    /// Our figures beside the limits of the machine.
+    pub(super) beside: Vec<Beside>,
+    /// What the section printed.
+    pub(super) raw: Value,
+}
+
+impl Report {
+    pub(super) fn load(path: &Path) -> Result<Self> {
+        let failed = |error: &dyn std::fmt::Display| {
+            format!("baseline {}: {error} (make one with --save-baseline)", path.display())
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+        let report: Self = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+        if report.version != VERSION {
+            let why = format!("has version {}, this is {VERSION}", report.version);
+            return Err(failed(&why).into());
+        }
+        Ok(report)
+    }
+
+    pub(super) fn save(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(())
+    }
+
+    pub(super) fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name == name)
+    }
+}

@@ -1,0 +1,71 @@
+//! `cargo xtask soak`: all backends at once under traffic, at length.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::{Result, project};
+
+/// What is passed on to `mqnet-soak`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Minutes until the last round begins
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// What decides about every action (the time when missing)
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Backends, separated by commas: tap, xdp, group, ntb, ivshmem, vhost (all when missing)
+    #[arg(long)]
+    only: Option<String>,
+    /// This round of the schedule alone
+    #[arg(long)]
+    round: Option<u64>,
+    /// Of that round these actions alone, by number from 0, separated by commas
+    #[arg(long, requires = "round")]
+    actions: Option<String>,
+    /// How often that round
+    #[arg(long, requires = "round")]
+    times: Option<u64>,
+    /// Soak the program of the dev profile, with its assertions
+    #[arg(long)]
+    dev: bool,
+}
+
+/// Builds both programs and runs the soak. The status is its own.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let profile = if arguments.dev { "debug" } else { "release" };
+    build("mqnet", arguments.dev)?;
+    build("mqnet-soak", true)?;
+    let program = project::target().join("debug/mqnet-soak");
+    let mut soak = project::command(&program.to_string_lossy());
+    soak.env("MQNET_BIN", project::target().join(profile).join("mqnet"));
+    soak.arg("--out").arg(project::target().join("soak"));
+    soak.args(["--minutes", &arguments.minutes.to_string()]);
+    let numbers =
+        [("--seed", arguments.seed), ("--round", arguments.round), ("--times", arguments.times)];
+    for (name, value) in numbers {
+        if let Some(value) = value {
+            soak.args([name, &value.to_string()]);
+        }
+    }
+    for (name, list) in [("--only", &arguments.only), ("--actions", &arguments.actions)] {
+        if let Some(list) = list {
+            soak.args([name, list]);
+        }
+    }
+    let ok = soak.status()?.success();
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn build(package: &str, dev: bool) -> Result<()> {
+    let mut cargo = project::command("cargo");
+    cargo.args(["build", "-q", "-p", package]);
+    if !dev {
+        cargo.arg("--release");
+    }
+    match cargo.status()?.success() {
+        true => Ok(()),
+        false => Err(format!("`cargo build -p {package}` failed").into()),
+    }
+}
