@@ -33,6 +33,8 @@ pub(crate) fn wire(at: &Host, nic: &str, behind: &Host, address: &str, mtu: u32)
         "netns",
         behind.name(),
     ]);
+    // What IPv6 says of its own accord, also at the TAP, a qdisc that is just being set would drop.
+    at.run(&["sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"]);
     for (host, device) in [(at, nic), (behind, "peer")] {
         host.run(&["sysctl", "-qw", &format!("net.ipv6.conf.{device}.disable_ipv6=1")]);
         host.run(&["ip", "link", "set", device, "mtu", &mtu, "up"]);
@@ -368,18 +370,17 @@ fn a_slow_network_stops_the_lane() {
     shape(a, "change", "64kbit");
     let datagrams = Datagrams::start(a, b, "10.7.1.2", 100, PACE);
     until("the lane stops", || (rig.link.next_status().0.stops > before).then_some(()));
+    // The lane wakes when half of it has left, and a busy machine lets it sleep beyond that.
     let held = a.run_json(&["tc", "-j", "-s", "qdisc", "show", "dev", "low"])[0]["qlen"].as_u64();
-    assert!((32..=64).contains(&held.expect("a queue")), "{held:?} frames in the network");
+    assert!((1..=64).contains(&held.expect("a queue")), "{held:?} frames in the network");
     let sent = datagrams.sent();
     until("more wait", || (datagrams.sent() > sent + 200).then_some(()));
     shape(a, "change", "1gbit");
     datagrams.wait_more(400);
-    // What the qdisc below drops while it changes, with a burst behind it, is not our loss.
     let (sent, came) = datagrams.finish();
-    println!("{came} of {sent} datagrams came");
     let table = rig.stop();
     let out = table.out();
-    assert!(out.tx_packets >= sent, "{sent} were sent: {}", table.0);
+    assert_eq!(came, sent, "{}", table.0);
     assert!(out.stops > before && out.wakes == out.stops, "{}", table.0);
     let outside = outside(&table) + table.dropped_outside();
     assert_eq!((out.drops, out.lost, table.back().drops, outside), (0, 0, 0, 0), "{}", table.0);

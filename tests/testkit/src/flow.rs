@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::host::Host;
+use crate::socket::roomy;
 use crate::wait::{DEADLINE, until};
 
 /// The pattern repeats after this many bytes: a prime, so that no ring or segment size hides a
@@ -172,13 +173,11 @@ impl Datagrams {
     #[track_caller]
     pub fn start(from: &Host, to: &Host, address: &str, len: usize, pause: Duration) -> Self {
         let ip = address.parse().expect("an IP address");
-        let inbound = to.within(|| UdpSocket::bind(SocketAddr::new(ip, 0)));
-        let inbound = inbound.unwrap_or_else(|e| panic!("binding {address}: {e}"));
+        let inbound = roomy(to, ip);
         let meeting = inbound.local_addr().expect("the address of a socket");
         let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let outbound = from.within(|| UdpSocket::bind(any)).expect("a UDP socket");
         outbound.connect(meeting).expect("a UDP destination");
-        inbound.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
         let counter = || Arc::new(AtomicU64::new(0));
         let (sent, right, wrong) = (counter(), counter(), counter());
         let (stop, deaf) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));

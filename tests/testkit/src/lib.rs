@@ -14,6 +14,7 @@ mod link;
 mod need;
 mod numbered;
 mod process;
+mod socket;
 mod table;
 mod verb;
 pub mod virtq;

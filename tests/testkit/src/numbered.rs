@@ -1,18 +1,14 @@
 //! Many UDP flows of numbered datagrams at a moderate pace: what became of each is counted.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{setsockopt, sockopt};
-
 use crate::host::Host;
+use crate::socket::roomy;
 use crate::wait::until;
-
-/// Room of the receiving socket: a receiver that has to wait for a CPU must not look like a loss.
-const ROOM: usize = 32 << 20;
 
 /// Number, time of sending, flow.
 const HEAD: usize = 24;
@@ -84,12 +80,7 @@ impl Flows {
     #[track_caller]
     pub fn start(from: &Host, to: &Host, address: &str, flows: usize, pace: Duration) -> Self {
         let ip = address.parse().expect("an IP address");
-        let inbound = to.within(|| UdpSocket::bind(SocketAddr::new(ip, 0)));
-        let inbound = inbound.unwrap_or_else(|e| panic!("binding {address}: {e}"));
-        if setsockopt(&inbound, sockopt::RcvBufForce, &ROOM).is_err() {
-            setsockopt(&inbound, sockopt::RcvBuf, &ROOM).expect("room for datagrams");
-        }
-        inbound.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let inbound = roomy(to, ip);
         let meeting = inbound.local_addr().expect("the address of a socket");
         let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let socket = |_| {

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that must hold, in order, until the first failure.
 
+mod again;
 mod output;
 mod process;
 mod steps;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Result, project, setup};
 use output::Outcome;
-use steps::{STEPS, Step};
+use steps::{Command, STEPS, Step};
 
 /// Lines of a failed step that are shown; the log has all of them.
 const SHOWN_LINES: usize = 300;
@@ -23,6 +24,8 @@ struct Done {
     time: Duration,
     outcome: Outcome,
     log: PathBuf,
+    /// Tests that failed first, and passed when they ran again, alone.
+    unsteady: Vec<String>,
 }
 
 /// Prints the names of the steps.
@@ -48,6 +51,7 @@ pub(crate) fn run(names: &[String]) -> Result<bool> {
         done.push(run_step(step, &label, log)?);
         let last = &done[index];
         println!("{label} {} ({})", verdict(last), seconds(last.time));
+        show_unsteady(last)?;
         if !last.ok {
             show_failure(last)?;
             break;
@@ -68,38 +72,36 @@ fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
 }
 
 fn run_step(step: &'static Step, label: &str, log: PathBuf) -> Result<Done> {
-    let mut file = File::create(&log)?;
     let start = Instant::now();
     let deadline = start + Duration::from_secs(step.limit_seconds);
-    let terminal = std::io::stdout().is_terminal();
-    let mut shown = None;
     let mut ok = true;
+    let file = File::create(&log)?;
     for command in step.commands {
-        let tick = || {
-            let elapsed = start.elapsed().as_secs();
-            if terminal && shown != Some(elapsed) {
-                shown = Some(elapsed);
-                print!("\r{label} {elapsed} s ");
-                // A terminal that went away is no reason to stop the tests.
-                let _ = std::io::stdout().flush();
-            }
-        };
-        let status = process::run(command, &file, deadline, tick)?;
-        if status.is_none() {
-            let limit = step.limit_seconds;
-            writeln!(file, "xtask: killed: `{}` hung for {limit} s", command.line)?;
-        }
-        ok = status.is_some_and(|status| status.success());
+        ok = run_command(step, command, None, &file, (start, deadline), label)?;
         if !ok {
             break;
         }
     }
-    if terminal {
-        print!("\r\x1b[K");
+    let text = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
+    let mut outcome = output::read(&text);
+    let mut unsteady = Vec::new();
+    if let Some(command) = step.commands.last().filter(|_| step.tries_again && !ok) {
+        let names = again::candidates(&text);
+        if !names.is_empty() && names.len() == outcome.failed {
+            let log = log.with_extension("again.log");
+            let (file, times) = (File::create(&log)?, (start, deadline));
+            ok = run_command(step, command, Some(&names), &file, times, label)?;
+            let second = output::read(&String::from_utf8_lossy(&std::fs::read(&log)?));
+            if ok && second.passed == names.len() {
+                outcome.passed += second.passed;
+                outcome.failed = 0;
+                outcome.skips.extend(second.skips);
+                unsteady = names.into_iter().map(str::to_owned).collect();
+            }
+        }
     }
-    let mut outcome = output::read(&String::from_utf8_lossy(&std::fs::read(&log)?));
     if ok && step.has_tests && outcome.passed + outcome.failed == 0 {
-        writeln!(file, "xtask: not a single test ran")?;
+        println!("xtask: not a single test ran");
         ok = false;
     }
     ok &= outcome.failed == 0 && (outcome.skips.is_empty() || !project::no_skip());
@@ -107,7 +109,38 @@ fn run_step(step: &'static Step, label: &str, log: PathBuf) -> Result<Done> {
         // A step without a test harness, such as clippy, fails as one.
         outcome.failed = outcome.failed.max(1);
     }
-    Ok(Done { step, ok, time: start.elapsed(), outcome, log })
+    Ok(Done { step, ok, time: start.elapsed(), outcome, log, unsteady })
+}
+
+/// Runs one command of a step, or only the named tests of it; true when it succeeded in time.
+fn run_command(
+    step: &Step,
+    command: &Command,
+    tests: Option<&[&str]>,
+    mut file: &File,
+    (start, deadline): (Instant, Instant),
+    label: &str,
+) -> Result<bool> {
+    let terminal = std::io::stdout().is_terminal();
+    let mut shown = None;
+    let tick = || {
+        let elapsed = start.elapsed().as_secs();
+        if terminal && shown != Some(elapsed) {
+            shown = Some(elapsed);
+            print!("\r{label} {elapsed} s ");
+            // A terminal that went away is no reason to stop the tests.
+            let _ = std::io::stdout().flush();
+        }
+    };
+    let status = process::run(command, tests.unwrap_or(&[]), file, deadline, tick)?;
+    if status.is_none() {
+        let limit = step.limit_seconds;
+        writeln!(file, "xtask: killed: `{}` hung for {limit} s", command.line)?;
+    }
+    if terminal {
+        print!("\r\x1b[K");
+    }
+    Ok(status.is_some_and(|status| status.success()))
 }
 
 fn verdict(done: &Done) -> &'static str {
@@ -128,6 +161,10 @@ fn show_failure(done: &Done) -> Result<()> {
     for line in &lines[hidden..] {
         println!("{line}");
     }
+    // Last, where nobody has to look for it behind what the other tests said.
+    for name in again::failed(&text) {
+        println!("FAILED: {name}\n{}", again::output(&text, name).unwrap_or("(no output)"));
+    }
     if project::no_skip() && !done.outcome.skips.is_empty() {
         println!("MQNET_NO_SKIP=1, and these were skipped:");
     }
@@ -135,6 +172,16 @@ fn show_failure(done: &Done) -> Result<()> {
         println!("SKIP: {reason}");
     }
     println!("The whole output is in {}", done.log.display());
+    Ok(())
+}
+
+/// What is known of tests that passed only when they ran again.
+fn show_unsteady(done: &Done) -> Result<()> {
+    let text = String::from_utf8_lossy(&std::fs::read(&done.log)?).into_owned();
+    for name in &done.unsteady {
+        println!("UNSTEADY: {name} failed, and passed when it ran again, alone. Its first output:");
+        println!("{}", again::output(&text, name).unwrap_or("(no output)"));
+    }
     Ok(())
 }
 
@@ -150,6 +197,9 @@ fn summarize(done: &[Done]) -> bool {
     for done in done {
         for reason in &done.outcome.skips {
             println!("skipped in {}: {reason}", done.step.name);
+        }
+        for name in &done.unsteady {
+            println!("unsteady in {}: {name}", done.step.name);
         }
     }
     let passed: usize = done.iter().map(|done| done.outcome.passed).sum();

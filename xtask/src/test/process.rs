@@ -10,10 +10,11 @@ use crate::{Result, project};
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// Runs `command` to its end, or kills it with all its children at `deadline`. `tick` is called
-/// while it runs. Returns None for a killed command.
+/// Runs `command`, with `more` words behind it, to its end, or kills it with all its children at
+/// `deadline`. `tick` is called while it runs. Returns None for a killed command.
 pub(super) fn run(
     command: &Command,
+    more: &[&str],
     log: &File,
     deadline: Instant,
     mut tick: impl FnMut(),
@@ -22,7 +23,12 @@ pub(super) fn run(
     let mut words = line.split_whitespace();
     let program = words.next().ok_or("an empty command")?;
     let mut child = project::command(program);
-    child.args(words).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
+    child
+        .args(words)
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log.try_clone()?);
     for (name, value) in command.env {
         child.env(name, fill(value)?);
     }
@@ -83,7 +89,7 @@ mod tests {
     fn run_line(line: &'static str, milliseconds: u64) -> Option<ExitStatus> {
         let log = File::create("/dev/null").unwrap();
         let deadline = Instant::now() + Duration::from_millis(milliseconds);
-        run(&Command { line, env: &[] }, &log, deadline, || {}).unwrap()
+        run(&Command { line, env: &[] }, &[], &log, deadline, || {}).unwrap()
     }
 
     #[test]

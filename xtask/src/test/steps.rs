@@ -9,6 +9,8 @@ pub(super) struct Step {
     pub(super) commands: &'static [Command],
     /// It is made of tests, so that a run of none of them is a failure.
     pub(super) has_tests: bool,
+    /// Real kernels and traffic on a machine of others: a few failed tests run again, alone.
+    pub(super) tries_again: bool,
     /// A step that takes longer hangs, and is killed.
     pub(super) limit_seconds: u64,
 }
@@ -32,6 +34,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "formatting",
         commands: &[run("cargo fmt --all --check")],
         has_tests: false,
+        tries_again: false,
         limit_seconds: 60,
     },
     Step {
@@ -39,6 +42,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "clippy",
         commands: &[run("cargo clippy --workspace --all-targets -- -D warnings")],
         has_tests: false,
+        tries_again: false,
         limit_seconds: 900,
     },
     Step {
@@ -46,6 +50,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "law of the rooms",
         commands: &[run("{xtask} tidy")],
         has_tests: false,
+        tries_again: false,
         limit_seconds: 60,
     },
     Step {
@@ -55,6 +60,7 @@ pub(super) const STEPS: &[Step] = &[
              --exclude mqnet-netns --exclude mqnet-api --exclude mqnet-guest \
              --exclude mqnet-soak -- --show-output")],
         has_tests: true,
+        tries_again: false,
         limit_seconds: 1200,
     },
     Step {
@@ -62,6 +68,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "control interface under schemathesis",
         commands: &[run("cargo test -p mqnet-api -- --show-output")],
         has_tests: true,
+        tries_again: false,
         limit_seconds: 600,
     },
     Step {
@@ -74,6 +81,7 @@ pub(super) const STEPS: &[Step] = &[
             env: &[("RUSTFLAGS", "--cfg loom"), ("LOOM_MAX_PREEMPTIONS", "3")],
         }],
         has_tests: true,
+        tries_again: false,
         limit_seconds: 1200,
     },
     Step {
@@ -81,6 +89,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "fuzz smoke",
         commands: &[run("{xtask} fuzz --smoke --seconds 10")],
         has_tests: false,
+        tries_again: false,
         limit_seconds: 900,
     },
     Step {
@@ -88,6 +97,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "conformance of every backend",
         commands: &[run("cargo test -p mqnet-conformance -- --show-output")],
         has_tests: true,
+        tries_again: false,
         limit_seconds: 900,
     },
     Step {
@@ -102,6 +112,7 @@ pub(super) const STEPS: &[Step] = &[
             },
         ],
         has_tests: true,
+        tries_again: true,
         limit_seconds: 1800,
     },
     Step {
@@ -115,6 +126,7 @@ pub(super) const STEPS: &[Step] = &[
             },
         ],
         has_tests: true,
+        tries_again: false,
         limit_seconds: 900,
     },
     Step {
@@ -123,6 +135,7 @@ pub(super) const STEPS: &[Step] = &[
         // One at a time: a guest wants both CPUs.
         commands: &[run("cargo test -p mqnet-guest -- --test-threads=1 --show-output")],
         has_tests: true,
+        tries_again: true,
         limit_seconds: 1800,
     },
     Step {
@@ -130,6 +143,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "demo",
         commands: &[BUILD, run("{target}/release/mqnet demo")],
         has_tests: false,
+        tries_again: false,
         limit_seconds: 900,
     },
 ];
