@@ -55,7 +55,7 @@ const PACKAGES: [Package; 18] = [
         used_for: "checks the kernels and programs of guests",
     },
     program("pkg-config", "pkg-config", "finds the DPDK libraries"),
-    program("dpdk", "dpdk-testpmd", "memif peer of the link benchmark"),
+    program("dpdk-dev", "dpdk-testpmd", "peer of the virtio tests and of the benchmarks"),
     Package {
         name: "libdpdk-dev",
         sign: Sign::PkgConfig("libdpdk"),

@@ -15,7 +15,7 @@ pub(super) struct Section {
     pub(super) quick: Option<(&'static str, u64)>,
 }
 
-const DPDK: &[&str] = &["gcc", "pkg-config", "dpdk", "libdpdk-dev"];
+const DPDK: &[&str] = &["gcc", "pkg-config", "dpdk-dev", "libdpdk-dev"];
 const HOSTS: &[&str] = &["gcc", "iproute2", "iperf3"];
 const RELAYS: &[&str] = &["gcc", "iproute2", "iperf3", "socat", "vde2", "openvswitch-switch-dpdk"];
 

@@ -56,7 +56,7 @@ fn cut(bytes: usize) -> (usize, String) {
 impl Testpmd {
     /// Starts one; it waits for [`forward`](Self::forward).
     pub(super) fn start(setup: &Setup<'_>) -> Result<Self> {
-        peers::needs("dpdk-testpmd", "dpdk")?;
+        peers::needs("dpdk-testpmd", "dpdk-dev")?;
         peers::needs("stdbuf", "coreutils")?;
         let (id, cpu, role) = (std::process::id(), setup.cpu, setup.role);
         let (mbuf, _) = cut(setup.bytes);
