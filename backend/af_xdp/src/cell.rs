@@ -15,13 +15,13 @@ pub(crate) struct Cell<T> {
     parked: Mutex<Option<Box<T>>>,
     is_here: AtomicBool,
     /// Wakes a half that came for it before it was here.
-    bell: EventFd,
+    bell: Arc<EventFd>,
 }
 
 impl<T> Cell<T> {
-    pub(crate) fn new(side: T) -> io::Result<Self> {
+    pub(crate) fn new(bell: Arc<EventFd>, side: T) -> Self {
         let (parked, is_here) = (Mutex::new(Some(Box::new(side))), AtomicBool::new(true));
-        Ok(Self { parked, is_here, bell: EventFd::new()? })
+        Self { parked, is_here, bell }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<T>>> {
@@ -171,6 +171,10 @@ mod tests {
 
     struct Side(EventFd);
 
+    fn bell() -> Arc<EventFd> {
+        Arc::new(EventFd::new().unwrap())
+    }
+
     impl AsFd for Side {
         fn as_fd(&self) -> BorrowedFd<'_> {
             self.0.as_fd()
@@ -181,7 +185,7 @@ mod tests {
     // told so if it came too early.
     #[test]
     fn a_side_has_one_owner() {
-        let cell = Arc::new(Cell::new(Side(EventFd::new().unwrap())).unwrap());
+        let cell = Arc::new(Cell::new(bell(), Side(EventFd::new().unwrap())));
         let ears = [(); 2].map(|()| Ears::new(Interest::ReadableEdge).unwrap());
         let [mut one, mut two] = ears.each_ref().map(|e| Seat::new(cell.clone(), e).unwrap());
         assert!(one.take().is_some());
@@ -199,7 +203,7 @@ mod tests {
     // and then not, until somebody is about to sleep again; nor is one that has left.
     #[test]
     fn only_sleepers_listen() {
-        let cell = Arc::new(Cell::new(Side(EventFd::new().unwrap())).unwrap());
+        let cell = Arc::new(Cell::new(bell(), Side(EventFd::new().unwrap())));
         let ears = Ears::new(Interest::ReadableEdge).unwrap();
         let mut seat = Seat::new(cell.clone(), &ears).unwrap();
         let heard = || ears.epoll.wait(Some(std::time::Duration::ZERO), |_| ()).unwrap();

@@ -200,6 +200,10 @@ impl Queue for NicRx {
                     Err(e) => outcome(self.channel, e)?,
                 }
             }
+            // A driver that found no chunks may have said so after we looked last.
+            if side.fill_wants_wake() {
+                side.xsk.socket.wake_rx().or_else(|e| outcome(self.channel, e))?;
+            }
             if side.rx.available(1) > 0 {
                 armed = Armed::MoreWork;
             }

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_shmem::{Part, Region};
 use mqnet_sysio::bpf::xdp::{Mode, SocketMap, XdpLink, XdpProgram};
+use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::nic::{Channels, Nics, Promiscuous};
 use mqnet_sysio::xdp::{Copying, RingKind, Statistics, XdpSocket};
 
@@ -105,7 +106,7 @@ impl Attempt<'_> {
             if queue == 0 {
                 region.lend_to(&socket, CHUNK).map_err(self.failed(step))?;
             }
-            let xsk = Arc::new(Xsk { socket, is_stuck: AtomicBool::new(false) });
+            let xsk = Arc::new(Xsk::new(socket).map_err(self.failed(Step::Socket))?);
             let mut part = || {
                 let part = rest.take(per_queue / 2);
                 part.ok_or_else(|| io::Error::other("no memory is left"))
@@ -115,7 +116,10 @@ impl Attempt<'_> {
                 .and_then(|memory| RxSide::new(xsk.clone(), ring, memory))
                 .and_then(|rx| Ok((rx, TxSide::new(xsk.clone(), ring, part()?)?)));
             match self.bind(&xsk.socket, queue, bound.sockets.first(), generic) {
-                Ok(()) => {}
+                Ok(()) => {
+                    let zero_copy = xsk.socket.is_zero_copy().unwrap_or(false);
+                    xsk.zero_copy.store(zero_copy, Ordering::Relaxed);
+                }
                 Err(e) if most.is_none() && queue > 0 && is_no_queue(&e) => break,
                 Err(e) => {
                     let zero_copy = self.config.zero_copy == ZeroCopy::On;
@@ -231,10 +235,9 @@ impl Session {
         let manner = format!("{} queues, {mode} XDP, {copying}", bound.sockets.len());
         let (mut rx, mut tx) = (Vec::new(), Vec::new());
         for (one, other) in bound.sides {
-            let cells = Cell::new(one).and_then(|one| Ok((one, Cell::new(other)?)));
-            let (one, other) = cells.map_err(|e| format!("{interface}: {e}"))?;
-            rx.push(Arc::new(one));
-            tx.push(Arc::new(other));
+            let bell = EventFd::new().map_err(|e| format!("{interface}: {e}"))?;
+            rx.push(Arc::new(Cell::new(one.xsk.bell.clone(), one)));
+            tx.push(Arc::new(Cell::new(Arc::new(bell), other)));
         }
         Ok(Self {
             _link: link,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mqnet_shmem::{Column, Part, Region, Span, Table, Window};
+use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::xdp::{RingKind, XdpSocket};
 
 use crate::ring::{Consuming, Producing};
@@ -22,6 +23,25 @@ pub(crate) struct Xsk {
     pub(crate) socket: XdpSocket,
     /// The kernel could not take all that is in the TX ring, and nobody else will ask it to.
     pub(crate) is_stuck: AtomicBool,
+    /// Wakes the RX half, which asks again when the lane of the TX half sleeps for want of frames.
+    pub(crate) bell: Arc<EventFd>,
+    /// Frames are moved by the driver, out of our memory.
+    pub(crate) zero_copy: AtomicBool,
+}
+
+impl Xsk {
+    pub(crate) fn new(socket: XdpSocket) -> io::Result<Self> {
+        let (is_stuck, zero_copy) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { socket, is_stuck, bell: Arc::new(EventFd::new()?), zero_copy })
+    }
+
+    /// Notes whether the kernel could not take what it was shown.
+    pub(crate) fn note_stuck(&self, is_stuck: bool) {
+        if !self.is_stuck.swap(is_stuck, Ordering::Relaxed) && is_stuck {
+            // An eventfd of our own cannot fail to be rung.
+            let _ = self.bell.ring();
+        }
+    }
 }
 
 /// An entry of an RX or TX ring.
@@ -168,6 +188,11 @@ impl RxSide {
     #[inline]
     pub(crate) fn refill(&mut self) -> bool {
         self.fill.show() && self.fill.wants_wake()
+    }
+
+    /// The driver waits for chunks, or did, and must be woken to look.
+    pub(crate) fn fill_wants_wake(&self) -> bool {
+        self.fill.wants_wake()
     }
 
     /// Takes everything that waits and drops it: frames, as far as they are whole.

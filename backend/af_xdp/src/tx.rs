@@ -128,7 +128,7 @@ impl NicTx {
                 break;
             }
         }
-        side.xsk.is_stuck.store(is_stuck, Ordering::Relaxed);
+        side.xsk.note_stuck(is_stuck);
         Ok(())
     }
 }
@@ -151,7 +151,10 @@ impl Queue for NicTx {
         // Nobody would ever tell of more than all of them.
         let need = chunks_of(need).min(side.chunks.count().into());
         let room = side.has_room(need).map_err(|e| not_ours(channel, &e))?;
-        let again = room || side.xsk.is_stuck.load(Ordering::Relaxed);
+        // A driver that moves frames itself tells of entries that it takes out of the ring, and not
+        // of chunks that come back: of those nobody would hear.
+        let untold = side.xsk.zero_copy.load(Ordering::Relaxed) && side.tx.waiting() == 0;
+        let again = room || untold || side.xsk.is_stuck.load(Ordering::Relaxed);
         Ok(if again { Armed::MoreWork } else { Armed::Sleep })
     }
 
@@ -264,8 +267,12 @@ impl TxBrings for NicTx {
     /// What the kernel has taken is as good as sent: it says when it is, but to wait for a slow
     /// network helps nobody.
     fn is_drained(&mut self) -> Result<bool, Fault> {
-        self.push_out()?;
-        Ok(self.seat.side().is_none_or(|side| side.tx.waiting() == 0))
+        // It is asked of lanes that are parked: their side lies in the cell.
+        self.seat.take();
+        let pushed = self.push_out();
+        let drained = self.seat.side().is_none_or(|side| side.tx.waiting() == 0);
+        self.seat.leave(&self.ears);
+        pushed.map(|()| drained)
     }
 }
 

@@ -12,12 +12,16 @@ use mqnet_virtio::net::{STATUS_ANNOUNCE, STATUS_LINK_UP, ctrl_queue};
 use mqnet_virtio::ring::not_memory;
 use mqnet_virtio::{Broken, Chain, DeviceRing, Features, Piece, Ring, on_ring};
 
+use crate::offer::Offer;
 use crate::receive::How;
 use crate::state::{Shared, State};
 use crate::vring::{Ears, Seat, Vring};
 
 /// Commands that are obeyed before messages have their turn again.
 const BATCH: usize = 64;
+
+/// Between two looks at a ring whose driver does not ring.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A wait that only the peer ends.
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -62,7 +66,8 @@ impl State {
         let mac = settings.map_or(self.offer.mac.unwrap_or_default(), |s| s.filter.mac);
         let announce = settings.is_some_and(|settings| settings.announce);
         let status = STATUS_LINK_UP | if announce { STATUS_ANNOUNCE } else { 0 };
-        self.offer.config(mac, status, offset, size)
+        let offer = Offer { mtu: self.offer.mtu.or(self.mtu), ..self.offer };
+        offer.config(mac, status, offset, size)
     }
 
     fn obey(&mut self, bytes: &[u8]) -> (u8, Changed) {
@@ -107,7 +112,14 @@ impl Clerk {
     pub(crate) fn serve_until(&mut self, line: &UnixStream) -> std::io::Result<()> {
         loop {
             let more = self.serve()?;
-            let patience = if more { Duration::ZERO } else { FOR_EVER };
+            // Without a kick the driver expects to be looked at.
+            let vring = self.desk.as_mut().and_then(|(_, _, seat)| seat.vring());
+            let polled = vring.is_some_and(|vring| vring.kick_fd().is_none());
+            let patience = match more {
+                true => Duration::ZERO,
+                false if polled => LOOK,
+                false => FOR_EVER,
+            };
             let heard = match &self.desk {
                 Some((_, ears, _)) => [line.as_fd(), ears.event().fd],
                 None => [line.as_fd(), line.as_fd()],

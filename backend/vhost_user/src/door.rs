@@ -12,7 +12,7 @@ use std::time::Duration;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::poll;
 use mqnet_virtio::Features;
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 use crate::commands::Clerk;
@@ -101,6 +101,15 @@ fn hang_up(talk: &Talk) {
     }
 }
 
+/// Connects, and does not wait for whoever listens to have room: a VMM that stands still would keep
+/// the thread, and whoever waits for its end, for ever.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    nix::sys::socket::connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(fd.into())
+}
+
 /// Makes the socket. One that a dead process left behind is in nobody's way; one that somebody
 /// listens at may be that of a process which is being killed this moment.
 fn bind(path: &Path) -> io::Result<UnixListener> {
@@ -109,10 +118,11 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
             bound => return bound,
         }
-        if UnixStream::connect(path).is_ok() {
-            poll::pause(RETRY);
-        } else {
-            std::fs::remove_file(path)?;
+        match connect(path) {
+            Ok(_) => poll::pause(RETRY),
+            // Somebody listens, and has no room for one more.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => poll::pause(RETRY),
+            Err(_) => std::fs::remove_file(path)?,
         }
     }
     let why = "another process listens there (or use the option connect)";
@@ -136,7 +146,7 @@ impl Way {
 
     fn inherited(fd: OwnedFd) -> io::Result<Self> {
         let is_unix = getsockopt(&fd, sockopt::SockType).is_ok()
-            && nix::sys::socket::getsockname::<nix::sys::socket::UnixAddr>(fd.as_raw_fd()).is_ok();
+            && nix::sys::socket::getsockname::<UnixAddr>(fd.as_raw_fd()).is_ok();
         if !is_unix {
             return Err(io::Error::other("the inherited descriptor is no Unix socket"));
         }
@@ -167,7 +177,7 @@ impl Way {
                 let is_there = poll::is_readable(listener.as_fd()).unwrap_or(false);
                 (is_there.then(|| listener.accept().map(|(stream, _)| stream)), Duration::ZERO)
             }
-            Self::Connect(path) => (Some(UnixStream::connect(path)), RETRY),
+            Self::Connect(path) => (Some(connect(path)), RETRY),
             Self::Once(stream) => (stream.take().map(Ok), FOR_EVER),
         };
         match stream {

@@ -47,8 +47,7 @@ impl Shared {
         let at = self.ring_number(index)?;
         let mut state = self.pause(&[at]).map_err(refuse)?;
         change(&mut state.slots[at]);
-        state.serve();
-        self.tell();
+        self.serve(state);
         Ok(())
     }
 
@@ -58,8 +57,7 @@ impl Shared {
     ) -> Result<()> {
         let mut state = self.pause_all().map_err(refuse)?;
         state.memory = make(&state.memory).map_err(refuse)?;
-        state.serve();
-        self.tell();
+        self.serve(state);
         Ok(())
     }
 }
@@ -96,8 +94,7 @@ impl VhostUserBackendReqHandler for Shared {
         drop(state);
         let mut state = self.pause_all().map_err(refuse)?;
         state.accept(features);
-        state.serve();
-        self.tell();
+        self.serve(state);
         Ok(())
     }
 
@@ -224,7 +221,7 @@ impl VhostUserBackendReqHandler for Shared {
         let next = Inflight { region, offset, end, queue_size };
         let mut state = self.pause_all().map_err(refuse)?;
         state.inflight = Some(next);
-        state.serve();
+        self.serve(state);
         Ok(())
     }
 
@@ -253,7 +250,7 @@ impl VhostUserBackendReqHandler for Shared {
         let bits = Table::new(Arc::new(region), offset, len);
         let mut state = self.pause_all().map_err(refuse)?;
         state.log = bits.map(|bits| Arc::new(Log::new(bits)));
-        state.serve();
+        self.serve(state);
         Ok(())
     }
 

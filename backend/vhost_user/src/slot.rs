@@ -105,8 +105,11 @@ impl Slot {
 }
 
 impl State {
-    /// Takes every ring into service that was started and is not.
-    pub(crate) fn serve(&mut self) {
+    /// Takes every ring into service that was started and is not. Their drivers are to be
+    /// interrupted once, which a peer may make us wait for: without the lock.
+    #[must_use]
+    pub(crate) fn serve(&mut self) -> Vec<Arc<Call>> {
+        let mut calls = Vec::new();
         for at in 0..self.slots.len() {
             if !self.slots[at].started || self.slots[at].is_served() {
                 continue;
@@ -118,11 +121,15 @@ impl State {
             });
             let slot = &mut self.slots[at];
             (slot.interrupt, slot.why) = match served {
-                Ok(call) => (Some(call), None),
+                Ok(call) => {
+                    calls.push(call.clone());
+                    (Some(call), None)
+                }
                 Err(why) => (None, Some(why)),
             };
             self.started = Some(clock::monotonic());
         }
+        calls
     }
 
     fn make(&self, at: usize) -> Result<Box<Vring>, String> {
@@ -142,7 +149,10 @@ impl State {
         let lens = if is_packed { layout::packed::areas(size) } else { layout::split::areas(size) };
         let [desc, driver, device] = self.tables(slot, lens)?;
         let inflight = self.inflight.as_ref().and_then(|all| all.of(at, is_packed));
-        let forgotten = is_packed && inflight.is_none() && !slot.exact;
+        // A driver that takes one mark for many of its chains leaves the others as if they waited:
+        // such a ring does not tell where it stands.
+        let tells = is_packed && !features.has(Features::IN_ORDER);
+        let forgotten = tells && inflight.is_none() && !slot.exact;
         let found = if forgotten { recover::position(&desc, size) } else { None };
         let clone = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
         let system = |e: io::Error| format!("queue {queue}: {e}");
@@ -234,6 +244,15 @@ impl Shared {
             self.tell();
         }
         Ok(state)
+    }
+
+    /// See [`State::serve`].
+    pub(crate) fn serve(&self, mut state: MutexGuard<'_, State>) {
+        let calls = state.serve();
+        drop(state);
+        self.tell();
+        // Whether somebody listens is the VMM's business.
+        calls.iter().for_each(|call| drop(call.ring()));
     }
 
     /// See [`pause`](Self::pause): all of them.

@@ -142,9 +142,14 @@ impl State {
 
     /// The driver has accepted these. No ring is in use.
     pub(crate) fn accept(&mut self, features: Features) {
+        // The log is the VMM's: what the driver commanded stays when a migration begins or ends.
+        let of_driver = |all: Features| all.minus(Features::LOG_ALL);
+        let before = self.features.replace(features);
+        if before.map(of_driver) == Some(of_driver(features)) {
+            return;
+        }
         let had_queue = self.commands.is_some();
         let mac = self.offer.mac.unwrap_or_default();
-        self.features = Some(features);
         self.commands = Commands::begin(features, self.offer.pairs, mac);
         if let Some(commands) = &mut self.commands {
             // Switches know the driver by another port, or do not know it any more.

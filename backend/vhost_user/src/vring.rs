@@ -103,7 +103,8 @@ pub struct Vring {
 }
 
 impl Vring {
-    /// Takes a ring into service where its driver says that it stands.
+    /// Takes a ring into service where its driver says that it stands. The driver wants to be
+    /// interrupted once when that is done: the owner before may have been lost with an interrupt.
     pub fn new(setup: VringSetup) -> Result<Box<Self>, VringError> {
         let VringSetup { queue, size, features, .. } = setup;
         let tables = [setup.desc, setup.driver, setup.device];
@@ -123,7 +124,7 @@ impl Vring {
             kick => kick.flatten(),
         };
         let call = Arc::new(Call::new(queue)?);
-        call.replace(setup.call)?;
+        call.connect(setup.call)?;
         let has_hash = features.has(Features::HASH_REPORT);
         let mut vring = Box::new(Self {
             ring,

@@ -115,7 +115,12 @@ impl Control {
         if self.queue.needs_kick() {
             self.kick.ring().map_err(|e| format!("the device's doorbell: {e}"))?;
         }
-        self.wait(line, patience)?;
+        if let Err(why) = self.wait(line, patience) {
+            // The device may still read this command, and its answer would be taken for the next
+            // one's. Whoever looks after the connection finds it gone.
+            let _ = line.shutdown(std::net::Shutdown::Both);
+            return Err(why);
+        }
         let mut answer = [ERR];
         self.window.read(ANSWER, 1).0.read_header(&mut answer);
         if answer == [OK] { Ok(()) } else { Err(format!("the device refused {command:?}")) }

@@ -533,18 +533,19 @@ impl Session {
             return Ok(());
         }
         let (frontend, answers) = (&mut self.frontend, self.agreed.answers);
+        let enabled = &mut self.enabled;
         watched(&self.stream, || {
             for &number in &numbers {
                 frontend.set_vring_enable(number, on).map_err(said("enabling a ring"))?;
+                // One by one: what was done before a refusal can be taken back.
+                enabled[number] = on;
             }
             if !answers {
                 // Messages are worked off in order: an answer to this one is one to all before it.
                 frontend.get_features().map_err(said("enabling a ring"))?;
             }
             Ok(())
-        })?;
-        numbers.into_iter().for_each(|number| self.enabled[number] = on);
-        Ok(())
+        })
     }
 
     /// The device broke the rules, and its rings go no further.

@@ -147,7 +147,8 @@ impl<Q: DriverQueue> TxCore<Q> {
         let slot = u32::from(id) * self.stride;
         self.queue.add_one(Piece { at: self.at_of(slot), len: HDR_LEN + len }, true);
         self.lens[usize::from(id)] = len;
-        self.bytes += len;
+        // A device that lies may have returned it already.
+        self.bytes = self.bytes.wrapping_add(len);
         self.unpublished = true;
     }
 
@@ -205,7 +206,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             copies += 1;
             taken += 1;
         }
-        self.bytes += bytes as u32;
+        self.bytes = self.bytes.wrapping_add(bytes as u32);
         self.unpublished |= copies > 0;
         self.count(copies, bytes);
         self.stats.tx.copies.add(copies);

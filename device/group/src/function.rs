@@ -195,11 +195,13 @@ impl Function for GroupFunction {
     }
 
     fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenError> {
+        let is = |f: &dyn Function| f.flags().iter().any(|&(name, is)| name == flag && is);
+        let had: Vec<bool> = self.members.iter().map(|member| is(&*member.function)).collect();
         for at in 0..self.members.len() {
             if let Err(e) = self.members[at].function.set_flag(flag, on) {
-                for member in self.members[..at].iter_mut().rev() {
+                for (member, had) in self.members[..at].iter_mut().zip(had).rev() {
                     // As it was a moment ago.
-                    let _ = member.function.set_flag(flag, !on);
+                    let _ = member.function.set_flag(flag, had);
                 }
                 return Err(self.error(e.to_string()));
             }

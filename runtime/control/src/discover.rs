@@ -14,8 +14,9 @@ use tokio::task::JoinSet;
 use crate::client::{self, Client};
 use crate::socket::{self, Address, Places};
 
-/// How long a process may take to say who it is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a process may take to say who it is. Longer than a change that waits for the kernel
+/// keeps its control thread on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where to look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,7 +188,10 @@ impl Survey {
             1 => Ok(self.found.remove(0)),
             0 => {
                 let why = format!("no running mqnet has a {what} `{name}`{silent}");
-                Err(ApiError::new(Code::NoDevice, why))
+                // Who was too busy to answer may have it: that is no reason to say it is not there.
+                let is_late = |(_, e): &(String, ApiError)| e.code == Code::TimedOut;
+                let late = self.silent.iter().any(is_late);
+                Err(ApiError::new(if late { Code::TimedOut } else { Code::NoDevice }, why))
             }
             n => {
                 let who = |found: &Found| format!("pid {} ({})", found.instance.pid, found.socket);

@@ -97,6 +97,8 @@ pub(crate) struct Change {
     /// Lanes of the peer's direction that leave when they have sent what waits, and how many are to
     /// come.
     leaving: Option<(Receiver<Lane>, usize)>,
+    /// New lanes of the peer's direction wait until the old ones are empty.
+    held: bool,
     /// Why it is being undone.
     why: String,
 }
@@ -353,6 +355,7 @@ impl Link {
                 done: [false; 2],
                 switch: None,
                 leaving: None,
+                held: false,
                 why: String::new(),
             })),
             Err(why) => {
@@ -516,7 +519,7 @@ impl Link {
     fn commit(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         if let Some(running) = &self.running {
             let (set, channels) = (running.set, running.plan.channels);
-            if !self.peers_way_has_disciplines() {
+            if !change.held && !self.peers_way_may_wait() {
                 // Nothing can wait in them: they come at once.
                 let idle = self.crew.take(&self.listeners(set, channels))?;
                 self.drop_lanes(idle);

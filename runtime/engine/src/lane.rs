@@ -266,6 +266,14 @@ impl Lane {
         self.source_closed = true;
     }
 
+    /// The source is another one than before, which will not show the frame of which some segments
+    /// are sent. One that waits in what is attached goes on.
+    pub(crate) fn forget_begun(&mut self) {
+        if let (Rx::Brings(_), Some(hand), false) = (&self.rx, &self.finishing, self.begun_inside) {
+            hand.give_up();
+        }
+    }
+
     /// True when it could leave its worker without leaving a frame behind that is its own.
     pub(crate) fn is_settled(&mut self) -> bool {
         let begun = self.finishing.as_ref().is_some_and(|hand| !hand.is_empty());
@@ -277,6 +285,9 @@ impl Lane {
     pub(crate) fn hold(&mut self, on: bool) -> Result<(), Fault> {
         // What is attached gathers frames itself, and for every kind of sink.
         self.held = on && self.egress.is_some();
+        if !on && self.egress.is_some() {
+            self.fit_limit();
+        }
         if self.held { Ok(()) } else { self.tx.hold(on) }
     }
 

@@ -498,6 +498,7 @@ impl Body {
         if slot.state == LaneState::Faulty {
             return;
         }
+        let before: ArrayVec<i32, 2> = slot.lane.doors().map(|fd| fd.as_raw_fd()).collect();
         if let Err(fault) = edit(&mut slot.lane) {
             if slot.state == LaneState::Armed {
                 self.active += 1;
@@ -512,6 +513,9 @@ impl Body {
         // What was put in may be shared with other lanes, which knock.
         let own = |fd: BorrowedFd<'_>| (fd.as_raw_fd(), fd.try_clone_to_owned());
         let doors: ArrayVec<_, 2> = slot.lane.doors().map(own).collect();
+        for raw in before.into_iter().filter(|raw| doors.iter().all(|(now, _)| now != raw)) {
+            self.unwatch(raw, number);
+        }
         let watched = doors.into_iter().map(|(raw, own)| self.watch_own(raw, own?, number));
         let watched = watched.reduce(Result::and);
         if let Some(Err(e)) = watched {
@@ -559,6 +563,18 @@ impl Body {
         self.epoll.add(own.as_fd(), Interest::ReadableEdge, hole as u64)?;
         self.watches[hole] = Some(Watch { fd: own, raw, slots: vec![slot] });
         Ok(())
+    }
+
+    /// A lane has closed a descriptor: the next one with its number is another.
+    fn unwatch(&mut self, raw: i32, slot: usize) {
+        for hole in &mut self.watches {
+            let Some(watch) = hole.as_mut().filter(|watch| watch.raw == raw) else { continue };
+            watch.slots.retain(|&i| i != slot);
+            if watch.slots.is_empty() {
+                let _ = self.epoll.remove(watch.fd.as_fd());
+                *hole = None;
+            }
+        }
     }
 
     fn detach_all(&mut self) -> Vec<Lane> {

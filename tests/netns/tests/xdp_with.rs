@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mqnet_testkit::{Control, Flows, Need, Stream, World, has, said, until};
+use mqnet_testkit::{Control, Datagrams, Flows, Need, Stream, World, has, said, until};
 
 use crate::control_daemon::tap_to_tap;
 use crate::resize::{often, wait_channels};
@@ -63,6 +63,40 @@ fn resizes_keep_the_program() {
     }
     let (a, b) = pair.stop();
     assert_eq!((a.out().drops, a.out().lost), (sent, 0), "{}", a.0);
+    a.assert_law();
+    b.assert_law();
+}
+
+// Goal: a table of queues cannot change while frames that a program let pass wait for a peer that
+// stands still: it is refused, and every channel goes on when the peer does.
+#[test]
+fn a_refused_table_leaves_every_lane() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| often(end.channels(2)));
+    attach(&world, "pass");
+    // One flow: the other channel, which would lose its buckets, is empty and not stopped.
+    let one = Datagrams::start(&world.a, &world.b, "10.0.0.2", 1400, PACE / 10);
+    one.wait_more(50);
+    let list = world.folder().ask("ethtool -S a").out;
+    let took = |queue| counter(&list, &format!("rx_queue_{queue}_packets"));
+    let weights = if took(0) > took(1) { "1 0" } else { "0 1" };
+    let before = pair.a.next_status().0.stops;
+    pair.b.freeze();
+    until("the lane stops", || (pair.a.next_status().0.stops > before).then_some(()));
+    let refused = world.ask(&format!("ethtool -X a weight {weights}"));
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    assert!(refused.err.contains("try again"), "{refused:?}");
+    pair.b.thaw();
+    one.finish();
+    let flows = Flows::start(&world.a, &world.b, "10.0.0.2", 16, PACE);
+    flows.wait_more(1000);
+    flows.finish().assert_perfect("of both channels");
+    world.tell(&format!("ethtool -X a weight {weights}"));
+    pair.a.wait_quiet();
+    let (a, b) = pair.stop();
     a.assert_law();
     b.assert_law();
 }

@@ -57,6 +57,7 @@ impl Unit {
             "latency" => (1e3, "µs"),
             "cpu-per-gigabit" => (1.0, "CPU s/Gb"),
             "percent" => (1.0, "% of a CPU"),
+            "share" => (1.0, "% of the instructions"),
             "count" => (1.0, "frames"),
             other => (1.0, other),
         }

@@ -15,7 +15,7 @@ mod server;
 mod wake;
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,6 +105,21 @@ fn check_size(size: u64) -> Result<usize, String> {
         return Ok(size as usize / 2);
     }
     Err(format!("the shared memory has {size} bytes, allowed are powers of two from 1M to 1G"))
+}
+
+/// One half of the memory, mapped.
+fn half_of(file: OwnedFd, side: usize, half: usize) -> Result<Arc<Region>, String> {
+    let region = Region::of_guest(file, (side * half) as u64, half as u64);
+    let (region, skip) = region.map_err(|e| e.to_string())?;
+    // With pages larger than a half the two would be the same bytes.
+    if skip != 0 || region.len() != half {
+        let mib = half >> 20;
+        return Err(format!(
+            "the shared memory has pages of more than {mib} MiB, its half: make \
+             it larger, or its pages smaller"
+        ));
+    }
+    Ok(Arc::new(region))
 }
 
 /// The provider.

@@ -1,5 +1,7 @@
 //! What messages leave behind, without a socket.
 
+use std::os::fd::AsFd;
+
 use vhost::vhost_user::message::VhostUserVringAddrFlags as Flags;
 
 use super::*;
@@ -10,8 +12,11 @@ const USER: u64 = 0x7f00_0000_0000;
 const MEMORY: u64 = 1 << 20;
 
 fn device() -> Shared {
-    let shared =
-        Shared::new(Offer { mac: None, mtu: None, pairs: 2, packed: true, ctrl: false }).unwrap();
+    with_control_queue(false)
+}
+
+fn with_control_queue(ctrl: bool) -> Shared {
+    let shared = Shared::new(Offer { mac: None, mtu: None, pairs: 2, packed: true, ctrl }).unwrap();
     shared.lock().absent = None;
     shared
 }
@@ -78,6 +83,42 @@ fn a_forgotten_packed_ring_is_read() {
     }
     start(&device, 1);
     assert_eq!({ device.get_vring_base(1).unwrap().num }, 0x8064_8064);
+}
+
+// Goal: a driver is interrupted once when its ring comes into service: what was before us may have
+// been lost with an interrupt.
+#[test]
+fn a_ring_in_service_is_told_of() {
+    let device = device();
+    begin(&device, Features::VERSION_1);
+    let call = EventFd::new().unwrap();
+    let is_rung = || {
+        let ready = mqnet_sysio::poll::is_readable(call.as_fd()).unwrap();
+        call.drain();
+        ready
+    };
+    device.set_vring_call(0, Some(call.try_clone().unwrap().into())).unwrap();
+    assert!(!is_rung());
+    start(&device, 0);
+    assert!(is_rung() && !is_rung());
+}
+
+// Goal: what the driver has commanded stays when the VMM begins and ends to log what we write, and
+// is forgotten with other features.
+#[test]
+fn commands_outlast_a_log() {
+    let device = with_control_queue(true);
+    let features = Features::VERSION_1.or(Features::CTRL_VQ).or(Features::MQ);
+    let features = features.or(Features::PROTOCOL_FEATURES);
+    begin(&device, features);
+    let pairs = |device: &Shared| device.lock().commands.as_ref().unwrap().settings.pairs;
+    device.lock().commands.as_mut().unwrap().settings.pairs = 2;
+    device.set_features(features.or(Features::LOG_ALL).0).unwrap();
+    assert_eq!(pairs(&device), 2);
+    device.set_features(features.0).unwrap();
+    assert_eq!(pairs(&device), 2);
+    device.set_features(features.or(Features::GUEST_CSUM).0).unwrap();
+    assert_eq!(pairs(&device), 1);
 }
 
 // Goal: what cannot be is refused in words, and the device is as before.

@@ -38,6 +38,13 @@ impl Call {
     /// Interrupts by this descriptor from now on, and once at once: the one before may have had an
     /// interrupt that nobody saw. `None`: not at all.
     pub fn replace(&self, with: Option<OwnedFd>) -> Result<(), VringError> {
+        self.connect(with)?;
+        let what = "the call descriptor";
+        self.ring().map_err(|source| VringError::System { queue: self.queue, what, source })
+    }
+
+    /// The same without that once: whoever can make us wait in it must not do so under a lock.
+    pub(crate) fn connect(&self, with: Option<OwnedFd>) -> Result<(), VringError> {
         let queue = self.queue;
         let Some(with) = with else {
             self.connected.store(false, Ordering::Relaxed);
@@ -48,7 +55,7 @@ impl Call {
         let system = |source| VringError::System { queue, what: "the call descriptor", source };
         self.event.become_same_as(&with).map_err(system)?;
         self.connected.store(true, Ordering::Relaxed);
-        self.event.ring().map_err(system)
+        Ok(())
     }
 
     /// Interrupts the guest.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mqnet_netdev::{Event, Trigger};
 use mqnet_sysio::epoll::{Epoll, Interest};
+use mqnet_virtio::{DeviceRing, on_ring};
 
 use super::{Vring, VringCell};
 
@@ -87,7 +88,14 @@ impl Seat {
 
     /// Puts the ring back into the cell.
     pub(crate) fn leave(&mut self, ears: &Ears) {
-        let Some(vring) = self.vring.take() else { return };
+        let Some(mut vring) = self.vring.take() else { return };
+        // It may be asked for between a burst's first frame and its end. What was given back and
+        // not shown, the next owner would use a second time; in a packed ring it lies beyond the
+        // position from which that goes on, and would never be available again.
+        if on_ring!(&mut vring.ring, ring => ring.publish()) {
+            // A driver that cannot be interrupted finds out by itself, or is gone.
+            let _ = vring.call.ring();
+        }
         if let Some(kick) = vring.kick_fd() {
             // It cannot fail: the descriptor was added when the ring came.
             let _ = ears.epoll.remove(kick);

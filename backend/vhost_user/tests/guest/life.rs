@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mqnet_netdev::{Armed, Queue, RxBrings, TxBrings};
+use mqnet_netdev::{Armed, FrameMeta, Queue, RxBrings, TxBrings};
 use mqnet_shmem::{Region, Table};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_testkit::virtq::{Buf, START, Shape};
@@ -100,6 +100,38 @@ fn rings_are_recalled() {
         guest.cell.offer(vring).unwrap();
         assert!(wakes());
         assert_eq!(numbers(&mut half), [2]);
+    }
+}
+
+// Goal: a ring that is recalled between the first frame of a burst and its end takes along what was
+// given back: the guest gets it, and the next half goes on behind it.
+#[test]
+fn a_recalled_ring_shows_what_was_given_back() {
+    for (shape, _) in shapes(8) {
+        let mut guest = Guest::new(shape, true);
+        for buf in bufs(&mut guest.memory, &[2048; 4], true) {
+            guest.driver.add(&[buf]).unwrap();
+        }
+        guest.driver.publish();
+        let mut half = guest.rx_half();
+        let place = |half: &mut mqnet_vhost_user::GuestRx| {
+            let there = half.reserve(100).unwrap().is_some();
+            if there {
+                half.commit(FrameMeta { len: 100, hdr: VnetHdr::default() });
+            }
+            there
+        };
+        assert!((0..3).all(|_| place(&mut half)));
+        guest.cell.recall().unwrap();
+        assert!(!place(&mut half));
+        half.flush().unwrap();
+        let vring = guest.cell.take().unwrap();
+        assert_eq!(vring.base(), if shape.packed { 0x8003_8003 } else { 3 }, "{shape:?}");
+        assert_eq!(std::iter::from_fn(|| guest.driver.used()).count(), 3, "{shape:?}");
+        guest.cell.offer(vring).unwrap();
+        assert!(place(&mut half));
+        half.flush().unwrap();
+        assert_eq!(std::iter::from_fn(|| guest.driver.used()).count(), 1, "{shape:?}");
     }
 }
 

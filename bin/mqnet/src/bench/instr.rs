@@ -14,7 +14,7 @@ use super::hugepages;
 use super::report::{Case, Line, Report, Unit};
 use super::rxbuf::life::{Kind, Life};
 use super::stats::{Class, Sample};
-use super::{LinkPlug, Result, Session, group, peers, pool, ring, virtio_ends, xdp};
+use super::{LinkPlug, Result, Session, group, peers, pool, profile, ring, virtio_ends, xdp};
 
 /// Bursts that are counted, after some that are not.
 const BURSTS: u64 = 1000;
@@ -210,6 +210,7 @@ pub(super) fn run(
             (Section::Link, None) => Line::skipped("mqnet", "this program has no link to measure"),
             _ => line("mqnet", ours(&folder.path, section, bytes)),
         }];
+        let spent = profile::read(&folder.path.join("ours")).filter(|_| lines[0].skipped.is_none());
         let peer = program.clone().map_err(Into::into);
         lines.push(line(who, peer.and_then(|p| theirs(&folder.path, &p, section, bytes))));
         if section == Section::Link {
@@ -222,7 +223,8 @@ pub(super) fn run(
             }
             _ => format!("{}, both ways, bulk 32", section.word()),
         };
-        report.cases.push(Case::new(name, Unit::Instructions, lines));
+        report.cases.push(Case::new(&*name, Unit::Instructions, lines));
+        report.cases.extend(spent.map(|shares| profile(&name, shares)));
     }
     let mut xdp = |name, section| {
         if !wanted(section) {
@@ -234,6 +236,13 @@ pub(super) fn run(
     xdp("XDP_DROP 64 B, compiled program, bulk 32", Section::XdpDrop);
     xdp("XDP_PASS 64 B, compiled program, bulk 32", Section::XdpPass);
     Ok(())
+}
+
+/// Where the instructions of a frame went.
+fn profile(name: &str, shares: Vec<(&str, f64)>) -> Case {
+    let lines = shares.into_iter().map(|(room, percent)| line(room, Ok(percent))).collect();
+    // Rooms are no contenders.
+    Case { name: format!("profile of {name}"), unit: Unit::Share, lines, ratios: Vec::new() }
 }
 
 pub(super) fn line(who: &str, counted: Result<f64>) -> Line {

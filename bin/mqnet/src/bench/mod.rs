@@ -24,6 +24,7 @@ mod ovs;
 mod peers;
 mod pingpong;
 mod pool;
+mod profile;
 mod queueing;
 mod relays;
 mod report;

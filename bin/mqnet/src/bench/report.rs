@@ -31,6 +31,8 @@ pub(super) enum Unit {
     CpuPerGigabit,
     /// Share of one CPU, in percent.
     Percent,
+    /// Share of a frame's instructions, in percent.
+    Share,
     /// Frames.
     Count,
     /// A number without a unit.
@@ -51,6 +53,7 @@ impl Unit {
             Self::Latency => (1e3, "us"),
             Self::CpuPerGigabit => (1.0, "s/Gb"),
             Self::Percent => (1.0, "% of a CPU"),
+            Self::Share => (1.0, "% of Ir"),
             Self::Count => (1.0, "frames"),
             Self::Index => (1.0, "index"),
         }

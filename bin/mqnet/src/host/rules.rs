@@ -88,6 +88,10 @@ fn read(rule: &FlowRule) -> Result<netdev::FlowRule, ApiError> {
             let why = format!("{}: value and mask are {width} bytes in hexadecimal", m.field);
             return wrong("matches", format!("matches: {why}"));
         };
+        let same = |other: &netdev::FieldMatch| other.field == *field;
+        if matches.iter().any(same) {
+            return wrong("matches", format!("matches: '{}' is there twice", m.field));
+        }
         matches.push(netdev::FieldMatch { field: *field, value, mask });
     }
     Ok(netdev::FlowRule { location: rule.location, kind: *kind, matches, queue: rule.queue })

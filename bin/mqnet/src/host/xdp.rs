@@ -74,6 +74,8 @@ fn refused(e: &XdpError) -> ApiError {
 /// Attaches a program, or takes it off.
 pub(super) fn set(entry: &mut Entry, side: usize, want: &SetXdp) -> Change {
     let since = Instant::now();
+    // The lanes of the next set have been made, and would not have it.
+    super::tune::not_while_changing(entry)?;
     let Some(object) = &want.object else {
         entry.link.detach_xdp(side).map_err(|e| refused(&e))?;
         return done(true, since);

@@ -78,12 +78,12 @@ fn the_dead_are_buried_and_the_silent_named() {
     let _alive = start(&folder, "ctl.sock", 41, "vm0", None);
     let begin = std::time::Instant::now();
     let survey = survey(&search(&folder)).unwrap();
-    assert!(begin.elapsed().as_secs() < 6, "{:?}", begin.elapsed());
+    assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
     assert!(!dead.exists() && foreign.exists());
     assert_eq!((survey.found.len(), survey.silent.len()), (1, 1));
     assert!(survey.silent[0].0.ends_with("link-1.sock"));
     let e = survey.clone().device("vm9", None).unwrap_err();
-    assert!(e.message.contains("link-1.sock did not answer within 2 s"), "{e}");
+    assert!(e.message.contains("link-1.sock did not answer within 5 s"), "{e}");
     assert_eq!(survey.device("vm0", None).unwrap().instance.pid, 41);
 }
 

@@ -1,9 +1,9 @@
 //! The direction in which the peer sends: this end only listens on new lanes early, and leaves old
 //! ones late.
 //!
-//! Frames may wait in disciplines in front of our own sink. Those of old lanes are older than
-//! those of new ones, which are held until the old ones are empty; when the peer has moved and
-//! moves back, it is the other way round.
+//! Frames may wait in disciplines in front of our own sink, or behind an XDP program. Those of old
+//! lanes are older than those of new ones, which are held until the old ones are empty; when the
+//! peer has moved and moves back, it is the other way round.
 
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -18,10 +18,13 @@ use crate::worker::Leave;
 impl Link {
     /// Lets the lanes of the peer's direction run: nothing comes there before the peer switches.
     pub(super) fn listening(&mut self, mut change: Change) -> Change {
+        let hooks = self.peers_way_has_hooks();
         for mut lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
-            if lane.has_disciplines() {
-                // Older frames may wait in the disciplines of the old lanes.
+            if hooks || lane.has_disciplines() {
+                // Older frames may wait in the disciplines of the old lanes, or in pages of a
+                // program that has let them pass.
                 let _ = lane.hold(true);
+                change.held = true;
             }
             self.crew.attach(lane);
         }

@@ -88,6 +88,9 @@ impl Lane {
         if self.hooks.hooked.as_ref().is_some_and(|hooked| !hooked.is_on()) {
             self.hooks.hooked = None;
         }
+        // Its source brings no memory any more: what `full=drop` drops must be received somewhere.
+        // Without memory for that the lane stops instead.
+        let _ = self.set_full(self.full);
         self.fit_batch();
     }
 

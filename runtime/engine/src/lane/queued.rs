@@ -277,12 +277,18 @@ impl Lane {
         Ok(self)
     }
 
-    /// Puts disciplines in front of its sink, in the place of those that are there.
-    pub(crate) fn install(&mut self, mut next: Egress, now: Duration) {
+    /// Limits what its sink may hold, if that can be known: not while an older lane is at work with
+    /// what is behind it.
+    pub(super) fn fit_limit(&mut self) {
         if self.limit.is_none() {
             let size = self.tx.fill(u32::MAX).ok().flatten().map(|fill| fill.size);
             self.limit = size.map(|size| ByteLimit::new(self.room, size));
         }
+    }
+
+    /// Puts disciplines in front of its sink, in the place of those that are there.
+    pub(crate) fn install(&mut self, mut next: Egress, now: Duration) {
+        self.fit_limit();
         if let Some(old) = self.egress.take() {
             let stats = &self.tx_stats.tx;
             let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };

@@ -14,6 +14,9 @@ use super::{Link, LinkError};
 use crate::egress::EgressConfig;
 use crate::locality::{LOOK, Policy, Sight};
 
+/// How long nothing is tried again after flows could not move.
+const REST: Duration = Duration::from_secs(10);
+
 /// Buckets that are counted: those of the longest table that there is.
 const BUCKETS: usize = 128;
 
@@ -117,10 +120,13 @@ impl Link {
         }
         let name = self.ends[side].name().to_owned();
         let (count, queue) = (moves.buckets.len(), moves.queue);
-        match self.set_indirection(side, &table, false)? {
+        match self.spread_unasked(side, &table)? {
             Ok(()) => tracing::debug!("{name}: {count} buckets of flows follow to queue {queue}"),
-            // Nothing has moved, and it is tried again when they may move again.
-            Err(why) => tracing::debug!("{name}: {count} buckets stay: {why}"),
+            // Nothing has moved, and trying cost time in which no other link was looked after.
+            Err(why) => {
+                self.learning.next = self.now + REST;
+                tracing::debug!("{name}: {count} buckets stay: {why}");
+            }
         }
         Ok(())
     }

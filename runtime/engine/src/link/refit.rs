@@ -52,7 +52,13 @@ impl Link {
                 |&channel: &u16| [Way::Forth, Way::Back].map(|way| LaneId { set, channel, way });
             let ids: Vec<LaneId> = channels.iter().flat_map(both).collect();
             let lanes = self.crew.take_as_they_are(&ids)?;
-            lanes.into_iter().for_each(|lane| self.crew.attach(lane));
+            let from_here = if side == 0 { Way::Forth } else { Way::Back };
+            for mut lane in lanes {
+                if lane.id().way == from_here {
+                    lane.forget_begun();
+                }
+                self.crew.attach(lane);
+            }
             self.ends[side].refitted();
             faults.extend(self.faults.try_iter());
             faults.retain(|fault| !channels.contains(&fault.channel));

@@ -12,11 +12,16 @@ use mqnet_sysio::{clock, poll};
 use super::{Link, LinkError};
 use crate::lane::{Lane, LaneId, Way};
 use crate::switch::drained;
+use crate::worker::Leave;
 
 /// How long lanes may take to empty their queues, and sinks to deliver, before it is given up: the
 /// control thread waits meanwhile. A queue of a TAP can hold thousands of frames; giving up costs
 /// flows their order: what came to the new queue meanwhile is there when their buckets go back.
 const LIMIT: Duration = Duration::from_secs(1);
+
+/// The same where nobody asked for it: a peer chooses when it reads, and must not keep the other
+/// links of a daemon waiting.
+const LIMIT_UNASKED: Duration = Duration::from_millis(250);
 
 /// A sink that has been full for so long is nothing to wait for: nothing is begun.
 const STUCK: Duration = Duration::from_millis(50);
@@ -32,6 +37,25 @@ impl Link {
         side: usize,
         table: &[u16],
         user_set: bool,
+    ) -> Result<Result<(), String>, LinkError> {
+        self.spread(side, table, user_set, LIMIT)
+    }
+
+    /// The same, of our own accord.
+    pub(super) fn spread_unasked(
+        &mut self,
+        side: usize,
+        table: &[u16],
+    ) -> Result<Result<(), String>, LinkError> {
+        self.spread(side, table, false, LIMIT_UNASKED)
+    }
+
+    fn spread(
+        &mut self,
+        side: usize,
+        table: &[u16],
+        user_set: bool,
+        limit: Duration,
     ) -> Result<Result<(), String>, LinkError> {
         if self.change.is_some() {
             return Ok(Err("another change is under way".to_owned()));
@@ -52,7 +76,7 @@ impl Link {
                 }
             }
             let losing: Vec<u16> = losing.into_iter().collect();
-            if let Err(why) = self.move_buckets(side, queue, &losing, &stage, user_set)? {
+            if let Err(why) = self.move_buckets(side, queue, &losing, &stage, user_set, limit)? {
                 return Ok(Err(why));
             }
         }
@@ -75,6 +99,7 @@ impl Link {
         losing: &[u16],
         table: &[u16],
         user_set: bool,
+        limit: Duration,
     ) -> Result<Result<(), String>, LinkError> {
         let before = self.ends[side].indirection();
         let turn = |end: &mut dyn Function| end.set_indirection(table, user_set);
@@ -82,7 +107,7 @@ impl Link {
             Some(before) => end.set_indirection(&before.table, before.user_set),
             None => Ok(()),
         };
-        self.move_flows(side, &[gaining], losing, turn, back)
+        self.move_flows(side, (&[gaining], losing), turn, back, limit)
     }
 
     /// Adds a rule in the place of the one at its location, or (`None`) takes that away.
@@ -135,17 +160,17 @@ impl Link {
     ) -> Result<Result<(), String>, LinkError> {
         let turn = |end: &mut dyn Function| end.set_rules(after);
         let back = |end: &mut dyn Function| end.set_rules(before);
-        self.move_flows(side, gaining, losing, turn, back)
+        self.move_flows(side, (gaining, losing), turn, back, LIMIT)
     }
 
     /// `turn` moves flows from some queues to others, `back` undoes it.
     fn move_flows(
         &mut self,
         side: usize,
-        gaining: &[u16],
-        losing: &[u16],
+        (gaining, losing): (&[u16], &[u16]),
         turn: impl Fn(&mut dyn Function) -> Result<(), OpenError>,
         back: impl Fn(&mut dyn Function) -> Result<(), OpenError>,
+        limit: Duration,
     ) -> Result<Result<(), String>, LinkError> {
         let way = if side == 0 { Way::Forth } else { Way::Back };
         let Some(set) = self.running.as_ref().map(|running| running.set) else {
@@ -157,14 +182,21 @@ impl Link {
         let id = |channel: &u16| LaneId { set, channel: *channel, way };
         let leave = drained(&mut *self.ends[side]);
         let gaining: Vec<LaneId> = gaining.iter().map(id).collect();
-        let mut parked = self.crew.take(&gaining)?;
+        // A lane that holds a frame for a sink that stands still stays, and so does everything.
+        let mut parked = match self.crew.take_soon(&gaining, Leave::Settled, limit)? {
+            Ok(lanes) => lanes,
+            Err(lanes) => {
+                lanes.into_iter().for_each(|lane| self.crew.attach(lane));
+                return Ok(Err(NOT_TAKEN.to_owned()));
+            }
+        };
         let mut done = turn(&mut *self.ends[side]).map_err(|e| e.to_string());
         if done.is_ok() {
             let ids: Vec<LaneId> = losing.iter().map(id).collect();
-            let delivered = match self.crew.take_soon(&ids, leave, LIMIT)? {
+            let delivered = match self.crew.take_soon(&ids, leave, limit)? {
                 Ok(lanes) => {
                     parked.extend(lanes);
-                    drain(&mut parked)
+                    drain(&mut parked, limit)
                 }
                 Err(lanes) => {
                     parked.extend(lanes);
@@ -182,14 +214,14 @@ impl Link {
 }
 
 /// Waits until the sinks have delivered what they have; false when that takes too long.
-fn drain(lanes: &mut [Lane]) -> bool {
+fn drain(lanes: &mut [Lane], limit: Duration) -> bool {
     if lanes.iter_mut().any(|lane| lane.waiting() > 0) {
         // They do not run: what waits in their disciplines cannot go anywhere.
         return false;
     }
     let begin = clock::monotonic();
     while lanes.iter_mut().any(|lane| matches!(lane.tx().is_drained(), Ok(false))) {
-        if clock::monotonic().saturating_sub(begin) > LIMIT {
+        if clock::monotonic().saturating_sub(begin) > limit {
             return false;
         }
         poll::pause(Duration::from_micros(50));

@@ -68,6 +68,18 @@ struct Pair {
 }
 
 impl Link {
+    /// Frames from the peer may wait on the way to our sink.
+    pub(crate) fn peers_way_may_wait(&self) -> bool {
+        self.peers_way_has_disciplines() || self.peers_way_has_hooks()
+    }
+
+    /// Frames from the peer may wait in pages of a program, of which the peer knows nothing: for it
+    /// they have been taken.
+    pub(crate) fn peers_way_has_hooks(&self) -> bool {
+        let attached = |side: usize| self.programs.attached[side].is_some();
+        self.peer_side.is_some_and(attached) || self.programs.any_leaving()
+    }
+
     /// The program of a side.
     pub fn xdp(&self, side: usize) -> Option<&Arc<Program>> {
         self.programs.attached[side].as_ref().map(|attached| &attached.program)
@@ -142,6 +154,8 @@ impl Link {
             (0..plan.channels).map(|channel| self.pair(side, channel, &plan)).collect();
         let pairs = pairs.inspect_err(|_| {
             self.programs.attached[side] = None;
+            // What was made so far is on no lane and would never report itself gone.
+            self.programs.placed[side].clear();
             self.ends[side].set_xdp(false);
         })?;
         let (way, back) = if side == 0 { (Way::Forth, Way::Back) } else { (Way::Back, Way::Forth) };

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_shmem::Region;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::memory;
 use mqnet_sysio::socket::StreamSocket;
 
 use super::protocol::Roster;
 use super::wake::Via;
-use super::{Attachment, Bus, check_size};
+use super::{Attachment, Bus, check_size, half_of};
 
 /// Between two attempts to reach the server.
 const RETRY: Duration = Duration::from_millis(250);
@@ -121,13 +120,9 @@ impl Connection {
         let Some(file) = self.roster.memory.take() else { return Ok(false) };
         let size = memory::file_len(file.as_fd()).map_err(|e| format!("shared memory: {e}"))?;
         let half = check_size(size as u64)?;
-        let map = |file: OwnedFd, side: usize| -> Result<Arc<Region>, String> {
-            let region = Region::of_guest(file, (side * half) as u64, half as u64);
-            region.map(|(region, _)| Arc::new(region)).map_err(|e| e.to_string())
-        };
         let copy = file.try_clone().map_err(|e| format!("shared memory: {e}"))?;
         self.attachment = Some(Attachment {
-            halves: [map(copy, 0)?, map(file, 1)?],
+            halves: [half_of(copy, 0, half)?, half_of(file, 1, half)?],
             size: size as u64,
             id: self.roster.id.map(u32::from),
             vectors: self.roster.own().to_vec(),

@@ -12,7 +12,7 @@ use mqnet_shmem::Region;
 
 use super::client::Client;
 use super::wake::Via;
-use super::{Attachment, Bus, check_size};
+use super::{Attachment, Bus, check_size, half_of};
 
 /// Between two looks at what is there.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -44,8 +44,7 @@ fn open(path: &Path) -> Result<Attachment, String> {
     let half = check_size(size).map_err(|why| format!("{}: {why}", path.display()))?;
     let map = |side: usize| -> Result<Arc<Region>, String> {
         let file = OwnedFd::from(file.try_clone().map_err(said)?);
-        let region = Region::of_guest(file, (side * half) as u64, half as u64);
-        region.map(|(region, _)| Arc::new(region)).map_err(|e| e.to_string())
+        half_of(file, side, half)
     };
     Ok(Attachment { halves: [map(0)?, map(1)?], size, id: None, vectors: Vec::new() })
 }

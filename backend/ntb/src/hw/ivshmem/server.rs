@@ -25,6 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How soon it is tried again.
 const AGAIN: Duration = Duration::from_millis(20);
 
+/// How long nobody is let in when there are no descriptors for one more.
+const REST: Duration = Duration::from_secs(1);
+
+/// What Linux says of descriptors to somebody who has not taken as many as a user may have on the
+/// way (`ETOOMANYREFS`): all who are told something meet it, and it passes.
+const TOO_MANY_ON_THE_WAY: i32 = 109;
+
 /// What a server offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -57,6 +64,8 @@ pub struct Server {
     config: ServerConfig,
     memory: OwnedFd,
     listener: StreamSocket,
+    /// Joins are not taken before: there were no descriptors left.
+    resting: Option<Duration>,
     _lock: FileLock,
     peers: BTreeMap<u16, Peer>,
 }
@@ -73,9 +82,12 @@ fn listen(path: &Path) -> Result<(StreamSocket, FileLock), String> {
         if !there.file_type().is_socket() {
             return Err(format!("{shown} exists and is not a socket"));
         }
-        // Somebody else's server, which knows nothing of our lock, would still answer.
-        if StreamSocket::connect(path).is_ok() {
-            return Err(format!("somebody listens at {shown} already"));
+        // Somebody else's server, which knows nothing of our lock, would still answer, or be too
+        // busy to.
+        match StreamSocket::connect(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {}
+            Ok(_) => return Err(format!("somebody listens at {shown} already")),
+            Err(e) => return Err(format!("{shown}: somebody may listen there already: {e}")),
         }
         std::fs::remove_file(path).map_err(|e| format!("cannot remove stale {shown}: {e}"))?;
     }
@@ -92,19 +104,25 @@ impl Server {
         let failed = |e| format!("shared memory of {} bytes: {e}", config.size);
         let memory = memory::memory_file("ivshmem", config.size as usize, false).map_err(failed)?;
         memory::seal_size(memory.as_fd()).map_err(failed)?;
-        Ok(Self { config, memory, listener, _lock: lock, peers: BTreeMap::new() })
+        let (resting, peers) = (None, BTreeMap::new());
+        Ok(Self { config, memory, listener, resting, _lock: lock, peers })
     }
 
     /// Descriptors whose readiness asks for a [`turn`](Self::turn).
     pub fn events(&self) -> Vec<BorrowedFd<'_>> {
         let peers = self.peers.values().map(|peer| peer.socket.as_fd());
-        std::iter::once(self.listener.as_fd()).chain(peers).collect()
+        let listener = self.resting.is_none().then(|| self.listener.as_fd());
+        listener.into_iter().chain(peers).collect()
     }
 
     /// How long to wait for them at most.
     pub fn patience(&self) -> Duration {
         let any = self.peers.values().any(|peer| !peer.waiting.is_empty());
-        if any { AGAIN } else { Duration::from_secs(3600) }
+        match self.resting {
+            _ if any => AGAIN,
+            Some(_) => REST,
+            None => Duration::from_secs(3600),
+        }
     }
 
     /// Peers that are there.
@@ -115,7 +133,10 @@ impl Server {
     /// Takes joins and leaves, and sends what waits. Returns what happened, in words.
     pub fn turn(&mut self, now: Duration) -> Vec<String> {
         let mut said = Vec::new();
-        loop {
+        if self.resting.is_some_and(|until| now >= until) {
+            self.resting = None;
+        }
+        while self.resting.is_none() {
             match self.listener.accept() {
                 Ok(Some(socket)) => said.push(match self.join(socket, now) {
                     Ok(id) => format!("peer {id} joined"),
@@ -123,8 +144,10 @@ impl Server {
                 }),
                 Ok(None) => break,
                 Err(e) => {
-                    said.push(format!("{}: accept: {e}", self.config.path.display()));
-                    break;
+                    let path = self.config.path.display();
+                    said.push(format!("{path}: accept: {e} (ulimit -n); again in a second"));
+                    // Who waits to join stays in front of the door: no reason to look all the time.
+                    self.resting = Some(now + REST);
                 }
             }
         }
@@ -201,6 +224,7 @@ impl Peer {
                 Ok(8) => self.moved = now,
                 Ok(n) => return Err(format!("its socket took {n} bytes of 8")),
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(e) if e.raw_os_error() == Some(TOO_MANY_ON_THE_WAY) => break,
                 Err(e) => return Err(e.to_string()),
             }
             self.waiting.pop_front();

@@ -1,0 +1,147 @@
+//! Where the instructions of a frame are spent, room by room: callgrind's own record, read line by
+//! line. Exact, as the counts are, and in no need of a sampling profiler's rights.
+//!
+//! The program has line tables, so that what is inlined counts for the file it was written in.
+//! What the standard library does for a room is that room's; what has no file is named: copies are
+//! libc's.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The rooms, in the order of a frame's way; every profile has all of them, so that one colour is
+/// one room in all pictures.
+const ROOMS: [(&str, &str); 5] = [
+    ("memory: rings, windows, pages", "memory/"),
+    ("packet: headers, disciplines", "packet/"),
+    ("device", "device/"),
+    ("backend", "backend/"),
+    ("runtime", "runtime/"),
+];
+const COPIES: &str = "copies (libc)";
+const REST: &str = "the benchmark itself";
+
+/// Percent of the instructions by room; nothing where callgrind left nothing.
+pub(super) fn read(record: &Path) -> Option<Vec<(&'static str, f64)>> {
+    let mut shares = shares(&std::fs::read_to_string(record).ok()?);
+    let all: f64 = shares.iter().map(|(_, cost)| cost).sum();
+    for (_, cost) in &mut shares {
+        *cost *= 100.0 / all;
+    }
+    (all > 0.0).then_some(shares)
+}
+
+/// Instructions by room, in the order of `ROOMS`, then the copies and the rest.
+fn shares(record: &str) -> Vec<(&'static str, f64)> {
+    let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut reader = Reader::default();
+    for line in record.lines() {
+        if let Some((room, cost)) = reader.read(line) {
+            *sums.entry(room).or_default() += cost as f64;
+        }
+    }
+    let names = ROOMS.iter().map(|(name, _)| *name).chain([COPIES, REST]);
+    names.map(|name| (name, sums.get(name).copied().unwrap_or_default())).collect()
+}
+
+/// Callgrind's format: a line that sets the file, the function or the called one, or a line of
+/// costs. Names are told once, `fl=(3) backend/ntb/src/tx.rs`, and then `fl=(3)`.
+#[derive(Default)]
+struct Reader {
+    files: BTreeMap<String, String>,
+    functions: BTreeMap<String, String>,
+    /// The file of the function, of what is inlined just now, and the function.
+    own: String,
+    file: String,
+    function: String,
+    /// The next line is what a call cost: the called one has it already.
+    called: bool,
+}
+
+impl Reader {
+    fn read(&mut self, line: &str) -> Option<(&'static str, u64)> {
+        if let Some((key, name)) = line.split_once('=') {
+            match key {
+                "fl" => {
+                    self.own = resolve(&mut self.files, name);
+                    self.file.clone_from(&self.own);
+                }
+                "fi" | "fe" => self.file = resolve(&mut self.files, name),
+                "fn" => self.function = resolve(&mut self.functions, name),
+                "cfi" | "cfl" => _ = resolve(&mut self.files, name),
+                "cfn" => _ = resolve(&mut self.functions, name),
+                "calls" => self.called = true,
+                _ => {}
+            }
+            return None;
+        }
+        let mut words = line.split_whitespace();
+        let first = words.next()?;
+        if !first.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) {
+            return None;
+        }
+        let cost = words.next()?.parse().ok()?;
+        (!std::mem::take(&mut self.called)).then(|| (self.room(), cost))
+    }
+
+    fn room(&self) -> &'static str {
+        let copies = ["memcpy", "memmove", "memset"];
+        if copies.iter().any(|name| self.function.contains(name)) {
+            return COPIES;
+        }
+        room_of(&self.file).or_else(|| room_of(&self.own)).unwrap_or(REST)
+    }
+}
+
+/// The first mention of a number brings its name.
+fn resolve(names: &mut BTreeMap<String, String>, text: &str) -> String {
+    match text.split_once(' ') {
+        Some((number, name)) => {
+            names.insert(number.to_owned(), name.to_owned());
+            name.to_owned()
+        }
+        None => names.get(text).cloned().unwrap_or_default(),
+    }
+}
+
+/// The room that a source file is in: the innermost of its folders that is one.
+fn room_of(file: &str) -> Option<&'static str> {
+    let whole = |at: &usize| *at == 0 || file[..*at].ends_with('/');
+    let place = |part| file.rmatch_indices(part).map(|(at, _)| at).find(whole);
+    if file.contains("/registry/") || file.contains("/rustc/") {
+        return None;
+    }
+    let found = ROOMS.iter().filter_map(|&(name, part)| Some((place(part)?, name)));
+    found.max().map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORD: &str = "# callgrind format\npositions: line\nevents: Ir\n\n\
+        fl=(1) /a/bin/mqnet/backend/ntb/src/tx.rs\nfn=(1) mqnet_ntb::tx::send\n10 5\n\
+        fi=(2) memory/rings/src/spsc.rs\n+3 7\nfe=(1)\n-2 1\n\
+        fi=(3) /rustc/59807/library/core/src/ptr/mod.rs\n20 2\nfe=(1)\n\
+        cfi=(4) ???\ncfn=(2) __memcpy_avx_unaligned\ncalls=1 0\n12 100\n14 1\n\n\
+        fl=(4)\nfn=(2)\n0 100\n\nfn=(3) _start\n0 3\n\ntotals: 119\n";
+
+    // Goal: self costs only, what is inlined in its own room, std in its caller's, libc's copies
+    // by name.
+    #[test]
+    fn a_record_is_split_into_rooms() {
+        let shares = shares(RECORD);
+        let of = |name: &str| shares.iter().find(|(room, _)| room.starts_with(name)).unwrap().1;
+        assert_eq!(of("backend"), 9.0);
+        assert_eq!(of("memory"), 7.0);
+        assert_eq!(of("copies"), 100.0);
+        assert_eq!(of("the benchmark"), 3.0);
+        assert_eq!(shares.iter().map(|(_, cost)| cost).sum::<f64>(), 119.0);
+    }
+
+    // Goal: any text is read to its end.
+    #[test]
+    fn no_record_is_nothing() {
+        assert!(shares("").iter().all(|&(_, cost)| cost == 0.0));
+        assert!(shares("fl=\nfn=(9)\ncalls=\n1\n+\n1 x\n").iter().all(|&(_, cost)| cost == 0.0));
+    }
+}
