@@ -19,6 +19,9 @@ pub(crate) struct Fold {
     rings: Vec<Box<dyn RxBrings>>,
     /// The one that the last peek showed.
     shown: usize,
+    /// Frames of that which were not released: they are shown first again, by the contract of a
+    /// queue. Of one of them some segments may have been sent.
+    left: usize,
     /// Bursts since the others were looked at.
     since: u32,
     epoll: Epoll,
@@ -31,7 +34,7 @@ impl Fold {
         for event in rings.iter().filter_map(|ring| ring.event()) {
             epoll.add(event.fd, Interest::ReadableEdge, 0)?;
         }
-        Ok(Self { rings, shown: 0, since: EVERY, epoll })
+        Ok(Self { rings, shown: 0, left: 0, since: EVERY, epoll })
     }
 }
 
@@ -53,6 +56,7 @@ impl Queue for Fold {
     }
 
     fn park(&mut self) {
+        self.left = 0;
         self.rings.iter_mut().for_each(|ring| ring.park());
     }
 }
@@ -60,7 +64,12 @@ impl Queue for Fold {
 impl RxBrings for Fold {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         let before = burst.frames().len();
-        let Self { rings, shown, since, .. } = self;
+        let Self { rings, shown, left, since, .. } = self;
+        if *left > 0 {
+            rings[*shown].peek(burst, budget)?;
+            *left = burst.frames().len() - before;
+            return Ok(());
+        }
         let others_too = *since >= EVERY;
         *since = if others_too { 0 } else { *since + 1 };
         // What lies in the others came first; the next burst is its own again, so that a device
@@ -69,7 +78,8 @@ impl RxBrings for Fold {
         for (number, ring) in order.rev().filter(|(number, _)| others_too || *number == 0) {
             ring.peek(burst, budget)?;
             *shown = number;
-            if burst.frames().len() > before {
+            *left = burst.frames().len() - before;
+            if *left > 0 {
                 if number > 0 {
                     *since = EVERY - 1;
                 }
@@ -82,17 +92,20 @@ impl RxBrings for Fold {
     }
 
     fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        self.left = self.left.saturating_sub(frames);
         self.rings[self.shown].release(frames)
     }
 
     fn keep(&mut self) -> Result<Option<Kept>, Fault> {
-        self.rings[self.shown].keep()
+        let kept = self.rings[self.shown].keep()?;
+        self.left = self.left.saturating_sub(usize::from(kept.is_some()));
+        Ok(kept)
     }
 
     /// Memory has one way home, so from now on only its own ring is read.
     fn returner(&mut self) -> Option<Returner> {
         self.rings.truncate(1);
-        self.shown = 0;
+        (self.shown, self.left) = (0, 0);
         self.rings[0].returner()
     }
 }
