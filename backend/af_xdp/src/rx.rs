@@ -192,12 +192,12 @@ impl Queue for NicRx {
             seat.take();
             seat.listen(&self.ears).map_err(|e| watching(self.channel, &e))?;
             let Some(side) = seat.side() else { continue };
-            if side.xsk.is_stuck.load(Ordering::Relaxed) {
+            if side.xsk.is_stuck.swap(false, Ordering::Relaxed) {
                 // Nobody else wakes up to send what the kernel could not take before.
                 armed = Armed::MoreWork;
-                match side.xsk.socket.wake_tx() {
-                    Ok(()) => side.xsk.is_stuck.store(false, Ordering::Relaxed),
-                    Err(e) => outcome(self.channel, e)?,
+                if let Err(e) = side.xsk.socket.wake_tx() {
+                    side.xsk.is_stuck.store(true, Ordering::Relaxed);
+                    outcome(self.channel, e)?;
                 }
             }
             // A driver that found no chunks may have said so after we looked last.

@@ -45,6 +45,14 @@ fn not_ours(channel: u16, e: &NotOurs) -> Fault {
     Fault { channel, what: format!("the kernel gave back {:#x}, which it did not have", e.0) }
 }
 
+/// A driver that is busy looks at its rings anyway.
+fn passing(channel: u16, e: &io::Error) -> Result<(), Fault> {
+    match e.raw_os_error() {
+        Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(()),
+        _ => Err(waking(channel, e)),
+    }
+}
+
 /// Puts a frame into chunks, and those into the ring. There is room.
 fn place(side: &mut TxSide, frame: &Frame<'_>, more: &[Span<'_>]) {
     let mut left = frame.len;
@@ -115,10 +123,7 @@ impl NicTx {
             match side.xsk.socket.wake_tx() {
                 // It has taken everything, or has a driver that will.
                 Ok(()) => break,
-                Err(e) => match e.raw_os_error() {
-                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => {}
-                    _ => return Err(waking(*channel, &e)),
-                },
+                Err(e) => passing(*channel, &e)?,
             }
             let left = side.tx.waiting();
             tries = if left < waiting { 0 } else { tries + 1 };
@@ -154,6 +159,10 @@ impl Queue for NicTx {
         // A driver that moves frames itself tells of entries that it takes out of the ring, and not
         // of chunks that come back: of those nobody would hear.
         let untold = side.xsk.zero_copy.load(Ordering::Relaxed) && side.tx.waiting() == 0;
+        if untold && !room && side.tx.wants_wake() {
+            // It may look at what it has sent only when it is asked to.
+            side.xsk.socket.wake_tx().or_else(|e| passing(channel, &e))?;
+        }
         let again = room || untold || side.xsk.is_stuck.load(Ordering::Relaxed);
         Ok(if again { Armed::MoreWork } else { Armed::Sleep })
     }

@@ -56,7 +56,7 @@ impl Queue for Fold {
     }
 
     fn park(&mut self) {
-        self.left = 0;
+        // What was left is still first: a lane that is parked in the middle of a frame goes on.
         self.rings.iter_mut().for_each(|ring| ring.park());
     }
 }
@@ -66,6 +66,9 @@ impl RxBrings for Fold {
         let before = burst.frames().len();
         let Self { rings, shown, left, since, .. } = self;
         if *left > 0 {
+            *since = since.saturating_add(1);
+            // When the others are due, nothing new comes before them.
+            let budget = if *since >= EVERY { budget.min(*left) } else { budget };
             rings[*shown].peek(burst, budget)?;
             *left = burst.frames().len() - before;
             return Ok(());

@@ -267,9 +267,10 @@ impl Lane {
     }
 
     /// The source is another one than before, which will not show the frame of which some segments
-    /// are sent. One that waits in what is attached goes on.
+    /// are sent. One that waits in what is attached, or in pages of a program, goes on.
     pub(crate) fn forget_begun(&mut self) {
-        if let (Rx::Brings(_), Some(hand), false) = (&self.rx, &self.finishing, self.begun_inside) {
+        let goes_on = self.begun_inside || self.hooks.hold_a_frame();
+        if let (Rx::Brings(_), Some(hand), false) = (&self.rx, &self.finishing, goes_on) {
             hand.give_up();
         }
     }

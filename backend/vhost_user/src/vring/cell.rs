@@ -102,6 +102,11 @@ impl VringCell {
         self.violation.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// The guest broke the rules here, and that was not said yet.
+    pub(crate) fn is_violated(&self) -> bool {
+        self.violation.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Wakes whoever serves this cell.
     pub(crate) fn wake(&self) {
         // An eventfd of our own cannot fail to be rung.

@@ -92,7 +92,9 @@ impl Seat {
         // It may be asked for between a burst's first frame and its end. What was given back and
         // not shown, the next owner would use a second time; in a packed ring it lies beyond the
         // position from which that goes on, and would never be available again.
-        if on_ring!(&mut vring.ring, ring => ring.publish()) {
+        let tell = on_ring!(&mut vring.ring, ring => ring.publish());
+        // After a violation it is the control thread that is here: no peer may make it wait.
+        if tell && !self.cell.is_violated() {
             // A driver that cannot be interrupted finds out by itself, or is gone.
             let _ = vring.call.ring();
         }

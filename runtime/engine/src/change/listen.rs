@@ -88,9 +88,10 @@ impl Link {
         mut change: Change,
     ) -> Result<Option<Notice>, LinkError> {
         if change.all_have_left() {
+            let hooks = self.peers_way_has_hooks();
             for mut lane in std::mem::take(&mut change.old[0]) {
                 lane.open_source();
-                if lane.has_disciplines() {
+                if hooks || lane.has_disciplines() {
                     let _ = lane.hold(true);
                 }
                 self.crew.attach(lane);
