@@ -12,8 +12,8 @@ use std::path::Path;
 /// one room in all pictures.
 const ROOMS: [(&str, &str); 5] = [
     ("memory: rings, windows, pages", "memory/"),
-    ("packet: headers, disciplines", "packet/"),
-    ("device", "device/"),
+    ("packet: headers, buffers", "packet/"),
+    ("device: virtqueues, disciplines", "device/"),
     ("backend", "backend/"),
     ("runtime", "runtime/"),
 ];
