@@ -132,7 +132,9 @@ fn run_command(
             let _ = std::io::stdout().flush();
         }
     };
-    let status = process::run(command, tests.unwrap_or(&[]), file, deadline, tick)?;
+    // Exactly these: `xdp::a` is part of the name `af_xdp::a`, too.
+    let more = tests.map_or(Vec::new(), |names| [&["--exact"], names].concat());
+    let status = process::run(command, &more, file, deadline, tick)?;
     if status.is_none() {
         let limit = step.limit_seconds;
         writeln!(file, "xtask: killed: `{}` hung for {limit} s", command.line)?;
