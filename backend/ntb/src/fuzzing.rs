@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
-use mqnet_netdev::{Burst, Caps, FrameMeta, Offloads, Queue, RxBrings, TxBrings};
+use mqnet_netdev::{Burst, Caps, ChannelStats, FrameMeta, Offloads, Queue, RxBrings, TxBrings};
 use mqnet_shmem::{Region, Span, Window};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::{Layer, VnetHdr};
@@ -99,16 +99,20 @@ const FRAME: u32 = 1518;
 
 /// A queue pair whose two windows are plain memory.
 struct Pair {
+    geometry: Geometry,
     inbound: Arc<Region>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test counts"))]
+    stats: Arc<ChannelStats>,
     rx: RxHalf,
     tx: TxHalf,
 }
 
-fn pair(generation: u32) -> Option<Pair> {
-    let geometry = Geometry::divide(WINDOW as u32, 1, 0, u32::MAX);
+fn pair(generation: u32, depth: u32) -> Option<Pair> {
+    let geometry = Geometry::divide(WINDOW as u32, 1, 0, depth);
     let region = || Region::private(WINDOW, false, None).ok().map(Arc::new);
     let (inbound, outbound) = (region()?, region()?);
     let event = Arc::new(EventFd::new().ok()?);
+    let stats: Arc<ChannelStats> = Arc::default();
     let common = || Common {
         channel: 0,
         generation,
@@ -116,13 +120,13 @@ fn pair(generation: u32) -> Option<Pair> {
         outbound: Words::new(outbound.clone(), 0, &geometry, 0),
         peer_bell: Arc::new(Mute),
         event: event.clone(),
-        stats: Arc::default(),
+        stats: stats.clone(),
     };
     let ring =
         |region: &Arc<Region>| Window::new(region.clone(), geometry.ring_at(0), geometry.ring);
     let rx = RxHalf::new(common(), ring(&inbound), FRAME);
-    let tx = TxHalf::new(common(), ring(&outbound));
-    Some(Pair { inbound, rx, tx })
+    let tx = TxHalf::new(common(), ring(&outbound), geometry.depth);
+    Some(Pair { geometry, inbound, stats, rx, tx })
 }
 
 /// What a peer writes into the window while both halves work. Ends at the first fault, as the
@@ -130,28 +134,28 @@ fn pair(generation: u32) -> Option<Pair> {
 pub fn ring(data: &[u8]) {
     let mut input = Input(data);
     let generation = u32::from(input.u8()).max(1);
-    let Some(mut pair) = pair(generation) else { return };
+    // A full ring, or one in which less may lie.
+    let depth = if generation % 2 == 0 { u32::MAX } else { 2048 };
+    let Some(mut pair) = pair(generation, depth) else { return };
     let words = [control::TAIL, control::CREDIT, control::TAKEN, control::RX_ARM, control::TX_ARM];
     for _ in 0..400 {
         let step = input.u8();
         let done = match step % 8 {
             // The peer: an index of the right generation, any word, or any bytes of the ring.
             0 => {
-                let index = (input.u64() % (2 * WINDOW as u64)) & !15;
-                store(
-                    &pair,
-                    words[usize::from(step >> 3) % 2],
-                    u64::from(generation) << 32 | index,
-                );
+                let index = (input.u64() % (2 * u64::from(pair.geometry.ring))) & !15;
+                let word = u64::from(generation) << 32 | index;
+                tell(&pair, words[usize::from(step >> 3) % 2], word);
                 Ok(())
             }
             1 => {
                 let value = input.u64();
-                store(&pair, words[usize::from(step >> 3) % words.len()], value);
+                tell(&pair, words[usize::from(step >> 3) % words.len()], value);
                 Ok(())
             }
             2 | 3 => {
-                let at = 512 + usize::from(step >> 3) * 32 % (WINDOW - 512 - 16);
+                let ring = pair.geometry.ring as usize;
+                let at = pair.geometry.ring_at(0) + usize::from(step >> 3) * 32 % (ring - 16);
                 let number = u64::from(input.u8()) << 48;
                 store(&pair, at, if step % 8 == 2 { 0 } else { input.u64() });
                 store(&pair, at + 8, number | (u64::from(input.u8()) * 8));
@@ -167,6 +171,11 @@ pub fn ring(data: &[u8]) {
             return;
         }
     }
+}
+
+/// Writes a word of the control block.
+fn tell(pair: &Pair, word: usize, value: u64) {
+    store(pair, pair.geometry.control(0, word), value);
 }
 
 fn store(pair: &Pair, at: usize, value: u64) {
@@ -204,6 +213,7 @@ fn send(tx: &mut TxHalf, len: usize) -> Result<(), mqnet_netdev::Fault> {
 
 #[cfg(test)]
 mod tests {
+    use mqnet_netdev::TxBrings;
     use proptest::prelude::*;
 
     proptest! {
@@ -221,5 +231,29 @@ mod tests {
         fn ring_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::ring(&data);
         }
+    }
+
+    // Goal: what lies in a ring is bounded by its depth, however long it is, and it wraps at its
+    // length: the lines that are written are not those that were just read.
+    #[test]
+    fn a_ring_holds_its_depth() {
+        let mut pair = super::pair(1, 2048).unwrap();
+        let (size, depth) = (pair.geometry.ring, 2048);
+        assert!(size > depth);
+        let mut credit = 0;
+        for _ in 0..20 {
+            let before = pair.stats.tx.bytes.get();
+            for _ in 0..100 {
+                super::send(&mut pair.tx, 112).unwrap();
+            }
+            // Records of 128 bytes: 112 of the frame, 16 before it.
+            let placed = (pair.stats.tx.bytes.get() - before) as u32 / 112 * 128;
+            assert!(placed <= depth && placed > depth - 128, "{placed} of {depth}");
+            assert!(!pair.tx.is_drained().unwrap());
+            credit = (credit + placed) % (2 * size);
+            super::tell(&pair, super::control::CREDIT, 1 << 32 | u64::from(credit));
+            assert!(pair.tx.is_drained().unwrap());
+        }
+        assert!(pair.stats.tx.bytes.get() > 2 * u64::from(size), "it has wrapped");
     }
 }

@@ -24,6 +24,9 @@
 //! ...                     R <= (B - 512 * Q) / Q, a multiple of 64
 //! ```
 //!
+//! A ring is longer than what may lie in it (its *depth*, which the producer keeps): see
+//! [`FOOTPRINT`].
+//!
 //! # Control block, one 128 B line pair per word so that no two writers' words share a line
 //! | offset | written by the peer's | word |
 //! |---|---|---|
@@ -59,9 +62,9 @@ use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_wire::VnetHdr;
 
 /// Versions of this file that this program speaks.
-pub const VERSION_MIN: u16 = 2;
+pub const VERSION_MIN: u16 = 3;
 /// See [`VERSION_MIN`].
-pub const VERSION_MAX: u16 = 2;
+pub const VERSION_MAX: u16 = 3;
 
 /// First scratchpad: "mqnb".
 pub const MAGIC: u32 = 0x626e_716d;
@@ -145,9 +148,23 @@ pub fn read_seat(word: u32) -> Option<Option<Seat>> {
 /// Bytes of the mailbox.
 pub const MAILBOX: usize = 512;
 
-/// Bytes of a ring unless the user asks for others or the bank holds less: room for some large
-/// frames, and no larger than a cache likes.
-pub const RING_DEFAULT: u32 = 512 << 10;
+/// Bytes that may lie in a ring unless the user asks for others or the bank holds less: room for
+/// some large frames, and no longer a queue than a slow sink makes up for in some milliseconds.
+pub const DEPTH_DEFAULT: u32 = 512 << 10;
+
+/// Bytes of a ring at least, if the bank holds as many. A line that is written again while both
+/// CPUs still have it in their second-level caches has to be taken from the reader's: with rings of
+/// 512 KiB that was 80 % of the sender's time, and a ring that is longer than those caches (of 1 MiB
+/// here) moves three times the frames of 1514 B. Rejected: to ask for the lines ahead of the copy
+/// (`prefetchw`), which gained a few per cent. SPECIFICATION.md has the figures.
+pub const FOOTPRINT: u32 = 2 << 20;
+
+/// The same when there are more than [`FEW`] queue pairs: 0.7 of the speed, and four of them leave
+/// a program under 24 MiB.
+pub const FOOTPRINT_OF_MANY: u32 = 1 << 20;
+
+/// Queue pairs up to which each has [`FOOTPRINT`].
+pub const FEW: u16 = 2;
 
 /// Bytes of a control block.
 pub const CONTROL: usize = 512;
@@ -224,6 +241,8 @@ pub struct Geometry {
     pub queue_pairs: u16,
     /// Bytes of one ring.
     pub ring: u32,
+    /// Bytes that may lie in it.
+    pub depth: u32,
 }
 
 /// Bytes of a bank.
@@ -233,12 +252,14 @@ const fn bank(window: u32) -> u32 {
 
 impl Geometry {
     /// Divides the bank of change number `change` of a window of `window` bytes among
-    /// `queue_pairs`, in rings of up to `ring` bytes. Every share is the same; what is left over
-    /// stays unused.
-    pub fn divide(window: u32, queue_pairs: u16, change: u32, ring: u32) -> Self {
+    /// `queue_pairs`, in rings in which up to `depth` bytes may lie. Every share is the same; what
+    /// is left over stays unused.
+    pub fn divide(window: u32, queue_pairs: u16, change: u32, depth: u32) -> Self {
         let base = MAILBOX as u32 + (change & 1) * bank(window);
         let share = Self::ring_max(window, queue_pairs);
-        Self { base, queue_pairs, ring: share.min(ring) & !63 }
+        let footprint = if queue_pairs <= FEW { FOOTPRINT } else { FOOTPRINT_OF_MANY };
+        let ring = share.min(depth.max(footprint)) & !63;
+        Self { base, queue_pairs, ring, depth: ring.min(depth) & !63 }
     }
 
     /// Largest ring that `queue_pairs` can have.
@@ -250,7 +271,7 @@ impl Geometry {
     /// Largest frame that a ring can ever carry (0 for none). One unit is left over, so that a
     /// receiver can ask for room for one byte more than fits, and notice a frame that is too long.
     pub fn frame_max(&self) -> u32 {
-        self.ring.saturating_sub(2 * UNIT)
+        self.depth.saturating_sub(2 * UNIT)
     }
 
     /// Bytes of a bank that one queue pair takes for frames of `frame` bytes.
@@ -304,7 +325,8 @@ mod tests {
         ) {
             let g = Geometry::divide(window, qps, change, limit);
             prop_assert_eq!(g.ring % 64, 0);
-            prop_assert!(g.ring <= limit);
+            prop_assert!(g.depth <= limit && g.depth <= g.ring);
+            prop_assert_eq!(g.depth % 64, 0);
             let mut end = g.base as usize + CONTROL * usize::from(qps);
             for qp in 0..qps {
                 prop_assert!(g.control(qp, control::TX_ARM) + 8 <= g.ring_at(0));

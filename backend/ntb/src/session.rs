@@ -62,6 +62,6 @@ fn open(
     let outbound = ring(&windows.outbound, &agreement.outbound);
     Ok(Channel {
         rx: Rx::Brings(Box::new(RxHalf::new(common()?, inbound, agreement.plan.frame_max))),
-        tx: Tx::Brings(Box::new(TxHalf::new(common()?, outbound))),
+        tx: Tx::Brings(Box::new(TxHalf::new(common()?, outbound, agreement.outbound.depth))),
     })
 }

@@ -15,6 +15,8 @@ pub(crate) struct TxHalf {
     common: Common,
     cursor: Cursor,
     ring: Window,
+    /// What may lie in the ring.
+    depth: u32,
     number: u16,
     sent: u64,
     /// Records lie in the ring that the peer has not been told of.
@@ -26,10 +28,11 @@ pub(crate) struct TxHalf {
 }
 
 impl TxHalf {
-    pub(crate) fn new(common: Common, ring: Window) -> Self {
+    pub(crate) fn new(common: Common, ring: Window, depth: u32) -> Self {
         let generation = common.generation as u16;
         Self {
             cursor: Cursor::producer(ring.len()),
+            depth: depth.min(ring.len()),
             ring,
             number: 0,
             sent: 0,
@@ -41,8 +44,20 @@ impl TxHalf {
         }
     }
 
-    /// Reads the peer's credit: how many bytes are free now. Called only when what is known to be
-    /// free does not do.
+    /// Bytes of the ring that stay empty.
+    #[inline]
+    fn spare(&self) -> u32 {
+        self.cursor.size() - self.depth
+    }
+
+    /// Bytes that may be placed, by the last look.
+    #[inline]
+    fn room(&self) -> u32 {
+        self.cursor.available().saturating_sub(self.spare())
+    }
+
+    /// Reads the peer's credit: how many bytes may be placed now. Called only when what is known to
+    /// be free does not do.
     #[cold]
     fn look_for_room(&mut self) -> Result<u32, Fault> {
         let credit = self.common.inbound.index(control::CREDIT, self.common.generation);
@@ -55,7 +70,7 @@ impl TxHalf {
                 .common
                 .fault(format!("credit {credit} is not at a record's boundary")));
         }
-        Ok(free)
+        Ok(self.room())
     }
 
     /// Takes the room of complete records and counts their frames.
@@ -90,8 +105,9 @@ fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>]) {
 impl Queue for TxHalf {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         // Nobody would ever tell of more than all of it.
-        let bytes = record_size(need).min(self.cursor.size());
-        let want = wake_threshold(self.cursor.size(), bytes);
+        let bytes = record_size(need).min(self.depth);
+        // The peer compares with all that is free.
+        let want = self.spare() + wake_threshold(self.depth, bytes);
         self.waiter.arm(self.common.outbound.get(control::TX_ARM), want);
         self.common.stats.tx.arms.add(1);
         Ok(if self.look_for_room()? >= bytes { Armed::MoreWork } else { Armed::Sleep })
@@ -104,8 +120,8 @@ impl Queue for TxHalf {
 
 impl TxBrings for TxHalf {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
-        let size = self.cursor.size();
-        let mut used = size - self.cursor.available();
+        let size = self.depth;
+        let mut used = size - self.room();
         if used > enough {
             used = size - self.look_for_room()?;
         }
@@ -115,7 +131,7 @@ impl TxBrings for TxHalf {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let (mut bytes, mut used) = (0u64, 0u32);
         let size = self.ring.len();
-        let (mut at, mut left) = (self.cursor.position(), self.cursor.available());
+        let (mut at, mut left) = (self.cursor.position(), self.room());
         let mut number = self.number;
         for frame in &burst.frames()[from..] {
             let record = record_size(frame.len);
@@ -149,7 +165,7 @@ impl TxBrings for TxHalf {
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
         let record = record_size(max);
-        if self.cursor.available() < record && self.look_for_room()? < record {
+        if self.room() < record && self.look_for_room()? < record {
             return Ok(None);
         }
         let at = wrap(self.cursor.position() + UNIT, self.ring.len());
@@ -184,7 +200,7 @@ impl TxBrings for TxHalf {
     fn is_drained(&mut self) -> Result<bool, Fault> {
         self.flush()?;
         // A peer returns the room of a frame when it has delivered it.
-        Ok(self.look_for_room()? == self.cursor.size())
+        Ok(self.look_for_room()? == self.depth)
     }
 }
 

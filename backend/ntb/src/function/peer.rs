@@ -110,9 +110,9 @@ impl Peer for NtbFunction {
         let most = |window| Geometry::ring_max(window, agreement.plan.channels);
         let outbound = self.hw.windows().map_or(0, |windows| windows.outbound_len);
         RingSizes {
-            rx: agreement.inbound.ring,
+            rx: agreement.inbound.depth,
             rx_max: most(self.hw.window_len()),
-            tx: agreement.outbound.ring,
+            tx: agreement.outbound.depth,
             tx_max: most(outbound),
         }
     }

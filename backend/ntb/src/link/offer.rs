@@ -5,7 +5,7 @@ use mqnet_netdev::{Caps, Incompatible, Offloads, Plan, RingWish, Seat};
 use mqnet_wire::Layer;
 
 use crate::layout::{
-    Geometry, MAGIC, PADS, RING_DEFAULT, VERSION_MAX, VERSION_MIN, pad, read_seat, seat_word,
+    DEPTH_DEFAULT, Geometry, MAGIC, PADS, VERSION_MAX, VERSION_MIN, pad, read_seat, seat_word,
 };
 
 /// What one end says of itself, once a life of the link.
@@ -203,8 +203,8 @@ impl Agreement {
 
     /// True when the queue pairs of the other would be no different.
     pub fn is_like(&self, other: &Self) -> bool {
-        let rings = |a: &Self| (a.inbound.ring, a.outbound.ring);
-        self.plan == other.plan && rings(self) == rings(other)
+        let depths = |a: &Self| (a.inbound.depth, a.outbound.depth);
+        self.plan == other.plan && depths(self) == depths(other)
     }
 }
 
@@ -220,7 +220,7 @@ pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, Ref
     let queue_pairs = ours.caps.channels_with(&theirs.caps);
     let ring = |a: Option<u32>, b: Option<u32>| match (a, b) {
         (Some(a), Some(b)) => a.min(b),
-        (a, b) => a.or(b).unwrap_or(RING_DEFAULT),
+        (a, b) => a.or(b).unwrap_or(DEPTH_DEFAULT),
     };
     let (rx, tx) = (ring(ours.rings.rx, theirs.rings.tx), ring(ours.rings.tx, theirs.rings.rx));
     let inbound = Geometry::divide(ours.window, queue_pairs, change, rx);

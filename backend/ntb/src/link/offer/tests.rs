@@ -125,7 +125,7 @@ fn version_comes_first() {
     pads[pad::MAGIC] = MAGIC;
     pads[pad::VERSION] = 9 << 16 | 5;
     let Err(Refusal::Version(ours, theirs)) = Offer::decode(&pads, 0) else { panic!() };
-    assert!(Refusal::text(1, ours, theirs, true).contains("here 2 to 2, at the peer 5 to 9"));
+    assert!(Refusal::text(1, ours, theirs, true).contains("here 3 to 3, at the peer 5 to 9"));
 }
 
 // Goal: large frames that a small ring cannot carry are given up, not the link.
@@ -140,11 +140,11 @@ fn small_windows_carry_small_frames() {
 #[test]
 fn rings_are_agreed() {
     let (mut a, mut b) = (offer(1, 2, 8 << 20, None), offer(2, 2, 8 << 20, None));
-    assert_eq!(agree(&a, &b, 3).unwrap().inbound.ring, RING_DEFAULT);
+    assert_eq!(agree(&a, &b, 3).unwrap().inbound.depth, DEPTH_DEFAULT);
     a.rings.rx = Some(256 << 10);
     b.rings.tx = Some(16 << 10);
     let (near, far) = (agree(&a, &b, 3).unwrap(), agree(&b, &a, 3).unwrap());
-    assert_eq!((near.inbound.ring, near.outbound.ring), (16 << 10, RING_DEFAULT));
+    assert_eq!((near.inbound.depth, near.outbound.depth), (16 << 10, DEPTH_DEFAULT));
     assert_eq!((far.inbound, far.outbound), (near.outbound, near.inbound));
     assert!(near.plan.frame_max < 16 << 10 && !near.is_like(&agree(&a, &a, 3).unwrap()));
     assert_eq!(near.words_generation(), far.words_generation());
