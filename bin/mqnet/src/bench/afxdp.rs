@@ -5,8 +5,10 @@
 //! behind, however it ends. A sender floods the first pair from the first CPU; who forwards runs on
 //! the second CPU; what the second pair receives counts.
 
+use std::cell::Cell;
 use std::fs;
 use std::process::Stdio;
+use std::rc::Rc;
 
 use mqnet_sysio::namespace;
 
@@ -69,15 +71,28 @@ pub(super) fn run(session: &Session, report: &mut Report, sizes: &[usize]) -> Re
     for &bytes in sizes {
         let name = name(bytes);
         session.progress.show(&format!("{name}: starting the processes"));
-        let start = |who: Forwarder| {
-            let path = Path::start(session, &folder, &pages, who, bytes);
+        let counts = ALL.map(|_| Rc::new(Cell::new([0, 0])));
+        let start = |(who, counts): (Forwarder, &Rc<Cell<[u64; 2]>>)| {
+            let path = Path::start(session, &folder, &pages, who, bytes, counts);
             (who.who(), path.map(boxed))
         };
-        let contenders = ALL.map(start);
+        let contenders = ALL.into_iter().zip(&counts).map(start).collect();
         session.check()?;
-        report.cases.push(link::row(session, name, bytes, contenders.into())?);
+        report.cases.push(link::row(session, name, bytes, contenders)?);
+        report.notes.push(shares(bytes, counts.map(|counts| counts.get())));
     }
     Ok(())
+}
+
+/// What each forwarded of the frames sent to it. One that loses none is as fast as the sender, whose
+/// CPU does the receiving half of AF_XDP on a veth: a bound of the set-up, not of the forwarder.
+fn shares(bytes: usize, counts: [[u64; 2]; 3]) -> String {
+    let shares = ALL.iter().zip(counts).map(|(who, [sent, received])| {
+        let per_cent = received as f64 / sent.max(1) as f64 * 100.0;
+        format!("{} {per_cent:.1} %", who.who())
+    });
+    let shares = shares.collect::<Vec<_>>().join(", ");
+    format!("{bytes} B, forwarded of what was sent: {shares} (100: the sender is the limit)")
 }
 
 fn name(bytes: usize) -> String {
@@ -140,6 +155,8 @@ impl Process {
 struct Path {
     sender: Child,
     forwarder: Process,
+    /// Frames sent and received, as last read.
+    counts: Rc<Cell<[u64; 2]>>,
     // After the processes that use them.
     devices: Devices,
 }
@@ -151,6 +168,7 @@ impl Path {
         pages: &HugePages,
         who: Forwarder,
         bytes: usize,
+        counts: &Rc<Cell<[u64; 2]>>,
     ) -> Result<Self> {
         peers::needs("ip", "iproute2")?;
         let program = peers::build_plain(folder, "packet", SOURCE)?;
@@ -169,7 +187,7 @@ impl Path {
         let mut command = child::guarded(&program)?;
         command.args(["flood", from, &bytes.to_string(), &tx_cpu.to_string()]);
         let sender = Child::spawn("the sender", command, Stdio::null())?;
-        let mut path = Self { sender, forwarder, devices };
+        let mut path = Self { sender, forwarder, counts: Rc::clone(counts), devices };
         if slices::moves_frames(&mut path)? {
             return Ok(path);
         }
@@ -207,30 +225,40 @@ impl End for Path {
         // Of this thread: the others of this process are elsewhere.
         let path = "/proc/thread-self/net/dev";
         let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-        let name = &self.devices.names[3];
-        received(&text, name).ok_or_else(|| format!("{path} does not know {name}").into())
+        let read = |device: &str, column| {
+            counter(&text, device, column).ok_or(format!("{path} does not know {device}"))
+        };
+        let [from, _, _, to] = &self.devices.names;
+        let counts = [read(from, TX_PACKETS)?, read(to, RX_PACKETS)?];
+        self.counts.set(counts);
+        Ok(counts[1])
     }
 }
 
-/// Frames that a device has received, as `/proc/net/dev` tells.
-fn received(text: &str, device: &str) -> Option<u64> {
+/// Columns of `/proc/net/dev`.
+const RX_PACKETS: usize = 1;
+const TX_PACKETS: usize = 9;
+
+/// A counter of a device, as `/proc/net/dev` tells.
+fn counter(text: &str, device: &str, column: usize) -> Option<u64> {
     let counters =
         text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'));
-    counters?.split_whitespace().nth(1)?.parse().ok()
+    counters?.split_whitespace().nth(column)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Goal: the counter of frames of this very device, not bytes, and not of one whose name begins
+    // Goal: the counters of frames of this very device, not bytes, and not of one whose name begins
     // alike.
     #[test]
     fn the_counter_of_the_right_device_is_read() {
         let text = "Inter-|   Receive\n face |bytes    packets errs\n\
-                    relay-s0: 1 2 0 0\n  relay-s:  6000     100    0    0\n    lo: 7 8 9\n";
-        assert_eq!(received(text, "relay-s"), Some(100));
-        assert_eq!(received(text, "relay-s0"), Some(2));
-        assert_eq!(received(text, "relay"), None);
+                    relay-s0: 1 2 0 0\n  relay-s:  6000     100    0    0 0 0 0 0 7000 90\n    lo: 7 8 9\n";
+        assert_eq!(counter(text, "relay-s", RX_PACKETS), Some(100));
+        assert_eq!(counter(text, "relay-s", TX_PACKETS), Some(90));
+        assert_eq!(counter(text, "relay-s0", RX_PACKETS), Some(2));
+        assert_eq!(counter(text, "relay", RX_PACKETS), None);
     }
 }
