@@ -84,8 +84,9 @@ pub(super) fn run(session: &Session, report: &mut Report, sizes: &[usize]) -> Re
     Ok(())
 }
 
-/// What each forwarded of the frames sent to it. One that loses none is as fast as the sender, whose
-/// CPU does the receiving half of AF_XDP on a veth: a bound of the set-up, not of the forwarder.
+/// What each forwarded of the frames sent to it. One that loses none is as fast as the sender,
+/// whose CPU does the receiving half of AF_XDP on a veth: a bound of the set-up, not of who
+/// forwards.
 fn shares(bytes: usize, counts: [[u64; 2]; 3]) -> String {
     let shares = ALL.iter().zip(counts).map(|(who, [sent, received])| {
         let per_cent = received as f64 / sent.max(1) as f64 * 100.0;
@@ -255,7 +256,8 @@ mod tests {
     #[test]
     fn the_counter_of_the_right_device_is_read() {
         let text = "Inter-|   Receive\n face |bytes    packets errs\n\
-                    relay-s0: 1 2 0 0\n  relay-s:  6000     100    0    0 0 0 0 0 7000 90\n    lo: 7 8 9\n";
+                    relay-s0: 1 2 0 0\n  \
+                    relay-s:  6000     100    0    0 0 0 0 0 7000 90\n    lo: 7 8 9\n";
         assert_eq!(counter(text, "relay-s", RX_PACKETS), Some(100));
         assert_eq!(counter(text, "relay-s", TX_PACKETS), Some(90));
         assert_eq!(counter(text, "relay-s0", RX_PACKETS), Some(2));
