@@ -120,12 +120,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Fails when there is a difference that nobody has explained.
 fn compare(json: bool) -> Result<ExitCode> {
     let report = five::run("xtask")?;
+    let tests = five::kernel_tests("xtask-selftests")?;
     if json {
-        println!("{:#}", report.json());
+        println!("{:#}", serde_json::json!([report.json(), tests.json()]));
     } else {
-        print!("{}", report.table());
+        print!("{}\n{}", report.table(), tests.table());
     }
-    let complaints = report.complaints();
+    let complaints = [report.complaints(), tests.complaints()].concat();
     complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
     Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -116,8 +116,8 @@ for round in $(seq "$ROUNDS"); do
         for path in virtio:8 ivshmem:9 shared:7; do
             IFS=: read -r name net <<< "$path"
             case $kind in
-                tcp) how=(-P 2) ;;
-                *) how=(-u -b 0 -l "${kind#udp}" -P 2) ;;
+                tcp) how=(-P "$CHANNELS") ;;
+                *) how=(-u -b 0 -l "${kind#udp}" -P "$CHANNELS") ;;
             esac
             stream "$round.$name.$kind.json" "$net" "${how[@]}"
             echo "round $round: $kind over $name"

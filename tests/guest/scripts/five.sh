@@ -3,7 +3,7 @@
 # eth0 and eth1 are one link of mqnet on the host: virtio-net with four queue pairs each.
 export PROBES=$RESULTS/probes PYTHONHOME=/usr PYTHONPATH=/usr/lib/python3/dist-packages
 mkdir -p "$PROBES"
-modprobe -aq ipv6 virtio_net tun veth vduse virtio_vdpa
+modprobe -aq ipv6 virtio_net tun veth
 GRP=none
 fail() { echo "failed: $1"; cat /tmp/*.log; exit 1; }
 wait_for() { for _ in $(seq 600); do eval "$1" > /dev/null 2>&1 && return; sleep 0.1; done; fail "$1"; }
@@ -161,23 +161,5 @@ for kind in pfifo fq_codel; do
 done
 tc qdisc del dev na root 2> /dev/null
 
-if [ -e /k ]; then
-    echo "== selftests"
-    ip netns add seen
-    start vd vduse:v0 tap:r0,netns=seen,address=10.8.0.2/24
-    wait_for '[ -e /sys/class/net/v0 ]'
-    ip addr add 10.8.0.1/24 dev v0
-    ip link set v0 up; wait_for 'ping -c1 -W1 10.8.0.2'
-    # NETDEV FOLDER
-    selftests() {
-        mkdir -p "$RESULTS/selftests/$2"
-        for test in $SELFTESTS; do
-            (cd /k/tools/testing/selftests/drivers/net && NETIF=$1 timeout 300 python3 $test.py) > "$RESULTS/selftests/$2/$test" 2>&1
-            echo "$2 $test at $(cut -d' ' -f1 /proc/uptime) s"
-        done
-    }
-    selftests v0 vduse
-    selftests eth0 vhost-user
-fi
 mqnet show > "$RESULTS/show"
 echo "== done"

@@ -11,20 +11,25 @@ use crate::store::Store;
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Suites, and whether they are part of the archive of security updates.
-const SUITES: [(&str, bool); 5] = [
+const SUITES: [(&str, bool); 6] = [
     ("bookworm", false),
     ("bookworm-updates", false),
     ("bookworm-backports", false),
+    ("trixie", false),
     ("trixie-backports", false),
     ("bookworm-security", true),
 ];
 
 /// QEMU is taken from the backports: version 7.2 crashes with MSI-X and vhost-user under software
-/// emulation. Newer suites are for kernels only, which are asked for by version.
+/// emulation. Newer suites are for kernels and single tools only, which are asked for by version.
 const PREFERENCES: &str = "\
 Package: src:qemu src:seabios
 Pin: release n=bookworm-backports
 Pin-Priority: 900
+
+Package: *
+Pin: release n=trixie
+Pin-Priority: -1
 
 Package: *
 Pin: release n=trixie-backports

@@ -50,7 +50,7 @@ pub(crate) fn base(store: &Store, tools: &Tools, name: Kernel, kernel: &Files) -
     let folder = store.folder(&format!("images/{name}"), &made_of, |folder| {
         println!("guest: building the file system for {version}");
         let tree = folder.join("tree");
-        modules::install(tools, kernel, &tree)?;
+        modules::install(tools, kernel, &modules::WANTED, &tree)?;
         write_base(tools, &tree, &folder.join("base.cpio"))?;
         Ok(fs::remove_dir_all(&tree)?)
     })?;

@@ -8,6 +8,7 @@
 
 mod apt;
 pub mod bench;
+mod cards;
 mod console;
 mod cpio;
 pub mod five;

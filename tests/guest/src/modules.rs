@@ -54,12 +54,12 @@ pub(crate) const WANTED: [&str; 40] = [
 ];
 
 /// Puts the modules of `kernel` into `root` (`lib/modules/VERSION`), with their index.
-pub(crate) fn install(tools: &Tools, kernel: &Files, root: &Path) -> Result<()> {
+pub(crate) fn install(tools: &Tools, kernel: &Files, names: &[&str], root: &Path) -> Result<()> {
     let index = kernel.modules.join("modules.dep");
     let index = fs::read_to_string(&index).map_err(|e| format!("{}: {e}", index.display()))?;
     let version = kernel.modules.file_name().unwrap_or_default();
     let to = root.join("lib/modules").join(version);
-    for module in closure(&index, &WANTED) {
+    for module in closure(&index, names) {
         let from = kernel.modules.join(&module);
         let file = to.join(module.strip_suffix(".xz").unwrap_or(&module));
         if let Some(folder) = file.parent() {

@@ -1,6 +1,9 @@
-//! The kernel's own network tests and its ynl tool, with a Python that runs them: Debian's packages
-//! of the kernel's source and of Python. Nothing of them is part of this project.
+//! The kernel's own network tests and its ynl tool, with all that they run: Debian's packages of
+//! the kernel's source, of Python and of the programs. Nothing of them is part of this project.
 
+mod helpers;
+
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
@@ -10,21 +13,158 @@ use crate::Result;
 use crate::apt::Apt;
 use crate::cpio::Archive;
 use crate::kernel::Files;
+use crate::modules;
 use crate::store::Store;
 use crate::tools::Tools;
 
-/// What is taken out of the kernel's source: 3 MB of 1.6 GB.
-const WANTED: [&str; 4] = [
+/// What is taken out of the kernel's source: 5 MB of 1.6 GB.
+const WANTED: [&str; 7] = [
     "Documentation/netlink/specs/",
     "tools/net/ynl/pyynl/",
     "tools/testing/selftests/drivers/net/",
+    "tools/testing/selftests/kselftest.h",
+    "tools/testing/selftests/net/forwarding/",
     "tools/testing/selftests/net/lib/",
+    "tools/testing/selftests/net/lib.sh",
+];
+
+/// What the tests run, and what compiles their helpers. Newer where the test asks for what Debian
+/// 12 does not know yet.
+const PACKAGES: [&str; 19] = [
+    "bpftool/bookworm-backports",
+    "clang-14",
+    "coreutils",
+    "gawk",
+    "grep",
+    "iproute2/bookworm-backports",
+    "iputils-arping",
+    "jq",
+    "libbpf-dev/bookworm-backports",
+    "libteam-utils",
+    "ncat",
+    "netsniff-ng",
+    "procps",
+    "python3-yaml",
+    "sed",
+    "smcroute",
+    "socat/bookworm-backports",
+    "tcpdump",
+    "traceroute",
+];
+
+/// Programs of these in [`BIN`], for whom busybox's or a guest's own would not do.
+const PROGRAMS: [(&str, &str); 42] = [
+    ("arping", "bin/arping"),
+    ("awk", "bin/gawk"),
+    ("basename", "bin/basename"),
+    ("bpftool", "sbin/bpftool"),
+    ("bridge", "sbin/bridge"),
+    ("cat", "bin/cat"),
+    ("cut", "bin/cut"),
+    ("date", "bin/date"),
+    ("dcb", "sbin/dcb"),
+    ("devlink", "sbin/devlink"),
+    ("dirname", "bin/dirname"),
+    ("grep", "bin/grep"),
+    ("head", "bin/head"),
+    ("ip", "bin/ip"),
+    ("jq", "bin/jq"),
+    ("mausezahn", "sbin/mausezahn"),
+    ("mktemp", "bin/mktemp"),
+    ("ncat", "bin/ncat"),
+    ("od", "bin/od"),
+    ("pgrep", "bin/pgrep"),
+    ("pkill", "bin/pgrep"),
+    ("readlink", "bin/readlink"),
+    ("realpath", "bin/realpath"),
+    ("rm", "bin/rm"),
+    ("sed", "bin/sed"),
+    ("seq", "bin/seq"),
+    ("sleep", "bin/sleep"),
+    ("smcroutectl", "sbin/smcroutectl"),
+    ("smcrouted", "sbin/smcrouted"),
+    ("socat", "bin/socat"),
+    ("sort", "bin/sort"),
+    ("stat", "bin/stat"),
+    ("sysctl", "sbin/sysctl"),
+    ("tac", "bin/tac"),
+    ("tail", "bin/tail"),
+    ("tc", "sbin/tc"),
+    ("tcpdump", "bin/tcpdump"),
+    ("teamd", "bin/teamd"),
+    ("teamdctl", "bin/teamdctl"),
+    ("timeout", "bin/timeout"),
+    ("tr", "bin/tr"),
+    ("traceroute6", "bin/traceroute.db"),
+];
+
+/// What the tests ask the kernel for, beside the modules of every guest.
+const MODULES: [&str; 46] = [
+    "8021q",
+    "act_csum",
+    "act_ct",
+    "act_gate",
+    "act_mpls",
+    "act_pedit",
+    "act_sample",
+    "act_skbmod",
+    "act_tunnel_key",
+    "act_vlan",
+    "bonding",
+    "cls_basic",
+    "cls_fw",
+    "esp4",
+    "esp6",
+    "geneve",
+    "ip6_gre",
+    "ip6_tunnel",
+    "ip_gre",
+    "ipip",
+    "macsec",
+    "macvlan",
+    "mpls_gso",
+    "mpls_iptunnel",
+    "mpls_router",
+    "netconsole",
+    "psample",
+    "sch_cbs",
+    "sch_etf",
+    "sch_ets",
+    "sch_gred",
+    "sch_red",
+    "sch_sfq",
+    "sch_taprio",
+    "sit",
+    "team",
+    "team_mode_activebackup",
+    "team_mode_broadcast",
+    "team_mode_loadbalance",
+    "team_mode_random",
+    "team_mode_roundrobin",
+    "tls",
+    "tunnel4",
+    "vrf",
+    "vxlan",
+    "xfrm_user",
 ];
 
 /// Where it lies in a guest.
 const IN_GUEST: &str = "k";
 
-const INTERPRETER: &str = "usr/bin/python3.11";
+/// Where programs lie for the tests alone: others compare with what guests have.
+const BIN: &str = "k/bin";
+/// Of Debian 13, with its C library: ethtool of Debian 12 tells no RSS in JSON.
+const NEWER: [&str; 2] = ["ethtool", "libc6"];
+const NEWER_SUITE: &str = "trixie";
+const NEWER_FILES: [(&str, &str); 3] = [
+    ("ethtool", "sbin/ethtool"),
+    ("ld.so", "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"),
+    ("libc.so.6", "lib/x86_64-linux-gnu/libc.so.6"),
+];
+const NEWER_ETHTOOL: &str = "#!/bin/bash\nexec /k/newer/ld.so --library-path \
+                             /k/newer:/lib/x86_64-linux-gnu /k/newer/ethtool \"$@\"\n";
+
+const INTERPRETER: &str = "bin/python3.11";
 const PYTHON: &str = "usr/lib/python3.11";
 const YAML: [&str; 2] =
     ["usr/lib/python3/dist-packages/yaml", "usr/lib/python3/dist-packages/_yaml"];
@@ -32,26 +172,37 @@ const YAML: [&str; 2] =
 const UNUSED: [&str; 7] =
     ["__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "test", "tkinter"];
 
-/// The archive for guests with this kernel, from the cache or the network (175 MB, once).
+/// The archive for guests with this kernel, from the cache or the network (290 MB, once).
 pub(crate) fn archive(store: &Store, tools: &Tools, kernel: &Files) -> Result<PathBuf> {
     let release = kernel.modules.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let folder = store.folder("selftests", &release, |folder| {
+    let words = |list: &[&str]| list.join(" ");
+    let names: Vec<&str> = PROGRAMS.iter().map(|(name, _)| *name).collect();
+    let lists = [words(&WANTED), words(&PACKAGES), words(&names), words(&MODULES)].join("\n");
+    let made_of = format!("{release}\n{lists}\n{}\n{BIN}", words(&modules::WANTED));
+    let folder = store.folder("selftests", &made_of, |folder| {
         let scratch = folder.join("scratch");
-        let (source, python) = (scratch.join("source"), scratch.join("python"));
-        for folder in [&source, &python] {
+        let [source, debian, newer] = ["source", "debian", "newer"].map(|name| scratch.join(name));
+        for folder in [&source, &debian, &newer] {
             fs::create_dir_all(folder)?;
         }
         let apt = Apt::update(store)?;
         let (package, version) = source_of(&release, &apt)?;
         apt.unpack_exactly(&[format!("{package}={version}")], &source)?;
-        apt.unpack_with_dependencies(&["python3-yaml"], &python)?;
+        apt.unpack_with_dependencies(&PACKAGES, &debian)?;
+        // The headers of this kernel, over those of Debian's own.
+        apt.unpack_exactly(&[format!("linux-libc-dev={version}")], &debian)?;
+        apt.unpack_exactly(&of_suite(&apt, &NEWER, NEWER_SUITE)?, &newer)?;
+        let plain = scratch.join("wanted");
+        take_wanted(tools, &source.join(format!("usr/src/{package}.tar.xz")), &plain)?;
+        helpers::compile(&Tools::unpacked(&debian), &plain)?;
+        let wanted = [&modules::WANTED[..], &MODULES].concat();
+        modules::install(tools, kernel, &wanted, &scratch)?;
         let file = File::create(folder.join("selftests.cpio"))?;
         let mut archive = Archive::new(BufWriter::new(file));
-        let packed = source.join(format!("usr/src/{package}.tar.xz"));
-        let plain = scratch.join("wanted");
-        take_wanted(tools, &packed, &plain)?;
         archive.tree(IN_GUEST, &plain)?;
-        put_python(&mut archive, &python)?;
+        archive.tree("lib/modules", &scratch.join("lib/modules"))?;
+        put_programs(&mut archive, &debian)?;
+        put_newer(&mut archive, &Tools::unpacked(&newer))?;
         archive.finish()?;
         Ok(fs::remove_dir_all(&scratch)?)
     })?;
@@ -92,22 +243,49 @@ fn take_wanted(tools: &Tools, packed: &Path, to: &Path) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("xz: {status}").into()) }
 }
 
-fn put_python(archive: &mut Archive<BufWriter<File>>, root: &Path) -> Result<()> {
-    let (packages, file) = (Tools::unpacked(root), root.join(INTERPRETER));
-    archive.copy("bin/python3", &file)?;
-    let mut libraries = packages.libraries(&file)?;
+/// The programs with their libraries, and Python's modules.
+fn put_programs(archive: &mut Archive<BufWriter<File>>, root: &Path) -> Result<()> {
+    let packages = Tools::unpacked(root);
+    let mut libraries = BTreeSet::new();
+    for (name, path) in PROGRAMS {
+        let file = packages.file(path);
+        archive.copy(&format!("{BIN}/{name}"), &file)?;
+        libraries.extend(packages.libraries(&file)?);
+    }
+    let python = packages.file(INTERPRETER);
+    archive.copy("bin/python3", &python)?;
+    libraries.extend(packages.libraries(&python)?);
     // Modules of Python's load these.
     for module in ["libyaml-0.so.2", "libffi.so.8"] {
-        libraries.push(packages.file(&format!("lib/x86_64-linux-gnu/{module}")));
+        libraries.insert(packages.file(&format!("lib/x86_64-linux-gnu/{module}")));
     }
     for library in libraries {
         let name = library.file_name().unwrap_or_default().to_string_lossy();
         archive.copy(&format!("lib/x86_64-linux-gnu/{name}"), &library)?;
     }
+    archive.link(&format!("{BIN}/ping6"), "/bin/ping")?;
     for folder in [PYTHON, YAML[0], YAML[1]] {
         put_modules(archive, folder, &root.join(folder))?;
     }
     Ok(())
+}
+
+fn put_newer(archive: &mut Archive<BufWriter<File>>, packages: &Tools) -> Result<()> {
+    for (name, path) in NEWER_FILES {
+        archive.copy(&format!("k/newer/{name}"), &packages.file(path))?;
+    }
+    Ok(archive.file(&format!("{BIN}/ethtool"), 0o755, NEWER_ETHTOOL.as_bytes())?)
+}
+
+/// The packages of a suite, each `name=version`.
+fn of_suite(apt: &Apt, names: &[&str], suite: &str) -> Result<Vec<String>> {
+    let one = |name: &&str| {
+        let versions = apt.versions(name)?;
+        let found = versions.iter().find(|(_, of)| of == suite);
+        let (version, _) = found.ok_or_else(|| format!("no {name} in {suite}: {versions:?}"))?;
+        Ok(format!("{name}={version}"))
+    };
+    names.iter().map(one).collect()
 }
 
 /// A folder of Python modules; links that lead out of it are left out.

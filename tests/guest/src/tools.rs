@@ -44,6 +44,11 @@ impl Tools {
         Self { root: root.to_owned() }
     }
 
+    /// The folder that holds it.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// A file of this Debian, whichever half of the merged `/usr` its package has put it into.
     pub(crate) fn file(&self, path: &str) -> PathBuf {
         let plain = self.root.join(path);

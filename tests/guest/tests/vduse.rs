@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mqnet_guest::{Guest, Kernel, Outcome};
+use mqnet_guest::{Guest, Kernel, Outcome, five};
 use mqnet_testkit::EndTable;
 use serde_json::Value;
 
@@ -112,4 +112,49 @@ fn an_older_kernel_has_the_card_too() {
     assert!(said.contains("\ntx-udp-segmentation: off\n"), "{said}");
     assert!(said.contains("then tx-udp-segmentation: on\n"), "{said}");
     a_group_has_worked(&outcome, said);
+}
+
+/// Changes of what the card may see: the first mapping, three of everything at once, two of the
+/// buffers, more, less, and two of the rings.
+const REMAPS: u32 = 10;
+
+fn follows(kernel: Kernel) {
+    if !there(kernel) {
+        return;
+    }
+    if let Err(e) = five::prepare() {
+        mqnet_testkit::skip(&format!("a Python for the guest: {e}"));
+        return;
+    }
+    mqnet_guest::build().unwrap();
+    let guest = Guest::new(kernel, &format!("test-vduse-iotlb-{kernel}"));
+    let guest =
+        guest.limit(Duration::from_secs(300)).file("vdpa.py", include_str!("../scripts/vdpa.py"));
+    let guest = guest.script("iotlb", include_str!("../scripts/vduse_iotlb.sh"));
+    let outcome = five::with_python(guest).unwrap().run().unwrap();
+    let said = &outcome.passed("iotlb").unwrap().output;
+    println!("{kernel}: {:.1} s\n{said}", outcome.wall.as_secs_f64());
+    for turn in
+        ["at first", "all moved 3", "buffers moved", "more memory", "less memory", "rings back"]
+    {
+        assert!(said.contains(&format!("{turn}: answered\n")), "{turn}: {said}");
+    }
+    let remaps = said.lines().find_map(|line| line.strip_prefix("remapped ")).expect("a count");
+    assert!(remaps.parse::<u32>().unwrap() >= REMAPS, "{said}");
+    assert!(said.contains("link 0\n") && said.ends_with("== done\n"), "{said}");
+    EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap()).assert_law();
+}
+
+// Goal: a driver in user space (vhost-vdpa) that moves rings and buffers to other memory while the
+// card runs, all at once or one by one, gives some and takes some away, is answered from where they
+// are now, every time; in the messages of the newest kernel.
+#[test]
+fn the_card_follows_a_memory_that_moves() {
+    follows(Kernel::V7_3);
+}
+
+// Goal: the same in the messages of the older interface.
+#[test]
+fn the_card_follows_a_memory_that_moves_on_an_older_kernel() {
+    follows(Kernel::V6_12);
 }

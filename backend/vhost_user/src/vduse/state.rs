@@ -29,7 +29,7 @@ const CONTENT: u8 = 0xf;
 const RANGES_MAX: usize = 256;
 
 /// A range this large holds buffers; those of rings alone are smaller. The kernel makes it when its
-/// driver fills in the first buffer, long after the driver has started.
+/// own driver fills in the first buffer, long after the driver has started.
 const BUFFERS_MIN: u64 = 1 << 20;
 
 /// Workers give a ring back at their next poll; one that is stuck behind a full sink does not
@@ -71,12 +71,17 @@ pub(super) struct State {
     regions: Vec<Arc<Region>>,
     /// The driver runs and has no buffers yet.
     pub(super) idle: bool,
+    /// The driver is a program, which maps what it has, however small, before it starts: the
+    /// kernel has said that addresses change, and for its own driver it never does.
+    mapped: bool,
     /// Number of the life of the link.
     pub(super) session: u64,
     /// A request waits until the link has given its rings back.
     waiting: bool,
     /// The driver broke the rules, or what it said makes no sense.
     pub(super) broken: Option<String>,
+    /// Why no ring can be served in the memory that the driver maps now; it may map more.
+    unmapped: Option<String>,
 }
 
 /// See the module.
@@ -98,6 +103,9 @@ impl State {
             return Some(format!(
                 "{why}: closed until the driver starts anew (unbind and bind it)"
             ));
+        }
+        if let Some(why) = &self.unmapped {
+            return Some(format!("{why}: closed until the driver maps what is missing"));
         }
         if self.status & FAILED != 0 {
             let status = self.status;
@@ -133,6 +141,7 @@ impl State {
 
     fn reset(&mut self) {
         (self.features, self.broken, self.status, self.idle) = (None, None, 0, false);
+        (self.mapped, self.unmapped) = (false, None);
         self.regions.clear();
         self.slots.iter_mut().for_each(|slot| slot.base = Base::Fresh);
         self.session += 1;
@@ -151,9 +160,11 @@ impl Shared {
             slots: [slot()?, slot()?],
             regions: Vec::new(),
             idle: false,
+            mapped: false,
             session: 0,
             waiting: false,
             broken: None,
+            unmapped: None,
         };
         Ok(Self { state: Mutex::new(state), wake: EventFd::new()?, device: Arc::new(device) })
     }
@@ -223,6 +234,7 @@ impl Shared {
     /// They do.
     pub(super) fn memory_changed(&self) {
         let mut state = self.lock();
+        state.mapped = true;
         if state.status & DRIVER_OK != 0 {
             self.serve(&mut state);
         }
@@ -271,9 +283,15 @@ impl Shared {
 
     /// Takes all rings into service, once there are buffers.
     pub(super) fn serve(&self, state: &mut State) {
-        if let Err(why) = self.try_serve(state) {
-            tracing::warn!("vduse: {why}");
-            state.broken = Some(why);
+        state.unmapped = None;
+        match self.try_serve(state) {
+            Ok(()) => {}
+            // Of a change in steps this is one.
+            Err(why) if state.mapped => state.unmapped = Some(why),
+            Err(why) => {
+                tracing::warn!("vduse: {why}");
+                state.broken = Some(why);
+            }
         }
     }
 
@@ -283,7 +301,7 @@ impl Shared {
         let features = Features(features);
         let (map, regions) = self.memory()?;
         (state.features, state.regions) = (Some(features), regions);
-        state.idle = !map.areas().iter().any(|area| area.len >= BUFFERS_MIN);
+        state.idle = !state.mapped && !map.areas().iter().any(|area| area.len >= BUFFERS_MIN);
         if state.idle {
             return Ok(());
         }
@@ -411,5 +429,28 @@ mod tests {
         }
         assert!(why(Queue { areas: [0, 4096, 1 << 16], ..good }).contains("no memory"));
         assert!(why(Queue { areas: [u64::MAX, 0, 0], ..good }).contains("no memory"));
+    }
+
+    fn shared() -> Shared {
+        let nothing = std::fs::File::open("/dev/null").unwrap();
+        Shared::new(nothing.into()).unwrap()
+    }
+
+    // Goal: what cannot be served ends the kernel's driver until it starts anew; of a program that
+    // maps its memory itself it is one step, which the next mapping or a reset makes good.
+    #[test]
+    fn a_program_may_map_in_steps() {
+        let why = |shared: &Shared| shared.lock().why_down().unwrap();
+        let kernel = shared();
+        kernel.status_came(DRIVER_OK);
+        assert!(why(&kernel).contains("until the driver starts anew"));
+        kernel.memory_changed();
+        assert!(why(&kernel).contains("until the driver starts anew"));
+        let program = shared();
+        program.memory_changed();
+        program.status_came(DRIVER_OK);
+        assert!(why(&program).contains("until the driver maps what is missing"));
+        program.status_comes(0).unwrap();
+        assert!(why(&program).contains("no driver has the device"));
     }
 }

@@ -1,6 +1,7 @@
 //! The differences that are explained: the tables of `docs/five-systems.md`.
 
-use super::compare::{Answer, Difference};
+use super::answers::Answer;
+use super::compare::Difference;
 use crate::Result;
 
 /// The document, from the root of the project.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::compare::{Answer, Difference, Probe};
+use super::compare::{Difference, Probe};
 use super::explained::{Explained, cell};
 use crate::Result;
 
@@ -11,21 +11,15 @@ use crate::Result;
 pub struct Report {
     release: String,
     probes: Vec<Probe>,
-    answers: Vec<Answer>,
     explained: Explained,
 }
 
 impl Report {
-    pub(super) fn new(
-        release: String,
-        probes: Vec<Probe>,
-        answers: Vec<Answer>,
-        explained: Explained,
-    ) -> Result<Self> {
+    pub(super) fn new(release: String, probes: Vec<Probe>, explained: Explained) -> Result<Self> {
         if probes.is_empty() {
             return Err("nothing was asked".into());
         }
-        Ok(Self { release, probes, answers, explained })
+        Ok(Self { release, probes, explained })
     }
 
     /// Questions, and how many of them were answered alike.
@@ -42,16 +36,11 @@ impl Report {
         let found: Vec<Difference> = self.differences().collect();
         let row =
             |d: &Difference| format!("| {} | {} | {} |", d.probe, cell(&d.kernel), cell(&d.ours));
-        let test = |a: &Answer| format!("| {} | {} | {} |", a.test, a.vduse, a.vhost_user);
         let known = &self.explained;
         let new = found.iter().filter(|d| known.why(d).is_none());
         let gone = known.differences.iter().filter(|(d, _)| !found.contains(d));
-        let other = self.answers.iter().filter(|a| !known.answers.contains(a));
-        let absent = known.answers.iter().filter(|a| !self.answers.contains(a));
         new.map(|d| format!("new difference: {}", row(d)))
             .chain(gone.map(|(d, _)| format!("explained, but not found: {}", row(d))))
-            .chain(other.map(|a| format!("new end of a test: {}", test(a))))
-            .chain(absent.map(|a| format!("not so any more: {}", test(a))))
             .collect()
     }
 
@@ -79,11 +68,6 @@ impl Report {
         let (all, same) = self.counts();
         let mut text =
             format!("kernel {}\n\n{}\n{}\n", self.release, aligned(&rows), notes.join(""));
-        let mut rows = vec![["kernel's test", "vduse", "vhost-user"].map(str::to_owned)];
-        rows.extend(
-            self.answers.iter().map(|a| [&a.test, &a.vduse, &a.vhost_user].map(String::clone)),
-        );
-        text.push_str(&aligned(&rows));
         text.push_str(&format!("\n{all} questions, {same} answered alike\n"));
         text
     }
@@ -99,19 +83,16 @@ impl Report {
                 "same": difference.is_none(), "why": why,
             })
         };
-        let answer =
-            |a: &Answer| json!({ "test": a.test, "vduse": a.vduse, "vhost-user": a.vhost_user });
         json!({
             "kernel": self.release,
             "probes": self.probes.iter().map(probe).collect::<Vec<_>>(),
-            "kernel-tests": self.answers.iter().map(answer).collect::<Vec<_>>(),
             "complaints": self.complaints(),
         })
     }
 }
 
 /// Columns as wide as their widest cell.
-fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
     let line = |row: &[String; N]| {

@@ -1,4 +1,5 @@
-use super::compare::cases;
+use super::answers::cases;
+use super::kernel_tests::Program;
 use super::*;
 
 const DOCUMENT: &str = "\
@@ -28,14 +29,8 @@ fn probe(name: &str, kernel: &[&str], ours: &[&str]) -> Probe {
     }
 }
 
-fn compared(probes: Vec<Probe>, ends: [&str; 2]) -> Report {
-    let answer = Answer {
-        test: "queues.get_queues".into(),
-        vduse: ends[0].into(),
-        vhost_user: ends[1].into(),
-    };
-    let explained = Explained::read(DOCUMENT).unwrap();
-    Report::new("7.3".into(), probes, vec![answer], explained).unwrap()
+fn compared(probes: Vec<Probe>) -> Report {
+    Report::new("7.3".into(), probes, Explained::read(DOCUMENT).unwrap()).unwrap()
 }
 
 // Goal: what the document explains is read from its tables alone, and a row without a reason is
@@ -51,20 +46,18 @@ fn the_document_is_read() {
     assert!(Explained::read(&DOCUMENT.replace("| because", "")).is_err());
 }
 
-// Goal: a difference is what only one side says; one that is explained is fine, while a new one,
-// one that has vanished, and a test that ends otherwise are each complained about.
+// Goal: a difference is what only one side says; one that is explained is fine, while a new one and
+// one that has vanished are complained about.
 #[test]
 fn what_the_document_does_not_say_is_complained_about() {
     let known = probe("flags", &["a | b", "exit 0"], &["exit 0"]);
-    assert!(compared(vec![known.clone()], ["pass", "skip: no"]).complaints().is_empty());
+    assert!(compared(vec![known.clone()]).complaints().is_empty());
     let new = probe("rings", &["x"], &["y"]);
-    let complaints = compared(vec![known.clone(), new], ["pass", "skip: no"]).complaints();
+    let complaints = compared(vec![known.clone(), new]).complaints();
     assert_eq!(complaints, ["new difference: | rings | `x` | `y` |"]);
     let same = probe("flags", &["a"], &["a"]);
-    let complaints = compared(vec![same], ["pass", "skip: no"]).complaints();
+    let complaints = compared(vec![same]).complaints();
     assert_eq!(complaints, ["explained, but not found: | flags | `a \\| b` | - |"]);
-    let complaints = compared(vec![known], ["fail", "skip: no"]).complaints();
-    assert_eq!(complaints.len(), 2, "{complaints:?}");
 }
 
 // Goal: lines in another order, and lines that come more often, are differences too.
@@ -89,10 +82,10 @@ fn ends_of_tests_are_read() {
     assert_eq!(
         ends,
         [
-            ("queues.get_queues", "pass"),
-            ("queues.check_xsk", "fail: X: no such file"),
-            ("stats.check_fec", "skip: FEC not supported"),
-            ("xdp.all", "expected to fail"),
+            ("get_queues", "pass"),
+            ("check_xsk", "fail: X: no such file"),
+            ("check_fec", "skip: FEC not supported"),
+            ("all", "expected to fail: later"),
         ]
     );
 }
@@ -105,11 +98,65 @@ fn the_table_says_why() {
         probe("long-name", &["a"], &["a"]),
         probe("rings", &["x"], &["y"]),
     ];
-    let report = compared(probes, ["pass", "skip: no"]);
+    let report = compared(probes);
     let table = report.table();
     assert!(table.contains("flags      ethtool  veth    explained\n"), "{table}");
     assert!(table.contains("long-name  ethtool  veth    same\n"), "{table}");
     assert!(table.contains("rings      ethtool  veth    DIFFERENT\n"), "{table}");
     assert!(table.contains("why:    because") && table.contains("3 questions, 1 answered alike"));
     assert_eq!(report.json()["probes"][1]["same"], true);
+}
+
+fn program(line: &str) -> Program {
+    Program::list(line).unwrap().remove(0)
+}
+
+// Goal: a case that ends differently from the others of its program has an answer of its own; what
+// all say alike is one answer; a case has passed when it did in one of two tries; a program that
+// comes to no case answers for all of the other side's.
+#[test]
+fn programs_answer_by_case_or_as_a_whole() {
+    let program = program("# a remark\n\ndrivers/net ping.py 0 2 60");
+    let once = |text: &str| [text.to_owned(), String::new()];
+    let of = |vduse, other| Answer::of(&program, &once(vduse), &once(other)).unwrap();
+    let (good, mixed) =
+        ("ok 1 ping.a\nok 2 ping.b\n\nstatus 0\n", "ok 1 ping.a\nnot ok 2 ping.b\n\nstatus 1\n");
+    let row = |a: &Answer| format!("{} {} {}", a.test, a.vduse, a.vhost_user);
+    let rows = |all: &[Answer]| all.iter().map(row).collect::<Vec<_>>();
+    assert_eq!(rows(&of(good, good)), ["ping (all 2) pass pass"]);
+    assert_eq!(rows(&of(good, mixed)), ["ping.a pass pass", "ping.b pass fail: "]);
+    let skip = "ok 1 ping.a # SKIP one\nok 2 ping.b # SKIP two\n\nstatus 0\n";
+    assert_eq!(rows(&of(skip, skip)), ["ping (all 2) skip: one skip: one"]);
+    let late = of(good, "ok 1 ping.a\n\nstatus 124\n");
+    assert_eq!(late[0].vhost_user, "not done after 60 s");
+    assert_eq!(late[1].vhost_user, "not done after 60 s");
+    let refused = of("X: no such\n\nstatus 1\n", "1..0 # SKIP no\n\nstatus 4\n");
+    assert_eq!(rows(&refused), ["ping fail: X: no such skip: 1..0 # SKIP no"]);
+    assert!(Answer::of(&program, &once("killed"), &once(good)).is_err());
+    let other =
+        mixed.replace("ok 1", "not ok 1").replace("not not", "not").replace("not ok 2", "ok 2");
+    let tries = [mixed.to_owned(), other];
+    assert_eq!(
+        rows(&Answer::of(&program, &tries, &once(good)).unwrap()),
+        ["ping (all 2) pass pass"]
+    );
+}
+
+// Goal: a script's answer counts what passed, names the first test that failed, and quotes why it
+// would not run.
+#[test]
+fn scripts_answer_with_what_passed() {
+    let program = program("net/forwarding bridge_mdb.sh 0 4 60");
+    let of = |said: &str, status| {
+        let text = format!("{said}\nstatus {status}\n");
+        let once = [text, String::new()];
+        Answer::of(&program, &once, &once).unwrap().remove(0)
+    };
+    let good = "TEST: ping     [ OK ]\nTEST: ping6   [ OK ]\n";
+    assert_eq!(of(good, 0).vduse, "pass: 2");
+    assert_eq!(of(good, 0).test, "forwarding/bridge_mdb");
+    assert_eq!(of(&format!("{good}TEST: no tool   [SKIP]\n"), 4).vduse, "pass: 2, skip: 1");
+    assert_eq!(of(&format!("{good}TEST: flood  me  [FAIL]\n"), 1).vduse, "fail: flood me");
+    assert_eq!(of("SKIP: jq not installed\n", 4).vduse, "skip: jq not installed");
+    assert_eq!(of("TEST: SKIP: dev v0 does not   [ OK ]\n", 4).vduse, "skip: dev v0 does not");
 }

@@ -14,7 +14,7 @@ use crate::{Result, programs};
 pub enum Kind {
     /// Datagrams of so many bytes, as fast as iperf3 can; frames/s of those that its server got.
     Udp(u32),
-    /// Two streams; Mbit/s.
+    /// As many streams as channels; Mbit/s.
     Tcp,
     /// Frames of 64 bytes that no program makes and no stack sees: of the kernel's generator
     /// through the card, and of ours through the bridge. Frames/s that came.

@@ -1,0 +1,106 @@
+//! Links of mqnet on the host, each between two virtio-net cards of a guest.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::guest::Guest;
+use crate::{Result, programs};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Options of a card whose driver takes nothing unfinished, hence large frames by its MTU alone.
+const FINISHED: &str = ",guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,\
+                        guest_uso4=off,guest_uso6=off,host_mtu=9000";
+
+/// The links; they end with their owner. Card *i* has the address 02:00:00:00:05:0*i*, and the
+/// cards 2*i* and 2*i* + 1 are the ends of a link.
+pub(crate) struct Cards {
+    links: Vec<Child>,
+    folder: PathBuf,
+    /// Queue pairs of a card.
+    pairs: u32,
+    count: u32,
+}
+
+impl Cards {
+    /// `count` cards, an even number.
+    pub(crate) fn start(name: &str, count: u32, pairs: u32) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("mqnet-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        let mut cards = Self { links: Vec::new(), folder, pairs, count };
+        for card in (0..count).step_by(2) {
+            let link = cards.link(card)?;
+            cards.links.push(link);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while !(0..count).all(|card| socket(&cards.folder, card).exists()) {
+            if Instant::now() > deadline || cards.any_has_ended()? {
+                let said = fs::read_to_string(cards.folder.join("log")).unwrap_or_default();
+                return Err(format!("the host's links of the cards did not start: {said}").into());
+            }
+            sleep(POLL);
+        }
+        Ok(cards)
+    }
+
+    fn link(&self, card: u32) -> Result<Child> {
+        let log = fs::File::options().create(true).append(true).open(self.folder.join("log"))?;
+        let mut command = Command::new(programs::program("mqnet"));
+        command.args(["link", "--json", "--control-socket", "none"]);
+        command.args([card, card + 1].map(|card| {
+            let path = socket(&self.folder, card);
+            format!("vhost-user:{}", path.display())
+        }));
+        command.args(["--channels", &self.pairs.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Ok(command.spawn().map_err(|e| format!("{command:?}: {e}"))?)
+    }
+
+    fn any_has_ended(&mut self) -> Result<bool> {
+        for link in &mut self.links {
+            if link.try_wait()?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The guest with all cards, and `memory_mib` of memory that the host shares. What comes to the
+    /// cards in `plain` is finished: QEMU does not tell a back end when a driver wants that.
+    pub(crate) fn put_into(&self, guest: Guest, memory_mib: u32, plain: &[u32]) -> Guest {
+        let memory = format!("memory-backend-memfd,id=mem,size={memory_mib}M,share=on");
+        let guest = guest.memory(memory_mib);
+        let guest = guest.qemu(&["-machine", "memory-backend=mem", "-object", &memory]);
+        (0..self.count).fold(guest, |guest, card| {
+            let path = socket(&self.folder, card);
+            let chardev = format!("socket,id=c{card},path={},reconnect-ms=200", path.display());
+            let netdev = format!("vhost-user,id=n{card},chardev=c{card},queues={}", self.pairs);
+            let vectors = 2 * self.pairs + 2;
+            let finished = if plain.contains(&card) { FINISHED } else { "" };
+            let device = format!(
+                "virtio-net-pci,netdev=n{card},mq=on,vectors={vectors},\
+                 mac=02:00:00:00:05:0{card}{finished}"
+            );
+            guest.qemu(&["-chardev", &chardev, "-netdev", &netdev, "-device", &device])
+        })
+    }
+}
+
+impl Drop for Cards {
+    fn drop(&mut self) {
+        for link in &mut self.links {
+            // Each fails for what is gone already.
+            let _ = link.kill();
+            let _ = link.wait();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn socket(folder: &Path, card: u32) -> PathBuf {
+    folder.join(format!("card{card}"))
+}

@@ -1,0 +1,176 @@
+//! How the kernel's own tests end: what their output says.
+
+use super::kernel_tests::Program;
+use crate::Result;
+
+/// Reasons quote whole commands.
+const REASON_CHARS: usize = 60;
+/// What the kernel's tests exit with for a test that cannot run.
+const SKIPPED: &str = "4";
+/// Space, and what would end a cell of a table.
+const BETWEEN: [char; 2] = [' ', '|'];
+const LATE: [&str; 2] = ["124", "137"];
+
+/// How one of the kernel's tests ended on either netdev.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Program and case: `queues.check_down`.
+    pub test: String,
+    /// On the VDUSE card: `pass`, `fail`, `skip: REASON`.
+    pub vduse: String,
+    /// On virtio-net with several queues, behind `vhost-user:`.
+    pub vhost_user: String,
+}
+
+impl Answer {
+    /// Every case of a program, from what it said on VDUSE's cards and on virtio-net's. What is
+    /// the same for all of its cases is one answer, and so is a program that skips them all, with
+    /// the reason of the first.
+    pub(super) fn of(
+        program: &Program,
+        vduse: &[String; 2],
+        vhost_user: &[String; 2],
+    ) -> Result<Vec<Self>> {
+        let (vduse, vhost_user) = (best(program, vduse)?, best(program, vhost_user)?);
+        let mut seen: Vec<&str> = Vec::new();
+        for (name, _) in vduse.iter().chain(&vhost_user) {
+            if !seen.contains(&name.as_str()) {
+                seen.push(name);
+            }
+        }
+        let end = |of: &[(String, String)], name: &str| {
+            // What ends a whole program ends each of its cases.
+            let found = of.iter().find(|(other, _)| other == name || other.is_empty());
+            found.map_or_else(|| "missing".to_owned(), |(_, end)| end.clone())
+        };
+        let label = program.label();
+        let answer = |name: &str| Self {
+            test: if name.is_empty() { label.clone() } else { format!("{label}.{name}") },
+            vduse: end(&vduse, name),
+            vhost_user: end(&vhost_user, name),
+        };
+        let all: Vec<Self> = seen.iter().map(|name| answer(name)).collect();
+        let first = all.first().ok_or_else(|| format!("{label} says nothing"))?;
+        let same = |a: &Self| (&a.vduse, &a.vhost_user) == (&first.vduse, &first.vhost_user);
+        let skips = |a: &Self| [&a.vduse, &a.vhost_user].iter().all(|end| end.starts_with("skip"));
+        if all.len() > 1 && (all.iter().all(same) || all.iter().all(skips)) {
+            let test = format!("{label} (all {})", all.len());
+            return Ok(vec![Self { test, ..first.clone() }]);
+        }
+        Ok(all)
+    }
+}
+
+/// The ends of two tries, of which the second one may not have been: a case has passed when it
+/// did in one of them.
+fn best(program: &Program, [first, second]: &[String; 2]) -> Result<Vec<(String, String)>> {
+    let first = ends(program, first)?;
+    if second.is_empty() {
+        return Ok(first);
+    }
+    let passed = |(_, end): &&(String, String)| end.starts_with("pass");
+    let passed: Vec<(String, String)> = first.iter().filter(passed).cloned().collect();
+    let mut best = ends(program, second)?;
+    for (name, end) in &mut best {
+        if let Some((_, good)) = passed.iter().find(|(known, _)| known == name) {
+            end.clone_from(good);
+        }
+    }
+    Ok(best)
+}
+
+/// The cases of a program with their ends; one without a name for a program that has no cases.
+fn ends(program: &Program, text: &str) -> Result<Vec<(String, String)>> {
+    let (said, status) =
+        text.rsplit_once("\nstatus ").ok_or_else(|| format!("{}: no status", program.label()))?;
+    let status = status.trim();
+    let whole = |end: String| Ok(vec![(String::new(), end)]);
+    if LATE.contains(&status) {
+        return whole(format!("not done after {} s", program.seconds));
+    }
+    if program.is_python() {
+        let cases = cases(said);
+        return if cases.is_empty() { whole(alone(said, status)) } else { Ok(cases) };
+    }
+    whole(script(said, status))
+}
+
+/// The end of a program in Python that never came to a case.
+fn alone(said: &str, status: &str) -> String {
+    let reason = last_words(said);
+    match status {
+        _ if said.contains("1..0") || status == SKIPPED => format!("skip: {reason}"),
+        _ => format!("fail: {reason}"),
+    }
+}
+
+/// The end of a shell script: how many tests it passed, the first one that failed, or why it did
+/// not run.
+fn script(said: &str, status: &str) -> String {
+    let tests = |end: &'static str| {
+        let lines = said.lines().filter_map(|line| line.strip_prefix("TEST: "));
+        lines.filter_map(move |line| Some(line.strip_suffix(end)?.trim().to_owned()))
+    };
+    let (passed, skipped) = (tests("[ OK ]").count(), tests("[SKIP]").count());
+    let failed = tests("[FAIL]").next();
+    match (status, failed) {
+        (_, Some(name)) => format!("fail: {}", short(&name)),
+        ("0", None) if skipped == 0 => format!("pass: {passed}"),
+        ("0" | SKIPPED, None) if passed > 0 && skipped > 0 => {
+            format!("pass: {passed}, skip: {skipped}")
+        }
+        (SKIPPED, None) => format!("skip: {}", last_words(said)),
+        _ => format!("fail: {}", last_words(said)),
+    }
+}
+
+fn last_words(said: &str) -> String {
+    let line = said.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    // As a remark, as a test that was not one, or plainly.
+    let line = line.trim_start_matches("# ").trim_start_matches("TEST: ");
+    short(line.trim_start_matches("SKIP: ").split("  [").next().unwrap_or(line))
+}
+
+/// As much of it as a table has room for, without what would not survive in one.
+fn short(text: &str) -> String {
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let short: String = words.chars().take(REASON_CHARS).collect();
+    short.trim_end().to_owned()
+}
+
+/// The cases in the output of a test program (the kernel's dialect of TAP), with their ends. A
+/// failed one has the last line of what it says before it.
+pub(super) fn cases(text: &str) -> Vec<(String, String)> {
+    let (mut cases, mut said) = (Vec::new(), "");
+    for line in text.lines() {
+        if let Some(words) = line.strip_prefix("# ").map(|words| words.trim_end()) {
+            let words = words.strip_prefix("Exception|").unwrap_or(words).trim_matches(BETWEEN);
+            said = if words.is_empty() { said } else { words };
+        } else if let Some((name, end)) = case(line) {
+            let short: String = said.chars().take(REASON_CHARS).collect();
+            let end = if end == "fail" { format!("fail: {}", short.trim_end()) } else { end };
+            cases.push((name, end));
+            said = "";
+        }
+    }
+    cases
+}
+
+fn case(line: &str) -> Option<(String, String)> {
+    let (end, rest) = match line.strip_prefix("not ok ") {
+        Some(rest) => ("fail", rest),
+        None => ("pass", line.strip_prefix("ok ")?),
+    };
+    let (_, rest) = rest.split_once(' ')?;
+    let (name, remark) = rest.split_once(" # ").unwrap_or((rest, ""));
+    // A case has its program's name before its own.
+    let name = name.trim();
+    let end = match remark.split_once(' ').unwrap_or((remark, "")) {
+        ("SKIP", "") => "skip".to_owned(),
+        ("SKIP", why) => format!("skip: {why}"),
+        ("XFAIL", why) => format!("expected to fail: {why}"),
+        _ => end.to_owned(),
+    };
+    let own = name.split_once('.').map_or(name, |(_, own)| own);
+    Some((own.to_owned(), end))
+}

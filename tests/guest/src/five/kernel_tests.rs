@@ -1,0 +1,157 @@
+//! The kernel's own network tests, on netdevs of ours.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::PAIRS;
+use super::answers::Answer;
+use super::report::aligned;
+use crate::Result;
+use crate::cards::Cards;
+use crate::guest::{Guest, Outcome};
+
+const SCRIPT: &str = include_str!("../../scripts/selftests.sh");
+/// A line for each program; those that begin with `~` run by choice alone, for their time.
+const LIST: &str = include_str!("../../scripts/selftests.list");
+/// `$MQNET_GUEST_SELFTESTS`: words of which a program's name has one, instead of the usual ones.
+const CHOICE: &str = "MQNET_GUEST_SELFTESTS";
+
+/// Netdevs of either kind.
+const NETDEVS: u32 = 8;
+/// Virtio-net's netdevs for programs that want what comes finished, as XDP does.
+const PLAIN: [u32; 2] = [2, 3];
+const MEMORY_MIB: u32 = 1536;
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// A line of the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    line: String,
+    is_usual: bool,
+    place: String,
+    file: String,
+    /// The time that it has.
+    pub(super) seconds: u32,
+}
+
+impl Program {
+    /// The programs of a list, without its remarks.
+    pub(super) fn list(text: &str) -> Result<Vec<Self>> {
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        lines.map(Self::read).collect()
+    }
+
+    fn read(line: &str) -> Result<Self> {
+        let is_usual = !line.starts_with('~');
+        let line = line.trim_start_matches('~');
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[place, file, _first, _netdevs, seconds, ..] = words.as_slice() else {
+            return Err(format!("no line of a kernel's test: {line}").into());
+        };
+        let (place, file, seconds) = (place.to_owned(), file.to_owned(), seconds.parse()?);
+        Ok(Self { line: line.to_owned(), is_usual, place, file, seconds })
+    }
+
+    fn name(&self) -> &str {
+        self.file.split('.').next().unwrap_or_default()
+    }
+
+    pub(super) fn is_python(&self) -> bool {
+        self.file.ends_with(".py")
+    }
+
+    /// Its name in the tables: below `drivers/net` or `net`.
+    pub(super) fn label(&self) -> String {
+        let place = self.place.trim_start_matches("drivers/").trim_start_matches("net");
+        let place = place.trim_start_matches('/');
+        if place.is_empty() { self.name().to_owned() } else { format!("{place}/{}", self.name()) }
+    }
+
+    /// What it said on one side, at its first try and, where that failed, at its second.
+    fn said(&self, outcome: &Outcome, side: &str) -> Result<[String; 2]> {
+        let place = self.place.replace('/', "-");
+        let name = |of: &str| format!("selftests/{side}/{place}-{}.{of}", self.name());
+        let second = outcome.text(&name("second")).unwrap_or_default();
+        Ok([outcome.text(&name("first"))?, second])
+    }
+
+    /// True for an answer that one of its cases gave.
+    fn gave(&self, answer: &Answer) -> bool {
+        let rest = answer.test.strip_prefix(&self.label());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', ' ']))
+    }
+}
+
+/// What became of them.
+#[derive(Clone, Debug)]
+pub struct KernelTests {
+    release: String,
+    programs: Vec<Program>,
+    answers: Vec<Answer>,
+    known: Vec<Answer>,
+}
+
+impl KernelTests {
+    pub(super) fn run(guest: Guest, known: Vec<Answer>) -> Result<Self> {
+        let choice = std::env::var(CHOICE).unwrap_or_default();
+        let words: Vec<&str> = choice.split_whitespace().collect();
+        let mut programs = Program::list(LIST)?;
+        programs.retain(|program| match words.is_empty() {
+            true => program.is_usual,
+            false => words.iter().any(|word| program.label().contains(word)),
+        });
+        let lines: Vec<&str> = programs.iter().map(|program| program.line.as_str()).collect();
+        let head = format!("NETDEVS={NETDEVS} PROGRAMS='{}'\n", lines.join("\n"));
+        let cards = Cards::start("selftests", NETDEVS, PAIRS)?;
+        let guest = guest.limit(LIMIT).script("selftests", &(head + SCRIPT));
+        let outcome = cards.put_into(guest, MEMORY_MIB, &PLAIN).run()?;
+        println!("{}", outcome.passed("selftests")?.output);
+        let mut answers = Vec::new();
+        for program in &programs {
+            let said = |side| program.said(&outcome, side);
+            answers.extend(Answer::of(program, &said("vduse")?, &said("vhost-user")?)?);
+        }
+        Ok(Self { release: outcome.release, programs, answers, known })
+    }
+
+    /// What the document and the tests disagree about, as rows for the document; empty: fine.
+    pub fn complaints(&self) -> Vec<String> {
+        let row = |a: &Answer| format!("| {} | {} | {} |", a.test, a.vduse, a.vhost_user);
+        let other = self.answers.iter().filter(|a| !self.known.contains(a));
+        let ran = |a: &&Answer| self.programs.iter().any(|program| program.gave(a));
+        let known = self.known.iter().filter(ran);
+        let absent = known.filter(|a| !self.answers.contains(a));
+        other
+            .map(|a| format!("new end of a test: {}", row(a)))
+            .chain(absent.map(|a| format!("not so any more: {}", row(a))))
+            .collect()
+    }
+
+    /// Cases that passed on VDUSE's cards, and on virtio-net's.
+    pub fn passed(&self) -> (usize, usize) {
+        let passed = |end: fn(&Answer) -> &String| {
+            self.answers.iter().filter(|a| end(a).starts_with("pass")).count()
+        };
+        (passed(|a| &a.vduse), passed(|a| &a.vhost_user))
+    }
+
+    /// For people.
+    pub fn table(&self) -> String {
+        let mut rows = vec![["kernel's test", "vduse", "vhost-user"].map(str::to_owned)];
+        let row = |a: &Answer| [&a.test, &a.vduse, &a.vhost_user].map(String::clone);
+        rows.extend(self.answers.iter().map(row));
+        format!("kernel {}\n\n{}", self.release, aligned(&rows))
+    }
+
+    /// The same for programs.
+    pub fn json(&self) -> Value {
+        let answer =
+            |a: &Answer| json!({ "test": a.test, "vduse": a.vduse, "vhost-user": a.vhost_user });
+        json!({
+            "kernel": self.release,
+            "kernel-tests": self.answers.iter().map(answer).collect::<Vec<_>>(),
+            "complaints": self.complaints(),
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! What the kernel's tests want compiled: programs in C, and programs in BPF. Neither the host's
+//! compiler nor its headers matter.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Result;
+use crate::apt::run;
+use crate::tools::Tools;
+
+/// Below the tests' folder. Those that are not here want libraries that the kernel's own build
+/// makes (ynl), or that Debian 12 has not (liburing's zero-copy receive).
+const PROGRAMS: [&str; 5] = [
+    "drivers/net/napi_id_helper",
+    "drivers/net/so_txtime",
+    "net/lib/csum",
+    "net/lib/gro",
+    "net/lib/xdp_helper",
+];
+const BPF: [&str; 5] = [
+    "drivers/net/hw/nk_forward",
+    "drivers/net/hw/nk_primary_rx_redirect",
+    "net/lib/xdp_dummy",
+    "net/lib/xdp_metadata",
+    "net/lib/xdp_native",
+];
+
+const TESTS: &str = "tools/testing/selftests";
+const COMPILER: &str = "lib/llvm-14/bin/clang";
+/// Where its own headers are.
+const RESOURCES: &str = "lib/llvm-14/lib/clang/14.0.6";
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+const LINKER: &str = "bin/x86_64-linux-gnu-ld.bfd";
+
+/// Compiles all beside their sources, in the kernel's source at `kernel`.
+pub(super) fn compile(debian: &Tools, kernel: &Path) -> Result<()> {
+    println!("guest: compiling what the kernel's tests want");
+    let tests = kernel.join(TESTS);
+    for name in BPF {
+        let mut clang = clang(debian, &tests, &format!("{name}.bpf"));
+        run(clang.args(["--target=bpf", "-g"]))?;
+    }
+    for name in PROGRAMS {
+        run(&mut clang(debian, &tests, name))?;
+        run(&mut linker(debian, &tests.join(name)))?;
+        fs::remove_file(object(&tests.join(name)))?;
+    }
+    Ok(())
+}
+
+fn object(path: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.o", path.display()))
+}
+
+/// `NAME.c` to `NAME.o`.
+fn clang(debian: &Tools, tests: &Path, name: &str) -> Command {
+    let mut command = debian.command(COMPILER);
+    let include = debian.file("include");
+    command.arg("-resource-dir").arg(debian.file(RESOURCES)).arg("-nostdlibinc");
+    command.arg("-I").arg(tests);
+    for folder in [include.clone(), include.join("x86_64-linux-gnu")] {
+        command.arg("-isystem").arg(folder);
+    }
+    // The kernel's build says so too.
+    command.args(["-O2", "-D_GNU_SOURCE=", "-c", "-o"]);
+    command.arg(object(&tests.join(name))).arg(tests.join(format!("{name}.c")));
+    command
+}
+
+/// `PROGRAM.o` to `PROGRAM`, for the C library that guests have.
+fn linker(debian: &Tools, program: &Path) -> Command {
+    let libraries = debian.root().join(LIBRARIES);
+    let mut command = debian.command(LINKER);
+    command.arg("--sysroot").arg(debian.root());
+    command.args(["-dynamic-linker", "/lib64/ld-linux-x86-64.so.2", "-o"]).arg(program);
+    command.arg(libraries.join("crt1.o")).arg(libraries.join("crti.o")).arg(object(program));
+    command.arg("-L").arg(&libraries).arg("-L").arg(debian.root().join("lib/x86_64-linux-gnu"));
+    command.arg("-lc").arg(libraries.join("crtn.o"));
+    command
+}
