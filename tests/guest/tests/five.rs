@@ -2,7 +2,7 @@
 
 use mqnet_guest::{Kernel, five};
 
-use crate::there;
+use crate::there_with_tests;
 
 /// Questions that are answered exactly alike.
 const ALIKE: usize = 20;
@@ -11,11 +11,7 @@ const ALIKE: usize = 20;
 // for the differences that docs/five-systems.md explains, all of which are still there.
 #[test]
 fn every_difference_from_the_kernel_is_explained() {
-    if !there(Kernel::V7_3) {
-        return;
-    }
-    if let Err(e) = five::prepare() {
-        mqnet_testkit::skip(&format!("the kernel's own tests: {e}"));
+    if !there_with_tests(Kernel::V7_3) {
         return;
     }
     mqnet_guest::build().unwrap();
@@ -31,11 +27,7 @@ fn every_difference_from_the_kernel_is_explained() {
 // end on VDUSE's netdevs and on virtio-net's with several queues as docs/five-systems.md says.
 #[test]
 fn the_tests_of_the_kernel_end_as_explained() {
-    if !there(Kernel::V7_3) {
-        return;
-    }
-    if let Err(e) = five::prepare() {
-        mqnet_testkit::skip(&format!("the kernel's own tests: {e}"));
+    if !there_with_tests(Kernel::V7_3) {
         return;
     }
     mqnet_guest::build().unwrap();

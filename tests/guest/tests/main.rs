@@ -49,6 +49,16 @@ fn there(kernel: Kernel) -> bool {
     }
 }
 
+/// The same of one that has the kernel's own tests, and the Python that comes with them.
+#[track_caller]
+fn there_with_tests(kernel: Kernel) -> bool {
+    there(kernel)
+        && match mqnet_guest::five::prepare() {
+            Ok(()) => true,
+            Err(e) => mqnet_testkit::skip(&format!("the kernel's own tests: {e}")),
+        }
+}
+
 fn run(kernel: Kernel) -> mqnet_guest::Result<Outcome> {
     mqnet_guest::build()?;
     let hello = "uname -r; cat /files/greeting; echo from the guest > $RESULTS/reply; exit 7";

@@ -6,7 +6,7 @@ use mqnet_guest::{Guest, Kernel, Outcome, five};
 use mqnet_testkit::EndTable;
 use serde_json::Value;
 
-use crate::there;
+use crate::{there, there_with_tests};
 
 /// What is fetched: at first, after iperf3, with each feature off, after the rebinding, after
 /// the kills, and with split rings before and after a kill.
@@ -119,11 +119,7 @@ fn an_older_kernel_has_the_card_too() {
 const REMAPS: u32 = 10;
 
 fn follows(kernel: Kernel) {
-    if !there(kernel) {
-        return;
-    }
-    if let Err(e) = five::prepare() {
-        mqnet_testkit::skip(&format!("a Python for the guest: {e}"));
+    if !there_with_tests(kernel) {
         return;
     }
     mqnet_guest::build().unwrap();
