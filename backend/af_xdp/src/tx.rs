@@ -261,7 +261,11 @@ impl TxBrings for NicTx {
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
-        self.push_out()
+        self.push_out()?;
+        // Chunks that have just been sent from are still in the cache, and are used first: waiting
+        // until there are no others goes through all of them, some megabytes, again and again.
+        let channel = self.channel;
+        self.seat.side().map_or(Ok(()), TxSide::reclaim).map_err(|e| not_ours(channel, &e))
     }
 
     fn hold(&mut self, on: bool) -> Result<(), Fault> {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use mqnet_netdev::{Armed, Burst, Event, Fault, Fill, FrameMeta, Queue, TxBrings};
+use mqnet_netdev::{Armed, Burst, Event, Fault, Fill, Frame, FrameMeta, Queue, TxBrings};
 use mqnet_rings::arm::wake_threshold;
 use mqnet_rings::{Cursor, Ringer, Waiter};
 use mqnet_shmem::{Segments, Span, Window};
@@ -61,16 +61,21 @@ impl TxHalf {
     #[cold]
     fn look_for_room(&mut self) -> Result<u32, Fault> {
         let credit = self.common.inbound.index(control::CREDIT, self.common.generation);
-        let credit = credit.map_err(|e| self.common.fault(e))?;
-        let free = self.cursor.refresh(credit).map_err(|e| self.common.fault(e.to_string()))?;
-        // Records begin at multiples of the unit because we make them so; a credit between two
-        // of them would move us off.
+        let credit = credit.map_err(|word| self.common.stale(word))?;
+        let free = self.cursor.refresh(credit).map_err(|e| self.common.violated(&e))?;
         if free % UNIT != 0 {
-            return Err(self
-                .common
-                .fault(format!("credit {credit} is not at a record's boundary")));
+            return Err(self.common.off_boundary("credit", credit));
         }
         Ok(self.room())
+    }
+
+    /// Places a record that lies in pieces, or wraps. Out of line, so that the loop over small
+    /// frames stays small.
+    #[inline(never)]
+    fn place_pieces(&mut self, at: u32, header: [u64; 2], burst: &Burst<'_>, frame: &Frame<'_>) {
+        self.ring.store_unit(at, header);
+        let room = self.ring.write(wrap(at + UNIT, self.ring.len()), frame.len);
+        gather(room, frame.head, burst.more(frame));
     }
 
     /// Takes the room of complete records and counts their frames.
@@ -85,7 +90,6 @@ impl TxHalf {
 }
 
 /// Copies a frame into room; both may lie in pieces.
-#[inline(never)]
 fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>]) {
     let (mut room, mut next) = (room.head, Some(room.tail));
     for piece in std::iter::once(&head).chain(more) {
@@ -129,38 +133,37 @@ impl TxBrings for TxHalf {
     }
 
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
-        let (mut bytes, mut used) = (0u64, 0u32);
         let size = self.ring.len();
-        let (mut at, mut left) = (self.cursor.position(), self.room());
-        let mut number = self.number;
-        for frame in &burst.frames()[from..] {
+        let (mut at, mut used, mut room) = (self.cursor.position(), 0, u64::from(self.room()));
+        let (frames, mut number) = (&burst.frames()[from..], self.number);
+        for frame in frames {
             let record = record_size(frame.len);
-            if record > left {
+            let end = used + u64::from(record);
+            if end > room {
                 // A peer may take credit back.
-                left = self.look_for_room()?.saturating_sub(used);
-                if record > left {
+                room = self.look_for_room()?.into();
+                if end > room {
                     break;
                 }
             }
             let header = Record { len: frame.len, hdr: frame.hdr, number }.encode();
             if !(frame.is_one_piece() && self.ring.place(at, header, frame.head)) {
-                self.ring.store_unit(at, header);
-                let room = self.ring.write(wrap(at + UNIT, size), frame.len);
-                gather(room, frame.head, burst.more(frame));
+                self.place_pieces(at, header, burst, frame);
             }
             at = wrap(at + record, size);
             number = number.wrapping_add(1);
-            used += record;
-            left -= record;
-            bytes += u64::from(frame.len);
+            used = end;
         }
-        let frames = number.wrapping_sub(self.number);
-        if frames > 0 {
+        let taken = usize::from(number.wrapping_sub(self.number));
+        if taken > 0 {
             self.number = number;
-            self.take(used, u64::from(frames), bytes);
-            self.common.stats.tx.copies.add(u64::from(frames));
+            // What fits a ring fits 32 bits. A second look costs less than a sum in the loop, which
+            // has no register left for it.
+            let bytes: u32 = frames[..taken].iter().map(|frame| frame.len).sum();
+            self.take(used as u32, taken as u64, bytes.into());
+            self.common.stats.tx.copies.add(taken as u64);
         }
-        Ok(usize::from(frames))
+        Ok(taken)
     }
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {

@@ -2,8 +2,9 @@
 //
 // Frames through packet sockets, 32 a system call, for `mqnet bench afxdp`.
 //
-// usage: packet flood DEVICE BYTES CPU   sends frames of that length for ever
-//        packet relay FROM TO CPU        what arrives on FROM leaves on TO
+// usage: packet flood DEVICE BYTES CPU          sends frames of that length for ever
+//        packet burst DEVICE BYTES CPU FRAMES   sends so many
+//        packet relay FROM TO CPU               what arrives on FROM leaves on TO
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <sched.h>
@@ -66,7 +67,7 @@ static void run_on(const char *cpu)
 	require(sched_setaffinity(0, sizeof(set), &set) == 0, "sched_setaffinity");
 }
 
-static void flood(int fd, size_t bytes)
+static void make_frames(size_t bytes)
 {
 	for (int i = 0; i < BATCH; i++) {
 		struct ethhdr *head = (void *)frames[i];
@@ -75,9 +76,22 @@ static void flood(int fd, size_t bytes)
 		head->h_proto = htons(TYPE_LOCAL);
 		pieces[i].iov_len = bytes;
 	}
+}
+
+static void flood(int fd)
+{
 	// What there is no room for is lost, as on a wire.
 	for (;;)
 		(void)!sendmmsg(fd, batch, BATCH, 0);
+}
+
+static void burst(int fd, int frames)
+{
+	while (frames > 0) {
+		int sent = sendmmsg(fd, batch, frames < BATCH ? frames : BATCH, 0);
+		require(sent > 0, "sendmmsg");
+		frames -= sent;
+	}
 }
 
 static void relay(int from, int to)
@@ -99,15 +113,20 @@ static void relay(int from, int to)
 
 int main(int argc, char **argv)
 {
-	require(argc == 5, "usage: packet flood DEVICE BYTES CPU | packet relay FROM TO CPU");
+	int is_burst = argc == 6 && strcmp(argv[1], "burst") == 0;
+	require(argc == 5 || is_burst, "usage: see the head of packet.c");
 	run_on(argv[4]);
 	for (int i = 0; i < BATCH; i++) {
 		pieces[i].iov_base = frames[i];
 		batch[i].msg_hdr.msg_iov = &pieces[i];
 		batch[i].msg_hdr.msg_iovlen = 1;
 	}
-	if (strcmp(argv[1], "flood") == 0)
-		flood(open_device(argv[2], 0), atoi(argv[3]));
+	if (is_burst || strcmp(argv[1], "flood") == 0)
+		make_frames(atoi(argv[3]));
+	if (is_burst)
+		burst(open_device(argv[2], 0), atoi(argv[5]));
+	else if (strcmp(argv[1], "flood") == 0)
+		flood(open_device(argv[2], 0));
 	else
 		relay(open_device(argv[2], ETH_P_ALL), open_device(argv[3], 0));
 }

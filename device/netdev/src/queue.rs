@@ -78,6 +78,10 @@ pub trait Queue: Any + Send {
     /// It is not used from now on, until it is polled again: another queue of the same channel may
     /// take over what there is only one of, such as a guest's ring.
     fn park(&mut self) {}
+
+    /// A hint: it is polled soon, so that what is looked at first may be fetched meanwhile. Changes
+    /// nothing.
+    fn prefetch(&self) {}
 }
 
 /// An RX queue whose frames lie in memory that it owns.

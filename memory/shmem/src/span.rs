@@ -79,8 +79,11 @@ unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     unsafe { copy_in_pieces(from, to, n) };
 }
 
+/// Out of line: inlined, its registers were saved and loaded again around every small copy.
+///
 /// # Safety
 /// Both ranges must hold `n` bytes and not overlap.
+#[inline(never)]
 unsafe fn copy_in_pieces(from: *const u8, to: *mut u8, n: usize) {
     for at in (0..n).step_by(PIECE) {
         let piece = PIECE.min(n - at);

@@ -203,6 +203,15 @@ impl Lane {
         Ok(self)
     }
 
+    /// It is polled next: what another CPU has written takes longer to come than another lane to be
+    /// polled. See [`mqnet_netdev::Queue::prefetch`].
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        if let Rx::Brings(rx) = &self.rx {
+            rx.prefetch();
+        }
+    }
+
     /// Which lane it is.
     pub fn id(&self) -> LaneId {
         self.id

@@ -275,7 +275,11 @@ impl Body {
     #[inline]
     fn pass(&mut self) -> usize {
         let mut moved = 0;
-        for slot in &mut self.slots {
+        for at in 0..self.slots.len() {
+            if let Some(next) = self.slots.get(at + 1) {
+                next.lane.prefetch();
+            }
+            let slot = &mut self.slots[at];
             if slot.state != LaneState::Active {
                 continue;
             }

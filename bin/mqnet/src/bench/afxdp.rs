@@ -3,7 +3,10 @@
 //!
 //! All devices are in one network namespace that only this thread has, so that nothing is left
 //! behind, however it ends. A sender floods the first pair from the first CPU; who forwards runs on
-//! the second CPU; what the second pair receives counts.
+//! the second CPU; what the second pair receives counts. Because that sender is slower than two of
+//! the three, what they do with a backlog while nobody sends is measured, too.
+
+mod backlog;
 
 use std::cell::Cell;
 use std::fs;
@@ -46,6 +49,15 @@ impl Forwarder {
             Self::Relay => "packet relay",
         }
     }
+
+    /// How the names of its devices begin.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Mqnet => "mqnet",
+            Self::Dpdk => "dpdk",
+            Self::Relay => "relay",
+        }
+    }
 }
 
 pub(super) fn run(session: &Session, report: &mut Report, sizes: &[usize]) -> Result<()> {
@@ -80,6 +92,8 @@ pub(super) fn run(session: &Session, report: &mut Report, sizes: &[usize]) -> Re
         session.check()?;
         report.cases.push(link::row(session, name, bytes, contenders)?);
         report.notes.push(shares(bytes, counts.map(|counts| counts.get())));
+        report.cases.push(backlog::peers(session, &folder, &pages, bytes)?);
+        report.cases.push(backlog::workers(session, &folder, bytes)?);
     }
     Ok(())
 }
@@ -106,8 +120,8 @@ struct Devices {
 }
 
 impl Devices {
-    fn create(who: Forwarder) -> Result<Self> {
-        let letter = format!("{who:?}").to_lowercase();
+    /// Two pairs with names that begin with this.
+    fn create(letter: &str) -> Result<Self> {
         let names = ["g", "f0", "f1", "s"].map(|end| format!("{letter}-{end}"));
         let devices = Self { names };
         for [a, b] in [[0, 1], [2, 3]] {
@@ -137,6 +151,30 @@ enum Process {
 }
 
 impl Process {
+    /// Somebody who forwards what `f0` receives to `f1`, on this CPU.
+    fn start(
+        folder: &RunFolder,
+        pages: &HugePages,
+        who: Forwarder,
+        program: &std::path::Path,
+        devices: &Devices,
+        cpu: usize,
+    ) -> Result<Self> {
+        let [_, near, far, _] = &devices.names;
+        Ok(match who {
+            Forwarder::Mqnet => {
+                let ends = [near, far].map(|name| format!("xdp:{name}"));
+                Self::Other(start_ours(folder, &ends, &[cpu])?)
+            }
+            Forwarder::Dpdk => Self::Testpmd(start_dpdk(pages, near, far, cpu)?),
+            Forwarder::Relay => {
+                let mut command = child::guarded(program)?;
+                command.args(["relay", near, far, &cpu.to_string()]);
+                Self::Other(Child::spawn("the relay", command, Stdio::null())?)
+            }
+        })
+    }
+
     fn pid(&self) -> u32 {
         match self {
             Self::Testpmd(testpmd) => testpmd.pid(),
@@ -173,18 +211,10 @@ impl Path {
     ) -> Result<Self> {
         peers::needs("ip", "iproute2")?;
         let program = peers::build_plain(folder, "packet", SOURCE)?;
-        let devices = Devices::create(who)?;
+        let devices = Devices::create(who.word())?;
         let [tx_cpu, rx_cpu] = session.cpus;
-        let [from, near, far, _] = &devices.names;
-        let forwarder = match who {
-            Forwarder::Mqnet => Process::Other(start_ours(folder, near, far, rx_cpu)?),
-            Forwarder::Dpdk => Process::Testpmd(start_dpdk(pages, near, far, rx_cpu)?),
-            Forwarder::Relay => {
-                let mut command = child::guarded(&program)?;
-                command.args(["relay", near, far, &rx_cpu.to_string()]);
-                Process::Other(Child::spawn("the relay", command, Stdio::null())?)
-            }
-        };
+        let forwarder = Process::start(folder, pages, who, &program, &devices, rx_cpu)?;
+        let from = &devices.names[0];
         let mut command = child::guarded(&program)?;
         command.args(["flood", from, &bytes.to_string(), &tx_cpu.to_string()]);
         let sender = Child::spawn("the sender", command, Stdio::null())?;
@@ -197,10 +227,11 @@ impl Path {
     }
 }
 
-fn start_ours(folder: &RunFolder, near: &str, far: &str, cpu: usize) -> Result<Child> {
-    let ends = [format!("xdp:{near}"), format!("xdp:{far}")];
-    let cpu = cpu.to_string();
-    let words = ["link", "--json", "--workers", "1", "--cpus", &cpu, &ends[0], &ends[1]];
+/// A link between these ends, with a worker on each of these CPUs.
+fn start_ours(folder: &RunFolder, ends: &[String; 2], cpus: &[usize]) -> Result<Child> {
+    let workers = cpus.len().to_string();
+    let cpus = cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let words = ["link", "--json", "--workers", &workers, "--cpus", &cpus, &ends[0], &ends[1]];
     let mut command = child::own(&words)?;
     command.env("MQNET_RUNTIME_DIR", &folder.path);
     let link = Child::spawn("mqnet link", command, Stdio::null())?;
@@ -223,17 +254,24 @@ impl End for Path {
     }
 
     fn frames_received(&mut self) -> Result<u64> {
-        // Of this thread: the others of this process are elsewhere.
-        let path = "/proc/thread-self/net/dev";
-        let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-        let read = |device: &str, column| {
-            counter(&text, device, column).ok_or(format!("{path} does not know {device}"))
-        };
         let [from, _, _, to] = &self.devices.names;
-        let counts = [read(from, TX_PACKETS)?, read(to, RX_PACKETS)?];
+        let counts = read_counters([(from, TX_PACKETS), (to, RX_PACKETS)])?;
         self.counts.set(counts);
         Ok(counts[1])
     }
+}
+
+/// Counters of devices, at one moment.
+fn read_counters<const N: usize>(asked: [(&str, usize); N]) -> Result<[u64; N]> {
+    // Of this thread: the others of this process are elsewhere.
+    let path = "/proc/thread-self/net/dev";
+    let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let mut counts = [0; N];
+    for (count, (device, column)) in counts.iter_mut().zip(asked) {
+        let known = counter(&text, device, column);
+        *count = known.ok_or_else(|| format!("{path} does not know {device}"))?;
+    }
+    Ok(counts)
 }
 
 /// Columns of `/proc/net/dev`.

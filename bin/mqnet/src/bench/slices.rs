@@ -154,7 +154,7 @@ pub(super) fn compare(
     Ok(turns.into_iter().map(|turn| turn.samples).collect())
 }
 
-fn show(progress: &Progress, name: &str, round: usize, rounds: usize) {
+pub(super) fn show(progress: &Progress, name: &str, round: usize, rounds: usize) {
     progress.show(&format!("{name}: round {} of {rounds}", round + 1));
 }
 

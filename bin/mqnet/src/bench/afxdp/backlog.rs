@@ -1,0 +1,209 @@
+//! What is done with a backlog: frames are sent while nobody forwards, and forwarded while nobody
+//! sends. So nobody is limited by the sender, and two workers have two CPUs to themselves.
+//!
+//! Who forwards is frozen while a backlog gathers in its sockets. The rate is that between two
+//! looks at the counter of what arrived, both within the backlog: what it takes to wake up is not
+//! in it, nor what comes after the last frame.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use mqnet_sysio::process;
+
+use super::super::pingpong;
+use super::super::stats::{Class, Sample};
+use super::{
+    ALL, Case, Child, Devices, Forwarder, HugePages, Line, Process, RX_PACKETS, Result, RunFolder,
+    SOON, Session, Unit, child, peers, read_counters, slices, start_ours,
+};
+
+/// Frames of a backlog of each pair: fewer than everybody's ring has room for.
+const FRAMES: u64 = 1800;
+/// The same with the largest ring, so that there is time for more than some looks.
+const MANY: u64 = 8000;
+const LARGEST_RING: &str = "ring=8192";
+/// Without a frame for so long there are no more.
+const OVER: Duration = Duration::from_millis(100);
+/// Time between two looks when every CPU has a worker.
+const SELDOM: Duration = Duration::from_micros(500);
+/// A backlog of which fewer looks saw a part is no sample.
+const LOOKS: usize = 3;
+/// Tries for one sample.
+const TRIES: usize = 5;
+
+/// One forwarder and one or more pairs in front of it and behind it.
+struct Bench {
+    program: PathBuf,
+    forwarder: Process,
+    devices: Vec<Devices>,
+    bytes: String,
+    cpu: String,
+    /// Between looks.
+    pause: Duration,
+}
+
+impl Bench {
+    fn of(
+        session: &Session,
+        folder: &RunFolder,
+        pages: &HugePages,
+        who: Forwarder,
+        bytes: usize,
+    ) -> Result<Self> {
+        peers::needs("ip", "iproute2")?;
+        let program = peers::build_plain(folder, "packet", super::SOURCE)?;
+        let devices = Devices::create(&format!("{}-b", who.word()))?;
+        let [cpu, worker] = session.cpus;
+        let forwarder = Process::start(folder, pages, who, &program, &devices, worker)?;
+        let (devices, pause) = (vec![devices], Duration::ZERO);
+        let (bytes, cpu) = (bytes.to_string(), cpu.to_string());
+        Ok(Self { program, forwarder, devices, bytes, cpu, pause })
+    }
+
+    /// Two functions at either end, and a worker for each.
+    fn of_two(session: &Session, folder: &RunFolder, bytes: usize) -> Result<Self> {
+        let program = peers::build_plain(folder, "packet", super::SOURCE)?;
+        let devices = ["one", "two"].map(Devices::create);
+        let devices = devices.into_iter().collect::<Result<Vec<_>>>()?;
+        let group = |at: usize| {
+            let member = |pair: &Devices| format!("xdp:{},{LARGEST_RING}", pair.names[at]);
+            devices.iter().map(member).collect::<Vec<_>>().join("+")
+        };
+        let forwarder = start_ours(folder, &[group(1), group(2)], &session.cpus)?;
+        let forwarder = Process::Other(forwarder);
+        let (bytes, cpu, pause) = (bytes.to_string(), session.cpus[0].to_string(), SELDOM);
+        Ok(Self { program, forwarder, devices, bytes, cpu, pause })
+    }
+
+    /// Sends a backlog into one pair.
+    fn send(&self, devices: &Devices, frames: u64) -> Result<()> {
+        let mut command = child::guarded(&self.program)?;
+        let frames = frames.to_string();
+        command.args(["burst", &devices.names[0], &self.bytes, &self.cpu, &frames]);
+        let mut sender = Child::spawn("the sender", command, Stdio::null())?;
+        let (status, said) = sender.finish(SOON)?;
+        if status.success() { Ok(()) } else { Err(format!("the sender: {said}").into()) }
+    }
+
+    fn arrived(&self) -> Result<u64> {
+        let one = |pair: &Devices| Ok(read_counters([(&pair.names[3], RX_PACKETS)])?[0]);
+        self.devices.iter().map(one).sum()
+    }
+
+    /// Frames a second of a backlog of so many frames in each of the first `pairs` pairs; `None`
+    /// when too few looks saw it.
+    fn drain(&self, pairs: usize, frames: u64) -> Result<Option<f64>> {
+        let pid = self.forwarder.pid();
+        process::freeze(pid)?;
+        for devices in &self.devices[..pairs] {
+            self.send(devices, frames)?;
+        }
+        let before = self.arrived()?;
+        process::thaw(pid)?;
+        let mut seen = vec![(Instant::now(), before)];
+        loop {
+            let (now, count) = (Instant::now(), self.arrived()?);
+            let (since, last) = seen[seen.len() - 1];
+            if count > last {
+                seen.push((now, count));
+            } else if now - since > OVER {
+                break;
+            }
+            if count >= before + frames * pairs as u64 {
+                break;
+            }
+            std::thread::sleep(self.pause);
+        }
+        Ok(rate(&seen))
+    }
+
+    fn sample(&self, session: &Session, pairs: usize, frames: u64) -> Result<Sample> {
+        for _ in 0..TRIES {
+            session.check()?;
+            let first = pingpong::distance(session.cpus)?;
+            let value = self.drain(pairs, frames)?;
+            let distances = [first, pingpong::distance(session.cpus)?];
+            if let Some(value) = value {
+                return Ok(Sample { value, class: Class::of_round(&distances) });
+            }
+        }
+        let tail = self.forwarder.tail();
+        Err(format!("no backlog of {frames} frames was forwarded; forwarder: {tail}").into())
+    }
+}
+
+/// The rate between the first look that saw some of a backlog and the last before it saw all.
+fn rate(seen: &[(Instant, u64)]) -> Option<f64> {
+    let part = &seen[1..seen.len().max(2) - 1];
+    let ((from, first), (to, last)) = (part.first()?, part.last()?);
+    let is_enough = part.len() >= LOOKS;
+    is_enough.then(|| (last - first) as f64 / (*to - *from).as_secs_f64())
+}
+
+/// Ours, DPDK's and the relay's, in turn.
+pub(super) fn peers(
+    session: &Session,
+    folder: &RunFolder,
+    pages: &HugePages,
+    bytes: usize,
+) -> Result<Case> {
+    let name = format!("veth to veth, a backlog, {bytes} B");
+    session.progress.show(&format!("{name}: starting the processes"));
+    let mut benches =
+        ALL.map(|who| (who, Bench::of(session, folder, pages, who, bytes), Vec::new()));
+    for round in 0..session.pairs {
+        slices::show(&session.progress, &name, round, session.pairs);
+        for at in slices::order(benches.len(), round) {
+            let (_, bench, samples) = &mut benches[at];
+            if let Ok(bench) = bench {
+                samples.push(bench.sample(session, 1, FRAMES)?);
+            }
+        }
+    }
+    let lines = benches.map(|(who, bench, samples)| match bench {
+        Ok(_) => Line::of(who.who(), samples),
+        Err(error) => Line::skipped(who.who(), error.to_string()),
+    });
+    Ok(Case::new(name, Unit::Frames { bytes }, lines.into()))
+}
+
+/// Two functions of a group on two workers against one of them on one.
+pub(super) fn workers(session: &Session, folder: &RunFolder, bytes: usize) -> Result<Case> {
+    let name = format!("a backlog in front of a group, {bytes} B");
+    let all = [("2 functions, 2 workers", 2), ("1 function, 1 worker", 1)];
+    let bench = match Bench::of_two(session, folder, bytes) {
+        Ok(bench) => bench,
+        Err(error) => {
+            let lines = all.map(|(who, _)| Line::skipped(who, error.to_string()));
+            return Ok(Case::new(name, Unit::Frames { bytes }, lines.into()));
+        }
+    };
+    let mut samples = [Vec::new(), Vec::new()];
+    for round in 0..session.pairs {
+        slices::show(&session.progress, &name, round, session.pairs);
+        for at in slices::order(all.len(), round) {
+            samples[at].push(bench.sample(session, all[at].1, MANY)?);
+        }
+    }
+    let lines = all.iter().zip(samples).map(|((who, _), samples)| Line::of(who, samples));
+    Ok(Case::new(name, Unit::Frames { bytes }, lines.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the rate is that within the backlog: neither the time before the first frame counts nor
+    // that after the last, and what few looks saw has none.
+    #[test]
+    fn the_rate_is_that_within_the_backlog() {
+        let start = Instant::now();
+        let at = |ms: u64, count: u64| (start + Duration::from_millis(ms), count);
+        let seen = [at(0, 0), at(50, 100), at(51, 200), at(52, 300), at(99, 400)];
+        let found = rate(&seen).unwrap();
+        assert!((found - 100_000.0).abs() < 1.0, "{found}");
+        assert_eq!(rate(&seen[..4]), None);
+        assert_eq!(rate(&seen[..1]), None);
+    }
+}
