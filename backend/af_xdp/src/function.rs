@@ -11,13 +11,13 @@ use mqnet_netdev::{
     Caps, Channel, ChannelStats, Device, Function, LinkStatus, Offloads, OpenError, Plan, Rx, Tx,
 };
 use mqnet_sysio::namespace;
-use mqnet_topology::nic;
+use mqnet_topology::{Topology, nic};
 use mqnet_wire::Layer;
 
 use crate::AfXdpConfig;
 use crate::cell::Cell;
 use crate::rx::NicRx;
-use crate::session::Session;
+use crate::session::{Placing, Session};
 use crate::side::RxSide;
 use crate::tx::NicTx;
 use crate::watch::{Seen, Watch};
@@ -39,9 +39,17 @@ pub struct AfXdpFunction {
     is_open: bool,
     /// Why there is no session, and since when.
     failed: Option<(String, Duration)>,
+    memory: Placing,
     /// Frames dropped at sockets that are gone, or before a link was up.
     dropped: u64,
     stats: Vec<Arc<ChannelStats>>,
+}
+
+/// The node on which an interface's frames should lie: its own, or the nearest with memory. `None`
+/// for one without hardware.
+fn memory_near(root: &Path, interface: &str) -> Option<u32> {
+    let node = nic::read(root, interface)?.node?;
+    Some(Topology::read(&root.join("sys/devices/system"), None).memory_near(node))
 }
 
 impl AfXdpFunction {
@@ -66,6 +74,7 @@ impl AfXdpFunction {
             sessions: 0,
             is_open: false,
             failed: None,
+            memory: Placing::default(),
             dropped: 0,
             stats,
         })
@@ -115,10 +124,14 @@ impl AfXdpFunction {
     }
 
     fn begin_session(&mut self) -> Result<(), String> {
-        let (config, nics) = (&self.config, &self.watch.nics);
+        // Our own sysfs knows nothing of interfaces in other network namespaces.
+        let is_here = self.config.netns.is_none();
+        let near = || memory_near(Path::new("/"), &self.config.interface);
+        self.memory.node = is_here.then(near).flatten();
+        let (config, nics, memory) = (&self.config, &self.watch.nics, &self.memory);
         let begun = match &config.netns {
-            None => Session::begin(config, nics),
-            Some(path) => namespace::run_in_net(path, || Session::begin(config, nics))
+            None => Session::begin(config, nics, memory),
+            Some(path) => namespace::run_in_net(path, || Session::begin(config, nics, memory))
                 .map_err(|e| format!("network namespace {}: {e}", path.display()))?,
         };
         let session = begun?;
@@ -197,8 +210,7 @@ impl Function for AfXdpFunction {
             return vec![Device { name, ..Device::default() }];
         }
         let interface = self.config.interface.clone();
-        let nic = nic::read(Path::new("/"), &interface);
-        let node = nic.and_then(|nic| nic.node);
+        let node = nic::read(Path::new("/"), &interface).and_then(|nic| nic.node);
         vec![Device { name, node, interface: Some(interface), ..Device::default() }]
     }
 
@@ -208,6 +220,7 @@ impl Function for AfXdpFunction {
             // It is asked for news in any case, which are taken then.
             Some(seen) if !self.watch.has_news() && !is_due => Ok(seen),
             _ => {
+                self.memory.closing.settle();
                 self.looked = now;
                 self.look()
             }
@@ -294,5 +307,38 @@ impl Function for AfXdpFunction {
 impl Drop for AfXdpFunction {
     fn drop(&mut self) {
         self.end_session();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    // Goal: frames lie on the interface's own node, on the nearest with memory when that has none,
+    // and anywhere when nobody knows where the interface is.
+    #[test]
+    fn memory_is_near_the_interface() {
+        let root = std::env::temp_dir().join(format!("mqnet-af-xdp-{}", std::process::id()));
+        let nodes = "sys/devices/system/node";
+        for (file, text) in [
+            ("sys/class/net/eth0/device/numa_node", "2"),
+            ("sys/class/net/eth1/device/numa_node", "1"),
+            ("sys/class/net/eth2/device/numa_node", "-1"),
+            ("sys/class/net/veth0/mtu", "1500"),
+            (&format!("{nodes}/online"), "0-2"),
+            (&format!("{nodes}/has_memory"), "0,2"),
+            (&format!("{nodes}/node0/distance"), "10 21 31"),
+            (&format!("{nodes}/node1/distance"), "21 10 15"),
+            (&format!("{nodes}/node2/distance"), "31 15 10"),
+        ] {
+            let file = root.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        let near = ["eth0", "eth1", "eth2", "veth0", "eth7"].map(|name| memory_near(&root, name));
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(near, [Some(2), Some(2), None, None, None]);
     }
 }

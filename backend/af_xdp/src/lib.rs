@@ -14,6 +14,7 @@
 mod cell;
 mod config;
 mod function;
+mod pages;
 mod ring;
 mod rx;
 mod session;

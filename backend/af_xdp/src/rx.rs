@@ -6,13 +6,16 @@ use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES, BURST_MORE_PIECES, FRAME_PIECES_MAX};
-use mqnet_netdev::{Armed, Burst, ChannelStats, DropReason, Event, Fault, Queue, RxBrings};
+use mqnet_netdev::{
+    Armed, Burst, ChannelStats, DropReason, Event, Fault, Kept, KeptPiece, Queue, RxBrings,
+};
+use mqnet_pktbuf::Returner;
 use mqnet_shmem::Span;
 use mqnet_sysio::epoll::Interest;
 use mqnet_wire::VnetHdr;
 
 use crate::cell::{Cell, Ears, Seat, waking, watching};
-use crate::side::{Chunks, RxSide};
+use crate::side::RxSide;
 
 /// Bursts without sleep after which a socket is not listened to any more: whoever sleeps between
 /// frames need not say so each time.
@@ -73,7 +76,7 @@ fn find(
     while ahead < there {
         let desc = side.desc(ahead);
         let (number, offset) = side.chunks.find(desc.address).ok_or(Broken)?;
-        side.chunks.piece(number, offset, desc.len).ok_or(Broken)?;
+        side.piece(number, offset, desc.len).ok_or(Broken)?;
         pieces.try_push((number, offset, desc.len)).map_err(|_| Broken)?;
         len += desc.len;
         if !desc.continues {
@@ -85,10 +88,10 @@ fn find(
 }
 
 /// Appends a frame to a burst; false when it has more pieces than there is room for.
-fn push<'a>(burst: &mut Burst<'a>, chunks: &'a Chunks, pieces: &Pieces, len: u32) -> bool {
+fn push<'a>(burst: &mut Burst<'a>, side: &'a RxSide, pieces: &Pieces, len: u32) -> bool {
     // Each was found before.
     let span = |&(number, offset, len): &(u16, u32, u32)| {
-        chunks.piece(number, offset, len).unwrap_or(Span::EMPTY)
+        side.piece(number, offset, len).unwrap_or(Span::EMPTY)
     };
     let Some((head, more)) = pieces.split_first() else { return true };
     if more.is_empty() {
@@ -97,6 +100,23 @@ fn push<'a>(burst: &mut Burst<'a>, chunks: &'a Chunks, pieces: &Pieces, len: u32
     }
     let more: ArrayVec<Span<'a>, FRAME_PIECES_MAX> = more.iter().map(span).collect();
     burst.push_pieces(VnetHdr::default(), len, span(head), &more)
+}
+
+/// Takes the next frame, which was shown, out of the ring with its pages.
+fn take_out(side: &mut RxSide, frame: Shown) -> Result<Kept, Broken> {
+    let mut pieces = Pieces::new();
+    let len = find(side, 0, frame.chunks.into(), &mut pieces)?;
+    // Neither another frame than was shown, nor what somebody keeps.
+    if len != Some(frame.len) || !pieces.iter().all(|piece| side.pages.has(piece.0)) {
+        return Err(Broken);
+    }
+    let mut all = pieces.iter().filter_map(|&(number, offset, len)| {
+        Some(KeptPiece::new(side.pages.keep(number)?, offset, len))
+    });
+    let head = all.next().ok_or(Broken)?;
+    let kept = Kept { hdr: VnetHdr::default(), head, more: all.collect() };
+    side.rx.take(frame.chunks.into());
+    Ok(kept)
 }
 
 impl NicRx {
@@ -121,7 +141,13 @@ impl NicRx {
     fn find_work(&mut self) -> u32 {
         for _ in 0..self.seats.len() {
             let seat = &mut self.seats[self.turn];
-            let there = seat.take().map_or(0, |side| side.rx.available(BURST_FRAMES as u32));
+            let there = seat.take().map_or(0, |side| {
+                if !side.pages.is_whole() {
+                    // What fails here fails again, and is told, before anybody sleeps.
+                    let _ = restock(self.channel, side, &self.stats);
+                }
+                side.rx.available(BURST_FRAMES as u32)
+            });
             if there > 0 {
                 seat.worked(&self.ears, PATIENCE);
                 return there;
@@ -173,6 +199,13 @@ fn refill(channel: u16, side: &mut RxSide, stats: &ChannelStats) -> Result<(), F
     Ok(())
 }
 
+/// Gives the kernel what was kept and is back.
+#[cold]
+fn restock(channel: u16, side: &mut RxSide, stats: &ChannelStats) -> Result<(), Fault> {
+    side.restock();
+    refill(channel, side, stats)
+}
+
 /// A driver that is busy looks at its rings anyway.
 #[cold]
 fn outcome(channel: u16, e: io::Error) -> Result<(), Fault> {
@@ -199,6 +232,9 @@ impl Queue for NicRx {
                     side.xsk.is_stuck.store(true, Ordering::Relaxed);
                     outcome(self.channel, e)?;
                 }
+            }
+            if !side.pages.is_whole() {
+                restock(self.channel, side, &self.stats)?;
             }
             // A driver that found no chunks may have said so after we looked last.
             if side.fill_wants_wake() {
@@ -246,7 +282,7 @@ impl RxBrings for NicRx {
                 Err(broken) => return Err(broken.fault(*channel)),
             };
             *is_long = len > *frame_max;
-            if *is_long || !push(burst, &side.chunks, &pieces, len) {
+            if *is_long || !push(burst, side, &pieces, len) {
                 break;
             }
             shown.push(Shown { chunks: pieces.len() as u16, len });
@@ -276,10 +312,39 @@ impl RxBrings for NicRx {
         // What was shown and not taken comes first in the next peek.
         if frames == self.shown.len() {
             self.pass_on();
+            self.shown.clear();
+            self.chunks.clear();
+        } else {
+            self.shown.drain(..frames);
+            self.chunks.drain(..used);
         }
-        self.shown.clear();
-        self.chunks.clear();
         Ok(())
+    }
+
+    /// Half of the chunks stay with the kernel: `None` beyond that.
+    fn keep(&mut self) -> Result<Option<Kept>, Fault> {
+        let Self { seats, shown, chunks, channel, stats, .. } = self;
+        // Memory has one way home.
+        let ([seat], Some(&first)) = (&mut seats[..], shown.first()) else { return Ok(None) };
+        let Some(side) = seat.side() else { return Ok(None) };
+        let count = usize::from(first.chunks);
+        if !side.pages.can_spare(count) {
+            restock(*channel, side, stats)?;
+            if !side.pages.can_spare(count) {
+                return Ok(None);
+            }
+        }
+        let kept = take_out(side, first).map_err(|e| e.fault(*channel))?;
+        shown.remove(0);
+        chunks.drain(..count);
+        stats.rx.packets.add(1);
+        stats.rx.bytes.add(first.len.into());
+        Ok(Some(kept))
+    }
+
+    fn returner(&mut self) -> Option<Returner> {
+        let [seat] = &mut self.seats[..] else { return None };
+        seat.take().and_then(|side| side.pages.returner())
     }
 }
 

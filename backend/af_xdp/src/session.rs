@@ -13,6 +13,7 @@ use mqnet_sysio::xdp::{Copying, RingKind, Statistics, XdpSocket};
 
 use crate::cell::Cell;
 use crate::config::{AfXdpConfig, ModeWish, ZeroCopy};
+use crate::pages::Closing;
 use crate::side::{CHUNK, RxSide, TxSide, Xsk};
 use crate::watch::Seen;
 use crate::words::{Step, explain};
@@ -63,6 +64,16 @@ struct Bound {
 struct Attempt<'a> {
     config: &'a AfXdpConfig,
     seen: Seen,
+    memory: &'a Placing,
+}
+
+/// Where the memory of sessions lies, and where it goes.
+#[derive(Debug, Default)]
+pub(crate) struct Placing {
+    /// The NUMA node nearest to the interface, if it is known.
+    pub(crate) node: Option<u32>,
+    /// Pages of older sessions that somebody still keeps.
+    pub(crate) closing: Arc<Closing>,
 }
 
 impl Attempt<'_> {
@@ -96,7 +107,7 @@ impl Attempt<'_> {
         let queues = most.unwrap_or(CHANNELS_MAX.into());
         let len = per_queue * queues as usize;
         let step = Step::Memory(len >> 20);
-        let memory = Region::private(len, false, None);
+        let memory = Region::private(len, false, self.memory.node);
         let memory = memory.map_err(|e| explain(step, "", &io::Error::other(e)))?;
         let (region, mut rest) = Part::whole(memory).shared();
         let mut bound = Bound { sockets: Vec::new(), sides: Vec::new() };
@@ -113,7 +124,7 @@ impl Attempt<'_> {
             };
             // Linux 6.1 maps the rings of sockets that are not bound, and of no others.
             let sides = part()
-                .and_then(|memory| RxSide::new(xsk.clone(), ring, memory))
+                .and_then(|memory| RxSide::new(xsk.clone(), ring, memory, &self.memory.closing))
                 .and_then(|rx| Ok((rx, TxSide::new(xsk.clone(), ring, part()?)?)));
             match self.bind(&xsk.socket, queue, bound.sockets.first(), generic) {
                 Ok(()) => {
@@ -219,12 +230,16 @@ fn set_queues(config: &AfXdpConfig, nics: &Nics) -> Result<Option<Restore>, Stri
 
 impl Session {
     /// Takes the interface over. Call it in its network namespace.
-    pub(crate) fn begin(config: &AfXdpConfig, nics: &Nics) -> Result<Self, String> {
+    pub(crate) fn begin(
+        config: &AfXdpConfig,
+        nics: &Nics,
+        memory: &Placing,
+    ) -> Result<Self, String> {
         let restore = set_queues(config, nics)?;
         let interface = &config.interface;
         let look = nics.look(interface).map_err(|e| format!("{interface}: {e}"))?;
         let seen = Seen { look, channels: nics.channels(interface).ok() };
-        let attempt = Attempt { config, seen };
+        let attempt = Attempt { config, seen, memory };
         let (bound, link, mode) = attempt.take_over()?;
         let promiscuous = match config.keep_filter {
             true => None,

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use mqnet_shmem::{Column, Part, Region, Span, Table, Window};
+use mqnet_shmem::{Column, Part, Region, Sight, Span, Table, Window};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::xdp::{RingKind, XdpSocket};
 
+use crate::pages::{Closing, Pages};
 use crate::ring::{Consuming, Producing};
 
 /// Bytes of a chunk: a page, which every driver takes.
@@ -70,18 +71,16 @@ impl Desc {
     }
 }
 
-/// A range of chunks and where in the socket's memory it begins.
-#[derive(Debug)]
+/// A range of chunks: where in the socket's memory it begins.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Chunks {
-    pub(crate) window: Window,
     base: u64,
     count: u16,
 }
 
 impl Chunks {
-    fn new(part: Part) -> Self {
-        let (base, count) = (part.offset() as u64, (part.len() / CHUNK as usize) as u16);
-        Self { window: part.into_window(), base, count }
+    fn of(part: &Part) -> Self {
+        Self { base: part.offset() as u64, count: (part.len() / CHUNK as usize) as u16 }
     }
 
     /// How many there are.
@@ -101,15 +100,6 @@ impl Chunks {
         let number = offset / u64::from(CHUNK);
         let inside = number < u64::from(self.count);
         inside.then_some((number as u16, (offset % u64::from(CHUNK)) as u32))
-    }
-
-    /// `len` bytes of a chunk; `None` when they leave it.
-    #[inline]
-    pub(crate) fn piece(&self, number: u16, offset: u32, len: u32) -> Option<Span<'_>> {
-        if offset.checked_add(len)? > CHUNK {
-            return None;
-        }
-        self.window.piece(u32::from(number) * CHUNK + offset, len)
     }
 }
 
@@ -147,12 +137,22 @@ pub(crate) struct RxSide {
     fill: Producing,
     addresses: Column<AtomicU64>,
     pub(crate) chunks: Chunks,
+    /// Their bytes, whoever has them.
+    sight: Sight,
+    /// The chunks once more, as pages: looked at only when a frame leaves with its memory, and
+    /// when that is back.
+    pub(crate) pages: Pages,
 }
 
 impl RxSide {
     /// Maps the rings of `size` entries and gives the kernel all chunks, of which there are as
-    /// many.
-    pub(crate) fn new(xsk: Arc<Xsk>, size: u16, memory: Part) -> io::Result<Self> {
+    /// many. Pages that are kept when the side ends go to `closing`.
+    pub(crate) fn new(
+        xsk: Arc<Xsk>,
+        size: u16,
+        memory: Part,
+        closing: &Arc<Closing>,
+    ) -> io::Result<Self> {
         let rx = map(&xsk.socket, RingKind::Rx, size, 16)?;
         let fill = map(&xsk.socket, RingKind::Fill, size, 8)?;
         let descs = Column::new(&rx.entries, rx.at.entries, size).ok_or_else(no_entries)?;
@@ -163,7 +163,9 @@ impl RxSide {
             descs,
             fill: Producing::new(fill.indices, fill.at, size.into()),
             addresses: addresses.ok_or_else(no_entries)?,
-            chunks: Chunks::new(memory),
+            chunks: Chunks::of(&memory),
+            sight: memory.sight(),
+            pages: Pages::over(memory, closing.clone()).map_err(io::Error::other)?,
         };
         (0..side.chunks.count).for_each(|number| side.give_back(number));
         side.fill.show();
@@ -174,6 +176,15 @@ impl RxSide {
     #[inline]
     pub(crate) fn desc(&self, ahead: u32) -> Desc {
         Desc::read(self.descs.at(self.rx.place(ahead)))
+    }
+
+    /// `len` bytes of a chunk; `None` when they leave it.
+    #[inline]
+    pub(crate) fn piece(&self, number: u16, offset: u32, len: u32) -> Option<Span<'_>> {
+        if offset.checked_add(len)? > CHUNK {
+            return None;
+        }
+        self.sight.piece(u32::from(number) * CHUNK + offset, len)
     }
 
     /// The kernel may put a frame into this chunk: after the next [`refill`](Self::refill).
@@ -188,6 +199,15 @@ impl RxSide {
     #[inline]
     pub(crate) fn refill(&mut self) -> bool {
         self.fill.show() && self.fill.wants_wake()
+    }
+
+    /// Gives the kernel what somebody has kept and given back: after the next
+    /// [`refill`](Self::refill).
+    #[cold]
+    pub(crate) fn restock(&mut self) {
+        while let Some(number) = self.pages.next_home() {
+            self.give_back(number);
+        }
     }
 
     /// The driver waits for chunks, or did, and must be woken to look.
@@ -230,6 +250,8 @@ pub(crate) struct TxSide {
     done: Consuming,
     addresses: Column<AtomicU64>,
     pub(crate) chunks: Chunks,
+    /// Their bytes.
+    pub(crate) window: Window,
     /// Chunks with nothing in them.
     pub(crate) free: Vec<u16>,
     /// Bytes in each chunk that is on its way; 0 for the others.
@@ -248,7 +270,7 @@ impl TxSide {
         let tx = map(&xsk.socket, RingKind::Tx, size, 16)?;
         let done = map(&xsk.socket, RingKind::Completion, size, 8)?;
         let addresses = Column::new(&done.entries, done.at.entries, size);
-        let chunks = Chunks::new(memory);
+        let chunks = Chunks::of(&memory);
         Ok(Self {
             xsk,
             tx: Producing::new(tx.indices, tx.at, size.into()),
@@ -259,6 +281,7 @@ impl TxSide {
             lens: vec![0; chunks.count.into()].into(),
             bytes: 0,
             chunks,
+            window: memory.into_window(),
         })
     }
 
@@ -320,13 +343,13 @@ mod tests {
     fn chunks() -> Chunks {
         let mut all = Part::whole(Region::private(16 * 4096, false, None).unwrap());
         all.take(3 * 4096).unwrap();
-        Chunks::new(all.take(4 * 4096).unwrap())
+        Chunks::of(&all.take(4 * 4096).unwrap())
     }
 
     proptest! {
-        // Goal: an address belongs to the chunk in which it lies, and no piece leaves a chunk.
+        // Goal: an address belongs to the chunk in which it lies.
         #[test]
-        fn addresses_are_found(address in 0u64..16 * 4096, len in 0u32..5000) {
+        fn addresses_are_found(address in 0u64..16 * 4096) {
             let chunks = chunks();
             let inside = (3 * 4096..7 * 4096).contains(&address);
             match chunks.find(address) {
@@ -334,8 +357,7 @@ mod tests {
                 Some((number, offset)) => {
                     prop_assert!(inside);
                     prop_assert_eq!(chunks.address(number) + u64::from(offset), address);
-                    let piece = chunks.piece(number, offset, len);
-                    prop_assert_eq!(piece.is_some(), offset + len <= CHUNK);
+                    prop_assert!(offset < CHUNK);
                 }
             }
         }
@@ -353,6 +375,5 @@ mod tests {
     #[test]
     fn nonsense_is_not_found() {
         assert!([u64::MAX, 0, 7 * 4096].iter().all(|&at| chunks().find(at).is_none()));
-        assert!(chunks().piece(0, u32::MAX, 2).is_none());
     }
 }

@@ -71,7 +71,7 @@ fn place(side: &mut TxSide, frame: &Frame<'_>, more: &[Span<'_>]) {
                 continue;
             }
             let start = u32::from(number) * CHUNK + at;
-            at += side.chunks.window.write(start, part.len() as u32).head.copy_from(part) as u32;
+            at += side.window.write(start, part.len() as u32).head.copy_from(part) as u32;
             piece = piece.skip(part.len());
         }
         left -= len;
@@ -186,7 +186,7 @@ impl TxBrings for NicTx {
         if side.bytes > enough {
             side.reclaim().map_err(|e| not_ours(channel, &e))?;
         }
-        Ok(Some(Fill { used: side.bytes, size: side.chunks.window.len() }))
+        Ok(Some(Fill { used: side.bytes, size: side.window.len() }))
     }
 
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
@@ -230,12 +230,12 @@ impl TxBrings for NicTx {
         }
         self.reserved = chunks;
         let Self { seat, scatter, .. } = self;
-        let Some(TxSide { free, chunks: memory, .. }) = seat.side() else { return Ok(None) };
+        let Some(TxSide { free, window, .. }) = seat.side() else { return Ok(None) };
         let first = free.len() - chunks;
         let numbers = &mut free[first..];
         numbers.sort_unstable();
         let places = numbers.iter().map(|&number| u32::from(number) * CHUNK);
-        Ok(Some(scatter.room(memory.window.rooms(places, CHUNK))))
+        Ok(Some(scatter.room(window.rooms(places, CHUNK))))
     }
 
     fn commit(&mut self, frame: FrameMeta) {

@@ -91,12 +91,14 @@ pub trait RxBrings: Queue {
     /// not released.
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault>;
 
-    /// Takes the first `frames` of the last peek and gives their memory back to the sender.
+    /// Takes the first `frames` of the last peek that were not [kept](Self::keep), and gives their
+    /// memory back to the sender.
     fn release(&mut self, frames: usize) -> Result<(), Fault>;
 
     /// Takes the first frame that was peeked and not released, with its memory: nothing is copied,
     /// and it goes back by a [`returner`](Self::returner) whenever its new owner likes. `None`
-    /// when no frame waits, or memory cannot leave this queue.
+    /// when no frame waits, memory cannot leave this queue, or too much of it has not come back:
+    /// the frame still waits then, to be kept later or to be released.
     fn keep(&mut self) -> Result<Option<Kept>, Fault> {
         Ok(None)
     }

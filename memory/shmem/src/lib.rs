@@ -27,4 +27,4 @@ pub use map::{Area, BadMap, MemoryMap, Table};
 pub use part::{Part, PartView};
 pub use region::{Error, PageKind, Region};
 pub use span::{BatchWriter, Scatter, Segments, Span, SpanMut, copies, read_into, write_from};
-pub use window::{Window, prefetch};
+pub use window::{Sight, Window, prefetch};

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::{Region, Span, SpanMut, Table, Window};
+use crate::{Region, Sight, Span, SpanMut, Table, Window};
 
 /// The right to write a range of a region: whoever holds it is the only one of this process that
 /// makes `SpanMut`s of the range (a peer may write it at any time). It cannot be copied.
@@ -74,6 +74,15 @@ impl Part {
     pub fn into_window(self) -> Window {
         assert!(self.len < 1 << 32, "a window of {} bytes", self.len);
         Window::new(self.region, self.offset, (self.len & !15) as u32)
+    }
+
+    /// Its bytes to look at, in whole units of 16, for somebody beside its owner.
+    ///
+    /// # Panics
+    /// When it does not begin at a multiple of 16, or has 4 GiB or more.
+    pub fn sight(&self) -> Sight {
+        assert!(self.len < 1 << 32, "a sight of {} bytes", self.len);
+        Sight::new(Window::new(self.region.clone(), self.offset, (self.len & !15) as u32))
     }
 
     /// `len` bytes from `offset` on.
@@ -157,6 +166,20 @@ mod tests {
         two.span(0, 3).read_header(&mut read);
         assert_eq!(&read, b"abc");
         assert_eq!(one.into_table().len(), 4096);
+    }
+
+    // Goal: whoever has the sight of a part sees what its owner writes, nothing beyond it, and
+    // keeps it mapped.
+    #[test]
+    fn a_sight_outlives_its_part() {
+        let mut rest = Part::whole(Region::private(8192, false, None).unwrap());
+        rest.take(4096).unwrap();
+        let sight = rest.sight();
+        // SAFETY: the only SpanMut of this part.
+        unsafe { rest.span_mut(4000, 3) }.copy_from(Span::of(b"abc"));
+        drop(rest);
+        assert_eq!(sight.piece(4000, 3).unwrap().header::<3>().unwrap(), *b"abc");
+        assert!(sight.piece(4000, 97).is_none() && sight.piece(u32::MAX, 2).is_none());
     }
 
     // Goal: a range beyond a part is a bug of ours, though the region goes on.

@@ -183,6 +183,23 @@ pub fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
+/// A range of a region that is looked at, and never written, through this: somebody else may.
+#[derive(Debug)]
+pub struct Sight(Window);
+
+impl Sight {
+    /// Whoever writes does so through another window.
+    pub(crate) fn new(window: Window) -> Self {
+        Self(window)
+    }
+
+    /// `len` bytes from `at` on; `None` when they leave the range.
+    #[inline]
+    pub fn piece(&self, at: u32, len: u32) -> Option<Span<'_>> {
+        self.0.piece(at, len)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

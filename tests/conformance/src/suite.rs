@@ -1,11 +1,16 @@
 //! The checks. Each takes a rig fresh from its factory.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mqnet_netdev::{Armed, Queue, Rx, Tx};
+use mqnet_netdev::{Armed, Burst, ChannelStats, Kept, Queue, Rx, Tx};
+use mqnet_pktbuf::Returner;
+use mqnet_shmem::copies;
 
-use crate::{Rig, frame};
+use crate::{Rig, frame, number_of};
 
 /// How long an event may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -173,6 +178,147 @@ pub fn counters_add_up(rig: &mut Rig) {
     assert_eq!(tx.drops.total() + rx.drops.total(), 0, "{}: drops", rig.name);
     let copied = if matches!(rig.tx, Tx::Brings(_)) { 100 } else { 0 };
     assert_eq!(tx.copies.get(), copied, "{}: copies", rig.name);
+}
+
+/// The number of a kept frame, all of whose bytes are right.
+fn number_of_kept(kept: &Kept, home: &Returner) -> Option<u32> {
+    let mut bytes = vec![0; kept.len() as usize];
+    let mut at = 0;
+    for piece in kept.pieces() {
+        at += piece.span(home).read_header(&mut bytes[at..]);
+    }
+    assert_eq!(at, bytes.len(), "pieces do not add up");
+    number_of(&bytes)
+}
+
+/// Looks at kept frames once more and gives them back, on a thread of its own.
+fn keeper(home: &Returner) -> (mpsc::Sender<(u32, Kept)>, JoinHandle<()>) {
+    let (mut home, (to, from)) = (home.clone(), mpsc::channel::<(u32, Kept)>());
+    let thread = std::thread::spawn(move || {
+        for (number, kept) in from {
+            assert_eq!(number_of_kept(&kept, &home), Some(number), "it changed");
+            kept.give_back(&mut home);
+            home.flush();
+        }
+    });
+    (to, thread)
+}
+
+/// Keeps what is there now, without a copy: our frames; the others go home. True when some are left
+/// that cannot be kept.
+fn keep_all(rig: &mut Rig, home: &mut Returner) -> (Vec<(u32, Kept)>, bool) {
+    let Rx::Brings(rx) = &mut rig.rx else { return (Vec::new(), false) };
+    let mut all = Vec::new();
+    loop {
+        let before = copies::made();
+        let shown = {
+            let mut burst = Burst::new();
+            rx.peek(&mut burst, 64).expect("peek");
+            burst.frames().len()
+        };
+        let kept: Vec<Kept> = std::iter::from_fn(|| rx.keep().expect("keep")).collect();
+        assert_eq!(copies::made(), before, "{}: keeping copies", rig.name);
+        let left = shown > kept.len();
+        for one in kept {
+            match number_of_kept(&one, home) {
+                Some(number) => all.push((number, one)),
+                None => one.give_back(home),
+            }
+        }
+        home.flush();
+        if left || shown == 0 {
+            return (all, left);
+        }
+    }
+}
+
+/// Frames that are kept leave with their memory, uncopied, stay as they are while many others come
+/// and go, and are given back by another thread. False when the queue keeps nothing.
+pub fn kept_frames_stay(rig: &mut Rig) -> bool {
+    let Rx::Brings(rx) = &mut rig.rx else { return false };
+    let Some(mut home) = rx.returner() else {
+        assert_eq!(rig.send(&[frame(0, 60)]), 1);
+        assert!(keep_nothing(rig), "{}: what is kept could not be given back", rig.name);
+        return false;
+    };
+    let max = rig.frame_max as usize;
+    let (to, thread) = keeper(&home);
+    let (mut held, mut sent, mut expected) = (VecDeque::new(), 0u32, 0u32);
+    let deadline = Instant::now() + 6 * PATIENCE;
+    while expected < 5000 {
+        assert!(Instant::now() < deadline, "{}: {expected} frames kept", rig.name);
+        if expected == sent {
+            let len = |n: u32| [60, 64, 1500, 100, 4000, max][n as usize % 6];
+            let frames: Vec<_> = (sent..sent + 16).map(|n| frame(n, len(n))).collect();
+            sent += rig.send(&frames) as u32;
+        }
+        for (number, kept) in keep_all(rig, &mut home).0 {
+            assert_eq!(number, expected, "{}: out of order", rig.name);
+            expected += 1;
+            held.push_back((number, kept));
+        }
+        while held.len() > 200 {
+            to.send(held.pop_front().expect("many")).expect("a keeper");
+        }
+    }
+    held.into_iter().for_each(|one| to.send(one).expect("a keeper"));
+    drop(to);
+    thread.join().expect("every frame stayed as it was");
+    true
+}
+
+/// True when `keep` answers that nothing can be kept, frame or not.
+fn keep_nothing(rig: &mut Rig) -> bool {
+    let Rx::Brings(rx) = &mut rig.rx else { return true };
+    rx.peek(&mut Burst::new(), 64).expect("peek");
+    rx.keep().expect("keep").is_none()
+}
+
+/// A queue of which too much is kept says so and goes on: what waits can be released, and whoever
+/// would sleep is told of it. When memory comes home, frames can be kept again.
+pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
+    let Rx::Brings(rx) = &mut rig.rx else { return };
+    let Some(mut home) = rx.returner() else { return };
+    let (mut held, mut sent, mut expected) = (Vec::new(), 0u32, 0u32);
+    let deadline = Instant::now() + 6 * PATIENCE;
+    let mut send = |rig: &mut Rig| {
+        assert!(Instant::now() < deadline, "{}: {sent} frames sent", rig.name);
+        assert_eq!(rig.send(&[frame(sent, 200)]), 1);
+        sent += 1;
+    };
+    for _ in 0..3 {
+        loop {
+            send(rig);
+            let (kept, left) = keep_all(rig, &mut home);
+            held.extend(kept);
+            if left {
+                break;
+            }
+        }
+        assert!(held.len() > 30, "{}: only {} frames can be kept", rig.name, held.len());
+        assert_eq!(rx_queue(rig).arm(1).expect("arm"), Armed::MoreWork, "{}", rig.name);
+        for (number, _) in &held {
+            assert_eq!(*number, expected, "{}: out of order", rig.name);
+            expected += 1;
+        }
+        // What waits, and as many more as a ring has, while everything is held.
+        for _ in 0..3000 {
+            send(rig);
+            expect_next(rig, &mut expected);
+        }
+        let (to, thread) = keeper(&home);
+        held.drain(..).for_each(|one| to.send(one).expect("a keeper"));
+        drop(to);
+        thread.join().expect("every frame stayed as it was");
+        while expected < sent_by(&rig.tx_stats) {
+            assert!(Instant::now() < deadline, "{}: {expected} frames came", rig.name);
+            expect_next(rig, &mut expected);
+        }
+    }
+}
+
+fn sent_by(stats: &ChannelStats) -> u32 {
+    stats.tx.packets.get() as u32
 }
 
 /// With frames on their way, closing gives everything back: the factory can make the rig again,

@@ -2,6 +2,7 @@
 //! `mqnet link` process.
 
 mod af_xdp;
+mod af_xdp_keep;
 mod config;
 mod control_bad;
 mod control_daemon;

@@ -1,0 +1,254 @@
+//! Frames of an `xdp:` interface that leave with their memory: as a program takes them that does
+//! without a copy.
+
+use std::collections::VecDeque;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction};
+use mqnet_netdev::{Burst, Channel, Function, Kept, LinkStatus, Plan, Rx, RxBrings};
+use mqnet_pktbuf::Returner;
+use mqnet_sysio::clock;
+use mqnet_testkit::{Host, Need, World, has, until};
+
+use crate::af_xdp::wire;
+
+/// Chunks that each queue has.
+const RING: u16 = 128;
+
+/// Bytes in front of the payload of a datagram: Ethernet, IPv4 and UDP.
+const HEADERS: usize = 42;
+
+/// The payload of a datagram.
+fn payload(number: u32) -> Vec<u8> {
+    let len = [60, 1400, 100, 5000, 8900][number as usize % 5];
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.extend((4..len).map(|at: u32| (at.wrapping_mul(number | 1) >> 3) as u8));
+    bytes
+}
+
+/// A frame of ours that somebody keeps, the channel from which it came, and its number.
+struct Held {
+    channel: usize,
+    number: u32,
+    kept: Kept,
+}
+
+/// The number of a kept datagram, all of which is right; `None` for another frame.
+fn number_of(kept: &Kept, home: &Returner) -> Option<u32> {
+    let mut bytes = vec![0; kept.len() as usize];
+    let mut at = 0;
+    for piece in kept.pieces() {
+        at += piece.span(home).read_header(&mut bytes[at..]);
+    }
+    let said = bytes.get(HEADERS..)?;
+    let number = u32::from_le_bytes(said.get(..4)?.try_into().ok()?);
+    // What is not a datagram of ours has no number; UDP port 9 is "discard".
+    if bytes[36..38] != [0, 9] {
+        return None;
+    }
+    assert!(said == payload(number), "datagram {number} is damaged");
+    Some(number)
+}
+
+/// The RX queues of an interface, and the ways home.
+struct Queues {
+    rx: Vec<Box<dyn RxBrings>>,
+    homes: Vec<Returner>,
+}
+
+impl Queues {
+    fn open(function: &mut AfXdpFunction) -> Self {
+        until("the interface is up", || {
+            let status = function.poll_link(clock::monotonic());
+            matches!(status, LinkStatus::Up { .. }).then_some(())
+        });
+        let caps = function.caps();
+        let plan = Plan::join(&caps, &caps).expect("a plan");
+        let (mut rx, mut homes) = (Vec::new(), Vec::new());
+        for Channel { rx: one, .. } in function.open(&plan).expect("channels") {
+            let Rx::Brings(mut one) = one else { panic!("it brings memory") };
+            homes.push(one.returner().expect("a way home"));
+            rx.push(one);
+        }
+        assert_eq!(rx.len(), 4);
+        Self { rx, homes }
+    }
+
+    /// Keeps what is there.
+    fn keep(&mut self) -> Vec<Held> {
+        let mut all = Vec::new();
+        for (channel, (rx, home)) in self.rx.iter_mut().zip(&mut self.homes).enumerate() {
+            rx.peek(&mut Burst::new(), 64).expect("peek");
+            while let Some(kept) = rx.keep().expect("keep") {
+                match number_of(&kept, home) {
+                    Some(number) => all.push(Held { channel, number, kept }),
+                    None => kept.give_back(home),
+                }
+            }
+        }
+        all
+    }
+
+    /// Looks at frames once more and gives them back, all from another thread.
+    fn give_back(&self, held: impl IntoIterator<Item = Held, IntoIter: Send>) {
+        let (mut homes, held) = (self.homes.clone(), held.into_iter());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for Held { channel, number, kept } in held {
+                    let home = &mut homes[channel];
+                    assert_eq!(number_of(&kept, home), Some(number), "it changed");
+                    kept.give_back(home);
+                }
+            });
+        });
+    }
+}
+
+/// Sends numbered datagrams to an interface that answers nobody.
+struct Sender {
+    socket: UdpSocket,
+    sent: u32,
+}
+
+impl Sender {
+    fn new(host: &Host) -> Self {
+        let add = ["ip", "neigh", "replace", "10.7.1.1", "lladdr", "02:00:00:00:00:01"];
+        host.run(&[&add[..], &["nud", "permanent", "dev", "peer"]].concat());
+        let socket = host.within(|| UdpSocket::bind("10.7.1.2:0").expect("a socket"));
+        Self { socket, sent: 0 }
+    }
+
+    fn send(&mut self) {
+        let sent = self.socket.send_to(&payload(self.sent), "10.7.1.1:9");
+        sent.expect("a datagram is sent");
+        self.sent += 1;
+    }
+
+    /// Sends and keeps until so many were sent, of which `hold` are held; every one has come, and
+    /// in order. What is held in the end.
+    fn carry(&mut self, queues: &mut Queues, count: u32, hold: usize) -> VecDeque<Held> {
+        let mut held = VecDeque::new();
+        let (mut expected, end) = (self.sent, self.sent + count);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while expected < end {
+            assert!(Instant::now() < deadline, "datagram {expected} has not come");
+            if expected == self.sent {
+                (0..8).for_each(|_| self.send());
+            }
+            for one in queues.keep() {
+                assert_eq!(one.number, expected, "out of order");
+                expected += 1;
+                held.push_back(one);
+            }
+            let over = held.len().saturating_sub(hold);
+            queues.give_back(held.drain(..over).collect::<Vec<_>>());
+        }
+        held
+    }
+}
+
+/// A NIC `nic` in one namespace, whose peer is in the other, and what takes it over.
+fn rig() -> Option<(World, AfXdpFunction, Sender)> {
+    if !has(&[Need::Root, Need::Program("ethtool")]) {
+        return None;
+    }
+    let world = World::create();
+    wire(&world.a, "nic", &world.b, "10.7.1.2/24", 9000);
+    let netns = Some(format!("/run/netns/{}", world.a.name()).into());
+    let config =
+        AfXdpConfig { interface: "nic".into(), netns, ring: Some(RING), ..AfXdpConfig::default() };
+    let function = AfXdpFunction::new(config).expect("an interface");
+    let sender = Sender::new(&world.b);
+    Some((world, function, sender))
+}
+
+/// Looks at the interface until it says that it is down, and closes it.
+fn goes_down(function: &mut AfXdpFunction, queues: Queues) -> Vec<Returner> {
+    until("the interface is down", || {
+        let status = function.poll_link(clock::monotonic());
+        matches!(status, LinkStatus::Down(_)).then_some(())
+    });
+    function.close("it is down");
+    queues.homes
+}
+
+// Goal: datagrams in one chunk and in several are kept and held while the rings go round often,
+// and are given back by another thread: none is missing, none has a wrong byte, and nothing was
+// dropped at the sockets for want of memory.
+#[test]
+fn frames_leave_with_their_memory() {
+    let Some((_world, mut function, mut sender)) = rig() else { return };
+    let mut queues = Queues::open(&mut function);
+    let held = sender.carry(&mut queues, 20 * u32::from(RING), 16);
+    assert!(held.iter().any(|one| one.kept.more.len() > 1), "none lies in several chunks");
+    assert!(held.iter().all(|one| one.kept.head.headroom() > 0), "no room for a header");
+    queues.give_back(held);
+    assert_eq!(function.dropped_outside(), Some(0));
+}
+
+// Goal: frames outlive the interface's being set down, being taken over anew, and being deleted,
+// and the function itself; memory that comes back late is used again, or is nobody's loss.
+#[test]
+fn kept_frames_outlive_the_interface() {
+    let Some((world, mut function, mut sender)) = rig() else { return };
+    let set = |state: &str| world.a.run(&["ip", "link", "set", "nic", state]);
+    let mut queues = Queues::open(&mut function);
+    let held = sender.carry(&mut queues, 100, 16);
+    set("down");
+    let homes = goes_down(&mut function, queues);
+    let check = |held: &VecDeque<Held>, homes: &[Returner]| {
+        for one in held {
+            assert_eq!(number_of(&one.kept, &homes[one.channel]), Some(one.number), "it changed");
+        }
+    };
+    check(&held, &homes);
+    set("up");
+    // The same sockets: what was kept before belongs to the same pools.
+    let mut queues = Queues::open(&mut function);
+    let more = sender.carry(&mut queues, 10 * u32::from(RING), 8);
+    check(&held, &homes);
+    queues.give_back(held);
+    check(&more, &queues.homes);
+    let new = sender.carry(&mut queues, 10 * u32::from(RING), 16);
+    queues.give_back(new);
+    // Another MTU means other sockets, and other pools.
+    for (host, device) in [(&world.a, "nic"), (&world.b, "peer")] {
+        host.run(&["ip", "link", "set", device, "mtu", "9100"]);
+    }
+    let homes = goes_down(&mut function, queues);
+    check(&more, &homes);
+    let mut queues = Queues::open(&mut function);
+    let last = sender.carry(&mut queues, 100, 16);
+    check(&more, &homes);
+    let old = Queues { rx: Vec::new(), homes };
+    old.give_back(more);
+    world.a.run(&["ip", "link", "del", "nic"]);
+    let homes = goes_down(&mut function, queues);
+    drop(function);
+    check(&last, &homes);
+    Queues { rx: Vec::new(), homes }.give_back(last);
+}
+
+// Goal: a channel that serves several queues keeps nothing, since a frame goes home by one way; it
+// shows and releases frames as ever.
+#[test]
+fn a_channel_of_several_queues_keeps_nothing() {
+    let Some((_world, mut function, mut sender)) = rig() else { return };
+    drop(Queues::open(&mut function));
+    function.close("for another number of channels");
+    let mut caps = function.caps();
+    caps.channels = 1;
+    let plan = Plan::join(&function.caps(), &caps).expect("a plan");
+    let mut channels = function.open(&plan).expect("a channel");
+    let [Channel { rx: Rx::Brings(rx), .. }] = &mut channels[..] else { panic!("one channel") };
+    assert!(rx.returner().is_none());
+    sender.send();
+    until("a frame is shown", || {
+        let mut burst = Burst::new();
+        rx.peek(&mut burst, 64).expect("peek");
+        (!burst.frames().is_empty()).then_some(())
+    });
+    assert!(rx.keep().expect("keep").is_none());
+    rx.release(1).expect("release");
+}
