@@ -49,8 +49,8 @@ pub(super) const SECTIONS: &[Section] = &[
         packages: RELAYS, root: true, seconds: 130, quick: None },
     Section { name: "afxdp", answers: "How fast are we from veth to veth, against DPDK's AF_XDP \
         ports and a packet relay?",
-        packages: DPDK, root: true, seconds: 50,
-        quick: Some(("--slice-ms 8 --size 60", 12)) },
+        packages: DPDK, root: true, seconds: 75,
+        quick: Some(("--slice-ms 8 --size 60", 25)) },
     Section { name: "latency", answers: "How long does an answer take, idle, asleep and under \
         load, against veth and relays?",
         packages: &["gcc", "iproute2", "socat"], root: true, seconds: 100,
