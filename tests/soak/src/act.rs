@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::rig::{Setting, Site};
 use crate::schedule::{Action, DISCIPLINES};
 use crate::shape::{Can, Dev};
+use crate::testpmd;
 use crate::worlds::{CHANNELS, RING_KIB};
 
 /// A pause that is part of an action.
@@ -22,6 +23,7 @@ impl Site {
     pub(crate) fn act(&mut self, action: &Action) {
         match *action {
             Action::Channels { dev, to } => self.resize(dev, to),
+            Action::Queues { dev, to } => self.set_queues(dev, to),
             Action::Rings { dev, kib } => {
                 let undo = format!("rx {RING_KIB}");
                 self.set(Setting::Rings, dev, "-G", &format!("rx {kib}"), &undo);
@@ -94,6 +96,26 @@ impl Site {
         let least = if self.shape.paths[path].kind == "group" { 2 } else { 1 };
         let to = format!("combined {}", to.max(least));
         self.set(Setting::Channels, dev, "-L", &to, &format!("combined {CHANNELS}"));
+    }
+
+    /// Gives testpmd and our driver at it so many queues.
+    fn set_queues(&mut self, dev: usize, to: u16) {
+        // Channels that a table names cannot be taken away.
+        for other in 0..self.shape.devs.len() {
+            self.undo_one((Setting::Spread, other));
+        }
+        let ours = format!("ethtool -L {} combined {to}", self.shape.devs[dev].name);
+        let grows = to > self.queues;
+        // It must go on to take from queues that we are about to leave.
+        if !grows {
+            self.tell(&ours);
+        }
+        self.queues = to;
+        testpmd::set_queues(&self.lives[testpmd::PROCESS].running, to);
+        if grows {
+            self.tell(&ours);
+        }
+        self.wait_up();
     }
 
     fn program(&mut self, dev: usize) {
@@ -195,6 +217,15 @@ impl Site {
             self.act(&Action::Channels { dev, to: most });
         }
         self.put_back();
+        // Disciplines that lanes share are given their events when a netdev has the first of them,
+        // and whoever runs the lanes watches those as long as they live: these lanes are to have
+        // had them too.
+        for dev in 0..self.shape.devs.len() {
+            if self.shape.devs[dev].can.contains(&Can::Discipline) {
+                self.act(&Action::Discipline { dev, which: 0 });
+            }
+        }
+        self.put_back();
     }
 
     /// What is set at the netdevs of a path is gone.
@@ -230,6 +261,12 @@ impl Site {
         }
         if self.other {
             self.reload(0);
+        }
+        let queues = |dev: &Dev| dev.can.iter().any(|can| matches!(can, Can::Queues(_)));
+        if let Some(dev) = self.shape.devs.iter().position(queues)
+            && self.queues != CHANNELS
+        {
+            self.set_queues(dev, CHANNELS);
         }
         self.wait_up();
         for (dev, _) in self.resized() {
