@@ -217,9 +217,13 @@ impl Site {
             self.act(&Action::Channels { dev, to: most });
         }
         self.put_back();
-        // Disciplines that lanes share are given their events when a netdev has the first of them,
-        // and whoever runs the lanes watches those as long as they live: these lanes are to have
-        // had them too.
+        self.touch();
+    }
+
+    /// Attaches a discipline everywhere and takes it off. Those that lanes share have events, and
+    /// whoever runs a lane goes on to watch those until it leaves: so every round ends with lanes
+    /// that have had one, and the descriptors can be counted to the last one.
+    pub(crate) fn touch(&mut self) {
         for dev in 0..self.shape.devs.len() {
             if self.shape.devs[dev].can.contains(&Can::Discipline) {
                 self.act(&Action::Discipline { dev, which: 0 });

@@ -212,7 +212,10 @@ fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
     match plan.is_rough() {
         // Sessions that are new have fewer things than those that have seen all channels.
         true => site.warm_up(),
-        false => site.put_back(),
+        false => {
+            site.put_back();
+            site.touch();
+        }
     }
     traffic.iter().for_each(Traffic::goes_on);
     board.note(at, "traffic ends".to_owned());
@@ -251,6 +254,10 @@ fn lasting(site: &Site) -> impl Iterator<Item = usize> {
 /// ends of a bridge the first one does, and the other one when that has gone.
 type First = BTreeMap<(usize, bool), Kinds>;
 
+fn count(kinds: &Kinds, kind: &str) -> u64 {
+    kinds.get(kind).copied().unwrap_or(0)
+}
+
 fn listens(kinds: &Kinds) -> bool {
     kinds.keys().any(|kind| kind.ends_with("x.sock.lock"))
 }
@@ -265,7 +272,7 @@ fn settled(pid: u32) -> Kinds {
     })
 }
 
-/// No process has more descriptors than at the first look.
+/// No process has more descriptors than at the first look, or than at any one since.
 #[track_caller]
 fn assert_closed(site: &Site, first: &mut First) {
     for at in lasting(site) {
@@ -274,7 +281,11 @@ fn assert_closed(site: &Site, first: &mut First) {
         loop {
             let now = descriptor_kinds(pid);
             let first = first.entry((at, listens(&now))).or_insert_with(|| settled(pid));
-            let Some(more) = memory::left_open(first, &now) else { break };
+            let Some(more) = memory::left_open(first, &now) else {
+                // On a busy machine the first look may have seen what was about to be closed.
+                first.iter_mut().for_each(|(kind, n)| *n = (*n).min(count(&now, kind)));
+                break;
+            };
             let name = site.shape.processes[at].name;
             // What somebody else has just closed, it closes a moment later.
             assert!(start.elapsed() < CLOSING, "process {name} leaves descriptors open: {more}");
