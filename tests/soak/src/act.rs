@@ -6,7 +6,7 @@ use mqnet_sysio::process;
 use mqnet_testkit::until;
 use serde_json::Value;
 
-use crate::rig::{Setting, Site};
+use crate::rig::{NOT_NOW, Setting, Site};
 use crate::schedule::{Action, DISCIPLINES};
 use crate::shape::{Can, Dev};
 use crate::testpmd;
@@ -150,8 +150,17 @@ impl Site {
         let file = self.control.file(&format!("{name}.pcapng"));
         let _ = std::fs::remove_file(&file);
         let path = file.display().to_string();
-        let capture = self.control.start(&["capture", name, "-s", "64", "-w", &path]);
-        until("the capture begins", || file.exists().then_some(()));
+        let start = || self.control.start(&["capture", name, "-s", "64", "-w", &path]);
+        let mut capture = start();
+        until("the capture begins", || {
+            if capture.ended().is_some() {
+                // A machine that is very busy takes its time here too.
+                let said = capture.err();
+                assert!(NOT_NOW.iter().any(|words| said.contains(words)), "capture: {said}");
+                capture = start();
+            }
+            file.exists().then_some(())
+        });
         self.captures.insert(dev, capture);
     }
 

@@ -23,7 +23,8 @@ pub(crate) enum Setting {
 }
 
 /// What a refusal says that is worth another try: a busy machine takes its time.
-const NOT_NOW: [&str; 4] = ["under way", "try again", "not done within", "did not answer"];
+pub(crate) const NOT_NOW: [&str; 4] =
+    ["under way", "try again", "not done within", "did not answer"];
 
 /// A spread that is given up half way puts flows back to queues that they had left: what came to
 /// the new ones meanwhile may overtake. The user is told by the refusal.
