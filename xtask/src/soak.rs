@@ -15,7 +15,8 @@ pub(crate) struct Arguments {
     /// What decides about every action (the time when missing)
     #[arg(long)]
     seed: Option<u64>,
-    /// Backends, separated by commas: tap, xdp, group, ntb, ivshmem, vhost (all when missing)
+    /// Backends, separated by commas: tap, xdp, group, ntb, ivshmem, vhost, testpmd
+    /// (all when missing)
     #[arg(long)]
     only: Option<String>,
     /// This round of the schedule alone
@@ -27,6 +28,9 @@ pub(crate) struct Arguments {
     /// How often that round
     #[arg(long, requires = "round")]
     times: Option<u64>,
+    /// So many runs one after the other, each with the next seed, until one fails
+    #[arg(long, conflicts_with = "round")]
+    series: Option<u64>,
     /// Soak the program of the dev profile, with its assertions
     #[arg(long)]
     dev: bool,
@@ -42,8 +46,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     soak.env("MQNET_BIN", project::target().join(profile).join("mqnet"));
     soak.arg("--out").arg(project::target().join("soak"));
     soak.args(["--minutes", &arguments.minutes.to_string()]);
-    let numbers =
-        [("--seed", arguments.seed), ("--round", arguments.round), ("--times", arguments.times)];
+    if arguments.dev {
+        soak.arg("--dev");
+    }
+    let numbers = [
+        ("--seed", arguments.seed),
+        ("--series", arguments.series),
+        ("--round", arguments.round),
+        ("--times", arguments.times),
+    ];
     for (name, value) in numbers {
         if let Some(value) = value {
             soak.args([name, &value.to_string()]);

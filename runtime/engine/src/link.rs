@@ -269,6 +269,7 @@ impl Link {
         self.give_up_late_request(now);
         self.take_off_abandoned_taps();
         self.take_off_left_hooks();
+        self.let_go_of_disciplines();
         self.fit_merging();
         self.learn()?;
         Ok(notice)

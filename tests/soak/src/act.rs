@@ -6,9 +6,10 @@ use mqnet_sysio::process;
 use mqnet_testkit::until;
 use serde_json::Value;
 
-use crate::rig::{Setting, Site};
+use crate::rig::{NOT_NOW, Setting, Site};
 use crate::schedule::{Action, DISCIPLINES};
 use crate::shape::{Can, Dev};
+use crate::testpmd;
 use crate::worlds::{CHANNELS, RING_KIB};
 
 /// A pause that is part of an action.
@@ -22,6 +23,7 @@ impl Site {
     pub(crate) fn act(&mut self, action: &Action) {
         match *action {
             Action::Channels { dev, to } => self.resize(dev, to),
+            Action::Queues { dev, to } => self.set_queues(dev, to),
             Action::Rings { dev, kib } => {
                 let undo = format!("rx {RING_KIB}");
                 self.set(Setting::Rings, dev, "-G", &format!("rx {kib}"), &undo);
@@ -96,6 +98,26 @@ impl Site {
         self.set(Setting::Channels, dev, "-L", &to, &format!("combined {CHANNELS}"));
     }
 
+    /// Gives testpmd and our driver at it so many queues.
+    fn set_queues(&mut self, dev: usize, to: u16) {
+        // Channels that a table names cannot be taken away.
+        for other in 0..self.shape.devs.len() {
+            self.undo_one((Setting::Spread, other));
+        }
+        let ours = format!("ethtool -L {} combined {to}", self.shape.devs[dev].name);
+        let grows = to > self.queues;
+        // It must go on to take from queues that we are about to leave.
+        if !grows {
+            self.tell(&ours);
+        }
+        self.queues = to;
+        testpmd::set_queues(&self.lives[testpmd::PROCESS].running, to);
+        if grows {
+            self.tell(&ours);
+        }
+        self.wait_up();
+    }
+
     fn program(&mut self, dev: usize) {
         let name = self.shape.devs[dev].name;
         if self.programs.remove(&dev) {
@@ -128,8 +150,17 @@ impl Site {
         let file = self.control.file(&format!("{name}.pcapng"));
         let _ = std::fs::remove_file(&file);
         let path = file.display().to_string();
-        let capture = self.control.start(&["capture", name, "-s", "64", "-w", &path]);
-        until("the capture begins", || file.exists().then_some(()));
+        let start = || self.control.start(&["capture", name, "-s", "64", "-w", &path]);
+        let mut capture = start();
+        until("the capture begins", || {
+            if capture.ended().is_some() {
+                // A machine that is very busy takes its time here too.
+                let said = capture.err();
+                assert!(NOT_NOW.iter().any(|words| said.contains(words)), "capture: {said}");
+                capture = start();
+            }
+            file.exists().then_some(())
+        });
         self.captures.insert(dev, capture);
     }
 
@@ -195,6 +226,19 @@ impl Site {
             self.act(&Action::Channels { dev, to: most });
         }
         self.put_back();
+        self.touch();
+    }
+
+    /// Attaches a discipline everywhere and takes it off. Those that lanes share have events, and
+    /// whoever runs a lane goes on to watch those until it leaves: so every round ends with lanes
+    /// that have had one, and the descriptors can be counted to the last one.
+    pub(crate) fn touch(&mut self) {
+        for dev in 0..self.shape.devs.len() {
+            if self.shape.devs[dev].can.contains(&Can::Discipline) {
+                self.act(&Action::Discipline { dev, which: 0 });
+            }
+        }
+        self.put_back();
     }
 
     /// What is set at the netdevs of a path is gone.
@@ -230,6 +274,12 @@ impl Site {
         }
         if self.other {
             self.reload(0);
+        }
+        let queues = |dev: &Dev| dev.can.iter().any(|can| matches!(can, Can::Queues(_)));
+        if let Some(dev) = self.shape.devs.iter().position(queues)
+            && self.queues != CHANNELS
+        {
+            self.set_queues(dev, CHANNELS);
         }
         self.wait_up();
         for (dev, _) in self.resized() {

@@ -13,8 +13,9 @@ mod rng;
 mod runner;
 mod schedule;
 mod shape;
+mod testpmd;
 mod traffic;
 mod worlds;
 
-pub use runner::{Settings, run};
+pub use runner::{Settings, run, series};
 pub use shape::KINDS;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use mqnet_soak::{KINDS, Settings, run};
+use mqnet_soak::{KINDS, Settings, series};
 use mqnet_testkit::{Need, has};
 
 /// All backends at once, under verified traffic, while a seeded schedule of actions is done to
@@ -32,6 +32,12 @@ struct Arguments {
     /// How often that round
     #[arg(long, default_value_t = 1, requires = "round")]
     times: u64,
+    /// So many runs one after the other, each with the next seed, until one fails
+    #[arg(long, default_value_t = 1, conflicts_with = "round")]
+    series: u64,
+    /// The program is of the dev profile: for the command that replays a failure
+    #[arg(long, hide = true)]
+    dev: bool,
     /// Where results go
     #[arg(long, default_value = "target/soak")]
     out: PathBuf,
@@ -50,7 +56,8 @@ fn main() -> ExitCode {
         round: arguments.round,
         actions: arguments.actions,
         times: arguments.times,
+        dev: arguments.dev,
         folder: arguments.out,
     };
-    if run(&settings) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if series(&settings, arguments.series) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

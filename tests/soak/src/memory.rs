@@ -1,9 +1,14 @@
 //! Memory, descriptors and threads of processes that live long: they must not grow.
 
-use mqnet_testkit::{anonymous_kib, descriptors, resident_kib, threads};
+use std::collections::BTreeMap;
+
+use mqnet_testkit::{anonymous_kib, descriptor_kinds, resident_kib, threads};
 
 /// Samples below which nothing can be said.
 const ENOUGH: usize = 8;
+
+/// Descriptors by what they are.
+pub(crate) type Kinds = BTreeMap<String, u64>;
 
 /// One look at a process, always in the state with which a round begins, so that samples differ
 /// only by what is left behind.
@@ -22,7 +27,7 @@ impl Sample {
         Self {
             own: anonymous_kib(pid),
             all: resident_kib(pid),
-            descriptors: descriptors(pid) as u64,
+            descriptors: descriptor_kinds(pid).values().sum(),
             threads: threads(pid),
         }
     }
@@ -30,17 +35,23 @@ impl Sample {
 
 /// How much the last quarter may have: what the third had, or the first half at its highest, and a
 /// fixed part, because allocators keep what they once had and a burst may still be the largest so
-/// far, and a part of what there is. Descriptors come and go by dozens with sessions, each of which
-/// keeps what its largest set of channels once had; a leak of one a reconnect is soon beyond that.
+/// far, and a part of what there is. Descriptors have a check of their own.
 fn allowed(kind: &str, before: u64) -> u64 {
     match kind {
         "KiB of its own" => before + before / 20 + 4096,
         "KiB resident" => before + before / 10 + 16_384,
-        // Disciplines that all lanes share are given a door for each possible channel and a pool
-        // when a side has the first of them, which may be at any time; both are kept.
-        "descriptors" => before + before / 4 + 16 + 2 * 66,
         _ => before + 2,
     }
+}
+
+/// Kinds of which there are more descriptors than when everything had been used once: one more is
+/// one too many, because every round ends as it began.
+pub(crate) fn left_open(first: &Kinds, now: &Kinds) -> Option<String> {
+    let had = |kind: &str| first.get(kind).copied().unwrap_or(0);
+    let more = now.iter().filter(|(kind, n)| **n > had(kind));
+    let told: Vec<String> =
+        more.map(|(kind, n)| format!("{n} of {kind}, not {}", had(kind))).collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 fn median(mut list: Vec<u64>) -> u64 {
@@ -57,12 +68,8 @@ pub(crate) fn growth(samples: &[Sample]) -> Option<String> {
     let quarter = samples.len() / 4;
     let (third, last) = samples[samples.len() - 2 * quarter..].split_at(quarter);
     type Pick = fn(&Sample) -> u64;
-    let kinds: [(&str, Pick); 4] = [
-        ("KiB of its own", |s| s.own),
-        ("KiB resident", |s| s.all),
-        ("descriptors", |s| s.descriptors),
-        ("threads", |s| s.threads),
-    ];
+    let kinds: [(&str, Pick); 3] =
+        [("KiB of its own", |s| s.own), ("KiB resident", |s| s.all), ("threads", |s| s.threads)];
     kinds.into_iter().find_map(|(kind, pick)| {
         let [before, after] = [third, last].map(|part| median(part.iter().map(pick).collect()));
         let most = samples[..samples.len() / 2].iter().map(pick).max().unwrap_or(0);
@@ -80,7 +87,7 @@ mod tests {
     }
 
     // Goal: what stays flat, or warms up, or has one peak passes; what grows in the second half
-    // does not, be it memory, descriptors or threads.
+    // does not, be it memory or threads.
     #[test]
     fn growth_is_found() {
         let flat = Sample { own: 10_000, all: 60_000, descriptors: 50, threads: 4 };
@@ -89,8 +96,22 @@ mod tests {
         assert_eq!(series(|n| Sample { own: if n == 33 { 90_000 } else { 10_000 }, ..flat }), None);
         assert!(series(|n| Sample { own: 10_000 + 1000 * n, ..flat }).is_some());
         assert!(series(|n| Sample { all: 60_000 + 4000 * n, ..flat }).is_some());
-        assert!(series(|n| Sample { descriptors: 50 + 60 * n, ..flat }).is_some());
         assert!(series(|n| Sample { threads: 4 + n / 3, ..flat }).is_some());
         assert_eq!(growth(&[flat; 3]), None);
+    }
+
+    // Goal: one descriptor more of any kind is told, fewer are not, whatever the sum is.
+    #[test]
+    fn one_descriptor_too_many_is_found() {
+        let kinds = |list: &[(&str, u64)]| -> Kinds {
+            list.iter().map(|(kind, n)| ((*kind).to_owned(), *n)).collect()
+        };
+        let first = kinds(&[("eventfd", 70), ("socket", 5)]);
+        assert_eq!(left_open(&first, &first), None);
+        assert_eq!(left_open(&first, &kinds(&[("eventfd", 60)])), None);
+        let more = left_open(&first, &kinds(&[("eventfd", 60), ("socket", 6)]));
+        assert_eq!(more.as_deref(), Some("6 of socket, not 5"));
+        let other = left_open(&first, &kinds(&[("eventfd", 70), ("socket", 5), ("memfd", 1)]));
+        assert_eq!(other.as_deref(), Some("1 of memfd, not 0"));
     }
 }

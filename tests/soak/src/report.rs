@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::memory::Sample;
 use crate::rig::Site;
+use crate::runner::Settings;
 
 /// Actions that are remembered of each rig.
 const LOG: usize = 100;
@@ -120,31 +121,43 @@ fn put(file: &Path, value: &Value) {
 
 /// What failed, and how to do it again.
 pub(crate) struct Failure<'a> {
-    pub(crate) seed: u64,
+    pub(crate) settings: &'a Settings,
     pub(crate) rig: &'static str,
     pub(crate) only: &'a str,
-    pub(crate) round: u64,
+    /// The round that was under way; none when it is about all of them.
+    pub(crate) round: Option<u64>,
     pub(crate) error: &'a str,
+}
+
+impl Failure<'_> {
+    /// The command that does it again, with the same schedule.
+    fn replay(&self) -> String {
+        let Settings { seed, time, actions, dev, .. } = self.settings;
+        let dev = if *dev { " --dev" } else { "" };
+        let command = format!("cargo xtask soak{dev} --seed {seed} --only {}", self.only);
+        let Some(round) = self.round else {
+            return format!("{command} --minutes {}", time.as_secs_f64() / 60.0);
+        };
+        let actions: Vec<String> = actions.iter().map(usize::to_string).collect();
+        match actions.is_empty() {
+            true => format!("{command} --round {round}"),
+            false => format!("{command} --round {round} --actions {}", actions.join(",")),
+        }
+    }
 }
 
 /// Writes everything about a failure: the last actions with their times, what the links say of
 /// themselves, and what the processes have written.
-pub(crate) fn failure(
-    folder: &Path,
-    what: &Failure<'_>,
-    entry: &Entry,
-    site: Option<&Site>,
-) -> Value {
-    let place = folder.join(format!("{}-seed{}-round{}", what.rig, what.seed, what.round));
+pub(crate) fn failure(what: &Failure<'_>, entry: &Entry, site: Option<&Site>) -> Value {
+    let seed = what.settings.seed;
+    let round = what.round.map_or("s".to_owned(), |round| round.to_string());
+    let place = what.settings.folder.join(format!("{}-seed{seed}-round{round}", what.rig));
     std::fs::create_dir_all(&place).unwrap_or_else(|e| panic!("{}: {e}", place.display()));
     let log: Vec<Value> =
         entry.log.iter().map(|(at, text)| json!([at.as_secs_f64(), text])).collect();
-    let replay = format!(
-        "cargo xtask soak --seed {} --only {} --round {}",
-        what.seed, what.only, what.round
-    );
+    let replay = what.replay();
     let said = json!({
-        "rig": what.rig, "seed": what.seed, "round": what.round, "error": what.error,
+        "rig": what.rig, "seed": seed, "round": what.round, "error": what.error,
         "replay": replay, "last-actions": log,
     });
     put(&place.join("failure.json"), &said);
@@ -174,4 +187,54 @@ pub(crate) fn failure(
 fn dump(site: &Site, words: &[&str]) -> String {
     let said = site.control.say(words);
     format!("{}{}", said.out, said.err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule;
+    use crate::shape::{Rig, Shape};
+
+    /// What follows a word.
+    fn after<'a>(command: &'a str, word: &str) -> &'a str {
+        let (_, rest) = command.split_once(word).expect("the word");
+        rest.split_whitespace().next().expect("a value")
+    }
+
+    // Goal: whatever was wanted, the command that is told for a failed round has that very round.
+    #[test]
+    fn a_replay_is_the_same_round() {
+        for (rig, only) in Rig::ALL.into_iter().flat_map(|rig| {
+            let kinds: [&[&str]; 4] = [&[], &["tap", "group"], &["vhost-resize"], &["xdp", "ntb"]];
+            kinds.map(|only| (rig, only.iter().map(|kind| (*kind).to_owned()).collect::<Vec<_>>()))
+        }) {
+            let settings = Settings { seed: 7, only, dev: true, ..Settings::default() };
+            let Some(shape) = Shape::of(rig, &settings.only, settings.seed) else { continue };
+            let only = shape.kinds();
+            let round = Some(5);
+            let what =
+                Failure { settings: &settings, rig: rig.name(), only: &only, round, error: "" };
+            let command = what.replay();
+            assert!(command.contains(" --dev "), "{command}");
+            let seed = after(&command, "--seed").parse().expect("a seed");
+            let only: Vec<String> =
+                after(&command, "--only").split(',').map(str::to_owned).collect();
+            let number = after(&command, "--round").parse().expect("a round");
+            let again = Shape::of(rig, &only, seed).expect("a shape");
+            let rounds =
+                [schedule::round(settings.seed, &shape, 5), schedule::round(seed, &again, number)];
+            assert_eq!(rounds[0], rounds[1], "{command}");
+            assert_eq!(format!("{shape:?}"), format!("{again:?}"), "{command}");
+        }
+    }
+
+    // Goal: what is no fault of one round is done again with all of them, as long as it took.
+    #[test]
+    fn growth_is_replayed_at_length() {
+        let time = Duration::from_secs(90);
+        let settings = Settings { seed: 3, time, ..Settings::default() };
+        let what =
+            Failure { settings: &settings, rig: "ntb", only: "ntb", round: None, error: "grows" };
+        assert_eq!(what.replay(), "cargo xtask soak --seed 3 --only ntb --minutes 1.5");
+    }
 }

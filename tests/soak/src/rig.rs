@@ -8,7 +8,7 @@ use mqnet_testkit::{Control, Host, Running, Said, World, has, run_command, until
 use serde_json::Value;
 
 use crate::shape::{Rig, Shape, Side};
-use crate::worlds;
+use crate::{testpmd, worlds};
 
 /// The order in which settings are undone: a table that names channels before the channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,8 @@ pub(crate) enum Setting {
 }
 
 /// What a refusal says that is worth another try: a busy machine takes its time.
-const NOT_NOW: [&str; 4] = ["under way", "try again", "not done within", "did not answer"];
+pub(crate) const NOT_NOW: [&str; 4] =
+    ["under way", "try again", "not done within", "did not answer"];
 
 /// A spread that is given up half way puts flows back to queues that they had left: what came to
 /// the new ones meanwhile may overtake. The user is told by the refusal.
@@ -47,6 +48,8 @@ pub(crate) struct Site {
     pub(crate) captures: BTreeMap<usize, Running>,
     pub(crate) programs: BTreeSet<usize>,
     pub(crate) gone: BTreeSet<usize>,
+    /// Queues of testpmd, and channels of our driver with it.
+    pub(crate) queues: u16,
     /// The daemon has one link more.
     pub(crate) other: bool,
     /// An XDP program that lets everything pass.
@@ -72,6 +75,7 @@ impl Site {
             captures: BTreeMap::new(),
             programs: BTreeSet::new(),
             gone: BTreeSet::new(),
+            queues: worlds::CHANNELS,
             other: false,
             object,
             restarts: 0,
@@ -81,7 +85,7 @@ impl Site {
         let order: &[usize] = match site.shape.rig {
             Rig::Daemon => &[0],
             Rig::Ntb | Rig::Vhost => &[0, 1],
-            Rig::Ivshmem => &[2, 0, 1],
+            Rig::Ivshmem | Rig::Testpmd => &[2, 0, 1],
         };
         let mut started: Vec<(usize, Life)> = Vec::new();
         for &at in order {
@@ -95,7 +99,13 @@ impl Site {
     }
 
     fn spawn(&self, at: usize) -> Running {
-        let words = worlds::words(&self.shape, &self.world, &self.control, at);
+        if (self.shape.rig, at) == (Rig::Testpmd, testpmd::PROCESS) {
+            let command = testpmd::command(&self.world, self.queues);
+            let running = self.control.spawn_to_order(command);
+            running.order("start");
+            return running;
+        }
+        let words = worlds::words(self, at);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let running = self.control.start(&words);
         if words[0] == "ivshmem-server" {

@@ -1,5 +1,6 @@
 //! Runs all rigs at once, each on a thread of its own.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mqnet_testkit::{Tally, World};
+use mqnet_testkit::{Tally, World, descriptor_kinds, has, until};
 
 use crate::judge::{self, Rest};
-use crate::memory::{self, Sample};
+use crate::memory::{self, Kinds, Sample};
 use crate::report::{self, Entry, Failure};
 use crate::rig::Site;
 use crate::schedule::{self, Told};
@@ -21,8 +22,11 @@ use crate::traffic::Traffic;
 /// How often the progress line is written, when it is not on a terminal.
 const SELDOM: Duration = Duration::from_secs(10);
 
+/// How long a process may take to close what is no longer needed.
+const CLOSING: Duration = Duration::from_secs(10);
+
 /// What is wanted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// No round begins after this time.
     pub time: Duration,
@@ -36,6 +40,8 @@ pub struct Settings {
     pub actions: Vec<usize>,
     /// How often that round.
     pub times: u64,
+    /// The program is of the dev profile.
+    pub dev: bool,
     /// Where the summary and failures are written.
     pub folder: PathBuf,
 }
@@ -56,6 +62,10 @@ impl Board<'_> {
     }
 
     fn note(&self, at: usize, text: String) {
+        // Of one round everybody may see that it is the same as before.
+        if self.settings.round.is_some() {
+            println!("{:9.3} s  {text}", self.begin.elapsed().as_secs_f64());
+        }
         self.entry(at).note(self.begin.elapsed(), text);
     }
 
@@ -64,11 +74,24 @@ impl Board<'_> {
     }
 }
 
+/// Soaks so many times, each time with the next seed: who may be killed depends on it. Stops at the
+/// first run in which something did not hold; true when there is none.
+pub fn series(settings: &Settings, runs: u64) -> bool {
+    (0..runs).all(|nth| {
+        if runs > 1 {
+            println!("run {} of {runs}", nth + 1);
+        }
+        run(&Settings { seed: settings.seed.wrapping_add(nth), ..settings.clone() })
+    })
+}
+
 /// Soaks. True when everything held.
 pub fn run(settings: &Settings) -> bool {
     let shape = |rig: Rig| Shape::of(rig, &settings.only, settings.seed);
-    let shapes: Vec<Shape> = Rig::ALL.into_iter().filter_map(shape).collect();
-    assert!(!shapes.is_empty(), "nothing to do: there is {}", crate::KINDS.join(", "));
+    let wanted: Vec<Shape> = Rig::ALL.into_iter().filter_map(shape).collect();
+    assert!(!wanted.is_empty(), "nothing to do: there is {}", crate::KINDS.join(", "));
+    // A rig without its program is skipped, and the others run.
+    let shapes: Vec<Shape> = wanted.into_iter().filter(|shape| has(shape.rig.needs())).collect();
     std::fs::create_dir_all(&settings.folder).expect("a folder for results");
     // Removes what killed runs left, before several threads would.
     drop(World::create());
@@ -128,18 +151,23 @@ fn progress(board: &Board<'_>, finished: impl Fn() -> bool) {
 
 /// One rig, until the end or the first failure.
 fn soak(board: &Board<'_>, at: usize, shape: Shape) {
-    let (rig, only) = (shape.rig.name(), kinds(&shape));
+    let (rig, only) = (shape.rig.name(), shape.kinds());
     let mut site = None;
     let mut number = board.settings.round.unwrap_or(0);
+    let under_way = Cell::new(None);
     let mut done = 0;
     let held = catch_unwind(AssertUnwindSafe(|| {
         let site = site.insert(Site::start(shape));
         board.note(at, "the links are up".to_owned());
         site.warm_up();
+        let mut first = First::new();
+        assert_closed(site, &mut first);
         let mut samples = Samples::new();
         while !board.over() {
+            under_way.set(Some(number));
             round(board, at, site, number);
             sample(board, at, site, &mut samples);
+            assert_closed(site, &mut first);
             done += 1;
             match board.settings.round {
                 Some(_) if done == board.settings.times => break,
@@ -147,22 +175,18 @@ fn soak(board: &Board<'_>, at: usize, shape: Shape) {
                 None => number += 1,
             }
         }
+        under_way.set(None);
         assert_flat(site, &samples);
     }));
     let Err(panic) = held else { return };
     board.stop.store(true, Ordering::Relaxed);
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let error = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
-    let what = Failure { seed: board.settings.seed, rig, only: &only, round: number, error };
+    let what =
+        Failure { settings: board.settings, rig, only: &only, round: under_way.get(), error };
     let mut entry = board.entry(at);
-    let said = report::failure(&board.settings.folder, &what, &entry, site.as_ref());
+    let said = report::failure(&what, &entry, site.as_ref());
     entry.failure = Some(said);
-}
-
-/// The backends of a shape, as `--only` has them.
-fn kinds(shape: &Shape) -> String {
-    let kinds: Vec<&str> = shape.paths.iter().map(|path| path.kind).collect();
-    kinds.join(",")
 }
 
 fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
@@ -188,7 +212,10 @@ fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
     match plan.is_rough() {
         // Sessions that are new have fewer things than those that have seen all channels.
         true => site.warm_up(),
-        false => site.put_back(),
+        false => {
+            site.put_back();
+            site.touch();
+        }
     }
     traffic.iter().for_each(Traffic::goes_on);
     board.note(at, "traffic ends".to_owned());
@@ -217,11 +244,61 @@ fn sample(board: &Board<'_>, at: usize, site: &Site, samples: &mut Samples) {
     board.entry(at).memory = newest;
 }
 
+/// Processes that live as long as the soak, by number.
+fn lasting(site: &Site) -> impl Iterator<Item = usize> {
+    let all = site.shape.processes.iter().enumerate();
+    all.filter(|(_, process)| !process.mortal).map(|(at, _)| at)
+}
+
+/// The first look at each process that lasts, and whether it listened where both ends meet: of two
+/// ends of a bridge the first one does, and the other one when that has gone.
+type First = BTreeMap<(usize, bool), Kinds>;
+
+fn count(kinds: &Kinds, kind: &str) -> u64 {
+    kinds.get(kind).copied().unwrap_or(0)
+}
+
+fn listens(kinds: &Kinds) -> bool {
+    kinds.keys().any(|kind| kind.ends_with("x.sock.lock"))
+}
+
+/// The descriptors of a process when no request is being answered any more.
+fn settled(pid: u32) -> Kinds {
+    let mut last = descriptor_kinds(pid);
+    until("descriptors that do not change", || {
+        std::thread::sleep(Duration::from_millis(100));
+        let before = std::mem::replace(&mut last, descriptor_kinds(pid));
+        (before == last).then_some(before)
+    })
+}
+
+/// No process has more descriptors than at the first look, or than at any one since.
+#[track_caller]
+fn assert_closed(site: &Site, first: &mut First) {
+    for at in lasting(site) {
+        let pid = site.lives[at].running.pid();
+        let start = Instant::now();
+        loop {
+            let now = descriptor_kinds(pid);
+            let first = first.entry((at, listens(&now))).or_insert_with(|| settled(pid));
+            let Some(more) = memory::left_open(first, &now) else {
+                // On a busy machine the first look may have seen what was about to be closed.
+                first.iter_mut().for_each(|(kind, n)| *n = (*n).min(count(&now, kind)));
+                break;
+            };
+            let name = site.shape.processes[at].name;
+            // What somebody else has just closed, it closes a moment later.
+            assert!(start.elapsed() < CLOSING, "process {name} leaves descriptors open: {more}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 #[track_caller]
 fn assert_flat(site: &Site, samples: &Samples) {
     // A process that is killed and comes back warms up again and again.
-    let lasting = |process: usize| !site.shape.processes[process].mortal;
-    for ((process, life), list) in samples.iter().filter(|((process, _), _)| lasting(*process)) {
+    let lasting: Vec<usize> = lasting(site).collect();
+    for ((process, life), list) in samples.iter().filter(|((at, _), _)| lasting.contains(at)) {
         if let Some(growth) = memory::growth(list) {
             let name = site.shape.processes[*process].name;
             panic!(

@@ -28,6 +28,10 @@ pub(crate) enum Action {
         dev: usize,
         to: u16,
     },
+    Queues {
+        dev: usize,
+        to: u16,
+    },
     Rings {
         dev: usize,
         kib: u32,
@@ -88,8 +92,8 @@ pub(crate) enum Action {
 impl Action {
     /// Frames may vanish without a counter: with a process, or with an interface that is down.
     pub(crate) fn loses(&self) -> bool {
-        use Action::{Delete, Flap, Kill, Member};
-        matches!(self, Flap { .. } | Member { .. } | Delete { .. } | Kill { .. })
+        use Action::{Delete, Flap, Kill, Member, Queues};
+        matches!(self, Flap { .. } | Member { .. } | Delete { .. } | Kill { .. } | Queues { .. })
     }
 }
 
@@ -152,7 +156,7 @@ fn calm(rng: &mut Rng, shape: &Shape) -> Action {
 }
 
 fn is_rude(can: Can) -> bool {
-    matches!(can, Can::Flap | Can::Member)
+    matches!(can, Can::Flap | Can::Member | Can::Queues(_))
 }
 
 fn options(shape: &Shape, wanted: impl Fn(Can) -> bool) -> Vec<(usize, Can)> {
@@ -176,6 +180,7 @@ fn weighted(rng: &mut Rng, options: &[(usize, Can)]) -> (usize, Can) {
 fn change(rng: &mut Rng, dev: usize, can: Can) -> Action {
     match can {
         Can::Channels(most) => Action::Channels { dev, to: 1 + rng.below(most.into()) as u16 },
+        Can::Queues(most) => Action::Queues { dev, to: 1 + rng.below(most.into()) as u16 },
         // 65 holds one of the largest frames and no more.
         Can::Rings => Action::Rings { dev, kib: rng.pick(&[65, 96, 128, 192, 256]) },
         Can::Coalesce => {
@@ -220,6 +225,9 @@ impl fmt::Display for Told<'_> {
         let process = |at: &usize| shape.processes[*at].name;
         match action {
             Action::Channels { dev, to } => write!(f, "ethtool -L {} combined {to}", name(dev)),
+            Action::Queues { dev, to } => {
+                write!(f, "testpmd: {to} queues, ethtool -L {} combined {to}", name(dev))
+            }
             Action::Rings { dev, kib } => write!(f, "ethtool -G {} rx {kib}", name(dev)),
             Action::Coalesce { dev, usecs, frames } => {
                 write!(f, "ethtool -C {} rx-usecs {usecs} tx-frames {frames}", name(dev))

@@ -1,5 +1,7 @@
 //! What a rig is made of, as far as the schedule has to know.
 
+use mqnet_testkit::Need;
+
 /// The rigs: each is one topology of processes with its own two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rig {
@@ -11,6 +13,9 @@ pub(crate) enum Rig {
     Ivshmem,
     /// A device in one process, its driver in another.
     Vhost,
+    /// The same with one that others wrote in between: testpmd drives our device, and is the
+    /// device of our driver.
+    Testpmd,
 }
 
 /// The backends that `--only` knows, and the rig that has each.
@@ -19,10 +24,12 @@ pub(crate) enum Rig {
 /// stops to read a ring before the device has stopped to fill it (both are told of a change in
 /// their own time), so frames stay there, and a device with more of them than the ring holds waits
 /// for ever.
-pub const KINDS: [&str; 7] = ["tap", "xdp", "group", "ntb", "ivshmem", "vhost", "vhost-resize"];
+pub const KINDS: [&str; 8] =
+    ["tap", "xdp", "group", "ntb", "ivshmem", "vhost", "vhost-resize", "testpmd"];
 
 impl Rig {
-    pub(crate) const ALL: [Self; 4] = [Self::Daemon, Self::Ntb, Self::Ivshmem, Self::Vhost];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Daemon, Self::Ntb, Self::Ivshmem, Self::Vhost, Self::Testpmd];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -30,6 +37,15 @@ impl Rig {
             Self::Ntb => "ntb",
             Self::Ivshmem => "ivshmem",
             Self::Vhost => "vhost",
+            Self::Testpmd => "testpmd",
+        }
+    }
+
+    /// What the machine must have for it, beside what all need.
+    pub(crate) fn needs(self) -> &'static [Need] {
+        match self {
+            Self::Testpmd => &[Need::Program("dpdk-testpmd"), Need::Program("stdbuf")],
+            _ => &[],
         }
     }
 
@@ -40,6 +56,7 @@ impl Rig {
             Self::Ntb => &["ntb"],
             Self::Ivshmem => &["ivshmem"],
             Self::Vhost => &["vhost", "vhost-resize"],
+            Self::Testpmd => &["testpmd"],
         };
         let wanted = |kind: &&&str| match only.is_empty() {
             true => **kind != "vhost-resize",
@@ -54,6 +71,8 @@ impl Rig {
 pub(crate) enum Can {
     /// `ethtool -L` up to this number.
     Channels(u16),
+    /// Another number of queues of testpmd, and `ethtool -L` up to this number.
+    Queues(u16),
     /// `ethtool -G`.
     Rings,
     /// `ethtool -C`.
@@ -175,6 +194,7 @@ impl Shape {
             Rig::Daemon => daemon(&kinds, seed % 4 == 3),
             Rig::Ntb => ends(rig, second),
             Rig::Ivshmem => ends(rig, second),
+            Rig::Testpmd => foreign(second),
             Rig::Vhost => {
                 let mut shape = ends(rig, second);
                 shape.paths[0].kind = kinds[0];
@@ -184,6 +204,14 @@ impl Shape {
                 shape
             }
         })
+    }
+}
+
+impl Shape {
+    /// Its backends, as `--only` has them.
+    pub(crate) fn kinds(&self) -> String {
+        let kinds: Vec<&str> = self.paths.iter().map(|path| path.kind).collect();
+        kinds.join(",")
     }
 }
 
@@ -274,4 +302,28 @@ fn ends(rig: Rig, second: bool) -> Shape {
     };
     devs.extend(taps([path.devices[0][0], path.devices[1][0]]));
     Shape { rig, processes, paths: vec![path], devs }
+}
+
+/// Testpmd between two processes. It sends on queue by queue what comes, so its queues and the
+/// channels of our driver change together, and those of the TAPs follow.
+fn foreign(second: bool) -> Shape {
+    let path = Path {
+        kind: "testpmd",
+        net: 7,
+        devices: [&["pa"], &["pb"]],
+        links: &[("pa", true), ("pb", false)],
+    };
+    let names = [("device", !second), ("driver", second), ("testpmd", true)];
+    let mut devs = vec![
+        dev("pcard", Side::A, (0, 0), CARD),
+        dev("pnic", Side::B, (0, 1), DRIVER),
+        dev("pa", Side::A, (0, 0), TAP),
+        dev("pb", Side::B, (0, 1), FAR_TAP),
+    ];
+    for dev in &mut devs {
+        dev.can.retain(|can| !matches!(can, Can::Channels(_) | Can::Mtu));
+    }
+    devs[1].can.push(Can::Queues(4));
+    let processes = names.map(|(name, mortal)| process(name, mortal)).to_vec();
+    Shape { rig: Rig::Testpmd, processes, paths: vec![path], devs }
 }

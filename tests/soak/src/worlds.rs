@@ -1,7 +1,8 @@
 //! The hosts and the command lines of each rig.
 
-use mqnet_testkit::{Control, Host, World};
+use mqnet_testkit::{Host, World};
 
+use crate::rig::Site;
 use crate::shape::{Path, Rig, Shape};
 
 /// Channels with which each round begins.
@@ -101,13 +102,14 @@ pub(crate) fn config_of(shape: &Shape, world: &World, other: Option<u16>) -> Str
 }
 
 /// The words of a process after the program.
-pub(crate) fn words(shape: &Shape, world: &World, control: &Control, at: usize) -> Vec<String> {
+pub(crate) fn words(site: &Site, at: usize) -> Vec<String> {
+    let Site { shape, world, control, queues, .. } = site;
     let socket = world.file("x.sock").display().to_string();
     let link = |host: usize, other: String| {
         let path = &shape.paths[0];
         let name = path.devices[host][0];
         let tap = tap(path, [&world.a, &world.b][host], name, host);
-        let words = ["link", "--json", &tap, &other, "--channels", &CHANNELS.to_string()];
+        let words = ["link", "--json", &tap, &other, "--channels", &queues.to_string()];
         words.map(str::to_owned).to_vec()
     };
     let bridge = |name: &str, socket: String| format!("ntb:{socket},name={name}");
@@ -121,6 +123,12 @@ pub(crate) fn words(shape: &Shape, world: &World, control: &Control, at: usize) 
             .to_vec(),
         (Rig::Ivshmem, at) => link(at, bridge(["iwa", "iwb"][at], format!("ivshmem={socket}"))),
         (Rig::Vhost, 0) => link(0, format!("vhost-user:{socket},name=card")),
+        (Rig::Testpmd, 0) => link(0, format!("vhost-user:{socket},connect,name=pcard")),
+        // testpmd offers 128 queues whatever it has, and maps all memory that they might need.
+        (Rig::Testpmd, _) => {
+            let socket = world.file("y.sock").display().to_string();
+            link(1, format!("virtio-user:{socket},queues={CHANNELS},name=pnic"))
+        }
         (Rig::Vhost, _) => link(1, format!("virtio-user:{socket},name=nic0")),
     }
 }

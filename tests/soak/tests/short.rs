@@ -27,6 +27,7 @@ fn a_short_soak_holds() {
         round: None,
         actions: Vec::new(),
         times: 1,
+        dev: true,
         folder,
     };
     assert!(run(&settings), "the soak failed: see above, and {}", settings.folder.display());

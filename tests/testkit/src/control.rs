@@ -1,6 +1,7 @@
 //! `mqnet` as a user has it: a runtime directory of its own, processes that run, verbs that ask.
 
 use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -127,11 +128,22 @@ impl Control {
 
     /// Starts a command of the caller's making that runs on.
     #[track_caller]
-    pub fn spawn(&self, mut command: Command) -> Running {
+    pub fn spawn(&self, command: Command) -> Running {
+        self.spawn_with(command, Stdio::null())
+    }
+
+    /// The same with a pipe, for [`Running::order`].
+    #[track_caller]
+    pub fn spawn_to_order(&self, command: Command) -> Running {
+        self.spawn_with(command, Stdio::piped())
+    }
+
+    #[track_caller]
+    fn spawn_with(&self, mut command: Command, input: Stdio) -> Running {
         let number = std::fs::read_dir(self.file("")).map_or(0, Iterator::count);
         let [out, err] = ["out", "err"].map(|kind| self.file(&format!("{number}.{kind}")));
         let open = |path: &Path| Stdio::from(File::create(path).expect("a file for output"));
-        command.stdin(Stdio::null()).stdout(open(&out)).stderr(open(&err));
+        command.stdin(input).stdout(open(&out)).stderr(open(&err));
         let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         Running { child, out, err }
     }
@@ -189,6 +201,29 @@ impl Running {
     /// What it wrote to stdout so far.
     pub fn out(&self) -> String {
         std::fs::read_to_string(&self.out).unwrap_or_default()
+    }
+
+    /// How many bytes it wrote to stdout so far.
+    #[track_caller]
+    pub fn out_len(&self) -> u64 {
+        std::fs::metadata(&self.out).expect("a file for output").len()
+    }
+
+    /// What it wrote to stdout after so many bytes.
+    #[track_caller]
+    pub fn out_from(&self, from: u64) -> String {
+        let mut file = File::open(&self.out).expect("a file for output");
+        file.seek(SeekFrom::Start(from)).expect("a place in a file");
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).expect("what a process wrote");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Writes lines to its stdin, if it was [started with a pipe](Control::spawn_to_order).
+    #[track_caller]
+    pub fn order(&self, lines: &str) {
+        let mut pipe = self.child.stdin.as_ref().expect("a pipe to stdin");
+        writeln!(pipe, "{lines}").unwrap_or_else(|e| panic!("{lines}: {e}: {}", self.err()));
     }
 
     /// What it wrote to stderr so far.

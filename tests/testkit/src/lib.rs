@@ -28,7 +28,9 @@ pub use iperf::iperf3;
 pub use link::{LinkProcess, program};
 pub use need::{Need, has, skip};
 pub use numbered::{Flows, Tally, Worst};
-pub use process::{anonymous_kib, descriptors, resident_kib, run_command, threads, ticks};
+pub use process::{
+    anonymous_kib, descriptor_kinds, descriptors, resident_kib, run_command, threads, ticks,
+};
 pub use table::{EndTable, Lane, assert_pair};
 pub use wait::{DEADLINE, until};
 pub use world::{EndSpec, Folder, Pair, World};

@@ -1,5 +1,6 @@
 //! Commands that end, and what `/proc` tells of processes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
@@ -53,6 +54,33 @@ pub fn descriptors(pid: u32) -> usize {
     folder.count()
 }
 
+/// How many descriptors of each kind a process has open: `socket`, `eventfd`, memory, files and
+/// devices with their names, and so on.
+pub fn descriptor_kinds(pid: u32) -> BTreeMap<String, u64> {
+    let folder = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors of a process");
+    let mut kinds = BTreeMap::new();
+    // One that is closed at this moment has no target any more.
+    for target in folder.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()) {
+        *kinds.entry(kind_of(&target.to_string_lossy())).or_default() += 1;
+    }
+    kinds
+}
+
+/// The kind of a descriptor, by what its link in `/proc` says.
+fn kind_of(target: &str) -> String {
+    if let Some(inode) = target.strip_prefix("anon_inode:") {
+        return inode.trim_matches(['[', ']']).to_owned();
+    }
+    match target.split_once(":[") {
+        Some((kind, _)) => kind.to_owned(),
+        None if target.starts_with("/dev/") => target.to_owned(),
+        None => match target.strip_prefix("/memfd:") {
+            Some(name) => format!("memfd {}", name.trim_end_matches(" (deleted)")),
+            None => format!("file {}", target.rsplit('/').next().unwrap_or_default()),
+        },
+    }
+}
+
 /// How many threads a process has.
 pub fn threads(pid: u32) -> u64 {
     status_number(pid, "Threads:")
@@ -88,6 +116,28 @@ pub fn ticks(pid: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Goal: descriptors are told apart by what they are, and one more of a kind is one more.
+    #[test]
+    fn descriptors_have_kinds() {
+        for (target, kind) in [
+            ("anon_inode:[eventfd]", "eventfd"),
+            ("anon_inode:bpf-prog", "bpf-prog"),
+            ("socket:[4711]", "socket"),
+            ("/memfd:window (deleted)", "memfd window"),
+            ("/dev/net/tun", "/dev/net/tun"),
+            ("/tmp/x.log", "file x.log"),
+        ] {
+            assert_eq!(kind_of(target), kind);
+        }
+        // No other test here opens this device.
+        let of = || descriptor_kinds(std::process::id()).get("/dev/zero").copied().unwrap_or(0);
+        let before = of();
+        let file = fs::File::open("/dev/zero");
+        assert_eq!(of(), before + 1);
+        drop(file);
+        assert_eq!(of(), before);
+    }
 
     // Goal: the numbers are those of the process that is asked for.
     #[test]

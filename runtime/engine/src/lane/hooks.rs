@@ -15,8 +15,8 @@ use super::Lane;
 pub(super) struct Hooks {
     /// The program around its source.
     hooked: Option<Hooked>,
-    /// Rung when something is sent back.
-    bell: Option<Arc<EventFd>>,
+    /// The way back from a program of the other side, and what is rung when something comes by it.
+    joined: Option<(Hooked, Arc<EventFd>)>,
 }
 
 impl Hooks {
@@ -25,7 +25,7 @@ impl Hooks {
     }
 
     pub(super) fn door(&self) -> Option<BorrowedFd<'_>> {
-        self.bell.as_ref().map(|bell| bell.as_fd())
+        self.joined.as_ref().map(|(_, bell)| bell.as_fd())
     }
 }
 
@@ -95,13 +95,15 @@ impl Lane {
     }
 
     /// Lets what a program of the other side sends back come first.
-    pub(crate) fn join(&mut self, inlet: Return, bell: Arc<EventFd>) {
-        self.hooks.bell = Some(bell);
+    pub(crate) fn join(&mut self, inlet: Return, joined: Hooked, bell: Arc<EventFd>) {
+        self.hooks.joined = Some((joined, bell));
         self.edit_rx(|rx| under_taps(rx, |rx| wrap::join(rx, inlet)));
     }
 
     /// Takes that off, as soon as nothing comes back any more.
     pub(crate) fn part(&mut self) {
         self.edit_rx(|rx| under_taps(rx, wrap::part));
+        // Whoever runs the lane would otherwise go on to watch a bell that nobody rings.
+        self.hooks.joined.take_if(|(joined, _)| !joined.is_on());
     }
 }

@@ -6,7 +6,9 @@ use mqnet_qdisc::{
     Attach, Blueprint, Command, Fifo, Filters, Handle, Object, Params, Scheduler, Tbf, Tree, Verb,
 };
 use mqnet_shmem::{Segments, Span};
+use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::{Layer, VnetHdr};
+use mqnet_xdp::wrap::{self, Hooked, InletConfig};
 use proptest::prelude::*;
 
 use super::*;
@@ -392,4 +394,28 @@ proptest! {
         prop_assert_eq!(bench.lane.arm().unwrap(), Armed::Sleep);
         prop_assert_eq!(bench.stats.tx.stops.get(), bench.stats.tx.wakes.get());
     }
+}
+
+struct Silent;
+
+impl wrap::Bell for Silent {
+    fn ring(&self) {}
+}
+
+// Goal: a lane watches the bell of the way back from a program as long as there is that way, and no
+// longer: nobody else closes it.
+#[test]
+fn a_bell_goes_with_its_way_back() {
+    let mut bench = Bench::new();
+    let joined = Hooked::default();
+    let (stats, frame_max) = (bench.stats.clone(), 1518);
+    let config = InletConfig { stats, frame_max, joined: joined.clone() };
+    let (outlet, inlet) = wrap::way(config, Box::new(Silent));
+    bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
+    assert_eq!(bench.lane.doors().count(), 1);
+    bench.lane.part();
+    assert_eq!(bench.lane.doors().count(), 1, "the program is still there");
+    drop(outlet);
+    bench.lane.part();
+    assert_eq!(bench.lane.doors().count(), 0);
 }

@@ -241,6 +241,13 @@ impl Link {
         });
     }
 
+    /// Forgets shared disciplines that no lane uses any more, with their memory.
+    pub(super) fn let_go_of_disciplines(&mut self) {
+        for attached in &mut self.attached {
+            attached.shared.retain(|(_, shared)| Arc::strong_count(shared) > 1);
+        }
+    }
+
     /// Has something done with every lane that sends through a side.
     fn on_lanes_to<E: FnOnce(&mut Lane) + Send + 'static>(
         &self,

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use mqnet_netdev::{FlowRule, Function, OpenError};
+use mqnet_netdev::{FlowRule, Function, OpenError, TxStats};
 use mqnet_sysio::{clock, poll};
 
 use super::{Link, LinkError};
@@ -23,7 +23,8 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// links of a daemon waiting.
 const LIMIT_UNASKED: Duration = Duration::from_millis(250);
 
-/// A sink that has been full for so long is nothing to wait for: nothing is begun.
+/// A sink that has been full for so long, and takes nothing for as long again, is nothing to wait
+/// for: nothing is begun.
 const STUCK: Duration = Duration::from_millis(50);
 
 /// Why it was given up.
@@ -87,9 +88,7 @@ impl Link {
     /// What arrives on a queue of function `side` has not been taken for a while.
     fn is_stuck(&self, side: usize, queue: u16) -> bool {
         let stats = self.ends[1 - side].stats();
-        let since = stats.get(usize::from(queue)).map_or(0, |s| s.tx.stopped_since_ns.get());
-        let stopped = clock::monotonic().saturating_sub(Duration::from_nanos(since));
-        since != 0 && stopped > STUCK
+        stats.get(usize::from(queue)).is_some_and(|channel| stands_still(&channel.tx, poll::pause))
     }
 
     fn move_buckets(
@@ -213,6 +212,24 @@ impl Link {
     }
 }
 
+/// A sink takes nothing. Under more than it can take it is full whenever its lane has polled, and
+/// counts as stopped all the time, though it moves: so what it takes decides.
+fn stands_still(tx: &TxStats, mut pause: impl FnMut(Duration)) -> bool {
+    let since = Duration::from_nanos(tx.stopped_since_ns.get());
+    let begin = clock::monotonic();
+    if since.is_zero() || begin.saturating_sub(since) <= STUCK {
+        return false;
+    }
+    let taken = tx.packets.get();
+    while clock::monotonic().saturating_sub(begin) < STUCK {
+        if tx.packets.get() != taken || tx.stopped_since_ns.get() == 0 {
+            return false;
+        }
+        pause(Duration::from_millis(1));
+    }
+    true
+}
+
 /// Waits until the sinks have delivered what they have; false when that takes too long.
 fn drain(lanes: &mut [Lane], limit: Duration) -> bool {
     if lanes.iter_mut().any(|lane| lane.waiting() > 0) {
@@ -227,4 +244,23 @@ fn drain(lanes: &mut [Lane], limit: Duration) -> bool {
         poll::pause(Duration::from_micros(50));
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: a sink that is full at every look but takes frames, and one that goes on, are waited
+    // for; one that takes nothing is not.
+    #[test]
+    fn what_moves_does_not_stand_still() {
+        let tx = TxStats::default();
+        let nothing = |_| std::thread::yield_now();
+        assert!(!stands_still(&tx, nothing), "not full");
+        let long_ago = clock::monotonic().saturating_sub(2 * STUCK).max(Duration::from_nanos(1));
+        tx.stopped_since_ns.set(long_ago.as_nanos() as u64);
+        assert!(!stands_still(&tx, |_| tx.packets.add(1)), "full, and moving");
+        assert!(stands_still(&tx, nothing));
+        assert!(!stands_still(&tx, |_| tx.stopped_since_ns.set(0)), "it goes on");
+    }
 }

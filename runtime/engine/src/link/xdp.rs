@@ -64,6 +64,7 @@ impl Bell for Rings {
 struct Pair {
     hook: HookConfig,
     inlet: Return,
+    joined: Hooked,
     bell: Arc<EventFd>,
 }
 
@@ -95,7 +96,7 @@ impl Link {
         let (hooked, joined) = (Hooked::default(), Hooked::default());
         self.programs.placed[side].extend([hooked.clone(), joined.clone()]);
         let frame_max = plan.frame_max;
-        let config = InletConfig { stats: stats.clone(), frame_max, joined };
+        let config = InletConfig { stats: stats.clone(), frame_max, joined: joined.clone() };
         let (outlet, inlet) = way(config, Box::new(Rings(bell.clone())));
         let hook = HookConfig {
             program,
@@ -112,7 +113,7 @@ impl Link {
             outlet,
             hooked,
         };
-        Ok(Some(Pair { hook, inlet, bell }))
+        Ok(Some(Pair { hook, inlet, joined, bell }))
     }
 
     /// Puts the programs on lanes that do not run yet.
@@ -125,9 +126,9 @@ impl Link {
             self.programs.placed[side].retain(Hooked::is_on);
             for channel in 0..lanes[side].len() {
                 let pair = self.pair(side, channel as u16, plan).map_err(|e| e.to_string())?;
-                let Some(Pair { hook, inlet, bell }) = pair else { continue };
+                let Some(Pair { hook, inlet, joined, bell }) = pair else { continue };
                 lanes[side][channel].hook(hook);
-                lanes[1 - side][channel].join(inlet, bell);
+                lanes[1 - side][channel].join(inlet, joined, bell);
             }
         }
         Ok(())
@@ -160,10 +161,10 @@ impl Link {
         })?;
         let (way, back) = if side == 0 { (Way::Forth, Way::Back) } else { (Way::Back, Way::Forth) };
         for (channel, pair) in (0..plan.channels).zip(pairs) {
-            let Some(Pair { hook, inlet, bell }) = pair else { continue };
+            let Some(Pair { hook, inlet, joined, bell }) = pair else { continue };
             // First where frames come back, then where they are sent.
             let join = move |lane: &mut Lane| {
-                lane.join(inlet, bell);
+                lane.join(inlet, joined, bell);
                 Ok(())
             };
             let hook = move |lane: &mut Lane| {
