@@ -258,8 +258,10 @@ impl Region {
     /// When the word is not within the region or not aligned.
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU64 {
-        self.check(offset, 8);
-        assert!(offset.is_multiple_of(8), "word at unaligned offset {offset}");
+        let fits = offset.checked_add(8).is_some_and(|end| end <= self.len);
+        if !(fits && offset.is_multiple_of(8)) {
+            self.no_word(offset);
+        }
         // SAFETY: in range and aligned (a mapping begins at a page); atomics allow any writer.
         unsafe { AtomicU64::from_ptr(self.ptr.as_ptr().add(offset).cast()) }
     }
@@ -300,6 +302,14 @@ impl Region {
     #[inline]
     pub(crate) fn start(&self) -> *mut u8 {
         self.ptr.as_ptr()
+    }
+
+    /// Out of line: inlined, its text was prepared before every look at a word.
+    #[cold]
+    #[inline(never)]
+    fn no_word(&self, offset: usize) -> ! {
+        self.check(offset, 8);
+        panic!("word at unaligned offset {offset}");
     }
 
     #[inline]

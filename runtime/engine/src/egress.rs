@@ -151,6 +151,24 @@ impl Egress {
         }
     }
 
+    /// See [`Queueing::can_bypass`]. Once a poll, so without a guard for what is our own.
+    #[inline]
+    pub(crate) fn can_bypass(&self, channel: u16) -> bool {
+        match &self.place {
+            Place::Own(queueing) => queueing.can_bypass(channel),
+            Place::Shared(shared) => shared.lock().queueing.can_bypass(channel),
+        }
+    }
+
+    /// See [`Queueing::note_bypass`].
+    #[inline]
+    pub(crate) fn note_bypass(&self, channel: u16, packets: u64, bytes: u64) {
+        match &self.place {
+            Place::Own(queueing) => queueing.note_bypass(channel, packets, bytes),
+            Place::Shared(shared) => shared.lock().queueing.note_bypass(channel, packets, bytes),
+        }
+    }
+
     /// Frames that wait for this lane's channel.
     pub(crate) fn waiting(&mut self) -> u32 {
         let channel = self.channel;
