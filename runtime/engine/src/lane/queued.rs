@@ -98,8 +98,8 @@ impl Lane {
         Ok(true)
     }
 
-    /// The way through the disciplines. Out of line: its bursts would make the stack of the straight
-    /// way larger than a page.
+    /// The way through the disciplines. Out of line: its bursts would make the stack of the
+    /// straight way larger than a page.
     #[inline(never)]
     fn go_through(&mut self, now: Duration) -> Result<Polled, Fault> {
         // A frame that was lent to a sink without room is older than all that waits, and one of
