@@ -238,7 +238,7 @@ impl TxBrings for NicTx {
         Ok(Some(scatter.room(window.rooms(places, CHUNK))))
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         let reserved = std::mem::take(&mut self.reserved);
         let used = chunks_of(frame.len);
         let refusal = self.refusal(frame.len);

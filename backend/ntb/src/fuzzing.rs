@@ -206,7 +206,7 @@ fn send(tx: &mut TxHalf, len: usize) -> Result<(), mqnet_netdev::Fault> {
     }
     if let Some(mut room) = tx.reserve(FRAME)? {
         room.head.copy_from(Span::of(&bytes));
-        tx.commit(FrameMeta { len: bytes.len() as u32, hdr: VnetHdr::default() });
+        tx.commit(&FrameMeta { len: bytes.len() as u32, hdr: VnetHdr::default() });
     }
     tx.flush()
 }

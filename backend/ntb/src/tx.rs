@@ -175,7 +175,7 @@ impl TxBrings for TxHalf {
         Ok(Some(self.ring.write(at, max)))
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         let record = Record { len: frame.len, hdr: frame.hdr, number: self.number };
         self.ring.store_unit(self.cursor.position(), record.encode());
         self.number = self.number.wrapping_add(1);

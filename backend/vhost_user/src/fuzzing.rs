@@ -179,7 +179,7 @@ impl World {
         }
         let len = len as u32;
         if self.receives.reserve(len)?.is_some() {
-            self.receives.commit(FrameMeta { len, hdr: VnetHdr::default() });
+            self.receives.commit(&FrameMeta { len, hdr: VnetHdr::default() });
         }
         self.receives.flush()
     }

@@ -296,13 +296,13 @@ impl TxBrings for Steered {
         Ok(Some(Segments::new(page, SpanMut::empty())))
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         // The room was that of our own queue, if it is on the desk.
         if let Some(queue) = &mut self.desk {
             queue.commit(frame);
             return;
         }
-        self.kept = Some(frame);
+        self.kept = Some(*frame);
         self.fault = self.send_kept().err();
     }
 

@@ -124,7 +124,7 @@ impl TxBrings for GuestRx {
         Ok(Some(self.room.segments(vring, &mut self.scatter)))
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         let Some(vring) = self.seat.vring() else { return };
         let stats = &self.stats.tx;
         if self.room.commit(vring, frame) {

@@ -361,7 +361,7 @@ impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
         Ok(next.map(|id| core.slots.write(u32::from(id) * core.stride + TX_FRONT, max)))
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         if let (Some(core), Some(id)) = (&mut self.core, self.reserved.take()) {
             core.slots.store_unit(u32::from(id) * core.stride, front(frame.hdr));
             core.send(id, frame.len);

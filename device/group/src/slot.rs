@@ -72,7 +72,7 @@ impl TxBrings for Replaceable<dyn TxBrings> {
         self.queue.reserve(max)
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         self.queue.commit(frame);
     }
 

@@ -146,9 +146,9 @@ impl TxBrings for LoopTx {
         Ok(Some(Segments::new(head, SpanMut::empty())))
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         if let Some(page) = self.reserved.take() {
-            self.send(page, frame);
+            self.send(page, *frame);
         }
     }
 

@@ -151,7 +151,7 @@ pub trait TxBrings: Queue {
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault>;
 
     /// Sends the frame that was placed in the last reservation.
-    fn commit(&mut self, frame: FrameMeta);
+    fn commit(&mut self, frame: &FrameMeta);
 
     /// Publishes what was submitted or committed and rings the doorbell if the peer armed it: once
     /// a burst. While the queue is [held](Self::hold) it publishes nothing.

@@ -76,6 +76,10 @@ pub trait DriverQueue: Send {
     /// with.
     fn add_again(&mut self, id: u16, piece: Piece);
 
+    /// A hint: which buffer comes back `ahead` after the next one, if that is known already. It is
+    /// read again when it is taken, and checked then.
+    fn coming(&self, ahead: u16) -> Option<u16>;
+
     /// An id that is held is free.
     fn let_go(&mut self, id: u16);
 

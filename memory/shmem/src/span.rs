@@ -104,6 +104,12 @@ impl<'a> Span<'a> {
         Self { ptr, len: len as u32, memory: PhantomData }
     }
 
+    /// Has its first cache line fetched: a hint, which changes nothing.
+    #[inline(always)]
+    pub fn prefetch(self) {
+        crate::prefetch(self.ptr);
+    }
+
     /// The bytes of private memory.
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Self {

@@ -242,7 +242,7 @@ fn lives_follow_each_other() {
     assert_eq!(&*receiver.recv().unwrap().unwrap(), [3; 30]);
     assert!(tx.is_drained().unwrap());
     assert_eq!(tx.reserve(50).unwrap().unwrap().len(), 50);
-    tx.commit(FrameMeta { len: 40, hdr: VnetHdr::default() });
+    tx.commit(&FrameMeta { len: 40, hdr: VnetHdr::default() });
     assert!(!tx.is_drained().unwrap());
     let mut burst = Burst::new();
     rx.peek(&mut burst, 64).unwrap();

@@ -112,7 +112,7 @@ impl TxBrings for PortTx {
         Ok(Some(Segments::new(head, SpanMut::empty())))
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         if let Some(mut slot) = self.end.as_mut().and_then(|end| end.spare.take()) {
             (slot.len, slot.hdr) = (frame.len, frame.hdr);
             self.send(slot);

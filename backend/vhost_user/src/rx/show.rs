@@ -32,6 +32,9 @@ struct Rules {
 /// and frames of so many pieces that all of them are dropped.
 const PIECES_MOST: usize = 1024;
 
+/// So many chains ahead a header is fetched, which the driver's CPU has just written.
+const AHEAD: u16 = 4;
+
 /// A ring, and what was agreed about it.
 pub(super) struct From<'r, 'a> {
     pub(super) ring: &'r mut Ring,
@@ -84,6 +87,11 @@ impl Call<'_> {
                 break;
             }
             let Some(head) = ring.head_at(&mut place)? else { break };
+            if let Some(Piece { addr, .. }) = ring.coming(&place, AHEAD)
+                && let Some(span) = memory.span(addr, 1)
+            {
+                span.prefetch();
+            }
             if let Some((hdr, len, span)) = rules.usual(&head, memory) {
                 burst.push(hdr, len, span);
                 shown.push(Shown { id: head.id, slots: 1, len });

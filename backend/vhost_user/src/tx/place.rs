@@ -279,7 +279,7 @@ impl Room {
     }
 
     /// Sends the frame that lies in the room; false when it is longer than that.
-    pub(super) fn commit(&mut self, vring: &mut Vring, frame: FrameMeta) -> bool {
+    pub(super) fn commit(&mut self, vring: &mut Vring, frame: &FrameMeta) -> bool {
         let whole = u64::from(vring.hdr_len) + u64::from(frame.len);
         let fits = whole <= self.len;
         if fits {

@@ -277,7 +277,7 @@ pub(crate) fn send(tx: &mut Tx, bytes: &[u8], in_place: bool) -> bool {
         });
         if reserved.is_some() {
             let hdr = VnetHdr::default();
-            queue.commit(mqnet_netdev::FrameMeta { len, hdr });
+            queue.commit(&mqnet_netdev::FrameMeta { len, hdr });
         }
         reserved.is_some()
     } else {

@@ -117,7 +117,7 @@ fn a_recalled_ring_shows_what_was_given_back() {
         let place = |half: &mut mqnet_vhost_user::GuestRx| {
             let there = half.reserve(100).unwrap().is_some();
             if there {
-                half.commit(FrameMeta { len: 100, hdr: VnetHdr::default() });
+                half.commit(&FrameMeta { len: 100, hdr: VnetHdr::default() });
             }
             there
         };

@@ -46,7 +46,7 @@ fn frames_are_placed_by_others() {
             let mut room = half.reserve(if at == 0 { 4000 } else { 2000 }).unwrap().unwrap();
             assert!(room.len() >= 2000);
             fill(&mut room, &bytes);
-            half.commit(FrameMeta { len: 1000, hdr: gso(900) });
+            half.commit(&FrameMeta { len: 1000, hdr: gso(900) });
             assert!(half.reserve(4000).unwrap().is_none(), "only one frame is left");
         }
         half.flush().unwrap();
@@ -76,7 +76,7 @@ fn uncommitted_room_is_the_guests() {
             // A driver's small buffers hold 1518 bytes, and a lane asks for one more.
             assert_eq!(half.reserve(1519).unwrap().unwrap().len(), 1518);
         }
-        half.commit(FrameMeta { len: 1519, hdr: VnetHdr::default() });
+        half.commit(&FrameMeta { len: 1519, hdr: VnetHdr::default() });
         half.flush().unwrap();
         assert_eq!(guest.driver.used(), None);
         assert_eq!(guest.stats.tx.drops.get(DropReason::TooLong), 1);

@@ -19,6 +19,10 @@ use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
 use super::{Filled, Posted, Waiting};
 use crate::buffers::RxBufferStats;
 
+/// So many frames ahead a header is fetched, which the device's CPU has just written: one after the
+/// other they were 70 % of the time in here.
+const AHEAD: u16 = 4;
+
 /// Shortest frame: an Ethernet header.
 const FRAME_MIN: u32 = 14;
 
@@ -142,6 +146,11 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
                 break;
             }
             let Some(used) = self.queue.hold_used()? else { break };
+            if let Some(later) = self.queue.coming(AHEAD)
+                && let Some(Some(posted)) = self.posted.get(usize::from(later))
+            {
+                self.look.span(&posted.frag, posted.front, 1).prefetch();
+            }
             // The device can write it at any time: the header is read once.
             let whole = self.span(used.id, 0, used.len);
             let head = Head::of(whole.header().unwrap_or_default());

@@ -197,7 +197,7 @@ impl TxBrings for Sink {
         Ok(Some(Segments::new(head, SpanMut::empty())))
     }
 
-    fn commit(&mut self, _frame: FrameMeta) {
+    fn commit(&mut self, _frame: &FrameMeta) {
         self.stats.tx.packets.add(1);
     }
 

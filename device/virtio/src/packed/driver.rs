@@ -265,6 +265,13 @@ impl DriverQueue for Driver {
         self.unasked = self.unasked.wrapping_add(1);
     }
 
+    #[inline(always)]
+    fn coming(&self, ahead: u16) -> Option<u16> {
+        // Further than one round is nothing.
+        let place = (ahead < self.size).then(|| self.take.advanced(ahead, self.size))?;
+        self.used_at(place).map(id_of)
+    }
+
     fn let_go(&mut self, id: u16) {
         self.free += 1;
         self.ids.push(id);

@@ -242,6 +242,15 @@ impl DriverQueue for Driver {
         self.announce(id);
     }
 
+    #[inline(always)]
+    fn coming(&self, ahead: u16) -> Option<u16> {
+        if self.seen.wrapping_sub(self.taken) <= ahead {
+            return None;
+        }
+        let [id, _] = self.entries.round(self.taken.wrapping_add(ahead));
+        Some(u32::from_le(id.load(Ordering::Relaxed)) as u16)
+    }
+
     fn let_go(&mut self, id: u16) {
         self.free.push(id);
     }

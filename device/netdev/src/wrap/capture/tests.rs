@@ -315,7 +315,7 @@ impl TxBrings for Choosy {
         Ok(Some(Segments::new(head, tail)))
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         assert_eq!(self.page[..frame.len as usize], bytes(self.at, frame.len as usize));
         self.take();
     }
@@ -351,7 +351,7 @@ fn drops_of_a_queue_with_memory() {
     for frame in &frames[4..] {
         let mut room = tx.reserve(100).unwrap().unwrap();
         assert_eq!(room.head.copy_from(Span::of(frame)), frame.len());
-        tx.commit(FrameMeta { len: frame.len() as u32, hdr: VnetHdr::default() });
+        tx.commit(&FrameMeta { len: frame.len() as u32, hdr: VnetHdr::default() });
     }
     assert!(tx.is_drained().unwrap());
     let seen: Vec<Vec<u8>> = taken(&mut reader).into_iter().map(|frame| frame.bytes).collect();
@@ -377,7 +377,7 @@ fn real_queues_under_taps() {
     let payload = bytes(1, 100);
     let mut room = tx.reserve(100).unwrap().unwrap();
     assert_eq!(room.head.copy_from(Span::of(&payload)), 100);
-    tx.commit(FrameMeta { len: 100, hdr: VnetHdr::default() });
+    tx.commit(&FrameMeta { len: 100, hdr: VnetHdr::default() });
     tx.flush().unwrap();
     let before = copies::made();
     let mut burst = Burst::new();

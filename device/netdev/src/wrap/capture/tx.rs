@@ -153,7 +153,7 @@ impl TxBrings for Brings {
         Ok(Some(Segments::new(room, SpanMut::empty())))
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         let before = self.watch.counts();
         match self.place(frame.len) {
             Ok(()) => self.inner.commit(frame),

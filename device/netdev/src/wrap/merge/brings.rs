@@ -26,7 +26,7 @@ impl TxBrings for Brings {
         self.inner.reserve(max)
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         self.inner.commit(frame);
     }
 

@@ -90,7 +90,7 @@ impl TxBrings for Sink {
         Ok(Some(Segments::new(SpanMut::empty(), SpanMut::empty())))
     }
 
-    fn commit(&mut self, _frame: FrameMeta) {
+    fn commit(&mut self, _frame: &FrameMeta) {
         self.stats.tx.packets.add(1);
     }
 

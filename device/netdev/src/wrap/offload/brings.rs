@@ -69,8 +69,8 @@ impl TxBrings for Brings {
         Ok(Some(Segments::new(page, SpanMut::empty())))
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
-        self.kept = Some(frame);
+    fn commit(&mut self, frame: &FrameMeta) {
+        self.kept = Some(*frame);
         self.finisher.hand.set(KEPT, true);
         self.fault = self.send_kept().err();
     }

@@ -96,7 +96,7 @@ impl TxBrings for Sink {
         Ok(open.then(|| Segments::new(SpanMut::empty(), SpanMut::empty())))
     }
 
-    fn commit(&mut self, _frame: FrameMeta) {
+    fn commit(&mut self, _frame: &FrameMeta) {
         panic!("it was received elsewhere");
     }
 
@@ -371,7 +371,7 @@ fn receive(tx: &mut Tx, hdr: VnetHdr, bytes: &[u8]) -> bool {
     let Tx::Brings(tx) = tx else { panic!("it borrows") };
     let Some(mut room) = tx.reserve(70_000).unwrap() else { return false };
     assert_eq!(room.head.copy_from(Span::of(bytes)), bytes.len());
-    tx.commit(FrameMeta { len: bytes.len() as u32, hdr });
+    tx.commit(&FrameMeta { len: bytes.len() as u32, hdr });
     true
 }
 

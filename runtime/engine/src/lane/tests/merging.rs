@@ -131,7 +131,7 @@ impl TxBrings for Stack {
         Ok(Some(Segments::new(SpanMut::of(&mut self.2), SpanMut::empty())))
     }
 
-    fn commit(&mut self, frame: FrameMeta) {
+    fn commit(&mut self, frame: &FrameMeta) {
         self.0.world().room -= 1;
         self.note(frame.hdr, &self.2[..frame.len as usize]);
         self.1.tx.packets.add(1);
