@@ -265,11 +265,11 @@ impl DriverQueue for Driver {
         self.unasked = self.unasked.wrapping_add(1);
     }
 
+    /// Nothing: to look at one descriptor more for each costs 57 instructions a frame, and was 5 %
+    /// slower between CPUs that share a cache.
     #[inline(always)]
-    fn coming(&self, ahead: u16) -> Option<u16> {
-        // Further than one round is nothing.
-        let place = (ahead < self.size).then(|| self.take.advanced(ahead, self.size))?;
-        self.used_at(place).map(id_of)
+    fn coming(&self, _ahead: u16) -> Option<u16> {
+        None
     }
 
     fn let_go(&mut self, id: u16) {
