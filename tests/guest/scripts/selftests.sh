@@ -40,6 +40,14 @@ put() {
     ip -n "$1" link set "$2" up
 }
 
+# The maps of XDP programs have names that the whole kernel shares: what finds its maps by name runs
+# on one side at a time, and when nothing of the last one is left (maps go a while after programs).
+alone() { until mkdir /tmp/alone 2> /dev/null; do sleep 0.2; done; }
+together() {
+    wait_for "! bpftool map show | grep -q 'name map_xdp_'"
+    rmdir /tmp/alone
+}
+
 # TRY SIDE LETTER PLACE PROGRAM FIRST NETDEVS SECONDS [WORDS]
 one() {
     local output=$RESULTS/selftests/$2/${4//\//-}-${5%.*}.$1
@@ -57,6 +65,7 @@ one() {
     else
         for dev in "${all[@]}"; do put "$near" "$dev"; ip -n "$near" link set "$dev" up; done
     fi
+    [[ $4 != *xdp* ]] || alone
     (
         cd "$TESTS/$3" || exit 1
         export NETIF=${all[0]} LOCAL_V4=192.0.2.1 LOCAL_V6=2001:db8::1 REMOTE_V4=192.0.2.2
@@ -68,6 +77,7 @@ one() {
     printf '\nstatus %s\n' $status >> "$output"
     for ns in "$near" "$far"; do ip netns pids "$ns" | xargs -r kill -KILL; ip netns del "$ns"; done
     for dev in "${all[@]}"; do wait_for "[ -e /sys/class/net/$dev ]"; done
+    [[ $4 != *xdp* ]] || together
     echo "$1 $3 $4: status $status, $(($(now) - begin)) s"
     # What passes or skips is done.
     [ $status = 0 ] || [ $status = 4 ]

@@ -14,8 +14,12 @@ use crate::{Result, project, setup};
 use output::Outcome;
 use steps::{Command, STEPS, Step};
 
-/// Lines of a failed step that are shown; the log has all of them.
+/// Lines of a step that failed without a test that did; the log has all of them.
 const SHOWN_LINES: usize = 300;
+/// Lines of a failed test, and characters of a line: whoever reads sees the ends of them all, on a
+/// page that keeps only so much.
+const TEST_LINES: usize = 60;
+const LINE_CHARS: usize = 500;
 
 /// A finished step.
 struct Done {
@@ -51,11 +55,11 @@ pub(crate) fn run(names: &[String]) -> Result<bool> {
         done.push(run_step(step, &label, log)?);
         let last = &done[index];
         println!("{label} {} ({})", verdict(last), seconds(last.time));
-        show_unsteady(last)?;
         if !last.ok {
             show_failure(last)?;
             break;
         }
+        show_unsteady(last)?;
     }
     Ok(summarize(&done))
 }
@@ -91,12 +95,15 @@ fn run_step(step: &'static Step, label: &str, log: PathBuf) -> Result<Done> {
             let log = log.with_extension("again.log");
             let (file, times) = (File::create(&log)?, (start, deadline));
             ok = run_command(step, command, Some(&names), &file, times, label)?;
-            let second = output::read(&String::from_utf8_lossy(&std::fs::read(&log)?));
-            if ok && second.passed == names.len() {
+            let text = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
+            let second = output::read(&text);
+            let still = again::failed(&text);
+            if second.passed + still.len() == names.len() {
                 outcome.passed += second.passed;
-                outcome.failed = 0;
+                outcome.failed = still.len();
                 outcome.skips.extend(second.skips);
-                unsteady = names.into_iter().map(str::to_owned).collect();
+                let passed = names.into_iter().filter(|name| !still.contains(name));
+                unsteady = passed.map(str::to_owned).collect();
             }
         }
     }
@@ -155,17 +162,15 @@ fn seconds(time: Duration) -> String {
 
 fn show_failure(done: &Done) -> Result<()> {
     let text = String::from_utf8_lossy(&std::fs::read(&done.log)?).into_owned();
-    let lines: Vec<&str> = text.lines().collect();
-    let hidden = lines.len().saturating_sub(SHOWN_LINES);
-    if hidden > 0 {
-        println!("... {hidden} lines before these are in {}", done.log.display());
+    let failed: Vec<&str> = again::failed(&text);
+    if failed.is_empty() {
+        show_end(&text, SHOWN_LINES);
     }
-    for line in &lines[hidden..] {
-        println!("{line}");
-    }
-    // Last, where nobody has to look for it behind what the other tests said.
-    for name in again::failed(&text) {
-        println!("FAILED: {name}\n{}", again::output(&text, name).unwrap_or("(no output)"));
+    for name in failed {
+        let is_unsteady = done.unsteady.iter().any(|known| known == name);
+        // As cargo's harness says it, for scripts that look for it.
+        println!("test {name} ... {}", if is_unsteady { "unsteady" } else { "FAILED" });
+        show_end(again::output(&text, name).unwrap_or("(no output)"), TEST_LINES);
     }
     if project::no_skip() && !done.outcome.skips.is_empty() {
         println!("MQNET_NO_SKIP=1, and these were skipped:");
@@ -177,12 +182,27 @@ fn show_failure(done: &Done) -> Result<()> {
     Ok(())
 }
 
+/// The last lines of it, none of them long.
+fn show_end(text: &str, most: usize) {
+    let lines: Vec<&str> = text.lines().collect();
+    let hidden = lines.len().saturating_sub(most);
+    if hidden > 0 {
+        println!("... {hidden} lines before these are in the log");
+    }
+    for line in &lines[hidden..] {
+        match line.char_indices().nth(LINE_CHARS) {
+            Some((at, _)) => println!("{}...", &line[..at]),
+            None => println!("{line}"),
+        }
+    }
+}
+
 /// What is known of tests that passed only when they ran again.
 fn show_unsteady(done: &Done) -> Result<()> {
     let text = String::from_utf8_lossy(&std::fs::read(&done.log)?).into_owned();
     for name in &done.unsteady {
         println!("UNSTEADY: {name} failed, and passed when it ran again, alone. Its first output:");
-        println!("{}", again::output(&text, name).unwrap_or("(no output)"));
+        show_end(again::output(&text, name).unwrap_or("(no output)"), TEST_LINES);
     }
     Ok(())
 }

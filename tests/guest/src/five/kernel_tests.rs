@@ -109,7 +109,17 @@ impl KernelTests {
         println!("{}", outcome.passed("selftests")?.output);
         let mut answers = Vec::new();
         for program in &programs {
-            let said = |side| program.said(&outcome, side);
+            let said = |side| {
+                let said = program.said(&outcome, side)?;
+                if !said[1].is_empty() {
+                    let label = program.label();
+                    println!(
+                        "{side} {label}, its first try:\n{}\nits second:\n{}",
+                        said[0], said[1]
+                    );
+                }
+                Result::Ok(said)
+            };
             answers.extend(Answer::of(program, &said("vduse")?, &said("vhost-user")?)?);
         }
         Ok(Self { release: outcome.release, programs, answers, known })
