@@ -151,11 +151,7 @@ impl PagePool {
         // stop being the pool's with `cached = left`.
         unsafe {
             let to = out.as_mut_ptr().add(len).cast::<u32>();
-            // Not memcpy: it loads 32 bytes at once, which cannot be forwarded from the stores of
-            // 16 with which move_in wrote them a moment ago.
-            for (i, raw) in from.iter().enumerate() {
-                to.add(i).write(*raw);
-            }
+            to.copy_from_nonoverlapping(from.as_ptr(), n);
             out.set_len(len + n);
         }
         self.cached = left;
@@ -291,6 +287,7 @@ impl PagePool {
     /// Accounts for a page that leaves the pool.
     fn leave(&mut self, raw: u32) {
         self.counters.release = self.counters.release.wrapping_add(1);
+        self.arena.set_inflight(self.counters.inflight());
         if self.strays > 0 && self.nodes[(raw & INDEX_MASK) as usize] != self.node {
             self.strays -= 1;
             self.update_limit();
@@ -353,6 +350,7 @@ impl PagePool {
             return false;
         }
         self.counters.hold = self.counters.hold.wrapping_add(self.cached as u32);
+        self.arena.set_inflight(self.counters.inflight());
         if self.page_size() > 4096 {
             self.counters.alloc_slow_high_order += 1;
         } else {

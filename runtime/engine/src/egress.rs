@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use mqnet_pktbuf::PoolStats;
+use mqnet_pktbuf::{Gauge, PoolStats};
 use mqnet_sysio::eventfd::EventFd;
 
 pub(crate) use queueing::{Call, Disciplines, Queueing, allowance};
@@ -220,6 +220,12 @@ impl Egress {
     pub(crate) fn pool_stats(&mut self) -> Option<PoolStats> {
         let tells = self.channel == 0 || matches!(self.place, Place::Own(_));
         tells.then(|| self.access().pool_stats())
+    }
+
+    /// A gauge of the same memory.
+    pub(crate) fn pool_gauge(&mut self) -> Option<Gauge> {
+        let tells = self.channel == 0 || matches!(self.place, Place::Own(_));
+        tells.then(|| self.access().pool_gauge())
     }
 
     /// Puts schedulers in the place of those of this lane; `false`: it shares them with others.

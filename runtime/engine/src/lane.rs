@@ -5,6 +5,7 @@ mod hooks;
 mod merging;
 mod queued;
 mod shapes;
+mod shown;
 mod tail_drop;
 
 use std::os::fd::BorrowedFd;
@@ -24,6 +25,7 @@ use batch::Batch;
 use hooks::Hooks;
 pub(crate) use hooks::{taps_off, taps_on};
 pub(crate) use merging::Merges;
+pub(crate) use shown::ShownPool;
 
 /// What ended a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +143,7 @@ pub struct Lane {
     source_closed: bool,
     /// What XDP programs have to do with it.
     hooks: Hooks,
+    shown: ShownPool,
 }
 
 impl Lane {
@@ -159,7 +162,7 @@ impl Lane {
             (Rx::Borrows(_), Tx::Borrows(_)) => Some(Loan::new(room, node)?),
             _ => None,
         };
-        Ok(Self {
+        let mut lane = Self {
             id,
             rx,
             tx,
@@ -183,7 +186,10 @@ impl Lane {
             begun_inside: false,
             source_closed: false,
             hooks: Hooks::default(),
-        })
+            shown: ShownPool::default(),
+        };
+        lane.show_pool();
+        Ok(lane)
     }
 
     /// The lane with what finishes frames for a sink that does not take them as they arrive; they
@@ -199,6 +205,7 @@ impl Lane {
         (self.tx, self.finishing) = (tx, Some(in_hand));
         if let Some(loan) = &self.loan {
             self.loan = Some(Loan::new(self.room, loan.node)?);
+            self.show_pool();
         }
         Ok(self)
     }
@@ -255,6 +262,7 @@ impl Lane {
         if full == Full::Drop && self.loan.is_none() && matches!(self.rx, Rx::Borrows(_)) {
             // What is dropped must be received somewhere.
             self.loan = Some(Loan::new(self.room, None)?);
+            self.show_pool();
         }
         self.full = full;
         Ok(())

@@ -26,7 +26,7 @@ use crate::change::{Change, Rest};
 use crate::crew::{Crew, WorkerView};
 use crate::egress::EgressConfig;
 use crate::idle::IdlePolicy;
-use crate::lane::{Lane, LaneError, LaneId, Way};
+use crate::lane::{Lane, LaneError, LaneId, ShownPool, Way};
 use crate::locality::LOOK;
 use crate::worker::{FaultLine, LaneFault};
 
@@ -144,8 +144,8 @@ pub struct Link {
     programs: Programs,
     merger: Merger,
     learning: Learning,
-    /// Neither side brings memory, so lanes have page pools.
-    has_pools: bool,
+    /// Where lanes show their page pools: those of the set that runs, and of the next one.
+    shown_pools: Vec<(LaneId, ShownPool)>,
     pending: Option<Pending>,
     answer: Option<Result<Option<String>, String>>,
     faults: Receiver<LaneFault>,
@@ -191,7 +191,7 @@ impl Link {
             programs: Programs::default(),
             merger: Merger::default(),
             learning,
-            has_pools: false,
+            shown_pools: Vec::new(),
             pending: None,
             answer: None,
             faults,
@@ -371,6 +371,8 @@ impl Link {
         plan: &Plan,
     ) -> Result<[Vec<Lane>; 2], String> {
         let mut lanes = [Vec::with_capacity(a.len()), Vec::with_capacity(b.len())];
+        let at_work = self.running.as_ref().map(|running| running.set);
+        self.shown_pools.retain(|(id, _)| Some(id.set) == at_work);
         for (channel, (a, b)) in (0u16..).zip(a.into_iter().zip(b)) {
             let node = self.crew.memory_of(channel);
             for (way, rx, tx) in [(Way::Forth, a.rx, b.tx), (Way::Back, b.rx, a.tx)] {
@@ -382,7 +384,7 @@ impl Link {
                 let lane = lane.and_then(|lane| self.emulate(lane, plan));
                 let mut lane = lane.map_err(|e| e.to_string())?;
                 lane.set_wake_frames(self.wake_frames);
-                self.has_pools = lane.pool_stats().is_some();
+                self.shown_pools.push((id, lane.shown_pool()));
                 self.captures.iter().for_each(|capture| capture.put_on(&mut lane));
                 lanes[1 - sink].push(lane);
             }

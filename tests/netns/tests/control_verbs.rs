@@ -92,6 +92,25 @@ fn totals(control: &Control, ifindex: &Value) -> Vec<u64> {
     one.filter(|(name, _)| *name != "ifindex").map(|(_, n)| n.as_u64().expect("a number")).collect()
 }
 
+/// What the statistics say of page pools, for which no worker is asked, comes to what workers say.
+#[track_caller]
+fn pools_are_shown_as_they_are(control: &Control) {
+    let uses = |list: &Value| -> Vec<(u64, u64)> {
+        let number = |pool: &Value, of: &str| pool[of].as_u64().expect("a number");
+        let pools = list.as_array().expect("pools").iter();
+        let mut uses: Vec<_> =
+            pools.map(|pool| (number(pool, "napi-id"), number(pool, "inflight"))).collect();
+        uses.sort_unstable();
+        uses
+    };
+    until("the pools of the statistics", || {
+        let asked = control.json(&["ynl", "--output-json", "--dump", "page-pool-get"]);
+        let shown = control.json(&["stats", "-j", "one"]);
+        let (asked, shown) = (uses(&asked), uses(&shown[0]["pools"]));
+        (asked == shown && !asked.is_empty()).then_some(())
+    });
+}
+
 // Goal: the numbers of the netdev family stay what they were for channels that come and go, every
 // total only grows, and a link without memory of its own shows its page pools.
 #[test]
@@ -131,6 +150,14 @@ fn the_netdev_family_is_steady() {
     }
     let (sent, received) = flow.finish();
     assert_eq!(sent, received);
+    for change in
+        ["", "add dev onea root fq_codel", "replace dev onea root mq", "del dev onea root"]
+    {
+        if !change.is_empty() {
+            control.ok(&["tc", "qdisc"].into_iter().chain(change.split(' ')).collect::<Vec<_>>());
+        }
+        pools_are_shown_as_they_are(&control);
+    }
     for (operation, request) in [
         ("queue-get", format!("{{\"ifindex\": {ifindex}, \"id\": 9, \"type\": \"rx\"}}")),
         ("napi-get", "{\"id\": 1}".to_owned()),

@@ -5,13 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mqnet_sysio::process;
 use serde_json::Value;
 
 use crate::table::{EndTable, Lane};
 use crate::wait::{DEADLINE, until};
+
+/// A kernel acknowledges as late as 200 ms after a flow's end; a link that is stopped then has lost
+/// a frame, rightly.
+const QUIET: Duration = Duration::from_millis(400);
 
 /// The program under test: `$MQNET_BIN`, or the one that cargo built beside the running test, or
 /// the newest below `target/`.
@@ -172,15 +176,17 @@ impl LinkProcess {
         })
     }
 
-    /// Waits until a whole second passed without a frame.
+    /// Waits until no frame came for [`QUIET`] at least, and from one status line to the next.
     #[track_caller]
     pub fn wait_quiet(&self) {
-        let mut last = self.next_status();
+        let mut last = (self.next_status(), Instant::now());
         until("a quiet link", || {
             let now = self.next_status();
-            let quiet = now == last;
-            last = now;
-            quiet.then_some(())
+            if now == last.0 {
+                return (last.1.elapsed() >= QUIET).then_some(());
+            }
+            last = (now, Instant::now());
+            None
         });
     }
 

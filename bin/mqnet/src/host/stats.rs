@@ -94,9 +94,9 @@ pub(super) fn link(entry: &mut Entry) -> LinkStats {
         let state = if active > 0 { StopState::Running } else { StopState::Unused };
         LaneStats { state, ..lane(entry, from, 0, &sums[from]) }
     };
-    let pools = entry.link.pools().into_iter().map(|(id, pool)| PoolUse {
+    let pools = entry.link.pools_in_use().into_iter().map(|(id, inflight)| PoolUse {
         napi_id: entry.napi(id.channel, usize::from(id.way == Way::Back)),
-        inflight: u64::from(pool.inflight()),
+        inflight: inflight.into(),
     });
     LinkStats {
         link: entry.name.clone(),

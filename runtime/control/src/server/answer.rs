@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use mqnet_control_api::{ApiError, Change, Code, Host, Outcome};
+use serde::Serialize;
 
 use super::SharedHost;
 
@@ -14,6 +15,21 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// An answer in JSON, or a refusal in JSON.
 pub(super) type Answer<T> = Result<Json<T>, Refusal>;
+
+/// An answer in JSON. Not axum's, whose buffer takes twice the time to be written: all statistics
+/// of 64 channels are 40 KB, and are asked for a hundred times a second.
+#[derive(Debug)]
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.0) {
+            Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+            // None of the answers has keys that JSON does not know.
+            Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
+        }
+    }
+}
 
 /// An [`ApiError`] and its HTTP status.
 #[derive(Debug)]

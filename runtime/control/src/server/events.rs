@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use mqnet_control_api::{ApiError, Event};
 use serde::{Deserialize, Serialize};
@@ -10,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use utoipa::{IntoParams, ToSchema};
 
 use super::SharedHost;
-use super::answer::{Answer, call};
+use super::answer::{Answer, Json, call};
 use super::request::{Asked, Parameters};
 
 /// Longest wait in seconds.

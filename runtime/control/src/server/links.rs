@@ -1,13 +1,12 @@
 //! The process, its links, its netdevs and its page pools.
 
-use axum::Json;
 use axum::extract::State;
 use mqnet_control_api::{
     Instance, LinkInfo, LinkSpec, LinkStats, NetdevInfo, Outcome, PagePool, PagePoolStats,
 };
 
 use super::SharedHost;
-use super::answer::{Answer, ask, change, tell};
+use super::answer::{Answer, Json, ask, change, tell};
 use super::request::{Body, Name};
 
 /// The process that answers.

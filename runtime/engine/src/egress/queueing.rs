@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BUDGET, BURST_FRAMES};
 use mqnet_netdev::{Burst, Fault, Recv, Rx, RxBorrows, RxBrings, Tx, TxStats};
-use mqnet_pktbuf::{Frag, PagePool, PoolConfig, PoolStats};
+use mqnet_pktbuf::{Frag, Gauge, PagePool, PoolConfig, PoolStats};
 use mqnet_qdisc::{ByteLimit, ChannelMap, Cx, Meta, Packet, Scheduler};
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer, VnetHdr};
@@ -119,6 +119,11 @@ impl Queueing {
     /// Statistics of the memory.
     pub(crate) fn pool_stats(&self) -> PoolStats {
         self.pool.stats()
+    }
+
+    /// A gauge of the memory.
+    pub(crate) fn pool_gauge(&self) -> Gauge {
+        self.pool.gauge()
     }
 
     /// Takes up to a budget of frames from a source; they wait here. `others` hears of channels

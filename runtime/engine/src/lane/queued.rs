@@ -153,6 +153,7 @@ impl Lane {
             if let Some(egress) = self.egress.take() {
                 egress.close(&call);
             }
+            self.show_pool();
             polled.rest = Rest::Budget;
         }
         self.sink_full = full || (blocked && !self.held);
@@ -297,6 +298,7 @@ impl Lane {
             next.take_over(old, &call);
         }
         self.egress = Some(next);
+        self.show_pool();
     }
 
     /// Puts a scheduler in the place of its own one; `Err`: it has none of its own.

@@ -147,9 +147,19 @@ impl Link {
         }
     }
 
-    /// The page pools of those lanes that have one.
+    /// Pages in use in the pools of those lanes that have one. Nobody is asked for it.
+    pub fn pools_in_use(&self) -> Vec<(LaneId, u32)> {
+        let at_work = self.running.as_ref().map(|running| running.set);
+        let of_them = self.shown_pools.iter().filter(|(id, _)| Some(id.set) == at_work);
+        let mut pools: Vec<(LaneId, u32)> =
+            of_them.filter_map(|(id, shown)| Some((*id, shown.inflight()?))).collect();
+        pools.sort_by_key(|(id, _)| (id.channel, id.way == Way::Back));
+        pools
+    }
+
+    /// The page pools of those lanes that have one. Their workers are asked, and woken for it.
     pub fn pools(&self) -> Vec<(LaneId, PoolStats)> {
-        if !self.has_pools {
+        if self.pools_in_use().is_empty() {
             return Vec::new();
         }
         let (answer, answers) = channel();

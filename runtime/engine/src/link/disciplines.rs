@@ -163,7 +163,6 @@ impl Link {
         if shape == Shape::None {
             return Ok(Vec::new());
         }
-        self.has_pools = true;
         let max = self.ends[side].caps().channels.max(plan.channels);
         let room = room_for(as_source_sees(plan, way_to(side)).rx_frame_max());
         let layer = self.ends[side].caps().layer;
