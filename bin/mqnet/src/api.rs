@@ -5,8 +5,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A connection to one running mqnet. Paths begin with `/v1/`.
+/// A connection to one running mqnet, or to several whose lists it joins. Paths begin with `/v1/`.
 pub(crate) trait Api {
+    /// Where it is several: each of them, for what only one of them knows.
+    fn several(&self) -> Option<Vec<&dyn Api>> {
+        None
+    }
     /// `GET path`.
     fn get(&self, path: &str) -> Result<Value, ApiError>;
     /// `PATCH path` with a JSON body.

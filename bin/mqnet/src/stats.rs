@@ -97,6 +97,11 @@ pub(crate) fn segment(name: &str) -> String {
 
 /// The counters of the link with this name or netdev, or of every link.
 pub(crate) fn read(api: &dyn Api, name: Option<&str>) -> Result<Vec<LinkStats>, Failure> {
+    if let Some(several) = api.several() {
+        // Links of two processes may have the same name.
+        let all = several.into_iter().map(|one| read(one, name));
+        return Ok(all.collect::<Result<Vec<_>, _>>()?.concat());
+    }
     let one = |name: &str| api::get(api, &format!("/v1/links/{}/stats", segment(name)));
     match name {
         Some(name) => Ok(vec![one(name)?]),

@@ -56,10 +56,14 @@ pub(crate) fn run(args: &TopArgs, api: &dyn Api, out: &mut dyn Write) -> Result<
 
 fn sample(args: &TopArgs, api: &dyn Api) -> Result<Sample, Failure> {
     let links = links(api, args.name.as_deref())?;
-    let mut stats = Vec::new();
-    for link in &links {
-        stats.extend(read(api, Some(&link.name))?);
-    }
+    let stats = match args.name {
+        // In the same order, since both ask one process after the other.
+        None => read(api, None)?,
+        Some(_) => {
+            let of_one = links.iter().map(|link| read(api, Some(&link.name)));
+            of_one.collect::<Result<Vec<_>, _>>()?.concat()
+        }
+    };
     Ok(Sample::new(stats, &links, load::cpu_ns))
 }
 

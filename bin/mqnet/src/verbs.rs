@@ -85,6 +85,10 @@ pub(crate) struct AddArgs {
 struct All(Vec<Client>);
 
 impl Api for All {
+    fn several(&self) -> Option<Vec<&dyn Api>> {
+        (self.0.len() > 1).then(|| self.0.iter().map(|client| client as &dyn Api).collect())
+    }
+
     fn get(&self, path: &str) -> Result<Value, ApiError> {
         match self.0.as_slice() {
             [] => Err(ApiError::new(Code::NoDevice, NONE_RUNS)),

@@ -56,6 +56,22 @@ fn two_claims_are_an_error() {
         let show = control.json(&["--control", socket, "show", "same", "--json"]);
         assert_eq!(show[0]["channels"], channels, "{socket}");
     }
+    // Without a name both are meant, each with its own counters.
+    let stats = control.json(&["stats", "--json"]);
+    let channels = |link: &serde_json::Value| link["channels"].as_array().map(Vec::len);
+    let mut all: Vec<_> = stats.as_array().expect("links").iter().map(channels).collect();
+    all.sort_unstable();
+    // A channel that was in use keeps its counters.
+    assert_eq!(all, [Some(3), Some(3)], "{stats}");
+    assert_eq!(stats[0]["link"], stats[1]["link"], "{stats}");
+    let active = |link: &serde_json::Value| {
+        let channels = link["channels"].as_array().expect("channels").iter();
+        channels.filter(|channel| channel["active"] == true).count()
+    };
+    let sum: usize = stats.as_array().expect("links").iter().map(active).sum();
+    assert_eq!(sum, 5, "{stats}");
+    let top = control.ok(&["top", "--once"]);
+    assert!(top.contains("same"), "{top}");
     // In a namespace that has a device of that name, that device is meant, by every kind of verb.
     for (host, channels) in [(&world.a, "3"), (&world.b, "2")] {
         let said = said(&mut control.command_at(host, &["show", "same", "--json"]));

@@ -15,6 +15,19 @@ pub(crate) struct Rates {
     pub(crate) stopped: f64,
 }
 
+/// A reading and the one before it, link by link; a link that is new is its own predecessor. Links
+/// of two processes may have one name: these are told apart by their order.
+pub(crate) fn pairs<'a>(
+    before: &'a [LinkStats],
+    now: &'a [LinkStats],
+) -> impl Iterator<Item = (&'a LinkStats, &'a LinkStats)> {
+    now.iter().enumerate().map(|(at, link)| {
+        let namesake = |other: &&LinkStats| other.link == link.link;
+        let earlier = now[..at].iter().filter(namesake).count();
+        (before.iter().filter(namesake).nth(earlier).unwrap_or(link), link)
+    })
+}
+
 /// Nanoseconds stopped in all, with the stop that is not over yet.
 pub(crate) fn stopped_ns(lane: &LaneStats) -> u64 {
     let open = lane.stopped.as_ref().filter(|_| lane.state == StopState::Stopped);
@@ -61,6 +74,17 @@ mod tests {
         let mut opened = lane(&now);
         opened.stopped.as_mut().unwrap().for_ns += 1_000_000_000;
         assert!((rates(&lane(&now), &opened, 2.0).stopped - 0.5).abs() < 1e-9);
+    }
+
+    // Goal: each of two links of one name is compared with itself, and a new one too.
+    #[test]
+    fn namesakes_are_told_apart() {
+        let (before, now) = ([stats(1), stats(2)], [stats(3), stats(4), stats(5)]);
+        let times: Vec<[u64; 2]> =
+            pairs(&before, &now).map(|(old, now)| [old.time_ns, now.time_ns]).collect();
+        let all = before.each_ref().map(|link| link.time_ns);
+        assert_eq!(times[..2], [[all[0], now[0].time_ns], [all[1], now[1].time_ns]]);
+        assert_eq!(times[2], [now[2].time_ns; 2]);
     }
 
     proptest! {

@@ -6,18 +6,10 @@ use mqnet_control_api::{ChannelStats, LaneStats, LinkStats, StopState};
 use serde_json::{Value, json};
 
 use super::law::{self, Verdict, judge};
-use super::rates::{rates as lane_rates, seconds_between, stopped_ns};
+use super::rates::{pairs, rates as lane_rates, seconds_between, stopped_ns};
 use super::table::Table;
 use super::{Failure, json_text};
 use crate::status::si;
-
-/// A reading and the one before it, link by link; a link that is new is its own predecessor.
-fn pairs<'a>(
-    before: &'a [LinkStats],
-    now: &'a [LinkStats],
-) -> impl Iterator<Item = (&'a LinkStats, &'a LinkStats)> {
-    now.iter().map(|now| (before.iter().find(|b| b.link == now.link).unwrap_or(now), now))
-}
 
 fn lanes(channel: &ChannelStats) -> [&LaneStats; 2] {
     [&channel.a_to_b, &channel.b_to_a]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use mqnet_control_api::{LaneStats, LinkInfo, LinkStats, StopState};
 
-use crate::stats::rates::{Rates, rates, seconds_between};
+use crate::stats::rates::{Rates, pairs, rates, seconds_between};
 
 /// One reading of everything.
 pub(super) struct Sample {
@@ -55,8 +55,7 @@ pub(super) struct Row {
 /// What happened between two readings, lane by lane.
 pub(super) fn rows(before: &Sample, now: &Sample) -> Vec<Row> {
     let mut out = Vec::new();
-    for stats in &now.stats {
-        let old = before.stats.iter().find(|b| b.link == stats.link).unwrap_or(stats);
+    for (old, stats) in pairs(&before.stats, &now.stats) {
         let seconds = seconds_between(old, stats);
         for channel in stats.channels.iter().filter(|channel| channel.active) {
             let was = old.channels.iter().find(|c| c.id == channel.id).unwrap_or(channel);
