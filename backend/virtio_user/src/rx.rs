@@ -82,6 +82,8 @@ pub(crate) struct RxCore<Q> {
     /// Buffers that were added again since the device was asked whether it wants to be told.
     unasked: u16,
     refill_at: u16,
+    /// Pieces of frames that have left with their memory.
+    kept: u64,
     armed: bool,
     kick: Arc<EventFd>,
     wish: Arc<Knob>,
@@ -112,6 +114,7 @@ impl<Q: DriverQueue> RxCore<Q> {
             stale: Vec::with_capacity(size.into()),
             unasked: 0,
             refill_at: REFILL.min(size) / 2,
+            kept: 0,
             armed: false,
             queue,
             buffers,
@@ -227,7 +230,19 @@ impl<Q: DriverQueue> RxCore<Q> {
         let kept = Kept { hdr, head, more: pieces.collect() };
         self.stats.rx.packets.add(1);
         self.stats.rx.bytes.add(len.into());
-        self.refill_if_due().map(|()| Some(kept))
+        self.kept += 1 + kept.more.len() as u64;
+        if let Err(why) = self.refill_if_due() {
+            // Nobody gets the frame: its memory must not be lost with it.
+            kept.give_back(&mut self.buffers.pool.returner());
+            return Err(why);
+        }
+        Ok(Some(kept))
+    }
+
+    /// The device has next to no buffers, since frames that are kept have the memory. Whoever gives
+    /// them back wakes nobody, so this queue must not sleep: the device could fill nothing.
+    fn is_starved(&self) -> bool {
+        self.queue.in_flight() < self.queue.size() / 4 && self.kept > self.buffers.pool.foreign()
     }
 
     fn release(&mut self, frames: usize) -> Result<(), String> {
@@ -307,7 +322,7 @@ impl<Q: DriverQueue + 'static> Queue for RxQueue<Q> {
         let Some(core) = self.core() else { return Ok(Armed::MoreWork) };
         core.refill_if_due().map_err(fault)?;
         core.armed = true;
-        let more = core.queue.arm(1) || !core.waiting.is_empty();
+        let more = core.queue.arm(1) || !core.waiting.is_empty() || core.is_starved();
         Ok(if more { Armed::MoreWork } else { Armed::Sleep })
     }
 

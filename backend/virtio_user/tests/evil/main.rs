@@ -1,219 +1,20 @@
 //! Devices that lie, against our driver: a device of a few lines that does as it is told.
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
+
+mod device;
+mod kept;
+
+use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
 use mqnet_netdev::{Armed, Burst, Caps, Channel, Fault, Function, LinkStatus, Offloads, Plan, Rx};
-use mqnet_shmem::{Area, MemoryMap, Region, Span, Window};
+use mqnet_shmem::Span;
 use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction};
 use mqnet_wire::{Layer, VnetHdr};
-use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-const START: u64 = 1 << 32;
-
-/// VERSION_1, MRG_RXBUF, CSUM and GUEST_CSUM, PROTOCOL_FEATURES.
-const FEATURES: u64 = 1 << 32 | 1 << 15 | 3 | 1 << 30;
-/// MQ, REPLY_ACK.
-const PROTOCOL: u64 = 1 | 8;
-
-/// What the driver told the device.
-#[derive(Default)]
-struct Told {
-    memory: Option<Arc<Region>>,
-    /// Size, and the three addresses, of each vring.
-    vrings: Vec<(u32, [u64; 3])>,
-    enabled: Vec<bool>,
-    features: u64,
-}
-
-/// What the device says of itself.
-#[derive(Clone, Copy)]
-struct Says {
-    features: u64,
-    pairs: u64,
-    /// Answers no message of this number, and says goodbye instead.
-    leaves_at: u32,
-    /// Instead of saying goodbye it says nothing.
-    stays_silent: bool,
-}
-
-const HONEST: Says = Says { features: FEATURES, pairs: 2, leaves_at: 0, stays_silent: false };
-
-struct Device {
-    told: Arc<Mutex<Told>>,
-    path: PathBuf,
-    stream: Arc<Mutex<Option<UnixStream>>>,
-}
-
-fn number(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
-}
-
-fn double(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
-}
-
-/// Answers messages until the driver goes away.
-fn serve(mut stream: UnixStream, says: Says, told: &Mutex<Told>) {
-    loop {
-        let mut head = [0; 12];
-        let Ok((12, file)) = stream.recv_with_fd(&mut head) else { return };
-        let (request, flags) = (number(&head, 0), number(&head, 4));
-        let mut body = vec![0; number(&head, 8) as usize];
-        if stream.read_exact(&mut body).is_err() || request == says.leaves_at {
-            return;
-        }
-        let answer = match request {
-            1 => Some(says.features),
-            15 => Some(PROTOCOL),
-            17 => Some(says.pairs),
-            _ => {
-                note(&mut told.lock().unwrap(), request, &body, file.map(OwnedFd::from));
-                (flags & 8 != 0).then_some(0)
-            }
-        };
-        if let Some(value) = answer {
-            let mut reply = Vec::from(request.to_le_bytes());
-            reply.extend(5u32.to_le_bytes());
-            reply.extend(8u32.to_le_bytes());
-            reply.extend(value.to_le_bytes());
-            if stream.write_all(&reply).is_err() {
-                return;
-            }
-        }
-    }
-}
-
-fn note(told: &mut Told, request: u32, body: &[u8], file: Option<OwnedFd>) {
-    let vring = || number(body, 0) as usize;
-    let grow = |told: &mut Told, to: usize| {
-        told.vrings.resize(told.vrings.len().max(to + 1), (0, [0; 3]));
-        told.enabled.resize(told.vrings.len(), false);
-    };
-    match request {
-        2 => told.features = double(body, 0),
-        5 => {
-            let len = double(body, 16) as usize;
-            told.memory = Some(Arc::new(Region::of_peer(file.unwrap(), len).unwrap()));
-        }
-        8 => {
-            grow(told, vring());
-            told.vrings[vring()].0 = number(body, 4);
-        }
-        9 => {
-            // desc, used, avail.
-            let [desc, used, avail] = [8, 16, 24].map(|at| double(body, at));
-            grow(told, vring());
-            told.vrings[vring()].1 = [desc, avail, used];
-        }
-        18 => {
-            grow(told, vring());
-            told.enabled[vring()] = number(body, 4) == 1;
-        }
-        _ => {}
-    }
-}
-
-impl Device {
-    fn start(name: &str, says: Says) -> Self {
-        let path = std::env::temp_dir().join(format!("mqnet-evil-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).unwrap();
-        let (told, stream) = (Arc::<Mutex<Told>>::default(), Arc::default());
-        let (theirs, last): (_, Arc<Mutex<Option<UnixStream>>>) =
-            (told.clone(), Arc::clone(&stream));
-        std::thread::spawn(move || {
-            for connection in listener.incoming() {
-                let Ok(connection) = connection else { return };
-                *last.lock().unwrap() = connection.try_clone().ok();
-                let close = connection.try_clone().unwrap();
-                serve(connection, says, &theirs);
-                if !says.stays_silent {
-                    let _ = close.shutdown(std::net::Shutdown::Both);
-                }
-            }
-        });
-        Self { told, path, stream }
-    }
-
-    fn hang_up(&self) {
-        let stream = self.stream.lock().unwrap().take().unwrap();
-        stream.shutdown(std::net::Shutdown::Both).unwrap();
-    }
-
-    fn vring(&self, number: usize) -> Vring {
-        let told = self.told.lock().unwrap();
-        let region = told.memory.clone().unwrap();
-        let (size, addresses) = told.vrings[number];
-        let len = region.len() as u64;
-        let map = MemoryMap::new(vec![Area { start: START, len, region, offset: 0 }]).unwrap();
-        Vring { map, size, addresses, taken: 0, given: 0 }
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// The device's end of a split ring whose buffers have one descriptor.
-struct Vring {
-    map: MemoryMap,
-    size: u32,
-    addresses: [u64; 3],
-    taken: u16,
-    given: u16,
-}
-
-impl Vring {
-    fn table(&self, area: usize) -> mqnet_shmem::Table {
-        let lens = [16 * self.size, 6 + 2 * self.size, 6 + 8 * self.size];
-        self.map.table(self.addresses[area], lens[area], 2).unwrap()
-    }
-
-    /// The next available buffer: id, address, length.
-    fn take(&mut self) -> Option<(u16, u64, u32)> {
-        let (avail, desc) = (self.table(1), self.table(0));
-        if avail.half(2).load(Acquire) == self.taken {
-            return None;
-        }
-        let id = avail.half(4 + 2 * (u32::from(self.taken) % self.size)).load(Relaxed);
-        self.taken = self.taken.wrapping_add(1);
-        let place = u32::from(id) * 16;
-        Some((id, desc.double(place).load(Relaxed), desc.word(place + 8).load(Relaxed)))
-    }
-
-    fn give(&mut self, id: u32, len: u32) {
-        let used = self.table(2);
-        let place = 4 + 8 * (u32::from(self.given) % self.size);
-        used.word(place).store(id, Relaxed);
-        used.word(place + 4).store(len, Relaxed);
-        self.given = self.given.wrapping_add(1);
-        used.half(2).store(self.given, Release);
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) {
-        let region = &self.map.areas()[0].region;
-        let mut memory = Window::new(region.clone(), 0, region.len() as u32);
-        memory.write((at - START) as u32, bytes.len() as u32).head.copy_from(Span::of(bytes));
-    }
-
-    /// Sends bytes behind a header with so many buffers.
-    fn send(&mut self, buffers: u16, header: [u8; 10], frame: &[u8]) {
-        let (id, at, _) = self.take().expect("the driver gives buffers");
-        let mut bytes = Vec::from(header);
-        bytes.extend(buffers.to_le_bytes());
-        bytes.extend(frame);
-        self.write(at, &bytes);
-        self.give(id.into(), bytes.len() as u32);
-    }
-}
+use device::{Device, FEATURES, HONEST, PATIENCE, Says, Vring, serve};
 
 fn partner() -> Caps {
     Caps {
@@ -507,41 +308,6 @@ fn silent_devices_delay_nobody() {
     );
     let why = refused(&mut waits);
     assert!(why.contains("did not answer within 3 s"), "{why}");
-}
-
-// Goal: frames that are kept leave the ring with their memory, which is used again only when it
-// has come back from another thread; what came from there is counted.
-#[test]
-fn kept_frames_take_their_memory_along() {
-    let (device, function, mut channel) = world("kept");
-    let mut vring = device.vring(0);
-    let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
-    let mut home = rx.returner().unwrap();
-    for round in 0..40u8 {
-        for n in 0..64 {
-            vring.send(1, [0; 10], &[round ^ n; 200]);
-        }
-        rx.peek(&mut Burst::new(), 64).unwrap();
-        let mut kept = Vec::new();
-        while let Some(frame) = rx.keep().unwrap() {
-            kept.push(frame);
-        }
-        assert_eq!(kept.len(), 64);
-        let giver = std::thread::spawn(move || {
-            for (n, frame) in (0u8..).zip(kept) {
-                let bytes = frame.head.span(&home).header::<200>().unwrap();
-                assert_eq!(bytes, [round ^ n; 200]);
-                frame.give_back(&mut home);
-            }
-            home.flush();
-            home
-        });
-        home = giver.join().unwrap();
-    }
-    let reading = function.rx_memory().remove(0);
-    assert!((1500..=2560).contains(&reading.foreign), "{}", reading.foreign);
-    assert!(reading.pages <= 512, "{} pages are in use: memory was lost", reading.pages);
-    assert_eq!(function.stats()[0].rx.packets.get(), 40 * 64);
 }
 
 // Goal: a device from before virtio 1 is refused by name, and so is one without packed rings when
