@@ -161,7 +161,7 @@ impl Egress {
     }
 
     /// See [`Queueing::note_bypass`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_bypass(&self, channel: u16, packets: u64, bytes: u64) {
         match &self.place {
             Place::Own(queueing) => queueing.note_bypass(channel, packets, bytes),
