@@ -85,13 +85,14 @@ proptest! {
         memory.write(avail + 4, &head.to_le_bytes());
         memory.write(avail + 2, &1u16.to_le_bytes());
 
+        // Before the oracle looks: it writes flags into the used ring, where a table may lie.
+        let tables = driver.tables(&memory);
+        let mut ring = split::Device::new(0, SIZE, tables, Features::INDIRECT_DESC).unwrap();
         let (guest, mut queue) = oracle(&memory, &driver);
         let chain = queue.pop_descriptor_chain(&guest).unwrap();
         let theirs: Vec<_> =
             chain.map(|desc| (desc.addr().0, desc.len(), desc.is_write_only())).collect();
 
-        let tables = driver.tables(&memory);
-        let mut ring = split::Device::new(0, SIZE, tables, Features::INDIRECT_DESC).unwrap();
         let (mut place, mut list) = (ring.place(), Vec::new());
         match ring.chain_at(&mut place, &memory.map(), &mut list) {
             Ok(chain) => {

@@ -32,7 +32,7 @@ pub(super) fn failed(log: &str) -> Vec<&str> {
 }
 
 fn is_name(text: &str) -> bool {
-    text.contains("::") && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_:".contains(&b))
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_:".contains(&b))
 }
 
 /// What a failed test said, as the harness shows it.
