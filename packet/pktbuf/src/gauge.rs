@@ -24,7 +24,7 @@ impl Gauge {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use crate::{PagePool, PoolConfig};
 
