@@ -85,7 +85,8 @@ proptest! {
         memory.write(avail + 4, &head.to_le_bytes());
         memory.write(avail + 2, &1u16.to_le_bytes());
 
-        // Before the oracle looks: it writes flags into the used ring, where a table may lie.
+        // Before the oracle looks: our ring begins with a write to the used ring, where a table may
+        // lie.
         let tables = driver.tables(&memory);
         let mut ring = split::Device::new(0, SIZE, tables, Features::INDIRECT_DESC).unwrap();
         let (guest, mut queue) = oracle(&memory, &driver);

@@ -210,7 +210,8 @@ impl PayloadReceiver {
     }
 
     /// Asks for [`fd`](Self::fd) to become readable when the next frame comes. False when
-    /// one is there already.
+    /// one is there already, and while frames that were not given back have so much of the memory
+    /// that the device may have no room for the next: give some back, flush, and ask again.
     pub fn arm(&mut self) -> Result<bool, PayloadError> {
         Ok(self.rx.arm(1)? == Armed::Sleep)
     }

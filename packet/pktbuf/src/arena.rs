@@ -1,7 +1,7 @@
 //! The memory of one pool, and its identity.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mqnet_rings::primitive::counted::AtomicU64;
 use mqnet_shmem::{Part, PartView, Region, Span, SpanMut};
@@ -39,8 +39,6 @@ pub(crate) struct Arena {
     settled: AtomicBool,
     /// Pushes that found the return ring full (the only thing that returners count).
     ring_full: AtomicU64,
-    /// Pages that the pool has taken from here and not given back, for whoever looks from outside.
-    inflight: AtomicU32,
 }
 
 impl Arena {
@@ -48,7 +46,7 @@ impl Arena {
     pub(crate) fn new(memory: Part, page_shift: u32) -> Option<Self> {
         let tag = take_id()? << INDEX_BITS;
         let (settled, ring_full) = (AtomicBool::new(false), AtomicU64::new(0));
-        Some(Self { memory, tag, page_shift, settled, ring_full, inflight: AtomicU32::new(0) })
+        Some(Self { memory, tag, page_shift, settled, ring_full })
     }
 
     #[inline]
@@ -80,17 +78,6 @@ impl Arena {
     pub(crate) fn count_ring_full(&self) {
         // Relaxed: a statistic; it orders nothing.
         self.ring_full.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// By the owner of the pool alone.
-    pub(crate) fn set_inflight(&self, pages: u32) {
-        // Relaxed: a statistic; it orders nothing.
-        self.inflight.store(pages, Ordering::Relaxed);
-    }
-
-    pub(crate) fn inflight(&self) -> u32 {
-        // Relaxed: a statistic; it orders nothing.
-        self.inflight.load(Ordering::Relaxed)
     }
 
     pub(crate) fn ring_full(&self) -> u64 {

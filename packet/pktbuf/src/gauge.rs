@@ -1,26 +1,43 @@
 //! How many pages of a pool are in use, for other threads than its owner's.
 
-use std::sync::Weak;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
-use crate::arena::Arena;
 use crate::pool::PagePool;
+
+/// What a pool shows. It has cache lines of its own: whoever looks also counts references there.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shown(AtomicU32);
+
+/// The pool's end.
+#[derive(Debug, Default)]
+pub(crate) struct Inflight(Arc<Shown>);
+
+impl Inflight {
+    pub(crate) fn set(&self, pages: u32) {
+        // Relaxed: a statistic; it orders nothing.
+        self.0.0.store(pages, Ordering::Relaxed);
+    }
+}
 
 /// Tells what [`PoolStats::inflight`](crate::PoolStats::inflight) is, from any thread and without
 /// the pool's owner. It keeps nothing of the pool alive.
 #[derive(Clone, Debug)]
-pub struct Gauge(Weak<Arena>);
+pub struct Gauge(Weak<Shown>);
 
 impl PagePool {
     /// A gauge of this pool.
     pub fn gauge(&self) -> Gauge {
-        Gauge(std::sync::Arc::downgrade(&self.arena))
+        Gauge(Arc::downgrade(&self.shown.0))
     }
 }
 
 impl Gauge {
-    /// Pages that are not in the arena; `None` when the pool and all its pages are gone.
+    /// Pages that are not in the arena; `None` when the pool is gone.
     pub fn inflight(&self) -> Option<u32> {
-        self.0.upgrade().map(|arena| arena.inflight())
+        // Relaxed: a statistic; it orders nothing.
+        self.0.upgrade().map(|shown| shown.0.load(Ordering::Relaxed))
     }
 }
 

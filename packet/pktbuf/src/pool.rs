@@ -11,6 +11,7 @@ use mqnet_shmem::{Part, Region, Span, SpanMut};
 use crate::arena::Arena;
 use crate::config::{Mapping, PAGE_SIZE_MIN, PoolConfig, PoolError, check};
 use crate::frag::OpenPage;
+use crate::gauge::Inflight;
 use crate::ledger::Ledger;
 use crate::page::{Frag, INDEX_MASK, Page};
 use crate::returner::{FRAG_BIT, Returner};
@@ -64,6 +65,8 @@ pub struct PagePool {
     foreign: u64,
     /// Room for what is taken from beside the return ring.
     parked: Vec<u32>,
+    /// Pages in use, for whoever looks from outside.
+    pub(crate) shown: Inflight,
     /// One thread's.
     not_sync: PhantomData<Cell<()>>,
 }
@@ -113,6 +116,7 @@ impl PagePool {
             mapping,
             foreign: 0,
             parked: Vec::new(),
+            shown: Inflight::default(),
             not_sync: PhantomData,
         })
     }
@@ -287,7 +291,7 @@ impl PagePool {
     /// Accounts for a page that leaves the pool.
     fn leave(&mut self, raw: u32) {
         self.counters.release = self.counters.release.wrapping_add(1);
-        self.arena.set_inflight(self.counters.inflight());
+        self.shown.set(self.counters.inflight());
         if self.strays > 0 && self.nodes[(raw & INDEX_MASK) as usize] != self.node {
             self.strays -= 1;
             self.update_limit();
@@ -350,7 +354,7 @@ impl PagePool {
             return false;
         }
         self.counters.hold = self.counters.hold.wrapping_add(self.cached as u32);
-        self.arena.set_inflight(self.counters.inflight());
+        self.shown.set(self.counters.inflight());
         if self.page_size() > 4096 {
             self.counters.alloc_slow_high_order += 1;
         } else {

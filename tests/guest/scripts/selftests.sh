@@ -41,10 +41,18 @@ put() {
 }
 
 # The maps of XDP programs have names that the whole kernel shares: what finds its maps by name runs
-# on one side at a time, and when nothing of the last one is left (maps go a while after programs).
-alone() { until mkdir /tmp/alone 2> /dev/null; do sleep 0.2; done; }
+# on one side at a time, and when nothing of the last one is left (maps go a while after programs). A
+# side that ends lets the other one go on.
+alone() {
+    until mkdir /tmp/alone 2> /dev/null; do sleep 0.2; done
+    trap 'rmdir /tmp/alone' EXIT
+}
+# NETDEV...
 together() {
-    wait_for "! bpftool map show | grep -q 'name map_xdp_'"
+    # What a program that was killed has left stays with its netdev.
+    for dev; do ip link set "$dev" xdp off; ip link set "$dev" xdpgeneric off; done 2> /dev/null
+    for _ in $(seq 100); do bpftool map show | grep -q 'name map_xdp_' || break; sleep 0.1; done
+    trap - EXIT
     rmdir /tmp/alone
 }
 
@@ -77,7 +85,7 @@ one() {
     printf '\nstatus %s\n' $status >> "$output"
     for ns in "$near" "$far"; do ip netns pids "$ns" | xargs -r kill -KILL; ip netns del "$ns"; done
     for dev in "${all[@]}"; do wait_for "[ -e /sys/class/net/$dev ]"; done
-    [[ $4 != *xdp* ]] || together
+    [[ $4 != *xdp* ]] || together "${all[@]}"
     echo "$1 $3 $4: status $status, $(($(now) - begin)) s"
     # What passes or skips is done.
     [ $status = 0 ] || [ $status = 4 ]

@@ -150,8 +150,9 @@ fn the_netdev_family_is_steady() {
     }
     let (sent, received) = flow.finish();
     assert_eq!(sent, received);
+    // Lanes to `oneb` have used their pages.
     for change in
-        ["", "add dev onea root fq_codel", "replace dev onea root mq", "del dev onea root"]
+        ["", "add dev oneb root fq_codel", "replace dev oneb root mq", "del dev oneb root"]
     {
         if !change.is_empty() {
             control.ok(&["tc", "qdisc"].into_iter().chain(change.split(' ')).collect::<Vec<_>>());

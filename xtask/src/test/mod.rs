@@ -7,7 +7,7 @@ mod steps;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::{Result, project, setup};
@@ -75,11 +75,18 @@ fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
     Ok(STEPS.iter().filter(is_chosen).collect())
 }
 
+/// Where the second try of a step goes.
+fn again_log(log: &Path) -> PathBuf {
+    log.with_extension("again.log")
+}
+
 fn run_step(step: &'static Step, label: &str, log: PathBuf) -> Result<Done> {
     let start = Instant::now();
     let deadline = start + Duration::from_secs(step.limit_seconds);
     let mut ok = true;
     let file = File::create(&log)?;
+    // One of an earlier run, if there is one.
+    let _ = std::fs::remove_file(again_log(&log));
     for command in step.commands {
         ok = run_command(step, command, None, &file, (start, deadline), label)?;
         if !ok {
@@ -92,7 +99,7 @@ fn run_step(step: &'static Step, label: &str, log: PathBuf) -> Result<Done> {
     if let Some(command) = step.commands.last().filter(|_| step.tries_again && !ok) {
         let names = again::candidates(&text);
         if !names.is_empty() && names.len() == outcome.failed {
-            let log = log.with_extension("again.log");
+            let log = again_log(&log);
             let (file, times) = (File::create(&log)?, (start, deadline));
             ok = run_command(step, command, Some(&names), &file, times, label)?;
             let text = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
@@ -179,6 +186,10 @@ fn show_failure(done: &Done) -> Result<()> {
         println!("SKIP: {reason}");
     }
     println!("The whole output is in {}", done.log.display());
+    let again = again_log(&done.log);
+    if again.exists() {
+        println!("and that of the second try in {}", again.display());
+    }
     Ok(())
 }
 

@@ -107,7 +107,7 @@ pub(super) const STEPS: &[Step] = &[
             BUILD,
             // One at a time: they share two CPUs and measure throughput.
             Command {
-                line: "cargo test -p mqnet-netns -- --test-threads=1 --show-output",
+                line: "cargo test --no-fail-fast -p mqnet-netns -- --test-threads=1 --show-output",
                 env: &[("MQNET_BIN", "{target}/release/mqnet")],
             },
         ],
@@ -133,7 +133,8 @@ pub(super) const STEPS: &[Step] = &[
         name: "guest",
         title: "other kernels, in virtual machines",
         // One at a time: a guest wants both CPUs.
-        commands: &[run("cargo test -p mqnet-guest -- --test-threads=1 --show-output")],
+        commands: &[run("cargo test --no-fail-fast -p mqnet-guest -- --test-threads=1 \
+                         --show-output")],
         has_tests: true,
         tries_again: true,
         limit_seconds: 1800,

@@ -7,11 +7,14 @@ use mqnet_control_api::{LaneStats, LinkInfo, LinkStats, StopState};
 
 use crate::stats::rates::{Rates, pairs, rates, seconds_between};
 
+/// Link, how many of its name came before it, and number.
+type WorkerKey = (String, usize, u16);
+
 /// One reading of everything.
 pub(super) struct Sample {
     stats: Vec<LinkStats>,
-    /// CPU and run time of each worker, by link and number.
-    workers: BTreeMap<(String, u16), (Option<u32>, Option<u64>)>,
+    /// CPU and run time of each worker. Links of two processes may have one name.
+    workers: BTreeMap<WorkerKey, (Option<u32>, Option<u64>)>,
     /// Links that are not up, and why.
     pub(super) down: Vec<String>,
 }
@@ -24,9 +27,10 @@ impl Sample {
     ) -> Self {
         let mut workers = BTreeMap::new();
         let mut down = Vec::new();
-        for link in links {
+        for (at, link) in links.iter().enumerate() {
+            let before = links[..at].iter().filter(|other| other.name == link.name).count();
             for worker in &link.workers {
-                let key = (link.name.clone(), worker.id);
+                let key = (link.name.clone(), before, worker.id);
                 workers.insert(key, (worker.cpu, worker.tid.and_then(cpu_ns)));
             }
             if let Some(reason) = &link.reason {
@@ -55,11 +59,12 @@ pub(super) struct Row {
 /// What happened between two readings, lane by lane.
 pub(super) fn rows(before: &Sample, now: &Sample) -> Vec<Row> {
     let mut out = Vec::new();
-    for (old, stats) in pairs(&before.stats, &now.stats) {
+    for (at, (old, stats)) in pairs(&before.stats, &now.stats).enumerate() {
+        let namesakes = now.stats[..at].iter().filter(|other| other.link == stats.link).count();
         let seconds = seconds_between(old, stats);
         for channel in stats.channels.iter().filter(|channel| channel.active) {
             let was = old.channels.iter().find(|c| c.id == channel.id).unwrap_or(channel);
-            let key = channel.worker.map(|worker| (stats.link.clone(), worker));
+            let key = channel.worker.map(|worker| (stats.link.clone(), namesakes, worker));
             let found = |s: &Sample| key.as_ref().and_then(|key| s.workers.get(key).copied());
             let (cpu, ran) = found(now).unwrap_or_default();
             let ran_before = found(before).and_then(|(_, ran)| ran);

@@ -122,8 +122,8 @@ fn receive_in_place<const LIMITED: bool>(
 /// Shortens a burst to an allowance of bytes; true when something was cut off.
 #[inline]
 fn shorten(burst: &mut Burst<'_>, allowance: u32) -> bool {
-    // A ring holds less than 4 GiB. By sixteens, which the compiler turns into one addition each;
-    // a plain sum takes three instructions, and the search below ten.
+    // A ring holds less than 4 GiB. Sixteen at a time the compiler makes it one addition a frame; a
+    // plain sum takes three instructions, and the search below ten.
     let (sixteens, others) = burst.frames().as_chunks::<16>();
     let sum = |frames: &[Frame<'_>]| frames.iter().fold(0u32, |s, f| s.wrapping_add(f.len));
     let all = sixteens.iter().fold(sum(others), |all, some| all.wrapping_add(sum(some)));

@@ -159,7 +159,8 @@ impl Link {
 
     /// The page pools of those lanes that have one. Their workers are asked, and woken for it.
     pub fn pools(&self) -> Vec<(LaneId, PoolStats)> {
-        if self.pools_in_use().is_empty() {
+        // What is told to be attached is shown a moment later.
+        if self.pools_in_use().is_empty() && !self.has_disciplines() {
             return Vec::new();
         }
         let (answer, answers) = channel();

@@ -128,6 +128,12 @@ impl Link {
         attached.fitted.iter().any(|(_, shape)| *shape != Shape::None)
     }
 
+    /// True when something is attached to lanes, or just told to be.
+    pub(super) fn has_disciplines(&self) -> bool {
+        let mut fitted = self.attached.iter().flat_map(|attached| &attached.fitted);
+        fitted.any(|(_, shape)| *shape != Shape::None)
+    }
+
     /// Gives new lanes what is attached to their sinks.
     pub(crate) fn attach_disciplines(
         &mut self,
