@@ -56,14 +56,8 @@ pub(crate) fn run(args: &TopArgs, api: &dyn Api, out: &mut dyn Write) -> Result<
 
 fn sample(args: &TopArgs, api: &dyn Api) -> Result<Sample, Failure> {
     let links = links(api, args.name.as_deref())?;
-    let stats = match args.name {
-        // Namesakes come in the order of `links`: both ask one process after the other.
-        None => read(api, None)?,
-        Some(_) => {
-            let of_one = links.iter().map(|link| read(api, Some(&link.name)));
-            of_one.collect::<Result<Vec<_>, _>>()?.concat()
-        }
-    };
+    // Namesakes come in the order of `links`: both ask one process after the other.
+    let stats = read(api, args.name.as_deref())?;
     Ok(Sample::new(stats, &links, load::cpu_ns))
 }
 

@@ -101,7 +101,7 @@ fn what_is_wrong_is_said() {
 // Goal: without a terminal there is one picture, as text, with every lane.
 #[test]
 fn one_picture_as_text() {
-    let path = "/v1/links/vm0/stats";
+    let path = "/v1/links/ntb0/stats";
     let api =
         FakeApi::default().on("/v1/links", vec![link("up")]).on(path, stats(1)).on(path, stats(2));
     let interval = Duration::from_millis(1);

@@ -16,8 +16,8 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// An answer in JSON, or a refusal in JSON.
 pub(super) type Answer<T> = Result<Json<T>, Refusal>;
 
-/// An answer in JSON. Not axum's, whose buffer takes twice the time to be written: all statistics
-/// of 64 channels are 40 KB, and are asked for a hundred times a second.
+/// An answer in JSON. Not axum's, whose buffer takes longer to be written: all statistics of 64
+/// channels, 40 KB, cost 0.20 ms a request instead of 0.26 (one after the other, by hand).
 #[derive(Debug)]
 pub(super) struct Json<T>(pub(super) T);
 
