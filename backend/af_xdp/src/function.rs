@@ -18,7 +18,7 @@ use crate::AfXdpConfig;
 use crate::cell::Cell;
 use crate::rx::NicRx;
 use crate::session::{Placing, Session};
-use crate::side::RxSide;
+use crate::side::{RxSide, TxSide};
 use crate::tx::NicTx;
 use crate::watch::{Seen, Watch};
 
@@ -37,6 +37,8 @@ pub struct AfXdpFunction {
     session: Option<Session>,
     sessions: u64,
     is_open: bool,
+    /// The sockets have frames that the interface did not take before it went down.
+    is_stale: bool,
     /// Why there is no session, and since when.
     failed: Option<(String, Duration)>,
     memory: Placing,
@@ -73,6 +75,7 @@ impl AfXdpFunction {
             session: None,
             sessions: 0,
             is_open: false,
+            is_stale: false,
             failed: None,
             memory: Placing::default(),
             dropped: 0,
@@ -114,7 +117,15 @@ impl AfXdpFunction {
         (!seen.look.is_running).then(|| format!("{interface} has no carrier"))
     }
 
+    /// Frames wait in a ring that nobody empties any more.
+    fn is_stuck(&self) -> bool {
+        let is_quiet = self.seen.is_none_or(|seen| self.is_quiet(&seen).is_some());
+        let waits = |cell: &Arc<Cell<TxSide>>| cell.with(|side| side.tx.waiting()) > Some(0);
+        is_quiet && self.session.as_ref().is_some_and(|session| session.tx.iter().any(waits))
+    }
+
     fn end_session(&mut self) {
+        self.is_stale = false;
         let Some(session) = self.session.take() else { return };
         self.dropped += session.dropped();
         for (cell, stats) in session.tx.iter().zip(&self.stats) {
@@ -226,7 +237,7 @@ impl Function for AfXdpFunction {
             }
         };
         let fits = looked.as_ref().is_ok_and(|s| self.session.as_ref().is_some_and(|h| h.fits(s)));
-        if self.session.is_some() && !fits {
+        if self.session.is_some() && (!fits || self.is_stale) {
             if self.is_open {
                 let what = format!("{} changed", self.config.interface);
                 return LinkStatus::Down(looked.err().unwrap_or(what));
@@ -263,6 +274,7 @@ impl Function for AfXdpFunction {
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         let channels = self.make(plan)?;
+        self.is_stale = false;
         if let Some(session) = &self.session {
             // What came while nobody was there is too old for anybody.
             let discard = |cell: &Arc<Cell<RxSide>>| cell.with(RxSide::discard).unwrap_or(0);
@@ -274,6 +286,9 @@ impl Function for AfXdpFunction {
 
     fn close(&mut self, _why: &str) {
         self.is_open = false;
+        // They would leave as soon as it is up again, behind all that went another way meanwhile.
+        // Only with its socket a frame that was shown to the kernel can be taken back.
+        self.is_stale = self.is_stuck();
     }
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {

@@ -85,21 +85,26 @@ fn two_nics_are_one_netdev() {
     }
     let world = World::create();
     let mut link = link(&world, ",on-member-loss=degrade");
+    let begin = std::time::Instant::now();
     let flows = all_ways(&world);
     flows.iter().for_each(|flow| flow.wait_more(300));
     assert!(received(&world, "peer0") > 100 && received(&world, "peer1") > 100);
+    println!("down at {:?}", begin.elapsed());
     world.a.run(&["ip", "link", "set", "nic1", "down"]);
     until("the other to stand in", || {
         let there = members(&world);
         let stands = there[0]["standing-in"] == Value::from([1, 3].to_vec());
         (stands && there[1]["up"] == false).then_some(())
     });
+    println!("stands in at {:?}", begin.elapsed());
     flows[..2].iter().for_each(|flow| flow.wait_more(300));
+    println!("up at {:?}", begin.elapsed());
     world.a.run(&["ip", "link", "set", "nic1", "up"]);
     until("the NIC to be back", || {
         let there = members(&world);
         (there[1]["up"] == true && there[0].get("standing-in").is_none()).then_some(())
     });
+    println!("back at {:?}", begin.elapsed());
     let before = received(&world, "peer1");
     flows.iter().for_each(|flow| flow.wait_more(300));
     assert!(received(&world, "peer1") > before + 50);

@@ -17,6 +17,9 @@ const HEAD: usize = 24;
 /// a burst would test rings, not order.
 const CATCH_UP: Duration = Duration::from_millis(20);
 
+/// How many late datagrams are told of, one by one.
+const LATE_TOLD: u64 = 8;
+
 /// What became of the datagrams of all flows of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -226,6 +229,11 @@ fn receive(socket: &UdpSocket, flows: usize, begin: Instant, shared: &Shared) ->
         let (fresh, late) = seen[flow].note(number);
         tally.doubled += u64::from(!fresh);
         tally.reordered += u64::from(late);
+        if late && tally.reordered <= LATE_TOLD {
+            let [now, took] = [now, now.saturating_sub(time)].map(Duration::from_nanos);
+            let highest = seen[flow].highest;
+            println!("at {now:.3?}: flow {flow}: {number} after {highest}, {took:.3?} on its way");
+        }
         tally.received += u64::from(fresh);
         shared.received.store(tally.received, Ordering::Relaxed);
         shared.delay_ns.fetch_max(now.saturating_sub(time), Ordering::Relaxed);
