@@ -3,6 +3,7 @@
 mod wire;
 
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Client {
     pub fn connect(socket: &str) -> Result<Self, ApiError> {
         Address::from_str(socket)?;
         let client = Self::new(socket);
-        client.block_on(async { wire::connect(socket).await.map(drop) })?;
+        wire::connect(socket)?;
         Ok(client)
     }
 
@@ -75,7 +76,16 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, ApiError> {
-        self.block_on(wire::ask(&self.socket, method, path, body))
+        let stream = wire::connect(&self.socket)?;
+        let kept = self.keep(&stream)?;
+        let asked = wire::ask((&self.socket, stream), method, path, body);
+        let limited = async {
+            match tokio::time::timeout(self.timeout, asked).await {
+                Ok(done) => done,
+                Err(_) => Err(self.timed_out(&kept)),
+            }
+        };
+        runtime(&self.socket)?.block_on(limited)
     }
 
     /// `GET path` as text, such as `/metrics`.
@@ -93,10 +103,12 @@ impl Client {
         out: &mut dyn Write,
         stop: &AtomicBool,
     ) -> Result<u64, ApiError> {
-        let begin = wire::open(&self.socket, "GET", path, None);
+        let stream = wire::connect(&self.socket)?;
+        let kept = self.keep(&stream)?;
+        let begin = wire::open((&self.socket, stream), "GET", path, None);
         let copy = async {
             let limited = tokio::time::timeout(self.timeout, begin).await;
-            let (_connection, mut answer) = limited.map_err(|_| self.timed_out())??;
+            let (_connection, mut answer) = limited.map_err(|_| self.timed_out(&kept))??;
             let mut copied = 0;
             while !stop.load(Ordering::Relaxed) {
                 let Ok(frame) = tokio::time::timeout(STOP_LOOK, answer.frame()).await else {
@@ -117,19 +129,14 @@ impl Client {
         runtime(&self.socket)?.block_on(copy)
     }
 
-    fn block_on<T>(&self, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
-        let limited = async {
-            match tokio::time::timeout(self.timeout, work).await {
-                Ok(done) => done,
-                Err(_) => Err(self.timed_out()),
-            }
-        };
-        runtime(&self.socket)?.block_on(limited)
+    /// A second handle of a connection: what is known when nothing comes through it.
+    fn keep(&self, stream: &UnixStream) -> Result<UnixStream, ApiError> {
+        stream.try_clone().map_err(|e| self.failed(&format!("cannot ask: {e}")))
     }
 
-    fn timed_out(&self) -> ApiError {
-        let limit = self.timeout.as_secs_f64();
-        let why = format!("mqnet at {} did not answer within {limit} s", self.socket);
+    fn timed_out(&self, stream: &UnixStream) -> ApiError {
+        let (limit, more) = (self.timeout.as_secs_f64(), wire::silence(stream));
+        let why = format!("mqnet at {}{more} did not answer within {limit} s", self.socket);
         ApiError::new(Code::TimedOut, why)
     }
 

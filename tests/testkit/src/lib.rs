@@ -15,6 +15,7 @@ mod need;
 mod numbered;
 mod process;
 mod socket;
+mod stuck;
 mod table;
 mod verb;
 pub mod virtq;

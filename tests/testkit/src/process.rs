@@ -5,8 +5,13 @@ use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use crate::stuck;
 use crate::wait::until;
+
+/// A verb that takes so long waits for something that may never come.
+const SUSPICIOUS: Duration = Duration::from_secs(8);
 
 /// Runs a command to its end (at most the deadline) and returns what it wrote.
 #[track_caller]
@@ -22,7 +27,14 @@ pub(crate) fn finish(child: Child, what: &str) -> Output {
     let mut guard = Guard(child);
     let out = drain(guard.0.stdout.take());
     let err = drain(guard.0.stderr.take());
-    let status = until(what, || guard.0.try_wait().expect("waiting for a child"));
+    let (start, mut told) = (Instant::now(), !what.contains("mqnet"));
+    let status = until(what, || {
+        if !told && start.elapsed() > SUSPICIOUS {
+            told = true;
+            println!("{what} has not ended yet:\n{}", stuck::everything());
+        }
+        guard.0.try_wait().expect("waiting for a child")
+    });
     let text = |thread: JoinHandle<Vec<u8>>| thread.join().expect("a reader of a pipe");
     Output { status, stdout: text(out), stderr: text(err) }
 }

@@ -1,6 +1,7 @@
 //! HTTP/1.1 over a Unix socket.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::str::FromStr;
@@ -11,8 +12,10 @@ use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use mqnet_control_api::{ApiError, Code};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use serde_json::Value;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
@@ -22,15 +25,24 @@ use crate::socket::Address;
 const ANSWER_MAX: usize = 16 * 1024 * 1024;
 
 /// Connects without ever waiting: a process that is stopped has a listen queue that fills.
-pub(super) async fn connect(socket: &str) -> Result<UnixStream, ApiError> {
+pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
     let address = Address::from_str(socket)?;
     let connected = || {
         let stream = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         stream.set_nonblocking(true)?;
         stream.connect(&address.to_socket()?)?;
-        UnixStream::from_std(StdStream::from(OwnedFd::from(stream)))
+        Ok(StdStream::from(OwnedFd::from(stream)))
     };
     connected().map_err(|e| unreachable_at(socket, &e))
+}
+
+/// What is known of a connection that nothing came through in time.
+pub(super) fn silence(stream: &StdStream) -> String {
+    let who = getsockopt(stream, PeerCredentials).map(|who| format!(", pid {}", who.pid()));
+    let mut byte = [MaybeUninit::uninit()];
+    let is_unread = SockRef::from(stream).peek(&mut byte).is_ok_and(|bytes| bytes > 0);
+    let unread = if is_unread { " (a part of an answer lies unread)" } else { "" };
+    who.unwrap_or_default() + unread
 }
 
 fn unreachable_at(socket: &str, e: &io::Error) -> ApiError {
@@ -52,13 +64,13 @@ fn unreachable_at(socket: &str, e: &io::Error) -> ApiError {
 
 /// Sends a request and returns the body of a successful answer, and what keeps it flowing.
 pub(super) async fn open(
-    socket: &str,
+    (socket, stream): (&str, StdStream),
     method: &str,
     path: &str,
     body: Option<&Value>,
 ) -> Result<(JoinSet<()>, Incoming), ApiError> {
     let broken = |e: hyper::Error| failed(socket, &format!("no proper answer: {e}"));
-    let stream = connect(socket).await?;
+    let stream = UnixStream::from_std(stream).map_err(|e| unreachable_at(socket, &e))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     let mut driver = JoinSet::new();
     driver.spawn(async {
@@ -85,12 +97,12 @@ pub(super) async fn open(
 
 /// A request and its whole answer in JSON.
 pub(super) async fn ask(
-    socket: &str,
+    (socket, stream): (&str, StdStream),
     method: &str,
     path: &str,
     body: Option<&Value>,
 ) -> Result<Value, ApiError> {
-    let (_driver, answer) = open(socket, method, path, body).await?;
+    let (_driver, answer) = open((socket, stream), method, path, body).await?;
     let bytes = collect(socket, answer).await?;
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -103,7 +115,7 @@ pub(crate) async fn get<T: serde::de::DeserializeOwned>(
     socket: &str,
     path: &str,
 ) -> Result<T, ApiError> {
-    let value = ask(socket, "GET", path, None).await?;
+    let value = ask((socket, connect(socket)?), "GET", path, None).await?;
     serde_json::from_value(value)
         .map_err(|e| failed(socket, &format!("an answer of another version: {e}")))
 }

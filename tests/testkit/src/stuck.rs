@@ -1,0 +1,67 @@
+//! What processes do that keep somebody waiting: printed while they do, since later nobody can say.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+/// Of every running `mqnet`: what its threads wait for, what it has open, and what its epoll
+/// descriptors watch.
+pub(crate) fn everything() -> String {
+    let mut text = String::new();
+    for process in entries(Path::new("/proc")) {
+        if read(&process.join("comm")).trim() == "mqnet" {
+            // A `String` takes everything.
+            let _ = describe(&mut text, &process);
+        }
+    }
+    text
+}
+
+fn describe(text: &mut String, process: &Path) -> std::fmt::Result {
+    let command = read(&process.join("cmdline")).replace('\0', " ");
+    writeln!(text, "{}: {command}", process.display())?;
+    for task in entries(&process.join("task")) {
+        let of = |name: &str| read(&task.join(name)).trim().replace('\n', " < ");
+        let (status, comm) = (read(&task.join("status")), of("comm"));
+        let state = status.lines().find_map(|line| line.strip_prefix("State:\t")).unwrap_or("?");
+        let (system_call, stack) = (of("syscall"), of("stack"));
+        writeln!(text, "  {comm}: {state}; system call {system_call}; {stack}")?;
+    }
+    for descriptor in entries(&process.join("fd")) {
+        let target = fs::read_link(&descriptor).unwrap_or_default();
+        let number = descriptor.file_name().unwrap_or_default();
+        writeln!(text, "  {}: {}", number.display(), target.display())?;
+        if target.to_string_lossy().contains("eventpoll") {
+            let info = read(&process.join("fdinfo").join(number));
+            for watched in info.lines().filter(|line| line.starts_with("tfd")) {
+                writeln!(text, "    {watched}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What cannot be read is gone by now.
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn entries(folder: &Path) -> Vec<std::path::PathBuf> {
+    let list = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut all: Vec<_> = list.map(|entry| entry.path()).collect();
+    all.sort();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: threads and descriptors of a process are told.
+    #[test]
+    fn a_process_is_described() {
+        let mut text = String::new();
+        describe(&mut text, Path::new("/proc/self")).unwrap();
+        assert!(text.contains("system call") && text.contains("  0: "), "{text}");
+    }
+}
