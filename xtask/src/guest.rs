@@ -120,7 +120,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Fails when there is a difference that nobody has explained.
 fn compare(json: bool) -> Result<ExitCode> {
     let report = five::run("xtask")?;
-    let tests = five::kernel_tests("xtask-selftests")?;
+    let tests = five::kernel_tests("xtask-selftests", "")?;
     if json {
         println!("{:#}", serde_json::json!([report.json(), tests.json()]));
     } else {

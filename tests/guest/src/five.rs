@@ -72,10 +72,10 @@ fn report(outcome: &Outcome, explained: Explained) -> Result<Report> {
     Report::new(outcome.release.clone(), Probe::all(outcome)?, explained)
 }
 
-/// Boots a guest with pairs of cards, VDUSE's and virtio-net's, and runs the kernel's own network
-/// tests on both.
-pub fn kernel_tests(name: &str) -> Result<KernelTests> {
+/// Boots a guest with pairs of cards, VDUSE's and virtio-net's, and runs those of the kernel's own
+/// network tests on both that are in a folder whose name begins like this.
+pub fn kernel_tests(name: &str, place: &str) -> Result<KernelTests> {
     let tests = tests_of_the_kernel()?;
     let known = explained()?.answers;
-    KernelTests::run(Guest::new(Kernel::V7_3, name).archive(tests), known)
+    KernelTests::run(Guest::new(Kernel::V7_3, name).archive(tests), place, known)
 }

@@ -168,7 +168,7 @@ impl Guest {
 
     /// Boots it, runs its scripts, and switches it off.
     pub fn run(self) -> Result<Outcome> {
-        self.start()?.wait()
+        self.start()?.boots()?.wait()
     }
 
     /// Boots it, to be waited for later.

@@ -27,7 +27,7 @@ fn guest(world: &World, kernel: Kernel, plain: bool, options: &str) -> Guest {
     let script = format!("OPTIONS={options}\n{words}{}", include_str!("../scripts/af_xdp.sh"));
     let guest = Guest::new(kernel, &format!("test-xdp-{kernel}"))
         .netns(host.name())
-        .limit(Duration::from_secs(600))
+        .limit(Duration::from_secs(400))
         .qemu(&["-netdev", netdev, "-device", device])
         .script("xdp", &script);
     if !plain {

@@ -23,16 +23,26 @@ fn every_difference_from_the_kernel_is_explained() {
     assert!(same >= ALIKE, "only {same} of {all} answered alike: are both there?");
 }
 
-// Goal: the kernel's own network tests, its drivers' and those of its bridges, routers and filters,
-// end on VDUSE's netdevs and on virtio-net's with several queues as docs/five-systems.md says.
-#[test]
-fn the_tests_of_the_kernel_end_as_explained() {
+fn kernel_tests(place: &str) {
     if !there_with_tests(Kernel::V7_3) {
         return;
     }
     mqnet_guest::build().unwrap();
-    let tests = five::kernel_tests("test-selftests").unwrap();
+    let tests = five::kernel_tests(&format!("test-{}", place.replace('/', "-")), place).unwrap();
     println!("{}", tests.table());
     let complaints = tests.complaints();
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+// Goal: the kernel's own tests of drivers end on VDUSE's netdevs and on virtio-net's with several
+// queues as docs/five-systems.md says.
+#[test]
+fn the_tests_of_drivers_end_as_explained() {
+    kernel_tests("drivers/net");
+}
+
+// Goal: the same of its tests of bridges, routers and filters.
+#[test]
+fn the_tests_of_forwarding_end_as_explained() {
+    kernel_tests("net/forwarding");
 }

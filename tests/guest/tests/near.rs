@@ -97,7 +97,7 @@ fn two_functions_keep_bytes_on_their_node() {
     let links = answering(&world, &flows);
     let script = format!("FLOWS='{}'\n{SCRIPT}", flows.join(" "));
     let guest = guest(world.folder(), "test-near", CHANNELS).script("near", &script);
-    let outcome = guest.limit(Duration::from_secs(900)).run().unwrap();
+    let outcome = guest.limit(Duration::from_secs(200)).run().unwrap();
     let said = &outcome.passed("near").unwrap().output;
     println!("{said}");
     assert!(said.ends_with("== done\n"), "{said}");

@@ -25,7 +25,7 @@ fn run(kernel: Kernel, script: &str) -> Option<Outcome> {
     mqnet_guest::build().unwrap();
     let script = format!("{script}{}", include_str!("../scripts/vduse_group.sh"));
     let guest = Guest::new(kernel, &format!("test-vduse-{kernel}"));
-    let guest = guest.limit(Duration::from_secs(600)).script("vduse", &script);
+    let guest = guest.limit(Duration::from_secs(400)).script("vduse", &script);
     let outcome = guest.run().unwrap();
     println!("{kernel}: {:.1} s", outcome.wall.as_secs_f64());
     Some(outcome)

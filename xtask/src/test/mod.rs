@@ -1,18 +1,20 @@
 //! `cargo xtask test`: everything that must hold, in order, until the first failure.
 
-mod again;
+mod each;
+mod failed;
 mod output;
 mod process;
 mod steps;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::{Result, project, setup};
+use each::{Ran, Runner};
 use output::Outcome;
-use steps::{Command, STEPS, Step};
+use steps::{STEPS, Step};
 
 /// Lines of a step that failed without a test that did; the log has all of them.
 const SHOWN_LINES: usize = 300;
@@ -21,6 +23,9 @@ const SHOWN_LINES: usize = 300;
 const TEST_LINES: usize = 60;
 const LINE_CHARS: usize = 500;
 
+/// Tests that are named as the longest of a step.
+const LONGEST: usize = 4;
+
 /// A finished step.
 struct Done {
     step: &'static Step,
@@ -28,8 +33,11 @@ struct Done {
     time: Duration,
     outcome: Outcome,
     log: PathBuf,
-    /// Tests that failed first, and passed when they ran again, alone.
-    unsteady: Vec<String>,
+    /// Of tests with a process each: those that failed, those that passed when they ran again, and
+    /// those that took longest.
+    failed: Vec<Ran>,
+    unsteady: Vec<Ran>,
+    longest: Vec<Ran>,
 }
 
 /// Prints the names of the steps.
@@ -75,45 +83,33 @@ fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
     Ok(STEPS.iter().filter(is_chosen).collect())
 }
 
-/// Where the second try of a step goes.
-fn again_log(log: &Path) -> PathBuf {
-    log.with_extension("again.log")
-}
-
 fn run_step(step: &'static Step, label: &str, log: PathBuf) -> Result<Done> {
     let start = Instant::now();
     let deadline = start + Duration::from_secs(step.limit_seconds);
+    let mut progress = Progress::new(label, start);
+    let mut file = File::create(&log)?;
     let mut ok = true;
-    let file = File::create(&log)?;
-    // One of an earlier run, if there is one.
-    let _ = std::fs::remove_file(again_log(&log));
     for command in step.commands {
-        ok = run_command(step, command, None, &file, (start, deadline), label)?;
+        let status = process::run(command, &file, deadline, || progress.tick(""))?;
+        if status.is_none() {
+            let limit = step.limit_seconds;
+            writeln!(file, "xtask: killed: `{}` hung for {limit} s", command.line)?;
+        }
+        ok = status.is_some_and(|status| status.success());
         if !ok {
             break;
         }
     }
     let text = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
-    let mut outcome = output::read(&text);
-    let mut unsteady = Vec::new();
-    if let Some(command) = step.commands.last().filter(|_| step.tries_again && !ok) {
-        let names = again::candidates(&text);
-        if !names.is_empty() && names.len() == outcome.failed {
-            let log = again_log(&log);
-            let (file, times) = (File::create(&log)?, (start, deadline));
-            ok = run_command(step, command, Some(&names), &file, times, label)?;
-            let text = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
-            let second = output::read(&text);
-            let still = again::failed(&text);
-            if second.passed + still.len() == names.len() {
-                outcome.passed += second.passed;
-                outcome.failed = still.len();
-                outcome.skips.extend(second.skips);
-                let passed = names.into_iter().filter(|name| !still.contains(name));
-                unsteady = passed.map(str::to_owned).collect();
-            }
-        }
+    let mut all = each::All { outcome: output::read(&text), ..each::All::default() };
+    if let Some(each) = step.each.as_ref().filter(|_| ok) {
+        let folder = log.with_extension("");
+        let tick = &mut |what: &str| progress.tick(what);
+        all = Runner { each, log: &file, folder, deadline, tick }.run()?;
+        ok = all.failed.is_empty();
     }
+    drop(progress);
+    let each::All { mut passed, failed, unsteady, mut outcome } = all;
     if ok && step.has_tests && outcome.passed + outcome.failed == 0 {
         println!("xtask: not a single test ran");
         ok = false;
@@ -123,40 +119,41 @@ fn run_step(step: &'static Step, label: &str, log: PathBuf) -> Result<Done> {
         // A step without a test harness, such as clippy, fails as one.
         outcome.failed = outcome.failed.max(1);
     }
-    Ok(Done { step, ok, time: start.elapsed(), outcome, log, unsteady })
+    passed.sort_by_key(|ran| std::cmp::Reverse(ran.time));
+    passed.truncate(LONGEST);
+    Ok(Done { step, ok, time: start.elapsed(), outcome, log, failed, unsteady, longest: passed })
 }
 
-/// Runs one command of a step, or only the named tests of it; true when it succeeded in time.
-fn run_command(
-    step: &Step,
-    command: &Command,
-    tests: Option<&[&str]>,
-    mut file: &File,
-    (start, deadline): (Instant, Instant),
-    label: &str,
-) -> Result<bool> {
-    let terminal = std::io::stdout().is_terminal();
-    let mut shown = None;
-    let tick = || {
-        let elapsed = start.elapsed().as_secs();
-        if terminal && shown != Some(elapsed) {
-            shown = Some(elapsed);
-            print!("\r{label} {elapsed} s ");
-            // A terminal that went away is no reason to stop the tests.
-            let _ = std::io::stdout().flush();
+/// The line of a step on a terminal, while it runs.
+struct Progress<'a> {
+    label: &'a str,
+    start: Instant,
+    shown: Option<(u64, String)>,
+}
+
+impl<'a> Progress<'a> {
+    fn new(label: &'a str, start: Instant) -> Self {
+        Self { label, start, shown: None }
+    }
+
+    fn tick(&mut self, what: &str) {
+        let now = Some((self.start.elapsed().as_secs(), what.to_owned()));
+        if !std::io::stdout().is_terminal() || self.shown == now {
+            return;
         }
-    };
-    // Exactly these: `xdp::a` is part of the name `af_xdp::a`, too.
-    let more = tests.map_or(Vec::new(), |names| [&["--exact"], names].concat());
-    let status = process::run(command, &more, file, deadline, tick)?;
-    if status.is_none() {
-        let limit = step.limit_seconds;
-        writeln!(file, "xtask: killed: `{}` hung for {limit} s", command.line)?;
+        self.shown = now;
+        print!("\r\x1b[K{} {} s  {what} ", self.label, self.start.elapsed().as_secs());
+        // A terminal that went away is no reason to stop the tests.
+        let _ = std::io::stdout().flush();
     }
-    if terminal {
-        print!("\r\x1b[K");
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        if self.shown.is_some() {
+            print!("\r\x1b[K");
+        }
     }
-    Ok(status.is_some_and(|status| status.success()))
 }
 
 fn verdict(done: &Done) -> &'static str {
@@ -169,16 +166,20 @@ fn seconds(time: Duration) -> String {
 
 fn show_failure(done: &Done) -> Result<()> {
     let text = String::from_utf8_lossy(&std::fs::read(&done.log)?).into_owned();
-    let failed: Vec<&str> = again::failed(&text);
-    if failed.is_empty() {
+    let names: Vec<&str> = failed::names(&text);
+    if names.is_empty() && done.failed.is_empty() {
         show_end(&text, SHOWN_LINES);
     }
-    for name in failed {
-        let is_unsteady = done.unsteady.iter().any(|known| known == name);
-        // As cargo's harness says it, for scripts that look for it.
-        println!("test {name} ... {}", if is_unsteady { "unsteady" } else { "FAILED" });
-        show_end(again::output(&text, name).unwrap_or("(no output)"), TEST_LINES);
+    // As cargo's harness says it, for scripts that look for it.
+    for name in names {
+        println!("test {name} ... FAILED");
+        show_end(failed::output(&text, name).unwrap_or("(no output)"), TEST_LINES);
     }
+    for ran in &done.failed {
+        println!("test {} ... FAILED ({})", ran.name, seconds(ran.time));
+        show_log(ran)?;
+    }
+    show_unsteady(done)?;
     if project::no_skip() && !done.outcome.skips.is_empty() {
         println!("MQNET_NO_SKIP=1, and these were skipped:");
     }
@@ -186,10 +187,12 @@ fn show_failure(done: &Done) -> Result<()> {
         println!("SKIP: {reason}");
     }
     println!("The whole output is in {}", done.log.display());
-    let again = again_log(&done.log);
-    if again.exists() {
-        println!("and that of the second try in {}", again.display());
-    }
+    Ok(())
+}
+
+fn show_log(ran: &Ran) -> Result<()> {
+    show_end(&String::from_utf8_lossy(&std::fs::read(&ran.log)?), TEST_LINES);
+    println!("All that it said is in {}", ran.log.display());
     Ok(())
 }
 
@@ -210,10 +213,10 @@ fn show_end(text: &str, most: usize) {
 
 /// What is known of tests that passed only when they ran again.
 fn show_unsteady(done: &Done) -> Result<()> {
-    let text = String::from_utf8_lossy(&std::fs::read(&done.log)?).into_owned();
-    for name in &done.unsteady {
+    for ran in &done.unsteady {
+        let name = &ran.name;
         println!("UNSTEADY: {name} failed, and passed when it ran again, alone. Its first output:");
-        show_end(again::output(&text, name).unwrap_or("(no output)"), TEST_LINES);
+        show_log(ran)?;
     }
     Ok(())
 }
@@ -231,8 +234,14 @@ fn summarize(done: &[Done]) -> bool {
         for reason in &done.outcome.skips {
             println!("skipped in {}: {reason}", done.step.name);
         }
-        for name in &done.unsteady {
-            println!("unsteady in {}: {name}", done.step.name);
+        for ran in &done.unsteady {
+            println!("unsteady in {}: {}", done.step.name, ran.name);
+        }
+        let longest = done.longest.iter();
+        let longest: Vec<_> =
+            longest.map(|ran| format!("{} {}", ran.name, seconds(ran.time))).collect();
+        if !longest.is_empty() {
+            println!("longest in {}: {}", done.step.name, longest.join(", "));
         }
     }
     let passed: usize = done.iter().map(|done| done.outcome.passed).sum();

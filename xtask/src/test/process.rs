@@ -1,7 +1,7 @@
 //! Runs one command into a log file, within a time limit.
 
 use std::fs::File;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command as Program, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -10,29 +10,39 @@ use crate::{Result, project};
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// Runs `command`, with `more` words behind it, to its end, or kills it with all its children at
-/// `deadline`. `tick` is called while it runs. Returns None for a killed command.
+/// Runs `command` to its end, or kills it with all its children at `deadline`. `tick` is called
+/// while it runs. Returns None for a killed command.
 pub(super) fn run(
     command: &Command,
-    more: &[&str],
+    log: &File,
+    deadline: Instant,
+    tick: impl FnMut(),
+) -> Result<Option<ExitStatus>> {
+    let line = fill(command.line)?;
+    let mut words = line.split_whitespace();
+    let mut program = project::command(words.next().ok_or("an empty command")?);
+    program.args(words);
+    set_env(&mut program, command.env)?;
+    run_program(&mut program, log, deadline, tick)
+}
+
+/// Sets variables of a step.
+pub(super) fn set_env(program: &mut Program, env: &[(&str, &str)]) -> Result<()> {
+    for (name, value) in env {
+        program.env(name, fill(value)?);
+    }
+    Ok(())
+}
+
+/// The same for a program with its words.
+pub(super) fn run_program(
+    program: &mut Program,
     log: &File,
     deadline: Instant,
     mut tick: impl FnMut(),
 ) -> Result<Option<ExitStatus>> {
-    let line = fill(command.line)?;
-    let mut words = line.split_whitespace();
-    let program = words.next().ok_or("an empty command")?;
-    let mut child = project::command(program);
-    child
-        .args(words)
-        .args(more)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log.try_clone()?);
-    for (name, value) in command.env {
-        child.env(name, fill(value)?);
-    }
-    let mut child = child.spawn().map_err(|error| format!("`{line}`: {error}"))?;
+    program.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
+    let mut child = program.spawn().map_err(|error| format!("{program:?}: {error}"))?;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
@@ -89,7 +99,7 @@ mod tests {
     fn run_line(line: &'static str, milliseconds: u64) -> Option<ExitStatus> {
         let log = File::create("/dev/null").unwrap();
         let deadline = Instant::now() + Duration::from_millis(milliseconds);
-        run(&Command { line, env: &[] }, &[], &log, deadline, || {}).unwrap()
+        run(&Command { line, env: &[] }, &log, deadline, || {}).unwrap()
     }
 
     #[test]

@@ -9,9 +9,18 @@ pub(super) struct Step {
     pub(super) commands: &'static [Command],
     /// It is made of tests, so that a run of none of them is a failure.
     pub(super) has_tests: bool,
-    /// Real kernels and traffic on a machine of others: a few failed tests run again, alone.
-    pub(super) tries_again: bool,
+    /// Tests that run after the commands, each in a process of its own.
+    pub(super) each: Option<Each>,
     /// A step that takes longer hangs, and is killed.
+    pub(super) limit_seconds: u64,
+}
+
+/// The tests of a package, one at a time: real kernels and traffic, which want the whole machine.
+/// Each has a process of its own, so that one that hangs costs its own time and nothing else.
+pub(super) struct Each {
+    pub(super) package: &'static str,
+    pub(super) env: &'static [(&'static str, &'static str)],
+    /// A test that takes longer hangs, and is killed.
     pub(super) limit_seconds: u64,
 }
 
@@ -34,7 +43,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "formatting",
         commands: &[run("cargo fmt --all --check")],
         has_tests: false,
-        tries_again: false,
+        each: None,
         limit_seconds: 60,
     },
     Step {
@@ -42,7 +51,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "clippy",
         commands: &[run("cargo clippy --workspace --all-targets -- -D warnings")],
         has_tests: false,
-        tries_again: false,
+        each: None,
         limit_seconds: 900,
     },
     Step {
@@ -50,7 +59,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "law of the rooms",
         commands: &[run("{xtask} tidy")],
         has_tests: false,
-        tries_again: false,
+        each: None,
         limit_seconds: 60,
     },
     Step {
@@ -60,7 +69,7 @@ pub(super) const STEPS: &[Step] = &[
              --exclude mqnet-netns --exclude mqnet-api --exclude mqnet-guest \
              --exclude mqnet-soak -- --show-output")],
         has_tests: true,
-        tries_again: false,
+        each: None,
         limit_seconds: 1200,
     },
     Step {
@@ -68,7 +77,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "control interface under schemathesis",
         commands: &[run("cargo test -p mqnet-api -- --show-output")],
         has_tests: true,
-        tries_again: false,
+        each: None,
         limit_seconds: 600,
     },
     Step {
@@ -81,7 +90,7 @@ pub(super) const STEPS: &[Step] = &[
             env: &[("RUSTFLAGS", "--cfg loom"), ("LOOM_MAX_PREEMPTIONS", "3")],
         }],
         has_tests: true,
-        tries_again: false,
+        each: None,
         limit_seconds: 1200,
     },
     Step {
@@ -89,7 +98,7 @@ pub(super) const STEPS: &[Step] = &[
         title: "fuzz smoke",
         commands: &[run("{xtask} fuzz --smoke --seconds 10")],
         has_tests: false,
-        tries_again: false,
+        each: None,
         limit_seconds: 900,
     },
     Step {
@@ -97,23 +106,20 @@ pub(super) const STEPS: &[Step] = &[
         title: "conformance of every backend",
         commands: &[run("cargo test -p mqnet-conformance -- --show-output")],
         has_tests: true,
-        tries_again: false,
+        each: None,
         limit_seconds: 900,
     },
     Step {
         name: "netns",
         title: "hosts in network namespaces",
-        commands: &[
-            BUILD,
-            // One at a time: they share two CPUs and measure throughput.
-            Command {
-                line: "cargo test --no-fail-fast -p mqnet-netns -- --test-threads=1 --show-output",
-                env: &[("MQNET_BIN", "{target}/release/mqnet")],
-            },
-        ],
+        commands: &[BUILD],
         has_tests: true,
-        tries_again: true,
-        limit_seconds: 1800,
+        each: Some(Each {
+            package: "mqnet-netns",
+            env: &[("MQNET_BIN", "{target}/release/mqnet")],
+            limit_seconds: 180,
+        }),
+        limit_seconds: 2400,
     },
     Step {
         name: "soak",
@@ -126,25 +132,23 @@ pub(super) const STEPS: &[Step] = &[
             },
         ],
         has_tests: true,
-        tries_again: false,
+        each: None,
         limit_seconds: 900,
     },
     Step {
         name: "guest",
         title: "other kernels, in virtual machines",
-        // One at a time: a guest wants both CPUs.
-        commands: &[run("cargo test --no-fail-fast -p mqnet-guest -- --test-threads=1 \
-                         --show-output")],
+        commands: &[],
         has_tests: true,
-        tries_again: true,
-        limit_seconds: 1800,
+        each: Some(Each { package: "mqnet-guest", env: &[], limit_seconds: 600 }),
+        limit_seconds: 3000,
     },
     Step {
         name: "demo",
         title: "demo",
         commands: &[BUILD, run("{target}/release/mqnet demo")],
         has_tests: false,
-        tries_again: false,
+        each: None,
         limit_seconds: 900,
     },
 ];

@@ -93,14 +93,20 @@ pub struct KernelTests {
 }
 
 impl KernelTests {
-    pub(super) fn run(guest: Guest, known: Vec<Answer>) -> Result<Self> {
+    pub(super) fn run(guest: Guest, place: &str, known: Vec<Answer>) -> Result<Self> {
         let choice = std::env::var(CHOICE).unwrap_or_default();
         let words: Vec<&str> = choice.split_whitespace().collect();
         let mut programs = Program::list(LIST)?;
         programs.retain(|program| match words.is_empty() {
+            _ if !program.place.starts_with(place) => false,
             true => program.is_usual,
             false => words.iter().any(|word| program.label().contains(word)),
         });
+        if programs.is_empty() {
+            // The user's choice has none there.
+            let release = "(not booted)".to_owned();
+            return Ok(Self { release, programs, answers: Vec::new(), known });
+        }
         let lines: Vec<&str> = programs.iter().map(|program| program.line.as_str()).collect();
         let head = format!("NETDEVS={NETDEVS} PROGRAMS='{}'\n", lines.join("\n"));
         let cards = Cards::start("selftests", NETDEVS, PAIRS)?;

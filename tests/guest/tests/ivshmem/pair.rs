@@ -19,7 +19,7 @@ fn guest(world: &World, me: u8) -> Running {
     let script = format!("ME={me}\n{}", include_str!("../../scripts/vectors.sh"));
     Guest::new(Kernel::V7_3, &format!("test-ivshmem-vectors-{me}"))
         .memory(512)
-        .limit(Duration::from_secs(800))
+        .limit(Duration::from_secs(400))
         .boot_words("intel_iommu=on")
         .qemu(&["-device", "intel-iommu,intremap=on", "-qmp", &monitor])
         .qemu(&["-chardev", &chardev, "-device", &device])

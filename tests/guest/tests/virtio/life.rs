@@ -55,7 +55,7 @@ fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
     let card = Card { pairs, ..card(&socket, packed) };
     let guest = Guest::new(kernel, &format!("test-virtio-{kernel}-{packed}"))
         .bare()
-        .limit(Duration::from_secs(600))
+        .limit(Duration::from_secs(400))
         .script("virtio", &format!("PAIRS={pairs}\n{}", include_str!("../../scripts/virtio.sh")));
     let mut guest = card.put_into(guest, &shared(1024)).start().unwrap();
     guest.says("guest: look").unwrap();

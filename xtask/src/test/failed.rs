@@ -1,22 +1,7 @@
-//! A second try, alone, for the few tests of a step that failed.
-//!
-//! The tests with kernels, guests and traffic run on machines that others use too. One that fails
-//! in its row and passes alone is called unsteady: it does not end the run, its first output is
-//! shown as a failure's is, and the table names it. It is a bug, of the test or of the program,
-//! until somebody has shown which; more than [`FEW`] of them at once are never luck.
-
-/// Failures of one step that may be tried again.
-const FEW: usize = 3;
-
-/// The names of the tests that failed, from the lists at the end of cargo's harness; none when
-/// there are too many for luck.
-pub(super) fn candidates(log: &str) -> Vec<&str> {
-    let names = failed(log);
-    if names.len() > FEW { Vec::new() } else { names }
-}
+//! What cargo's harness says of tests that failed.
 
 /// The tests that failed.
-pub(super) fn failed(log: &str) -> Vec<&str> {
+pub(super) fn names(log: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut in_list = false;
     for line in log.lines() {
@@ -55,15 +40,8 @@ mod tests {
 
     #[test]
     fn the_failed_are_found() {
-        assert_eq!(candidates(LOG), ["a::c"]);
+        assert_eq!(names(LOG), ["a::c"]);
         assert_eq!(output(LOG, "a::c").unwrap().trim(), "left: 1::2\nthread panicked");
         assert_eq!(output(LOG, "a::d"), None);
-    }
-
-    #[test]
-    fn many_failures_are_not_luck() {
-        let log = "failures:\n    a::a\n    a::b\n    a::c\n    a::d\n\ntest result: FAILED.";
-        assert_eq!(candidates(log), Vec::<&str>::new());
-        assert_eq!(failed(log).len(), 4);
     }
 }
