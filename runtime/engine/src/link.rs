@@ -1,6 +1,7 @@
 //! A link: two functions joined, kept alive by the control thread.
 
 mod capture;
+mod deliver;
 mod disciplines;
 mod learning;
 mod merging;
@@ -497,9 +498,11 @@ impl Link {
         }
     }
 
-    /// Ends the link in good order: traffic stops, the peer is told. The statistics stay.
+    /// Ends the link in good order: traffic stops, what was taken arrives, the peer is told. The
+    /// statistics stay.
     pub fn shut_down(&mut self, why: &str) -> Result<(), LinkError> {
         if self.running.is_some() {
+            self.deliver()?;
             self.take_down(why)?;
         }
         Ok(())

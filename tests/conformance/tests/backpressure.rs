@@ -156,6 +156,34 @@ fn flaps_lose_nothing_uncounted() {
     }
 }
 
+// Goal: a link that is ended while its peer is behind delivers what it has taken, once that goes on:
+// nothing is dropped in its lanes, nothing is lost in its rings.
+#[test]
+fn an_end_in_good_order_loses_nothing() {
+    for seed in 41..=45u64 {
+        let mut world = World::new(seed, None);
+        world.resize(0, 1 + (seed % 3) as u16).expect("a resize");
+        world.ends[1].flows.state().stalled = u64::MAX;
+        pass(&mut world, Duration::from_millis(20));
+        let host = world.ends[1].flows.clone();
+        let goes_on = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            host.state().stalled = 0;
+        });
+        world.ends[0].link.shut_down("the end").expect("down");
+        goes_on.join().expect("a thread");
+        let received = world.ends[1].flows.state().received;
+        let stats = world.ends[0].link.stats();
+        let taken: u64 = stats[0].iter().map(|s| s.rx.packets.get()).sum();
+        let dropped: u64 = stats[0].iter().map(|s| s.rx.drops.total()).sum();
+        let refused: u64 = stats[1].iter().map(|s| s.tx.drops.total()).sum();
+        let lost: u64 = stats[1].iter().map(|s| s.tx.lost.get()).sum();
+        assert!(taken > 100, "hardly any traffic: {taken}");
+        assert_eq!((received, dropped, refused, lost), (taken, 0, 0, 0));
+        world.law();
+    }
+}
+
 /// One class for all priorities.
 const MQPRIO: &str = "mqprio num_tc 1 map 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 queues 4@0 hw 0";
 
