@@ -41,17 +41,18 @@ pub struct AfXdpFunction {
     is_stale: bool,
     /// Why there is no session, and since when.
     failed: Option<(String, Duration)>,
+    /// The node of the interface, as it was when the session began.
+    node: Option<u32>,
     memory: Placing,
     /// Frames dropped at sockets that are gone, or before a link was up.
     dropped: u64,
     stats: Vec<Arc<ChannelStats>>,
 }
 
-/// The node on which an interface's frames should lie: its own, or the nearest with memory. `None`
-/// for one without hardware.
-fn memory_near(root: &Path, interface: &str) -> Option<u32> {
-    let node = nic::read(root, interface)?.node?;
-    Some(Topology::read(&root.join("sys/devices/system"), None).memory_near(node))
+/// The node on which frames of an interface on `node` should lie: that one, or the nearest with
+/// memory.
+fn memory_near(root: &Path, node: u32) -> u32 {
+    Topology::read(&root.join("sys/devices/system"), None).memory_near(node)
 }
 
 impl AfXdpFunction {
@@ -77,6 +78,7 @@ impl AfXdpFunction {
             is_open: false,
             is_stale: false,
             failed: None,
+            node: None,
             memory: Placing::default(),
             dropped: 0,
             stats,
@@ -85,6 +87,18 @@ impl AfXdpFunction {
 
     fn error(&self, what: String) -> OpenError {
         OpenError { function: self.name.clone(), what }
+    }
+
+    /// Asks where `/sys` shows the interface; `None` where that may not be.
+    fn in_sysfs<T: Send>(&self, ask: impl FnOnce() -> T + Send) -> Option<T> {
+        let asked = namespace::run_in_sysfs(self.config.netns.as_deref(), ask);
+        asked.inspect_err(|e| tracing::debug!("{}: its sysfs: {e}", self.name)).ok()
+    }
+
+    /// The NUMA node of the interface; `None` for one without hardware.
+    fn own_node(&self) -> Option<u32> {
+        let interface = self.config.interface.clone();
+        self.in_sysfs(move || nic::read(Path::new("/"), &interface))??.node
     }
 
     /// Why the interface cannot be used as it stands.
@@ -135,10 +149,8 @@ impl AfXdpFunction {
     }
 
     fn begin_session(&mut self) -> Result<(), String> {
-        // Our own sysfs knows nothing of interfaces in other network namespaces.
-        let is_here = self.config.netns.is_none();
-        let near = || memory_near(Path::new("/"), &self.config.interface);
-        self.memory.node = is_here.then(near).flatten();
+        self.node = self.own_node();
+        self.memory.node = self.node.map(|node| memory_near(Path::new("/"), node));
         let (config, nics, memory) = (&self.config, &self.watch.nics, &self.memory);
         let begun = match &config.netns {
             None => Session::begin(config, nics, memory),
@@ -203,26 +215,21 @@ impl Function for AfXdpFunction {
         }
     }
 
-    /// Our own sysfs knows nothing of interfaces in other network namespaces.
     fn identity(&self) -> Option<String> {
-        if self.config.netns.is_some() {
-            return None;
-        }
         let place = format!("/sys/class/net/{}/device", self.config.interface);
-        let device = std::fs::canonicalize(place).ok()?;
+        let device = self.in_sysfs(|| std::fs::canonicalize(place))?.ok()?;
         // A virtio device has its number from the order of arrival; its parent is the PCI function.
         let mut names = device.ancestors().filter_map(|place| place.file_name()?.to_str());
         names.find(|name| name.contains(':')).map(str::to_owned)
     }
 
     fn devices(&self) -> Vec<Device> {
-        let name = self.name.clone();
-        if self.config.netns.is_some() {
-            return vec![Device { name, ..Device::default() }];
-        }
-        let interface = self.config.interface.clone();
-        let node = nic::read(Path::new("/"), &interface).and_then(|nic| nic.node);
-        vec![Device { name, node, interface: Some(interface), ..Device::default() }]
+        let (name, interface) = (self.name.clone(), Some(self.config.interface.clone()));
+        let node = match &self.session {
+            Some(_) => self.node,
+            None => self.own_node(),
+        };
+        vec![Device { name, node, interface, netns: self.config.netns.clone(), vectors: None }]
     }
 
     fn poll_link(&mut self, now: Duration) -> LinkStatus {
@@ -331,17 +338,12 @@ mod tests {
 
     use super::*;
 
-    // Goal: frames lie on the interface's own node, on the nearest with memory when that has none,
-    // and anywhere when nobody knows where the interface is.
+    // Goal: frames lie on the interface's own node, on the nearest with memory when that has none.
     #[test]
     fn memory_is_near_the_interface() {
         let root = std::env::temp_dir().join(format!("mqnet-af-xdp-{}", std::process::id()));
         let nodes = "sys/devices/system/node";
         for (file, text) in [
-            ("sys/class/net/eth0/device/numa_node", "2"),
-            ("sys/class/net/eth1/device/numa_node", "1"),
-            ("sys/class/net/eth2/device/numa_node", "-1"),
-            ("sys/class/net/veth0/mtu", "1500"),
             (&format!("{nodes}/online"), "0-2"),
             (&format!("{nodes}/has_memory"), "0,2"),
             (&format!("{nodes}/node0/distance"), "10 21 31"),
@@ -352,8 +354,8 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         }
-        let near = ["eth0", "eth1", "eth2", "veth0", "eth7"].map(|name| memory_near(&root, name));
+        let near = [2, 1].map(|node| memory_near(&root, node));
         fs::remove_dir_all(&root).unwrap();
-        assert_eq!(near, [Some(2), Some(2), None, None, None]);
+        assert_eq!(near, [2, 2]);
     }
 }

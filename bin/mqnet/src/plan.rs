@@ -69,6 +69,8 @@ pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) home: Home,
     pub(crate) interface: Option<String>,
+    /// Where that is, if not in our own network namespace.
+    pub(crate) netns: Option<PathBuf>,
 }
 
 /// A plan with everything that it was made of.
@@ -128,7 +130,8 @@ impl Made {
                 let mut places = self.placement.places.iter();
                 let first = places.find(|p| (p.function, p.vector) == (function, queue));
                 let Some(irq_cpu) = first.map(|place| place.irq_cpu) else { continue };
-                wanted.push(Wanted { interface: interface.clone(), queue, irq_cpu, senders });
+                let (interface, netns) = (interface.clone(), member.netns.clone());
+                wanted.push(Wanted { interface, netns, queue, irq_cpu, senders });
             }
         }
         wanted

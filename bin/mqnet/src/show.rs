@@ -319,6 +319,7 @@ mod tests {
             netdev: "g0".into(),
             function: 1,
             interface: Some("eth1".into()),
+            netns: None,
             node: Some(1),
             queue: 2,
             irqs: vec![40, 41],

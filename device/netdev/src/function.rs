@@ -1,6 +1,7 @@
 //! A function: the control-plane half of the contract.
 
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ pub struct Device {
     pub node: Option<u32>,
     /// The kernel's interface that stands for it, if there is one.
     pub interface: Option<String>,
+    /// The network namespace that the interface is in, if that is not our own.
+    pub netns: Option<PathBuf>,
     /// Its interrupts, where we take them ourselves.
     pub vectors: Option<Vectors>,
 }

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
 /// Enters a new user namespace in which the caller is root, and a new network namespace that it
@@ -29,6 +30,22 @@ pub fn run_in_net<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> io::Res
         });
         inside.join().unwrap_or_else(|_| Err(io::Error::other("the namespace thread panicked")))
     })
+}
+
+/// The same, with a `/sys` that shows the devices of that namespace; `None` is the caller's own,
+/// where `f` simply runs. Needs CAP_SYS_ADMIN, as `ip netns exec` does.
+pub fn run_in_sysfs<T: Send>(path: Option<&Path>, f: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let Some(path) = path else { return Ok(f()) };
+    run_in_net(path, || {
+        // Of this thread alone, and gone with it: nobody else sees what is mounted here.
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+        // What a sysfs shows was settled when it was mounted. Where there is none yet, all is well.
+        let _ = umount2("/sys", MntFlags::MNT_DETACH);
+        mount(Some("mqnet"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
+        Ok(f())
+    })?
 }
 
 /// Moves the calling thread, and it alone, into a new network namespace. Needs CAP_SYS_ADMIN.

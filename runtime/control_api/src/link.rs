@@ -118,6 +118,9 @@ pub struct FunctionPlace {
     /// The kernel's interface that stands for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// File of the network namespace that the interface is in, if that is not mqnet's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
     /// Its NUMA node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,

@@ -339,6 +339,41 @@ fn queues_are_set_and_put_back() {
 }
 
 /// What leaves through `low` leaves no faster than this, and nothing is dropped.
+/// The CPUs that send by each queue of an interface, as the kernel's masks.
+fn senders(host: &Host, nic: &str) -> Vec<u64> {
+    let place = format!("/sys/class/net/{nic}/queues");
+    let masks = host.run(&["sh", "-c", &format!("cat {place}/tx-*/xps_cpus")]);
+    masks.lines().map(|mask| u64::from_str_radix(&mask.replace(',', ""), 16).unwrap()).collect()
+}
+
+// Goal: an interface in another network namespace is placed as one of ours is: each CPU sends by
+// the queue that its worker serves, `show` and `plan` know it, and all is put back at the end.
+#[test]
+fn a_nic_elsewhere_is_placed() {
+    if !root() {
+        return;
+    }
+    let rig = Rig::start("", 1500, &["--channels", "2"]);
+    let (world, a) = (&rig.world, &rig.world.a);
+    until("every CPU to send by a queue of its own", || {
+        let masks = senders(a, "nic");
+        let (all, sum) = (masks.iter().fold(0, |all, mask| all | mask), masks.iter().sum::<u64>());
+        (all > 0 && all == sum && all & (all + 1) == 0).then_some(())
+    });
+    let shown = world.folder().ask_json("show --json");
+    let function = &shown[0]["placement"][1]["functions"][0];
+    assert_eq!((&function["interface"], &function["queue"]), (&"nic".into(), &1.into()));
+    let place = function["netns"].as_str().expect("a namespace");
+    assert!(place.ends_with(a.name()), "{shown}");
+    let plan = format!("plan --json xdp:nic,netns={}", a.name());
+    let planned = world.folder().ask_json(&plan);
+    assert_eq!(planned[0]["channels"].as_array().map(Vec::len), Some(4), "{planned}");
+    let Rig { world, link } = rig;
+    link.wait_quiet();
+    link.stop().assert_law();
+    assert_eq!(senders(&world.a, "nic"), [0; 4]);
+}
+
 fn shape(host: &Host, verb: &str, rate: &str) {
     let words = ["tc", "qdisc", verb, "dev", "low", "root", "tbf", "rate", rate];
     host.run(&[&words[..], &["burst", "3000", "limit", "10mb"]].concat());

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use mqnet_control_api::{ChannelPlace, FunctionPlace, Locality};
 use mqnet_netdev::Device;
+use mqnet_sysio::namespace;
 use mqnet_topology::{Home, Place, Placement, Topology, nic, round_robin};
 
 use super::Entry;
@@ -20,10 +21,11 @@ fn slot(channel: u16, devices: &[Device]) -> (u16, u16) {
 /// What the kernel knows of a device.
 fn kernels(device: &Device) -> Option<nic::Nic> {
     let root = Path::new("/");
-    match &device.vectors {
-        Some(vectors) => nic::read_pci(root, &vectors.pci),
-        None => nic::read(root, device.interface.as_deref()?),
+    if let Some(vectors) = &device.vectors {
+        return nic::read_pci(root, &vectors.pci);
     }
+    let interface = device.interface.as_deref()?;
+    namespace::run_in_sysfs(device.netns.as_deref(), || nic::read(root, interface)).ok()?
 }
 
 /// What the kernel knows a queue's interrupts by: its number, or that of its vector.
@@ -51,6 +53,7 @@ pub(super) fn channels(entry: &mut Entry) -> Vec<ChannelPlace> {
                 netdev: dev.name.clone(),
                 function,
                 interface: device.interface.clone(),
+                netns: device.netns.as_ref().map(|place| place.display().to_string()),
                 node: device.node,
                 queue,
                 irqs: irqs.collect(),
@@ -75,6 +78,7 @@ fn wanted_of(devices: &[Device], served: &[(usize, u32)], machine: Topology) -> 
         name: device.name.clone(),
         home: Home { node: device.node, vectors: None },
         interface: device.interface.clone(),
+        netns: device.netns.clone(),
     };
     let place = |(channel, &(cpu, node)): (u16, &(usize, u32))| {
         let (function, vector) = slot(channel, devices);
@@ -107,7 +111,8 @@ fn wanted_vectors(devices: &[Device], served: &[(usize, u32)]) -> Vec<Wanted> {
         let Some(vectors) = &device.vectors else { continue };
         let (interface, queue) = (vectors.pci.clone(), irq_queue(device, queue));
         if !wanted.iter().any(|other| (&other.interface, other.queue) == (&interface, queue)) {
-            wanted.push(Wanted { interface, queue, irq_cpu, senders: Vec::new() });
+            let senders = Vec::new();
+            wanted.push(Wanted { interface, netns: None, queue, irq_cpu, senders });
         }
     }
     wanted

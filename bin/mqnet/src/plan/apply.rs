@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use mqnet_sysio::namespace::run_in_sysfs;
 use mqnet_topology::nic;
 use mqnet_topology::{format_cpu_list, format_cpu_mask, parse_cpu_list, parse_cpu_mask};
 
@@ -12,6 +13,8 @@ use mqnet_topology::{format_cpu_list, format_cpu_mask, parse_cpu_list, parse_cpu
 pub(crate) struct Wanted {
     /// Its name; the address of a PCI function that we drive ourselves, whose queues are vectors.
     pub(crate) interface: String,
+    /// The network namespace that it is in, if that is not our own.
+    pub(crate) netns: Option<PathBuf>,
     pub(crate) queue: u16,
     /// The CPU for its interrupts.
     pub(crate) irq_cpu: usize,
@@ -47,6 +50,8 @@ impl Format {
 #[derive(Debug)]
 struct Changed {
     file: PathBuf,
+    /// The network namespace in whose `/sys` it is.
+    netns: Option<PathBuf>,
     before: String,
     /// What was there after our change, in the kernel's own words.
     ours: String,
@@ -67,26 +72,38 @@ impl Applied {
     /// does not keep the rest from being set.
     pub(crate) fn apply(root: &Path, wanted: &[Wanted]) -> Self {
         let mut applied = Self::default();
+        for part in wanted.chunk_by(|one, next| one.netns == next.netns) {
+            let netns = part[0].netns.as_deref();
+            if let Err(e) = run_in_sysfs(netns, || applied.apply_here(root, part)) {
+                let names = part.iter().map(|one| one.interface.as_str()).collect::<Vec<_>>();
+                let place = netns.map(|place| place.display().to_string()).unwrap_or_default();
+                applied.fail(format!("{}: {place}: {e}", names.join(", ")));
+            }
+        }
+        applied
+    }
+
+    fn apply_here(&mut self, root: &Path, wanted: &[Wanted]) {
         let mask = Format::Mask(nic::cpu_numbers(root));
         for one in wanted {
             let nic = nic::read(root, &one.interface);
             let Some(nic) = nic.or_else(|| nic::read_pci(root, &one.interface)) else {
-                applied.fail(format!("{}: no such interface", one.interface));
+                self.fail(format!("{}: no such interface", one.interface));
                 continue;
             };
             let queue = format!("{} queue {}", one.interface, one.queue);
             for irq in nic.irqs_of(one.queue) {
                 let file = root.join(format!("proc/irq/{irq}/smp_affinity_list"));
-                applied.set(&format!("{queue}: irq {irq}"), file, Format::List, &[one.irq_cpu]);
+                let what = format!("{queue}: irq {irq}");
+                self.set(&what, (file, &one.netns), Format::List, &[one.irq_cpu]);
             }
             // The kernel has no choice to make among one queue, and no file for it.
             if nic.tx_queues > 1 && one.queue < nic.tx_queues {
                 let interface = root.join("sys/class/net").join(&one.interface);
                 let file = interface.join(format!("queues/tx-{}/xps_cpus", one.queue));
-                applied.set(&format!("{queue}: xps"), file, mask, &one.senders);
+                self.set(&format!("{queue}: xps"), (file, &one.netns), mask, &one.senders);
             }
         }
-        applied
     }
 
     fn fail(&mut self, what: String) {
@@ -94,7 +111,13 @@ impl Applied {
         self.said.push(what);
     }
 
-    fn set(&mut self, what: &str, file: PathBuf, format: Format, cpus: &[usize]) {
+    fn set(
+        &mut self,
+        what: &str,
+        (file, netns): (PathBuf, &Option<PathBuf>),
+        format: Format,
+        cpus: &[usize],
+    ) {
         let done = fs::read_to_string(&file).and_then(|before| {
             if format.read(&before).as_deref() == Some(cpus) {
                 return Ok(None);
@@ -108,7 +131,7 @@ impl Applied {
                 let was = format.read(&before).unwrap_or_default();
                 let was = if was.is_empty() { "none".to_owned() } else { format_cpu_list(&was) };
                 self.said.push(format!("{what}: {} (was {was})", format_cpu_list(cpus)));
-                self.changed.push(Changed { file, before, ours });
+                self.changed.push(Changed { file, netns: netns.clone(), before, ours });
             }
             Err(e) => self.fail(format!("{what}: {}: {}", file.display(), explain(&e))),
         }
@@ -118,23 +141,41 @@ impl Applied {
     /// else has changed since is his.
     pub(crate) fn put_back(&mut self) -> Vec<String> {
         let mut said = Vec::new();
-        for Changed { file, before, ours } in self.changed.drain(..).rev() {
-            let done = match fs::read_to_string(&file) {
-                Ok(now) if now == ours => fs::write(&file, before.trim_end()),
-                Ok(_) => {
-                    said.push(format!("{}: changed since, left as it is", file.display()));
-                    Ok(())
+        let all: Vec<Changed> = self.changed.drain(..).rev().collect();
+        for part in all.chunk_by(|one, next| one.netns == next.netns) {
+            let netns = part[0].netns.as_deref();
+            match run_in_sysfs(netns, || put_back(part)) {
+                Ok(more) => said.extend(more),
+                // The namespace is gone, and its devices with it.
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => {
+                    let place = netns.map(|place| place.display().to_string()).unwrap_or_default();
+                    said.push(format!("{place}: {e}"));
                 }
-                // The device is gone, and its queues and interrupts with it.
-                Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-                Err(e) => Err(e),
-            };
-            if let Err(e) = done {
-                said.push(format!("{}: {}", file.display(), explain(&e)));
             }
         }
         said
     }
+}
+
+fn put_back(changed: &[Changed]) -> Vec<String> {
+    let mut said = Vec::new();
+    for Changed { file, before, ours, .. } in changed {
+        let done = match fs::read_to_string(file) {
+            Ok(now) if now == *ours => fs::write(file, before.trim_end()),
+            Ok(_) => {
+                said.push(format!("{}: changed since, left as it is", file.display()));
+                Ok(())
+            }
+            // The device is gone, and its queues and interrupts with it.
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        };
+        if let Err(e) = done {
+            said.push(format!("{}: {}", file.display(), explain(&e)));
+        }
+    }
+    said
 }
 
 impl Drop for Applied {
@@ -204,8 +245,14 @@ mod tests {
     fn wanted() -> [Wanted; 2] {
         let interface = "eth0".to_owned();
         [
-            Wanted { interface: interface.clone(), queue: 0, irq_cpu: 3, senders: vec![0, 3, 33] },
-            Wanted { interface, queue: 1, irq_cpu: 4, senders: vec![4] },
+            Wanted {
+                interface: interface.clone(),
+                netns: None,
+                queue: 0,
+                irq_cpu: 3,
+                senders: vec![0, 3, 33],
+            },
+            Wanted { interface, netns: None, queue: 1, irq_cpu: 4, senders: vec![4] },
         ]
     }
 

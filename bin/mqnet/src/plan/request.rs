@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use mqnet_address::CHANNELS;
+use mqnet_address::{CHANNELS, Endpoint};
 use mqnet_control_api::LinkInfo;
 use mqnet_sysio::affinity;
+use mqnet_sysio::namespace::run_in_sysfs;
 use mqnet_topology::{Home, Side, Topology, nic};
 
 use super::{Job, Member, PlanArgs};
@@ -71,15 +72,31 @@ fn members(endpoints: &[String], root: &Path) -> Result<Vec<(Member, u16)>, Fail
     for word in words {
         let (kind, target) = word.split_once(':').unwrap_or(("", word));
         let name = target.split(',').next().unwrap_or_default();
-        let found = match kind {
-            "" | "xdp" => nic::read(root, name).map(Some).ok_or_else(|| {
-                let other = "; 'mqnet link --help' has the other kinds of endpoints";
-                let other = if kind.is_empty() { other } else { "" };
-                bad(format!("{word}: there is no interface '{name}' here{other}"))
-            })?,
-            _ => mqnet_address::parse(word).map(|_| None).map_err(|e| bad(e.to_string()))?,
+        let parsed = || mqnet_address::parse(word).map_err(|e| bad(e.to_string()));
+        let netns = match kind {
+            "" => None,
+            _ => match parsed()? {
+                Endpoint::AfXdp(nic) => nic.netns,
+                _ => None,
+            },
         };
-        let twice = |(other, _): &(Member, u16)| other.interface.as_deref() == Some(name);
+        let found = match kind {
+            "" | "xdp" => {
+                let asked = run_in_sysfs(netns.as_deref(), || nic::read(root, name));
+                let asked =
+                    asked.map_err(|e| bad(format!("{word}: its network namespace: {e}")))?;
+                Some(asked.ok_or_else(|| {
+                    let other = "; 'mqnet link --help' has the other kinds of endpoints";
+                    let other = if kind.is_empty() { other } else { "" };
+                    let place = if netns.is_some() { "there" } else { "here" };
+                    bad(format!("{word}: there is no interface '{name}' {place}{other}"))
+                })?)
+            }
+            _ => None,
+        };
+        let twice = |(other, _): &(Member, u16)| {
+            (other.interface.as_deref(), &other.netns) == (Some(name), &netns)
+        };
         if found.is_some() && all.iter().any(twice) {
             return Err(bad(format!("{word}: the interface is there twice")));
         }
@@ -87,7 +104,7 @@ fn members(endpoints: &[String], root: &Path) -> Result<Vec<(Member, u16)>, Fail
         let vectors = found.as_ref().map(|nic| nic.rx_queues.max(1));
         let home = Home { node: found.as_ref().and_then(|nic| nic.node), vectors };
         let interface = found.map(|nic| nic.name);
-        all.push((Member { name: word.to_owned(), home, interface }, queues));
+        all.push((Member { name: word.to_owned(), home, interface, netns }, queues));
     }
     if all.len() > FUNCTIONS_MAX {
         return Err(bad(format!("{} functions: at most {FUNCTIONS_MAX} can be one", all.len())));
@@ -98,7 +115,7 @@ fn members(endpoints: &[String], root: &Path) -> Result<Vec<(Member, u16)>, Fail
 /// A function by its node alone.
 fn plain(number: usize, node: Option<u32>) -> Member {
     let home = Home { node, vectors: None };
-    Member { name: format!("function {number}"), home, interface: None }
+    Member { name: format!("function {number}"), home, interface: None, netns: None }
 }
 
 fn by_hand(nodes: &[Node], topology: &Topology) -> Result<Vec<Member>, Failure> {
@@ -119,7 +136,8 @@ fn by_hand(nodes: &[Node], topology: &Topology) -> Result<Vec<Member>, Failure> 
 fn of_link(link: &LinkInfo) -> Vec<Member> {
     let first = link.placement.first().and_then(|place| place.functions.first());
     let Some(netdev) = first.map(|function| &function.netdev) else {
-        return vec![Member { name: link.name.clone(), home: Home::default(), interface: None }];
+        let (name, home) = (link.name.clone(), Home::default());
+        return vec![Member { name, home, interface: None, netns: None }];
     };
     let mut members: Vec<Member> = Vec::new();
     for place in &link.placement {
@@ -127,7 +145,8 @@ fn of_link(link: &LinkInfo) -> Vec<Member> {
             if usize::from(function.function) == members.len() {
                 let name = function.interface.as_ref().unwrap_or(netdev).clone();
                 let home = Home { node: function.node, vectors: None };
-                members.push(Member { name, home, interface: function.interface.clone() });
+                let (interface, netns) = (function.interface.clone(), function.netns.clone());
+                members.push(Member { name, home, interface, netns: netns.map(Into::into) });
             }
         }
     }

@@ -168,6 +168,7 @@ fn interfaces_are_set_one_by_one() {
         name: format!("xdp:eth{n}"),
         home: Home { node: Some(n), vectors: Some(2) },
         interface: Some(format!("eth{n}")),
+        netns: None,
     };
     let members = vec![member(0), member(1)];
     let job = Job { title: None, members, channels: 4, workers: None, side: Side::Low };

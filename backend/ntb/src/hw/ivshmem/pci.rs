@@ -258,7 +258,7 @@ impl Bus for Pci {
             0 => None,
             n => Some(Vectors { pci: pci.clone(), of_queue: vectors_of_queues(n) }),
         };
-        Some(Device { name: pci, node, interface: None, vectors })
+        Some(Device { name: pci, node, interface: None, netns: None, vectors })
     }
 }
 
