@@ -37,6 +37,9 @@ enum Tool {
         /// List the steps
         #[arg(long)]
         list: bool,
+        /// Of netns and guest, only tests with one of these words in their names
+        #[arg(last = true, value_name = "WORD")]
+        words: Vec<String>,
     },
     /// Check the law of the rooms
     Tidy,
@@ -79,7 +82,7 @@ fn main() -> ExitCode {
             test::list();
             Ok(true)
         }
-        Tool::Test { steps, .. } => test::run(&steps),
+        Tool::Test { steps, words, .. } => test::run(&steps, &words),
         Tool::Tidy => tidy::run(&project::root()).map(|findings| findings == 0),
         Tool::Setup => setup::run().and_then(|missing| {
             setup::guests()?;

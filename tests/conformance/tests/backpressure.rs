@@ -156,8 +156,8 @@ fn flaps_lose_nothing_uncounted() {
     }
 }
 
-// Goal: a link that is ended while its peer is behind delivers what it has taken, once that goes on:
-// nothing is dropped in its lanes, nothing is lost in its rings.
+// Goal: a link that is ended while its peer is behind delivers what it has taken as soon as that
+// goes on: nothing is dropped in its lanes, nothing is lost in its rings.
 #[test]
 fn an_end_in_good_order_loses_nothing() {
     for seed in 41..=45u64 {

@@ -52,6 +52,8 @@ pub(super) struct All {
 /// Runs tests of one package.
 pub(super) struct Runner<'a> {
     pub(super) each: &'a Each,
+    /// Words of which a test's name has one; none: all run.
+    pub(super) words: &'a [String],
     /// A line for each test, and the build.
     pub(super) log: &'a File,
     /// A file for each test.
@@ -68,7 +70,10 @@ impl Runner<'_> {
         std::fs::create_dir_all(&self.folder)?;
         let mut queue = Vec::new();
         for suite in self.build()? {
-            let names = list(&suite)?;
+            let mut names = list(&suite)?;
+            names.retain(|name| {
+                self.words.is_empty() || self.words.iter().any(|word| name.contains(word))
+            });
             queue.extend(names.into_iter().map(|name| (suite.clone(), name)));
         }
         let (mut all, mut failed) = (All::default(), Vec::new());

@@ -47,9 +47,15 @@ pub(crate) fn list() {
     }
 }
 
-/// Sets up, runs the steps named (or all), prints a table. False when something failed.
-pub(crate) fn run(names: &[String]) -> Result<bool> {
+/// Sets up, runs the steps named (or all), prints a table. False when something failed. With words
+/// only tests run that have one of them in their names.
+pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     let chosen = choose(names)?;
+    if let (false, Some(step)) = (words.is_empty(), chosen.iter().find(|step| step.each.is_none()))
+    {
+        let name = step.name;
+        return Err(format!("{name} runs as a whole: name netns or guest before the words").into());
+    }
     let missing = setup::run()?;
     if !missing.is_empty() && project::no_skip() {
         return Err("the above is missing, and MQNET_NO_SKIP=1 asks for all tests".into());
@@ -60,7 +66,7 @@ pub(crate) fn run(names: &[String]) -> Result<bool> {
     for (index, step) in chosen.iter().enumerate() {
         let label = format!("[{}/{}] {} ...", index + 1, chosen.len(), step.title);
         let log = folder.join(format!("{}.log", step.name));
-        done.push(run_step(step, &label, log)?);
+        done.push(run_step(step, words, &label, log)?);
         let last = &done[index];
         println!("{label} {} ({})", verdict(last), seconds(last.time));
         if !last.ok {
@@ -83,7 +89,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
     Ok(STEPS.iter().filter(is_chosen).collect())
 }
 
-fn run_step(step: &'static Step, label: &str, log: PathBuf) -> Result<Done> {
+fn run_step(step: &'static Step, words: &[String], label: &str, log: PathBuf) -> Result<Done> {
     let start = Instant::now();
     let deadline = start + Duration::from_secs(step.limit_seconds);
     let mut progress = Progress::new(label, start);
@@ -105,7 +111,7 @@ fn run_step(step: &'static Step, label: &str, log: PathBuf) -> Result<Done> {
     if let Some(each) = step.each.as_ref().filter(|_| ok) {
         let folder = log.with_extension("");
         let tick = &mut |what: &str| progress.tick(what);
-        all = Runner { each, log: &file, folder, deadline, tick }.run()?;
+        all = Runner { each, words, log: &file, folder, deadline, tick }.run()?;
         ok = all.failed.is_empty();
     }
     drop(progress);
