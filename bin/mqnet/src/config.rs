@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use mqnet_address::CheckedLink;
 use mqnet_address::config::{Config, Source};
+use mqnet_address::{CheckedLink, Endpoint};
 use mqnet_control_api::{ApiError, LinkSpec};
 
 use crate::cli::Failure;
@@ -53,7 +53,25 @@ pub(crate) fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
         end.check(link.channels.unwrap_or(1))
             .map_err(|what| ApiError::field(field, format!("{field}: {what}")))?;
     }
+    if is_same_netdev(&link.a, &link.b) {
+        let (name, knob) = (link.b.netdev_name(), link.b.rename_knob());
+        let why = format!("b: the other end of the link is a netdev '{name}', too{knob}");
+        return Err(ApiError::field("b", why));
+    }
     Ok(link)
+}
+
+/// True when nobody could tell one end of a link from the other by its name.
+fn is_same_netdev(a: &Endpoint, b: &Endpoint) -> bool {
+    // An interface without a home is in a namespace that is not there yet: nobody knows which.
+    let is_known = |end: &Endpoint| match end {
+        Endpoint::Null => false,
+        // The kernel puts a number there.
+        Endpoint::Tap(tap) if tap.name.contains('%') => false,
+        Endpoint::Tap(_) | Endpoint::AfXdp(_) | Endpoint::Group(_) => end.home().is_some(),
+        _ => true,
+    };
+    is_known(a) && is_known(b) && (a.netdev_name(), a.home()) == (b.netdev_name(), b.home())
 }
 
 /// Reads the file and those of the folder beside it, in the order of their names.
@@ -91,4 +109,40 @@ fn summary(config: &Config, files: usize) -> String {
     let (n, s, t) = (names.len(), plural(names.len()), plural(files));
     let list = if n == 0 { String::new() } else { format!(" ({})", names.join(", ")) };
     format!("good: {n} link{s}{list} in {files} file{t}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: a link of two netdevs of one name is refused, with the option that helps where there is
+    // one; in different places, or where nobody knows yet, one name is no trouble.
+    #[test]
+    fn two_ends_have_two_names() {
+        let check = |a: &str, b: &str| {
+            let (a, b) = (a.to_owned(), b.to_owned());
+            let spec =
+                LinkSpec { a, b, channels: None, workers: None, cpus: None, poll_window: None };
+            check(&spec).map_err(|e| e.message).err()
+        };
+        for (a, b, knob) in [
+            ("tap:a", "tap:a,mtu=9000", ""),
+            ("vhost-user:/x/card", "virtio-user:/y/card", ": give this one another, name="),
+            ("xdp:eth0", "xdp:eth0", ": give this one another, name="),
+            ("xdp:eth0", "tap:eth0", ""),
+        ] {
+            let why = check(a, b).unwrap_or_else(|| panic!("{a} {b}"));
+            assert!(why.starts_with("b: ") && why.ends_with(&format!("', too{knob}")), "{why}");
+        }
+        for (a, b) in [
+            ("null:", "null:"),
+            ("tap:t%d", "tap:t%d"),
+            ("tap:a", "vhost-user:/x/a"),
+            ("vhost-user:/x/card", "vhost-user:/y/card,name=other"),
+            ("tap:a,netns=/nonexistent/x", "tap:a,netns=/nonexistent/y"),
+            ("tap:a,netns=/proc/self/ns/net", "tap:a,netns=/nonexistent/y"),
+        ] {
+            assert_eq!(check(a, b), None, "{a} {b}");
+        }
+    }
 }

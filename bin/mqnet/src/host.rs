@@ -106,16 +106,11 @@ impl LinkHost {
         let (name, home) = (end.netdev_name(), end.home());
         let has = |entry: &&Entry| entry.netdevs.iter().any(|d| d.name == name && d.netns == home);
         let Some(other) = self.entries.iter().find(has) else { return Ok(()) };
-        let what = match end {
-            Endpoint::Null => return Ok(()),
-            Endpoint::Tap(_) | Endpoint::Vduse(_) | Endpoint::Group(_) => String::new(),
-            Endpoint::Ntb { .. }
-            | Endpoint::Ivshmem(_)
-            | Endpoint::VhostUser(_)
-            | Endpoint::VirtioUser(_)
-            | Endpoint::AfXdp(_) => ": give this one another, name=".to_owned(),
-        };
-        let why = format!("{field}: link '{}' has a netdev '{name}' already{what}", other.name);
+        if *end == Endpoint::Null {
+            return Ok(());
+        }
+        let (other, knob) = (&other.name, end.rename_knob());
+        let why = format!("{field}: link '{other}' has a netdev '{name}' already{knob}");
         Err(ApiError { field: Some(field.to_owned()), ..ApiError::new(Code::Busy, why) })
     }
 

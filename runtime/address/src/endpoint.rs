@@ -221,6 +221,19 @@ impl Endpoint {
         }
     }
 
+    /// What to do about a name that is another's, for the end of a message; empty where the name is
+    /// the device's own.
+    pub fn rename_knob(&self) -> &'static str {
+        match self {
+            Self::Null | Self::Tap(_) | Self::Vduse(_) | Self::Group(_) => "",
+            Self::Ntb { .. }
+            | Self::Ivshmem(_)
+            | Self::VhostUser(_)
+            | Self::VirtioUser(_)
+            | Self::AfXdp(_) => ": give this one another, name=",
+        }
+    }
+
     /// Name of the netdev as far as the address tells it; the kernel may complete a TAP's.
     pub fn netdev_name(&self) -> String {
         match self {
