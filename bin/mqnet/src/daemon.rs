@@ -10,13 +10,17 @@ use mqnet_control::socket::{ControlSocket, Role};
 use mqnet_control::{SharedHost, notify};
 use mqnet_control_api::{ApiError, Code, Outcome};
 use mqnet_engine::Notice;
-use mqnet_sysio::process;
 use mqnet_sysio::signal::StopSignals;
+use mqnet_sysio::{clock, process};
 
 use crate::cli::{ControlArgs, Failure};
 use crate::config::{DEFAULT_FILE, check, sources};
 use crate::host::{Entry, LinkHost, Mode};
 use crate::run::{self, Frontend};
+
+/// How long what all links have taken may take to arrive when the daemon is stopped: much less than
+/// systemd waits (`TimeoutStopSec=`).
+const STOPPING: Duration = Duration::from_secs(2);
 
 #[derive(Args, Debug)]
 pub(crate) struct DaemonArgs {
@@ -59,9 +63,13 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<(), Failure> {
         notify::ready(&format!("{links} links")).await;
         let ended = run::turn(&host, &signals, &mut front).await;
         notify::stopping().await;
+        // Whoever stops us waits: many links whose peers are behind have this time together.
+        let (begin, mut first) = (clock::monotonic(), Ok(()));
         for entry in &mut run::lock(&host).entries {
-            entry.end("the daemon was stopped")?;
+            let left = STOPPING.saturating_sub(clock::monotonic().saturating_sub(begin));
+            first = first.and(entry.end("the daemon was stopped", left));
         }
+        first?;
         ended
     })
 }

@@ -118,7 +118,7 @@ impl LinkHost {
     pub(crate) fn remove(&mut self, name: &str) -> Result<(), ApiError> {
         let at = self.entries.iter().position(|entry| entry.name == name);
         let mut entry = self.entries.remove(at.ok_or_else(|| no_link(name))?);
-        let ended = entry.end("its user deleted it");
+        let ended = entry.end("its user deleted it", Duration::MAX);
         self.happened("link-del", name, "deleted".to_owned());
         ended.map_err(|e| ApiError::new(Code::Failed, e.to_string()))
     }

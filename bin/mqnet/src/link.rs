@@ -79,7 +79,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
         let mut host = run::lock(&host);
         let Some(entry) = host.entries.first_mut() else { return ended };
         // At rest first: only then do the counters of both ends and their sums agree.
-        entry.end("the peer's user stopped it")?;
+        entry.end("the peer's user stopped it", Duration::MAX)?;
         front.status.finish(&mut entry.link);
         ended
     })

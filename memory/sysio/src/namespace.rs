@@ -24,10 +24,12 @@ pub fn enter_new_user_and_net() -> io::Result<()> {
 pub fn run_in_net<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> io::Result<T> {
     let file = File::open(path)?;
     std::thread::scope(|scope| {
-        let inside = scope.spawn(move || -> io::Result<T> {
-            setns(&file, CloneFlags::CLONE_NEWNET)?;
-            Ok(f())
-        });
+        // Not `scope.spawn`, which panics where there is no thread to be had.
+        let inside =
+            std::thread::Builder::new().spawn_scoped(scope, move || -> io::Result<T> {
+                setns(&file, CloneFlags::CLONE_NEWNET)?;
+                Ok(f())
+            })?;
         inside.join().unwrap_or_else(|_| Err(io::Error::other("the namespace thread panicked")))
     })
 }

@@ -498,13 +498,16 @@ impl Link {
         }
     }
 
-    /// Ends the link in good order: traffic stops, what was taken arrives, the peer is told. The
-    /// statistics stay.
-    pub fn shut_down(&mut self, why: &str) -> Result<(), LinkError> {
-        if self.running.is_some() {
-            self.deliver()?;
-            self.take_down(why)?;
+    /// Ends the link in good order: traffic stops, what was taken arrives if that is within
+    /// `patience`, the peer is told. The statistics stay.
+    pub fn shut_down(&mut self, why: &str, patience: Duration) -> Result<(), LinkError> {
+        if self.running.is_none() {
+            return Ok(());
         }
-        Ok(())
+        self.ends.iter_mut().for_each(|end| end.set_carrier(false));
+        // Whatever became of it, the queues go back and the peer is told.
+        let delivered = self.deliver(patience);
+        self.take_down(why)?;
+        delivered
     }
 }

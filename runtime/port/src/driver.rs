@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use mqnet_engine::{Link, LinkConfig, LinkError, Notice};
 use mqnet_netdev::{ChannelStats, Function, Plan};
@@ -127,7 +128,8 @@ impl Body {
         let ended = self.turn(&mut link, ready);
         // Senders first: what they were told "sent" is still taken while traffic flows.
         let error = ended.map_or_else(Error::Failed, |()| Error::Closed);
-        let _ = link.shut_down("closed by the program");
+        // Frames for the program lie where it can read them also later, if it still wants them.
+        let _ = link.shut_down("closed by the program", Duration::ZERO);
         self.closer.close(error);
     }
 

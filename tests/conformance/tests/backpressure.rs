@@ -143,7 +143,10 @@ fn flaps_lose_nothing_uncounted() {
             world.settle();
             world.ends[end].flows.state().stalled = random(&mut dice) & 0xf;
             pass(&mut world, Duration::from_millis(5));
-            world.ends[(random(&mut dice) % 2) as usize].link.shut_down("a flap").expect("down");
+            world.ends[(random(&mut dice) % 2) as usize]
+                .link
+                .shut_down("a flap", Duration::ZERO)
+                .expect("down");
             world.until("both are down", |w| w.ends.iter().any(|end| end.channels() == 0));
             world.ends.iter().for_each(|end| end.flows.state().stalled = 0);
             world.until("both are up", |w| w.ends.iter().all(|end| end.channels() > 0));
@@ -157,11 +160,12 @@ fn flaps_lose_nothing_uncounted() {
 }
 
 // Goal: a link that is ended while its peer is behind delivers what it has taken as soon as that
-// goes on: nothing is dropped in its lanes, nothing is lost in its rings.
+// goes on: nothing is dropped in its lanes and disciplines, nothing is lost in its rings.
 #[test]
 fn an_end_in_good_order_loses_nothing() {
-    for seed in 41..=45u64 {
+    for (seed, words) in (41u64..).zip(ROOTS) {
         let mut world = World::new(seed, None);
+        attach(&mut world, 0, words);
         world.resize(0, 1 + (seed % 3) as u16).expect("a resize");
         world.ends[1].flows.state().stalled = u64::MAX;
         pass(&mut world, Duration::from_millis(20));
@@ -170,7 +174,7 @@ fn an_end_in_good_order_loses_nothing() {
             std::thread::sleep(Duration::from_millis(20));
             host.state().stalled = 0;
         });
-        world.ends[0].link.shut_down("the end").expect("down");
+        world.ends[0].link.shut_down("the end", Duration::from_secs(20)).expect("down");
         goes_on.join().expect("a thread");
         let received = world.ends[1].flows.state().received;
         let stats = world.ends[0].link.stats();

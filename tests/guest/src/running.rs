@@ -76,8 +76,9 @@ impl Running {
     /// nodes sometimes lose an interrupt while they come up (QEMU 10.0, in about one of 40 boots):
     /// such a guest has nothing of what it is tested for yet.
     pub(crate) fn boots(mut self) -> Result<Self> {
+        let patience = BOOT_PATIENCE.min(self.guest.limit);
         for _ in 1..BOOTS {
-            if self.boots_within(BOOT_PATIENCE)? {
+            if self.boots_within(patience)? {
                 break;
             }
             println!("{}", failure("the guest did not boot; once more", &self.console));

@@ -338,7 +338,6 @@ fn queues_are_set_and_put_back() {
     assert_eq!(queues(&world.a), [4, 4]);
 }
 
-/// What leaves through `low` leaves no faster than this, and nothing is dropped.
 /// The CPUs that send by each queue of an interface, as the kernel's masks.
 fn senders(host: &Host, nic: &str) -> Vec<u64> {
     let place = format!("/sys/class/net/{nic}/queues");
@@ -374,6 +373,7 @@ fn a_nic_elsewhere_is_placed() {
     assert_eq!(senders(&world.a, "nic"), [0; 4]);
 }
 
+/// What leaves through `low` leaves no faster than this, and nothing is dropped.
 fn shape(host: &Host, verb: &str, rate: &str) {
     let words = ["tc", "qdisc", verb, "dev", "low", "root", "tbf", "rate", rate];
     host.run(&[&words[..], &["burst", "3000", "limit", "10mb"]].concat());

@@ -138,7 +138,7 @@ impl Driven {
                 }
                 std::thread::sleep(link.patience().min(Duration::from_millis(2)));
             }
-            link.shut_down("the test ends").expect("the end");
+            link.shut_down("the test ends", Duration::ZERO).expect("the end");
         });
         (Self { stop, thread: Some(thread), asks, answers, stats }, ups)
     }

@@ -62,6 +62,6 @@ mod tests {
     fn a_process_is_described() {
         let mut text = String::new();
         describe(&mut text, Path::new("/proc/self")).unwrap();
-        assert!(text.contains("system call") && text.contains("  0: "), "{text}");
+        assert!(text.contains(": R (running); ") && text.contains("  0: "), "{text}");
     }
 }

@@ -69,7 +69,11 @@ impl Runner<'_> {
     pub(super) fn run(mut self) -> Result<All> {
         std::fs::create_dir_all(&self.folder)?;
         let mut queue = Vec::new();
-        for suite in self.build()? {
+        let suites = match self.build()? {
+            Ok(suites) => suites,
+            Err(build) => return Ok(All::without_tests(build)),
+        };
+        for suite in suites {
             let mut names = list(&suite)?;
             names.retain(|name| {
                 self.words.is_empty() || self.words.iter().any(|word| name.contains(word))
@@ -78,11 +82,15 @@ impl Runner<'_> {
         }
         let (mut all, mut failed) = (All::default(), Vec::new());
         for (number, (suite, name)) in (1..).zip(&queue) {
+            if Instant::now() >= self.deadline {
+                failed.push((suite, self.not_run(name, queue.len() + 1 - number)?));
+                break;
+            }
             let label = format!("{number}/{} {name}", queue.len());
             let ran = self.one(suite, name, "log", &label)?;
             if ran.ok { all.passed.push(ran) } else { failed.push((suite, ran)) }
         }
-        let is_luck = failed.len() <= FEW;
+        let is_luck = failed.len() <= FEW && Instant::now() < self.deadline;
         for (suite, first) in failed {
             let label = format!("{} again", first.name);
             if is_luck && let Some(second) = self.again(suite, &first.name, &label)? {
@@ -99,29 +107,43 @@ impl Runner<'_> {
         Ok(all)
     }
 
-    /// Builds the programs, and asks cargo where they are.
-    fn build(&mut self) -> Result<Vec<Suite>> {
-        let list = self.folder.join("programs.json");
+    /// Builds the programs, and asks cargo where they are; the failed build otherwise.
+    fn build(&mut self) -> Result<std::result::Result<Vec<Suite>, Ran>> {
+        let [list, log] = ["programs.json", "build.log"].map(|name| self.folder.join(name));
+        let start = Instant::now();
         let mut cargo = project::command("cargo");
         cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics", "-p"]);
-        cargo.arg(self.each.package);
-        let built = self.wait(&mut cargo, &list, Duration::MAX, "building")?;
-        if !built {
-            return Err(
-                format!("{} does not build: see {}", self.each.package, list.display()).into()
-            );
+        cargo.arg(self.each.package).stdout(File::create(&list)?);
+        File::create(&log)?;
+        let ok = self.wait(&mut cargo, &log, Duration::MAX, "building")?;
+        if !ok {
+            let name = format!("the build of {}", self.each.package);
+            return Ok(Err(Ran { name, log, time: start.elapsed(), ok }));
         }
-        text(&list)?.lines().filter_map(suite).collect()
+        let suites: Result<Vec<Suite>> = text(&list)?.lines().filter_map(suite).collect();
+        suites.map(Ok)
+    }
+
+    /// The first of those for which no time is left.
+    fn not_run(&mut self, name: &str, left: usize) -> Result<Ran> {
+        let log = self.folder.join("not-run.log");
+        std::fs::write(&log, format!("{left} tests did not run: the time of the step is over\n"))?;
+        Ok(Ran { name: name.to_owned(), log, time: Duration::ZERO, ok: false })
     }
 
     fn one(&mut self, suite: &Suite, name: &str, extension: &str, label: &str) -> Result<Ran> {
         let log = self.folder.join(format!("{}.{extension}", name.replace("::", ".")));
         let mut program = project::command(&suite.program.to_string_lossy());
         program.current_dir(&suite.folder).args(["--exact", name, "--nocapture"]);
+        // Anew; both its outputs go on behind each other.
+        File::create(&log)?;
+        program.stdout(File::options().append(true).open(&log)?);
         set_env(&mut program, self.each.env)?;
         let start = Instant::now();
         let limit = Duration::from_secs(self.each.limit_seconds);
-        let ok = self.wait(&mut program, &log, limit, label)?;
+        // One that the harness ignores ends well, too.
+        let ok =
+            self.wait(&mut program, &log, limit, label)? && output::read(&text(&log)?).passed > 0;
         let (name, time) = (name.to_owned(), start.elapsed());
         let verdict = if ok { "ok" } else { "FAILED" };
         writeln!(self.log, "test {name} ... {verdict} ({:.1} s)", time.as_secs_f64())?;
@@ -144,13 +166,22 @@ impl Runner<'_> {
     ) -> Result<bool> {
         let now = Instant::now();
         let deadline = now.checked_add(limit).map_or(self.deadline, |end| end.min(self.deadline));
-        let mut file = File::create(log)?;
-        let status = run_program(program, &file, deadline, || (self.tick)(label))?;
+        let mut file = File::options().create(true).append(true).open(log)?;
+        program.stderr(file.try_clone()?);
+        let status = run_program(program, deadline, || (self.tick)(label))?;
         if status.is_none() {
             let seconds = now.elapsed().as_secs();
             writeln!(file, "\nxtask: killed after {seconds} s: it hung")?;
         }
         Ok(status.is_some_and(|status| status.success()))
+    }
+}
+
+impl All {
+    /// None ran: this failed before them.
+    fn without_tests(why: Ran) -> Self {
+        let outcome = Outcome { failed: 1, ..Outcome::default() };
+        Self { failed: vec![why], outcome, ..Self::default() }
     }
 }
 

@@ -75,6 +75,10 @@ pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
         }
         show_unsteady(last)?;
     }
+    let ran: usize = done.iter().map(|done| done.outcome.passed + done.outcome.failed).sum();
+    if !words.is_empty() && ran == 0 {
+        return Err(format!("no test has {} in its name", words.join(" or ")).into());
+    }
     Ok(summarize(&done))
 }
 
@@ -116,7 +120,7 @@ fn run_step(step: &'static Step, words: &[String], label: &str, log: PathBuf) ->
     }
     drop(progress);
     let each::All { mut passed, failed, unsteady, mut outcome } = all;
-    if ok && step.has_tests && outcome.passed + outcome.failed == 0 {
+    if ok && step.has_tests && words.is_empty() && outcome.passed + outcome.failed == 0 {
         println!("xtask: not a single test ran");
         ok = false;
     }

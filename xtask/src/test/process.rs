@@ -21,9 +21,9 @@ pub(super) fn run(
     let line = fill(command.line)?;
     let mut words = line.split_whitespace();
     let mut program = project::command(words.next().ok_or("an empty command")?);
-    program.args(words);
+    program.args(words).stdout(log.try_clone()?).stderr(log.try_clone()?);
     set_env(&mut program, command.env)?;
-    run_program(&mut program, log, deadline, tick)
+    run_program(&mut program, deadline, tick)
 }
 
 /// Sets variables of a step.
@@ -34,15 +34,14 @@ pub(super) fn set_env(program: &mut Program, env: &[(&str, &str)]) -> Result<()>
     Ok(())
 }
 
-/// The same for a program with its words.
+/// The same for a program with its words, and with files for what it says.
 pub(super) fn run_program(
     program: &mut Program,
-    log: &File,
     deadline: Instant,
     mut tick: impl FnMut(),
 ) -> Result<Option<ExitStatus>> {
-    program.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
-    let mut child = program.spawn().map_err(|error| format!("{program:?}: {error}"))?;
+    let mut child =
+        program.stdin(Stdio::null()).spawn().map_err(|error| format!("{program:?}: {error}"))?;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));

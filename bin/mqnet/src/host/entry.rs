@@ -9,7 +9,7 @@ use mqnet_control_api::{ApiError, Code, LinkSpec, Outcome, Ticket};
 use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, Wish};
 use mqnet_sysio::clock;
 
-use super::place;
+use super::place::{self, Elsewhere};
 use crate::endpoint::{NULL, Open};
 use crate::plan::apply::Applied;
 
@@ -19,6 +19,10 @@ const IFINDEX_BASE: u32 = 1_000_000;
 const NAPI_BASE: u32 = 8193;
 /// Lanes of a link.
 const NAPIS: u32 = 2 * mqnet_netdev::limits::CHANNELS_MAX as u32;
+
+/// How long what a link has taken may take to arrive when it is ended: far longer than any peer
+/// that works needs, and not felt by who waits.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// One side of a link.
 pub(crate) struct Netdev {
@@ -48,6 +52,8 @@ pub(crate) struct Entry {
     waiting: Option<Waiting>,
     /// Interrupts and senders of the interfaces behind it, as its workers want them.
     applied: Option<Applied>,
+    /// What the kernel knows of interfaces in other network namespaces.
+    pub(super) elsewhere: Elsewhere,
 }
 
 /// Any number of links may end in nothing, and each such end still needs a name.
@@ -107,6 +113,7 @@ impl Entry {
             napi_base: NAPI_BASE + number * NAPIS,
             waiting: None,
             applied: None,
+            elsewhere: Elsewhere::default(),
         })
     }
 
@@ -122,6 +129,7 @@ impl Entry {
         }
         // What was there before us is put back first, so that it is what will be remembered.
         self.applied = None;
+        self.elsewhere = Elsewhere::default();
         let wanted = place::wanted(self);
         if wanted.is_empty() {
             return;
@@ -200,8 +208,9 @@ impl Entry {
         });
     }
 
-    pub(crate) fn end(&mut self, why: &str) -> Result<(), LinkError> {
-        let ended = self.link.shut_down(why);
+    /// Ends the link; what it has taken has `patience` to arrive, [`PATIENCE`] at most.
+    pub(crate) fn end(&mut self, why: &str, patience: Duration) -> Result<(), LinkError> {
+        let ended = self.link.shut_down(why, patience.min(PATIENCE));
         self.applied = None;
         ended
     }

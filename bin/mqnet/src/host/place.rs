@@ -1,6 +1,7 @@
 //! Where channels are served, and what crossed between nodes because of that.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use mqnet_control_api::{ChannelPlace, FunctionPlace, Locality};
 use mqnet_netdev::Device;
@@ -18,14 +19,29 @@ fn slot(channel: u16, devices: &[Device]) -> (u16, u16) {
     (slot.function as u16, slot.vector)
 }
 
-/// What the kernel knows of a device.
-fn kernels(device: &Device) -> Option<nic::Nic> {
-    let root = Path::new("/");
-    if let Some(vectors) = &device.vectors {
-        return nic::read_pci(root, &vectors.pci);
+/// What the kernel knows of interfaces in other network namespaces, by these and their names. To
+/// ask takes a thread and a mount, which not every reader of the control socket shall cost.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere(HashMap<(PathBuf, String), Option<nic::Nic>>);
+
+impl Elsewhere {
+    fn ask(&mut self, netns: &Path, interface: &str) -> Option<nic::Nic> {
+        let key = (netns.to_owned(), interface.to_owned());
+        let read = || nic::read(Path::new("/"), interface);
+        let known = self.0.entry(key);
+        known.or_insert_with(|| namespace::run_in_sysfs(Some(netns), read).ok().flatten()).clone()
     }
-    let interface = device.interface.as_deref()?;
-    namespace::run_in_sysfs(device.netns.as_deref(), || nic::read(root, interface)).ok()?
+}
+
+/// What the kernel knows of a device.
+fn kernels(device: &Device, elsewhere: &mut Elsewhere) -> Option<nic::Nic> {
+    let root = Path::new("/");
+    match (&device.vectors, device.interface.as_deref(), &device.netns) {
+        (Some(vectors), ..) => nic::read_pci(root, &vectors.pci),
+        (None, Some(interface), Some(netns)) => elsewhere.ask(netns, interface),
+        (None, Some(interface), None) => nic::read(root, interface),
+        (None, None, _) => None,
+    }
 }
 
 /// What the kernel knows a queue's interrupts by: its number, or that of its vector.
@@ -36,9 +52,15 @@ fn irq_queue(device: &Device, queue: u16) -> u16 {
 
 /// Every channel in use.
 pub(super) fn channels(entry: &mut Entry) -> Vec<ChannelPlace> {
-    let devices = entry.link.functions().map(|function| function.devices());
-    let nics = devices.each_ref().map(|devices| devices.iter().map(kernels).collect::<Vec<_>>());
     let channels = entry.link.running().map_or(0, |running| running.plan.channels);
+    if channels == 0 {
+        return Vec::new();
+    }
+    let devices = entry.link.functions().map(|function| function.devices());
+    let elsewhere = &mut entry.elsewhere;
+    let nics = devices
+        .each_ref()
+        .map(|devices| devices.iter().map(|device| kernels(device, elsewhere)).collect::<Vec<_>>());
     let workers: Vec<_> = entry.link.workers().map(|w| (w.cpu, w.node)).collect();
     let functions = |channel: u16| {
         let sides = devices.iter().zip(&nics).zip(&entry.netdevs);

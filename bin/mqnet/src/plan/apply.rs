@@ -1,8 +1,10 @@
 //! Interrupts and XPS of the kernel's interfaces, set for as long as somebody needs them.
 
-use std::fs;
-use std::io::{Error, ErrorKind};
+use std::fs::{self, File};
+use std::io::{self, Error, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use mqnet_sysio::namespace::run_in_sysfs;
 use mqnet_topology::nic;
@@ -50,8 +52,8 @@ impl Format {
 #[derive(Debug)]
 struct Changed {
     file: PathBuf,
-    /// The network namespace in whose `/sys` it is.
-    netns: Option<PathBuf>,
+    /// The network namespace in whose `/sys` it is: itself, since its name may become another's.
+    netns: Option<Arc<File>>,
     before: String,
     /// What was there after our change, in the kernel's own words.
     ours: String,
@@ -74,16 +76,26 @@ impl Applied {
         let mut applied = Self::default();
         for part in wanted.chunk_by(|one, next| one.netns == next.netns) {
             let netns = part[0].netns.as_deref();
-            if let Err(e) = run_in_sysfs(netns, || applied.apply_here(root, part)) {
-                let names = part.iter().map(|one| one.interface.as_str()).collect::<Vec<_>>();
-                let place = netns.map(|place| place.display().to_string()).unwrap_or_default();
-                applied.fail(format!("{}: {place}: {e}", names.join(", ")));
+            let mut set = |netns: Option<Arc<File>>| {
+                within(&netns, || applied.apply_here(root, part, netns.as_ref()))
+            };
+            let done = match netns {
+                Some(place) => File::open(place).and_then(|file| set(Some(Arc::new(file)))),
+                None => set(None),
+            };
+            let Err(e) = done else { continue };
+            let place = netns.map(|place| place.display().to_string()).unwrap_or_default();
+            if e.kind() == ErrorKind::PermissionDenied {
+                // As with interfaces of which nothing is known: no reason to warn at every start.
+                applied.said.push(format!("{place}: nothing placed there: needs CAP_SYS_ADMIN"));
+            } else {
+                applied.fail(format!("{place}: {e}"));
             }
         }
         applied
     }
 
-    fn apply_here(&mut self, root: &Path, wanted: &[Wanted]) {
+    fn apply_here(&mut self, root: &Path, wanted: &[Wanted], netns: Option<&Arc<File>>) {
         let mask = Format::Mask(nic::cpu_numbers(root));
         for one in wanted {
             let nic = nic::read(root, &one.interface);
@@ -91,17 +103,20 @@ impl Applied {
                 self.fail(format!("{}: no such interface", one.interface));
                 continue;
             };
-            let queue = format!("{} queue {}", one.interface, one.queue);
+            let place = one.netns.as_ref().map(|place| format!(" in {}", place.display()));
+            let place = place.unwrap_or_default();
+            let queue = format!("{}{place} queue {}", one.interface, one.queue);
             for irq in nic.irqs_of(one.queue) {
                 let file = root.join(format!("proc/irq/{irq}/smp_affinity_list"));
                 let what = format!("{queue}: irq {irq}");
-                self.set(&what, (file, &one.netns), Format::List, &[one.irq_cpu]);
+                // Interrupts have no namespace.
+                self.set(&what, (file, None), Format::List, &[one.irq_cpu]);
             }
             // The kernel has no choice to make among one queue, and no file for it.
             if nic.tx_queues > 1 && one.queue < nic.tx_queues {
                 let interface = root.join("sys/class/net").join(&one.interface);
                 let file = interface.join(format!("queues/tx-{}/xps_cpus", one.queue));
-                self.set(&format!("{queue}: xps"), (file, &one.netns), mask, &one.senders);
+                self.set(&format!("{queue}: xps"), (file, netns), mask, &one.senders);
             }
         }
     }
@@ -114,7 +129,7 @@ impl Applied {
     fn set(
         &mut self,
         what: &str,
-        (file, netns): (PathBuf, &Option<PathBuf>),
+        (file, netns): (PathBuf, Option<&Arc<File>>),
         format: Format,
         cpus: &[usize],
     ) {
@@ -131,7 +146,7 @@ impl Applied {
                 let was = format.read(&before).unwrap_or_default();
                 let was = if was.is_empty() { "none".to_owned() } else { format_cpu_list(&was) };
                 self.said.push(format!("{what}: {} (was {was})", format_cpu_list(cpus)));
-                self.changed.push(Changed { file, netns: netns.clone(), before, ours });
+                self.changed.push(Changed { file, netns: netns.cloned(), before, ours });
             }
             Err(e) => self.fail(format!("{what}: {}: {}", file.display(), explain(&e))),
         }
@@ -142,19 +157,27 @@ impl Applied {
     pub(crate) fn put_back(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         let all: Vec<Changed> = self.changed.drain(..).rev().collect();
-        for part in all.chunk_by(|one, next| one.netns == next.netns) {
-            let netns = part[0].netns.as_deref();
-            match run_in_sysfs(netns, || put_back(part)) {
+        for part in all.chunk_by(|one, next| same(&one.netns, &next.netns)) {
+            match within(&part[0].netns, || put_back(part)) {
                 Ok(more) => said.extend(more),
-                // The namespace is gone, and its devices with it.
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                Err(e) => {
-                    let place = netns.map(|place| place.display().to_string()).unwrap_or_default();
-                    said.push(format!("{place}: {e}"));
-                }
+                Err(e) => said.push(format!("{}: {e}", part[0].file.display())),
             }
         }
         said
+    }
+}
+
+/// Runs `f` where `/sys` is that of this network namespace.
+fn within<T: Send>(netns: &Option<Arc<File>>, f: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let path = |file: &Arc<File>| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    run_in_sysfs(netns.as_ref().map(path).as_deref(), f)
+}
+
+fn same(one: &Option<Arc<File>>, other: &Option<Arc<File>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
     }
 }
 

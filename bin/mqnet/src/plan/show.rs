@@ -144,7 +144,8 @@ pub(super) fn json(made: &Made) -> Value {
         .collect();
     let members = made.members.iter().enumerate().map(|(number, member)| {
         json!({ "function": number, "name": member.name, "node": member.home.node,
-                "queues": member.home.vectors, "interface": member.interface })
+                "queues": member.home.vectors, "interface": member.interface,
+                "netns": member.netns })
     });
     let places = made.placement.places.iter().map(|p| {
         json!({ "channel": p.channel, "function": p.function, "queue": p.vector,

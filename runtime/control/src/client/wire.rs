@@ -38,7 +38,9 @@ pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
 
 /// What is known of a connection that nothing came through in time.
 pub(super) fn silence(stream: &StdStream) -> String {
-    let who = getsockopt(stream, PeerCredentials).map(|who| format!(", pid {}", who.pid()));
+    // Of whoever made the socket listen: under systemd that is 1, from elsewhere it is 0.
+    let who = getsockopt(stream, PeerCredentials).ok().filter(|who| who.pid() > 1);
+    let who = who.map(|who| format!(", pid {}", who.pid()));
     let mut byte = [MaybeUninit::uninit()];
     let is_unread = SockRef::from(stream).peek(&mut byte).is_ok_and(|bytes| bytes > 0);
     let unread = if is_unread { " (a part of an answer lies unread)" } else { "" };

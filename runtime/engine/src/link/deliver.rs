@@ -8,26 +8,36 @@ use super::{Link, LinkError};
 use crate::lane::{Lane, LaneId, Way};
 use crate::worker::Leave;
 
-/// How long the end may wait for sinks that are full and peers that do not take: far longer than
-/// any that works needs, and not felt by who stops a link.
-const LIMIT: Duration = Duration::from_millis(100);
 /// How often peers are looked at.
 const LOOK: Duration = Duration::from_micros(50);
 
 impl Link {
-    /// Stops taking frames, and waits until those that were taken have arrived, if that is soon.
-    /// What has not is counted when the queues are closed: as dropped, or as lost with the peer.
-    pub(super) fn deliver(&mut self) -> Result<(), LinkError> {
+    /// Waits until what lanes hold and what waits in their disciplines has arrived, if that is
+    /// within `patience`; a lane that has nothing more takes nothing more. What has not arrived is
+    /// counted when the queues are closed: as dropped, or as lost with the peer.
+    pub(super) fn deliver(&mut self, patience: Duration) -> Result<(), LinkError> {
         // In the middle of a change frames lie in two sets of lanes; its end may be far.
         let Some(running) = self.running.as_ref().filter(|_| self.change.is_none()) else {
             return Ok(());
         };
+        if patience.is_zero() {
+            return Ok(());
+        }
+        let begin = clock::monotonic();
+        let left = || patience.saturating_sub(clock::monotonic().saturating_sub(begin));
         let set = running.set;
         let both = |channel| [Way::Forth, Way::Back].map(|way| LaneId { set, channel, way });
         let ids: Vec<LaneId> = (0..running.plan.channels).flat_map(both).collect();
-        let (Ok(mut lanes) | Err(mut lanes)) = self.crew.take_soon(&ids, Leave::Settled, LIMIT)?;
-        let begin = clock::monotonic();
-        while lanes.iter_mut().any(waits) && clock::monotonic() - begin < LIMIT {
+        for id in &ids {
+            let close = |lane: &mut Lane| {
+                lane.close_source();
+                Ok(())
+            };
+            self.crew.edit(*id, Box::new(close));
+        }
+        let (Ok(mut lanes) | Err(mut lanes)) =
+            self.crew.take_soon(&ids, Leave::Settled, patience)?;
+        while lanes.iter_mut().any(waits) && !left().is_zero() {
             poll::pause(LOOK);
         }
         self.drop_lanes(lanes);
