@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, frame_of_mtu};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Device, Function, LinkStatus, Offloads, OpenError, Plan, Rx, Tx,
+    Caps, Channel, ChannelStats, Device, Function, Indirection, LinkStatus, Offloads, OpenError,
+    Plan, Rx, Tx,
 };
-use mqnet_sysio::namespace;
+use mqnet_sysio::{namespace, poll};
 use mqnet_topology::{Topology, nic};
 use mqnet_wire::Layer;
 
@@ -25,6 +26,9 @@ use crate::watch::{Seen, Watch};
 /// How long to wait before what failed is tried again, and before the interface is looked at again:
 /// that its queues changed nobody tells.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// After this time what an interface had received by an older table is in our rings.
+const SETTLE: Duration = Duration::from_millis(1);
 
 /// A network interface of the kernel.
 pub struct AfXdpFunction {
@@ -44,6 +48,11 @@ pub struct AfXdpFunction {
     /// The node of the interface, as it was when the session began.
     node: Option<u32>,
     memory: Placing,
+    /// Channels of the link, and those of the change that is under way.
+    channels: u16,
+    next_channels: u16,
+    /// What a user wants the interface's table to be, in every session.
+    table: Option<Vec<u16>>,
     /// Frames dropped at sockets that are gone, or before a link was up.
     dropped: u64,
     stats: Vec<Arc<ChannelStats>>,
@@ -80,6 +89,9 @@ impl AfXdpFunction {
             failed: None,
             node: None,
             memory: Placing::default(),
+            channels: 1,
+            next_channels: 1,
+            table: None,
             dropped: 0,
             stats,
         })
@@ -157,8 +169,13 @@ impl AfXdpFunction {
             Some(path) => namespace::run_in_net(path, || Session::begin(config, nics, memory))
                 .map_err(|e| format!("network namespace {}: {e}", path.display()))?,
         };
-        let session = begun?;
+        let mut session = begun?;
         tracing::info!("{}: {}", self.name, session.manner);
+        if let (Some(table), Some(spread)) = (&self.table, &mut session.spread)
+            && let Err(e) = spread.set(table, true)
+        {
+            tracing::warn!("{}: its table is not what ethtool -X made it: {e}", self.name);
+        }
         if nics.driver(&config.interface).is_ok_and(|driver| driver == "veth") {
             tracing::warn!(
                 "{}: a veth hands over checksums that its peer left unfinished; at the peer: \
@@ -225,10 +242,9 @@ impl Function for AfXdpFunction {
 
     fn devices(&self) -> Vec<Device> {
         let (name, interface) = (self.name.clone(), Some(self.config.interface.clone()));
-        let node = match &self.session {
-            Some(_) => self.node,
-            None => self.own_node(),
-        };
+        // Elsewhere it is asked for once a session: that takes a thread and a mount.
+        let is_known = self.session.is_some() || self.config.netns.is_some();
+        let node = if is_known { self.node } else { self.own_node() };
         vec![Device { name, node, interface, netns: self.config.netns.clone(), vectors: None }]
     }
 
@@ -243,6 +259,8 @@ impl Function for AfXdpFunction {
                 self.look()
             }
         };
+        // A fault may have closed it before its news was heard.
+        self.is_stale |= !self.is_open && self.is_stuck();
         let fits = looked.as_ref().is_ok_and(|s| self.session.as_ref().is_some_and(|h| h.fits(s)));
         if self.session.is_some() && (!fits || self.is_stale) {
             if self.is_open {
@@ -281,6 +299,7 @@ impl Function for AfXdpFunction {
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         let channels = self.make(plan)?;
+        self.channels = plan.channels;
         self.is_stale = false;
         if let Some(session) = &self.session {
             // What came while nobody was there is too old for anybody.
@@ -299,12 +318,39 @@ impl Function for AfXdpFunction {
     }
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
-        self.make(plan)
+        let channels = self.make(plan)?;
+        self.next_channels = plan.channels;
+        Ok(channels)
+    }
+
+    fn commit(&mut self) -> Result<(), OpenError> {
+        self.channels = self.next_channels;
+        Ok(())
     }
 
     /// The interface chooses the queue, and each has a channel, however many there are.
     fn steers(&self) -> bool {
         false
+    }
+
+    fn indirection(&self) -> Option<Indirection> {
+        let spread = self.session.as_ref()?.spread.as_ref()?;
+        Some(spread.shown(self.channels))
+    }
+
+    fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
+        let spread = self.session.as_mut().and_then(|session| session.spread.as_mut());
+        let set = spread.map(|spread| spread.set(table, user_set));
+        match set {
+            Some(Ok(())) => {
+                self.table = user_set.then(|| table.to_vec());
+                // Frames that the interface has in its own rings are still on their way to ours.
+                poll::pause(SETTLE);
+                Ok(())
+            }
+            Some(Err(e)) => Err(self.error(format!("its table cannot be set: {e}"))),
+            None => Err(self.error("its driver has no table to set".to_owned())),
+        }
     }
 
     fn waiting_most(&mut self) -> u32 {

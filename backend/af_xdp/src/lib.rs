@@ -19,6 +19,7 @@ mod ring;
 mod rx;
 mod session;
 mod side;
+mod spread;
 mod tx;
 mod watch;
 mod words;

@@ -15,6 +15,7 @@ use crate::cell::Cell;
 use crate::config::{AfXdpConfig, ModeWish, ZeroCopy};
 use crate::pages::Closing;
 use crate::side::{CHUNK, RxSide, TxSide, Xsk};
+use crate::spread::Spread;
 use crate::watch::Seen;
 use crate::words::{Step, explain};
 
@@ -48,6 +49,7 @@ pub(crate) struct Session {
     pub(crate) rx: Vec<Arc<Cell<RxSide>>>,
     pub(crate) tx: Vec<Arc<Cell<TxSide>>>,
     sockets: Vec<Arc<Xsk>>,
+    pub(crate) spread: Option<Spread>,
     _restore: Option<Restore>,
     pub(crate) seen: Seen,
     /// What became of the wishes, for people.
@@ -260,6 +262,7 @@ impl Session {
             rx,
             tx,
             sockets: bound.sockets,
+            spread: Spread::read(interface),
             _restore: restore,
             seen,
             manner,

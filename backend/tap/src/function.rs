@@ -399,7 +399,7 @@ impl Function for TapFunction {
 
     fn indirection(&self) -> Option<Indirection> {
         let (table, user_set) = self.queues.table()?;
-        Some(Indirection { table: table.to_vec(), user_set })
+        Some(Indirection { table: table.to_vec(), user_set, hash: "xor" })
     }
 
     fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {

@@ -37,6 +37,8 @@ pub struct Indirection {
     pub table: Vec<u16>,
     /// A user set it: it does not follow the number of channels.
     pub user_set: bool,
+    /// What makes a bucket of a frame, as ethtool(8) calls it.
+    pub hash: &'static str,
 }
 
 /// The bucket of a frame by its first bytes, the same for both directions of its flow; `None` for

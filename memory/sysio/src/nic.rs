@@ -13,6 +13,12 @@ const SIOCETHTOOL: c_ulong = 0x8946;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_SCHANNELS: u32 = 0x3d;
+const ETHTOOL_GRSSH: u32 = 0x46;
+const ETHTOOL_SRSSH: u32 = 0x47;
+/// No change of how a driver prepares what it hashes.
+const RXH_XFRM_NO_CHANGE: u8 = 0xff;
+/// Most buckets of a table: what drivers have is a quarter of it at most.
+const BUCKETS_MAX: usize = 8192;
 
 /// `struct ifreq` with a number, or an address, in its second half.
 #[repr(C)]
@@ -58,6 +64,30 @@ struct DriverRequest {
 }
 
 const _: () = assert!(size_of::<DriverRequest>() == 196);
+
+/// `struct ethtool_rxfh`, with room for a table behind it.
+#[repr(C)]
+struct SpreadRequest {
+    command: u32,
+    context: u32,
+    buckets: u32,
+    key_len: u32,
+    hash: u8,
+    transform: u8,
+    rest: [u8; 6],
+    table: [u32; BUCKETS_MAX],
+}
+
+const _: () = assert!(size_of::<SpreadRequest>() == 24 + 4 * BUCKETS_MAX);
+
+/// How an interface spreads flows over its RX queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The queue of each bucket.
+    pub table: Vec<u32>,
+    /// What makes a bucket of a frame, as ethtool(8) calls it.
+    pub hash: &'static str,
+}
 
 /// What an interface is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +206,62 @@ impl Nics {
         self.ethtool(name, &mut ChannelsRequest { command: ETHTOOL_SCHANNELS, ..channels.0 })
     }
 
+    fn spread_request(
+        &self,
+        name: &str,
+        command: u32,
+        table: &[u32],
+        buckets: u32,
+        transform: u8,
+    ) -> io::Result<Box<SpreadRequest>> {
+        let mut request = Box::new(SpreadRequest {
+            command,
+            context: 0,
+            buckets,
+            key_len: 0,
+            hash: 0,
+            transform,
+            rest: [0; 6],
+            table: [0; BUCKETS_MAX],
+        });
+        request.table[..table.len()].copy_from_slice(table);
+        self.ethtool(name, &mut *request)?;
+        Ok(request)
+    }
+
+    /// How it spreads flows, if the driver tells: with an empty table it has none.
+    pub fn spread(&self, name: &str) -> io::Result<Spread> {
+        let sizes = self.spread_request(name, ETHTOOL_GRSSH, &[], 0, 0)?;
+        let hash = match sizes.hash {
+            0x02 => "xor",
+            0x04 => "crc32",
+            _ => "toeplitz",
+        };
+        let buckets = sizes.buckets;
+        // The kernel writes as many as it is told that there is room for.
+        if buckets == 0 || buckets as usize > BUCKETS_MAX {
+            return Ok(Spread { table: Vec::new(), hash });
+        }
+        let request = self.spread_request(name, ETHTOOL_GRSSH, &[], buckets, 0)?;
+        Ok(Spread { table: request.table[..buckets as usize].to_vec(), hash })
+    }
+
+    /// Spreads flows by this table, which is as long as the one that it has. Needs CAP_NET_ADMIN.
+    pub fn set_spread(&self, name: &str, table: &[u32]) -> io::Result<()> {
+        if table.len() > BUCKETS_MAX {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let set = |transform| {
+            let buckets = table.len() as u32;
+            self.spread_request(name, ETHTOOL_SRSSH, table, buckets, transform).map(drop)
+        };
+        match set(RXH_XFRM_NO_CHANGE) {
+            // Kernels before 6.8 know of no transformations, and want 0 there.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => set(0),
+            done => done,
+        }
+    }
+
     /// The name of its driver.
     pub fn driver(&self, name: &str) -> io::Result<String> {
         let mut request =
@@ -225,6 +311,8 @@ mod tests {
         let missing = nics.look("mqnet-no-such").unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENODEV));
         assert!(nics.look("a-name-that-is-too-long-for-any").is_err());
+        assert_eq!(nics.spread("lo").unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+        assert!(nics.set_spread("lo", &[0; BUCKETS_MAX + 1]).is_err());
     }
 
     // Goal: a number of queues goes where the driver counts them.

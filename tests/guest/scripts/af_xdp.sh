@@ -16,7 +16,12 @@ start() {
 alive() { for _ in $(seq 60); do $inner ping -c 1 -W 1 10.7.1.2 > /dev/null 2>&1 && return; sleep 0.1; done; fail "no answer: $1"; }
 fetch() { $inner nc 10.7.1.2 7000 < /dev/null > /tmp/file; echo "file $(sha256sum /tmp/file | cut -c1-64)"; }
 
+# How the card spreads flows over its queues: the first line of its table.
+table() { "$@" -x $nic | sed -n 's/^ *0: *//p' | tr -s ' ' | sed 's/ *$//'; }
+count() { mqnet ethtool -S $nic | sed -n "s/^ *rx_queue_$1_packets: *//p"; }
+
 ip link set $nic up
+own=$(table ethtool)
 if [ "$PLAIN" ]; then
     echo "== refused"
     ip link set $plain up
@@ -45,8 +50,24 @@ for n in 1 2 1 2 1 2; do mqnet ethtool -L t0 combined $n || fail "to $n channels
 kill -INT $ping; wait $ping; grep transmitted /tmp/ping
 alive resizes; fetch
 
+echo "== table"
+echo "own $own"
+for queue in 0 1; do
+    [ $queue = 0 ] && how="equal 1" || how="weight 0 1"
+    mqnet ethtool -X $nic $how || fail "ethtool -X"
+    echo "kernel $queue $(table ethtool)"; echo "mqnet $queue $(table mqnet ethtool)"
+    for of in 0 1; do counted[$of]=$(count $of); done
+    $inner iperf3 -c 10.7.1.2 -P 4 -t 1 -R > /dev/null
+    for of in 0 1; do
+        # What is no IP has no hash, and comes to the first queue.
+        more=$(($(count $of) - counted[of])) few=$((of == queue ? 0 : 10))
+        echo "to $queue: by $of $([ $more -gt $few ] && echo more || echo none)"
+    done
+done
+
 echo "== given back"
 kill -INT $link; wait $link
+echo "table again $(table ethtool)"
 tail -1 /tmp/link.jsonl > "$RESULTS/end.json"
 ip -d link show $nic | grep -q xdp && fail "there still is a program"
 ip addr add 10.7.1.1/24 dev $nic

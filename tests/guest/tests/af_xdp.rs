@@ -22,7 +22,8 @@ fn guest(world: &World, kernel: Kernel, plain: bool, options: &str) -> Guest {
     host.run(&["ip", "address", "add", "10.7.1.2/24", "dev", "wire"]);
     host.run(&["ip", "link", "set", "wire", "up"]);
     let netdev = "tap,id=n0,ifname=wire,script=no,downscript=no,vhost=off,queues=2";
-    let device = "virtio-net-pci,netdev=n0,mq=on,vectors=6,iommu_platform=on,disable-legacy=on";
+    let device =
+        "virtio-net-pci,netdev=n0,mq=on,vectors=6,rss=on,iommu_platform=on,disable-legacy=on";
     let words = if plain { "PLAIN=1\n" } else { "" };
     let script = format!("OPTIONS={options}\n{words}{}", include_str!("../scripts/af_xdp.sh"));
     let guest = Guest::new(kernel, &format!("test-xdp-{kernel}"))
@@ -34,6 +35,23 @@ fn guest(world: &World, kernel: Kernel, plain: bool, options: &str) -> Guest {
         return guest;
     }
     guest.qemu(&["-netdev", "hubport,id=n1,hubid=0", "-device", "virtio-net-pci,netdev=n1"])
+}
+
+/// The card's own table was set, seen by the kernel's tools too, followed, and put back.
+fn check_table(said: &str) {
+    let own = said.lines().find_map(|line| line.strip_prefix("own ")).expect("the card's own");
+    assert!(own.contains('0') && own.contains('1'), "{said}");
+    for (queue, other) in [(0, 1), (1, 0)] {
+        let all = vec![queue.to_string(); 8].join(" ");
+        for line in [
+            format!("kernel {queue} {all}\nmqnet {queue} {all}\n"),
+            format!("to {queue}: by {queue} more\n"),
+            format!("to {queue}: by {other} none\n"),
+        ] {
+            assert!(said.contains(&line), "no '{line}' in: {said}");
+        }
+    }
+    assert!(said.contains(&format!("table again {own}\n")), "{said}");
 }
 
 /// Runs it, with traffic both ways.
@@ -54,6 +72,7 @@ fn run(guest: Guest, world: &World, manner: &str) -> Outcome {
     assert!(said.contains("30 packets transmitted, 30 received"), "{said}");
     assert!(said.contains("5 packets transmitted, 5 received"), "not given back: {said}");
     assert_eq!(said.matches("receiver").count(), 2, "a stream is missing: {said}");
+    check_table(said);
     let whole = sum(&bytes);
     assert_eq!(said.matches(&format!("file {whole}\n")).count(), FETCHES, "damaged: {said}");
     assert_eq!(back.join().unwrap(), whole, "damaged on the way out");

@@ -164,7 +164,7 @@ pub(super) fn rss(entry: &mut Entry, side: usize) -> Result<Rss, ApiError> {
     Ok(Rss {
         rings,
         indirection_table: spread.table,
-        hash_function: "xor".to_owned(),
+        hash_function: spread.hash.to_owned(),
         user_set: spread.user_set,
     })
 }
