@@ -1,7 +1,7 @@
 # A card of ours whose driver is a program, over vhost-vdpa, that changes what the card may see.
 export PYTHONHOME=/usr PYTHONPATH=/usr/lib/python3/dist-packages
 modprobe -a vduse virtio_vdpa vhost_vdpa virtio_net tun
-fail() { echo "failed: $1"; cat /tmp/link.log; dmesg | tail -20; exit 1; }
+fail() { echo "failed: $1"; cat /tmp/link.log; mqnet show; mqnet stats; dmesg | tail -20; exit 1; }
 ip netns add east
 mqnet link --json vduse:v0 tap:t0,netns=east,address=10.9.0.2/24 \
     > /tmp/link.jsonl 2> /tmp/link.log & link=$!
@@ -13,7 +13,7 @@ mount -t tracefs trace /sys/kernel/tracing
 # How often the kernel says that addresses change: the message is the end of this function.
 echo 'p:remap vduse_vdpa_set_map' > /sys/kernel/tracing/kprobe_events 2> /tmp/trace &&
     echo 1 > /sys/kernel/tracing/events/kprobes/remap/enable
-timeout 120 python3 /vdpa.py 10.9.0.2 || fail "vdpa.py: $?"
+timeout 120 python3 -u /vdpa.py 10.9.0.2 || fail "vdpa.py: $?"
 echo "remapped $(grep -c remap: /sys/kernel/tracing/trace)"
 kill -TERM $link; wait $link; echo "link $?"
 grep -i warn /tmp/link.log
