@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that must hold, in order, until the first failure.
 
+mod disk;
 mod each;
 mod failed;
 mod output;
@@ -62,6 +63,9 @@ pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     }
     let folder = project::target().join("xtask");
     std::fs::create_dir_all(&folder)?;
+    if names.is_empty() {
+        disk::warn_before();
+    }
     let mut done: Vec<Done> = Vec::new();
     for (index, step) in chosen.iter().enumerate() {
         let label = format!("[{}/{}] {} ...", index + 1, chosen.len(), step.title);
@@ -196,6 +200,7 @@ fn show_failure(done: &Done) -> Result<()> {
     for reason in &done.outcome.skips {
         println!("SKIP: {reason}");
     }
+    disk::explain_failure();
     println!("The whole output is in {}", done.log.display());
     Ok(())
 }

@@ -1,0 +1,58 @@
+//! Room on the disk: a run that fills it fails in words about anything else (a linker's bus error).
+
+use std::fs;
+use std::path::Path;
+
+use crate::project;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// What all steps build and write on a clone without any build (measured: SPECIFICATION.md).
+const WHOLE_RUN: u64 = 8 * GIB;
+/// With less than this left, the disk is what a failed step is about.
+const NEARLY_NONE: u64 = 256 * MIB;
+
+/// Warns before a run of all steps that its disk is too small for it.
+pub(super) fn warn_before() {
+    let target = project::target();
+    let missing = WHOLE_RUN.saturating_sub(held(&target));
+    match free(&target) {
+        Some(free) if free < missing => println!(
+            "warning: {} free at {}, and the tests write about {} more: make room, or build \
+             elsewhere (CARGO_TARGET_DIR)",
+            gib(free),
+            target.display(),
+            gib(missing)
+        ),
+        _ => {}
+    }
+}
+
+/// Says so when the disk is full after a step that failed.
+pub(super) fn explain_failure() {
+    let target = project::target();
+    if let Some(free) = free(&target).filter(|&free| free < NEARLY_NONE) {
+        let folder = target.display();
+        println!("the disk is full ({} MiB free at {folder}): that may be why", free / MIB);
+    }
+}
+
+fn free(folder: &Path) -> Option<u64> {
+    let found = nix::sys::statvfs::statvfs(folder).ok()?;
+    Some(found.blocks_available() * found.fragment_size())
+}
+
+/// Bytes of all files below; what can't be read counts as nothing.
+fn held(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(about) if about.is_dir() => held(&entry.path()),
+        Ok(about) => about.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / GIB as f64)
+}
