@@ -82,6 +82,12 @@ impl<'a> Burst<'a> {
         &self.frames
     }
 
+    /// The frames, for who finds out in a second look what is unfinished about them.
+    #[inline]
+    pub fn frames_mut(&mut self) -> &mut [Frame<'a>] {
+        &mut self.frames
+    }
+
     /// Where a frame goes on after its head.
     #[inline]
     pub fn more(&self, frame: &Frame<'a>) -> &[Span<'a>] {

@@ -30,10 +30,6 @@ pub trait DeviceRing {
     /// is none.
     fn head_at(&mut self, place: &mut Self::Place) -> Result<Option<Head>, Broken>;
 
-    /// A hint: what the chain `ahead` after the one at `place` begins with, if that is known
-    /// already. It is read again when the chain is taken, and checked then.
-    fn coming(&self, place: &Self::Place, ahead: u16) -> Option<Piece>;
-
     /// The same for the next chain to be used, without moving on.
     #[inline(always)]
     fn next_head(&mut self) -> Result<Option<Head>, Broken> {

@@ -16,7 +16,14 @@ echo "in $(sha256sum /tmp/in | cut -c1-64)"
 wait $give
 echo "out $(sha256sum /tmp/out | cut -c1-64)"
 kill -INT $ping; wait $ping; grep transmitted /tmp/ping
+# Which ones were lost: in one piece the link stood still, here and there something drops.
+sed -n 's/.*icmp_seq=\([0-9]*\) .*/\1/p' /tmp/ping | awk 'NR > 1 && $1 != last + 1 { print "no pings", last + 1, "to", $1 - 1 } { last = $1 }'
+grep -v 'icmp_seq=[0-9]* ttl' /tmp/ping | head -20
 kill $sender $receiver
+awk '$1 > last + 20 { print "no numbers", last + 1, "to", $1 - 1 } { last = $1 }' /tmp/numbers
+grep -E '^(Ip|Icmp|Udp):' /proc/net/snmp
+ip -s link show dev $dev
+tc -s qdisc show dev $dev
 echo "came $(wc -l < /tmp/numbers), twice $(sort /tmp/numbers | uniq -d | wc -l)"
 ping -c 5 -i 0.2 10.9.0.1 | grep transmitted
 echo "== done"

@@ -32,9 +32,6 @@ struct Rules {
 /// and frames of so many pieces that all of them are dropped.
 const PIECES_MOST: usize = 1024;
 
-/// So many chains ahead a header is fetched, which the driver's CPU has just written.
-const AHEAD: u16 = 4;
-
 /// A ring, and what was agreed about it.
 pub(super) struct From<'r, 'a> {
     pub(super) ring: &'r mut Ring,
@@ -60,6 +57,23 @@ pub(super) fn show<'a>(
     on_ring!(ring, ring => call.show(ring, memory, scratch, burst))
 }
 
+/// How far a burst has come.
+struct Progress<P> {
+    /// Of the next chain.
+    place: P,
+    /// Of the frames shown.
+    bytes: usize,
+    /// Chains that may still be looked at.
+    left: usize,
+}
+
+impl<P> Progress<P> {
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.left > 0 && self.bytes < BURST_BYTES
+    }
+}
+
 struct Call<'b> {
     rules: Rules,
     shown: &'b mut ArrayVec<Shown, BURST_FRAMES>,
@@ -79,30 +93,17 @@ impl Call<'_> {
         let Self { rules, shown, stats, budget } = self;
         let Scratch { list, bounce, .. } = scratch;
         let mut bounce = Some(bounce);
-        let mut place = ring.place();
-        let (mut bytes, mut pieces) = (0, 0);
-        // What is dropped counts too, or a guest that makes nothing else would keep the worker.
-        for _ in 0..budget.min(BURST_FRAMES) {
-            if bytes >= BURST_BYTES {
-                break;
-            }
-            let Some(head) = ring.head_at(&mut place)? else { break };
-            if let Some(Piece { addr, .. }) = ring.coming(&place, AHEAD)
-                && let Some(span) = memory.span(addr, 1)
-            {
-                span.prefetch();
-            }
-            if let Some((hdr, len, span)) = rules.usual(&head, memory) {
-                burst.push(hdr, len, span);
-                shown.push(Shown { id: head.id, slots: 1, len });
-                bytes += len as usize;
-                continue;
-            }
+        let mut at = Progress { place: ring.place(), bytes: 0, left: budget.min(BURST_FRAMES) };
+        let mut pieces = 0;
+        while rules.show_usual(ring, &mut at, memory, shown, burst)? && at.has_room() {
+            let Some(head) = ring.head_at(&mut at.place)? else { break };
+            // What is dropped counts too, or a guest that makes nothing else would keep the worker.
+            at.left -= 1;
             let (id, slots, frame) = if head.is_simple() {
                 (head.id, 1, rules.simple(&head, memory)?)
             } else {
                 list.clear();
-                let chain = ring.whole_chain(&head, &mut place, memory.map(), list)?;
+                let chain = ring.whole_chain(&head, &mut at.place, memory.map(), list)?;
                 pieces += list.len();
                 let frame = rules.in_pieces(&chain, list, memory, &mut bounce, burst)?;
                 (chain.id, chain.slots, frame)
@@ -111,7 +112,7 @@ impl Call<'_> {
                 Frame::Shown(len) => len,
                 Frame::Bad(reason, len) if shown.is_empty() => {
                     ring.give_back(id, slots, 0);
-                    place = ring.place();
+                    at.place = ring.place();
                     stats.rx.packets.add(1);
                     stats.rx.bytes.add(u64::from(len));
                     stats.rx.drops.count(reason, 1);
@@ -124,7 +125,7 @@ impl Call<'_> {
                 Frame::Bad(..) | Frame::Later => break,
             };
             shown.push(Shown { id, slots, len });
-            bytes += len as usize;
+            at.bytes += len as usize;
             if bounce.is_none() || pieces >= PIECES_MOST {
                 break;
             }
@@ -141,19 +142,69 @@ impl Rules {
         Broken { queue: self.queue, what }
     }
 
-    /// A sound frame in one piece, with its header in front of it.
+    /// Shows frames in one piece, with their headers in front, up to the first chain that is none.
+    /// False when one ends the burst that has to be dropped: it comes first in the next one.
+    ///
+    /// Headers and small frames are in the cache of the driver's CPU. So they are fetched in one
+    /// pass, and looked at in a second one, when the first of them have come: one after the other,
+    /// the wait for them was most of the time.
     #[inline(always)]
-    fn usual<'a>(&self, head: &Head, memory: &'a Lent) -> Option<(VnetHdr, u32, Span<'a>)> {
+    fn show_usual<'a, R: DeviceRing>(
+        &self,
+        ring: &mut R,
+        at: &mut Progress<R::Place>,
+        memory: &'a Lent,
+        shown: &mut ArrayVec<Shown, BURST_FRAMES>,
+        burst: &mut Burst<'a>,
+    ) -> Result<bool, Broken> {
+        let (before, first) = (shown.len(), burst.frames().len());
+        let Progress { mut place, mut bytes, left } = *at;
+        for _ in 0..left {
+            if bytes >= BURST_BYTES {
+                break;
+            }
+            let mut next = place;
+            let Some(head) = ring.head_at(&mut next)? else { break };
+            let Some((len, whole)) = self.one_piece(&head, memory) else { break };
+            whole.prefetch();
+            burst.push(VnetHdr::default(), len, whole);
+            shown.push(Shown { id: head.id, slots: 1, len });
+            bytes += len as usize;
+            place = next;
+        }
+        let mut sound = 0;
+        for frame in &mut burst.frames_mut()[first..] {
+            let Some(hdr) = self.sound_header(frame.head, frame.len) else { break };
+            (frame.hdr, frame.head) = (hdr, frame.head.skip(self.hdr_len as usize));
+            sound += 1;
+        }
+        if sound < shown.len() - before {
+            burst.truncate(first + sound);
+            shown.truncate(before + sound);
+            // The first of all is dropped by who looks at one chain at a time.
+            return Ok(shown.is_empty());
+        }
+        *at = Progress { place, bytes, left: left - sound };
+        Ok(true)
+    }
+
+    /// The memory of a frame in one piece, header and all, and the frame's length.
+    #[inline(always)]
+    fn one_piece<'a>(&self, head: &Head, memory: &'a Lent) -> Option<(u32, Span<'a>)> {
         let Piece { addr, len } = head.piece();
         let len_of_frame = len.wrapping_sub(self.hdr_len);
         // One comparison for what is shorter than its header, too.
         if !head.is_simple_readable() || len_of_frame.wrapping_sub(1) >= self.frame_max {
             return None;
         }
-        let span = memory.span(addr, len)?;
-        let hdr = VnetHdr::from_bytes(&span.header()?);
-        let sound = hdr.is_finished() || self.allows(hdr, len_of_frame);
-        sound.then(|| (hdr, len_of_frame, span.skip(self.hdr_len as usize)))
+        Some((len_of_frame, memory.span(addr, len)?))
+    }
+
+    /// The header in front of a frame of `len` bytes, read once.
+    #[inline(always)]
+    fn sound_header(&self, whole: Span<'_>, len: u32) -> Option<VnetHdr> {
+        let hdr = VnetHdr::from_bytes(&whole.header()?);
+        (hdr.is_finished() || self.allows(hdr, len)).then_some(hdr)
     }
 
     /// Of a frame that is not finished. The other side was promised which there are.
@@ -162,7 +213,7 @@ impl Rules {
         hdr.check(len).is_ok() && self.sends.covers(hdr)
     }
 
-    /// What is in one piece and not [usual](Self::usual) is none of a frame: why.
+    /// What is in one piece and [not shown](Self::show_usual) is none of a frame: why.
     #[cold]
     #[inline(never)]
     fn simple(&self, head: &Head, memory: &Lent) -> Result<Frame, Broken> {

@@ -339,18 +339,6 @@ impl DeviceRing for Device {
     }
 
     #[inline(always)]
-    fn coming(&self, place: &Place, ahead: u16) -> Option<Piece> {
-        let mut place = *place;
-        // Further than one round is nothing.
-        if ahead >= self.size {
-            return None;
-        }
-        place.advance(ahead, self.size);
-        let desc = self.read(&place)?;
-        Some(Head { id: desc.other, desc }.piece())
-    }
-
-    #[inline(always)]
     fn head_at(&mut self, place: &mut Place) -> Result<Option<Head>, Broken> {
         if place.ahead >= self.size {
             return Ok(None);

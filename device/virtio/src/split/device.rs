@@ -187,15 +187,6 @@ impl DeviceRing for Device {
     }
 
     #[inline(always)]
-    fn coming(&self, place: &u16, ahead: u16) -> Option<Piece> {
-        if self.seen.wrapping_sub(*place) <= ahead {
-            return None;
-        }
-        let id = u16::from_le(self.available.round(place.wrapping_add(ahead)).load(Relaxed));
-        self.desc.get(id).map(|desc| Head { id, desc: read(desc) }.piece())
-    }
-
-    #[inline(always)]
     fn head_at(&mut self, place: &mut u16) -> Result<Option<Head>, Broken> {
         if *place == self.seen && !self.look(*place)? {
             return Ok(None);
