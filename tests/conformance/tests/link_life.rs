@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use mqnet_conformance::rigs::Folder;
+use mqnet_engine::{Link, LinkConfig};
 use mqnet_netdev::loopback::Loopback;
 use mqnet_netdev::{Caps, Function, LinkStatus};
 use mqnet_ntb::{NtbConfig, NtbFunction};
@@ -121,4 +122,24 @@ proptest! {
             prop_assert_eq!(end.function.open(&plan).unwrap().len(), usize::from(channels));
         }
     }
+}
+
+// Goal: a peer that comes soon is met at once, and one that does not come costs next to nothing to
+// wait for.
+#[test]
+fn a_peer_that_does_not_come_is_looked_for_less_often() {
+    let folder = Folder::new();
+    let config = |path: &str| NtbConfig { path: folder.0.join(path), window: 1 << 20, mtu: None };
+    let bridge = Box::new(NtbFunction::memfd(&config("x.sock"), 1));
+    let config = LinkConfig { workers: Some(1), ..LinkConfig::default() };
+    let mut link = Link::new(Box::new(Loopback::new(64)), bridge, config).unwrap();
+    let start = Duration::from_secs(100);
+    let mut after = |seconds: u64| {
+        let notice = link.turn(start + Duration::from_secs(seconds)).unwrap();
+        (notice.is_some(), link.patience().as_millis())
+    };
+    assert_eq!(after(0), (true, 25), "the reason is said");
+    assert_eq!(after(2), (false, 25));
+    assert_eq!(after(3), (false, 100));
+    assert_eq!(after(1000), (false, 100));
 }
