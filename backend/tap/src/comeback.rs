@@ -1,7 +1,7 @@
 //! A device that is removed, and one of its name that is there again.
 
 use mqnet_netdev::LinkStatus;
-use mqnet_sysio::{namespace, tap as sys};
+use mqnet_sysio::{namespace, poll, tap as sys};
 
 use crate::TapConfig;
 use crate::function::TapFunction;
@@ -23,6 +23,11 @@ impl TapFunction {
     /// How the device stands. One that was removed is not made again, because somebody has removed
     /// it; but when there is one of its name, it is taken.
     pub(crate) fn look(&mut self) -> LinkStatus {
+        // At every turn, so first by what takes no lock: `identify` waits for the kernel's lock of
+        // all network configuration, which others hold for tenths of a second at a time.
+        if !poll::is_in_error(self.first()).unwrap_or(true) {
+            return LinkStatus::Up { session: self.session };
+        }
         let told = sys::identify(self.first());
         if !told.is_err_and(|e| e.raw_os_error() == Some(EBADFD)) {
             return LinkStatus::Up { session: self.session };

@@ -458,6 +458,11 @@ impl Function for TapFunction {
         // Refused only on kernels before 5.0 and without privilege over an inherited device, where
         // the carrier is the owner's business.
         let _ = sys::set_carrier(self.first(), up);
+        if up {
+            // The kernel drops what it sends until it has noticed, a moment later. When asked about
+            // the device it notices now (Linux 6.8 and later); the answer does not matter.
+            let _ = self.netlink.link(&self.device);
+        }
     }
 
     fn stats(&self) -> &[Arc<ChannelStats>] {

@@ -33,6 +33,9 @@ pub(crate) use entry::Entry;
 /// Events that are remembered for those who ask late.
 const EVENTS_MAX: usize = 1000;
 
+/// A step of control that takes longer is told: nobody is answered meanwhile.
+const SLOW: Duration = Duration::from_millis(500);
+
 /// Whether the links are the host's to make and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -142,7 +145,7 @@ impl LinkHost {
         let mut lost = None;
         for (number, entry) in self.entries.iter_mut().enumerate() {
             loop {
-                let notice = match entry.link.turn(clock::monotonic()) {
+                let notice = match one_step(entry) {
                     Ok(Some(notice)) => notice,
                     Ok(None) => break,
                     // A single link ends its process, with its reason.
@@ -440,4 +443,19 @@ impl Host for LinkHost {
         let (entry, side) = self.changing(dev)?;
         stats::capture(entry, side, filter)
     }
+}
+
+/// One step of a link; one that took long is told.
+fn one_step(entry: &mut Entry) -> Result<Option<Notice>, LinkError> {
+    let begin = clock::monotonic();
+    let outcome = entry.link.turn(begin);
+    let took = clock::monotonic().saturating_sub(begin);
+    if took > SLOW {
+        let (name, ms) = (&entry.name, took.as_millis());
+        tracing::warn!(
+            "link {name}: a step of control took {ms} ms; requests wait meanwhile (a busy machine, \
+             or a kernel that is changing its network)"
+        );
+    }
+    outcome
 }

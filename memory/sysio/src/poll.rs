@@ -26,6 +26,14 @@ pub fn is_readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLIN)))
 }
 
+/// True when what is behind the descriptor is gone or broken: poll(2) says so unasked.
+pub fn is_in_error(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut polled = [PollFd::new(fd, PollFlags::empty())];
+    nix::poll::poll(&mut polled, PollTimeout::ZERO)?;
+    let bad = PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL;
+    Ok(polled[0].revents().is_some_and(|events| events.intersects(bad)))
+}
+
 /// Gives up the CPU for `time`: for a control thread that waits for what nothing announces.
 pub fn pause(time: Duration) {
     // A signal ends it early, which a caller that looks again does not mind.

@@ -351,13 +351,16 @@ impl Link {
         let opened = self.open(&plan);
         let lanes = opened.and_then(|(a, b)| self.make_lanes(self.sets, a, b, &plan));
         match lanes {
-            Ok(lanes) => lanes.into_iter().flatten().for_each(|lane| self.crew.attach(lane)),
+            Ok(lanes) => {
+                // Before the first frame moves: a kernel that has no carrier yet drops its answer.
+                self.ends.iter_mut().for_each(|end| end.set_carrier(true));
+                lanes.into_iter().flatten().for_each(|lane| self.crew.attach(lane));
+            }
             Err(why) => {
                 self.ends.iter_mut().for_each(|end| end.close("a function could not be opened"));
                 return Ok(self.say_down(why));
             }
         }
-        self.ends.iter_mut().for_each(|end| end.set_carrier(true));
         self.said = None;
         self.at_rest = Rest::default();
         self.widest = self.widest.max(plan.channels);

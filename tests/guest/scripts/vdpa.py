@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 import sys
+import time
 
 # linux/vhost.h and linux/vhost_types.h
 SET_OWNER, SET_NUM, SET_BASE = 0xAF01, 0x4008AF10, 0x4008AF12
@@ -98,9 +99,10 @@ class Ring:
     def used(self):
         return struct.unpack_from("<H", self.memory.map, self.offset + USED + 2)[0]
 
-    def wait(self, what):
-        """The bytes of the next entry that the device has used."""
-        for _ in range(600):
+    def wait(self, what, patience=60):
+        """The bytes of the next entry that the device has used; None when there is none in time."""
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
             if self.used() != self.seen % 65536:
                 slot = self.seen % ENTRIES
                 self.seen += 1
@@ -108,11 +110,11 @@ class Ring:
                 return struct.unpack_from("<II", self.memory.map, at)
             if select.select([self.call], [], [], 0.1)[0]:
                 os.eventfd_read(self.call)
-        sys.exit(f"{what}: the device has used nothing of queue {self.index}")
+        return None
 
 
-def question(target):
-    arp = struct.pack("!HHBBH", 1, 0x800, 6, 4, 1) + ME + socket.inet_aton("10.9.0.1")
+def question(target, sender):
+    arp = struct.pack("!HHBBH", 1, 0x800, 6, 4, 1) + ME + sender
     arp += bytes(6) + socket.inet_aton(target)
     return b"\xff" * 6 + ME + b"\x08\x06" + arp.ljust(46, b"\0")
 
@@ -131,22 +133,31 @@ for ring in (rx, tx):
 device.status(15)
 
 
+asked = 0
+
+
 def ask(what, base):
-    """Sends one question from `base` and takes answers there until one is to it."""
-    frame = bytes(HEADER) + question(target)
+    """Sends a question from `base`, again each second, and takes frames there until one answers."""
+    global asked
+    asked += 1
+    # Each question has a sender of its own, so that a late answer is not one to the next.
+    sender = socket.inet_aton(f"10.9.0.{100 + asked}")
+    frame = bytes(HEADER) + question(target, sender)
     buffers.put(0, frame)
     rx.give(base + PAGE, PAGE, WRITE)
     for _ in range(50):
         tx.give(base, len(frame), 0)
-        tx.wait(what)
-        while True:
-            _, length = rx.wait(what)
-            said = bytes(buffers.map[PAGE + HEADER : PAGE + length])
+        if not tx.wait(what):
+            sys.exit(f"{what}: the device has not taken the question")
+        end = time.monotonic() + 1
+        while came := rx.wait(what, end - time.monotonic()):
+            said = bytes(buffers.map[PAGE + HEADER : PAGE + came[1]])
             is_answer = said[12:14] == b"\x08\x06" and said[20:22] == b"\0\2"
-            if is_answer and said[28:32] == socket.inet_aton(target):
+            if is_answer and said[28:32] == socket.inet_aton(target) and said[38:42] == sender:
                 print(f"{what}: answered", flush=True)
                 return
             rx.give(base + PAGE, PAGE, WRITE)
+        print(f"{what}: no answer in a second, asking again", flush=True)
     sys.exit(f"{what}: no answer")
 
 

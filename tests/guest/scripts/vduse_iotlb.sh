@@ -1,7 +1,7 @@
 # A card of ours whose driver is a program, over vhost-vdpa, that changes what the card may see.
 export PYTHONHOME=/usr PYTHONPATH=/usr/lib/python3/dist-packages
 modprobe -a vduse virtio_vdpa vhost_vdpa virtio_net tun
-fail() { echo "failed: $1"; cat /tmp/link.log; mqnet show; mqnet stats; dmesg | tail -20; exit 1; }
+fail() { echo "failed: $1"; cat /tmp/link.log /tmp/link.jsonl; ip -n east -s link show t0; mqnet show; mqnet stats; dmesg | tail -20; exit 1; }
 ip netns add east
 mqnet link --json vduse:v0 tap:t0,netns=east,address=10.9.0.2/24 \
     > /tmp/link.jsonl 2> /tmp/link.log & link=$!

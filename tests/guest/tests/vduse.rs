@@ -139,11 +139,15 @@ fn follows(kernel: Kernel) {
     assert!(remaps.parse::<u32>().unwrap() >= REMAPS, "{said}");
     assert!(said.contains("link 0\n") && said.ends_with("== done\n"), "{said}");
     EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap()).assert_law();
+    // Once at first, and once when the rings had been away: the link does not see a move.
+    let events = outcome.text("link.jsonl").unwrap();
+    let ups = events.lines().filter(|line| line.contains("\"event\":\"up\"")).count();
+    assert!((1..=2).contains(&ups), "up {ups} times: {events}");
 }
 
 // Goal: a driver in user space (vhost-vdpa) that moves rings and buffers to other memory while the
 // card runs, all at once or one by one, gives some and takes some away, is answered from where they
-// are now, every time; in the messages of the newest kernel.
+// are now, every time, and the link stays up; in the messages of the newest kernel.
 #[test]
 fn the_card_follows_a_memory_that_moves() {
     follows(Kernel::V7_3);

@@ -25,7 +25,9 @@ fn describe(text: &mut String, process: &Path) -> std::fmt::Result {
         let (status, comm) = (read(&task.join("status")), of("comm"));
         let state = status.lines().find_map(|line| line.strip_prefix("State:\t")).unwrap_or("?");
         let (system_call, stack) = (of("syscall"), of("stack"));
-        writeln!(text, "  {comm}: {state}; system call {system_call}; {stack}")?;
+        // Nanoseconds on a CPU and of waiting for one, and turns.
+        let times = of("schedstat");
+        writeln!(text, "  {comm}: {state}; ran {times}; system call {system_call}; {stack}")?;
     }
     for descriptor in entries(&process.join("fd")) {
         let target = fs::read_link(&descriptor).unwrap_or_default();

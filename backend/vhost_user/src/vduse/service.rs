@@ -87,7 +87,7 @@ fn take(shared: &Shared, request: &Request) {
     }
     match request.ask {
         Ask::Status(status) if is_done => shared.status_came(status),
-        Ask::Remap(..) => shared.memory_changed(),
+        Ask::Remap(..) if is_done => shared.memory_changed(),
         _ => {}
     }
 }

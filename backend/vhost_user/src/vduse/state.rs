@@ -78,6 +78,8 @@ pub(super) struct State {
     pub(super) session: u64,
     /// A request waits until the link has given its rings back.
     waiting: bool,
+    /// The rings are out of service for a moment, and come back: the link stays up meanwhile.
+    between: bool,
     /// The driver broke the rules, or what it said makes no sense.
     pub(super) broken: Option<String>,
     /// Why no ring can be served in the memory that the driver maps now; it may map more.
@@ -114,13 +116,17 @@ impl State {
         if self.idle {
             return Some("the netdev is not up (ip link set DEV up)".to_owned());
         }
-        if self.slots.iter().all(|slot| slot.served) {
+        if self.between || self.are_served() {
             return None;
         }
         Some(match self.status {
             0 => "no driver has the device (modprobe virtio_vdpa virtio_net)".to_owned(),
             _ => "the driver is starting".to_owned(),
         })
+    }
+
+    fn are_served(&self) -> bool {
+        self.slots.iter().all(|slot| slot.served)
     }
 
     /// True when the kernel took memory away in which buffers were.
@@ -141,7 +147,7 @@ impl State {
 
     fn reset(&mut self) {
         (self.features, self.broken, self.status, self.idle) = (None, None, 0, false);
-        (self.mapped, self.unmapped) = (false, None);
+        (self.mapped, self.unmapped, self.between) = (false, None, false);
         self.regions.clear();
         self.slots.iter_mut().for_each(|slot| slot.base = Base::Fresh);
         self.session += 1;
@@ -163,6 +169,7 @@ impl Shared {
             mapped: false,
             session: 0,
             waiting: false,
+            between: false,
             broken: None,
             unmapped: None,
         };
@@ -180,28 +187,34 @@ impl Shared {
         let _ = self.wake.ring();
     }
 
-    /// The state, once no ring is in service.
+    /// The state, once no ring is in service. The link does not see it, unless it takes long.
     fn pause(&self) -> Result<MutexGuard<'_, State>, String> {
         let mut state = self.lock();
+        state.between = state.are_served();
         // An eventfd of our own cannot fail to be rung.
         state.slots.iter().filter(|slot| slot.served).for_each(|slot| drop(slot.cell.recall()));
         let since = clock::monotonic();
         while !state.take_back() {
             let waited = clock::monotonic().saturating_sub(since);
             if waited > GIVE_UP {
-                state.waiting = false;
-                return Err("the link did not give its queues back in time".to_owned());
+                let why = "the link did not give its queues back in time";
+                // Somebody may have a ring still: none is served before the driver starts anew.
+                (state.waiting, state.broken) = (false, Some(why.to_owned()));
+                self.tell();
+                return Err(why.to_owned());
             }
             if waited > PATIENCE && !state.waiting {
                 (state.waiting, state.session) = (true, state.session + 1);
+                state.between = false;
                 self.tell();
             }
             drop(state);
             poll::pause(Duration::from_micros(200));
             state = self.lock();
         }
-        state.waiting = false;
-        self.tell();
+        if std::mem::take(&mut state.waiting) {
+            self.tell();
+        }
         Ok(state)
     }
 
@@ -234,7 +247,7 @@ impl Shared {
     /// They do.
     pub(super) fn memory_changed(&self) {
         let mut state = self.lock();
-        state.mapped = true;
+        (state.mapped, state.between) = (true, false);
         if state.status & DRIVER_OK != 0 {
             self.serve(&mut state);
         }
@@ -260,6 +273,9 @@ impl Shared {
         if state.status & DRIVER_OK != 0 {
             self.serve(&mut state);
         }
+        state.between = false;
+        drop(state);
+        self.tell();
         Ok(match packed {
             true => [base >> 15, base & 0x7fff, base >> 15, base & 0x7fff],
             false => [base, 0, 0, 0],
@@ -283,7 +299,7 @@ impl Shared {
 
     /// Takes all rings into service, once there are buffers.
     pub(super) fn serve(&self, state: &mut State) {
-        state.unmapped = None;
+        (state.unmapped, state.between) = (None, false);
         match self.try_serve(state) {
             Ok(()) => {}
             // Of a change in steps this is one.
@@ -434,6 +450,23 @@ mod tests {
     fn shared() -> Shared {
         let nothing = std::fs::File::open("/dev/null").unwrap();
         Shared::new(nothing.into()).unwrap()
+    }
+
+    // Goal: a ring that is moved takes nothing down, unless the kernel has to wait for it, and one
+    // that nobody gives back ends it all until the driver starts anew.
+    #[test]
+    fn a_link_does_not_see_a_move() {
+        let shared = shared();
+        shared.lock().status = CONTENT;
+        let why = |state: &State| state.why_down();
+        assert!(why(&shared.lock()).unwrap().contains("the driver is starting"));
+        shared.lock().between = true;
+        assert_eq!(why(&shared.lock()), None);
+        shared.lock().waiting = true;
+        assert!(why(&shared.lock()).unwrap().contains("the kernel is changing"));
+        drop(shared.pause().unwrap());
+        let state = shared.lock();
+        assert!(!state.waiting && !state.between, "none was served");
     }
 
     // Goal: what cannot be served ends the kernel's driver until it starts anew; of a program that
