@@ -142,8 +142,9 @@ impl Rules {
         Broken { queue: self.queue, what }
     }
 
-    /// Shows frames in one piece, with their headers in front, up to the first chain that is none.
-    /// False when one ends the burst that has to be dropped: it comes first in the next one.
+    /// Shows frames in one piece, with their headers in front, up to the first chain that is none:
+    /// true when somebody has to look at that one. False when no chain follows, or one that has to
+    /// be dropped, which comes first in the next burst.
     ///
     /// Headers and small frames are in the cache of the driver's CPU. So they are fetched in one
     /// pass, and looked at in a second one, when the first of them have come: one after the other,
@@ -159,12 +160,17 @@ impl Rules {
     ) -> Result<bool, Broken> {
         let (before, first) = (shown.len(), burst.frames().len());
         let Progress { mut place, mut bytes, left } = *at;
+        let mut follows = true;
         for _ in 0..left {
             if bytes >= BURST_BYTES {
                 break;
             }
             let mut next = place;
-            let Some(head) = ring.head_at(&mut next)? else { break };
+            let Some(head) = ring.head_at(&mut next)? else {
+                // To look again would find one that has come since, and is none to be dropped.
+                follows = false;
+                break;
+            };
             let Some((len, whole)) = self.one_piece(&head, memory) else { break };
             whole.prefetch();
             burst.push(VnetHdr::default(), len, whole);
@@ -185,7 +191,7 @@ impl Rules {
             return Ok(shown.is_empty());
         }
         *at = Progress { place, bytes, left: left - sound };
-        Ok(true)
+        Ok(follows)
     }
 
     /// The memory of a frame in one piece, header and all, and the frame's length.

@@ -257,10 +257,11 @@ impl Shared {
 
     /// Where a ring stands, in the words of VDUSE.
     pub(super) fn queue_state(&self, index: u32) -> Result<[u16; 4], String> {
+        let at = usize::try_from(index).ok().filter(|&at| at < RINGS);
+        let at = at.ok_or(format!("there is no queue {index}"))?;
         let mut state = self.pause()?;
         let packed = state.features.is_some_and(|features| features.has(Features::RING_PACKED));
-        let slot = usize::try_from(index).ok().and_then(|at| state.slots.get(at));
-        let base = match slot.ok_or(format!("there is no queue {index}"))?.base {
+        let base = match state.slots[at].base {
             Base::Left(base) => base as u16,
             Base::Fresh | Base::Forgotten => {
                 if packed {
