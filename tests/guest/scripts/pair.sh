@@ -8,12 +8,12 @@ mkfifo /tmp/open; exec 4<> /tmp/open
 if [ $SIDE = 2 ]; then
     dd if=/dev/urandom of=/tmp/file bs=1M count=16 2> /dev/null
     echo "sum $(sha256sum /tmp/file | cut -c1-64)"
-    iperf3 -s > /dev/null & server=$!
+    iperf3 -s > /dev/null 2>&1 & server=$!
     nc -l -p 7000 < /tmp/file > /dev/null
     nc -l -p 7001 <&4 > /tmp/back
     echo "sum $(sha256sum /tmp/back | cut -c1-64)"
     nc -l -p 7002 <&4 > /dev/null
-    kill $server
+    kill $server; wait $server
 else
     for _ in $(seq 90); do iperf3 -c 10.9.0.2 -t 1 > /dev/null && break; sleep 0.5; done
     iperf3 -c 10.9.0.2 -t 3 | grep -E 'sender|receiver'

@@ -7,8 +7,9 @@ use crate::project;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// What all steps build and write on a clone without any build (measured: SPECIFICATION.md).
-const WHOLE_RUN: u64 = 8 * GIB;
+/// What all steps build and write on a clone without any build, with a reserve (measured:
+/// SPECIFICATION.md).
+const WHOLE_RUN: u64 = 6 * GIB;
 /// With less than this left, the disk is what a failed step is about.
 const NEARLY_NONE: u64 = 256 * MIB;
 
