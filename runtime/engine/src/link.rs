@@ -231,7 +231,7 @@ impl Link {
             // Everything that can happen to a running link is an event.
             (Some(_), None) => Duration::from_secs(1),
             // A peer that is there is met by looking. One that has not come for long may take a
-            // moment longer: whoever waits for days does so at a quarter of a percent of a CPU.
+            // moment longer: whoever waits for days does so at 0.2 % of a CPU.
             (None, _) if self.now.saturating_sub(self.said_at) > SOON => Duration::from_millis(100),
             (None, _) => Duration::from_millis(25),
         }

@@ -147,8 +147,8 @@ impl Rules {
     /// be dropped, which comes first in the next burst.
     ///
     /// Headers and small frames are in the cache of the driver's CPU. So they are fetched in one
-    /// pass, and looked at in a second one, when the first of them have come: one after the other,
-    /// the wait for them was most of the time.
+    /// pass, and looked at in a second one, when the first of them have come. (To look four chains
+    /// ahead in one pass was as fast, and read every descriptor twice.)
     #[inline(always)]
     fn show_usual<'a, R: DeviceRing>(
         &self,

@@ -190,7 +190,8 @@ impl Shared {
     /// The state, once no ring is in service. The link does not see it, unless it takes long.
     fn pause(&self) -> Result<MutexGuard<'_, State>, String> {
         let mut state = self.lock();
-        state.between = state.are_served();
+        // Those of a driver that runs are served again by whoever has paused them.
+        state.between = state.are_served() && state.status & DRIVER_OK != 0;
         // An eventfd of our own cannot fail to be rung.
         state.slots.iter().filter(|slot| slot.served).for_each(|slot| drop(slot.cell.recall()));
         let since = clock::monotonic();
@@ -247,7 +248,7 @@ impl Shared {
     /// They do.
     pub(super) fn memory_changed(&self) {
         let mut state = self.lock();
-        (state.mapped, state.between) = (true, false);
+        state.mapped = true;
         if state.status & DRIVER_OK != 0 {
             self.serve(&mut state);
         }
@@ -274,7 +275,6 @@ impl Shared {
         if state.status & DRIVER_OK != 0 {
             self.serve(&mut state);
         }
-        state.between = false;
         drop(state);
         self.tell();
         Ok(match packed {
@@ -453,8 +453,8 @@ mod tests {
         Shared::new(nothing.into()).unwrap()
     }
 
-    // Goal: a ring that is moved takes nothing down, unless the kernel has to wait for it, and one
-    // that nobody gives back ends it all until the driver starts anew.
+    // Goal: a ring that is moved takes nothing down, unless the kernel has to wait for it; rings
+    // that nobody serves are never taken for such.
     #[test]
     fn a_link_does_not_see_a_move() {
         let shared = shared();
