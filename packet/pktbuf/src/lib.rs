@@ -30,6 +30,7 @@ mod page;
 mod pool;
 mod returner;
 mod stats;
+mod steps;
 
 pub use arena::Look;
 pub use close::Detached;

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::slice;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -16,6 +18,7 @@ use crate::ledger::Ledger;
 use crate::page::{Frag, INDEX_MASK, Page};
 use crate::returner::{FRAG_BIT, Returner};
 use crate::stats::PoolStats;
+use crate::steps;
 
 /// Pages in the array when they have 4 KiB.
 const CACHE_MAX: usize = 128;
@@ -151,13 +154,14 @@ impl PagePool {
         self.ledger.lend(from);
         let len = out.len();
         debug_assert!(n <= out.remaining_capacity());
-        // SAFETY: `out` has room for n more. A `Page` is a transparent u32, and those of `from`
-        // stop being the pool's with `cached = left`.
-        unsafe {
-            let to = out.as_mut_ptr().add(len).cast::<u32>();
-            to.copy_from_nonoverlapping(from.as_ptr(), n);
-            out.set_len(len + n);
-        }
+        // SAFETY: `out` has room for n more, which nobody else reaches.
+        let room = unsafe {
+            slice::from_raw_parts_mut(out.as_mut_ptr().add(len).cast::<MaybeUninit<Page>>(), n)
+        };
+        let page = |raw| MaybeUninit::new(Page::from_raw(raw));
+        steps::copy(from, room, self.arena.tag(), |raw| *raw, page);
+        // SAFETY: written above.
+        unsafe { out.set_len(len + n) };
         self.cached = left;
         self.counters.alloc_fast += n as u64;
     }
@@ -199,11 +203,8 @@ impl PagePool {
     fn move_in(&mut self, pages: &[Page]) {
         // Copied and checked in one pass, which is a quarter faster than two; what was copied
         // counts only when all of it was ours.
-        let mut strange = 0;
-        for (slot, page) in self.cache[self.cached..][..pages.len()].iter_mut().zip(pages) {
-            *slot = page.raw();
-            strange |= page.raw() ^ self.arena.tag();
-        }
+        let room = &mut self.cache[self.cached..][..pages.len()];
+        let strange = steps::copy(pages, room, self.arena.tag(), Page::raw, |raw| raw);
         if strange & !INDEX_MASK != 0 {
             self.arena.check_all(pages);
         }
