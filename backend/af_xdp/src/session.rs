@@ -8,8 +8,9 @@ use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_shmem::{Part, Region};
 use mqnet_sysio::bpf::xdp::{Mode, SocketMap, XdpLink, XdpProgram};
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::nic::{Channels, Nics, Promiscuous};
+use mqnet_sysio::nic::{Nics, Promiscuous};
 use mqnet_sysio::xdp::{Copying, RingKind, Statistics, XdpSocket};
+use mqnet_undo::{Place, Setting, Undo, Value};
 
 use crate::cell::Cell;
 use crate::config::{AfXdpConfig, ModeWish, ZeroCopy};
@@ -26,21 +27,6 @@ const MTU_ONE_PAGE: u32 = 3498;
 /// More than the frames of a TX ring take, so that their memory is not the limit.
 const SEND_BUFFER: i32 = 16 << 20;
 
-/// What is done about queues that were set for us.
-struct Restore {
-    nics: Nics,
-    interface: String,
-    before: Channels,
-}
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        if let Err(e) = self.nics.set_channels(&self.interface, &self.before) {
-            tracing::debug!("{}: its queues stay as they are: {e}", self.interface);
-        }
-    }
-}
-
 /// See the module. What comes first here ends first: no frame comes any more when sockets go, and
 /// queues can be changed only after both.
 pub(crate) struct Session {
@@ -50,7 +36,8 @@ pub(crate) struct Session {
     pub(crate) tx: Vec<Arc<Cell<TxSide>>>,
     sockets: Vec<Arc<Xsk>>,
     pub(crate) spread: Option<Spread>,
-    _restore: Option<Restore>,
+    /// Queues that were set for us.
+    _queues: Option<Undo>,
     pub(crate) seen: Seen,
     /// What became of the wishes, for people.
     pub(crate) manner: String,
@@ -217,17 +204,18 @@ fn is_no_queue(e: &io::Error) -> bool {
 }
 
 /// Sets the number of queues that the user asked for.
-fn set_queues(config: &AfXdpConfig, nics: &Nics) -> Result<Option<Restore>, String> {
+fn set_queues(config: &AfXdpConfig, place: &Place) -> Result<Option<Undo>, String> {
     let Some(queues) = config.queues else { return Ok(None) };
     let failed = |e: io::Error| explain(Step::Queues(queues), &config.interface, &e);
+    let nics = Nics::open().map_err(failed)?;
     let before = nics.channels(&config.interface).map_err(failed)?;
     let after = before.with(queues.into());
     if (before.rx(), before.tx()) == (after.rx(), after.tx()) {
         return Ok(None);
     }
-    nics.set_channels(&config.interface, &after).map_err(failed)?;
-    let nics = Nics::open().map_err(failed)?;
-    Ok(Some(Restore { nics, interface: config.interface.clone(), before }))
+    let [before, after] = [before, after].map(|c| Value::Numbers(c.numbers().to_vec()));
+    let setting = Setting::Queues(config.interface.clone());
+    Undo::set(place, setting, before, &after).map(Some).map_err(failed)
 }
 
 impl Session {
@@ -237,7 +225,9 @@ impl Session {
         nics: &Nics,
         memory: &Placing,
     ) -> Result<Self, String> {
-        let restore = set_queues(config, nics)?;
+        let place = Place::open(config.netns.as_deref());
+        let place = place.map_err(|e| format!("its network namespace: {e}"))?;
+        let queues = set_queues(config, &place)?;
         let interface = &config.interface;
         let look = nics.look(interface).map_err(|e| format!("{interface}: {e}"))?;
         let seen = Seen { look, channels: nics.channels(interface).ok() };
@@ -262,8 +252,8 @@ impl Session {
             rx,
             tx,
             sockets: bound.sockets,
-            spread: Spread::read(interface),
-            _restore: restore,
+            spread: Spread::read(interface, &place),
+            _queues: queues,
             seen,
             manner,
         })

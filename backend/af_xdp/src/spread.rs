@@ -4,26 +4,26 @@ use std::io;
 
 use mqnet_netdev::Indirection;
 use mqnet_sysio::nic::Nics;
+use mqnet_undo::{Place, Setting, Undo, Value};
 
 /// The table of an interface, put back as it was when this is dropped.
 pub(crate) struct Spread {
-    /// Of its network namespace.
-    nics: Nics,
+    place: Place,
     interface: String,
     hash: &'static str,
     table: Vec<u32>,
     user_set: bool,
-    /// What was there before the first change.
-    before: Option<Vec<u32>>,
+    /// Once it was changed: what was there before.
+    undo: Option<Undo>,
 }
 
 impl Spread {
     /// Reads it; `None` where the driver has no such table. Call it in the interface's namespace.
-    pub(crate) fn read(interface: &str) -> Option<Self> {
-        let nics = Nics::open().ok()?;
-        let found = nics.spread(interface).ok().filter(|found| !found.table.is_empty())?;
+    pub(crate) fn read(interface: &str, place: &Place) -> Option<Self> {
+        let found =
+            Nics::open().ok()?.spread(interface).ok().filter(|found| !found.table.is_empty())?;
         let (table, hash, interface) = (found.table, found.hash, interface.to_owned());
-        Some(Self { nics, interface, hash, table, user_set: false, before: None })
+        Some(Self { place: place.clone(), interface, hash, table, user_set: false, undo: None })
     }
 
     /// The same in channels of the link, of which queues beyond their number are served in turn.
@@ -37,20 +37,20 @@ impl Spread {
     pub(crate) fn set(&mut self, table: &[u16], user_set: bool) -> io::Result<()> {
         let table: Vec<u32> = table.iter().map(|&queue| queue.into()).collect();
         if table != self.table {
-            self.nics.set_spread(&self.interface, &table)?;
-            let before = std::mem::replace(&mut self.table, table);
-            self.before.get_or_insert(before);
+            let value = Value::Numbers(table.clone());
+            match &mut self.undo {
+                Some(undo) => undo.change(&value)?,
+                None => {
+                    let setting = Setting::Table(self.interface.clone());
+                    let before = Value::Numbers(self.table.clone());
+                    let place = &self.place;
+                    let set = || Undo::set(place, setting.clone(), before, &value);
+                    self.undo = Some(place.run(&setting, set)??);
+                }
+            }
+            self.table = table;
         }
         self.user_set = user_set;
         Ok(())
-    }
-}
-
-impl Drop for Spread {
-    fn drop(&mut self) {
-        let Some(before) = self.before.take() else { return };
-        if let Err(e) = self.nics.set_spread(&self.interface, &before) {
-            tracing::debug!("{}: its table stays as it is: {e}", self.interface);
-        }
     }
 }

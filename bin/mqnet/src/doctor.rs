@@ -12,6 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::Failure;
+use crate::leftovers;
 use crate::stats::{json_text, put};
 
 #[derive(Args, Debug)]
@@ -19,6 +20,10 @@ pub(crate) struct DoctorArgs {
     /// JSON.
     #[arg(short, long)]
     pub(crate) json: bool,
+    /// First put back what a killed mqnet has left of queues, tables, interrupts and XPS (every
+    /// start of a link does)
+    #[arg(long)]
+    pub(crate) put_back: bool,
 }
 
 /// How a check ended.
@@ -108,9 +113,17 @@ impl Root<'_> {
 
 /// Runs the command.
 pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    if args.put_back {
+        // Where the answer is JSON it stays so.
+        leftovers::put_back(leftovers::PATIENCE).iter().for_each(|what| eprintln!("{what}"));
+    }
     let checks = examine(&Root(Path::new("/")));
     put(out, &if args.json { json_text(&checks, true)? } else { text(&checks) })?;
-    if is_missing_basics(&checks) { Err(Failure::Exit(1)) } else { Ok(()) }
+    if is_missing_basics(&checks) || args.put_back && !leftovers::all().is_empty() {
+        Err(Failure::Exit(1))
+    } else {
+        Ok(())
+    }
 }
 
 fn examine(root: &Root<'_>) -> Vec<Check> {

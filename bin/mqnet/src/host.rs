@@ -28,6 +28,7 @@ use mqnet_sysio::clock;
 use tokio::sync::Notify;
 
 use crate::endpoint::{Endpoint, Open};
+use crate::leftovers;
 pub(crate) use entry::Entry;
 
 /// Events that are remembered for those who ask late.
@@ -96,6 +97,8 @@ impl LinkHost {
         for (field, end) in [("a", &link.a), ("b", &link.b)] {
             self.is_free(field, end)?;
         }
+        // Before it looks at anything: what is there shall be the kernel's own.
+        leftovers::take_care();
         let entry = Entry::open(name, spec, link, fds, self.made, &self.entries)?;
         self.made += 1;
         let (name, text) = (entry.name.clone(), format!("{} <-> {}", entry.spec.a, entry.spec.b));

@@ -15,6 +15,7 @@ mod ethtool;
 mod generate;
 mod host;
 mod ivshmem_server;
+mod leftovers;
 mod link;
 mod monitor;
 mod plan;

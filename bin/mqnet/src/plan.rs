@@ -18,6 +18,7 @@ use mqnet_sysio::signal::StopSignals;
 use mqnet_topology::{Home, Placement, Request, Side, Topology, plan, round_robin};
 
 use crate::cli::Failure;
+use crate::leftovers;
 use crate::stats::{json_text, put};
 use apply::{Applied, Wanted};
 
@@ -172,6 +173,7 @@ pub(crate) fn run(
 
 /// Sets what the plan says, and puts it back when a signal comes.
 fn hold(made: &Made, signals: &StopSignals, out: &mut dyn Write) -> Result<(), Failure> {
+    leftovers::take_care();
     let mut applied = Applied::apply(Path::new("/"), &made.wanted());
     let said: String = applied.said.iter().map(|line| format!("{line}\n")).collect();
     put(out, &format!("\n{said}set; Ctrl-C puts it back\n"))?;

@@ -122,6 +122,16 @@ impl Channels {
         self.0.max_combined.max(self.0.max_rx.min(self.0.max_tx))
     }
 
+    /// Queues in use: rx, tx, other, combined.
+    pub fn numbers(&self) -> [u32; 4] {
+        [self.0.rx, self.0.tx, self.0.other, self.0.combined]
+    }
+
+    /// The same with these numbers.
+    pub fn with_numbers(&self, [rx, tx, other, combined]: [u32; 4]) -> Self {
+        Self(ChannelsRequest { rx, tx, other, combined, ..self.0 })
+    }
+
     /// The same with `queues` of both kinds.
     pub fn with(&self, queues: u32) -> Self {
         let mut with = self.0;

@@ -175,12 +175,21 @@ pub struct FileLock {
 impl FileLock {
     /// Takes the lock at `path`, creating the file; `None` when another process holds it.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
-        let file = std::fs::File::options().create(true).append(true).open(path)?;
+        Self::of(std::fs::File::options().create(true).append(true).open(path)?)
+    }
+
+    /// Takes the lock of an open file; `None` when another process holds it.
+    pub fn of(file: std::fs::File) -> io::Result<Option<Self>> {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(held) => Ok(Some(Self { held })),
             Err((_, nix::errno::Errno::EAGAIN)) => Ok(None),
             Err((_, e)) => Err(e.into()),
         }
+    }
+
+    /// The locked file, in which what is written is appended.
+    pub fn file(&self) -> &std::fs::File {
+        &self.held
     }
 
     /// True when `path` still names the locked file: its former owner may have removed it between

@@ -76,8 +76,12 @@ ip addr flush dev $nic
 
 echo "== taken again"
 start; alive again; fetch
+mqnet ethtool -X $nic equal 1 || fail "ethtool -X"
 kill -KILL $link; wait $link
 for _ in $(seq 100); do ip -d link show $nic | grep -q xdp || break; sleep 0.1; done
 ip -d link show $nic | grep -q xdp && fail "a program outlived its process"
+[ "$(table ethtool)" = "$own" ] && fail "a killed process has put its table back"
+mqnet doctor --put-back 2>&1 | grep 'killed mqnet'
+[ "$(table ethtool)" = "$own" ] || fail "the table of a killed process stays"
 dmesg | grep -i -E 'BUG:|Call Trace|WARNING' | head -3
 echo "== done"

@@ -1,6 +1,8 @@
 //! `xdp:IFNAME`: interfaces of this kernel, taken over by AF_XDP sockets. A veth is the NIC; its
 //! peer is a host behind the wire.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use mqnet_testkit::{
@@ -316,6 +318,14 @@ fn a_foreign_program_is_left_alone() {
     link.stop();
 }
 
+/// RX and TX queues of the NIC.
+fn queues(host: &Host) -> [u32; 2] {
+    let text = host.run(&["ethtool", "-l", "nic"]);
+    let (_, now) = text.split_once("Current").expect("current settings");
+    let number = |key: &str| now.split_once(key)?.1.split_whitespace().next()?.parse().ok();
+    [number("RX:"), number("TX:")].map(|n: Option<u32>| n.expect("a number"))
+}
+
 // Goal: queues are set on request, all are served, and what was there is put back.
 #[test]
 fn queues_are_set_and_put_back() {
@@ -323,12 +333,6 @@ fn queues_are_set_and_put_back() {
         return;
     }
     let rig = Rig::start(",queues=2", 1500, &[]);
-    let queues = |host: &Host| {
-        let text = host.run(&["ethtool", "-l", "nic"]);
-        let (_, now) = text.split_once("Current").expect("current settings");
-        let number = |key: &str| now.split_once(key)?.1.split_whitespace().next()?.parse().ok();
-        [number("RX:"), number("TX:")].map(|n: Option<u32>| n.expect("a number"))
-    };
     assert_eq!(queues(&rig.world.a), [2, 2]);
     rig.flows_cross(100);
     let Rig { world, link } = rig;
@@ -336,6 +340,54 @@ fn queues_are_set_and_put_back() {
     table.assert_law();
     assert_eq!(table.channels().len(), 2, "{}", table.0);
     assert_eq!(queues(&world.a), [4, 4]);
+    // Queues that go had sockets a moment before.
+    world.a.run(&["ethtool", "-L", "nic", "rx", "2", "tx", "2"]);
+    let link = Rig::link(&world, ",queues=4", &[]);
+    link.wait_up(1);
+    assert_eq!(queues(&world.a), [4, 4]);
+    link.stop();
+    assert_eq!(queues(&world.a), [2, 2]);
+}
+
+// Goal: what a killed process has set of a NIC is found, named, and put back by the next one or by
+// the doctor; what somebody has changed since stays.
+#[test]
+fn a_killed_link_is_tidied_up_after() {
+    if !root() {
+        return;
+    }
+    let Rig { world, mut link } = Rig::start(",queues=2", 1500, &[]);
+    // Nobody else may put journals there.
+    let private = Permissions::from_mode(0o755);
+    std::fs::set_permissions(world.folder().file("."), private).expect("permissions");
+    let left = || {
+        let checks = world.folder().ask_json("doctor -j");
+        let found = checks.as_array().expect("checks").iter();
+        let mut found = found.filter(|check| check["what"] == "settings left behind");
+        found.next().expect("the check")["found"].as_str().expect("words").to_owned()
+    };
+    assert_eq!(left(), "none", "of a link that runs");
+    link.kill();
+    until("the sockets are gone", || program(&world.a, "nic").is_none().then_some(()));
+    assert_eq!(queues(&world.a), [2, 2]);
+    assert!(left().contains("nic: its queues (ethtool -L) (was rx 4 tx 4)"), "{}", left());
+    let mut second = Rig::link(&world, "", &[]);
+    second.wait_up(1);
+    assert_eq!(queues(&world.a), [4, 4]);
+    second.kill();
+    for changed in [false, true] {
+        let mut third = Rig::link(&world, ",queues=2", &[]);
+        third.wait_up(1);
+        third.kill();
+        if changed {
+            world.a.run(&["ethtool", "-L", "nic", "rx", "3", "tx", "3"]);
+        }
+        let said = world.folder().ask("doctor --put-back").err;
+        let expected = if changed { "changed since" } else { "rx 4 tx 4 again" };
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(queues(&world.a), if changed { [3, 3] } else { [4, 4] });
+        assert_eq!(left(), "none");
+    }
 }
 
 /// The CPUs that send by each queue of an interface, as the kernel's masks.

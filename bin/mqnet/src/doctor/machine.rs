@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use mqnet_sysio::{affinity, process};
 use mqnet_topology::{Topology, format_cpu_list};
 
+use mqnet_undo::Left;
+
 use super::{Check, Root};
+use crate::leftovers;
 
 /// Descriptors of 64 channels: two queues and a doorbell each at both ends, and some.
 const DESCRIPTORS: u64 = 512;
@@ -21,6 +24,7 @@ pub(super) fn checks(root: &Root<'_>) -> Vec<Check> {
         descriptors(root),
         locked_memory(root),
         runtime_dir(root),
+        left_behind(&if root.0 == Path::new("/") { leftovers::all() } else { Vec::new() }),
     ]
 }
 
@@ -141,9 +145,29 @@ fn runtime_dir(root: &Root<'_>) -> Check {
     )
 }
 
+fn left_behind(left: &[Left]) -> Check {
+    let check = Check::new("settings left behind", "a killed mqnet cannot put back what it set");
+    if left.is_empty() {
+        return check.ok("none");
+    }
+    let words = |one: &Left| format!("by {}: {}", one.pid, one.what.join(", "));
+    let found: Vec<String> = left.iter().map(words).collect();
+    check.warn(found.join("; "), "mqnet doctor --put-back, or start any link")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Goal: what a killed process has left is named, with whose it was and the knob.
+    #[test]
+    fn leftovers_are_named() {
+        assert_eq!(left_behind(&[]).knob, "");
+        let left = Left { pid: "17".to_owned(), what: vec!["eth0: its queues".to_owned()] };
+        let check = left_behind(&[left]);
+        assert_eq!(check.found, "by 17: eth0: its queues");
+        assert!(check.knob.contains("--put-back"), "{check:?}");
+    }
 
     // Goal: limits of every form are read: numbers, unlimited, none at all.
     #[test]

@@ -1,14 +1,11 @@
 //! Interrupts and XPS of the kernel's interfaces, set for as long as somebody needs them.
 
-use std::fs::{self, File};
-use std::io::{self, Error, ErrorKind};
-use std::os::fd::AsRawFd;
+use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use mqnet_sysio::namespace::run_in_sysfs;
 use mqnet_topology::nic;
 use mqnet_topology::{format_cpu_list, format_cpu_mask, parse_cpu_list, parse_cpu_mask};
+use mqnet_undo::{Place, Setting, Undo, Value};
 
 /// What a queue of an interface is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,21 +45,13 @@ impl Format {
     }
 }
 
-/// A file that is not as it was.
-#[derive(Debug)]
-struct Changed {
-    file: PathBuf,
-    /// The network namespace in whose `/sys` it is: itself, since its name may become another's.
-    netns: Option<Arc<File>>,
-    before: String,
-    /// What was there after our change, in the kernel's own words.
-    ours: String,
-}
+/// CPUs, and how they are written.
+type Goal<'a> = (Format, &'a [usize]);
 
 /// Everything that was set, put back when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    changed: Vec<Changed>,
+    changed: Vec<Undo>,
     /// What was set, and what could not be.
     pub(crate) said: Vec<String>,
     /// How many of them could not be.
@@ -76,13 +65,8 @@ impl Applied {
         let mut applied = Self::default();
         for part in wanted.chunk_by(|one, next| one.netns == next.netns) {
             let netns = part[0].netns.as_deref();
-            let mut set = |netns: Option<Arc<File>>| {
-                within(&netns, || applied.apply_here(root, part, netns.as_ref()))
-            };
-            let done = match netns {
-                Some(place) => File::open(place).and_then(|file| set(Some(Arc::new(file)))),
-                None => set(None),
-            };
+            let done = Place::open(netns)
+                .and_then(|place| place.enter(true, || applied.apply_here(root, part, &place)));
             let Err(e) = done else { continue };
             let place = netns.map(|place| place.display().to_string()).unwrap_or_default();
             if e.kind() == ErrorKind::PermissionDenied {
@@ -95,7 +79,7 @@ impl Applied {
         applied
     }
 
-    fn apply_here(&mut self, root: &Path, wanted: &[Wanted], netns: Option<&Arc<File>>) {
+    fn apply_here(&mut self, root: &Path, wanted: &[Wanted], place: &Place) {
         let mask = Format::Mask(nic::cpu_numbers(root));
         for one in wanted {
             let nic = nic::read(root, &one.interface);
@@ -103,20 +87,20 @@ impl Applied {
                 self.fail(format!("{}: no such interface", one.interface));
                 continue;
             };
-            let place = one.netns.as_ref().map(|place| format!(" in {}", place.display()));
-            let place = place.unwrap_or_default();
-            let queue = format!("{}{place} queue {}", one.interface, one.queue);
+            let home = one.netns.as_ref().map(|home| format!(" in {}", home.display()));
+            let home = home.unwrap_or_default();
+            let queue = format!("{}{home} queue {}", one.interface, one.queue);
             for irq in nic.irqs_of(one.queue) {
                 let file = root.join(format!("proc/irq/{irq}/smp_affinity_list"));
                 let what = format!("{queue}: irq {irq}");
                 // Interrupts have no namespace.
-                self.set(&what, (file, None), Format::List, &[one.irq_cpu]);
+                self.set(&what, file, &Place::here(), (Format::List, &[one.irq_cpu]));
             }
             // The kernel has no choice to make among one queue, and no file for it.
             if nic.tx_queues > 1 && one.queue < nic.tx_queues {
                 let interface = root.join("sys/class/net").join(&one.interface);
                 let file = interface.join(format!("queues/tx-{}/xps_cpus", one.queue));
-                self.set(&format!("{queue}: xps"), (file, netns), mask, &one.senders);
+                self.set(&format!("{queue}: xps"), file, place, (mask, &one.senders));
             }
         }
     }
@@ -126,27 +110,22 @@ impl Applied {
         self.said.push(what);
     }
 
-    fn set(
-        &mut self,
-        what: &str,
-        (file, netns): (PathBuf, Option<&Arc<File>>),
-        format: Format,
-        cpus: &[usize],
-    ) {
-        let done = fs::read_to_string(&file).and_then(|before| {
-            if format.read(&before).as_deref() == Some(cpus) {
+    fn set(&mut self, what: &str, file: PathBuf, place: &Place, (format, cpus): Goal<'_>) {
+        let setting = Setting::File(file.clone());
+        let done = setting.read().and_then(|before| {
+            let was = format.read(&before.to_string());
+            if was.as_deref() == Some(cpus) {
                 return Ok(None);
             }
-            fs::write(&file, format.write(cpus))?;
-            Ok(Some((fs::read_to_string(&file)?, before)))
+            let undo = Undo::set(place, setting, before, &Value::Text(format.write(cpus)))?;
+            Ok(Some((undo, was.unwrap_or_default())))
         });
         match done {
             Ok(None) => self.said.push(format!("{what}: {} already", format_cpu_list(cpus))),
-            Ok(Some((ours, before))) => {
-                let was = format.read(&before).unwrap_or_default();
+            Ok(Some((undo, was))) => {
                 let was = if was.is_empty() { "none".to_owned() } else { format_cpu_list(&was) };
                 self.said.push(format!("{what}: {} (was {was})", format_cpu_list(cpus)));
-                self.changed.push(Changed { file, netns: netns.cloned(), before, ours });
+                self.changed.push(undo);
             }
             Err(e) => self.fail(format!("{what}: {}: {}", file.display(), explain(&e))),
         }
@@ -155,50 +134,8 @@ impl Applied {
     /// Puts back what was there, the last change first; what could not be is said. What somebody
     /// else has changed since is his.
     pub(crate) fn put_back(&mut self) -> Vec<String> {
-        let mut said = Vec::new();
-        let all: Vec<Changed> = self.changed.drain(..).rev().collect();
-        for part in all.chunk_by(|one, next| same(&one.netns, &next.netns)) {
-            match within(&part[0].netns, || put_back(part)) {
-                Ok(more) => said.extend(more),
-                Err(e) => said.push(format!("{}: {e}", part[0].file.display())),
-            }
-        }
-        said
+        mqnet_undo::put_back(std::mem::take(&mut self.changed))
     }
-}
-
-/// Runs `f` where `/sys` is that of this network namespace.
-fn within<T: Send>(netns: &Option<Arc<File>>, f: impl FnOnce() -> T + Send) -> io::Result<T> {
-    let path = |file: &Arc<File>| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    run_in_sysfs(netns.as_ref().map(path).as_deref(), f)
-}
-
-fn same(one: &Option<Arc<File>>, other: &Option<Arc<File>>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        (None, None) => true,
-        _ => false,
-    }
-}
-
-fn put_back(changed: &[Changed]) -> Vec<String> {
-    let mut said = Vec::new();
-    for Changed { file, before, ours, .. } in changed {
-        let done = match fs::read_to_string(file) {
-            Ok(now) if now == *ours => fs::write(file, before.trim_end()),
-            Ok(_) => {
-                said.push(format!("{}: changed since, left as it is", file.display()));
-                Ok(())
-            }
-            // The device is gone, and its queues and interrupts with it.
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(e),
-        };
-        if let Err(e) = done {
-            said.push(format!("{}: {}", file.display(), explain(&e)));
-        }
-    }
-    said
 }
 
 impl Drop for Applied {
@@ -220,6 +157,8 @@ fn explain(e: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     struct Tree(PathBuf);

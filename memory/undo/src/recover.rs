@@ -1,0 +1,223 @@
+//! What killed processes have left, and how it is put back.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mqnet_sysio::socket::FileLock;
+use mqnet_sysio::{clock, poll};
+use nix::unistd::geteuid;
+
+use crate::Setting;
+use crate::journal::{ENDING, Line, Record, append, boot};
+use crate::place::{Inode, Place};
+use crate::setting::Outcome;
+
+/// One process at a time looks at journals: whoever found them locked would think that their
+/// processes live, and take for the kernel's own what they have left.
+const GATE: &str = "changes.lock";
+/// How long another one may take.
+const GATE_WAIT: Duration = Duration::from_secs(2);
+
+/// What a killed process has left changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Its number, as its journal says.
+    pub pid: String,
+    /// What is not as it was, and how it was, in words; the last change first.
+    pub what: Vec<String>,
+}
+
+/// A journal that nobody has locked; locked by us.
+struct Found {
+    path: PathBuf,
+    lock: FileLock,
+    pid: String,
+    records: Vec<Record>,
+}
+
+fn is_writable_by_others(data: &Metadata) -> bool {
+    data.mode() & 0o022 != 0
+}
+
+/// Nobody but us can put a file there: it is ours, and so, or the system's, is what it lies in.
+pub(crate) fn is_safe(folder: &Path) -> bool {
+    const STICKY: u32 = 0o1000;
+    let us = geteuid().as_raw();
+    let Ok(folder) = folder.canonicalize() else { return false };
+    let above = folder.parent().unwrap_or(Path::new("/"));
+    let (Ok(own), Ok(above)) = (fs::metadata(&folder), fs::metadata(above)) else { return false };
+    own.uid() == us
+        && !is_writable_by_others(&own)
+        && (above.uid() == us || above.uid() == 0)
+        && (!is_writable_by_others(&above) || above.mode() & STICKY != 0)
+}
+
+fn gate(folder: &Path) -> io::Result<FileLock> {
+    let mut options = File::options();
+    // Whoever may open it may keep it.
+    options.create(true).append(true).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW);
+    let begin = clock::monotonic();
+    while clock::monotonic().saturating_sub(begin) < GATE_WAIT {
+        if let Some(gate) = FileLock::of(options.open(folder.join(GATE))?)? {
+            return Ok(gate);
+        }
+        poll::pause(Duration::from_millis(10));
+    }
+    Err(io::Error::other("another mqnet keeps it for too long"))
+}
+
+/// Changes that were not put back; `None` for a journal of another network namespace, whose
+/// interfaces are not ours to see. One of another boot, or that was never begun, has none. What is
+/// not a line is passed over.
+fn due(text: &str, root: &Path) -> Option<Vec<Record>> {
+    let mut lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let Some(Line::Of { boot: then, netns }) = lines.next() else { return Some(Vec::new()) };
+    let now = boot();
+    if now.is_empty() || then.is_empty() {
+        return None;
+    }
+    if then != now {
+        return Some(Vec::new());
+    }
+    if Inode::here().ok() != Some(netns) {
+        return None;
+    }
+    let mut due = BTreeMap::new();
+    for line in lines {
+        match line {
+            Line::Change(record) if record.setting.is_one_of_ours(root) => {
+                due.insert(record.id, record);
+            }
+            Line::Change(_) | Line::Of { .. } => {}
+            Line::Done(id) => drop(due.remove(&id)),
+        }
+    }
+    Some(due.into_values().collect())
+}
+
+fn look(path: PathBuf, root: &Path) -> io::Result<Option<Found>> {
+    // What is looked at is what is read: a name may be another's the next time.
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+    let file = File::options().read(true).append(true).custom_flags(flags).open(&path)?;
+    let data = file.metadata()?;
+    let is_ours = data.is_file() && data.uid() == geteuid().as_raw() && data.nlink() == 1;
+    if !is_ours || is_writable_by_others(&data) {
+        return Ok(None);
+    }
+    let Some(lock) = FileLock::of(file)?.filter(|lock| lock.is_at(&path)) else { return Ok(None) };
+    let mut text = Vec::new();
+    lock.file().read_to_end(&mut text)?;
+    let Some(records) = due(&String::from_utf8_lossy(&text), root) else { return Ok(None) };
+    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let pid = name.as_deref().and_then(|name| name.split('-').next()).unwrap_or("?").to_owned();
+    Ok(Some(Found { path, lock, pid, records }))
+}
+
+fn journals(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.extension().is_some_and(|ending| ending == ENDING)).collect()
+}
+
+/// Journals of killed processes, and what keeps others from them meanwhile.
+fn find(folder: &Path, root: &Path) -> io::Result<(Option<FileLock>, Vec<Found>)> {
+    if journals(folder).is_empty() || !is_safe(folder) {
+        return Ok((None, Vec::new()));
+    }
+    let gate = gate(folder)?;
+    let all = journals(folder).into_iter();
+    Ok((Some(gate), all.filter_map(|path| look(path, root).ok().flatten()).collect()))
+}
+
+/// What killed processes have left that kept their journals in `folder`; nothing is changed.
+pub fn left_behind(folder: &Path) -> Vec<Left> {
+    let Ok((_gate, found)) = find(folder, Path::new("/")) else { return Vec::new() };
+    let words = |record: &Record| format!("{} (was {})", record.setting, record.before);
+    let all = found.iter().filter(|found| !found.records.is_empty());
+    all.map(|Found { pid, records, .. }| Left {
+        pid: pid.clone(),
+        what: records.iter().rev().map(words).collect(),
+    })
+    .collect()
+}
+
+/// Puts back what killed processes have left, the last change first; returns what it was, and what
+/// could not be put back, in words. What somebody has changed since stays. What could not be put
+/// back stays in its journal; others are gone afterwards. Queues that are still busy have
+/// `patience`, all together.
+pub fn recover(folder: &Path, patience: Duration) -> Vec<String> {
+    recover_below(folder, Path::new("/"), patience)
+}
+
+pub(crate) fn recover_below(folder: &Path, root: &Path, patience: Duration) -> Vec<String> {
+    let (_gate, found) = match find(folder, root) {
+        Ok(found) => found,
+        Err(e) => return vec![format!("{}: {e}", folder.join(GATE).display())],
+    };
+    let until = clock::monotonic() + patience;
+    let mut due: Vec<Due<'_>> = found
+        .iter()
+        .flat_map(|journal| journal.records.iter().map(move |record| Due { journal, record }))
+        .collect();
+    due.sort_by_key(|due| Reverse((due.record.at, due.record.id)));
+    let (mut said, mut kept) = (Vec::new(), BTreeSet::new());
+    // By places, since the way to one is dear; a setting is in one place.
+    while let Some(netns) = due.first().map(|due| due.record.netns.clone()) {
+        let (part, rest): (Vec<_>, Vec<_>) =
+            due.into_iter().partition(|due| due.record.netns == netns);
+        due = rest;
+        for (Due { journal, record }, outcome) in part.iter().zip(put_back(&part, until)) {
+            let Record { setting, before, .. } = record;
+            match &outcome {
+                Outcome::Failed(_) => drop(kept.insert(journal.path.clone())),
+                _ => drop(append(&journal.lock, &Line::Done(record.id))),
+            }
+            let words = match outcome == Outcome::Again {
+                true => Some(format!("{setting}: {before} again")),
+                false => outcome.trouble(setting),
+            };
+            said.extend(words.map(|what| format!("killed mqnet {}: {what}", journal.pid)));
+        }
+    }
+    for journal in found.iter().filter(|journal| !kept.contains(&journal.path)) {
+        if let Err(e) = fs::remove_file(&journal.path) {
+            said.push(format!("{}: {e}", journal.path.display()));
+        }
+    }
+    said
+}
+
+/// What is to be put back.
+struct Due<'a> {
+    journal: &'a Found,
+    record: &'a Record,
+}
+
+/// Those of one place.
+fn put_back(part: &[Due<'_>], until: Duration) -> Vec<Outcome> {
+    let all = |outcome: Outcome| vec![outcome; part.len()];
+    let Some(Due { record: first, .. }) = part.first() else { return Vec::new() };
+    let files = |due: &Due<'_>| matches!(due.record.setting, Setting::File(_));
+    let with_sys = part.iter().any(files);
+    let path = first.netns.as_ref().map(|(path, _)| path.as_path());
+    let place = match Place::open(path) {
+        // Another one of its name; with the one that was meant its settings are gone.
+        Ok(place) if place.inode() != first.netns.as_ref().map(|(_, inode)| *inode) => {
+            return all(Outcome::Gone);
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return all(Outcome::Gone),
+        Ok(place) => place,
+        Err(e) => return all(Outcome::Failed(format!("{}: {e}", first.setting))),
+    };
+    let done = place.enter(with_sys, || {
+        let one = |Record { setting, before, ours, device, .. }: &Record| {
+            setting.put_back(*device, before, ours.as_ref(), until)
+        };
+        part.iter().map(|due| one(due.record)).collect()
+    });
+    done.unwrap_or_else(|e| all(Outcome::Failed(format!("{}: {e}", first.setting))))
+}

@@ -1,0 +1,210 @@
+//! What can be changed and put back, and what it can be.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mqnet_sysio::nic::Nics;
+use mqnet_sysio::{clock, poll};
+use serde::{Deserialize, Serialize};
+
+/// The sockets of a process that was killed may keep queues for a moment.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A setting of the kernel's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Setting {
+    /// A file of `/proc/irq` or `/sys/class/net`, by its text.
+    File(PathBuf),
+    /// The numbers of queues of an interface (`ethtool -L`): rx, tx, other, combined.
+    Queues(String),
+    /// The RSS table of an interface (`ethtool -X`): the queue of each bucket.
+    Table(String),
+}
+
+/// What a setting is, or was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// Of a file.
+    Text(String),
+    /// Of queues and tables.
+    Numbers(Vec<u32>),
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Queues(interface) => write!(f, "{interface}: its queues (ethtool -L)"),
+            Self::Table(interface) => write!(f, "{interface}: its RSS table (ethtool -X)"),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Numbers(numbers) if numbers.len() == 4 => {
+                let names = ["rx", "tx", "other", "combined"].iter().zip(numbers);
+                let some = names.filter(|(_, number)| **number > 0);
+                let words: Vec<_> = some.map(|(name, n)| format!("{name} {n}")).collect();
+                f.write_str(&words.join(" "))
+            }
+            Self::Numbers(numbers) => write!(f, "{} buckets", numbers.len()),
+        }
+    }
+}
+
+fn is_gone(e: &io::Error) -> bool {
+    e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(nix::libc::ENODEV)
+}
+
+impl Setting {
+    /// What it is now, as the calling thread sees it.
+    pub fn read(&self) -> io::Result<Value> {
+        match self {
+            Self::File(path) => {
+                fs::read_to_string(path).map(|text| Value::Text(text.trim_end().to_owned()))
+            }
+            Self::Queues(interface) => {
+                let channels = Nics::open()?.channels(interface)?;
+                Ok(Value::Numbers(channels.numbers().to_vec()))
+            }
+            Self::Table(interface) => {
+                Nics::open()?.spread(interface).map(|s| Value::Numbers(s.table))
+            }
+        }
+    }
+
+    pub(crate) fn write(&self, value: &Value) -> io::Result<()> {
+        match (self, value) {
+            (Self::File(path), Value::Text(text)) => fs::write(path, text),
+            (Self::Queues(interface), Value::Numbers(numbers)) => {
+                let Ok(numbers) = numbers.as_slice().try_into() else {
+                    return Err(ErrorKind::InvalidData.into());
+                };
+                let nics = Nics::open()?;
+                nics.set_channels(interface, &nics.channels(interface)?.with_numbers(numbers))
+            }
+            (Self::Table(interface), Value::Numbers(table)) => {
+                Nics::open()?.set_spread(interface, table)
+            }
+            _ => Err(ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Puts back what was there before us at the interface of this number, if it is still as we
+    /// left it; where that is not known, whatever it is. While queues are busy it is tried again,
+    /// up to the time `until`.
+    pub(crate) fn put_back(
+        &self,
+        device: Option<u32>,
+        before: &Value,
+        ours: Option<&Value>,
+        until: Duration,
+    ) -> Outcome {
+        match self.device() {
+            Ok(now) if device.is_none() || now == device => {}
+            Ok(_) => return Outcome::Gone,
+            Err(e) if is_gone(&e) => return Outcome::Gone,
+            Err(e) => return Outcome::Failed(self.explain(&e, before)),
+        }
+        match self.read() {
+            Ok(now) if now == *before => Outcome::Again,
+            Ok(now) if ours.is_none_or(|ours| now == *ours) => {
+                match self.write_patiently(before, until) {
+                    Ok(()) => Outcome::Again,
+                    Err(e) => Outcome::Failed(self.explain(&e, before)),
+                }
+            }
+            Ok(_) => Outcome::ChangedSince,
+            Err(e) if is_gone(&e) => Outcome::Gone,
+            Err(e) => Outcome::Failed(self.explain(&e, before)),
+        }
+    }
+
+    fn explain(&self, e: &io::Error, before: &Value) -> String {
+        match e.kind() {
+            ErrorKind::PermissionDenied => format!(
+                "{self}: {e} (needs root; an interrupt that the kernel manages moves for nobody)"
+            ),
+            _ => format!("{self}: {e} (it was {before})"),
+        }
+    }
+
+    fn write_patiently(&self, value: &Value, until: Duration) -> io::Result<()> {
+        loop {
+            let done = self.write(value);
+            let busy = [nix::libc::EBUSY, nix::libc::EINVAL].map(Some);
+            match &done {
+                Err(e) if matches!(self, Self::Queues(_)) && busy.contains(&e.raw_os_error()) => {}
+                _ => return done,
+            }
+            if clock::monotonic() >= until {
+                return done;
+            }
+            poll::pause(PAUSE);
+        }
+    }
+
+    /// The interface that it is of.
+    fn interface(&self) -> Option<&str> {
+        match self {
+            Self::File(path) => {
+                let mut parts = path.iter().rev();
+                (parts.nth(2)? == "queues").then_some(parts.next()?.to_str()?)
+            }
+            Self::Queues(interface) | Self::Table(interface) => Some(interface),
+        }
+    }
+
+    /// The number of the interface that it is of, as the calling thread sees it: another one of the
+    /// same name is another one.
+    pub(crate) fn device(&self) -> io::Result<Option<u32>> {
+        let Some(interface) = self.interface() else { return Ok(None) };
+        Nics::open()?.look(interface).map(|look| Some(look.index))
+    }
+
+    /// True for what an mqnet changes: a journal names nothing else, or is not believed.
+    pub(crate) fn is_one_of_ours(&self, root: &Path) -> bool {
+        let Self::File(path) = self else { return true };
+        let Some(text) = path.strip_prefix(root).ok().and_then(Path::to_str) else { return false };
+        let is_number = |text: &str| text.parse::<u32>().is_ok();
+        match text.split('/').collect::<Vec<_>>()[..] {
+            ["proc", "irq", irq, "smp_affinity_list"] => is_number(irq),
+            ["sys", "class", "net", name, "queues", queue, "xps_cpus"] => {
+                !name.starts_with('.') && queue.strip_prefix("tx-").is_some_and(is_number)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is as it was.
+    Again,
+    /// It is not there any more.
+    Gone,
+    /// Somebody else has changed it, and it stays as he wants it.
+    ChangedSince,
+    /// It could not be put back; why.
+    Failed(String),
+}
+
+impl Outcome {
+    /// In words, where there is something to tell.
+    pub(crate) fn trouble(self, setting: &Setting) -> Option<String> {
+        match self {
+            Self::Again | Self::Gone => None,
+            Self::ChangedSince => Some(format!("{setting}: changed since, left as it is")),
+            Self::Failed(why) => Some(why),
+        }
+    }
+}
