@@ -343,6 +343,10 @@ impl Function for TapFunction {
     }
 
     fn poll_link(&mut self, _now: Duration) -> LinkStatus {
+        if let Err(what) = self.queues.retire_more(&self.stats) {
+            // A device that is gone shows in its queues; anything else is tried again.
+            tracing::debug!("{}: {what}", self.address);
+        }
         self.look()
     }
 
@@ -430,7 +434,7 @@ impl Function for TapFunction {
             return Err(self.error(format!("has no flag '{flag}'")));
         }
         let queues = self.plan.as_ref().map_or(1, |plan| plan.channels);
-        self.queues.set_steering(on, queues).map_err(|what| self.error(what))
+        self.queues.set_steering(on, queues, &self.stats).map_err(|what| self.error(what))
     }
 
     fn commit(&mut self) -> Result<(), OpenError> {

@@ -35,6 +35,11 @@ use crate::steering::{Steering, Table, detach, rebalance, spread};
 /// them may be waiting for a slow peer.
 const EMPTY_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How long queues may be detached at one go; the rest goes later. Each waits for the kernel's
+/// network lock and a grace period: 0.2 ms as a rule, up to 4 s on a busy machine, in which nobody
+/// would be answered.
+const DETACH_MOST: Duration = Duration::from_millis(20);
+
 /// Late frames that are looked at before a queue is detached: more would be a flood.
 const LATE_MOST: u32 = 10_000;
 
@@ -77,6 +82,8 @@ pub(crate) struct Queues {
     steered: u16,
     /// What goes before the table, by location.
     rules: Vec<FlowRule>,
+    /// Queues beyond so many, which no flow uses, are still to be detached.
+    retiring: Option<u16>,
 }
 
 impl Queues {
@@ -99,6 +106,7 @@ impl Queues {
             before: None,
             steered: attached,
             rules: Vec::new(),
+            retiring: None,
         }
     }
 
@@ -125,6 +133,11 @@ impl Queues {
     /// True when our own program chooses the queue.
     pub(crate) fn steers(&self) -> bool {
         self.steering.is_some()
+    }
+
+    /// How many can be used.
+    fn usable(&self) -> u16 {
+        self.retiring.unwrap_or(self.attached)
     }
 
     fn attach_up_to(&mut self, queues: u16) -> Result<(), String> {
@@ -171,8 +184,8 @@ impl Queues {
     }
 
     pub(crate) fn set_rules(&mut self, rules: &[FlowRule]) -> Result<(), String> {
-        if let Some(rule) = rules.iter().find(|rule| rule.queue >= self.attached) {
-            let (queue, most) = (rule.queue, self.attached);
+        if let Some(rule) = rules.iter().find(|rule| rule.queue >= self.usable()) {
+            let (queue, most) = (rule.queue, self.usable());
             return Err(format!("queue {queue} is not attached, there are {most}"));
         }
         let (first, Some(steering)) = (self.fds[0].clone(), &mut self.steering) else {
@@ -196,7 +209,9 @@ impl Queues {
             self.user_set = false;
         }
         (self.steered, self.before) = (queues, None);
-        self.detach_down_to(queues)
+        // Nothing comes to the rest where our program chooses; it goes in the turns that follow.
+        self.retiring = self.steering.is_some().then_some(queues.max(1));
+        if self.retiring.is_some() { Ok(()) } else { self.detach_down_to(queues) }
     }
 
     /// Queue of each bucket, and whether a user set it.
@@ -205,10 +220,10 @@ impl Queues {
     }
 
     pub(crate) fn set_table(&mut self, table: &[u16], user_set: bool) -> Result<(), String> {
+        let most = self.usable();
         let Some(steering) = &mut self.steering else {
             return Err("the kernel chooses the queues of this device".to_owned());
         };
-        let most = self.attached;
         let table: &Table = table.try_into().map_err(|_| {
             format!(
                 "the table has {} entries, this one has {}",
@@ -226,7 +241,16 @@ impl Queues {
     }
 
     /// Chooses queues ourselves, or leaves it to the kernel.
-    pub(crate) fn set_steering(&mut self, on: bool, queues: u16) -> Result<(), String> {
+    pub(crate) fn set_steering(
+        &mut self,
+        on: bool,
+        queues: u16,
+        stats: &[Arc<ChannelStats>],
+    ) -> Result<(), String> {
+        if !on {
+            // The kernel chooses among all that are attached, and some may have no lane any more.
+            self.retire_for(Duration::MAX, stats)?;
+        }
         self.leave_to_kernel = !on;
         if on {
             let why = Steering::load(&spread(1), self.layer).err();
@@ -241,6 +265,12 @@ impl Queues {
 
     /// Makes sure that `queues` queues can be used, without moving a flow.
     pub(crate) fn make_ready(&mut self, queues: u16) -> Result<(), String> {
+        // What is still attached may be used again; the change retires the rest when it is done.
+        let retiring = self.retiring.take();
+        self.make_more_ready(queues).inspect_err(|_| self.retiring = retiring)
+    }
+
+    fn make_more_ready(&mut self, queues: u16) -> Result<(), String> {
         let before = self.attached;
         if let Some((table, true)) = self.table()
             && let Some(last) = table.iter().max().filter(|&&last| last >= queues)
@@ -389,17 +419,16 @@ impl Queues {
         self.dropped += frames;
     }
 
-    /// Detaches all but the first `queues` queues, which no flow uses any more.
+    /// Detaches all but the first `queues` queues, which no flow uses any more; those that take too
+    /// long by [`retire_more`](Self::retire_more).
     pub(crate) fn retire(
         &mut self,
         queues: u16,
         stats: &[Arc<ChannelStats>],
     ) -> Result<(), String> {
-        for queue in queues..self.attached {
-            self.count_late_frames(queue, &stats[usize::from(queue)]);
-        }
         self.before = None;
-        self.detach_down_to(queues)?;
+        self.retiring = Some(queues.max(1));
+        self.retire_more(stats)?;
         match std::mem::take(&mut self.dropped) {
             0 => Ok(()),
             n => Err(format!(
@@ -407,6 +436,30 @@ impl Queues {
                  steering program (CAP_BPF)"
             )),
         }
+    }
+
+    /// Goes on with what is left of it. Call it at every turn. (What an XDP program of somebody's
+    /// redirects to the device passes our steering by, and may lie there until then.)
+    pub(crate) fn retire_more(&mut self, stats: &[Arc<ChannelStats>]) -> Result<(), String> {
+        self.retire_for(DETACH_MOST, stats)
+    }
+
+    /// At least one, even without time.
+    fn retire_for(&mut self, most: Duration, stats: &[Arc<ChannelStats>]) -> Result<(), String> {
+        let Some(queues) = self.retiring else { return Ok(()) };
+        let begin = clock::monotonic();
+        while self.attached > queues {
+            let queue = self.attached - 1;
+            self.count_late_frames(queue, &stats[usize::from(queue)]);
+            self.detach_down_to(queue)?;
+            if clock::monotonic().saturating_sub(begin) >= most {
+                break;
+            }
+        }
+        if self.attached <= queues {
+            self.retiring = None;
+        }
+        Ok(())
     }
 
     /// A frame can wait in the discipline of its queue while the lane leaves. Nobody reads the
@@ -424,3 +477,6 @@ impl Queues {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

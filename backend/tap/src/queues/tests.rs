@@ -1,0 +1,51 @@
+use mqnet_testkit::{Need, has};
+
+use super::*;
+use crate::open::create;
+
+// Goal: queues that are slow to detach go one at a time, and none is for use meanwhile; a change
+// that comes before the last one is gone uses those that are left.
+#[test]
+fn slow_queues_retire_one_by_one() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    namespace::enter_new_net().unwrap();
+    let (name, fd, flags) = create("slow", Layer::Ethernet).unwrap();
+    let mut queues =
+        Queues::new(vec![fd], Layer::Ethernet, Some(Opener { name, flags, home: None }));
+    let stats: Vec<_> = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
+    queues.use_exactly(1).unwrap();
+    queues.make_ready(8).unwrap();
+    queues.steer(8).unwrap();
+    queues.retire(8, &stats).unwrap();
+    assert!(queues.steers() && queues.retiring.is_none());
+
+    queues.make_ready(2).unwrap();
+    queues.steer(2).unwrap();
+    queues.retiring = Some(2);
+    for left in [7, 6, 5] {
+        queues.retire_for(Duration::ZERO, &stats).unwrap();
+        assert_eq!((queues.attached, queues.usable()), (left, 2));
+    }
+    let table = vec![3; queues.table().unwrap().0.len()];
+    let refused = queues.set_table(&table, true).unwrap_err();
+    assert_eq!(refused, "queue 3 is not attached, there are 2");
+
+    queues.make_ready(4).unwrap();
+    queues.retire_for(Duration::ZERO, &stats).unwrap();
+    assert_eq!(queues.attached, 5, "a change has begun");
+    queues.steer(4).unwrap();
+    queues.retiring = Some(4);
+    queues.retire_for(Duration::ZERO, &stats).unwrap();
+    assert_eq!((queues.attached, queues.retiring), (4, None));
+
+    // A change that is refused leaves what was to be detached to be detached.
+    queues.set_table(&vec![3; table.len()], true).unwrap();
+    queues.retiring = Some(2);
+    assert!(queues.make_ready(1).unwrap_err().contains("too few"));
+    assert_eq!(queues.retiring, Some(2));
+    // Where the kernel chooses, nothing is attached that has no lane.
+    queues.set_steering(false, 2, &stats).unwrap();
+    assert_eq!((queues.attached, queues.retiring), (2, None));
+}
