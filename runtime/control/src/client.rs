@@ -1,5 +1,6 @@
 //! Asking a running mqnet: a blocking client for the command line.
 
+mod whereabouts;
 mod wire;
 
 use std::io::Write;
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 use crate::socket::Address;
 
+pub(crate) use whereabouts::Whereabouts;
 pub(crate) use wire::get;
 
 /// How long an answer may take, unless the caller says otherwise.

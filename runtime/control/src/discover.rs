@@ -3,20 +3,28 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use mqnet_control_api::{ApiError, Code, Instance, LinkInfo, NetdevInfo};
+use mqnet_sysio::clock;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use crate::client::{self, Client};
+use crate::client::{self, Client, Whereabouts};
 use crate::socket::{self, Address, Places};
 
 /// How long a process may take to say who it is. Longer than a change that waits for the kernel
 /// keeps its control thread on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take when nobody else has what is asked for. While the kernel takes namespaces
+/// down, its lock of all network configuration was seen held from a control thread for 10 s.
+const LONG_PATIENCE: Duration = Duration::from_secs(25);
+/// Who waits longer than this is told for whom.
+const TOLD_AFTER: Duration = Duration::from_secs(2);
 
 /// Where to look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +67,14 @@ impl Found {
     pub fn client(&self) -> Client {
         Client::new(&self.socket)
     }
+
+    fn has_netdev(&self, name: &str) -> bool {
+        self.netdevs.iter().any(|dev| dev.name == name)
+    }
+
+    fn has_link(&self, name: &str) -> bool {
+        self.links.iter().any(|link| link.name == name)
+    }
 }
 
 /// What a search came to.
@@ -72,35 +88,64 @@ pub struct Survey {
 
 /// Asks every process at the same time. Sockets of dead processes are removed on the way.
 pub fn survey(search: &Search) -> Result<Survey, ApiError> {
+    survey_until(search, |_| true)
+}
+
+/// As [`survey`], and waits longer for silent ones unless those who answered are `enough`.
+fn survey_until(search: &Search, enough: impl Fn(&[Found]) -> bool) -> Result<Survey, ApiError> {
     let sockets = match search {
         Search::At(socket) => vec![socket.clone()],
         Search::In(places) => sockets(places),
     };
-    let ask_all = async {
-        let mut asked = JoinSet::new();
-        for socket in sockets {
-            asked.spawn(async move {
-                let answer = tokio::time::timeout(PATIENCE, ask(&socket)).await;
-                (socket, answer)
-            });
-        }
-        asked.join_all().await
-    };
-    let mut survey = Survey::default();
-    for (socket, answer) in client::runtime("any mqnet")?.block_on(ask_all) {
-        match answer {
-            Ok(Ok(found)) => survey.found.push(found),
-            Ok(Err(e)) => survey.silent.push((socket, e)),
-            Err(_) => {
-                let limit = PATIENCE.as_secs();
-                let why = format!("mqnet at {socket} did not answer within {limit} s");
-                survey.silent.push((socket, ApiError::new(Code::TimedOut, why)));
-            }
-        }
-    }
+    let mut survey = client::runtime("any mqnet")?.block_on(ask_all(sockets, enough));
     survey.found.sort_by(|a, b| a.socket.cmp(&b.socket));
     survey.silent.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(survey)
+}
+
+async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Survey {
+    let mut late: BTreeSet<String> = sockets.iter().cloned().collect();
+    let mut asked = JoinSet::new();
+    for socket in sockets {
+        asked.spawn(async move {
+            let answer = ask(&socket).await;
+            (socket, answer)
+        });
+    }
+    let (begin, mut survey) = (clock::monotonic(), Survey::default());
+    let waited = || clock::monotonic().saturating_sub(begin);
+    for limit in [TOLD_AFTER, PATIENCE, LONG_PATIENCE] {
+        while let Ok(Some(done)) = timeout(limit.saturating_sub(waited()), asked.join_next()).await
+        {
+            // A task that panicked stays among the late.
+            let Ok((socket, answer)) = done else { continue };
+            late.remove(&socket);
+            match answer {
+                Ok(found) => survey.found.push(found),
+                Err(e) => survey.silent.push((socket, e)),
+            }
+        }
+        if late.is_empty() || limit == PATIENCE && enough(&survey.found) {
+            break;
+        }
+        let where_they_are = late.iter().map(|socket| (socket, Whereabouts::of_listener(socket)));
+        let (stopped, busy): (Vec<_>, Vec<_>) = where_they_are.partition(|(_, at)| at.is_stopped());
+        if limit == PATIENCE && busy.is_empty() {
+            break;
+        }
+        if limit == TOLD_AFTER {
+            for (socket, at) in stopped.iter().chain(&busy) {
+                tracing::warn!("waiting for mqnet at {socket}{at}");
+            }
+        }
+    }
+    let waited = waited().as_secs();
+    for socket in late {
+        let at = Whereabouts::of_listener(&socket);
+        let why = format!("mqnet at {socket}{at} did not answer within {waited} s");
+        survey.silent.push((socket, ApiError::new(Code::TimedOut, why)));
+    }
+    survey
 }
 
 async fn ask(socket: &str) -> Result<Found, ApiError> {
@@ -132,12 +177,14 @@ pub fn own_netns() -> Option<u64> {
 
 /// The process that has a netdev of this name.
 pub fn find_device(name: &str, netns: Option<u64>, search: &Search) -> Result<Found, ApiError> {
-    survey(search)?.device(name, netns)
+    let has = |found: &[Found]| found.iter().any(|one| one.has_netdev(name));
+    survey_until(search, has)?.device(name, netns)
 }
 
 /// The process that has a link of this name, or a link with a netdev of this name.
 pub fn find_link(name: &str, netns: Option<u64>, search: &Search) -> Result<Found, ApiError> {
-    survey(search)?.link(name, netns)
+    let has = |one: &Found| one.has_link(name) || one.has_netdev(name);
+    survey_until(search, |found| found.iter().any(has))?.link(name, netns)
 }
 
 impl Survey {
@@ -148,7 +195,7 @@ impl Survey {
             let valid = |dev: &NetdevInfo| dev.name == name && dev.netns == netns;
             netns.is_some() && found.netdevs.iter().any(valid)
         };
-        let anywhere = |found: &Found| found.netdevs.iter().any(|dev| dev.name == name);
+        let anywhere = |found: &Found| found.has_netdev(name);
         if self.found.iter().any(here) {
             return self.only(name, "device", here);
         }
@@ -158,7 +205,7 @@ impl Survey {
     /// The process that has a link of this name; else the one that has a netdev of this name. Most
     /// links are called as one of their netdevs, so here, too, the caller's namespace decides.
     pub fn link(self, name: &str, netns: Option<u64>) -> Result<Found, ApiError> {
-        let has = |found: &Found| found.links.iter().any(|link| link.name == name);
+        let has = |found: &Found| found.has_link(name);
         let here = |found: &Found| {
             let own = |dev: &NetdevInfo| netns.is_some() && dev.netns == netns;
             let named = |link: &LinkInfo| link.name == name && link.netdevs.iter().any(own);
@@ -170,7 +217,7 @@ impl Survey {
         if self.found.iter().any(has) {
             return self.only(name, "link", has);
         }
-        if self.found.iter().any(|found| found.netdevs.iter().any(|dev| dev.name == name)) {
+        if self.found.iter().any(|found| found.has_netdev(name)) {
             return self.device(name, netns);
         }
         self.only(name, "link or device", has)

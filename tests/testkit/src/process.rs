@@ -11,7 +11,7 @@ use crate::stuck;
 use crate::wait::until;
 
 /// A verb that takes so long waits for something that may never come.
-const SUSPICIOUS: Duration = Duration::from_secs(8);
+const SUSPICIOUS: Duration = Duration::from_secs(3);
 
 /// Runs a command to its end (at most the deadline) and returns what it wrote.
 #[track_caller]

@@ -5,16 +5,28 @@ use std::fs;
 use std::path::Path;
 
 /// Of every running `mqnet`: what its threads wait for, what it has open, and what its epoll
-/// descriptors watch.
+/// descriptors watch. Of every other thread that waits in the kernel (it may hold a lock): where.
 pub(crate) fn everything() -> String {
     let mut text = String::new();
     for process in entries(Path::new("/proc")) {
-        if read(&process.join("comm")).trim() == "mqnet" {
-            // A `String` takes everything.
-            let _ = describe(&mut text, &process);
-        }
+        // A `String` takes everything.
+        let _ = if read(&process.join("comm")).trim() == "mqnet" {
+            describe(&mut text, &process)
+        } else {
+            waits(&mut text, &process)
+        };
     }
     text
+}
+
+fn waits(text: &mut String, process: &Path) -> std::fmt::Result {
+    for task in entries(&process.join("task")) {
+        if read(&task.join("status")).lines().any(|line| line.starts_with("State:\tD")) {
+            let of = |name: &str| read(&task.join(name)).trim().replace('\n', " < ");
+            writeln!(text, "{}: {} waits: {}", task.display(), of("comm"), of("stack"))?;
+        }
+    }
+    Ok(())
 }
 
 fn describe(text: &mut String, process: &Path) -> std::fmt::Result {

@@ -12,13 +12,12 @@ use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use mqnet_control_api::{ApiError, Code};
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::PeerCredentials;
 use serde_json::Value;
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
+use super::whereabouts::Whereabouts;
 use crate::socket::Address;
 
 /// Largest answer: 64 channels of statistics are a hundredth of it.
@@ -38,13 +37,10 @@ pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
 
 /// What is known of a connection that nothing came through in time.
 pub(super) fn silence(stream: &StdStream) -> String {
-    // Of whoever made the socket listen: under systemd that is 1, from elsewhere it is 0.
-    let who = getsockopt(stream, PeerCredentials).ok().filter(|who| who.pid() > 1);
-    let who = who.map(|who| format!(", pid {}", who.pid()));
     let mut byte = [MaybeUninit::uninit()];
     let is_unread = SockRef::from(stream).peek(&mut byte).is_ok_and(|bytes| bytes > 0);
     let unread = if is_unread { " (a part of an answer lies unread)" } else { "" };
-    who.unwrap_or_default() + unread
+    format!("{}{unread}", Whereabouts::of_peer(stream))
 }
 
 fn unreachable_at(socket: &str, e: &io::Error) -> ApiError {

@@ -1,4 +1,6 @@
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::fake::FakeHost;
@@ -83,8 +85,48 @@ fn the_dead_are_buried_and_the_silent_named() {
     assert_eq!((survey.found.len(), survey.silent.len()), (1, 1));
     assert!(survey.silent[0].0.ends_with("link-1.sock"));
     let e = survey.clone().device("vm9", None).unwrap_err();
-    assert!(e.message.contains("link-1.sock did not answer within 5 s"), "{e}");
+    let said = format!("link-1.sock, pid {} did not answer within 5 s", std::process::id());
+    assert!(e.message.contains(&said), "{e}");
     assert_eq!(survey.device("vm0", None).unwrap().instance.pid, 41);
+}
+
+/// What comes to `at` goes to `to`, but not before `gate` is open.
+fn pass_on_later(at: &Path, to: PathBuf, gate: Arc<AtomicBool>) {
+    let listener = UnixListener::bind(at).unwrap();
+    std::thread::spawn(move || {
+        for mut from in listener.incoming().map_while(Result::ok) {
+            let (to, gate) = (to.clone(), gate.clone());
+            std::thread::spawn(move || {
+                while !gate.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                let mut onward = UnixStream::connect(to).unwrap();
+                let halves = (onward.try_clone().unwrap(), from.try_clone().unwrap());
+                let (mut answer, mut back) = halves;
+                std::thread::spawn(move || std::io::copy(&mut answer, &mut back));
+                // The asker hangs up when it knows enough.
+                let _ = std::io::copy(&mut from, &mut onward);
+            });
+        }
+    });
+}
+
+// Goal: a process that is too busy to answer for a while is waited for by who needs it, and by
+// nobody else.
+#[test]
+fn the_busy_are_waited_for() {
+    let (folder, behind) = (Folder::new("busy"), Folder::new("behind"));
+    let _late = start(&behind, "ctl.sock", 51, "vm5", None);
+    let _alive = start(&folder, "link-2.sock", 52, "vm2", None);
+    let gate = Arc::new(AtomicBool::new(false));
+    let front = folder.path().join("link-1.sock");
+    pass_on_later(&front, behind.path().join("ctl.sock"), gate.clone());
+    assert_eq!(find_device("vm2", None, &search(&folder)).unwrap().instance.pid, 52);
+    std::thread::spawn(move || {
+        std::thread::sleep(PATIENCE + Duration::from_secs(1));
+        gate.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(find_device("vm5", None, &search(&folder)).unwrap().instance.pid, 51);
 }
 
 // Goal: a socket that the user names and that cannot be reached is named with what to do.
