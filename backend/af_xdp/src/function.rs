@@ -269,7 +269,7 @@ impl Function for AfXdpFunction {
             }
             self.end_session();
         }
-        let seen = match looked {
+        let mut seen = match looked {
             Ok(seen) => seen,
             Err(why) => return LinkStatus::Down(why),
         };
@@ -286,6 +286,13 @@ impl Function for AfXdpFunction {
             if let Some((why, _)) = &self.failed {
                 return LinkStatus::Down(why.clone());
             }
+            // Many drivers reset their card when it is taken over, and have no carrier for
+            // seconds. A link that came up before that is seen would strand its first frames,
+            // which ends the session, and the next one resets the card again.
+            seen = match self.look() {
+                Ok(seen) => seen,
+                Err(why) => return LinkStatus::Down(why),
+            };
         }
         match self.is_quiet(&seen) {
             Some(why) => LinkStatus::Down(why),

@@ -11,6 +11,7 @@ const SIOCGIFMTU: c_ulong = 0x8921;
 const SIOCGIFINDEX: c_ulong = 0x8933;
 const SIOCETHTOOL: c_ulong = 0x8946;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GLINK: u32 = 0x0a;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_SCHANNELS: u32 = 0x3d;
 const ETHTOOL_GRSSH: u32 = 0x46;
@@ -194,9 +195,16 @@ impl Nics {
         Ok(Look {
             index: index as u32,
             is_up: has(libc::IFF_UP),
-            is_running: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
+            is_running: has(libc::IFF_UP) && has(libc::IFF_RUNNING) && self.has_carrier(name),
             mtu: mtu as u32,
         })
+    }
+
+    /// The carrier as the driver has it now: the kernel's flag follows it up to a second later.
+    /// True where the driver does not tell.
+    fn has_carrier(&self, name: &str) -> bool {
+        let mut request = [ETHTOOL_GLINK, 1];
+        self.ethtool(name, &mut request).map_or(true, |()| request[1] != 0)
     }
 
     fn ethtool<T>(&self, name: &str, request: &mut T) -> io::Result<()> {

@@ -1,12 +1,18 @@
 # A card of the guest, taken over by `xdp:` and linked with a TAP in a network namespace of its own,
 # which has 10.7.1.1. The host behind the card has 10.7.1.2, an iperf3 server, gives a file at port
 # 7000 and takes one at 7001. $OPTIONS: of the card. $PLAIN: there is a card without zero copy.
-modprobe -q virtio_pci; modprobe -a virtio_net tun; modprobe -q af_packet
+# $DRIVER: of the card.
+modprobe -q virtio_pci; modprobe -a $DRIVER tun; modprobe -q af_packet
 ip netns add inner
 inner="ip netns exec inner"
 fail() { echo "failed: $1"; cat /tmp/link.log; tail -1 /tmp/link.jsonl; ip link; dmesg | tail; exit 1; }
-# Bit 33: memory is reached as the platform says, so that the device can reach all of it.
-cards() { for dir in /sys/class/net/*/device/features; do [ "$(cut -c34 $dir)" = $1 ] && basename ${dir%/device/features}; done; }
+# Bit 33 of virtio: memory is reached as the platform says, so that the device can reach all of it.
+cards() {
+    for dir in /sys/class/net/*/device; do
+        [ "$(basename "$(readlink $dir/driver)")" = $DRIVER ] || continue
+        [ $DRIVER != virtio_net ] || [ "$(cut -c34 $dir/features)" = $1 ] && basename ${dir%/device}
+    done
+}
 for _ in $(seq 100); do [ "$(cards 1)" ] && break; sleep 0.1; done
 nic=$(cards 1); plain=$(cards 0)
 start() {
@@ -16,8 +22,8 @@ start() {
 alive() { for _ in $(seq 60); do $inner ping -c 1 -W 1 10.7.1.2 > /dev/null 2>&1 && return; sleep 0.1; done; fail "no answer: $1"; }
 fetch() { $inner nc 10.7.1.2 7000 < /dev/null > /tmp/file; echo "file $(sha256sum /tmp/file | cut -c1-64)"; }
 
-# How the card spreads flows over its queues: the first line of its table.
-table() { "$@" -x $nic | sed -n 's/^ *0: *//p' | tr -s ' ' | sed 's/ *$//'; }
+# How the card spreads flows over its queues: of the first line of its table, and of the last.
+table() { "$@" -x $nic | awk '/^ +[0-9]+:/ { line = $6 " " $7 " " $8 " " $9; if (!n++) first = $2 " " $3 " " $4 " " $5 } END { print first, line }'; }
 count() { mqnet ethtool -S $nic | sed -n "s/^ *rx_queue_$1_packets: *//p"; }
 
 ip link set $nic up

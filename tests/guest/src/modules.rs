@@ -10,7 +10,7 @@ use crate::kernel::Files;
 use crate::tools::Tools;
 
 /// What guests can load. A kernel that lacks one, or has it built in, goes without the file.
-pub(crate) const WANTED: [&str; 40] = [
+pub(crate) const WANTED: [&str; 41] = [
     "act_gact",
     "act_mirred",
     "act_police",
@@ -23,6 +23,7 @@ pub(crate) const WANTED: [&str; 40] = [
     "cls_u32",
     "dummy",
     "ifb",
+    "igb",
     "ipv6",
     "sch_cake",
     "sch_drr",
