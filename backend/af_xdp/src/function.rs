@@ -183,8 +183,6 @@ impl AfXdpFunction {
                 self.name
             );
         }
-        // Setting queues is news of our own making.
-        self.seen = Some(session.seen);
         self.session = Some(session);
         self.sessions += 1;
         Ok(())
@@ -288,7 +286,8 @@ impl Function for AfXdpFunction {
             }
             // Many drivers reset their card when it is taken over, and have no carrier for
             // seconds. A link that came up before that is seen would strand its first frames,
-            // which ends the session, and the next one resets the card again.
+            // which ends the session, and the next one resets the card again. Queues that were
+            // set are news of our own making, too.
             seen = match self.look() {
                 Ok(seen) => seen,
                 Err(why) => return LinkStatus::Down(why),

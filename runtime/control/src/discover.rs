@@ -125,16 +125,15 @@ async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Sur
                 Err(e) => survey.silent.push((socket, e)),
             }
         }
-        if late.is_empty() || limit == PATIENCE && enough(&survey.found) {
-            break;
-        }
-        let where_they_are = late.iter().map(|socket| (socket, Whereabouts::of_listener(socket)));
-        let (stopped, busy): (Vec<_>, Vec<_>) = where_they_are.partition(|(_, at)| at.is_stopped());
-        if limit == PATIENCE && busy.is_empty() {
+        let is_stopped = |socket: &String| Whereabouts::of_listener(socket).is_stopped();
+        if late.is_empty()
+            || limit == PATIENCE && (enough(&survey.found) || late.iter().all(is_stopped))
+        {
             break;
         }
         if limit == TOLD_AFTER {
-            for (socket, at) in stopped.iter().chain(&busy) {
+            for socket in &late {
+                let at = Whereabouts::of_listener(socket);
                 tracing::warn!("waiting for mqnet at {socket}{at}");
             }
         }
