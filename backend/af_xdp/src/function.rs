@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, frame_of_mtu};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Device, Function, Indirection, LinkStatus, Offloads, OpenError,
-    Plan, Rx, Tx,
+    BucketOf, Caps, Channel, ChannelStats, Device, Function, Indirection, LinkStatus, Offloads,
+    OpenError, Plan, Rx, Tx,
 };
 use mqnet_sysio::{namespace, poll};
 use mqnet_topology::{Topology, nic};
@@ -17,6 +17,7 @@ use mqnet_wire::Layer;
 
 use crate::AfXdpConfig;
 use crate::cell::Cell;
+use crate::rss;
 use crate::rx::NicRx;
 use crate::session::{Placing, Session};
 use crate::side::{RxSide, TxSide};
@@ -172,7 +173,7 @@ impl AfXdpFunction {
         let mut session = begun?;
         tracing::info!("{}: {}", self.name, session.manner);
         if let (Some(table), Some(spread)) = (&self.table, &mut session.spread)
-            && let Err(e) = spread.set(table, true)
+            && let Err(e) = spread.set(table, self.channels, true)
         {
             tracing::warn!("{}: its table is not what ethtool -X made it: {e}", self.name);
         }
@@ -345,8 +346,9 @@ impl Function for AfXdpFunction {
     }
 
     fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
+        let channels = self.channels;
         let spread = self.session.as_mut().and_then(|session| session.spread.as_mut());
-        let set = spread.map(|spread| spread.set(table, user_set));
+        let set = spread.map(|spread| spread.set(table, channels, user_set));
         match set {
             Some(Ok(())) => {
                 self.table = user_set.then(|| table.to_vec());
@@ -357,6 +359,19 @@ impl Function for AfXdpFunction {
             Some(Err(e)) => Err(self.error(format!("its table cannot be set: {e}"))),
             None => Err(self.error("its driver has no table to set".to_owned())),
         }
+    }
+
+    fn can_follow(&self) -> bool {
+        true
+    }
+
+    fn bucket_of(&self) -> Result<BucketOf, String> {
+        let ask = || rss::bucket_of(&self.config.interface);
+        let asked = match &self.config.netns {
+            None => ask(),
+            Some(path) => namespace::run_in_net(path, ask).map_err(|e| e.to_string())?,
+        };
+        asked.map_err(str::to_owned)
     }
 
     fn waiting_most(&mut self) -> u32 {

@@ -16,6 +16,7 @@ mod config;
 mod function;
 mod pages;
 mod ring;
+mod rss;
 mod rx;
 mod session;
 mod side;

@@ -33,9 +33,20 @@ impl Spread {
         Indirection { table, user_set: self.user_set, hash: self.hash }
     }
 
-    /// Sets it.
-    pub(crate) fn set(&mut self, table: &[u16], user_set: bool) -> io::Result<()> {
-        let table: Vec<u32> = table.iter().map(|&queue| queue.into()).collect();
+    /// Sets it, in channels of the link. What a user wants is set as it stands, for however many
+    /// channels there will be. Of our own accord flows move only between channels: a bucket that
+    /// stays with its channel stays on its queue, since the channel would not keep it in order.
+    pub(crate) fn set(&mut self, table: &[u16], channels: u16, user_set: bool) -> io::Result<()> {
+        let mut table: Vec<u32> = table.iter().map(|&queue| queue.into()).collect();
+        if !user_set {
+            self.take_notice()?;
+            let now = self.shown(channels).table;
+            for ((to, now), queue) in table.iter_mut().zip(now).zip(&self.table) {
+                if *to == u32::from(now) {
+                    *to = *queue;
+                }
+            }
+        }
         if table != self.table {
             let value = Value::Numbers(table.clone());
             match &mut self.undo {
@@ -51,6 +62,17 @@ impl Spread {
             self.table = table;
         }
         self.user_set = user_set;
+        Ok(())
+    }
+
+    /// What somebody else has set meanwhile is a user's, and stays.
+    fn take_notice(&mut self) -> io::Result<()> {
+        let interface = &self.interface;
+        let found = self.place.enter(false, || Nics::open()?.spread(interface))??;
+        if found.table != self.table {
+            (self.table, self.user_set) = (found.table, true);
+            return Err(io::Error::other("somebody else has set it"));
+        }
         Ok(())
     }
 }

@@ -418,11 +418,14 @@ impl Function for TapFunction {
         self.queues.set_rules(rules).map_err(|what| self.error(what))
     }
 
-    fn bucket_of(&self) -> Option<BucketOf> {
-        Some(match self.layer {
-            Layer::Ethernet => |frame| bucket(frame, Layer::Ethernet),
-            Layer::Ip => |frame| bucket(frame, Layer::Ip),
-        })
+    fn can_follow(&self) -> bool {
+        true
+    }
+
+    /// Both directions of a flow have the same.
+    fn bucket_of(&self) -> Result<BucketOf, String> {
+        let layer = self.layer;
+        Ok(Arc::new(move |frame: &[u8]| bucket(frame, layer)))
     }
 
     fn flags(&self) -> Vec<(&'static str, bool)> {

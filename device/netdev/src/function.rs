@@ -41,9 +41,9 @@ pub struct Indirection {
     pub hash: &'static str,
 }
 
-/// The bucket of a frame by its first bytes, the same for both directions of its flow; `None` for
-/// one that belongs to no bucket.
-pub type BucketOf = fn(&[u8]) -> Option<usize>;
+/// The bucket in which answers to a frame arrive, by its first bytes; `None` for one whose answers
+/// belong to no bucket.
+pub type BucketOf = Arc<dyn Fn(&[u8]) -> Option<usize> + Send + Sync>;
 
 /// A device of the machine behind a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -146,10 +146,16 @@ pub trait Function: Send {
         Err(OpenError { function: self.name().to_owned(), what: "has no such table".to_owned() })
     }
 
-    /// Which bucket of [`indirection`](Self::indirection) a frame has, where both directions of a
-    /// flow have the same.
-    fn bucket_of(&self) -> Option<BucketOf> {
-        None
+    /// Buckets of [`indirection`](Self::indirection) can follow the other direction of their flows,
+    /// at least in some sessions.
+    fn can_follow(&self) -> bool {
+        false
+    }
+
+    /// In which bucket of [`indirection`](Self::indirection) the answers to a frame arrive, in this
+    /// session; or why that is not known. For one that [`can_follow`](Self::can_follow).
+    fn bucket_of(&self) -> Result<BucketOf, String> {
+        Err("has no table".to_owned())
     }
 
     /// Rules that send flows to RX queues whatever the table says, by location; `None` where there

@@ -14,6 +14,7 @@ const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GLINK: u32 = 0x0a;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_SCHANNELS: u32 = 0x3d;
+const ETHTOOL_GRXFH: u32 = 0x29;
 const ETHTOOL_GRSSH: u32 = 0x46;
 const ETHTOOL_SRSSH: u32 = 0x47;
 /// No change of how a driver prepares what it hashes.
@@ -66,7 +67,16 @@ struct DriverRequest {
 
 const _: () = assert!(size_of::<DriverRequest>() == 196);
 
-/// `struct ethtool_rxfh`, with room for a table behind it.
+/// The start of `struct ethtool_rxnfc`, of which this request uses no more, and the rest of it.
+#[repr(C)]
+struct FieldsRequest {
+    command: u32,
+    flow_type: u32,
+    data: u64,
+    rest: [u64; 30],
+}
+
+/// `struct ethtool_rxfh`, with room for a table and a key behind it.
 #[repr(C)]
 struct SpreadRequest {
     command: u32,
@@ -80,6 +90,7 @@ struct SpreadRequest {
 }
 
 const _: () = assert!(size_of::<SpreadRequest>() == 24 + 4 * BUCKETS_MAX);
+const _: () = assert!(size_of::<FieldsRequest>() == 256);
 
 /// How an interface spreads flows over its RX queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +99,46 @@ pub struct Spread {
     pub table: Vec<u32>,
     /// What makes a bucket of a frame, as ethtool(8) calls it.
     pub hash: &'static str,
+    /// The key of the hash; empty where the driver does not tell.
+    pub key: Vec<u8>,
+    /// Something is done to what is hashed before (`RXH_XFRM_SYM_XOR` and its like).
+    pub is_transformed: bool,
+}
+
+/// Frames of which a driver may hash different fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[expect(missing_docs, reason = "protocols")]
+pub enum FlowType {
+    Tcp4 = 0x01,
+    Udp4 = 0x02,
+    Tcp6 = 0x05,
+    Udp6 = 0x06,
+}
+
+/// What of a frame is hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fields {
+    /// Nothing: the driver puts it into the first queue.
+    Nothing,
+    /// Both addresses.
+    Addresses,
+    /// Both addresses and both ports.
+    Ports,
+    /// Anything else.
+    Others,
+}
+
+impl Fields {
+    /// From the bits of the request (`RXH_IP_SRC`, `RXH_IP_DST`, `RXH_L4_B_0_1`, `RXH_L4_B_2_3`).
+    fn of(bits: u64) -> Self {
+        match bits {
+            0 => Self::Nothing,
+            0x30 => Self::Addresses,
+            0xf0 => Self::Ports,
+            _ => Self::Others,
+        }
+    }
 }
 
 /// What an interface is.
@@ -229,14 +280,14 @@ impl Nics {
         name: &str,
         command: u32,
         table: &[u32],
-        buckets: u32,
+        [buckets, key_len]: [u32; 2],
         transform: u8,
     ) -> io::Result<Box<SpreadRequest>> {
         let mut request = Box::new(SpreadRequest {
             command,
             context: 0,
             buckets,
-            key_len: 0,
+            key_len,
             hash: 0,
             transform,
             rest: [0; 6],
@@ -249,19 +300,33 @@ impl Nics {
 
     /// How it spreads flows, if the driver tells: with an empty table it has none.
     pub fn spread(&self, name: &str) -> io::Result<Spread> {
-        let sizes = self.spread_request(name, ETHTOOL_GRSSH, &[], 0, 0)?;
+        let sizes = self.spread_request(name, ETHTOOL_GRSSH, &[], [0; 2], 0)?;
         let hash = match sizes.hash {
             0x02 => "xor",
             0x04 => "crc32",
             _ => "toeplitz",
         };
-        let buckets = sizes.buckets;
-        // The kernel writes as many as it is told that there is room for.
-        if buckets == 0 || buckets as usize > BUCKETS_MAX {
-            return Ok(Spread { table: Vec::new(), hash });
+        let (buckets, key_len) = (sizes.buckets, sizes.key_len);
+        // The kernel writes as much as it is told that there is room for.
+        let words = buckets as usize + (key_len as usize).div_ceil(4);
+        if buckets == 0 || words > BUCKETS_MAX {
+            let (table, key) = (Vec::new(), Vec::new());
+            return Ok(Spread { table, hash, key, is_transformed: false });
         }
-        let request = self.spread_request(name, ETHTOOL_GRSSH, &[], buckets, 0)?;
-        Ok(Spread { table: request.table[..buckets as usize].to_vec(), hash })
+        let request = self.spread_request(name, ETHTOOL_GRSSH, &[], [buckets, key_len], 0)?;
+        let (table, key) = request.table[..words].split_at(buckets as usize);
+        let mut key: Vec<u8> = key.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        key.truncate(key_len as usize);
+        let is_transformed = ![0, RXH_XFRM_NO_CHANGE].contains(&request.transform);
+        Ok(Spread { table: table.to_vec(), hash, key, is_transformed })
+    }
+
+    /// What of such frames is hashed, if the driver tells.
+    pub fn hashed_fields(&self, name: &str, of: FlowType) -> io::Result<Fields> {
+        let (command, flow_type) = (ETHTOOL_GRXFH, of as u32);
+        let mut request = FieldsRequest { command, flow_type, data: 0, rest: [0; 30] };
+        self.ethtool(name, &mut request)?;
+        Ok(Fields::of(request.data))
     }
 
     /// Spreads flows by this table, which is as long as the one that it has. Needs CAP_NET_ADMIN.
@@ -270,8 +335,8 @@ impl Nics {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let set = |transform| {
-            let buckets = table.len() as u32;
-            self.spread_request(name, ETHTOOL_SRSSH, table, buckets, transform).map(drop)
+            let sizes = [table.len() as u32, 0];
+            self.spread_request(name, ETHTOOL_SRSSH, table, sizes, transform).map(drop)
         };
         match set(RXH_XFRM_NO_CHANGE) {
             // Kernels before 6.8 know of no transformations, and want 0 there.
@@ -331,6 +396,8 @@ mod tests {
         assert!(nics.look("a-name-that-is-too-long-for-any").is_err());
         assert_eq!(nics.spread("lo").unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
         assert!(nics.set_spread("lo", &[0; BUCKETS_MAX + 1]).is_err());
+        let fields = nics.hashed_fields("lo", FlowType::Tcp4).unwrap_err();
+        assert_eq!(fields.raw_os_error(), Some(libc::EOPNOTSUPP));
     }
 
     // Goal: a number of queues goes where the driver counts them.

@@ -85,6 +85,13 @@ impl FlowKeys {
         if self.vlan.is_some() { self.tpid } else { self.ethertype }
     }
 
+    /// The keys of the flow's other direction.
+    pub fn reversed(&self) -> Self {
+        let ([to, from], [source, target]) = (self.mac, self.ports);
+        let (src, dst) = (self.dst, self.src);
+        Self { mac: [from, to], src, dst, ports: [target, source], ..*self }
+    }
+
     /// A hash of addresses, protocol and ports; both directions of a connection have the same.
     pub fn hash(&self) -> u32 {
         let (a, b, kind) = if self.ip.is_some() {

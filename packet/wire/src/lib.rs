@@ -5,6 +5,7 @@
 
 mod flow;
 pub mod offload;
+pub mod rss;
 mod vnet_hdr;
 
 pub use flow::{FlowKeys, HEADERS_MAX, Layer};

@@ -81,7 +81,8 @@ pub enum LinkError {
     Qdisc(TcError),
     /// Nothing could follow what was to be learnt.
     #[error(
-        "rx-locality=learn: {0} does not choose among its queues by a table, a TAP or TUN does"
+        "rx-locality=learn: {0} does not choose among its queues by a table; a TAP, a TUN or an \
+         interface (xdp:) does"
     )]
     Learning(String),
     /// A worker hangs.
@@ -372,6 +373,7 @@ impl Link {
     fn open(&mut self, plan: &Plan) -> Result<(Vec<Channel>, Vec<Channel>), String> {
         let a = self.ends[0].open(plan).map_err(|e| e.to_string())?;
         let b = self.ends[1].open(&plan.mirrored()).map_err(|e| e.to_string())?;
+        self.learning.begin(&self.ends);
         Ok((a, b))
     }
 

@@ -81,8 +81,13 @@ fn run(guest: Guest, world: &World, manner: &str) -> Outcome {
     assert!(said.contains(&format!("2 queues, native XDP, {manner}\n")), "{said}");
     assert!(said.contains("30 packets transmitted, 30 received"), "{said}");
     assert!(said.contains("5 packets transmitted, 5 received"), "not given back: {said}");
-    assert_eq!(said.matches("receiver").count(), 2, "a stream is missing: {said}");
+    assert_eq!(said.matches("receiver").count(), 3, "a stream is missing: {said}");
     check_table(said);
+    let follows: Vec<&str> =
+        said.lines().filter_map(|line| line.strip_prefix("follow to ")).collect();
+    assert_eq!(follows, ["1: all", "0: all", "1: all"], "{said}");
+    assert!(!said.contains("out-of-order"), "flows that follow are reordered: {said}");
+    assert!(said.contains("another's table stays\n"), "{said}");
     let whole = sum(&bytes);
     assert_eq!(said.matches(&format!("file {whole}\n")).count(), FETCHES, "damaged: {said}");
     assert_eq!(back.join().unwrap(), whole, "damaged on the way out");

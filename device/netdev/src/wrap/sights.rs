@@ -1,7 +1,7 @@
 //! Looks at some of the frames that pass an RX queue, and counts which bucket they are of.
 //!
-//! Both directions of a flow have the same bucket, so what arrives here tells on which channel the
-//! other end of its flows sends: a table of queues can follow that. It is put on when the queue is
+//! What arrives here tells on which channel the other end of a flow sends: a table of queues, in
+//! which the bucket of its answers is known, can follow that. It is put on when the queue is
 //! opened, below all else, and looks at one frame of a burst, or at one of [`EVERY`] that are
 //! received singly.
 

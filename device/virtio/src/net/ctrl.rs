@@ -2,6 +2,12 @@
 //! are little-endian.
 
 mod rules;
+fn put_key(hasher: &Hasher, out: &mut Vec<u8>) {
+    let len = usize::from(hasher.key_len).min(KEY_LEN);
+    out.push(len as u8);
+    out.extend(&hasher.key[..len]);
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -236,12 +242,12 @@ impl Command {
                 out.extend(spread.unclassified.to_le_bytes());
                 out.extend(spread.table.iter().flat_map(|queue| queue.to_le_bytes()));
                 out.extend(pairs.to_le_bytes());
-                hasher.put_key(&mut out);
+                put_key(hasher, &mut out);
             }
             Self::Hash(hasher) => {
                 out.extend(hasher.types.to_le_bytes());
                 out.extend([0; 8]);
-                hasher.put_key(&mut out);
+                put_key(hasher, &mut out);
             }
             Self::GuestOffloads(features) => out.extend(features.0.to_le_bytes()),
         }

@@ -1,54 +1,9 @@
-//! Hashes of frames, and the queue that they choose (virtio 1.3, 5.1.6.4.3 and 5.1.6.5.7).
+//! The queue that a hash chooses (virtio 1.3, 5.1.6.5.7).
 
-use mqnet_wire::FlowKeys;
-
-/// Bytes of a key: the longest input, and a word more.
-pub const KEY_LEN: usize = 40;
+pub use mqnet_wire::rss::{Hashed, Hasher, KEY_LEN, TYPES};
 
 /// Most entries of a table.
 pub const TABLE_MAX: u16 = 128;
-
-/// Kinds of frames that are hashed, one bit each: IPv4, TCP and UDP over it, the same for IPv6.
-/// Extension headers of IPv6 are skipped.
-pub const TYPES: u32 = 0x3f;
-
-const IPV4: u32 = 1;
-const IPV6: u32 = 8;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-
-/// Two addresses and two ports.
-const INPUT_MAX: usize = 36;
-
-/// How a hash is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hasher {
-    /// Of which kinds of frames.
-    pub types: u32,
-    /// Bytes of the key that the driver gave.
-    pub key_len: u8,
-    /// The key, zeros after its end.
-    pub key: [u8; KEY_LEN],
-}
-
-/// A frame's hash, as it is reported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hashed {
-    /// The hash.
-    pub value: u32,
-    /// Of what it was made: the number of the type's bit, and one; 0: there is none.
-    pub report: u16,
-}
-
-impl Hashed {
-    /// The part of the header behind `num_buffers`: the hash, its kind, two bytes of nothing.
-    pub fn to_bytes(self) -> [u8; 8] {
-        let mut out = [0; 8];
-        out[..4].copy_from_slice(&self.value.to_le_bytes());
-        out[4..6].copy_from_slice(&self.report.to_le_bytes());
-        out
-    }
-}
 
 /// Which queue a frame comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,153 +25,15 @@ impl Spread {
     }
 }
 
-impl Default for Hasher {
-    /// Hashes nothing.
-    fn default() -> Self {
-        Self { types: 0, key_len: 0, key: [0; KEY_LEN] }
-    }
-}
-
-impl Hasher {
-    pub(super) fn put_key(&self, out: &mut Vec<u8>) {
-        let len = usize::from(self.key_len).min(KEY_LEN);
-        out.push(len as u8);
-        out.extend(&self.key[..len]);
-    }
-
-    /// The hash of a frame.
-    pub fn hash(&self, keys: &FlowKeys) -> Hashed {
-        if keys.ip.is_none() {
-            return Hashed::default();
-        }
-        let (first, address) = if keys.is_v6 { (IPV6, 16) } else { (IPV4, 4) };
-        let kind = match keys.proto {
-            TCP if !keys.fragment => 1,
-            UDP if !keys.fragment => 2,
-            _ => 0,
-        };
-        let has = |kind: u32| self.types & first << kind != 0;
-        let kind = if has(kind) { kind } else { 0 };
-        if !has(kind) {
-            return Hashed::default();
-        }
-        let mut input = [0; INPUT_MAX];
-        input[..address].copy_from_slice(&keys.src[..address]);
-        input[address..2 * address].copy_from_slice(&keys.dst[..address]);
-        let mut len = 2 * address;
-        if kind != 0 {
-            for port in keys.ports {
-                input[len..len + 2].copy_from_slice(&port.to_be_bytes());
-                len += 2;
-            }
-        }
-        let report = (first << kind).trailing_zeros() as u16 + 1;
-        Hashed { value: toeplitz(&self.key, &input[..len]), report }
-    }
-}
-
-/// For each bit of the input that is set, the 32 bits of the key from the same place on.
-fn toeplitz(key: &[u8; KEY_LEN], input: &[u8]) -> u32 {
-    let mut hash = 0;
-    let mut window = u64::from(u32::from_be_bytes([key[0], key[1], key[2], key[3]])) << 8;
-    for (byte, next) in input.iter().zip(&key[4..]) {
-        window |= u64::from(*next);
-        for bit in 0..8 {
-            if byte << bit & 0x80 != 0 {
-                hash ^= (window >> (8 - bit)) as u32;
-            }
-        }
-        window = window << 8 & 0xff_ffff_ffff;
-    }
-    hash
-}
-
 #[cfg(test)]
 mod tests {
-    use mqnet_wire::Layer;
-    use proptest::prelude::*;
-
     use super::*;
 
-    /// The key of the published test vectors of RSS.
-    const KEY: [u8; KEY_LEN] = [
-        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
-        0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
-        0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
-    ];
-
-    fn v4(src: [u8; 4], dst: [u8; 4], ports: [u16; 2]) -> FlowKeys {
-        let mut keys = FlowKeys { ip: Some(14), proto: TCP, ports, ..FlowKeys::default() };
-        keys.src[..4].copy_from_slice(&src);
-        keys.dst[..4].copy_from_slice(&dst);
-        keys
-    }
-
-    fn hash(types: u32, keys: &FlowKeys) -> (u32, u16) {
-        let hashed = Hasher { types, key_len: 40, key: KEY }.hash(keys);
-        (hashed.value, hashed.report)
-    }
-
-    // Goal: the hashes of the published test vectors, with ports and without, for both families.
+    // Goal: a frame without a hash goes to its own queue, others by their lowest bits.
     #[test]
-    fn hashes_are_those_of_the_vectors() {
-        let a = v4([66, 9, 149, 187], [161, 142, 100, 80], [2794, 1766]);
-        assert_eq!(hash(TYPES, &a), (0x51cc_c178, 2));
-        assert_eq!(hash(1, &a), (0x323e_8fc2, 1));
-        let b = v4([199, 92, 111, 2], [65, 69, 140, 83], [14230, 4739]);
-        assert_eq!(hash(TYPES, &b), (0xc626_b0ea, 2));
-        assert_eq!(hash(1, &b), (0xd718_262a, 1));
-        let src = 0x3ffe_2501_0200_1fff_0000_0000_0000_0007u128.to_be_bytes();
-        let dst = 0x3ffe_2501_0200_0003_0000_0000_0000_0001u128.to_be_bytes();
-        let ports = [2794, 1766];
-        let c = FlowKeys { ip: Some(14), is_v6: true, proto: TCP, src, dst, ports, ..a };
-        assert_eq!(hash(TYPES, &c), (0x4020_7d3d, 5));
-        assert_eq!(hash(8, &c), (0x2cc1_8cd5, 4));
-    }
-
-    // Goal: what is not hashed goes to its own queue; fragments, and protocols without a bit of
-    // their own, are hashed by addresses.
-    #[test]
-    fn kinds_that_are_not_hashed() {
-        let tcp = v4([10, 0, 0, 1], [10, 0, 0, 2], [1, 2]);
-        let fragment = FlowKeys { fragment: true, ports: [0, 0], ..tcp };
-        let udp = FlowKeys { proto: UDP, ..tcp };
-        assert_eq!(hash(TYPES, &udp).1, 3);
-        assert_eq!(hash(TYPES & !4, &udp), hash(1, &tcp));
-        assert_eq!(hash(TYPES, &fragment), hash(1, &tcp));
-        assert_eq!(hash(8, &tcp), (0, 0));
-        assert_eq!(hash(TYPES, &FlowKeys::default()), (0, 0));
+    fn a_table_chooses() {
         let spread = Spread { table: vec![0, 1, 2, 3], unclassified: 7 };
         assert_eq!(spread.pair(Hashed::default()), 7);
         assert_eq!(spread.pair(Hashed { value: 0xabcd_0006, report: 1 }), 2);
-        assert_eq!(Hashed { value: 0x0102_0304, report: 5 }.to_bytes(), [4, 3, 2, 1, 5, 0, 0, 0]);
-    }
-
-    proptest! {
-        // Goal: the hash is the one of the definition, bit by bit, for any key and input.
-        #[test]
-        fn toeplitz_is_as_defined(
-            key in prop::collection::vec(any::<u8>(), KEY_LEN),
-            input in prop::collection::vec(any::<u8>(), 0..=INPUT_MAX),
-        ) {
-            let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1 == 1;
-            let mut expected = 0u32;
-            for at in (0..input.len() * 8).filter(|&at| bit(&input, at)) {
-                let window = (0..32).fold(0, |w, i| w << 1 | u32::from(bit(&key, at + i)));
-                expected ^= window;
-            }
-            prop_assert_eq!(toeplitz(&key.try_into().unwrap(), &input), expected);
-        }
-
-        // Goal: no frame makes it panic.
-        #[test]
-        fn any_frame_is_hashed(
-            bytes in prop::collection::vec(any::<u8>(), 0..200),
-            types in 0..64u32,
-        ) {
-            let keys = FlowKeys::dissect(&bytes, Layer::Ethernet);
-            let (_, report) = hash(types, &keys);
-            prop_assert!(report == 0 || types >> (report - 1) & 1 == 1);
-        }
     }
 }

@@ -17,38 +17,43 @@ use crate::locality::{LOOK, Policy, Sight};
 /// How long nothing is tried again after flows could not move.
 const REST: Duration = Duration::from_secs(10);
 
-/// Buckets that are counted: those of the longest table that there is.
+/// Buckets of a table that is not there yet: the device makes one, of this length, when it may.
 const BUCKETS: usize = 128;
 
 /// A table that follows.
 struct Follower {
     bucket_of: BucketOf,
+    buckets: usize,
     /// For each channel of the other function, since its begin and at the last look.
     sights: Vec<(Arc<Sights>, Vec<u64>)>,
     policy: Policy,
 }
 
 impl Follower {
-    fn new(bucket_of: BucketOf) -> Self {
-        let each = |_| (Sights::new(BUCKETS), vec![0; BUCKETS]);
+    fn new(bucket_of: BucketOf, buckets: usize) -> Self {
+        let each = |_| (Sights::new(buckets), vec![0; buckets]);
         let sights = (0..CHANNELS_MAX).map(each).collect();
-        Self { bucket_of, sights, policy: Policy::new(BUCKETS) }
+        Self { bucket_of, buckets, sights, policy: Policy::new(buckets) }
     }
 
     /// Where each bucket was seen since the last call.
     fn look(&mut self, channels: u16) -> Vec<Sight> {
-        let mut news = vec![[0u64; BUCKETS]; usize::from(channels)];
+        let mut news = vec![vec![0u64; self.buckets]; usize::from(channels)];
         for ((sights, before), news) in self.sights.iter_mut().zip(&mut news) {
             for ((count, before), news) in sights.counts().zip(before).zip(news) {
                 *news = count.wrapping_sub(std::mem::replace(before, count));
             }
         }
-        (0..BUCKETS).map(|bucket| Sight::of(news.iter().map(|counts| counts[bucket]))).collect()
+        let at = |bucket: usize| Sight::of(news.iter().map(|counts| counts[bucket]));
+        (0..self.buckets).map(at).collect()
     }
 }
 
 /// What is learnt, for the table of each function.
 pub(super) struct Learning {
+    /// Whose table is to follow.
+    wanted: [bool; 2],
+    /// Those whose buckets are known in this session.
     followers: [Option<Follower>; 2],
     next: Duration,
 }
@@ -58,18 +63,29 @@ impl Learning {
         egress: &[EgressConfig; 2],
         ends: &[Box<dyn Function>; 2],
     ) -> Result<Self, LinkError> {
-        let mut followers = [None, None];
-        for side in (0..2).filter(|&side| egress[1 - side].learn) {
-            let bucket_of = ends[side].bucket_of();
-            let bucket_of =
-                bucket_of.ok_or_else(|| LinkError::Learning(ends[side].name().to_owned()))?;
-            followers[side] = Some(Follower::new(bucket_of));
+        let wanted = [egress[1].learn, egress[0].learn];
+        match (0..2).find(|&side| wanted[side] && !ends[side].can_follow()) {
+            Some(side) => Err(LinkError::Learning(ends[side].name().to_owned())),
+            None => Ok(Self { wanted, followers: [None, None], next: Duration::ZERO }),
         }
-        Ok(Self { followers, next: Duration::ZERO })
     }
 
     pub(super) fn is_on(&self) -> bool {
-        self.followers.iter().any(Option::is_some)
+        self.wanted.contains(&true)
+    }
+
+    /// A session begins: a card that was exchanged hashes by another key.
+    pub(super) fn begin(&mut self, ends: &[Box<dyn Function>; 2]) {
+        for (side, end) in ends.iter().enumerate().filter(|(side, _)| self.wanted[*side]) {
+            let buckets = end.indirection().map_or(BUCKETS, |spread| spread.table.len());
+            self.followers[side] = match end.bucket_of() {
+                Ok(bucket_of) => Some(Follower::new(bucket_of, buckets)),
+                Err(why) => {
+                    tracing::warn!("{}: flows stay on their queues: {why}", end.name());
+                    None
+                }
+            };
+        }
     }
 
     /// The RX queue of a channel of a function, with what the table of the other one learns from.
@@ -77,7 +93,7 @@ impl Learning {
         match &self.followers[1 - side] {
             Some(follower) => {
                 let (sights, _) = &follower.sights[usize::from(channel)];
-                wrap_rx(rx, sights.clone(), follower.bucket_of)
+                wrap_rx(rx, sights.clone(), follower.bucket_of.clone())
             }
             None => rx,
         }
@@ -107,6 +123,9 @@ impl Link {
         // Without a table the kernel chooses; what a user has set stays.
         let spread = self.ends[side].indirection().filter(|spread| !spread.user_set);
         let Some(mut table) = spread.map(|spread| spread.table) else { return Ok(()) };
+        if table.len() != follower.buckets {
+            return Ok(());
+        }
         // Flows that are moved now would have to wait for a sink that is full.
         let sinks = &self.ends[1 - side].stats()[..usize::from(channels)];
         if sinks.iter().any(|channel| channel.tx.stopped_since_ns.get() != 0) {

@@ -62,7 +62,7 @@ fn counts(sights: &Sights) -> Vec<u64> {
 fn one_frame_of_a_burst() {
     let sights = Sights::new(4);
     let inner = Rx::Brings(Box::new(fake(&[0, 1, 2, 9])));
-    let Rx::Brings(mut rx) = wrap_rx(inner, sights.clone(), bucket_of) else {
+    let Rx::Brings(mut rx) = wrap_rx(inner, sights.clone(), Arc::new(bucket_of)) else {
         panic!("it brought memory");
     };
     for expected in [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [2, 1, 1, 0]] {
@@ -85,7 +85,7 @@ fn one_of_eight_received() {
     let sights = Sights::new(4);
     let frames: Vec<u8> = (0..17).map(|i| if i % 8 == 0 { 2 } else { 1 }).collect();
     let inner = Rx::Borrows(Box::new(fake(&frames)));
-    let Rx::Borrows(mut rx) = wrap_rx(inner, sights.clone(), bucket_of) else {
+    let Rx::Borrows(mut rx) = wrap_rx(inner, sights.clone(), Arc::new(bucket_of)) else {
         panic!("it borrowed memory");
     };
     for _ in 0..20 {
