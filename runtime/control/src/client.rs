@@ -21,6 +21,12 @@ pub(crate) use wire::get;
 
 /// How long an answer may take, unless the caller says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long it may take all in all while the process waits for the kernel: with a machine whose
+/// CPUs were taken from it, grace periods of 10 to 20 s were seen (`synchronize_rcu_expedited`),
+/// under the lock of all network configuration.
+pub(crate) const KERNELS_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often it is looked whether it still does.
+const KERNEL_LOOK: Duration = Duration::from_secs(1);
 /// How often a stream looks whether it is to stop.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 
@@ -82,9 +88,19 @@ impl Client {
         let kept = self.keep(&stream)?;
         let asked = wire::ask((&self.socket, stream), method, path, body);
         let limited = async {
-            match tokio::time::timeout(self.timeout, asked).await {
-                Ok(done) => done,
-                Err(_) => Err(self.timed_out(&kept)),
+            let mut asked = std::pin::pin!(asked);
+            let mut waited = Duration::ZERO;
+            let mut limit = self.timeout;
+            loop {
+                if let Ok(done) = tokio::time::timeout(limit, &mut asked).await {
+                    return done;
+                }
+                waited += limit;
+                limit = KERNEL_LOOK;
+                let is_in_kernel = || Whereabouts::of_peer(&kept).is_in_kernel();
+                if waited >= KERNELS_TIMEOUT || !is_in_kernel() {
+                    return Err(self.timed_out(&kept, waited));
+                }
             }
         };
         runtime(&self.socket)?.block_on(limited)
@@ -110,7 +126,8 @@ impl Client {
         let begin = wire::open((&self.socket, stream), "GET", path, None);
         let copy = async {
             let limited = tokio::time::timeout(self.timeout, begin).await;
-            let (_connection, mut answer) = limited.map_err(|_| self.timed_out(&kept))??;
+            let late = |_| self.timed_out(&kept, self.timeout);
+            let (_connection, mut answer) = limited.map_err(late)??;
             let mut copied = 0;
             while !stop.load(Ordering::Relaxed) {
                 let Ok(frame) = tokio::time::timeout(STOP_LOOK, answer.frame()).await else {
@@ -136,8 +153,8 @@ impl Client {
         stream.try_clone().map_err(|e| self.failed(&format!("cannot ask: {e}")))
     }
 
-    fn timed_out(&self, stream: &UnixStream) -> ApiError {
-        let (limit, more) = (self.timeout.as_secs_f64(), wire::silence(stream));
+    fn timed_out(&self, stream: &UnixStream, waited: Duration) -> ApiError {
+        let (limit, more) = (waited.as_secs_f64(), wire::silence(stream));
         let why = format!("mqnet at {}{more} did not answer within {limit} s", self.socket);
         ApiError::new(Code::TimedOut, why)
     }

@@ -14,7 +14,7 @@ use mqnet_sysio::clock;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::client::{self, Client, Whereabouts};
+use crate::client::{self, Client, KERNELS_TIMEOUT, Whereabouts};
 use crate::socket::{self, Address, Places};
 
 /// How long a process may take to say who it is. Longer than a change that waits for the kernel
@@ -114,7 +114,7 @@ async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Sur
     }
     let (begin, mut survey) = (clock::monotonic(), Survey::default());
     let waited = || clock::monotonic().saturating_sub(begin);
-    for limit in [TOLD_AFTER, PATIENCE, LONG_PATIENCE] {
+    for limit in [TOLD_AFTER, PATIENCE, LONG_PATIENCE, KERNELS_TIMEOUT] {
         while let Ok(Some(done)) = timeout(limit.saturating_sub(waited()), asked.join_next()).await
         {
             // A task that panicked stays among the late.
@@ -125,10 +125,15 @@ async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Sur
                 Err(e) => survey.silent.push((socket, e)),
             }
         }
-        let is_stopped = |socket: &String| Whereabouts::of_listener(socket).is_stopped();
-        if late.is_empty()
-            || limit == PATIENCE && (enough(&survey.found) || late.iter().all(is_stopped))
-        {
+        let at = |socket: &String| Whereabouts::of_listener(socket);
+        let goes_on = match limit {
+            _ if late.is_empty() => false,
+            TOLD_AFTER => true,
+            PATIENCE => !enough(&survey.found) && !late.iter().all(|one| at(one).is_stopped()),
+            // The last look but one; the next one is the last.
+            _ => !enough(&survey.found) && late.iter().any(|one| at(one).is_in_kernel()),
+        };
+        if !goes_on {
             break;
         }
         if limit == TOLD_AFTER {

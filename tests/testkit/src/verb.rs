@@ -17,7 +17,11 @@ impl Folder {
     pub fn tell(&self, words: &str) -> String {
         let said = self.ask(words);
         assert_eq!(said.code, Some(0), "{words}: {}{}", said.out, said.err);
-        said.err
+        // For whom it had to wait says something of this machine's kernel, not of the link.
+        let (waits, notes): (Vec<&str>, Vec<&str>) =
+            said.err.split_inclusive('\n').partition(|line| line.contains("waiting for mqnet at"));
+        waits.iter().for_each(|line| print!("{words}: {line}"));
+        notes.concat()
     }
 
     /// The same for one that prints JSON.

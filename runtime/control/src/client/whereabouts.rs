@@ -42,6 +42,11 @@ impl Whereabouts {
     pub(crate) fn is_stopped(&self) -> bool {
         matches!(self.state, Some('T' | 't'))
     }
+
+    /// It waits for the kernel, which will come back to it.
+    pub(crate) fn is_in_kernel(&self) -> bool {
+        self.state == Some('D')
+    }
 }
 
 /// What follows the name of a process in a message; begins with a comma where there is something.
@@ -60,6 +65,16 @@ impl fmt::Display for Whereabouts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Goal: only who waits for the kernel is worth a longer wait.
+    #[test]
+    fn who_waits_for_the_kernel_is_waited_for() {
+        let in_state = |state| Whereabouts { pid: Some(7), state, place: None };
+        assert!(in_state(Some('D')).is_in_kernel());
+        for state in [None, Some('S'), Some('R'), Some('T')] {
+            assert!(!in_state(state).is_in_kernel(), "{state:?}");
+        }
+    }
 
     // Goal: a process that runs is named, one that is stopped or waits in the kernel with more.
     #[test]
