@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, frame_of_mtu};
 use mqnet_netdev::{
-    BucketOf, Caps, Channel, ChannelStats, Device, Function, Indirection, LinkStatus, Offloads,
+    Buckets, Caps, Channel, ChannelStats, Device, Function, Indirection, LinkStatus, Offloads,
     OpenError, Plan, Rx, Tx,
 };
 use mqnet_sysio::{namespace, poll};
@@ -21,6 +21,7 @@ use crate::rss;
 use crate::rx::NicRx;
 use crate::session::{Placing, Session};
 use crate::side::{RxSide, TxSide};
+use crate::spread::Spread;
 use crate::tx::NicTx;
 use crate::watch::{Seen, Watch};
 
@@ -345,15 +346,30 @@ impl Function for AfXdpFunction {
         Some(spread.shown(self.channels))
     }
 
+    fn refresh_indirection(&mut self) -> bool {
+        let spread = self.session.as_mut().and_then(|session| session.spread.as_mut());
+        match spread.map(Spread::refresh) {
+            Some(Ok(is_anothers)) => is_anothers,
+            // What is set next fails the same way, and says so.
+            Some(Err(e)) => {
+                tracing::debug!("{}: its table cannot be read: {e}", self.name);
+                false
+            }
+            None => false,
+        }
+    }
+
     fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
         let channels = self.channels;
         let spread = self.session.as_mut().and_then(|session| session.spread.as_mut());
         let set = spread.map(|spread| spread.set(table, channels, user_set));
         match set {
-            Some(Ok(())) => {
+            Some(Ok(moved)) => {
                 self.table = user_set.then(|| table.to_vec());
-                // Frames that the interface has in its own rings are still on their way to ours.
-                poll::pause(SETTLE);
+                if moved {
+                    // Frames that the interface has in its own rings are on their way to ours.
+                    poll::pause(SETTLE);
+                }
                 Ok(())
             }
             Some(Err(e)) => Err(self.error(format!("its table cannot be set: {e}"))),
@@ -365,13 +381,20 @@ impl Function for AfXdpFunction {
         true
     }
 
-    fn bucket_of(&self) -> Result<BucketOf, String> {
-        let ask = || rss::bucket_of(&self.config.interface);
+    fn buckets(&mut self) -> Result<Buckets, String> {
+        // Not every network namespace shows it.
+        let kernels_key = rss::kernels_key();
+        let ask = || rss::buckets(&self.config.interface, kernels_key);
         let asked = match &self.config.netns {
             None => ask(),
             Some(path) => namespace::run_in_net(path, ask).map_err(|e| e.to_string())?,
         };
-        asked.map_err(str::to_owned)
+        let buckets = asked?;
+        let spread = self.session.as_mut().and_then(|session| session.spread.as_mut());
+        match spread.map(Spread::enforce) {
+            Some(Err(e)) => Err(format!("its table cannot be set: {e}")),
+            _ => Ok(buckets),
+        }
     }
 
     fn waiting_most(&mut self) -> u32 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{FRAME_MAX, l2_header, mtu_max};
 use mqnet_netdev::{
-    BucketOf, Caps, Channel, ChannelStats, FlowRule, Function, Indirection, LinkStatus, Offloads,
+    Buckets, Caps, Channel, ChannelStats, FlowRule, Function, Indirection, LinkStatus, Offloads,
     OpenError, Plan, Rx, Tx,
 };
 use mqnet_sysio::namespace;
@@ -423,9 +423,10 @@ impl Function for TapFunction {
     }
 
     /// Both directions of a flow have the same.
-    fn bucket_of(&self) -> Result<BucketOf, String> {
+    fn buckets(&mut self) -> Result<Buckets, String> {
         let layer = self.layer;
-        Ok(Arc::new(move |frame: &[u8]| bucket(frame, layer)))
+        let of_answers = Arc::new(move |frame: &[u8]| bucket(frame, layer));
+        Ok(Buckets { of_answers, of_arrivals: None })
     }
 
     fn flags(&self) -> Vec<(&'static str, bool)> {

@@ -172,6 +172,10 @@ impl Function for GroupFunction {
         own.map(|local| self.number(self.primary, local)).collect()
     }
 
+    fn refresh_indirection(&mut self) -> bool {
+        self.present_primary().is_some_and(|function| function.refresh_indirection())
+    }
+
     fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
         let (map, primary) = (self.map, self.primary);
         if let Some(&channel) = table.iter().find(|&&i| map.place(i).member != primary) {

@@ -41,9 +41,18 @@ pub struct Indirection {
     pub hash: &'static str,
 }
 
-/// The bucket in which answers to a frame arrive, by its first bytes; `None` for one whose answers
-/// belong to no bucket.
+/// The bucket of a frame, by its first bytes; `None` for one that belongs to none.
 pub type BucketOf = Arc<dyn Fn(&[u8]) -> Option<usize> + Send + Sync>;
+
+/// Which buckets of [`Indirection`] frames belong to.
+#[derive(Clone)]
+pub struct Buckets {
+    /// That in which answers to a frame arrive.
+    pub of_answers: BucketOf,
+    /// That in which a frame arrives, where this is only what a driver says: the queue on which it
+    /// does arrive tells whether it is so. `None` where we choose the queue ourselves.
+    pub of_arrivals: Option<BucketOf>,
+}
 
 /// A device of the machine behind a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,6 +149,12 @@ pub trait Function: Send {
         None
     }
 
+    /// Reads the table anew where others than we can set it; true if somebody has, whose it then
+    /// is.
+    fn refresh_indirection(&mut self) -> bool {
+        false
+    }
+
     /// Spreads flows by this table, or by the default one. As after [`steer`](Self::steer), no
     /// frame can arrive any more that chose its queue before. The caller keeps flows in order.
     fn set_indirection(&mut self, _table: &[u16], _user_set: bool) -> Result<(), OpenError> {
@@ -152,9 +167,10 @@ pub trait Function: Send {
         false
     }
 
-    /// In which bucket of [`indirection`](Self::indirection) the answers to a frame arrive, in this
-    /// session; or why that is not known. For one that [`can_follow`](Self::can_follow).
-    fn bucket_of(&self) -> Result<BucketOf, String> {
+    /// Which buckets of [`indirection`](Self::indirection) frames belong to in this session; or
+    /// why that is not known. For one that [`can_follow`](Self::can_follow), before its lanes run:
+    /// flows may move.
+    fn buckets(&mut self) -> Result<Buckets, String> {
         Err("has no table".to_owned())
     }
 

@@ -50,7 +50,9 @@ pub mod wrap;
 pub use address::Address;
 pub use burst::{Burst, Frame};
 pub use caps::{Caps, Emulation, Incompatible, Offloads, Plan};
-pub use function::{BucketOf, Device, Function, Indirection, LinkStatus, OpenError, Vectors};
+pub use function::{
+    BucketOf, Buckets, Device, Function, Indirection, LinkStatus, OpenError, Vectors,
+};
 pub use io::Io;
 pub use kept::{Kept, KeptPiece};
 pub use member::MemberView;

@@ -302,9 +302,11 @@ impl Nics {
     pub fn spread(&self, name: &str) -> io::Result<Spread> {
         let sizes = self.spread_request(name, ETHTOOL_GRSSH, &[], [0; 2], 0)?;
         let hash = match sizes.hash {
+            0x01 => "toeplitz",
             0x02 => "xor",
             0x04 => "crc32",
-            _ => "toeplitz",
+            // Drivers that do not tell say 0.
+            _ => "unknown",
         };
         let (buckets, key_len) = (sizes.buckets, sizes.key_len);
         // The kernel writes as much as it is told that there is room for.
@@ -329,7 +331,8 @@ impl Nics {
         Ok(Fields::of(request.data))
     }
 
-    /// Spreads flows by this table, which is as long as the one that it has. Needs CAP_NET_ADMIN.
+    /// Spreads flows by this table, which is as long as the one that it has; an empty one asks for
+    /// the kernel's own, which follows the number of queues. Needs CAP_NET_ADMIN.
     pub fn set_spread(&self, name: &str, table: &[u32]) -> io::Result<()> {
         if table.len() > BUCKETS_MAX {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));

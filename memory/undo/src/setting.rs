@@ -115,16 +115,37 @@ impl Setting {
             Err(e) => return Outcome::Failed(self.explain(&e, before)),
         }
         match self.read() {
-            Ok(now) if now == *before => Outcome::Again,
+            Ok(now) if now == *before => {
+                self.let_go(before);
+                Outcome::Again
+            }
             Ok(now) if ours.is_none_or(|ours| now == *ours) => {
                 match self.write_patiently(before, until) {
-                    Ok(()) => Outcome::Again,
+                    Ok(()) => {
+                        self.let_go(before);
+                        Outcome::Again
+                    }
                     Err(e) => Outcome::Failed(self.explain(&e, before)),
                 }
             }
             Ok(_) => Outcome::ChangedSince,
             Err(e) if is_gone(&e) => Outcome::Gone,
             Err(e) => Outcome::Failed(self.explain(&e, before)),
+        }
+    }
+
+    /// The kernel remembers that a table was set, and takes no queue away that is in one. What it
+    /// makes itself is made by it again, and forgotten.
+    fn let_go(&self, before: &Value) {
+        let (Self::Table(interface), Value::Numbers(table)) = (self, before) else { return };
+        let queues = table.iter().max().map_or(1, |most| most.saturating_add(1));
+        if !(0u32..).zip(table).all(|(bucket, &queue)| queue == bucket % queues) {
+            return;
+        }
+        let reset = Nics::open().and_then(|nics| nics.set_spread(interface, &[]));
+        // It may count other queues than the table had.
+        if reset.is_ok() && !self.read().is_ok_and(|now| now == *before) {
+            let _ = self.write(before);
         }
     }
 

@@ -373,7 +373,7 @@ impl Link {
     fn open(&mut self, plan: &Plan) -> Result<(Vec<Channel>, Vec<Channel>), String> {
         let a = self.ends[0].open(plan).map_err(|e| e.to_string())?;
         let b = self.ends[1].open(&plan.mirrored()).map_err(|e| e.to_string())?;
-        self.learning.begin(&self.ends);
+        self.learning.begin(&mut self.ends);
         Ok((a, b))
     }
 

@@ -51,6 +51,64 @@ impl Sight {
     }
 }
 
+/// Frames after which a hash that a driver claims is believed, or not.
+const JUDGED: u64 = 64;
+
+/// Whether a table has the buckets that we compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// Not enough has arrived yet.
+    Unknown,
+    True,
+    False {
+        strays: u64,
+        of: u64,
+    },
+}
+
+/// Compares where frames arrive with where they should. Drivers do not tell all: some hash
+/// symmetrically, some hash what is in a tunnel, and rules come before any table.
+#[derive(Debug, Default)]
+pub(crate) struct Trial {
+    /// The table at the last look.
+    before: Vec<u16>,
+    arrived: u64,
+    strays: u64,
+    is_believed: bool,
+}
+
+impl Trial {
+    /// The next table is a new one.
+    pub(crate) fn overlook(&mut self) {
+        self.before.clear();
+        (self.arrived, self.strays) = (0, 0);
+    }
+
+    /// How often each bucket arrived on each channel since the last look, and the table now. One in
+    /// eight may stray: of queues there are at least two, so that by chance it would be a half.
+    pub(crate) fn hear(&mut self, table: &[u16], news: &[Vec<u64>]) -> Judgement {
+        // What has moved since arrived here and there.
+        let stayed = |bucket: &usize| self.before.get(*bucket) == table.get(*bucket);
+        for bucket in (0..table.len()).filter(stayed) {
+            for (channel, counts) in (0..).zip(news) {
+                let count = counts.get(bucket).copied().unwrap_or(0);
+                self.arrived += count;
+                self.strays += if table[bucket] == channel { 0 } else { count };
+            }
+        }
+        self.before = table.to_vec();
+        if self.arrived >= JUDGED {
+            let (strays, of) = (self.strays, self.arrived);
+            (self.arrived, self.strays) = (0, 0);
+            if strays > of / 8 {
+                return Judgement::False { strays, of };
+            }
+            self.is_believed = true;
+        }
+        if self.is_believed { Judgement::True } else { Judgement::Unknown }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     /// Where it was seen last, if that is not where its flows come.

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_netdev::wrap::sights::{Sights, wrap_rx};
-use mqnet_netdev::{BucketOf, Function, Rx};
+use mqnet_netdev::{Buckets, Function, Rx};
 
 use super::{Link, LinkError};
 use crate::egress::EgressConfig;
-use crate::locality::{LOOK, Policy, Sight};
+use crate::locality::{Judgement, LOOK, Policy, Sight, Trial};
 
 /// How long nothing is tried again after flows could not move.
 const REST: Duration = Duration::from_secs(10);
@@ -20,32 +20,71 @@ const REST: Duration = Duration::from_secs(10);
 /// Buckets of a table that is not there yet: the device makes one, of this length, when it may.
 const BUCKETS: usize = 128;
 
-/// A table that follows.
-struct Follower {
-    bucket_of: BucketOf,
+/// What was seen on the channels of a function.
+struct Seen {
+    /// For each channel, since its begin and at the last look.
+    channels: Vec<(Arc<Sights>, Vec<u64>)>,
     buckets: usize,
-    /// For each channel of the other function, since its begin and at the last look.
-    sights: Vec<(Arc<Sights>, Vec<u64>)>,
-    policy: Policy,
 }
 
-impl Follower {
-    fn new(bucket_of: BucketOf, buckets: usize) -> Self {
+impl Seen {
+    fn new(buckets: usize) -> Self {
         let each = |_| (Sights::new(buckets), vec![0; buckets]);
-        let sights = (0..CHANNELS_MAX).map(each).collect();
-        Self { bucket_of, buckets, sights, policy: Policy::new(buckets) }
+        Self { channels: (0..CHANNELS_MAX).map(each).collect(), buckets }
     }
 
-    /// Where each bucket was seen since the last call.
-    fn look(&mut self, channels: u16) -> Vec<Sight> {
+    fn on(&self, channel: u16) -> Arc<Sights> {
+        self.channels[usize::from(channel)].0.clone()
+    }
+
+    /// How often each bucket was seen on each channel since the last call.
+    fn news(&mut self, channels: u16) -> Vec<Vec<u64>> {
         let mut news = vec![vec![0u64; self.buckets]; usize::from(channels)];
-        for ((sights, before), news) in self.sights.iter_mut().zip(&mut news) {
+        for ((sights, before), news) in self.channels.iter_mut().zip(&mut news) {
             for ((count, before), news) in sights.counts().zip(before).zip(news) {
                 *news = count.wrapping_sub(std::mem::replace(before, count));
             }
         }
+        news
+    }
+}
+
+/// A table that follows.
+struct Follower {
+    buckets: Buckets,
+    /// Where answers' buckets were seen on the other function's channels.
+    sights: Seen,
+    /// Where buckets arrived, of a table whose buckets are a driver's claim.
+    arrivals: Option<(Seen, Trial)>,
+    policy: Policy,
+}
+
+impl Follower {
+    fn new(buckets: Buckets, count: usize) -> Self {
+        let arrivals = buckets.of_arrivals.as_ref().map(|_| (Seen::new(count), Trial::default()));
+        Self { buckets, sights: Seen::new(count), arrivals, policy: Policy::new(count) }
+    }
+
+    /// Where each bucket was seen since the last call.
+    fn look(&mut self, channels: u16) -> Vec<Sight> {
+        let news = self.sights.news(channels);
         let at = |bucket: usize| Sight::of(news.iter().map(|counts| counts[bucket]));
-        (0..self.buckets).map(at).collect()
+        (0..self.sights.buckets).map(at).collect()
+    }
+
+    /// What has arrived by a table that is not ours says nothing of the next one.
+    fn overlook(&mut self, channels: u16) {
+        if let Some((seen, trial)) = &mut self.arrivals {
+            seen.news(channels);
+            trial.overlook();
+        }
+    }
+
+    /// Whether frames arrive where the table says.
+    fn judge(&mut self, table: &[u16], channels: u16) -> Judgement {
+        let Some((seen, trial)) = &mut self.arrivals else { return Judgement::True };
+        let news = seen.news(channels);
+        trial.hear(table, &news)
     }
 }
 
@@ -75,11 +114,19 @@ impl Learning {
     }
 
     /// A session begins: a card that was exchanged hashes by another key.
-    pub(super) fn begin(&mut self, ends: &[Box<dyn Function>; 2]) {
-        for (side, end) in ends.iter().enumerate().filter(|(side, _)| self.wanted[*side]) {
-            let buckets = end.indirection().map_or(BUCKETS, |spread| spread.table.len());
-            self.followers[side] = match end.bucket_of() {
-                Ok(bucket_of) => Some(Follower::new(bucket_of, buckets)),
+    pub(super) fn begin(&mut self, ends: &mut [Box<dyn Function>; 2]) {
+        for (side, end) in ends.iter_mut().enumerate().filter(|(side, _)| self.wanted[*side]) {
+            let spread = end.indirection();
+            let buckets = spread.as_ref().map_or(BUCKETS, |spread| spread.table.len());
+            if spread.is_some_and(|spread| spread.user_set) {
+                tracing::info!(
+                    "{}: flows stay on their queues: somebody has set the table (ethtool -X \
+                     default, of mqnet, lets it learn)",
+                    end.name()
+                );
+            }
+            self.followers[side] = match end.buckets() {
+                Ok(of) => Some(Follower::new(of, buckets)),
                 Err(why) => {
                     tracing::warn!("{}: flows stay on their queues: {why}", end.name());
                     None
@@ -90,13 +137,16 @@ impl Learning {
 
     /// The RX queue of a channel of a function, with what the table of the other one learns from.
     pub(super) fn watch(&self, side: usize, channel: u16, rx: Rx) -> Rx {
-        match &self.followers[1 - side] {
-            Some(follower) => {
-                let (sights, _) = &follower.sights[usize::from(channel)];
-                wrap_rx(rx, sights.clone(), follower.bucket_of.clone())
-            }
-            None => rx,
+        let mut rx = rx;
+        if let Some(Follower { buckets, arrivals: Some((seen, _)), .. }) = &self.followers[side]
+            && let Some(of_arrivals) = &buckets.of_arrivals
+        {
+            rx = wrap_rx(rx, seen.on(channel), of_arrivals.clone());
         }
+        if let Some(Follower { buckets, sights, .. }) = &self.followers[1 - side] {
+            rx = wrap_rx(rx, sights.on(channel), buckets.of_answers.clone());
+        }
+        rx
     }
 }
 
@@ -111,7 +161,11 @@ impl Link {
         };
         self.learning.next = self.now + LOOK;
         for side in 0..2 {
-            let leads = if self.peer_side.is_some() { self.leads() } else { side == 0 };
+            let leads = match self.peer_side {
+                Some(_) => self.leads(),
+                // Where both follow, one has to.
+                None => side == 0 || self.learning.wanted != [true, true],
+            };
             self.follow_senders(side, channels, leads)?;
         }
         Ok(())
@@ -122,9 +176,18 @@ impl Link {
         let sights = follower.look(channels);
         // Without a table the kernel chooses; what a user has set stays.
         let spread = self.ends[side].indirection().filter(|spread| !spread.user_set);
-        let Some(mut table) = spread.map(|spread| spread.table) else { return Ok(()) };
-        if table.len() != follower.buckets {
+        let own = |table: &Vec<u16>| table.len() == follower.sights.buckets;
+        let Some(mut table) = spread.map(|spread| spread.table).filter(own) else {
+            follower.overlook(channels);
             return Ok(());
+        };
+        match follower.judge(&table, channels) {
+            Judgement::True => {}
+            Judgement::Unknown => return Ok(()),
+            Judgement::False { strays, of } => {
+                self.give_up(side, strays, of);
+                return Ok(());
+            }
         }
         // Flows that are moved now would have to wait for a sink that is full.
         let sinks = &self.ends[1 - side].stats()[..usize::from(channels)];
@@ -148,5 +211,20 @@ impl Link {
             }
         }
         Ok(())
+    }
+
+    /// Frames arrive elsewhere than the table says.
+    fn give_up(&mut self, side: usize, strays: u64, of: u64) {
+        let end = &mut self.ends[side];
+        // A table that is somebody's stays anyway, and explains it.
+        if end.refresh_indirection() {
+            return;
+        }
+        self.learning.followers[side] = None;
+        tracing::warn!(
+            "{}: flows stay on their queues: {strays} of {of} frames came to others than its \
+             driver's hash and table say (ethtool -x, -n)",
+            end.name()
+        );
     }
 }

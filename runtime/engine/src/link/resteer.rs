@@ -39,6 +39,8 @@ impl Link {
         table: &[u16],
         user_set: bool,
     ) -> Result<Result<(), String>, LinkError> {
+        // What somebody else has made of it meanwhile is what buckets move from.
+        self.ends[side].refresh_indirection();
         self.spread(side, table, user_set, LIMIT)
     }
 
@@ -48,6 +50,10 @@ impl Link {
         side: usize,
         table: &[u16],
     ) -> Result<Result<(), String>, LinkError> {
+        // Before any lane stops: the kernel may take its time.
+        if self.ends[side].refresh_indirection() {
+            return Ok(Err("somebody else has set the table, which stays".to_owned()));
+        }
         self.spread(side, table, false, LIMIT_UNASKED)
     }
 

@@ -80,6 +80,31 @@ fn restless_buckets_are_left_alone() {
     assert!((3..=12).contains(&moves.len()), "moves at looks {moves:?}");
 }
 
+// Goal: a driver whose frames arrive where its table says is believed, and one whose do not is not;
+// nothing is said before enough has arrived, nor by buckets that have just moved, nor for a few
+// that a rule sends elsewhere.
+#[test]
+fn what_a_driver_claims_is_tried() {
+    let table = [0, 1, 0, 1];
+    let news = |on: [[u64; 4]; 2]| on.map(|counts| counts.to_vec());
+    let right = news([[30, 0, 10, 0], [0, 20, 0, 0]]);
+    let mut trial = Trial::default();
+    assert_eq!(trial.hear(&table, &right), Judgement::Unknown, "the first table is news");
+    assert_eq!(trial.hear(&table, &right), Judgement::Unknown, "60 frames");
+    assert_eq!(trial.hear(&table, &right), Judgement::True);
+    assert_eq!(trial.hear(&table, &news([[0; 4]; 2])), Judgement::True, "still");
+    // All of what moved arrived where it was.
+    assert_eq!(trial.hear(&[1, 1, 1, 1], &news([[90, 0, 90, 0], [0; 4]])), Judgement::True);
+    assert_eq!(trial.hear(&[1; 4], &news([[4, 0, 4, 0], [28; 4]])), Judgement::True, "a rule");
+    let strays = Judgement::False { strays: 40, of: 80 };
+    assert_eq!(trial.hear(&[1; 4], &news([[10; 4], [10; 4]])), strays);
+    trial.overlook();
+    assert_eq!(trial.hear(&table, &news([[90; 4], [90; 4]])), Judgement::True, "of another table");
+    let mut trial = Trial { before: table.to_vec(), ..Trial::default() };
+    let wrong = news([[16; 4], [16; 4]]);
+    assert_eq!(trial.hear(&table, &wrong), Judgement::False { strays: 64, of: 128 });
+}
+
 proptest! {
     // Goal: whatever is seen, what moves goes to a queue where it was seen and is not, at most so
     // many at once, and no bucket twice within the least time.
