@@ -213,6 +213,7 @@ fn summarize(report: &Report, changes: Option<&[Change]>, out: &Path) -> ExitCod
     println!();
     for promise in report.promises.iter().filter(|p| p.outcome == Outcome::Missed) {
         println!("missed: {}", line(promise));
+        promise.why.iter().for_each(|why| println!("        why: {why}"));
     }
     let stale: Vec<&Verdict> = report.promises.iter().filter(|promise| promise.stale).collect();
     for promise in &stale {

@@ -32,6 +32,8 @@ pub(super) struct Promise {
     /// In the unit of the report: microseconds, not nanoseconds.
     at_least: Option<f64>,
     at_most: Option<f64>,
+    /// Why it may be missed: what a profile or a trial has shown, or that nobody knows.
+    why: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +60,9 @@ pub(super) struct Verdict {
     pub(super) unsure: bool,
     /// The section ran and has no such case: the table is out of date.
     pub(super) stale: bool,
+    /// Of one that was missed.
+    #[serde(default)]
+    pub(super) why: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -156,6 +161,7 @@ impl Promise {
             outcome: Outcome::NotMeasured,
             unsure: false,
             stale: false,
+            why: None,
         };
         let outcome = |kept| if kept { Outcome::Met } else { Outcome::Missed };
         match found {
@@ -171,6 +177,10 @@ impl Promise {
             }
             Found::Missing(why) => verdict.measured = why,
             Found::Nothing(why) => (verdict.measured, verdict.stale) = (why, true),
+        }
+        if verdict.outcome == Outcome::Missed {
+            let unknown = || "not known: new, or not looked into (xtask/promises.toml)".to_owned();
+            verdict.why = Some(self.why.clone().unwrap_or_else(unknown));
         }
         verdict
     }

@@ -59,7 +59,10 @@ fn promise(verdict: &Verdict) -> Markup {
     let word = verdict.outcome.word();
     html! {
         tr class=(word) {
-            td { (verdict.text) }
+            td {
+                (verdict.text)
+                @if let Some(why) = &verdict.why { p .why { (why) } }
+            }
             td { @if let Some(name) = &verdict.section { a href={ "#" (name) } { (name) } } }
             @match verdict.figure {
                 Some(figure) => {

@@ -44,6 +44,19 @@ fn the_median_is_judged() {
     assert_eq!(judge(minus, 2.0).outcome, Outcome::Met);
 }
 
+// Goal: who misses says why, as the table has it, or that it is not known; who keeps needs no
+// reason.
+#[test]
+fn a_miss_has_a_reason() {
+    let case = fixture::case("a", "index", None, &[("mqnet", &[1.0])]);
+    let section = section(vec![case], &[]);
+    let why = |text: &str| promise(text).judge(Some(&section), false).why;
+    let bound = |at_least: f64| format!("case = 'a'\nline = 'mqnet'\nat_least = {at_least:.1}");
+    assert_eq!(why(&format!("{}\nwhy = 'far'", bound(2.0))).as_deref(), Some("far"));
+    assert!(why(&bound(2.0)).unwrap().starts_with("not known"));
+    assert_eq!(why(&format!("{}\nwhy = 'far'", bound(1.0))), None);
+}
+
 // Goal: bounds are in the unit of the report.
 #[test]
 fn bounds_have_the_units_of_the_report() {
