@@ -55,6 +55,8 @@ pub struct AfXdpFunction {
     next_channels: u16,
     /// What a user wants the interface's table to be, in every session.
     table: Option<Vec<u16>>,
+    /// Somebody counts on its table being in force, in every session.
+    is_followed: bool,
     /// Frames dropped at sockets that are gone, or before a link was up.
     dropped: u64,
     stats: Vec<Arc<ChannelStats>>,
@@ -94,6 +96,7 @@ impl AfXdpFunction {
             channels: 1,
             next_channels: 1,
             table: None,
+            is_followed: false,
             dropped: 0,
             stats,
         })
@@ -173,10 +176,13 @@ impl AfXdpFunction {
         };
         let mut session = begun?;
         tracing::info!("{}: {}", self.name, session.manner);
-        if let (Some(table), Some(spread)) = (&self.table, &mut session.spread)
-            && let Err(e) = spread.set(table, self.channels, true)
-        {
-            tracing::warn!("{}: its table is not what ethtool -X made it: {e}", self.name);
+        let done = match (&mut session.spread, &self.table) {
+            (Some(spread), Some(table)) => spread.set(table, self.channels, true).map(drop),
+            (Some(spread), None) if self.is_followed => spread.enforce(),
+            _ => Ok(()),
+        };
+        if let Err(e) = done {
+            tracing::warn!("{}: its table is not what it was: {e}", self.name);
         }
         if nics.driver(&config.interface).is_ok_and(|driver| driver == "veth") {
             tracing::warn!(
@@ -390,6 +396,7 @@ impl Function for AfXdpFunction {
             Some(path) => namespace::run_in_net(path, ask).map_err(|e| e.to_string())?,
         };
         let buckets = asked?;
+        self.is_followed = true;
         let spread = self.session.as_mut().and_then(|session| session.spread.as_mut());
         match spread.map(Spread::enforce) {
             Some(Err(e)) => Err(format!("its table cannot be set: {e}")),

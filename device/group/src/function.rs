@@ -194,6 +194,19 @@ impl Function for GroupFunction {
         }
     }
 
+    fn can_follow(&self) -> bool {
+        self.members.iter().all(|member| member.function.can_follow())
+    }
+
+    fn member(&mut self, at: usize) -> Option<&mut dyn Function> {
+        let map = self.map;
+        let places = self.in_use.as_ref().map(|used| &used.layout.places);
+        let own = |(channel, place): (u16, &Place)| map.place(channel) == *place;
+        let in_place = places.is_some_and(|places| (0..).zip(places).all(own));
+        let member = self.members.get_mut(at).filter(|_| in_place && self.refit.is_none());
+        Some(&mut *member?.function)
+    }
+
     fn flags(&self) -> Vec<(&'static str, bool)> {
         self.primary().flags()
     }

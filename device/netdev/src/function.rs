@@ -174,6 +174,13 @@ pub trait Function: Send {
         Err("has no table".to_owned())
     }
 
+    /// Member `at` of a group all of whose channels are where its map has them; `None` while they
+    /// are not, and for what is no group. It is there for its table, which is its own: queue `q` of
+    /// it is channel `q * members + at`.
+    fn member(&mut self, _at: usize) -> Option<&mut dyn Function> {
+        None
+    }
+
     /// Rules that send flows to RX queues whatever the table says, by location; `None` where there
     /// can be none.
     fn rules(&self) -> Option<&[FlowRule]> {

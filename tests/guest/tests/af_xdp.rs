@@ -163,3 +163,59 @@ fn an_intel_card_copies_nothing() {
     let said = &outcome.passed("xdp").unwrap().output;
     assert_eq!(said.matches("native XDP").count(), 1, "{said}");
 }
+
+// Goal: of two cards that are one netdev each one's own table follows what is sent to it, the
+// secondary's too, with the streams in order; both are put back.
+#[test]
+fn tables_of_two_cards_follow() {
+    if !possible(Kernel::V7_3) {
+        return;
+    }
+    let (cards, inner, outer) =
+        (["02:00:00:00:07:00", "02:00:00:00:07:01"], "02:00:00:00:00:01", "02:00:00:00:00:02");
+    let world = World::create();
+    let host = &world.b;
+    for name in ["all", "default"] {
+        // What comes by one card may be answered by the other.
+        host.run(&["sysctl", "-qw", &format!("net.ipv4.conf.{name}.rp_filter=0")]);
+    }
+    let words = format!("CARD0={} CARD1={} INNER={inner} HOST={outer}", cards[0], cards[1]);
+    let script = format!("{words}\n{}", include_str!("../scripts/af_xdp_group.sh"));
+    let mut guest = Guest::new(Kernel::V7_3, "test-xdp-group")
+        .netns(host.name())
+        .limit(Duration::from_secs(300))
+        .script("group", &script);
+    for (n, card) in cards.iter().enumerate() {
+        let wire = format!("wire{n}");
+        let run = |words: &str| {
+            host.run(&words.split(' ').collect::<Vec<_>>());
+        };
+        run(&format!("ip tuntap add {wire} mode tap multi_queue vnet_hdr"));
+        run(&format!("sysctl -qw net.ipv6.conf.{wire}.disable_ipv6=1"));
+        run(&format!("ip link set {wire} address {outer} up"));
+        run(&format!("ip address add 10.7.{n}.2/24 dev {wire}"));
+        run(&format!("ip neighbour replace 10.7.{n}.1 lladdr {inner} dev {wire} nud permanent"));
+        let netdev =
+            format!("tap,id=n{n},ifname={wire},script=no,downscript=no,vhost=off,queues=2");
+        let device = format!("{},mac={card}", VIRTIO.replace("n0", &format!("n{n}")));
+        guest = guest.qemu(&["-netdev", &netdev, "-device", &device]);
+    }
+    mqnet_guest::build().unwrap();
+    let _server = iperf_server(host);
+    let outcome = guest.run().unwrap();
+    let said = &outcome.passed("group").unwrap().output;
+    println!("{:.1} s\n{said}", outcome.wall.as_secs_f64());
+    let follows: Vec<&str> =
+        said.lines().filter_map(|line| line.strip_prefix("follow to ")).collect();
+    assert_eq!(follows, ["3: all", "0: all", "1: all", "2: all"], "{said}");
+    let moves = said.lines().filter_map(|line| line.strip_prefix("moves ")?.parse::<u64>().ok());
+    let moves: Vec<u64> = moves.collect();
+    assert!(moves.len() == 2 && moves.iter().all(|moves| *moves >= 1), "{said}");
+    let late = said.lines().find_map(|line| line.strip_prefix("segments behind others: "));
+    let late: u64 = late.and_then(|late| late.parse().ok()).expect("a number");
+    assert!(late <= LATE_MOST, "segments of flows that follow are reordered: {said}");
+    assert!(!said.contains("came to others") && !said.contains("flows stay"), "{said}");
+    assert!(said.contains("tables again\n") && said.ends_with("== done\n"), "{said}");
+    let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
+    end.assert_law();
+}

@@ -5,11 +5,17 @@ use std::time::Duration;
 use mqnet_testkit::{EndTable, Flows, LinkProcess, Need, World, has, until};
 use serde_json::Value;
 
+use crate::near::table;
+
 /// Members that feed one stack have one address, as the ports of a card have.
 const MAC: &str = "mac=02:00:00:00:00:02";
 
 /// `tap:a` at host a, and a group of two at host b.
 fn fan(world: &World, options: &str) -> LinkProcess {
+    fan_of(world, &[], "", options)
+}
+
+fn fan_of(world: &World, words: &[&str], options_a: &str, options: &str) -> LinkProcess {
     for name in ["all", "default"] {
         // What comes by one member is answered by the other.
         let file = format!("net.ipv4.conf.{name}.rp_filter=0");
@@ -17,8 +23,8 @@ fn fan(world: &World, options: &str) -> LinkProcess {
     }
     let (a, b) = (world.a.name(), world.b.name());
     let mut command = world.folder().program();
-    command.args(["link", "--json", "--channels", "4"]);
-    command.arg(format!("tap:a,netns={a},address=10.0.0.1/24"));
+    command.args(words).args(["link", "--json", "--channels", "4"]);
+    command.arg(format!("tap:a,netns={a},address=10.0.0.1/24{options_a}"));
     command.arg(format!(
         "tap:b0,netns={b},{MAC},address=10.0.0.2/24+\
          tap:b1,netns={b},{MAC},address=10.9.0.1/24{options}"
@@ -172,4 +178,77 @@ fn a_group_ends_with_a_member() {
     link.wait_up(2);
     (0..3).for_each(cross);
     link.stop().assert_law();
+}
+
+// Goal: with rx-locality=learn each member's own table follows what is sent to it, over that
+// member's channels, the secondary's too, with nothing lost, doubled or overtaken; while a member
+// is lost nothing moves, and when it is back all follow again.
+#[test]
+fn tables_of_members_follow() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let learn = ",mac=02:00:00:00:00:01,address=10.9.0.2/24,rx-locality=learn";
+    let link = fan_of(&world, &["-vv"], learn, ",on-member-loss=degrade");
+    let (a, b, pace) = (&world.a, &world.b, Duration::from_millis(16));
+    for (host, device) in [(a, "a"), (b, "b0"), (b, "b1")] {
+        host.run(&["ip", "link", "set", "dev", device, "txqueuelen", "4000"]);
+    }
+    // An answer may come by the other member, and teaches the neighbours of that one alone.
+    for (address, device) in [("10.0.0.1", "b0"), ("10.9.0.2", "b1")] {
+        let words = ["lladdr", "02:00:00:00:00:01", "dev", device, "nud", "permanent"];
+        b.run(&[&["ip", "neighbour", "replace", address][..], &words].concat());
+    }
+    let out = ["10.0.0.2", "10.9.0.1"].map(|to| Flows::start(a, b, to, 64, pace));
+    // By the primary, and by the secondary.
+    let back = ["10.0.0.1", "10.9.0.2"].map(|to| Flows::start(b, a, to, 64, pace));
+    let send_by = |channel: usize| {
+        let weights = ["1 0 0 0", "0 1 0 0", "0 0 1 0", "0 0 0 1"];
+        world.tell(&format!("ethtool -X a weight {}", weights[channel]));
+    };
+    // Two of three buckets have a flow of `a`; of the others half is there anyway.
+    let primary_follows = |channel: usize| {
+        until("the primary's table to follow", || {
+            let table = table(&world, "b0");
+            assert!(table.iter().all(|channel| channel % 2 == 0), "{table:?}");
+            (table.iter().filter(|at| usize::from(**at) == channel).count() >= 84).then_some(())
+        });
+    };
+    // Its table is not shown: the group's is the primary's. Its queues are the channels 1 and 3.
+    let secondary_follows = |channel: usize, queue: usize| {
+        let words = format!("buckets of flows follow to queue {queue}");
+        let before = link.text().lines().count();
+        send_by(channel);
+        until("the secondary's table to follow", || {
+            let text = link.text();
+            let follows = |line: &str| line.contains("tap:b1: ") && line.contains(&words);
+            text.lines().skip(before).any(follows).then_some(())
+        });
+    };
+    send_by(2);
+    primary_follows(2);
+    secondary_follows(3, 1);
+    secondary_follows(1, 0);
+    send_by(0);
+    primary_follows(0);
+    for (flows, which) in out.into_iter().chain(back).zip(["out", "out", "back", "back"]) {
+        flows.finish().assert_perfect(which);
+    }
+    let flows = Flows::start(a, b, "10.0.0.2", 64, pace);
+    b.run(&["ip", "link", "del", "b1"]);
+    until("the other to stand in", || members(&world)[0].get("standing-in").map(drop));
+    send_by(2);
+    let before = table(&world, "b0");
+    flows.wait_more(4000);
+    assert_eq!(table(&world, "b0"), before, "it moved while a member is lost");
+    b.run(&["ip", "tuntap", "add", "dev", "b1", "mode", "tap", "multi_queue"]);
+    until("the member to be back", || (members(&world)[1]["up"] == true).then_some(()));
+    // These flows alone are in half as many buckets.
+    until("the primary's table to follow", || {
+        (table(&world, "b0").iter().filter(|at| **at == 2).count() >= 32).then_some(())
+    });
+    let tally = flows.finish();
+    assert_eq!((tally.doubled, tally.wrong, tally.reordered), (0, 0, 0), "{tally:?}");
+    assert_law(&link.stop());
 }

@@ -6,9 +6,10 @@
 
 use std::time::Duration;
 
-use mqnet_netdev::{FlowRule, Function, OpenError, TxStats};
+use mqnet_netdev::{FlowRule, Function, Indirection, OpenError, TxStats};
 use mqnet_sysio::{clock, poll};
 
+use super::learning::Whose;
 use super::{Link, LinkError};
 use crate::lane::{Lane, LaneId, Way};
 use crate::switch::drained;
@@ -41,25 +42,27 @@ impl Link {
     ) -> Result<Result<(), String>, LinkError> {
         // What somebody else has made of it meanwhile is what buckets move from.
         self.ends[side].refresh_indirection();
-        self.spread(side, table, user_set, LIMIT)
+        self.spread((side, Whose::OWN), table, user_set, LIMIT)
     }
 
-    /// The same, of our own accord.
+    /// The same, of our own accord, for a table in the numbers of its own queues.
     pub(super) fn spread_unasked(
         &mut self,
         side: usize,
+        whose: Whose,
         table: &[u16],
     ) -> Result<Result<(), String>, LinkError> {
         // Before any lane stops: the kernel may take its time.
-        if self.ends[side].refresh_indirection() {
+        let function = whose.of(&mut *self.ends[side]);
+        if function.is_some_and(|function| function.refresh_indirection()) {
             return Ok(Err("somebody else has set the table, which stays".to_owned()));
         }
-        self.spread(side, table, false, LIMIT_UNASKED)
+        self.spread((side, whose), table, false, LIMIT_UNASKED)
     }
 
     fn spread(
         &mut self,
-        side: usize,
+        (side, whose): (usize, Whose),
         table: &[u16],
         user_set: bool,
         limit: Duration,
@@ -67,7 +70,7 @@ impl Link {
         if self.change.is_some() {
             return Ok(Err("another change is under way".to_owned()));
         }
-        let Some(now) = self.ends[side].indirection() else {
+        let Some(now) = shown(whose, &mut *self.ends[side]) else {
             return Ok(Err("the kernel chooses the queues of this device".to_owned()));
         };
         let mut stage = now.table;
@@ -82,37 +85,26 @@ impl Link {
                     *now = queue;
                 }
             }
-            let losing: Vec<u16> = losing.into_iter().collect();
-            if let Err(why) = self.move_buckets(side, queue, &losing, &stage, user_set, limit)? {
+            let losing: Vec<u16> = losing.into_iter().map(|queue| whose.channel(queue)).collect();
+            let gaining = [whose.channel(queue)];
+            let before = shown(whose, &mut *self.ends[side]);
+            let turn = |end: &mut dyn Function| set(whose, end, &stage, user_set);
+            let back = |end: &mut dyn Function| match &before {
+                Some(before) => set(whose, end, &before.table, before.user_set),
+                None => Ok(()),
+            };
+            if let Err(why) = self.move_flows(side, (&gaining, &losing), turn, back, limit)? {
                 return Ok(Err(why));
             }
         }
         // Nothing moves here any more, but whose table it is may have changed.
-        Ok(self.ends[side].set_indirection(table, user_set).map_err(|e| e.to_string()))
+        Ok(set(whose, &mut *self.ends[side], table, user_set).map_err(|e| e.to_string()))
     }
 
     /// What arrives on a queue of function `side` has not been taken for a while.
     fn is_stuck(&self, side: usize, queue: u16) -> bool {
         let stats = self.ends[1 - side].stats();
         stats.get(usize::from(queue)).is_some_and(|channel| stands_still(&channel.tx, poll::pause))
-    }
-
-    fn move_buckets(
-        &mut self,
-        side: usize,
-        gaining: u16,
-        losing: &[u16],
-        table: &[u16],
-        user_set: bool,
-        limit: Duration,
-    ) -> Result<Result<(), String>, LinkError> {
-        let before = self.ends[side].indirection();
-        let turn = |end: &mut dyn Function| end.set_indirection(table, user_set);
-        let back = |end: &mut dyn Function| match &before {
-            Some(before) => end.set_indirection(&before.table, before.user_set),
-            None => Ok(()),
-        };
-        self.move_flows(side, (&[gaining], losing), turn, back, limit)
     }
 
     /// Adds a rule in the place of the one at its location, or (`None`) takes that away.
@@ -216,6 +208,22 @@ impl Link {
         parked.into_iter().for_each(|lane| self.crew.attach(lane));
         Ok(done)
     }
+}
+
+/// The table, in the numbers of its own queues.
+fn shown(whose: Whose, end: &mut dyn Function) -> Option<Indirection> {
+    whose.of(end)?.indirection()
+}
+
+fn set(
+    whose: Whose,
+    end: &mut dyn Function,
+    table: &[u16],
+    user_set: bool,
+) -> Result<(), OpenError> {
+    let function = end.name().to_owned();
+    let lost = || OpenError { function, what: "a member is lost".to_owned() };
+    whose.of(end).ok_or_else(lost)?.set_indirection(table, user_set)
 }
 
 /// A sink takes nothing. Under more than it can take it is full whenever its lane has polled, and
