@@ -192,7 +192,7 @@ impl Buffers {
         let page = self.pool.page_size();
         let full = self.layout.is_some_and(|layout| layout.full);
         let size = if full { page } else { self.part() };
-        let headroom = sizes::headroom(self.mode, self.setting.xdp);
+        let headroom = sizes::headroom(self.setting.xdp);
         if (size, headroom) == (self.size, self.headroom) {
             return;
         }

@@ -25,7 +25,10 @@ pub(crate) const START: u64 = 1 << 32;
 /// The address of the first byte of the caller's file.
 pub(crate) const PROVIDED: u64 = 1 << 40;
 
-/// Bytes in front of a frame in a TX slot: its header, and 4 bytes that align both.
+/// Bytes in front of a frame in a TX slot: its header, and 4 bytes that align both. (A line of its
+/// own for the header, written when it changes, as RX buffers have it, was slower: 1.28 instead of
+/// 1.50 of DPDK's driver in front of DPDK's device at 64 B. A device that fetches ahead where a
+/// buffer begins has the frame's first bytes with it.)
 pub(crate) const TX_FRONT: u32 = 16;
 
 const PAGE: usize = 4096;

@@ -3,7 +3,11 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::window::prefetch_for_writing;
 use crate::{MemoryMap, Span, SpanMut};
+
+/// A cache line.
+const LINE: usize = 64;
 
 /// A range of addresses and where its bytes are.
 #[derive(Clone, Copy, Debug)]
@@ -92,14 +96,30 @@ impl Lent {
         Some(unsafe { SpanMut::from_raw(place, len as usize) })
     }
 
+    /// Has the first line behind a header of `header` bytes at address `at` fetched, to be written:
+    /// a hint, which changes nothing.
+    #[inline(always)]
+    pub fn ask_for(&self, at: u64, header: u64) {
+        if let Some(place) = self.find(at.wrapping_add(header), 1) {
+            prefetch_for_writing(place);
+        }
+    }
+
     /// A header and bytes after it, copied from address `at` on, if all of it is memory: the quick
     /// way. False, and nothing is written, when it is not.
+    ///
+    /// A header that is there already is not written where the bytes begin with a line of their
+    /// own: its line stays in the peer's cache then. Elsewhere the line is written anyway, and to
+    /// look first would ask for it twice.
     #[inline(always)]
     pub fn place<const N: usize>(&mut self, at: u64, header: &[u8; N], bytes: Span<'_>) -> bool {
         let Some(place) = self.find(at, (N + bytes.len()) as u64) else { return false };
+        let is_apart = (place.addr() + N).is_multiple_of(LINE);
         // SAFETY: mapped, and as exclusive as in `room`; `header` is ours and does not overlap.
         let mut room = unsafe {
-            std::ptr::copy_nonoverlapping(header.as_ptr(), place, N);
+            if !(is_apart && place.cast::<[u8; N]>().read() == *header) {
+                std::ptr::copy_nonoverlapping(header.as_ptr(), place, N);
+            }
             SpanMut::from_raw(place.add(N), bytes.len())
         };
         room.copy_from(bytes);
@@ -176,5 +196,30 @@ mod tests {
         let mut read = [0; 2];
         lent.span(0x2ffe, 2).unwrap().read_header(&mut read);
         assert_eq!(&read, b"yz");
+    }
+
+    // Goal: wherever a header lies, in front of a line or within one, there again or new, what is
+    // placed is there and nothing around it has changed; what is expected changes nothing.
+    #[test]
+    fn headers_are_placed_anywhere() {
+        let mut lent = lent();
+        for (turn, header) in [*b"aaaa", *b"aaaa", *b"baaa", *b"aaab"].iter().enumerate() {
+            for at in [0x1000, 0x1000 + 60, 0x1000 + 61, 0x1000 + 64] {
+                lent.room(0x1000, 256).unwrap().copy_from(Span::of(&[turn as u8; 256]));
+                for header in [header, header] {
+                    lent.ask_for(at, 4);
+                    assert!(lent.place(at, header, Span::of(b"frame")));
+                }
+                let mut read = [0; 256];
+                lent.span(0x1000, 256).unwrap().read_header(&mut read);
+                let place = (at - 0x1000) as usize;
+                let mut expected = [turn as u8; 256];
+                expected[place..place + 4].copy_from_slice(header);
+                expected[place + 4..place + 9].copy_from_slice(b"frame");
+                assert_eq!(read, expected);
+            }
+        }
+        lent.ask_for(u64::MAX, 12);
+        assert!(!lent.place(0x2fff, b"head", Span::of(b"")));
     }
 }

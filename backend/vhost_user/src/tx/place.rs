@@ -146,6 +146,16 @@ impl Room {
         let (mut frames, mut bytes, mut too_long) = (0, 0, 0);
         let (plain, hdr_len) = (buffers.is_plain(), buffers.hdr_len);
         let mut broken = None;
+        // Buffers are in the cache of the driver's CPU, and stores wait for one line after the
+        // other: all of a burst are asked for at once.
+        let mut ahead = ring.place();
+        for _ in from..burst.frames().len() {
+            let Ok(Some(head)) = ring.head_at(&mut ahead) else { break };
+            if !head.is_lone_writable() {
+                break;
+            }
+            buffers.memory.ask_for(head.piece().addr, hdr_len.into());
+        }
         for frame in &burst.frames()[from..] {
             let head = ring.next_head();
             if let Ok(None) = head {

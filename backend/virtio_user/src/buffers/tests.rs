@@ -33,14 +33,14 @@ fn free(buffers: &mut Buffers, all: Vec<Buffer>) {
     all.into_iter().for_each(|buffer| buffers.pool.free_frag(buffer.frag));
 }
 
-// Goal: the end of a page belongs to its last buffer, and the honest length says so: 1536 and
-// 2560, or 1920 and 2176; small buffers have 64 bytes in front.
+// Goal: the end of a page belongs to its last buffer, and the honest length says so: 1600 and
+// 2496, or 1920 and 2176; a header is at the end of the first line.
 #[test]
 fn pages_are_used_up() {
     let stats = RxBufferStats::default();
     for (mode, lens, told, front) in [
-        (Mode::Mergeable, [1536, 2560], [1536, 2560], 0),
-        (Mode::Small, [1920, 2176], [1530, 1530], 64),
+        (Mode::Mergeable, [1600, 2496], [1548, 2444], 52),
+        (Mode::Small, [1920, 2176], [1530, 1530], 52),
     ] {
         let mut buffers = buffers(mode);
         let all = refill(&mut buffers, setting(Wish::Frag, false), &stats, 2);
@@ -58,7 +58,7 @@ fn pages_are_used_up() {
 // what the device is told of ends within the page.
 #[test]
 fn programs_have_room_in_front() {
-    for (mode, front, told) in [(Mode::Mergeable, 256, 3520), (Mode::Small, 320, 1530)] {
+    for (mode, front, told) in [(Mode::Mergeable, 308, 3520), (Mode::Small, 308, 1530)] {
         let stats = RxBufferStats::default();
         let mut buffers = buffers(mode);
         for wish in [Wish::Frag, Wish::Full, Wish::Auto] {
@@ -80,7 +80,7 @@ fn a_switch_is_for_the_next_buffers() {
     let stats = RxBufferStats::default();
     let mut buffers = buffers_of(Mode::Mergeable, 1024);
     let mut all = Vec::new();
-    for (wish, size) in [(Wish::Frag, 1536), (Wish::Full, 4096), (Wish::Frag, 1536)] {
+    for (wish, size) in [(Wish::Frag, 1600), (Wish::Full, 4096), (Wish::Frag, 1600)] {
         all.extend(refill(&mut buffers, setting(wish, false), &stats, 1));
         assert_eq!(stats.buffer_size.get(), size);
         assert_eq!(stats.reason().unwrap().full, wish == Wish::Full);
