@@ -13,6 +13,7 @@
 
 pub mod arm;
 pub mod cursor;
+mod lines;
 pub mod mpsc;
 pub mod primitive;
 pub mod return_ring;

@@ -12,11 +12,14 @@
 //! What finds no room can be *parked*: an unbounded list behind a lock, off the fast path, so that
 //! a producer that goes away while the ring is full loses nothing.
 
-#[cfg(loom)]
-use loom::sync::Mutex;
+use std::cell::Cell;
 #[cfg(not(loom))]
 use std::sync::Mutex;
 
+#[cfg(loom)]
+use loom::sync::Mutex;
+
+use crate::lines::Lines;
 use crate::primitive::counted::{self, AtomicU32, AtomicU64};
 use crate::primitive::sync::Arc;
 use crate::primitive::sync::atomic::Ordering;
@@ -40,7 +43,7 @@ struct Shared {
     /// 1 when `parked` holds something: lets the owner pass by without the lock.
     any_parked: Padded<AtomicU32>,
     parked: Mutex<Vec<u32>>,
-    slots: Box<[AtomicU32]>,
+    slots: Lines<AtomicU32>,
 }
 
 impl Shared {
@@ -58,10 +61,13 @@ impl Shared {
     }
 }
 
-/// A producer; one clone per thread, or one for all: every call is a batch of its own.
+/// A producer, one clone per thread: every call is a batch of its own.
 #[derive(Clone, Debug)]
 pub struct Producer {
     shared: Arc<Shared>,
+    /// The owner's index as it was read last: its line is only asked for again when that says that
+    /// there is no room, instead of taking it from the owner at each batch.
+    drained: Cell<u64>,
 }
 
 /// The owner's half.
@@ -83,12 +89,16 @@ pub fn ring(size: u32) -> (Producer, Consumer) {
         drained: Padded(AtomicU64::new(0)),
         any_parked: Padded(AtomicU32::new(0)),
         parked: Mutex::new(Vec::new()),
-        slots: (0..size.next_power_of_two()).map(|_| AtomicU32::new(0)).collect(),
+        slots: Lines::new(size.next_power_of_two() as usize, || AtomicU32::new(0)),
     });
-    (Producer { shared: shared.clone() }, Consumer { shared, next: 0 })
+    (Producer::new(shared.clone()), Consumer { shared, next: 0 })
 }
 
 impl Producer {
+    fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, drained: Cell::new(0) }
+    }
+
     /// Entries that the ring holds when full.
     pub fn size(&self) -> usize {
         self.shared.slots.len()
@@ -103,7 +113,7 @@ impl Producer {
             return 0;
         }
         let (at, parity) = (self.shared.position(first), self.shared.parity(first));
-        let slots = &self.shared.slots;
+        let slots: &[AtomicU32] = &self.shared.slots;
         let (one, two) = entries[..n].split_at(n.min(slots.len() - at));
         fill(&slots[at + 1..at + one.len()], &one[1..], parity);
         fill(&slots[..two.len()], two, parity ^ ENTRY_LIMIT);
@@ -120,13 +130,20 @@ impl Producer {
     fn reserve(&self, want: usize) -> (u64, usize) {
         let size = self.shared.slots.len() as u64;
         loop {
-            // Pairs with the Release store in Consumer::drain: the owner has read the slots below
-            // it, so they may be written again. Read before `reserved`, which therefore cannot be
-            // behind it; a stale value only makes the ring look fuller.
-            let drained = self.shared.drained.0.load(Ordering::Acquire);
             // Relaxed: only the number matters, the slots are published one by one.
-            let reserved = self.shared.reserved.0.load(Ordering::Relaxed);
-            let n = size.saturating_sub(reserved - drained).min(want as u64);
+            let mut reserved = self.shared.reserved.0.load(Ordering::Relaxed);
+            // What is kept is at most as much as there is, and so is the room.
+            let kept = self.drained.get();
+            let mut n = size.saturating_sub(reserved - kept).min(want as u64);
+            if n < want as u64 {
+                // Pairs with the Release store in Consumer::drain: the owner has read the slots
+                // below it, so they may be written again. Read before `reserved`, which therefore
+                // cannot be behind it; a stale value only makes the ring look fuller.
+                let drained = self.shared.drained.0.load(Ordering::Acquire);
+                self.drained.set(drained);
+                reserved = self.shared.reserved.0.load(Ordering::Relaxed);
+                n = size.saturating_sub(reserved - drained).min(want as u64);
+            }
             if n == 0 {
                 return (reserved, 0);
             }
@@ -171,7 +188,7 @@ fn fill(slots: &[AtomicU32], entries: &[u32], parity: u32) {
 impl Consumer {
     /// A new producer for this ring.
     pub fn producer(&self) -> Producer {
-        Producer { shared: self.shared.clone() }
+        Producer::new(self.shared.clone())
     }
 
     /// Takes as many entries as are published and fit into `out`; returns how many. Entries of
