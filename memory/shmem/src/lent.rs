@@ -97,7 +97,7 @@ impl Lent {
     }
 
     /// Has the first line behind a header of `header` bytes at address `at` fetched, to be written:
-    /// a hint, which changes nothing.
+    /// a hint, which changes no memory.
     #[inline(always)]
     pub fn ask_for(&self, at: u64, header: u64) {
         if let Some(place) = self.find(at.wrapping_add(header), 1) {
@@ -116,6 +116,7 @@ impl Lent {
         let Some(place) = self.find(at, (N + bytes.len()) as u64) else { return false };
         let is_apart = (place.addr() + N).is_multiple_of(LINE);
         // SAFETY: mapped, and as exclusive as in `room`; `header` is ours and does not overlap.
+        // What is read the peer may change meanwhile: then its header is as it made it.
         let mut room = unsafe {
             if !(is_apart && place.cast::<[u8; N]>().read() == *header) {
                 std::ptr::copy_nonoverlapping(header.as_ptr(), place, N);

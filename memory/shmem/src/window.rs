@@ -200,6 +200,19 @@ impl Sight {
     }
 }
 
+/// Has a cache line fetched for writing. Any address may be given. (What the machine makes of
+/// `prefetchw`, which every x86-64 takes, is its own affair.)
+#[inline(always)]
+pub(crate) fn prefetch_for_writing<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch neither faults nor changes anything.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,17 +247,4 @@ mod tests {
     fn rooms_do_not_leave() {
         window().rooms([4033].into_iter(), 64).count();
     }
-}
-
-/// Has a cache line fetched for writing. Any address may be given. (What the machine makes of
-/// `prefetchw`, which every x86-64 takes, is its own affair.)
-#[inline(always)]
-pub(crate) fn prefetch_for_writing<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch neither faults nor changes anything.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }

@@ -19,8 +19,8 @@ use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
 use super::{Filled, Posted, Waiting};
 use crate::buffers::RxBufferStats;
 
-/// So many frames ahead a header is fetched, which the device's CPU has just written: one after the
-/// other they were 70 % of the time in here.
+/// So many frames ahead header and frame are fetched, which the device's CPU has just written: one
+/// after the other they were 70 % of the time in here.
 const AHEAD: u16 = 4;
 
 /// Shortest frame: an Ethernet header.

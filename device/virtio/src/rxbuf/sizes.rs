@@ -65,7 +65,8 @@ pub const fn headroom(xdp: bool) -> u32 {
     if xdp { lead + XDP_HEADROOM } else { lead }
 }
 
-/// What a mergeable buffer gives up to a program.
+/// What a mergeable buffer gives up to a program. (The kernel's number: the rest of the line in
+/// front of the frame comes out of the room behind it, which nobody here needs.)
 pub const MERGEABLE_XDP_ROOM: u32 = align64(XDP_HEADROOM + TAIL);
 
 /// Shortest frame part of a mergeable buffer: a ring full of buffers must hold a frame.

@@ -112,16 +112,22 @@ impl Follower {
     fn new(whose: Whose, end: &mut dyn Function) -> Option<Self> {
         let group = end.name().to_owned();
         let Some(function) = whose.of(end) else {
-            tracing::warn!("{group}: flows stay on their queues: a member is lost");
+            tracing::warn!(
+                "{group}: flows stay on their queues until the link begins anew: it began while a \
+                 member is lost"
+            );
             return None;
         };
         let name = function.name().to_owned();
         let spread = function.indirection();
         let count = spread.as_ref().map_or(BUCKETS, |spread| spread.table.len());
         if spread.is_some_and(|spread| spread.user_set) {
+            let knob = match whose.member {
+                None => "mqnet ethtool -X default lets it learn",
+                Some(_) => "ethtool -X default, before the link begins, lets it learn",
+            };
             tracing::info!(
-                "{name}: flows stay on their queues: somebody has set the table (ethtool -X \
-                 default, of mqnet, lets it learn)"
+                "{name}: flows stay on their queues: somebody has set the table: {knob}"
             );
         }
         let buckets = function.buckets();
@@ -238,6 +244,10 @@ impl Link {
             };
             for at in 0..self.learning.followers[side].len() {
                 self.follow_senders(side, at, channels, leads)?;
+                // It could not be moved in time: no other one is tried either.
+                if self.learning.next > self.now + LOOK {
+                    break;
+                }
             }
             self.learning.followers[side].retain(|follower| !follower.gave_up);
         }
