@@ -45,11 +45,21 @@ pub fn die_with_parent() -> io::Result<()> {
     Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?)
 }
 
-/// Raises the soft limit of open descriptors to the hard limit (64 channels need about 260).
+/// Descriptors for which there is room from the start.
+const ROOM: u64 = 2048;
+
+/// Raises the soft limit of open descriptors to the hard limit (64 channels need about 260), and
+/// makes room for many. Call it while the process has one thread: the kernel makes the table
+/// longer when it is full, and where threads share it waits for a grace period first
+/// (`expand_files`), 50 s on a machine whose CPUs were taken from it, in the middle of a change.
 pub fn raise_descriptor_limit() -> io::Result<()> {
+    use nix::fcntl::{FcntlArg, fcntl};
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    let last = hard.min(ROOM).saturating_sub(1) as i32;
+    let last = fcntl(io::stdin(), FcntlArg::F_DUPFD_CLOEXEC(last))?;
+    Ok(nix::unistd::close(last)?)
 }
 
 /// Makes a descriptor non-blocking.
@@ -83,4 +93,22 @@ pub fn take_inherited(number: i32) -> io::Result<std::os::fd::OwnedFd> {
 /// Leaves the session of the terminal: its end is not ours any more.
 pub fn leave_session() -> io::Result<()> {
     Ok(nix::unistd::setsid().map(drop)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the table of descriptors is long from then on, and the descriptor that made it so is
+    // closed.
+    #[test]
+    fn there_is_room_for_descriptors() {
+        raise_descriptor_limit().unwrap();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+        let size: u64 = size.trim().parse().unwrap();
+        let hard = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
+        assert!(size >= ROOM.min(hard.unwrap().1), "{size}");
+        assert!(!std::path::Path::new("/proc/self/fd/2047").exists());
+    }
 }
