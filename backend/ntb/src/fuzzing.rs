@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{Burst, Caps, ChannelStats, FrameMeta, Offloads, Queue, RxBrings, TxBrings};
-use mqnet_shmem::{Region, Span, Window};
+use mqnet_shmem::{Preference, Region, Span, Window, prefer};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::{Layer, VnetHdr};
 
@@ -136,6 +136,7 @@ pub fn ring(data: &[u8]) {
     let generation = u32::from(input.u8()).max(1);
     // A full ring, or one in which less may lie.
     let depth = if generation % 2 == 0 { u32::MAX } else { 2048 };
+    prefer(if generation & 2 == 0 { Preference::Cached } else { Preference::Streamed });
     let Some(mut pair) = pair(generation, depth) else { return };
     let words = [control::TAIL, control::CREDIT, control::TAKEN, control::RX_ARM, control::TX_ARM];
     for _ in 0..400 {

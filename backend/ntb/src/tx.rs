@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use mqnet_netdev::{Armed, Burst, Event, Fault, Fill, Frame, FrameMeta, Queue, TxBrings};
 use mqnet_rings::arm::wake_threshold;
 use mqnet_rings::{Cursor, Ringer, Waiter};
-use mqnet_shmem::{Segments, Span, Window};
+use mqnet_shmem::{Manner, Segments, Span, Stores, Streaming, Window};
 
 use crate::layout::{Record, UNIT, control, record_size};
 use crate::rx::{Common, wrap};
@@ -25,6 +25,7 @@ pub(crate) struct TxHalf {
     held: bool,
     waiter: Waiter,
     ringer: Ringer,
+    stores: Stores,
 }
 
 impl TxHalf {
@@ -40,6 +41,7 @@ impl TxHalf {
             held: false,
             waiter: Waiter::new(generation),
             ringer: Ringer::new(generation),
+            stores: Stores::default(),
             common,
         }
     }
@@ -78,10 +80,73 @@ impl TxHalf {
     /// Places a record that lies in pieces, or wraps. Out of line, so that the loop over small
     /// frames stays small.
     #[inline(never)]
-    fn place_pieces(&mut self, at: u32, header: [u64; 2], burst: &Burst<'_>, frame: &Frame<'_>) {
+    fn place_pieces(
+        &mut self,
+        at: u32,
+        header: [u64; 2],
+        burst: &Burst<'_>,
+        frame: &Frame<'_>,
+        streaming: Option<&Streaming>,
+    ) {
         self.ring.store_unit(at, header);
         let room = self.ring.write(wrap(at + UNIT, self.ring.len()), frame.len);
-        gather(room, frame.head, burst.more(frame));
+        gather(room, frame.head, burst.more(frame), streaming);
+    }
+
+    /// Places the frames for which there is room.
+    #[inline(always)]
+    fn place(
+        &mut self,
+        burst: &Burst<'_>,
+        from: usize,
+        streaming: Option<&Streaming>,
+    ) -> Result<usize, Fault> {
+        let size = self.ring.len();
+        let (mut at, mut used, mut room) = (self.cursor.position(), 0, u64::from(self.room()));
+        let (frames, mut number) = (&burst.frames()[from..], self.number);
+        for frame in frames {
+            let record = record_size(frame.len);
+            let end = used + u64::from(record);
+            if end > room {
+                // A peer may take credit back.
+                room = self.look_for_room()?.into();
+                if end > room {
+                    break;
+                }
+            }
+            let header = Record { len: frame.len, hdr: frame.hdr, number }.encode();
+            let mut place = |header, bytes| match streaming {
+                None => self.ring.place(at, header, bytes),
+                Some(streaming) => self.ring.stream(at, header, bytes, streaming),
+            };
+            if !(frame.is_one_piece() && place(header, frame.head)) {
+                self.place_pieces(at, header, burst, frame, streaming);
+            }
+            at = wrap(at + record, size);
+            number = number.wrapping_add(1);
+            used = end;
+        }
+        let taken = usize::from(number.wrapping_sub(self.number));
+        if taken > 0 {
+            self.number = number;
+            // What fits a ring fits 32 bits. A second look costs less than a sum in the loop, which
+            // has no register left for it.
+            let bytes: u32 = frames[..taken].iter().map(|frame| frame.len).sum();
+            self.take(used as u32, taken as u64, bytes.into());
+            self.common.stats.tx.copies.add(taken as u64);
+        }
+        Ok(taken)
+    }
+
+    /// Out of line, as a loop of its own.
+    #[inline(never)]
+    fn place_streamed(
+        &mut self,
+        burst: &Burst<'_>,
+        from: usize,
+        streaming: Streaming,
+    ) -> Result<usize, Fault> {
+        self.place(burst, from, Some(&streaming))
     }
 
     /// Takes the room of complete records and counts their frames.
@@ -96,12 +161,12 @@ impl TxHalf {
 }
 
 /// Copies a frame into room; both may lie in pieces.
-fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>]) {
+fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Option<&Streaming>) {
     let (mut room, mut next) = (room.head, Some(room.tail));
     for piece in std::iter::once(&head).chain(more) {
         let mut rest = *piece;
         while !rest.is_empty() {
-            let n = room.copy_from(rest);
+            let n = room.store(rest, streaming);
             rest = rest.skip(n);
             room = room.split_at(n).1;
             if room.is_empty() {
@@ -139,35 +204,15 @@ impl TxBrings for TxHalf {
     }
 
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
-        let size = self.ring.len();
-        let (mut at, mut used, mut room) = (self.cursor.position(), 0, u64::from(self.room()));
-        let (frames, mut number) = (&burst.frames()[from..], self.number);
-        for frame in frames {
-            let record = record_size(frame.len);
-            let end = used + u64::from(record);
-            if end > room {
-                // A peer may take credit back.
-                room = self.look_for_room()?.into();
-                if end > room {
-                    break;
-                }
-            }
-            let header = Record { len: frame.len, hdr: frame.hdr, number }.encode();
-            if !(frame.is_one_piece() && self.ring.place(at, header, frame.head)) {
-                self.place_pieces(at, header, burst, frame);
-            }
-            at = wrap(at + record, size);
-            number = number.wrapping_add(1);
-            used = end;
-        }
-        let taken = usize::from(number.wrapping_sub(self.number));
-        if taken > 0 {
-            self.number = number;
-            // What fits a ring fits 32 bits. A second look costs less than a sum in the loop, which
-            // has no register left for it.
-            let bytes: u32 = frames[..taken].iter().map(|frame| frame.len).sum();
-            self.take(used as u32, taken as u64, bytes.into());
-            self.common.stats.tx.copies.add(taken as u64);
+        let Manner { streaming, watch } = self.stores.begin();
+        let taken = match streaming {
+            None => self.place(burst, from, None)?,
+            Some(streaming) => self.place_streamed(burst, from, streaming)?,
+        };
+        if let Some(watch) = watch {
+            let records = burst.frames()[from..][..taken].iter();
+            let bytes = records.map(|frame| u64::from(record_size(frame.len))).sum();
+            self.stores.end(watch, taken, bytes);
         }
         Ok(taken)
     }

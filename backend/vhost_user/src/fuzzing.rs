@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mqnet_netdev::limits::BURST_FRAMES;
 use mqnet_netdev::{Burst, ChannelStats, Fault, FrameMeta, Queue, RxBrings, TxBrings};
-use mqnet_shmem::{Area, MemoryMap, Region, Span, Table};
+use mqnet_shmem::{Area, MemoryMap, Preference, Region, Span, Table, prefer};
 use mqnet_virtio::log::{Log, RingLog};
 use mqnet_virtio::{Features, layout};
 use mqnet_wire::VnetHdr;
@@ -69,6 +69,7 @@ impl World {
         ];
         let chosen = choice.into_iter().enumerate().filter(|(i, _)| flags >> i & 1 == 1);
         let features = chosen.fold(Features::VERSION_1, |all, (_, one)| all.or(one));
+        prefer(if flags & 0x20 == 0 { Preference::Cached } else { Preference::Streamed });
         let cell = Arc::new(VringCell::new().ok()?);
         let stats = Arc::<ChannelStats>::default();
         let sends = GuestTx::new(0, [cell.clone()], FRAME_MAX, stats.clone()).ok()?;

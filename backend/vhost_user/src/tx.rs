@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mqnet_netdev::{
     Armed, Burst, ChannelStats, DropReason, Event, Fault, FrameMeta, Queue, TxBrings,
 };
-use mqnet_shmem::{Scatter, Segments};
+use mqnet_shmem::{Manner, Scatter, Segments, Stores};
 use mqnet_virtio::net::rss::Hashed;
 use mqnet_virtio::{DeviceRing, on_ring};
 
@@ -29,6 +29,7 @@ pub struct GuestRx {
     scatter: Scatter,
     /// Of the frames that are submitted next, for a driver that asked for hashes.
     hashed: Hashed,
+    stores: Stores,
     stats: Arc<ChannelStats>,
 }
 
@@ -38,7 +39,8 @@ impl GuestRx {
         let ears = Arc::new(Ears::new()?);
         let seat = Seat::new(cell, &ears)?;
         let (room, scatter, hashed) = (Room::default(), Scatter::default(), Hashed::default());
-        Ok(Self { channel, seat, ears, held: false, room, scatter, hashed, stats })
+        let stores = Stores::default();
+        Ok(Self { channel, seat, ears, held: false, room, scatter, hashed, stores, stats })
     }
 
     /// What it listens to while it is armed.
@@ -95,7 +97,16 @@ impl TxBrings for GuestRx {
         let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, self.hashed);
         let buffers = place::Buffers { memory, hdr_len, mergeable, hashed, log };
         let room = &mut self.room;
-        let placed = on_ring!(ring, ring => room.submit(ring, buffers, burst, from));
+        let Manner { streaming, watch } = self.stores.begin();
+        let placed = match streaming {
+            None => on_ring!(ring, ring => room.submit(ring, buffers, burst, from, None)),
+            Some(streaming) => {
+                on_ring!(ring, ring => room.stream(ring, buffers, burst, from, streaming))
+            }
+        };
+        if let Some(watch) = watch {
+            self.stores.end(watch, placed.frames as usize, placed.bytes);
+        }
         let stats = &self.stats.tx;
         stats.packets.add(placed.frames);
         stats.bytes.add(placed.bytes);

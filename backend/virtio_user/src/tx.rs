@@ -10,7 +10,7 @@ use mqnet_netdev::limits::room_for;
 use mqnet_netdev::{
     Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, FrameMeta, Queue, Trigger, TxBrings,
 };
-use mqnet_shmem::{Segments, Span, Window};
+use mqnet_shmem::{Manner, Segments, Span, Stores, Streaming, Window};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_virtio::Broken;
 use mqnet_virtio::driver::{DriverQueue, Piece};
@@ -37,6 +37,7 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     kick: Arc<EventFd>,
     stats: Arc<ChannelStats>,
     broken: bool,
+    stores: Stores,
 }
 
 /// The header as two words in front of the frame: 4 bytes that align it, then its 12 bytes. The
@@ -71,6 +72,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             kick,
             stats,
             broken: false,
+            stores: Stores::default(),
         }
     }
 
@@ -182,6 +184,38 @@ impl<Q: DriverQueue> TxCore<Q> {
     /// Copies frames into slots; how many were taken.
     fn submit(&mut self, burst: &Burst<'_>, from: usize, room: u32) -> Result<usize, Broken> {
         self.begin()?;
+        let Manner { streaming, watch } = self.stores.begin();
+        let taken = match streaming {
+            None => self.fill(burst, from, room, None)?,
+            Some(streaming) => self.stream(burst, from, room, streaming)?,
+        };
+        if let Some(watch) = watch {
+            let frames = burst.frames()[from..][..taken].iter();
+            self.stores.end(watch, taken, frames.map(|frame| u64::from(frame.len)).sum());
+        }
+        Ok(taken)
+    }
+
+    /// The same past the cache; out of line, as a loop of its own.
+    #[inline(never)]
+    fn stream(
+        &mut self,
+        burst: &Burst<'_>,
+        from: usize,
+        room: u32,
+        streaming: Streaming,
+    ) -> Result<usize, Broken> {
+        self.fill(burst, from, room, Some(&streaming))
+    }
+
+    #[inline(always)]
+    fn fill(
+        &mut self,
+        burst: &Burst<'_>,
+        from: usize,
+        room: u32,
+        streaming: Option<&Streaming>,
+    ) -> Result<usize, Broken> {
         let (mut taken, mut copies, mut bytes) = (0, 0, 0);
         if room > self.room && !self.resize(room) {
             return Ok(0);
@@ -195,10 +229,14 @@ impl<Q: DriverQueue> TxCore<Q> {
             let Some(id) = self.take_id()? else { break };
             let slot = u32::from(id) * self.stride;
             let front = front(frame.hdr);
-            if !(frame.is_one_piece() && self.slots.place(slot, front, frame.head)) {
+            let mut place = |front, bytes| match streaming {
+                None => self.slots.place(slot, front, bytes),
+                Some(streaming) => self.slots.stream(slot, front, bytes, streaming),
+            };
+            if !(frame.is_one_piece() && place(front, frame.head)) {
                 self.slots.store_unit(slot, front);
                 let room = self.slots.write(slot + TX_FRONT, frame.len);
-                gather(room, frame.head, burst.more(frame));
+                gather(room, frame.head, burst.more(frame), streaming);
             }
             self.queue.add_taken(id, Piece { at: self.at_of(slot), len: HDR_LEN + frame.len });
             self.lens[usize::from(id)] = frame.len;
@@ -216,10 +254,10 @@ impl<Q: DriverQueue> TxCore<Q> {
 
 /// Copies a frame in pieces into a room in one.
 #[cold]
-fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>]) {
+fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Option<&Streaming>) {
     let mut room = room.head;
     for piece in std::iter::once(&head).chain(more) {
-        let n = room.copy_from(*piece);
+        let n = room.store(*piece, streaming);
         room = room.split_at(n).1;
     }
 }

@@ -179,6 +179,10 @@ Endpoint addresses:
                 rx-locality=off|learn (flows come to the queue on which whoever is behind this
                 endpoint sends; the other endpoint is a TAP or TUN)
 
+Environment:
+  MQNET_STORES=auto|cached|streamed  how frames are stored into memory that another CPU reads (ntb:,
+                vhost-user:, virtio-user:): as measured, through the cache, or past it
+
 Example, two hosts that talk (the second line on the other host):
   mqnet link tap:a,address=10.0.0.1/24 ntb:/run/x.sock --channels 4
   mqnet link tap:b,address=10.0.0.2/24 ntb:/run/x.sock --channels 4";

@@ -11,6 +11,7 @@ use mqnet_control::socket::{ControlSocket, Options, Role};
 use mqnet_control::{SharedHost, notify};
 use mqnet_control_api::ApiError;
 use mqnet_engine::Notice;
+use mqnet_shmem::Preference;
 use mqnet_sysio::signal::StopSignals;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -34,6 +35,23 @@ pub(crate) trait Frontend {
 /// The host, whatever happened to another who held it.
 pub(crate) fn lock(host: &Shared) -> MutexGuard<'_, LinkHost> {
     host.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How the queues of this process store payload into shared memory: `$MQNET_STORES`.
+pub(crate) fn take_stores() -> Result<(), Failure> {
+    const NAME: &str = "MQNET_STORES";
+    let Some(value) = std::env::var_os(NAME) else { return Ok(()) };
+    mqnet_shmem::prefer(match value.to_str() {
+        Some("" | "auto") => Preference::Auto,
+        Some("cached") => Preference::Cached,
+        Some("streamed") => Preference::Streamed,
+        _ => {
+            let value = value.to_string_lossy();
+            let what = format!("${NAME} is {value:?}; allowed: auto, cached, streamed");
+            return Err(Failure::BadInput(what));
+        }
+    });
+    Ok(())
 }
 
 /// A runtime for this thread alone.

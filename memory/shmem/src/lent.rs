@@ -3,11 +3,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::stream::{self, LINE};
 use crate::window::prefetch_for_writing;
-use crate::{MemoryMap, Span, SpanMut};
-
-/// A cache line.
-const LINE: usize = 64;
+use crate::{MemoryMap, Span, SpanMut, Streaming, copies};
 
 /// A range of addresses and where its bytes are.
 #[derive(Clone, Copy, Debug)]
@@ -97,10 +95,12 @@ impl Lent {
     }
 
     /// Has the first line behind a header of `header` bytes at address `at` fetched, to be written:
-    /// a hint, which changes no memory.
+    /// a hint, which changes no memory. One that will be streamed is not asked for.
     #[inline(always)]
-    pub fn ask_for(&self, at: u64, header: u64) {
-        if let Some(place) = self.find(at.wrapping_add(header), 1) {
+    pub fn ask_for(&self, at: u64, header: u64, is_streamed: bool) {
+        if let Some(place) = self.find(at.wrapping_add(header), 1)
+            && !(is_streamed && place.addr().is_multiple_of(LINE))
+        {
             prefetch_for_writing(place);
         }
     }
@@ -114,16 +114,31 @@ impl Lent {
     #[inline(always)]
     pub fn place<const N: usize>(&mut self, at: u64, header: &[u8; N], bytes: Span<'_>) -> bool {
         let Some(place) = self.find(at, (N + bytes.len()) as u64) else { return false };
-        let is_apart = (place.addr() + N).is_multiple_of(LINE);
-        // SAFETY: mapped, and as exclusive as in `room`; `header` is ours and does not overlap.
-        // What is read the peer may change meanwhile: then its header is as it made it.
+        // SAFETY: mapped, and as exclusive as in `room`.
         let mut room = unsafe {
-            if !(is_apart && place.cast::<[u8; N]>().read() == *header) {
-                std::ptr::copy_nonoverlapping(header.as_ptr(), place, N);
-            }
+            put_header(place, header);
             SpanMut::from_raw(place.add(N), bytes.len())
         };
         room.copy_from(bytes);
+        true
+    }
+
+    /// The same with the bytes past the cache, as far as they fill lines.
+    #[inline(always)]
+    pub fn stream<const N: usize>(
+        &mut self,
+        at: u64,
+        header: &[u8; N],
+        bytes: Span<'_>,
+        _streaming: &Streaming,
+    ) -> bool {
+        let Some(place) = self.find(at, (N + bytes.len()) as u64) else { return false };
+        // SAFETY: mapped, and as exclusive as in `room`, so that `bytes` is elsewhere.
+        unsafe {
+            put_header(place, header);
+            stream::copy_lines(bytes.start(), place.add(N), bytes.len());
+        }
+        copies::count(bytes.len());
         true
     }
 
@@ -134,6 +149,22 @@ impl Lent {
     ) -> impl Iterator<Item = SpanMut<'a>> {
         // SAFETY: as in `room`; ranges of one room overlap each other only when the peer says so.
         pieces.filter_map(|(at, len)| unsafe { self.map.span_mut(at, len) })
+    }
+}
+
+/// Writes a header, unless it is there already and what follows begins with a line.
+///
+/// # Safety
+/// `place` must be mapped for it, and exclusively ours.
+#[inline(always)]
+unsafe fn put_header<const N: usize>(place: *mut u8, header: &[u8; N]) {
+    let is_apart = (place.addr() + N).is_multiple_of(LINE);
+    // SAFETY: the caller's promise; `header` is ours and does not overlap. What is read the peer
+    // may change meanwhile: then its header is as it made it.
+    unsafe {
+        if !(is_apart && place.cast::<[u8; N]>().read() == *header) {
+            std::ptr::copy_nonoverlapping(header.as_ptr(), place, N);
+        }
     }
 }
 
@@ -208,7 +239,7 @@ mod tests {
             for at in [0x1000, 0x1000 + 60, 0x1000 + 61, 0x1000 + 64] {
                 lent.room(0x1000, 256).unwrap().copy_from(Span::of(&[turn as u8; 256]));
                 for header in [header, header] {
-                    lent.ask_for(at, 4);
+                    lent.ask_for(at, 4, false);
                     assert!(lent.place(at, header, Span::of(b"frame")));
                 }
                 let mut read = [0; 256];
@@ -220,7 +251,36 @@ mod tests {
                 assert_eq!(read, expected);
             }
         }
-        lent.ask_for(u64::MAX, 12);
+        lent.ask_for(u64::MAX, 12, false);
         assert!(!lent.place(0x2fff, b"head", Span::of(b"")));
+    }
+
+    // Goal: what is streamed lies where it belongs, byte for byte, at every place in a line and for
+    // every length around whole lines, and nothing around it has changed.
+    #[test]
+    fn frames_are_streamed_anywhere() {
+        const ROOM: usize = 512;
+        let mut lent = lent();
+        let frame: Vec<u8> = (0..300).map(|n| n as u8 | 1).collect();
+        let lens = (0..20).chain(44..84).chain(108..148).chain([200, 256, 300]);
+        for (len, place) in lens.flat_map(|len| (0..128).map(move |place| (len, place))) {
+            lent.room(0x1000, ROOM as u32).unwrap().copy_from(Span::of(&[0; ROOM]));
+            let streaming = Streaming::new();
+            lent.ask_for(0x1000 + place as u64, 4, true);
+            let bytes = Span::of(&frame[..len]);
+            assert!(lent.stream(0x1000 + place as u64, b"head", bytes, &streaming));
+            drop(streaming);
+            let mut read = [0; ROOM];
+            lent.span(0x1000, ROOM as u32).unwrap().read_header(&mut read);
+            let mut expected = [0; ROOM];
+            expected[place..place + 4].copy_from_slice(b"head");
+            expected[place + 4..][..len].copy_from_slice(&frame[..len]);
+            assert!(read == expected, "{len} bytes at {place}");
+        }
+        let streaming = Streaming::new();
+        assert!(lent.stream(0x3000 - 9, b"head", Span::of(b"bytes"), &streaming));
+        assert!(!lent.stream(0x3000 - 8, b"HEAD", Span::of(b"bytes"), &streaming));
+        assert!(!lent.stream(0x5000, b"head", Span::EMPTY, &streaming));
+        assert_eq!(lent.span(0x3000 - 9, 9).unwrap().header(), Some(*b"headbytes"));
     }
 }

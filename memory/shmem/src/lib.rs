@@ -19,6 +19,8 @@ mod map;
 mod part;
 mod region;
 mod span;
+mod stores;
+mod stream;
 mod window;
 
 pub use column::Column;
@@ -27,4 +29,6 @@ pub use map::{Area, BadMap, MemoryMap, Table};
 pub use part::{Part, PartView};
 pub use region::{Error, PageKind, Region};
 pub use span::{BatchWriter, Scatter, Segments, Span, SpanMut, copies, read_into, write_from};
+pub use stores::{Manner, Preference, Stores, Watch, prefer};
+pub use stream::Streaming;
 pub use window::{Sight, Window, prefetch};

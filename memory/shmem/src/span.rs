@@ -9,6 +9,8 @@ use std::os::fd::BorrowedFd;
 
 use mqnet_sysio::vectored::{self, RawRange};
 
+use crate::{Streaming, stream};
+
 pub use batch::BatchWriter;
 
 /// A readable range of bytes. A peer may be writing it: what is read is whatever was there.
@@ -168,6 +170,11 @@ impl<'a> Span<'a> {
     }
 
     #[inline]
+    pub(crate) fn start(&self) -> *const u8 {
+        self.ptr
+    }
+
+    #[inline]
     fn raw(&self) -> RawRange {
         RawRange::new(self.ptr.cast_mut(), self.len as usize)
     }
@@ -231,6 +238,19 @@ impl<'a> SpanMut<'a> {
         // SAFETY: both ranges hold n bytes; a source and a sink never overlap, because a SpanMut
         // is exclusive on our side.
         unsafe { copy(from.ptr, self.ptr, n) };
+        copies::count(n);
+        n
+    }
+
+    /// The same, past the cache where there is the right to it, as far as whole lines are filled.
+    #[inline]
+    pub fn store(&mut self, from: Span<'_>, streaming: Option<&Streaming>) -> usize {
+        if streaming.is_none() {
+            return self.copy_from(from);
+        }
+        let n = self.len.min(from.len) as usize;
+        // SAFETY: as in copy_from.
+        unsafe { stream::copy_lines(from.ptr, self.ptr, n) };
         copies::count(n);
         n
     }

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Region, Segments, Span, SpanMut};
+use crate::{Region, Segments, Span, SpanMut, Streaming, copies, stream};
 
 /// `len` bytes of a region in which ring positions wrap. It holds the region alive.
 ///
@@ -169,6 +169,36 @@ impl Window {
         room.copy_from(bytes);
         true
     }
+
+    /// The same past the cache, in whole units of 16 bytes: what fills the last one up is written
+    /// too, and has to fit.
+    #[inline]
+    pub fn stream(
+        &mut self,
+        at: u32,
+        unit: [u64; 2],
+        bytes: Span<'_>,
+        _streaming: &Streaming,
+    ) -> bool {
+        let room = bytes.len().next_multiple_of(stream::UNIT);
+        if u64::from(at) + 16 + room as u64 > u64::from(self.len) {
+            return false;
+        }
+        let [low, high] = unit.map(u64::to_le_bytes);
+        let mut header = [0; stream::UNIT];
+        header[..8].copy_from_slice(&low);
+        header[8..].copy_from_slice(&high);
+        let at = at as usize & !15;
+        // SAFETY: in range, as just checked (and rounded down); base and `at` are multiples of
+        // the unit; exclusive as in write, so that `bytes` is elsewhere.
+        unsafe {
+            let place = self.base.as_ptr().add(at);
+            stream::unit(place, header);
+            stream::copy(bytes.start(), place.add(16), bytes.len());
+        }
+        copies::count(bytes.len());
+        true
+    }
 }
 
 /// Has a cache line fetched for reading, if the machine can be told so. Any address may be given.
@@ -246,5 +276,33 @@ mod tests {
     #[should_panic(expected = "room 4033+64")]
     fn rooms_do_not_leave() {
         window().rooms([4033].into_iter(), 64).count();
+    }
+
+    // Goal: a header and a frame of any length are streamed to their place, filled up to a unit,
+    // and nothing around them is written; what does not fit with that is not written at all.
+    #[test]
+    fn frames_are_streamed_in_units() {
+        let mut window = window();
+        let frame: Vec<u8> = (0..300).map(|n| n as u8 | 1).collect();
+        for (len, at) in (0..=300).flat_map(|len| [0, 16, 48, 64].map(|at| (len, at))) {
+            window.write(0, 512).head.copy_from(Span::of(&[7; 512]));
+            let streaming = Streaming::new();
+            assert!(window.stream(at, [!1, !2], Span::of(&frame[..len]), &streaming));
+            drop(streaming);
+            let mut expected = [7; 512];
+            let (at, end) = (at as usize, at as usize + 16 + len);
+            expected[at..end.next_multiple_of(16)].fill(0);
+            expected[at..at + 8].copy_from_slice(&u64::to_le_bytes(!1));
+            expected[at + 8..at + 16].copy_from_slice(&u64::to_le_bytes(!2));
+            expected[at + 16..end].copy_from_slice(&frame[..len]);
+            let read = window.piece(0, 512).and_then(|piece| piece.header::<512>());
+            assert!(read == Some(expected), "{len} bytes at {at}");
+        }
+        let (streaming, end) = (Streaming::new(), window.len());
+        assert!(window.stream(end - 32, [1, 2], Span::of(&frame[..16]), &streaming));
+        assert!(!window.stream(end - 32, [3, 4], Span::of(&frame[..17]), &streaming));
+        assert!(!window.stream(end - 16, [3, 4], Span::of(&frame[..1]), &streaming));
+        assert_eq!(window.load_unit(end - 32), [1, 2]);
+        assert_eq!(window.load_unit(end - 16)[0].to_le_bytes()[..], frame[..8]);
     }
 }

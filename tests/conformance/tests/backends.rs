@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mqnet_af_xdp::ModeWish;
 use mqnet_conformance::{Rig, rigs, suite};
+use mqnet_shmem::{Preference, prefer};
 use mqnet_tap::Io;
 
 /// One backend at a time: the suite counts the process's descriptors.
@@ -47,6 +48,21 @@ fn loopback() {
 fn ntb() {
     assert!(!whole_suite(&mut || rigs::ntb(2 << 20)));
     assert!(!whole_suite(&mut || rigs::ntb(80 << 10)));
+}
+
+// Goal: the same where every frame is stored past the cache.
+#[test]
+fn ntb_streamed() {
+    for window in [2 << 20, 80 << 10] {
+        let mut make = || {
+            // Of the queues that are made now; no other test makes any meanwhile.
+            prefer(Preference::Streamed);
+            let rig = rigs::ntb(window);
+            prefer(Preference::Auto);
+            rig
+        };
+        assert!(!whole_suite(&mut make));
+    }
 }
 
 // Goal: a TAP keeps the contract, with a real kernel behind it, however frames are written to it.

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use mqnet_testkit::{Control, Need, Running, World, has, until};
+use mqnet_testkit::{Control, Need, Running, World, has, said, until};
 use serde_json::Value;
 
 /// What a server answers to bytes on its socket: the status, and the body.
@@ -102,6 +102,12 @@ fn bad_words_are_refused() {
         let no_usage = said.err.lines().filter(|line| !line.is_empty()).count();
         assert!(said.err.starts_with("error: ") || no_usage == 1, "{line}: {said:?}");
         assert!(!said.err.contains("panicked"), "{line}: {said:?}");
+    }
+    for args in [["link", "tap:a", "null:"].as_slice(), &["daemon"]] {
+        let mut command = control.command(args);
+        let said = said(command.env("MQNET_STORES", "fast"));
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.err.contains("allowed: auto, cached, streamed"), "{said:?}");
     }
     assert_eq!(state(&control), before);
     daemon.stop();

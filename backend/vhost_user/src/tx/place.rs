@@ -1,7 +1,7 @@
 //! Frames in a guest's buffers.
 
 use mqnet_netdev::{Burst, Frame, FrameMeta};
-use mqnet_shmem::{Lent, Scatter, Segments, Span};
+use mqnet_shmem::{Lent, Scatter, Segments, Span, Streaming};
 use mqnet_virtio::chain::Head;
 use mqnet_virtio::log::RingLog;
 use mqnet_virtio::net::rss::Hashed;
@@ -86,16 +86,26 @@ impl Buffers<'_> {
     /// A frame in one piece into a chain of one piece that holds it, the usual case: how many bytes
     /// were written. `None`, and nothing is written, in any other case.
     #[inline(always)]
-    fn place_simply(&mut self, plain: bool, head: &Head, frame: &Frame<'_>) -> Option<u32> {
+    fn place_simply(
+        &mut self,
+        plain: bool,
+        streaming: Option<&Streaming>,
+        head: &Head,
+        frame: &Frame<'_>,
+    ) -> Option<u32> {
         let piece = head.piece();
         let lone = head.is_lone_writable() && frame.is_one_piece();
         if !plain {
             return if lone { self.place_with_more(piece, frame) } else { None };
         }
         let whole = HDR_LEN + frame.head.len() as u32;
+        let (at, hdr) = (piece.addr, frame.hdr.to_bytes());
         let placed = lone
             && piece.len >= whole
-            && self.memory.place(piece.addr, &frame.hdr.to_bytes(), frame.head);
+            && match streaming {
+                None => self.memory.place(at, &hdr, frame.head),
+                Some(streaming) => self.memory.stream(at, &hdr, frame.head, streaming),
+            };
         placed.then_some(whole)
     }
 
@@ -134,14 +144,28 @@ impl Room {
         self.len = 0;
     }
 
+    /// The same past the cache; out of line, as a loop of its own.
+    #[inline(never)]
+    pub(super) fn stream<R: DeviceRing>(
+        &mut self,
+        ring: &mut R,
+        buffers: Buffers<'_>,
+        burst: &Burst<'_>,
+        from: usize,
+        streaming: Streaming,
+    ) -> Placed {
+        self.submit(ring, buffers, burst, from, Some(&streaming))
+    }
+
     /// Places frames of a burst, from number `from` on.
-    #[inline]
+    #[inline(always)]
     pub(super) fn submit<R: DeviceRing>(
         &mut self,
         ring: &mut R,
         mut buffers: Buffers<'_>,
         burst: &Burst<'_>,
         from: usize,
+        streaming: Option<&Streaming>,
     ) -> Placed {
         let (mut frames, mut bytes, mut too_long) = (0, 0, 0);
         let (plain, hdr_len) = (buffers.is_plain(), buffers.hdr_len);
@@ -154,7 +178,7 @@ impl Room {
             if !head.is_lone_writable() {
                 break;
             }
-            buffers.memory.ask_for(head.piece().addr, hdr_len.into());
+            buffers.memory.ask_for(head.piece().addr, hdr_len.into(), streaming.is_some());
         }
         for frame in &burst.frames()[from..] {
             let head = ring.next_head();
@@ -162,7 +186,7 @@ impl Room {
                 break;
             }
             if let Ok(Some(head)) = head
-                && let Some(written) = buffers.place_simply(plain, &head, frame)
+                && let Some(written) = buffers.place_simply(plain, streaming, &head, frame)
             {
                 ring.give_back(head.id, 1, written);
                 frames += 1;
@@ -170,7 +194,7 @@ impl Room {
                 continue;
             }
             // Anew, whatever the matter was: it is said there.
-            match self.place_in_pieces(ring, &mut buffers, burst, frame) {
+            match self.place_in_pieces(ring, &mut buffers, burst, frame, streaming) {
                 Ok(Found::Enough) => {
                     frames += 1;
                     bytes += u64::from(frame.len);
@@ -193,13 +217,14 @@ impl Room {
         buffers: &mut Buffers<'_>,
         burst: &Burst<'_>,
         frame: &Frame<'_>,
+        streaming: Option<&Streaming>,
     ) -> Result<Found, Broken> {
         let found = self.gather(ring, buffers, frame.len)?.0;
         if found == Found::Enough {
             let count = self.chains.len() as u16;
             let mut whole = Whole::new(frame.hdr, count, frame.head, burst.more(frame));
             whole.hdr[VNET_HDR_LEN..].copy_from_slice(&buffers.hashed.to_bytes());
-            self.write(ring.queue(), buffers, &whole)?;
+            self.write(ring.queue(), buffers, &whole, streaming)?;
             self.note(buffers.log, buffers.hdr_len + frame.len);
             self.give_back(ring, buffers.hdr_len + frame.len);
         }
@@ -324,6 +349,7 @@ impl Room {
         queue: u16,
         buffers: &mut Buffers<'_>,
         whole: &Whole<'_, '_>,
+        streaming: Option<&Streaming>,
     ) -> Result<(), Broken> {
         let mut hdr = &whole.hdr[..buffers.hdr_len as usize];
         let mut rest = whole.more.iter();
@@ -336,7 +362,7 @@ impl Room {
             hdr = &hdr[n..];
             room = room.split_at(n).1;
             while !room.is_empty() {
-                let n = room.copy_from(source);
+                let n = room.store(source, streaming);
                 source = source.skip(n);
                 room = room.split_at(n).1;
                 if source.is_empty() {

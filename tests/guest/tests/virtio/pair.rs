@@ -7,10 +7,10 @@ use super::{card, possible, shared};
 
 const MEMORY: u32 = 384;
 
-fn guest(folder: &Folder, side: u32) -> Running {
+fn guest(folder: &Folder, stores: &str, side: u32) -> Running {
     let socket = folder.file(&format!("card{side}"));
     let script = format!("SIDE={side}\n{}", include_str!("../../scripts/pair.sh"));
-    let guest = Guest::new(Kernel::V6_1, &format!("test-pair-{side}"));
+    let guest = Guest::new(Kernel::V6_1, &format!("test-pair-{stores}-{side}"));
     let guest = guest.bare().cpus(1).memory(MEMORY).script("pair", &script);
     let device = format!(",mac=02:00:00:00:00:0{side}");
     let card = super::Card { device: &device, ..card(&socket, side == 2) };
@@ -28,17 +28,28 @@ fn sums(outcome: &Outcome) -> Vec<String> {
 // whole there and back, and each byte that goes from one guest to the other is copied once.
 #[test]
 fn two_guests_and_one_copy() {
+    two_guests("auto");
+}
+
+// Goal: the same where every frame is stored past the cache.
+#[test]
+fn two_guests_past_the_cache() {
+    two_guests("streamed");
+}
+
+fn two_guests(stores: &str) {
     if !possible(Kernel::V6_1) {
         return;
     }
     let folder = Folder::create();
     let mut command = folder.program();
+    command.env("MQNET_STORES", stores);
     let ends =
         [1, 2].map(|side| format!("vhost-user:{}", folder.file(&format!("card{side}")).display()));
     command.args(["link", "--json"]).args(ends);
     let link = LinkProcess::spawn(command);
     until("the sockets", || folder.file("card2").exists().then_some(()));
-    let guests = [1, 2].map(|side| guest(&folder, side));
+    let guests = [1, 2].map(|side| guest(&folder, stores, side));
     let [asks, serves] = guests.map(|guest| guest.wait().unwrap());
     let said = &asks.passed("pair").unwrap().output;
     assert_eq!(said.matches("receiver").count(), 4, "a stream is missing: {said}");
