@@ -34,7 +34,6 @@ pub(crate) struct DaemonArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &DaemonArgs) -> Result<(), Failure> {
-    run::take_stores()?;
     let inherited = ControlSocket::inherited()?;
     let signals = StopSignals::take()?;
     let file = args.config.clone().unwrap_or_else(|| DEFAULT_FILE.into());

@@ -28,7 +28,6 @@ use crate::vmm;
 pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
     let spec = args.spec();
     let checked = checked(&spec)?;
-    run::take_stores()?;
     if args.detach {
         return detach::run(args, &spec);
     }

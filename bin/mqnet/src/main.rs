@@ -48,6 +48,7 @@ fn run(command: Command, control: Option<&str>) -> Result<(), Failure> {
     if let Some(done) = verbs::run(&command, control)? {
         return Ok(done);
     }
+    run::take_stores()?;
     match command {
         Command::Link(args) => link::run(&args),
         Command::VhostUserNet(args) => match args.link()? {

@@ -7,8 +7,8 @@
 //! - [`Part`] is a range of a region with one owner.
 //! - [`Span`] and [`SpanMut`] are ranges of bytes in *some* memory, ours or a peer's, with the
 //!   lifetime of the queue that brought it. All payload in the engine moves through
-//!   [`SpanMut::copy_from`] (a counted copy) or through [`read_into`], [`write_from`] or a
-//!   [`BatchWriter`] (a system call).
+//!   [`SpanMut::copy_from`] (a counted copy), past the cache where [`Stores`] say so, or through
+//!   [`read_into`], [`write_from`] or a [`BatchWriter`] (a system call).
 
 #![warn(missing_docs)]
 

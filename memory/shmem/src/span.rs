@@ -226,7 +226,8 @@ impl<'a> SpanMut<'a> {
     }
 
     /// THE payload copy: fills the start of this range from `from` and returns how much
-    /// (the shorter length). The only other way for payload to move is a system call.
+    /// (the shorter length). The only other ways for payload to move are the same past the cache
+    /// ([`store`](Self::store), `Window::stream`, `Lent::stream`) and a system call.
     ///
     /// A plain `memcpy`, although a peer may write either range at the same time. Rust calls that
     /// a data race; like every implementation of shared rings we rely on the copy being an opaque
@@ -242,7 +243,8 @@ impl<'a> SpanMut<'a> {
         n
     }
 
-    /// The same, past the cache where there is the right to it, as far as whole lines are filled.
+    /// [`copy_from`](Self::copy_from), past the cache where there is the right to it, as far as
+    /// whole lines are filled.
     #[inline]
     pub fn store(&mut self, from: Span<'_>, streaming: Option<&Streaming>) -> usize {
         if streaming.is_none() {

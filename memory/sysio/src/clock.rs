@@ -1,5 +1,5 @@
 //! The monotonic clock. Only workers, the control thread and tools read it; everything below
-//! them takes time as an argument.
+//! them takes time as an argument (but for `mqnet_shmem`'s stores, which time themselves).
 
 use std::time::Duration;
 

@@ -96,7 +96,7 @@ impl Buffers<'_> {
         let piece = head.piece();
         let lone = head.is_lone_writable() && frame.is_one_piece();
         if !plain {
-            return if lone { self.place_with_more(piece, frame) } else { None };
+            return if lone { self.place_with_more(piece, frame, streaming) } else { None };
         }
         let whole = HDR_LEN + frame.head.len() as u32;
         let (at, hdr) = (piece.addr, frame.hdr.to_bytes());
@@ -111,13 +111,18 @@ impl Buffers<'_> {
 
     /// The same with a hash in the header, or where pages are noted.
     #[inline(never)]
-    fn place_with_more(&mut self, piece: Piece, frame: &Frame<'_>) -> Option<u32> {
+    fn place_with_more(
+        &mut self,
+        piece: Piece,
+        frame: &Frame<'_>,
+        streaming: Option<&Streaming>,
+    ) -> Option<u32> {
         let whole = self.hdr_len + frame.head.len() as u32;
         let mut hdr = header(frame.hdr, 1);
         hdr[VNET_HDR_LEN..].copy_from_slice(&self.hashed.to_bytes());
         let mut room = self.memory.room(piece.addr, whole).filter(|_| piece.len >= whole)?;
         let n = room.write_header(&hdr[..self.hdr_len as usize]);
-        room.split_at(n).1.copy_from(frame.head);
+        room.split_at(n).1.store(frame.head, streaming);
         if let Some(ring) = self.log {
             ring.log.mark(piece.addr, whole);
         }

@@ -119,6 +119,8 @@ fn measured_section(burst: &mut dyn FnMut() -> usize, bursts: u64) -> u64 {
 
 /// The hidden program that runs under callgrind.
 pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<()> {
+    // Callgrind is so slow that every reader would be judged far, in the middle of a count.
+    mqnet_shmem::prefer(mqnet_shmem::Preference::Cached);
     match args.section {
         Section::Ring => {
             let (mut producer, mut consumer) = spsc::ring(ring::ENTRIES);
