@@ -33,6 +33,9 @@ pub(super) const SECTIONS: &[Section] = &[
         quick: Some(("--slice-ms 8 --size 64,1514", 18)) },
     Section { name: "channels", answers: "What do 64 channels cost beside one?",
         packages: &[], root: false, seconds: 25, quick: Some(("--slice-ms 8 --size 64", 6)) },
+    Section { name: "group", answers: "What does it cost a frame that its channel is one of a \
+        group?",
+        packages: &["valgrind"], root: false, seconds: 40, quick: None },
     Section { name: "vhost", answers: "How fast are our virtio device and driver, against DPDK's?",
         packages: DPDK, root: false, seconds: 360,
         quick: Some(("--slice-ms 8 --side device --ring split --size 64", 15)) },
