@@ -4,7 +4,8 @@
 //! is cheap, and the reader finds the line in a cache. Where it is far (another socket, or another
 //! cluster of cores), the line comes from the reader's cache over there, and goes there again to be
 //! read: two journeys for each line, and the writer waits for the first. Stores past the cache need
-//! no line: the writer waits for nothing, and the reader reads memory. A link, in Mpps:
+//! no line: the writer waits for nothing, and the reader reads memory. A link in Mpps (`mqnet bench
+//! link` with `MQNET_STORES=cached` and `streamed`):
 //!
 //! | bytes | near, cached | near, streamed | far, cached | far, streamed |
 //! |---|---|---|---|---|
@@ -384,6 +385,21 @@ mod tests {
         }
         assert!(stores.trial.is_none());
         assert_eq!(run(&mut stores, 1000, [1, 1]), 0);
+    }
+
+    // Goal: what a process prefers is what its queues do from their first burst on.
+    #[test]
+    fn a_preference_is_followed() {
+        for (preference, streams) in [
+            (Preference::Streamed, is_possible()),
+            (Preference::Cached, false),
+            (Preference::Auto, false),
+        ] {
+            prefer(preference);
+            let mut stores = Stores::default();
+            assert_eq!(stores.begin().streaming.is_some(), streams, "{preference:?}");
+            assert_eq!(stores.is_fixed, preference != Preference::Auto || !is_possible());
+        }
     }
 
     // Goal: where the decision is made, nothing is watched.
