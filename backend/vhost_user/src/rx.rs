@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::BURST_FRAMES;
 use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings};
-use mqnet_virtio::{DeviceRing, Piece, on_ring};
+use mqnet_virtio::{DeviceRing, Piece, Used, on_ring};
 
 use crate::vring::{Ears, Seat, Vring, VringCell};
 
@@ -161,9 +161,8 @@ impl RxBrings for GuestTx {
         let last = taken.last().map_or(0, |chain| chain.id);
         let tell = on_ring!(&mut vring.ring, ring => {
             if !ring.give_back_many(last, slots, frames as u16) {
-                for chain in taken {
-                    ring.give_back(chain.id, chain.slots, 0);
-                }
+                let used = |chain: &Shown| Used { id: chain.id, slots: chain.slots, len: 0 };
+                ring.give_back_all(taken.iter().map(used));
             }
             ring.publish()
         });

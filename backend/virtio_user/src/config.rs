@@ -21,6 +21,8 @@ pub struct VirtioUserConfig {
     pub mac: Option<[u8; 6]>,
     /// Take packed rings where the device has them.
     pub packed: bool,
+    /// Take buffers that come back in order where the device keeps it.
+    pub in_order: bool,
     /// Take mergeable buffers where the device has them.
     pub mergeable: bool,
     /// How RX buffers lie in pages.
@@ -30,7 +32,7 @@ pub struct VirtioUserConfig {
 }
 
 impl VirtioUserConfig {
-    /// Connects to `path` and takes split rings and mergeable buffers.
+    /// Connects to `path` and takes split rings, their order and mergeable buffers.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -39,6 +41,7 @@ impl VirtioUserConfig {
             mtu: None,
             mac: None,
             packed: false,
+            in_order: true,
             mergeable: true,
             rx_buf_layout: Wish::Frag,
             rx_memory: None,

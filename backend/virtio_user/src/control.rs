@@ -84,10 +84,12 @@ impl ControlMemory {
         call: Arc<EventFd>,
     ) -> Control {
         let (tables, event_idx) = (self.ring.tables, features.has(Features::EVENT_IDX));
-        let queue: Box<dyn DriverQueue> = if features.has(Features::RING_PACKED) {
-            Box::new(packed::driver::Driver::new(number, SIZE, tables, event_idx))
-        } else {
-            Box::new(split::driver::Driver::new(number, SIZE, tables, event_idx))
+        // One command at a time: but where descriptors go in order, a split ring's do too.
+        let in_order = features.has(Features::IN_ORDER);
+        let queue: Box<dyn DriverQueue> = match (features.has(Features::RING_PACKED), in_order) {
+            (true, _) => Box::new(packed::driver::Driver::new(number, SIZE, tables, event_idx)),
+            (false, true) => Box::new(split::driver::InOrder::new(number, SIZE, tables, event_idx)),
+            (false, false) => Box::new(split::driver::Driver::new(number, SIZE, tables, event_idx)),
         };
         Control { queue, window: self.window, kick, call }
     }

@@ -77,8 +77,10 @@ pub(crate) struct RxCore<Q> {
     waiting: ArrayVec<Waiting, BURST_FRAMES>,
     /// The buffers after the first of each frame.
     more: VecDeque<Filled>,
-    /// Ids whose buffers go back to the pool.
+    /// Ids that are held and whose buffers go back to the pool.
     stale: Vec<u16>,
+    /// Buffers that go there, and have no id any more.
+    leaving: Vec<Frag>,
     /// Buffers that were added again since the device was asked whether it wants to be told.
     unasked: u16,
     refill_at: u16,
@@ -112,6 +114,7 @@ impl<Q: DriverQueue> RxCore<Q> {
             waiting: ArrayVec::new(),
             more: VecDeque::with_capacity(size.into()),
             stale: Vec::with_capacity(size.into()),
+            leaving: Vec::with_capacity(size.into()),
             unasked: 0,
             refill_at: REFILL.min(size) / 2,
             kept: 0,
@@ -137,11 +140,9 @@ impl<Q: DriverQueue> RxCore<Q> {
     /// once. What is missing comes with a later refill: nobody spins for memory.
     pub(crate) fn refill(&mut self) -> Result<(), std::io::Error> {
         self.buffers.settle(self.wish.get(), &self.own);
-        for id in self.stale.drain(..) {
-            if let Some(posted) = self.posted[usize::from(id)].take() {
-                self.buffers.pool.free_frag(posted.frag);
-            }
-            self.queue.let_go(id);
+        self.let_go_of_stale();
+        for frag in self.leaving.drain(..) {
+            self.buffers.pool.free_frag(frag);
         }
         while let Some(id) = self.queue.next_id() {
             let Some(buffer) = self.buffers.take(&self.own) else { break };
@@ -161,6 +162,14 @@ impl<Q: DriverQueue> RxCore<Q> {
             self.kick.ring()?;
         }
         Ok(())
+    }
+
+    /// Before any buffer is added: it may get the id of one of these.
+    fn let_go_of_stale(&mut self) {
+        for id in self.stale.drain(..) {
+            self.leaving.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
+            self.queue.let_go(id);
+        }
     }
 
     fn refill_if_due(&mut self) -> Result<(), String> {
@@ -190,11 +199,12 @@ impl<Q: DriverQueue> RxCore<Q> {
             queue,
             stale,
             look: pool.look(),
+            pool_at: pool.device_start(),
             posted,
             waiting,
             more,
             average: *average,
-            rules: Rules { mergeable: self.mergeable, frame_max, takes: self.takes },
+            rules: Rules::new(self.mergeable, frame_max, self.takes),
             stats: &self.stats,
             own: &self.own,
         };
@@ -246,29 +256,67 @@ impl<Q: DriverQueue> RxCore<Q> {
     }
 
     fn release(&mut self, frames: usize) -> Result<(), String> {
-        let Self { queue, posted, waiting, more, stale, unasked, .. } = self;
-        let generation = self.buffers.generation();
-        let mut renew = |id: u16| match &posted[usize::from(id)] {
-            Some(posted) if posted.generation == generation => {
-                queue.add_again(id, posted.piece());
-                *unasked += 1;
-            }
-            _ => stale.push(id),
-        };
-        let mut bytes = 0;
+        if !self.stale.is_empty() {
+            self.let_go_of_stale();
+        }
+        let Self { queue, posted, waiting, more, leaving, .. } = self;
+        let mut bin = Renewal { queue, posted, leaving, generation: self.buffers.generation() };
+        let (mut bytes, mut renewed) = (0, 0);
         for frame in &waiting[..frames] {
             bytes += u64::from(frame.len);
-            renew(frame.id);
+            renewed += bin.renew(frame.id);
             if frame.more > 0 {
-                more.drain(..usize::from(frame.more)).for_each(|filled| renew(filled.id));
+                let others = more.drain(..usize::from(frame.more));
+                renewed += others.map(|filled| bin.renew(filled.id)).sum::<u16>();
             }
         }
+        self.unasked += renewed;
         // At once: what the device does not see it cannot have used.
-        queue.publish();
-        waiting.drain(..frames);
+        self.queue.publish();
+        self.waiting.drain(..frames);
         self.stats.rx.packets.add(frames as u64);
         self.stats.rx.bytes.add(bytes);
         self.refill_if_due()
+    }
+}
+
+/// Buffers that were looked at.
+struct Renewal<'r, Q> {
+    queue: &'r mut Q,
+    posted: &'r mut [Option<Posted>],
+    leaving: &'r mut Vec<Frag>,
+    generation: NonZeroU32,
+}
+
+impl<Q: DriverQueue> Renewal<'_, Q> {
+    /// The device gets one back as it was, unless it is of a size that is not wanted any more:
+    /// how many it gets.
+    #[inline(always)]
+    fn renew(&mut self, id: u16) -> u16 {
+        match &self.posted[usize::from(id)] {
+            Some(buffer) if buffer.generation == self.generation => {
+                let at = self.queue.add_again(id, buffer.piece());
+                if at != id {
+                    self.move_up(id, at);
+                }
+                1
+            }
+            _ => self.leave(id),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn move_up(&mut self, id: u16, at: u16) {
+        self.posted.swap(at.into(), id.into());
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn leave(&mut self, id: u16) -> u16 {
+        self.leaving.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
+        self.queue.let_go(id);
+        0
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MAX};
 use mqnet_netdev::{Channel, ChannelStats, Offloads, Plan, Rx, RxBrings, Tx};
-use mqnet_shmem::Region;
+use mqnet_shmem::{Region, Table};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::socket::is_quiet;
 use mqnet_virtio::Features;
@@ -207,6 +207,9 @@ fn choose(
     }
     if config.packed {
         wanted = wanted.or(Features::RING_PACKED);
+    }
+    if config.in_order {
+        wanted = wanted.or(Features::IN_ORDER);
     }
     Ok(offered.and(wanted))
 }
@@ -447,28 +450,24 @@ impl Session {
             lasting.counts_rings.store(wrong, Ordering::Relaxed);
         })?;
         let tx = self.set_up_vring(tx_queue(number), &memory.tx, packed)?;
-        let event_idx = self.agreed.features.has(Features::EVENT_IDX);
-        Ok(if packed {
-            let make = |number, ring: RingMemory| {
-                packed::driver::Driver::new(number, ring.size, ring.tables, event_idx)
-            };
-            self.pair(number, memory, [rx, tx], make, lasting)
-        } else {
-            let make = |number, ring: RingMemory| {
-                split::driver::Driver::new(number, ring.size, ring.tables, event_idx)
-            };
-            self.pair(number, memory, [rx, tx], make, lasting)
+        let in_order = self.agreed.features.has(Features::IN_ORDER);
+        let pair = (number, memory, [rx, tx]);
+        Ok(match (packed, in_order) {
+            (true, true) => self.pair(pair, packed::driver::InOrder::new, lasting),
+            (true, false) => self.pair(pair, packed::driver::Driver::new, lasting),
+            (false, true) => self.pair(pair, split::driver::InOrder::new, lasting),
+            (false, false) => self.pair(pair, split::driver::Driver::new, lasting),
         })
     }
 
     fn pair<Q: DriverQueue + 'static>(
         &self,
-        number: u16,
-        memory: PairMemory,
-        [rx, tx]: [Bells; 2],
-        make: impl Fn(u16, RingMemory) -> Q,
+        (number, memory, [rx, tx]): (u16, PairMemory, [Bells; 2]),
+        make: impl Fn(u16, u16, [Table; 3], bool) -> Q,
         lasting: &Lasting,
     ) -> Box<dyn Pair> {
+        let event_idx = self.agreed.features.has(Features::EVENT_IDX);
+        let make = |number, ring: RingMemory| make(number, ring.size, ring.tables, event_idx);
         let at = usize::from(number);
         let (stats, own) = (lasting.stats[at].clone(), lasting.own[at].clone());
         let wish = lasting.wish.clone();

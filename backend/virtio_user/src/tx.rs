@@ -1,7 +1,7 @@
 //! The transmit queue: one slot of memory for each id of the ring, header and frame side by side.
 //!
 //! An id that came back last is used first, so that under light load the same few slots are used
-//! again and again, and stay in the cache.
+//! again and again, and stay in the cache; with a device that keeps the order they go round.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -29,9 +29,12 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     /// Bytes of a slot, and of the largest frame in it.
     stride: u32,
     room: u32,
-    /// Bytes of the frame in each slot that the device has, and of all.
+    /// Bytes of the frame in each slot that the device has; where they come back in order, `sent`
+    /// with this frame.
     lens: Box<[u32]>,
-    bytes: u32,
+    /// Bytes of frames that the device was given, and that came back. They go round and round.
+    sent: u32,
+    back: u32,
     armed: bool,
     unpublished: bool,
     kick: Arc<EventFd>,
@@ -66,7 +69,8 @@ impl<Q: DriverQueue> TxCore<Q> {
             stride: 0,
             room: 0,
             lens,
-            bytes: 0,
+            sent: 0,
+            back: 0,
             armed: false,
             unpublished: false,
             kick,
@@ -85,10 +89,16 @@ impl<Q: DriverQueue> TxCore<Q> {
     #[inline]
     fn reclaim(&mut self) -> Result<(), Broken> {
         while let Some(id) = self.queue.take_sent().inspect_err(|_| self.broken = true)? {
-            // A device that lies may return what is not counted yet.
-            self.bytes = self.bytes.wrapping_sub(self.lens[usize::from(id)]);
+            let len = self.lens[usize::from(id)];
+            self.back = if self.queue.in_order() { len } else { self.back.wrapping_add(len) };
         }
         Ok(())
+    }
+
+    /// Bytes of frames that the device has.
+    fn bytes(&self) -> u32 {
+        // A device that lies may return what is not counted yet.
+        self.sent.wrapping_sub(self.back)
     }
 
     /// Slots for frames of up to `room` bytes: while the device has none of the old ones.
@@ -148,9 +158,8 @@ impl<Q: DriverQueue> TxCore<Q> {
     fn send(&mut self, id: u16, len: u32) {
         let slot = u32::from(id) * self.stride;
         self.queue.add_one(Piece { at: self.at_of(slot), len: HDR_LEN + len }, true);
-        self.lens[usize::from(id)] = len;
-        // A device that lies may have returned it already.
-        self.bytes = self.bytes.wrapping_add(len);
+        self.sent = self.sent.wrapping_add(len);
+        self.lens[usize::from(id)] = if self.queue.in_order() { self.sent } else { len };
         self.unpublished = true;
     }
 
@@ -239,12 +248,13 @@ impl<Q: DriverQueue> TxCore<Q> {
                 gather(room, frame.head, burst.more(frame), streaming);
             }
             self.queue.add_taken(id, Piece { at: self.at_of(slot), len: HDR_LEN + frame.len });
-            self.lens[usize::from(id)] = frame.len;
             bytes += u64::from(frame.len);
+            let sent = self.sent.wrapping_add(bytes as u32);
+            self.lens[usize::from(id)] = if self.queue.in_order() { sent } else { frame.len };
             copies += 1;
             taken += 1;
         }
-        self.bytes = self.bytes.wrapping_add(bytes as u32);
+        self.sent = self.sent.wrapping_add(bytes as u32);
         self.unpublished |= copies > 0;
         self.count(copies, bytes);
         self.stats.tx.copies.add(copies);
@@ -369,11 +379,11 @@ impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         let room = self.room;
         let fill = self.with(|core| {
-            if core.bytes > enough {
+            if core.bytes() > enough {
                 core.reclaim()?;
             }
             let size = u32::from(core.queue.size()).saturating_mul(room);
-            Ok::<Fill, Broken>(Fill { used: core.bytes, size })
+            Ok::<Fill, Broken>(Fill { used: core.bytes(), size })
         });
         fill.transpose().map_err(|broken| self.fault(broken))
     }

@@ -148,6 +148,7 @@ fn virtio_user(virtio: VirtioUser) -> VirtioUserConfig {
         mtu: virtio.mtu,
         mac: virtio.mac,
         packed: virtio.packed,
+        in_order: virtio.in_order,
         mergeable: virtio.mergeable,
         rx_buf_layout: match virtio.rx_buf_layout {
             RxBufLayout::Frag => Wish::Frag,

@@ -2,7 +2,10 @@
 //!
 //! A buffer is known by its *id*, a number below the queue's size. The next id is known before the
 //! buffer is added, so that memory can belong to an id for good: whoever keeps one slot per id
-//! allocates nothing per frame. Ids that came back last are used first, while they are hot.
+//! allocates nothing per frame. Ids that came back last are used first, while they are hot; where
+//! the device keeps the order (`IN_ORDER`), they go round.
+
+pub(crate) mod sequence;
 
 use crate::Broken;
 
@@ -29,6 +32,11 @@ pub struct Used {
 pub trait DriverQueue: Send {
     /// Descriptors in all.
     fn size(&self) -> u16;
+
+    /// Buffers come back in the order in which they were added.
+    fn in_order(&self) -> bool {
+        false
+    }
 
     /// Descriptors that can be made available.
     fn free(&self) -> u16;
@@ -65,7 +73,8 @@ pub trait DriverQueue: Send {
     /// Takes the next buffer that came back.
     fn take_used(&mut self) -> Result<Option<Used>, Broken>;
 
-    /// The same where the device could only read: which one it was.
+    /// The same where the device could only read: which one it was. Where they come
+    /// [in order](Self::in_order), all up to this one have come back.
     fn take_sent(&mut self) -> Result<Option<u16>, Broken>;
 
     /// The same as [`take_used`](Self::take_used) in a queue in which every buffer has one piece:
@@ -73,8 +82,9 @@ pub trait DriverQueue: Send {
     fn hold_used(&mut self) -> Result<Option<Used>, Broken>;
 
     /// Adds the buffer of an id that is held, unchanged: the piece is the one that it was added
-    /// with.
-    fn add_again(&mut self, id: u16, piece: Piece);
+    /// with. Answers under which id: another one where they go round and there are free ones
+    /// before it, which must be held in the order in which they came.
+    fn add_again(&mut self, id: u16, piece: Piece) -> u16;
 
     /// A hint: which buffer comes back `ahead` after the next one, if that is known already. It is
     /// read again when it is taken, and checked then.
@@ -100,6 +110,15 @@ pub(crate) struct Buffer {
     pub(crate) room: u32,
 }
 
+impl Buffer {
+    /// A buffer of these pieces, of which the device may write those after the first `readable`.
+    #[inline]
+    fn of(pieces: &[Piece], readable: usize) -> Self {
+        let room = pieces.iter().skip(readable).fold(0, |sum: u32, p| sum.saturating_add(p.len));
+        Self { count: pieces.len() as u16, room }
+    }
+}
+
 /// All ids of a queue.
 #[derive(Debug)]
 pub(crate) struct Buffers {
@@ -114,8 +133,7 @@ impl Buffers {
 
     #[inline]
     pub(crate) fn lend(&mut self, id: u16, pieces: &[Piece], readable: usize) {
-        let room = pieces.iter().skip(readable).fold(0, |sum: u32, p| sum.saturating_add(p.len));
-        self.list[usize::from(id)] = Buffer { count: pieces.len() as u16, room };
+        self.list[usize::from(id)] = Buffer::of(pieces, readable);
     }
 
     #[inline(always)]
@@ -180,7 +198,7 @@ impl Buffers {
     }
 
     #[cold]
-    pub(crate) fn broken(&self, what: String) -> Broken {
+    fn broken(&self, what: String) -> Broken {
         Broken { queue: self.queue, what }
     }
 }

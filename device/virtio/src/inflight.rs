@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use mqnet_shmem::Table;
 
 use crate::layout::packed as ring_at;
-use crate::packed::device::{Used, is_available};
+use crate::packed::device::is_available;
+use crate::ring::Used;
 
 const VERSION: u16 = 1;
 /// Regions of queues follow each other at multiples of this.

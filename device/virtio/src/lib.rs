@@ -17,7 +17,7 @@ pub mod split;
 
 pub use chain::{Chain, Piece};
 pub use features::Features;
-pub use ring::{DeviceRing, Ring};
+pub use ring::{DeviceRing, Ring, Used};
 
 /// The other side broke the rules: the function is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

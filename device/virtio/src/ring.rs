@@ -9,6 +9,17 @@ use mqnet_shmem::{MemoryMap, Table};
 use crate::chain::{Chain, Head, Piece};
 use crate::{Broken, packed, split};
 
+/// A chain that is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// By which the driver knows it.
+    pub id: u16,
+    /// Descriptors of the ring that it takes up.
+    pub slots: u16,
+    /// Bytes that were written into it.
+    pub len: u32,
+}
+
 /// The device's side of a ring.
 pub trait DeviceRing {
     /// A position in it.
@@ -34,6 +45,26 @@ pub trait DeviceRing {
     #[inline(always)]
     fn next_head(&mut self) -> Result<Option<Head>, Broken> {
         self.head_at(&mut self.place())
+    }
+
+    /// Reads the first descriptors of up to `most` chains of one descriptor, from `place` on, and
+    /// moves on behind those that `take` wants. False when no chain follows them.
+    #[inline(always)]
+    fn heads(
+        &mut self,
+        place: &mut Self::Place,
+        most: usize,
+        mut take: impl FnMut(Head) -> bool,
+    ) -> Result<bool, Broken> {
+        for _ in 0..most {
+            let mut next = *place;
+            let Some(head) = self.head_at(&mut next)? else { return Ok(false) };
+            if !take(head) {
+                break;
+            }
+            *place = next;
+        }
+        Ok(true)
     }
 
     /// Reads the rest of a chain that is not simple, for which `place` moves on. The pieces after
@@ -65,6 +96,14 @@ pub trait DeviceRing {
     /// Gives the next chain back to the driver, with `len` bytes written into it. `id` and `slots`
     /// are those of the chain. The driver sees it after [`publish`](Self::publish).
     fn give_back(&mut self, id: u16, slots: u16, len: u32);
+
+    /// The same with the next ones, in this order.
+    #[inline(always)]
+    fn give_back_all(&mut self, chains: impl Iterator<Item = Used>) {
+        for Used { id, slots, len } in chains {
+            self.give_back(id, slots, len);
+        }
+    }
 
     /// Gives the next `chains` chains back, into none of which anything was written, with one mark
     /// for all of them, as drivers allow that rely on the order (`IN_ORDER`). They take up `slots`

@@ -63,6 +63,14 @@ impl<T: Cell> Column<T> {
         unsafe { self.entry(number) }
     }
 
+    /// All entries.
+    #[inline(always)]
+    pub fn entries(&self) -> &[T] {
+        // SAFETY: so many are there, aligned, as checked when it was made; they are atomics, which
+        // may change at any time, in a region that lives as long as `self`.
+        unsafe { NonNull::slice_from_raw_parts(self.base, self.last + 1).as_ref() }
+    }
+
     /// The same for a number that somebody else says.
     #[inline(always)]
     pub fn get(&self, number: u16) -> Option<&T> {

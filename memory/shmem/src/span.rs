@@ -169,6 +169,14 @@ impl<'a> Span<'a> {
         Some(out)
     }
 
+    /// A header as [`header`](Self::header) reads it, and what follows it.
+    #[inline(always)]
+    pub fn split_header<const N: usize>(self) -> Option<([u8; N], Span<'a>)> {
+        let header = self.header()?;
+        // SAFETY: the range holds the header, so what follows lies in it too.
+        Some((header, unsafe { Self::from_raw(self.ptr.add(N), self.len() - N) }))
+    }
+
     #[inline]
     pub(crate) fn start(&self) -> *const u8 {
         self.ptr

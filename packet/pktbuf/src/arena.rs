@@ -166,6 +166,16 @@ impl<'a> Look<'a> {
         let start = page + frag.offset() as usize + from as usize;
         self.memory.span(start, len)
     }
+
+    /// `len` bytes of a fragment from `start` on, counted from the pool's beginning, for who knows
+    /// where the fragment lies: nothing but the pool's bounds is checked.
+    ///
+    /// # Panics
+    /// When the bytes are beyond the pool.
+    #[inline(always)]
+    pub fn span_at(&self, _frag: &'a Frag, start: usize, len: u32) -> Span<'a> {
+        self.memory.span(start, len)
+    }
 }
 
 impl Drop for Arena {

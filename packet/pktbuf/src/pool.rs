@@ -556,6 +556,14 @@ impl PagePool {
         Some(base + page + u64::from(frag.offset()))
     }
 
+    /// Where the device finds the pool's first byte; 0 in a pool that is for allocation only.
+    pub fn device_start(&self) -> u64 {
+        match self.mapping {
+            Mapping::Device(base) => base,
+            _ => 0,
+        }
+    }
+
     /// The statistics now.
     pub fn stats(&self) -> PoolStats {
         PoolStats { recycle_ring_full: self.arena.ring_full(), ..self.counters }

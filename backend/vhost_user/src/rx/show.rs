@@ -160,24 +160,19 @@ impl Rules {
     ) -> Result<bool, Broken> {
         let (before, first) = (shown.len(), burst.frames().len());
         let Progress { mut place, mut bytes, left } = *at;
-        let mut follows = true;
-        for _ in 0..left {
+        // To look again where no chain follows would find one that has come since, and is none to
+        // be dropped.
+        let follows = ring.heads(&mut place, left, |head| {
+            let Some((len, whole)) = self.one_piece(&head, memory) else { return false };
             if bytes >= BURST_BYTES {
-                break;
+                return false;
             }
-            let mut next = place;
-            let Some(head) = ring.head_at(&mut next)? else {
-                // To look again would find one that has come since, and is none to be dropped.
-                follows = false;
-                break;
-            };
-            let Some((len, whole)) = self.one_piece(&head, memory) else { break };
             whole.prefetch();
             burst.push(VnetHdr::default(), len, whole);
             shown.push(Shown { id: head.id, slots: 1, len });
             bytes += len as usize;
-            place = next;
-        }
+            true
+        })?;
         let mut sound = 0;
         for frame in &mut burst.frames_mut()[first..] {
             let Some(hdr) = self.sound_header(frame.head, frame.len) else { break };

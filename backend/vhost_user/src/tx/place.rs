@@ -1,5 +1,7 @@
 //! Frames in a guest's buffers.
 
+use arrayvec::ArrayVec;
+use mqnet_netdev::limits::BURST_FRAMES;
 use mqnet_netdev::{Burst, Frame, FrameMeta};
 use mqnet_shmem::{Lent, Scatter, Segments, Span, Streaming};
 use mqnet_virtio::chain::Head;
@@ -7,7 +9,7 @@ use mqnet_virtio::log::RingLog;
 use mqnet_virtio::net::rss::Hashed;
 use mqnet_virtio::net::{HDR_LEN, HDR_LEN_HASH};
 use mqnet_virtio::ring::not_memory;
-use mqnet_virtio::{Broken, Chain, DeviceRing, Piece, on_ring};
+use mqnet_virtio::{Broken, Chain, DeviceRing, Piece, Used, on_ring};
 use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
 
 use crate::vring::Vring;
@@ -142,6 +144,50 @@ fn wrong_way(queue: u16, chain: &Chain) -> Broken {
     Broken { queue, what }
 }
 
+/// Frames that were placed in the simple way.
+struct Simple {
+    frames: u64,
+    bytes: u64,
+}
+
+/// Places frames of a burst, from number `from` on, while each is in one piece and goes into a
+/// chain of one piece: as far as chains are there now.
+///
+/// Buffers are in the cache of the driver's CPU, and stores wait for one line after the other: all
+/// of a burst are asked for at once, as their descriptors are read.
+#[inline(always)]
+fn place_all_simply<R: DeviceRing>(
+    ring: &mut R,
+    buffers: &mut Buffers<'_>,
+    burst: &Burst<'_>,
+    from: usize,
+    streaming: Option<&Streaming>,
+) -> Simple {
+    let (plain, hdr_len) = (buffers.is_plain(), buffers.hdr_len);
+    let frames = &burst.frames()[from..];
+    let mut heads: ArrayVec<Head, BURST_FRAMES> = ArrayVec::new();
+    let (mut place, memory) = (ring.place(), &*buffers.memory);
+    // What is wrong with a ring is said when somebody looks at one chain.
+    let _ = ring.heads(&mut place, frames.len().min(BURST_FRAMES), |head| {
+        let usual = head.is_lone_writable();
+        if usual {
+            memory.ask_for(head.piece().addr, hdr_len.into(), streaming.is_some());
+            heads.push(head);
+        }
+        usual
+    });
+    let mut bytes = 0;
+    let mut used: ArrayVec<Used, BURST_FRAMES> = ArrayVec::new();
+    for (head, frame) in heads.iter().zip(frames) {
+        let Some(len) = buffers.place_simply(plain, streaming, head, frame) else { break };
+        used.push(Used { id: head.id, slots: 1, len });
+        bytes += u64::from(len - hdr_len);
+    }
+    let frames = used.len() as u64;
+    ring.give_back_all(used.into_iter());
+    Simple { frames, bytes }
+}
+
 impl Room {
     pub(super) fn forget(&mut self) {
         self.chains.clear();
@@ -172,20 +218,10 @@ impl Room {
         from: usize,
         streaming: Option<&Streaming>,
     ) -> Placed {
-        let (mut frames, mut bytes, mut too_long) = (0, 0, 0);
         let (plain, hdr_len) = (buffers.is_plain(), buffers.hdr_len);
-        let mut broken = None;
-        // Buffers are in the cache of the driver's CPU, and stores wait for one line after the
-        // other: all of a burst are asked for at once.
-        let mut ahead = ring.place();
-        for _ in from..burst.frames().len() {
-            let Ok(Some(head)) = ring.head_at(&mut ahead) else { break };
-            if !head.is_lone_writable() {
-                break;
-            }
-            buffers.memory.ask_for(head.piece().addr, hdr_len.into(), streaming.is_some());
-        }
-        for frame in &burst.frames()[from..] {
+        let Simple { frames, bytes } = place_all_simply(ring, &mut buffers, burst, from, streaming);
+        let mut placed = Placed { frames, bytes, ..Placed::default() };
+        for frame in &burst.frames()[from + frames as usize..] {
             let head = ring.next_head();
             if let Ok(None) = head {
                 break;
@@ -194,25 +230,25 @@ impl Room {
                 && let Some(written) = buffers.place_simply(plain, streaming, &head, frame)
             {
                 ring.give_back(head.id, 1, written);
-                frames += 1;
-                bytes += u64::from(written - hdr_len);
+                placed.frames += 1;
+                placed.bytes += u64::from(written - hdr_len);
                 continue;
             }
             // Anew, whatever the matter was: it is said there.
             match self.place_in_pieces(ring, &mut buffers, burst, frame, streaming) {
                 Ok(Found::Enough) => {
-                    frames += 1;
-                    bytes += u64::from(frame.len);
+                    placed.frames += 1;
+                    placed.bytes += u64::from(frame.len);
                 }
-                Ok(Found::Less) => too_long += 1,
+                Ok(Found::Less) => placed.too_long += 1,
                 Ok(Found::NotYet) => break,
                 Err(what) => {
-                    broken = Some(what);
+                    placed.broken = Some(what);
                     break;
                 }
             }
         }
-        Placed { frames, bytes, too_long, broken }
+        placed
     }
 
     #[inline(never)]

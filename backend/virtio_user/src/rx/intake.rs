@@ -14,7 +14,7 @@ use mqnet_virtio::Broken;
 use mqnet_virtio::driver::{DriverQueue, Used};
 use mqnet_virtio::net::HDR_LEN;
 use mqnet_virtio::rxbuf::sizes::Average;
-use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
+use mqnet_wire::VnetHdr;
 
 use super::{Filled, Posted, Waiting};
 use crate::buffers::RxBufferStats;
@@ -29,10 +29,12 @@ const FRAME_MIN: u32 = 14;
 /// What frames may be.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
-    pub(super) mergeable: bool,
-    pub(super) frame_max: u32,
+    mergeable: bool,
+    frame_max: u32,
+    /// By how much a frame may be longer than the shortest one.
+    spread: u32,
     /// How they may be unfinished, at most.
-    pub(super) takes: Offloads,
+    takes: Offloads,
 }
 
 /// What stands in front of a frame.
@@ -45,7 +47,7 @@ struct Head {
 
 impl Head {
     #[inline(always)]
-    fn of(raw: [u8; VNET_HDR_LEN]) -> Self {
+    fn of(raw: [u8; HDR_LEN as usize]) -> Self {
         // In whole words, which stay in registers.
         let [a, b, c, d, e, f, g, h, rest @ ..] = raw;
         let rest = u32::from_le_bytes(rest);
@@ -55,14 +57,15 @@ impl Head {
 }
 
 impl Rules {
+    pub(super) fn new(mergeable: bool, frame_max: u32, takes: Offloads) -> Self {
+        Self { mergeable, frame_max, spread: frame_max.saturating_sub(FRAME_MIN), takes }
+    }
+
     /// A sound frame of `len` bytes, in one buffer.
     #[inline(always)]
     fn is_usual(&self, head: &Head, len: u32) -> bool {
         // One comparison for what is too short, too: its length is less, or below 0.
-        if len.wrapping_sub(FRAME_MIN) > self.frame_max.saturating_sub(FRAME_MIN) {
-            return false;
-        }
-        if head.buffers != 1 && self.mergeable {
+        if len.wrapping_sub(FRAME_MIN) > self.spread || self.mergeable && head.buffers != 1 {
             return false;
         }
         head.hdr.is_finished() || self.allow(head.hdr, len)
@@ -79,6 +82,8 @@ pub(super) struct Intake<'r, 'a, Q> {
     pub(super) queue: &'r mut Q,
     pub(super) stale: &'r mut Vec<u16>,
     pub(super) look: Look<'a>,
+    /// The address of the pool's first byte, as the device has it.
+    pub(super) pool_at: u64,
     pub(super) posted: &'a [Option<Posted>],
     pub(super) waiting: &'r mut ArrayVec<Waiting, BURST_FRAMES>,
     pub(super) more: &'r mut VecDeque<Filled>,
@@ -94,7 +99,10 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
     fn span(&self, id: u16, skip: u32, len: u32) -> Span<'a> {
         // Every id that is out has its buffer.
         match &self.posted[usize::from(id)] {
-            Some(posted) => self.look.span(&posted.frag, posted.front + skip, len),
+            Some(posted) => {
+                let start = posted.at.wrapping_sub(self.pool_at) as usize + skip as usize;
+                self.look.span_at(&posted.frag, start, len)
+            }
             None => Span::EMPTY,
         }
     }
@@ -153,7 +161,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
             }
             // The device can write it at any time: the header is read once.
             let whole = self.span(used.id, 0, used.len);
-            let head = Head::of(whole.header().unwrap_or_default());
+            let (raw, frame) = whole.split_header().unwrap_or(([0; HDR_LEN as usize], Span::EMPTY));
+            let head = Head::of(raw);
             let len = used.len.wrapping_sub(HDR_LEN);
             if !self.rules.is_usual(&head, len) {
                 let Some(len) = self.take_in_unusual(burst, used, head)? else { break };
@@ -163,7 +172,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
             let hdr = head.hdr;
             self.average.add(len);
             self.waiting.push(Waiting { hdr, len, id: used.id, more: 0 });
-            burst.push(hdr, len, whole.skip(HDR_LEN as usize));
+            burst.push(hdr, len, frame);
             bytes += len as usize;
         }
         Ok(())

@@ -27,6 +27,8 @@ type Found = (u16, Vec<(Piece, bool)>);
 trait Device {
     fn take(&mut self) -> Option<Found>;
     fn give(&mut self, id: u16, len: u32, count: u16);
+    /// Gives back `buffers` of `count` descriptors in all and names only the last.
+    fn give_many(&mut self, last: u16, len: u32, buffers: u16, count: u16);
     /// The driver wants to hear of what was given since the last call.
     fn interrupts(&mut self) -> bool;
     fn want_kicks(&mut self, on: bool);
@@ -70,6 +72,16 @@ impl Device for SplitDevice {
         used.word(place).store(id.into(), Relaxed);
         used.word(place + 4).store(len, Relaxed);
         self.given = self.given.wrapping_add(1);
+        used.half(2).store(self.given, Release);
+    }
+
+    fn give_many(&mut self, last: u16, len: u32, buffers: u16, _count: u16) {
+        // The entry stands where the first one's would, and the index moves on behind all.
+        let used = &self.areas[2];
+        let place = 4 + 8 * u32::from(self.given % SIZE);
+        used.word(place).store(last.into(), Relaxed);
+        used.word(place + 4).store(len, Relaxed);
+        self.given = self.given.wrapping_add(buffers);
         used.half(2).store(self.given, Release);
     }
 
@@ -140,6 +152,10 @@ impl Device for PackedDevice {
         self.give = step(self.give, count);
     }
 
+    fn give_many(&mut self, last: u16, len: u32, _buffers: u16, count: u16) {
+        self.give(last, len, count);
+    }
+
     fn interrupts(&mut self) -> bool {
         let places = std::mem::take(&mut self.untold);
         let ours = self.areas[1].word(0).load(Relaxed);
@@ -165,26 +181,46 @@ impl Device for PackedDevice {
 
 type Pair = (Box<dyn DriverQueue>, Box<dyn Device>);
 
-fn split(event_idx: bool) -> Pair {
+fn split(event_idx: bool, in_order: bool) -> Pair {
     let region = Arc::new(Region::private(4096, false, None).unwrap());
     let areas = || tables(&region, layout::split::areas(SIZE));
-    let driver = crate::split::driver::Driver::new(7, SIZE, areas(), event_idx);
     let device = SplitDevice { areas: areas(), event_idx, taken: 0, given: 0, told: 0 };
-    (Box::new(driver), Box::new(device))
+    (split_driver(areas(), event_idx, in_order), Box::new(device))
 }
 
-fn packed(event_idx: bool) -> Pair {
+fn split_driver(areas: [Table; 3], event_idx: bool, in_order: bool) -> Box<dyn DriverQueue> {
+    use crate::split::driver::{Driver, InOrder};
+    if in_order {
+        return Box::new(InOrder::new(7, SIZE, areas, event_idx));
+    }
+    Box::new(Driver::new(7, SIZE, areas, event_idx))
+}
+
+fn packed(event_idx: bool, in_order: bool) -> Pair {
     let region = Arc::new(Region::private(4096, false, None).unwrap());
     let areas = || tables(&region, layout::packed::areas(SIZE));
-    let driver = crate::packed::driver::Driver::new(7, SIZE, areas(), event_idx);
     let start = (0, true);
     let device =
         PackedDevice { areas: areas(), event_idx, take: start, give: start, untold: Vec::new() };
-    (Box::new(driver), Box::new(device))
+    (packed_driver(areas(), event_idx, in_order), Box::new(device))
 }
 
-fn all() -> [Pair; 4] {
-    [split(false), split(true), packed(false), packed(true)]
+fn packed_driver(areas: [Table; 3], event_idx: bool, in_order: bool) -> Box<dyn DriverQueue> {
+    use crate::packed::driver::{Driver, InOrder};
+    if in_order {
+        return Box::new(InOrder::new(7, SIZE, areas, event_idx));
+    }
+    Box::new(Driver::new(7, SIZE, areas, event_idx))
+}
+
+fn all() -> impl Iterator<Item = Pair> {
+    let events = [false, true].into_iter();
+    events.flat_map(|e| [split(e, false), split(e, true), packed(e, false), packed(e, true)])
+}
+
+/// Those whose buffers come back in order.
+fn in_order() -> impl Iterator<Item = Pair> {
+    all().filter(|(driver, _)| driver.in_order())
 }
 
 fn one(len: u32) -> [Piece; 1] {
@@ -197,6 +233,7 @@ enum Act {
     Publish,
     Take(usize),
     Give(usize),
+    GiveMany(usize),
     Reap(usize),
 }
 
@@ -206,8 +243,32 @@ fn act() -> impl Strategy<Value = Act> {
         2 => Just(Act::Publish),
         2 => (1..8usize).prop_map(Act::Take),
         2 => (0..8usize).prop_map(Act::Give),
+        1 => (1..8usize).prop_map(Act::GiveMany),
         2 => (1..8usize).prop_map(Act::Reap),
     ]
+}
+
+/// Bytes that a device may write.
+fn room(pieces: &[(Piece, bool)]) -> u32 {
+    pieces.iter().filter(|(_, writes)| *writes).map(|(piece, _)| piece.len).sum()
+}
+
+/// Gives buffers back at once; what the driver must find.
+fn give_many(
+    device: &mut dyn Device,
+    buffers: impl ExactSizeIterator<Item = Found>,
+) -> Vec<(Used, u16)> {
+    let (most, mut count, mut given) = (buffers.len(), 0, Vec::new());
+    for (id, pieces) in buffers {
+        let (slots, mut len) = (pieces.len() as u16, room(&pieces));
+        count += slots;
+        if given.len() + 1 == most {
+            len /= 2;
+            device.give_many(id, len, most as u16, count);
+        }
+        given.push((Used { id, len }, slots));
+    }
+    given
 }
 
 /// Runs acts on a queue and on a list of what must be in it.
@@ -252,13 +313,18 @@ fn run((mut driver, mut device): Pair, acts: &[Act]) {
                 }
             }
             Act::Give(nth) if nth < taken.len() => {
-                let (id, pieces) = taken.swap_remove(nth);
-                let room: u32 = pieces.iter().filter(|(_, w)| *w).map(|(p, _)| p.len).sum();
-                let len = room / 2;
+                let nth = if driver.in_order() { 0 } else { nth };
+                let (id, pieces) = taken.remove(nth);
+                let len = room(&pieces) / 2;
                 device.give(id, len, pieces.len() as u16);
                 given.push_back((Used { id, len }, pieces.len() as u16));
             }
             Act::Give(_) => {}
+            // All but the last count as written to the end.
+            Act::GiveMany(n) if driver.in_order() && n <= taken.len() => {
+                given.extend(give_many(&mut *device, taken.drain(..n)));
+            }
+            Act::GiveMany(_) => {}
             Act::Reap(n) => {
                 for _ in 0..n {
                     let used = driver.take_used().unwrap();
@@ -272,8 +338,9 @@ fn run((mut driver, mut device): Pair, acts: &[Act]) {
 }
 
 proptest! {
-    // Goal: whatever the order of adding, publishing, taking, giving back out of order and
-    // reaping, either side finds exactly what the other put there, over many rounds of the ring.
+    // Goal: whatever the order of adding, publishing, taking, giving back (out of order; in order
+    // also several at once) and reaping, either side finds exactly what the other put there, over
+    // many rounds of the ring.
     #[test]
     fn both_sides_see_the_same(acts in prop::collection::vec(act(), 1..400)) {
         for pair in all() {
@@ -285,17 +352,16 @@ proptest! {
     // harmless: no id comes back that was not out, and none twice.
     #[test]
     fn random_devices_do_no_harm(noise in prop::collection::vec((0..512u32, any::<u32>()), 1..60)) {
-        let region = Arc::new(Region::private(4096, false, None).unwrap());
-        let areas = layout::split::areas(SIZE);
-        let used = &tables(&region, areas)[2];
-        let mut driver: Box<dyn DriverQueue> =
-            Box::new(crate::split::driver::Driver::new(7, SIZE, tables(&region, areas), true));
-        harass(&mut *driver, used, &noise);
-        let areas = layout::packed::areas(SIZE);
-        let desc = &tables(&region, areas)[0];
-        let mut driver: Box<dyn DriverQueue> =
-            Box::new(crate::packed::driver::Driver::new(7, SIZE, tables(&region, areas), true));
-        harass(&mut *driver, desc, &noise);
+        for in_order in [false, true] {
+            let region = Arc::new(Region::private(4096, false, None).unwrap());
+            let areas = layout::split::areas(SIZE);
+            let used = &tables(&region, areas)[2];
+            harass(&mut *split_driver(tables(&region, areas), true, in_order), used, &noise);
+            let region = Arc::new(Region::private(4096, false, None).unwrap());
+            let areas = layout::packed::areas(SIZE);
+            let desc = &tables(&region, areas)[0];
+            harass(&mut *packed_driver(tables(&region, areas), true, in_order), desc, &noise);
+        }
     }
 }
 
@@ -426,14 +492,17 @@ fn held_buffers_come_again() {
         }
         driver.publish();
         for round in 0..100 {
-            let found: Vec<Found> = (0..3).map(|_| device.take().unwrap()).collect();
-            for (id, pieces) in found.iter().rev() {
+            let mut found: Vec<Found> = (0..3).map(|_| device.take().unwrap()).collect();
+            if !driver.in_order() {
+                found.reverse();
+            }
+            for (id, pieces) in &found {
                 assert_eq!(pieces, &[(piece(*id), true)]);
                 device.give(*id, round, 1);
             }
-            for (id, _) in found.iter().rev() {
+            for (id, _) in &found {
                 assert_eq!(driver.hold_used().unwrap(), Some(Used { id: *id, len: round }));
-                driver.add_again(*id, piece(*id));
+                assert_eq!(driver.add_again(*id, piece(*id)), *id);
             }
             assert_eq!((driver.hold_used().unwrap(), driver.free()), (None, 0));
             driver.publish();
@@ -445,5 +514,68 @@ fn held_buffers_come_again() {
         assert!(driver.hold_used().is_err());
         driver.let_go(id);
         assert_eq!((driver.free(), driver.next_id()), (1, Some(id)));
+    }
+}
+
+// Goal: where buffers come in order and one is let go, those after it move up: each is found by the
+// device under the id that adding it again has said, and comes back under it; many rounds.
+#[test]
+fn later_ones_move_up() {
+    for (mut driver, mut device) in in_order() {
+        let mut pieces: Vec<Piece> = (0..SIZE)
+            .map(|n| Piece { at: 0x1000 * u64::from(n), len: 100 + u32::from(n) })
+            .collect();
+        for piece in &pieces {
+            driver.add_one(*piece, false).unwrap();
+        }
+        driver.publish();
+        for round in 0..50u16 {
+            let found: Vec<Found> = (0..5).map(|_| device.take().unwrap()).collect();
+            for (id, there) in &found {
+                assert_eq!(there, &[(pieces[usize::from(*id)], true)], "round {round}");
+                device.give(*id, 7, 1);
+                assert_eq!(driver.hold_used().unwrap(), Some(Used { id: *id, len: 7 }));
+            }
+            let gone = usize::from(round % 5);
+            driver.let_go(found[gone].0);
+            for (number, (id, there)) in found.iter().enumerate() {
+                if number != gone {
+                    let at = driver.add_again(*id, there[0].0);
+                    assert_eq!(at == *id, number < gone);
+                    pieces[usize::from(at)] = there[0].0;
+                }
+            }
+            let id = driver.add_one(found[gone].1[0].0, false).unwrap();
+            pieces[usize::from(id)] = found[gone].1[0].0;
+            driver.publish();
+            assert_eq!((driver.free(), driver.hold_used().unwrap()), (0, None));
+        }
+    }
+}
+
+// Goal: of what was only read the device names the last one, and all up to it are free, also over
+// the end of the ring; one that was not added yet, or is back already, is found out.
+#[test]
+fn what_was_sent_comes_back_at_once() {
+    for (mut driver, mut device) in in_order() {
+        for round in 0..40 {
+            for at in 0..7 {
+                let id = driver.take_id().unwrap();
+                driver.add_taken(id, Piece { at, len: 60 });
+            }
+            driver.publish();
+            let ids: Vec<u16> = (0..7).map(|_| device.take().unwrap().0).collect();
+            device.give_many(ids[4], 0, 5, 5);
+            assert_eq!(driver.take_sent().unwrap(), Some(ids[4]));
+            assert_eq!((driver.take_sent().unwrap(), driver.in_flight()), (None, 2), "{round}");
+            device.give_many(ids[6], 0, 2, 2);
+            assert_eq!(driver.take_sent().unwrap(), Some(ids[6]));
+            assert_eq!(driver.free(), SIZE);
+        }
+        let id = driver.take_id().unwrap();
+        driver.add_taken(id, Piece { at: 0, len: 60 });
+        driver.publish();
+        device.give((id + 1) % SIZE, 0, 1);
+        assert!(driver.take_sent().unwrap_err().what.contains("not after buffer"));
     }
 }

@@ -16,7 +16,7 @@ use crate::inflight::PackedInflight;
 use crate::layout::{SIZE_MAX, flag, packed as at};
 use crate::log::RingLog;
 use crate::packed::cold;
-use crate::ring::{DeviceRing, areas_fit, no_ring};
+use crate::ring::{DeviceRing, Used, areas_fit, no_ring};
 use crate::split::device::event_is_due;
 use crate::{Broken, Features};
 
@@ -67,14 +67,6 @@ impl Place {
     }
 }
 
-/// A chain that was given back and is not published.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Used {
-    pub(crate) id: u16,
-    pub(crate) slots: u16,
-    pub(crate) len: u32,
-}
-
 /// A packed ring, as the device sees it.
 #[derive(Debug)]
 pub struct Device {
@@ -111,6 +103,26 @@ pub struct Device {
 #[inline]
 fn available(wrap: bool) -> u16 {
     if wrap { flag::AVAIL } else { flag::USED }
+}
+
+/// The second half of a used descriptor.
+#[inline(always)]
+fn used_word(mark: u16, id: u16, len: u32) -> u64 {
+    let flags = if len > 0 { mark | flag::WRITE } else { mark };
+    u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48
+}
+
+/// A descriptor, if it is the device's where available ones have these flags.
+#[inline(always)]
+fn read(desc: &[AtomicU64; 2], mark: u16) -> Option<Desc> {
+    let [addr, rest] = desc;
+    // Pairs with the driver's release of the flags of a chain's first descriptor: the chain before
+    // its flags.
+    let rest = u64::from_le(rest.load(Acquire));
+    if ((rest >> 48) as u16 ^ mark) & (flag::AVAIL | flag::USED) != 0 {
+        return None;
+    }
+    Some(Desc::packed(u64::from_le(addr.load(Relaxed)), rest))
 }
 
 /// True when the descriptor with these flags is the device's.
@@ -190,14 +202,7 @@ impl Device {
     /// The descriptor at `place`, if it is the device's.
     #[inline(always)]
     fn read(&self, place: &Place) -> Option<Desc> {
-        let [addr, rest] = self.desc.at(place.at);
-        // Pairs with the driver's release of the flags of a chain's first descriptor: the chain
-        // before its flags.
-        let rest = u64::from_le(rest.load(Acquire));
-        if ((rest >> 48) as u16 ^ place.mark) & (flag::AVAIL | flag::USED) != 0 {
-            return None;
-        }
-        Some(Desc::packed(u64::from_le(addr.load(Relaxed)), rest))
+        read(self.desc.at(place.at), place.mark)
     }
 
     /// Passes over descriptors that somebody else marked as used: a VMM drops what a guest sends
@@ -226,8 +231,7 @@ impl Device {
     /// Writes a used descriptor, unless it is the one that hides the batch.
     #[inline(always)]
     fn write(&mut self, at: u16, mark: u16, id: u16, len: u32) {
-        let flags = if len > 0 { mark | flag::WRITE } else { mark };
-        let word = u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48;
+        let word = used_word(mark, id, len);
         match self.hidden {
             None => self.hidden = Some((at, word)),
             Some(_) => self.desc.at(at)[1].store(word.to_le(), Relaxed),
@@ -348,6 +352,40 @@ impl DeviceRing for Device {
         Ok(Some(Head { id: desc.other, desc }))
     }
 
+    #[inline(always)]
+    fn heads(
+        &mut self,
+        place: &mut Place,
+        most: usize,
+        mut take: impl FnMut(Head) -> bool,
+    ) -> Result<bool, Broken> {
+        let (desc, size) = (self.desc.entries(), self.size);
+        // The whole ring and no more: so this is compared once and not for each.
+        let there = most.min((size - place.ahead).into());
+        let Place { mut at, mut mark, ahead } = *place;
+        let mut taken = 0;
+        let mut follows = there == most;
+        while taken < there {
+            let Some(found) = read(&desc[usize::from(at)], mark) else {
+                follows = false;
+                break;
+            };
+            if !take(Head { id: found.other, desc: found }) {
+                follows = true;
+                break;
+            }
+            taken += 1;
+            at += 1;
+            if at >= size {
+                cold();
+                at = 0;
+                mark ^= flag::AVAIL | flag::USED;
+            }
+        }
+        *place = Place { at, mark, ahead: ahead + taken as u16 };
+        Ok(follows)
+    }
+
     #[inline(never)]
     fn whole_chain(
         &self,
@@ -394,6 +432,24 @@ impl DeviceRing for Device {
             self.keep(Used { id, slots, len });
         }
         self.next.advance(slots, self.size);
+    }
+
+    #[inline(always)]
+    fn give_back_all(&mut self, mut chains: impl Iterator<Item = Used>) {
+        if !self.writes_at_once {
+            return chains.for_each(|Used { id, slots, len }| self.give_back(id, slots, len));
+        }
+        if self.hidden.is_none() {
+            let Some(Used { id, slots, len }) = chains.next() else { return };
+            self.give_back(id, slots, len);
+        }
+        let (desc, size, mut next) = (self.desc.entries(), self.size, self.next);
+        for Used { id, slots, len } in chains {
+            let word = used_word(next.used(), id, len);
+            desc[usize::from(next.at)][1].store(word.to_le(), Relaxed);
+            next.advance(slots, size);
+        }
+        self.next = next;
     }
 
     #[inline]

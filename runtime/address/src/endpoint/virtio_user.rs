@@ -1,5 +1,5 @@
-//! `virtio-user:SOCKET[,server][,queues=N][,mtu=N][,mac=M][,packed[=on|off]][,mrg=on|off]`
-//! `[,rx-buf-layout=auto|frag|full][,name=NAME]`
+//! `virtio-user:SOCKET[,server][,queues=N][,mtu=N][,mac=M][,packed[=on|off]][,in-order=on|off]`
+//! `[,mrg=on|off][,rx-buf-layout=auto|frag|full][,name=NAME]`
 
 use std::path::PathBuf;
 
@@ -44,6 +44,8 @@ pub struct VirtioUser {
     pub mac: Option<[u8; 6]>,
     /// Packed rings.
     pub packed: bool,
+    /// Buffers that come back in order, if the device keeps it.
+    pub in_order: bool,
     /// Mergeable buffers, if the device has them.
     pub mergeable: bool,
     /// How RX buffers lie in pages.
@@ -54,7 +56,7 @@ pub struct VirtioUser {
 
 pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
     let (mut server, mut queues, mut mtu, mut packed) = (false, None, None, false);
-    let (mut mergeable, mut name, mut mac) = (true, None, None);
+    let (mut in_order, mut mergeable, mut name, mut mac) = (true, true, None, None);
     let mut rx_buf_layout = RxBufLayout::default();
     while let Some((key, value)) = options.next() {
         match (key, value) {
@@ -68,12 +70,13 @@ pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<Endpoint, St
             ("mac", Some(v)) => mac = Some(parse_mac(v)?),
             ("packed", None) => packed = true,
             ("packed", Some(v)) => packed = on_off(key, v)?,
+            ("in-order", Some(v)) => in_order = on_off(key, v)?,
             ("mrg", Some(v)) => mergeable = on_off(key, v)?,
             ("rx-buf-layout", Some(v)) => rx_buf_layout = layout(v)?,
             ("name", Some(v)) => name = Some(device_name(v)?.to_owned()),
             _ => {
-                let known = "server queues= mtu= mac= packed= mrg= rx-buf-layout= name= qdisc= \
-                             full= rx-locality=";
+                let known = "server queues= mtu= mac= packed= in-order= mrg= rx-buf-layout= name= \
+                             qdisc= full= rx-locality=";
                 return Err(options.unknown(known));
             }
         }
@@ -86,6 +89,7 @@ pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<Endpoint, St
         mtu,
         mac,
         packed,
+        in_order,
         mergeable,
         rx_buf_layout,
         name,
@@ -107,6 +111,7 @@ mod tests {
             mtu: None,
             mac: None,
             packed: false,
+            in_order: true,
             mergeable: true,
             rx_buf_layout: RxBufLayout::Frag,
             name: None,
@@ -115,8 +120,8 @@ mod tests {
         assert_eq!(read(""), Endpoint::VirtioUser(plain.clone()));
         assert_eq!(read("").netdev_name(), "v");
         let all = read(
-            ",server,queues=8,mtu=9000,mac=02:00:00:00:00:01,packed,mrg=off,rx-buf-layout=auto,\
-             name=x",
+            ",server,queues=8,mtu=9000,mac=02:00:00:00:00:01,packed,in-order=off,mrg=off,\
+             rx-buf-layout=auto,name=x",
         );
         let want = VirtioUser {
             server: true,
@@ -124,6 +129,7 @@ mod tests {
             mtu: Some(9000),
             mac: Some([2, 0, 0, 0, 0, 1]),
             packed: true,
+            in_order: false,
             mergeable: false,
             rx_buf_layout: RxBufLayout::Auto,
             name: Some("x".to_owned()),

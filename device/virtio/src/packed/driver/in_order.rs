@@ -1,0 +1,209 @@
+//! The driver's end of a packed virtqueue whose device keeps the order (`IN_ORDER`).
+
+use mqnet_shmem::Table;
+
+use super::ring::{Ring, id_of};
+use crate::Broken;
+use crate::driver::sequence::Sequence;
+use crate::driver::{DriverQueue, Piece, Used};
+use crate::layout::flag;
+
+/// See the module.
+#[derive(Debug)]
+pub struct InOrder {
+    ring: Ring,
+    free: u16,
+    /// Descriptors that the device has.
+    lent: u16,
+    buffers: Sequence,
+}
+
+impl InOrder {
+    /// A fresh queue, as of [`Driver::new`](super::Driver::new).
+    pub fn new(queue: u16, size: u16, areas: [Table; 3], event_idx: bool) -> Self {
+        let ring = Ring::new(size, areas, event_idx);
+        Self { ring, free: size, lent: 0, buffers: Sequence::new(queue, size) }
+    }
+
+    #[inline(always)]
+    fn write(&mut self, piece: Piece, id: u16, flags: u16) {
+        self.ring.write(piece, id, flags);
+        self.lent += 1;
+    }
+
+    #[inline(always)]
+    fn pass(&mut self, slots: u16) {
+        self.ring.take = self.ring.take.advanced(slots, self.ring.size);
+        self.lent -= slots;
+    }
+
+    /// The same as [`hold_used`](DriverQueue::hold_used), whatever there is.
+    #[inline(never)]
+    fn hold_next(&mut self) -> Result<Option<Used>, Broken> {
+        Ok(self.take_next()?.map(|(_, used)| used))
+    }
+
+    /// Takes the next buffer: how many descriptors it had, and what came.
+    #[inline(always)]
+    fn take_next(&mut self) -> Result<Option<(u16, Used)>, Broken> {
+        let first = self.ring.take.index;
+        let next = if self.buffers.is_in_batch() {
+            self.buffers.take_of_batch(first)
+        } else {
+            let Some(word) = self.ring.used_at(self.ring.take) else { return Ok(None) };
+            if id_of(word) != first || self.lent == 0 {
+                self.batch(word)?
+            } else {
+                self.buffers.take(first, word as u32)?
+            }
+        };
+        self.pass(next.0);
+        Ok(Some(next))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn batch(&mut self, word: u64) -> Result<(u16, Used), Broken> {
+        let (first, id) = (self.ring.take.index, id_of(word));
+        self.up_to(id)?;
+        self.buffers.begin_batch(id, word as u32)?;
+        Ok(self.buffers.take_of_batch(first))
+    }
+
+    /// How many descriptors come back with the buffer that the device named.
+    #[inline(always)]
+    fn up_to(&self, id: u16) -> Result<u16, Broken> {
+        let (_, slots) = self.buffers.up_to(self.ring.take.index, id.into(), self.lent)?;
+        // What lies beyond may look like a buffer of the last round.
+        if slots > self.lent { Err(self.buffers.not_available(id.into())) } else { Ok(slots) }
+    }
+}
+
+impl DriverQueue for InOrder {
+    fn size(&self) -> u16 {
+        self.ring.size
+    }
+
+    #[inline(always)]
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn free(&self) -> u16 {
+        self.free
+    }
+
+    #[inline]
+    fn next_id(&self) -> Option<u16> {
+        (self.free > 0).then_some(self.ring.add.index)
+    }
+
+    #[inline(always)]
+    fn add_one(&mut self, piece: Piece, readable: bool) -> Option<u16> {
+        self.free = self.free.checked_sub(1)?;
+        let id = self.ring.add.index;
+        self.buffers.lend_one(id, if readable { 0 } else { piece.len });
+        self.write(piece, id, if readable { 0 } else { flag::WRITE });
+        Some(id)
+    }
+
+    fn add(&mut self, pieces: &[Piece], readable: usize) -> Option<u16> {
+        if pieces.is_empty() || pieces.len() > usize::from(self.free) {
+            return None;
+        }
+        self.free -= pieces.len() as u16;
+        let id = self.ring.add.index;
+        self.buffers.lend(id, pieces, readable);
+        let last = pieces.len() - 1;
+        for (number, piece) in pieces.iter().enumerate() {
+            let next = if number < last { flag::NEXT } else { 0 };
+            let write = if number < readable { 0 } else { flag::WRITE };
+            self.write(*piece, id, next | write);
+        }
+        Some(id)
+    }
+
+    #[inline(always)]
+    fn take_id(&mut self) -> Option<u16> {
+        self.free = self.free.checked_sub(1)?;
+        Some(self.ring.add.index)
+    }
+
+    #[inline(always)]
+    fn add_taken(&mut self, id: u16, piece: Piece) {
+        self.buffers.lend_readable(id);
+        self.write(piece, id, 0);
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        self.ring.publish();
+    }
+
+    #[inline]
+    fn needs_kick(&mut self) -> bool {
+        self.ring.needs_kick()
+    }
+
+    #[inline(always)]
+    fn take_used(&mut self) -> Result<Option<Used>, Broken> {
+        let Some((count, used)) = self.take_next()? else { return Ok(None) };
+        self.free += count;
+        Ok(Some(used))
+    }
+
+    #[inline(always)]
+    fn take_sent(&mut self) -> Result<Option<u16>, Broken> {
+        let Some(word) = self.ring.used_at(self.ring.take) else { return Ok(None) };
+        let id = id_of(word);
+        let slots = self.up_to(id)?;
+        self.pass(slots);
+        self.free += slots;
+        Ok(Some(id))
+    }
+
+    #[inline(always)]
+    fn hold_used(&mut self) -> Result<Option<Used>, Broken> {
+        let first = self.ring.take.index;
+        let Some(word) = self.ring.used_at(self.ring.take) else { return self.hold_next() };
+        let len = word as u32;
+        if id_of(word) != first || self.lent == 0 || !self.buffers.is_simple(first, len) {
+            return self.hold_next();
+        }
+        self.pass(1);
+        Ok(Some(Used { id: first, len }))
+    }
+
+    #[inline(always)]
+    fn add_again(&mut self, id: u16, piece: Piece) -> u16 {
+        let at = self.ring.add.index;
+        if at != id {
+            // Others were let go, and this one moves up.
+            self.buffers.lend_one(at, piece.len);
+        }
+        self.write(piece, at, flag::WRITE);
+        at
+    }
+
+    /// Nothing: which one comes is known, and not whether the device is done with it.
+    #[inline(always)]
+    fn coming(&self, _ahead: u16) -> Option<u16> {
+        None
+    }
+
+    fn let_go(&mut self, _id: u16) {
+        self.free += 1;
+    }
+
+    fn arm(&mut self, after: u16) -> bool {
+        let most = if self.buffers.singles { self.lent.max(1) } else { 1 };
+        self.ring.arm(after.clamp(1, most));
+        // The only place where the device is sure to have left a mark, if it is done with any.
+        self.buffers.is_in_batch() || self.lent > 0 && self.ring.used_at(self.ring.take).is_some()
+    }
+
+    fn disarm(&mut self) {
+        self.ring.disarm();
+    }
+}
