@@ -324,8 +324,9 @@ impl<Q> Drop for RxCore<Q> {
     /// The device may still write into the pages; nobody looks there any more, and the pool takes
     /// no other buffers from them.
     fn drop(&mut self) {
-        for posted in self.posted.iter_mut().filter_map(Option::take) {
-            self.buffers.pool.free_frag(posted.frag);
+        let posted = self.posted.iter_mut().filter_map(Option::take).map(|posted| posted.frag);
+        for frag in posted.chain(self.leaving.drain(..)) {
+            self.buffers.pool.free_frag(frag);
         }
     }
 }

@@ -361,7 +361,7 @@ impl DeviceRing for Device {
     ) -> Result<bool, Broken> {
         let (desc, size) = (self.desc.entries(), self.size);
         // The whole ring and no more: so this is compared once and not for each.
-        let there = most.min((size - place.ahead).into());
+        let there = most.min(size.saturating_sub(place.ahead).into());
         let Place { mut at, mut mark, ahead } = *place;
         let mut taken = 0;
         let mut follows = there == most;
