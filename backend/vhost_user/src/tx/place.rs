@@ -4,7 +4,6 @@ use arrayvec::ArrayVec;
 use mqnet_netdev::limits::BURST_FRAMES;
 use mqnet_netdev::{Burst, Frame, FrameMeta};
 use mqnet_shmem::{Lent, Scatter, Segments, Span, Streaming};
-use mqnet_virtio::chain::Head;
 use mqnet_virtio::log::RingLog;
 use mqnet_virtio::net::rss::Hashed;
 use mqnet_virtio::net::{HDR_LEN, HDR_LEN_HASH};
@@ -85,18 +84,17 @@ impl Buffers<'_> {
         self.hdr_len == HDR_LEN && self.log.is_none()
     }
 
-    /// A frame in one piece into a chain of one piece that holds it, the usual case: how many bytes
+    /// A frame in one piece into a chain of this one, if it holds it, the usual case: how many bytes
     /// were written. `None`, and nothing is written, in any other case.
     #[inline(always)]
     fn place_simply(
         &mut self,
         plain: bool,
         streaming: Option<&Streaming>,
-        head: &Head,
+        piece: Piece,
         frame: &Frame<'_>,
     ) -> Option<u32> {
-        let piece = head.piece();
-        let lone = head.is_lone_writable() && frame.is_one_piece();
+        let lone = frame.is_one_piece();
         if !plain {
             return if lone { self.place_with_more(piece, frame, streaming) } else { None };
         }
@@ -144,6 +142,20 @@ fn wrong_way(queue: u16, chain: &Chain) -> Broken {
     Broken { queue, what }
 }
 
+/// A chain of one piece, which is written.
+struct Open {
+    addr: u64,
+    len: u32,
+    id: u16,
+}
+
+impl Open {
+    #[inline(always)]
+    fn piece(&self) -> Piece {
+        Piece { addr: self.addr, len: self.len }
+    }
+}
+
 /// Frames that were placed in the simple way.
 struct Simple {
     frames: u64,
@@ -165,27 +177,28 @@ fn place_all_simply<R: DeviceRing>(
 ) -> Simple {
     let (plain, hdr_len) = (buffers.is_plain(), buffers.hdr_len);
     let frames = &burst.frames()[from..];
-    let mut heads: ArrayVec<Head, BURST_FRAMES> = ArrayVec::new();
+    let mut list: ArrayVec<Open, BURST_FRAMES> = ArrayVec::new();
     let (mut place, memory) = (ring.place(), &*buffers.memory);
     // What is wrong with a ring is said when somebody looks at one chain.
     let _ = ring.heads(&mut place, frames.len().min(BURST_FRAMES), |head| {
         let usual = head.is_lone_writable();
         if usual {
-            memory.ask_for(head.piece().addr, hdr_len.into(), streaming.is_some());
-            heads.push(head);
+            let Piece { addr, len } = head.piece();
+            memory.ask_for(addr, hdr_len.into(), streaming.is_some());
+            list.push(Open { addr, len, id: head.id });
         }
         usual
     });
-    let mut bytes = 0;
-    let mut used: ArrayVec<Used, BURST_FRAMES> = ArrayVec::new();
-    for (head, frame) in heads.iter().zip(frames) {
-        let Some(len) = buffers.place_simply(plain, streaming, head, frame) else { break };
-        used.push(Used { id: head.id, slots: 1, len });
+    let (mut placed, mut bytes) = (0, 0);
+    for (open, frame) in list.iter_mut().zip(frames) {
+        let Some(len) = buffers.place_simply(plain, streaming, open.piece(), frame) else { break };
+        open.len = len;
+        placed += 1;
         bytes += u64::from(len - hdr_len);
     }
-    let frames = used.len() as u64;
-    ring.give_back_all(used.into_iter());
-    Simple { frames, bytes }
+    let used = list.iter().take(placed);
+    ring.give_back_all(used.map(|open| Used { id: open.id, slots: 1, len: open.len }));
+    Simple { frames: placed as u64, bytes }
 }
 
 impl Room {
@@ -227,7 +240,8 @@ impl Room {
                 break;
             }
             if let Ok(Some(head)) = head
-                && let Some(written) = buffers.place_simply(plain, streaming, &head, frame)
+                && head.is_lone_writable()
+                && let Some(written) = buffers.place_simply(plain, streaming, head.piece(), frame)
             {
                 ring.give_back(head.id, 1, written);
                 placed.frames += 1;
