@@ -1,5 +1,7 @@
 //! How long a link with 64 channels takes to answer, while nothing and while TCP saturates it, and
-//! what answering costs its control thread.
+//! what answering costs its lanes and its control thread.
+
+mod data_path;
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -39,6 +41,7 @@ struct Seen {
 }
 
 pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
+    data_path::run(session, report)?;
     remove_orphans();
     let folder = RunFolder::new()?;
     session.progress.show("control: starting the link");

@@ -219,7 +219,13 @@ fn burst(bytes: usize, qdisc: Option<&str>) -> Result<Burst> {
 }
 
 /// What lanes of both ends need to live.
-pub(super) type Both = (NtbFunction, NtbFunction, RunFolder);
+pub(super) struct Both {
+    pub(super) a: NtbFunction,
+    pub(super) b: NtbFunction,
+    /// Counters of what brings frames to the one end and takes them from the other, by channel.
+    pub(super) outside: Vec<[Arc<ChannelStats>; 2]>,
+    _folder: RunFolder,
+}
 
 /// The lane into a channel and the lane out of it, for each channel of a link.
 pub(super) fn both(bytes: usize, channels: u16, name: &str) -> Result<(Vec<[Lane; 2]>, Both)> {
@@ -227,8 +233,10 @@ pub(super) fn both(bytes: usize, channels: u16, name: &str) -> Result<(Vec<[Lane
     let plan = a.agreement().ok_or("the link of this thread with itself went down")?.plan.clone();
     let private = traffic::share(usize::from(channels));
     let ends = a.open(&plan)?.into_iter().zip(b.open(&plan)?).enumerate();
+    let mut outside = Vec::new();
     let lanes = ends.map(|(channel, (near, far))| -> Result<[Lane; 2]> {
         let stats: [Arc<ChannelStats>; 2] = [Arc::default(), Arc::default()];
+        outside.push(stats.clone());
         let source = traffic::channel(Role::Source(bytes), &stats[0], private);
         let sink = traffic::channel(Role::Sink, &stats[1], private);
         let id = LaneId { set: 0, channel: channel as u16, way: Way::Forth };
@@ -237,7 +245,7 @@ pub(super) fn both(bytes: usize, channels: u16, name: &str) -> Result<(Vec<[Lane
         Ok([send, Lane::new(id, far.rx, sink.tx, max, None, stats[1].clone())?])
     });
     let lanes = lanes.collect::<Result<Vec<[Lane; 2]>>>()?;
-    Ok((lanes, (a, b, folder)))
+    Ok((lanes, Both { a, b, outside, _folder: folder }))
 }
 
 /// One burst in and out again; returns the frames that went in.

@@ -5,7 +5,7 @@
 //! two CPUs can have two. A frame is copied in and out, as it is between two processes.
 
 mod extrapolate;
-mod lanes;
+pub(super) mod lanes;
 mod usl;
 
 use std::sync::Barrier;

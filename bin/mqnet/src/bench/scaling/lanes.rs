@@ -1,20 +1,23 @@
 //! Links of many channels, of which a thread has both ends: nothing is waited for, and nothing of
 //! one channel is another's, unless the link itself shares it.
 
+use std::sync::Arc;
+
 use mqnet_engine::Lane;
+use mqnet_netdev::{ChannelStats, Function};
 
 use super::super::Result;
 use super::super::ntb_ends::{self, Both};
 
 /// Both ends of some channels, on one thread.
-pub(super) struct Worker {
+pub(in super::super) struct Worker {
     channels: Vec<[Lane; 2]>,
     next: usize,
 }
 
 impl Worker {
     /// One burst on the next channel; returns the frames that went in.
-    pub(super) fn burst(&mut self) -> usize {
+    pub(in super::super) fn burst(&mut self) -> usize {
         let at = self.next;
         self.next = (at + 1) % self.channels.len();
         let [send, receive] = &mut self.channels[at];
@@ -23,14 +26,14 @@ impl Worker {
 }
 
 /// A link, and the workers that have its channels.
-pub(super) struct Link {
-    pub(super) workers: Vec<Worker>,
-    _ends: Both,
+pub(in super::super) struct Link {
+    pub(in super::super) workers: Vec<Worker>,
+    ends: Both,
 }
 
 impl Link {
     /// `workers` with `channels` each, for frames of so many bytes.
-    pub(super) fn new(bytes: usize, workers: usize, channels: usize) -> Result<Self> {
+    pub(in super::super) fn new(bytes: usize, workers: usize, channels: usize) -> Result<Self> {
         let name = format!("scaling-{bytes}-{workers}-{channels}.sock");
         let (lanes, ends) = ntb_ends::both(bytes, (workers * channels) as u16, &name)?;
         let mut lanes = lanes.into_iter();
@@ -39,7 +42,18 @@ impl Link {
         if made.iter().any(|worker| worker.channels.len() != channels) {
             return Err(format!("a link of {} channels has fewer", workers * channels).into());
         }
-        Ok(Self { workers: made, _ends: ends })
+        Ok(Self { workers: made, ends })
+    }
+
+    /// The counters of each channel's two ends, which are between two functions each.
+    pub(in super::super) fn counters(&self) -> Vec<[[Arc<ChannelStats>; 2]; 2]> {
+        let Both { a, b, outside, .. } = &self.ends;
+        let of_ends = a.stats().iter().zip(b.stats()).zip(outside);
+        of_ends
+            .map(|((a, b), [source, sink])| {
+                [[source.clone(), a.clone()], [b.clone(), sink.clone()]]
+            })
+            .collect()
     }
 }
 

@@ -1,0 +1,82 @@
+//! What it costs the lanes of 64 channels that somebody reads all their counters.
+//!
+//! One CPU has both ends of every channel and nothing else; on the other one a thread reads what
+//! the two control threads of such a link read, at their pace or not at all. What the control
+//! threads do besides (JSON, sockets) touches no line that a lane writes, and is measured as CPU
+//! time of theirs.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mqnet_netdev::ChannelStats;
+
+use super::super::report::{Case, Line, Report, Unit};
+use super::super::scaling::lanes::Link;
+use super::super::stats::{Class, Sample};
+use super::super::{Result, Session, pingpong, slices};
+use super::{CHANNELS, EVERY};
+use crate::status::LaneSums;
+
+const BYTES: usize = 64;
+/// Slices of a sample: one by itself differs from its like by more than what is looked for.
+const SLICES: usize = 8;
+
+pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
+    let mut link = Link::new(BYTES, 1, CHANNELS)?;
+    let counters = link.counters();
+    let mut series = [Vec::new(), Vec::new()];
+    for pair in 0..=session.pairs {
+        session.progress.show(&format!("data path: pair {pair} of {}", session.pairs));
+        let mut sums = [0.0; 2];
+        for at in (0..SLICES).flat_map(|slice| slices::order(2, slice)) {
+            session.check()?;
+            sums[at] += turn(session, &mut link, &counters, at == 0)? / SLICES as f64;
+        }
+        // The first pair warms up.
+        for (series, value) in series.iter_mut().zip(sums).filter(|_| pair > 0) {
+            series.push(Sample { value, class: Class::Single });
+        }
+    }
+    let [read, unread] = series;
+    let every = EVERY.as_millis();
+    report.cases.push(Case::new(
+        format!("{CHANNELS} channels on one CPU, their counters read on the other, {BYTES} B"),
+        Unit::Frames { bytes: BYTES },
+        vec![Line::of(&format!("every {every} ms"), read), Line::of("never", unread)],
+    ));
+    Ok(())
+}
+
+/// Frames a second of one slice.
+fn turn(session: &Session, link: &mut Link, counters: &[Counters], reads: bool) -> Result<f64> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let pinned = pingpong::pin(session.cpus[1]).map_err(|e| e.to_string());
+            while !stop.load(Ordering::Relaxed) {
+                if reads {
+                    read(counters);
+                }
+                std::thread::park_timeout(EVERY);
+            }
+            pinned
+        });
+        let worker = &mut link.workers[0];
+        let slice = pingpong::one_cpu_slice(session.cpus[0], session.slice, || worker.burst());
+        stop.store(true, Ordering::Relaxed);
+        reader.thread().unpark();
+        reader.join().map_err(|_| "the reader failed")??;
+        Ok(slice?.sample().value)
+    })
+}
+
+/// The counters of a channel's two ends, each between a function of the link and one outside.
+type Counters = [[Arc<ChannelStats>; 2]; 2];
+
+/// All that `GET /v1/links/NAME/stats` reads at either end.
+fn read(counters: &[Counters]) {
+    for [a, b] in counters.iter().flatten() {
+        black_box([LaneSums::of(a, b), LaneSums::of(b, a)]);
+    }
+}
