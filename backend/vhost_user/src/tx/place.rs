@@ -84,7 +84,7 @@ impl Buffers<'_> {
         self.hdr_len == HDR_LEN && self.log.is_none()
     }
 
-    /// A frame in one piece into a chain of this one, if it holds it, the usual case: how many bytes
+    /// A frame in one piece into a chain of this one that holds it, the usual case: how many bytes
     /// were written. `None`, and nothing is written, in any other case.
     #[inline(always)]
     fn place_simply(
