@@ -9,6 +9,7 @@ mod config;
 mod control;
 mod fold;
 mod function;
+pub mod fuzzing;
 mod memory;
 mod provided;
 mod rx;

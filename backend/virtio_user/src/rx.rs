@@ -145,6 +145,11 @@ impl<Q: DriverQueue> RxCore<Q> {
             self.buffers.pool.free_frag(frag);
         }
         while let Some(id) = self.queue.next_id() {
+            // In order, the next place may be that of a frame that waits, while one behind it has
+            // been let go: it moves up first, when it is released.
+            if self.posted[usize::from(id)].is_some() {
+                break;
+            }
             let Some(buffer) = self.buffers.take(&self.own) else { break };
             // A pool that is for allocation only is never behind a ring of ours.
             let Some(at) = self.buffers.address(&buffer) else { break };

@@ -39,7 +39,7 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     unpublished: bool,
     kick: Arc<EventFd>,
     stats: Arc<ChannelStats>,
-    broken: bool,
+    broken: Option<Broken>,
     stores: Stores,
 }
 
@@ -75,20 +75,25 @@ impl<Q: DriverQueue> TxCore<Q> {
             unpublished: false,
             kick,
             stats,
-            broken: false,
+            broken: None,
             stores: Stores::default(),
         }
     }
 
     /// The device broke the rules: this ring goes no further.
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken
+        self.broken.is_some()
     }
 
     /// Takes back what the device has sent.
     #[inline]
     fn reclaim(&mut self) -> Result<(), Broken> {
-        while let Some(id) = self.queue.take_sent().inspect_err(|_| self.broken = true)? {
+        if let Some(broken) = &self.broken {
+            // Who broke the rules once is not believed again.
+            return Err(broken.clone());
+        }
+        let broken = &mut self.broken;
+        while let Some(id) = self.queue.take_sent().inspect_err(|e| *broken = Some(e.clone()))? {
             let len = self.lens[usize::from(id)];
             self.back = if self.queue.in_order() { len } else { self.back.wrapping_add(len) };
         }
@@ -235,7 +240,13 @@ impl<Q: DriverQueue> TxCore<Q> {
                 taken += 1;
                 continue;
             }
-            let Some(id) = self.take_id()? else { break };
+            let id = match self.take_id() {
+                Ok(Some(id)) => id,
+                Ok(None) => break,
+                // Those before this one are in the ring: the next call says what is wrong.
+                Err(_) if taken > 0 => break,
+                Err(broken) => return Err(broken),
+            };
             let slot = u32::from(id) * self.stride;
             let front = front(frame.hdr);
             let mut place = |front, bytes| match streaming {

@@ -46,7 +46,9 @@ pub trait DriverQueue: Send {
         self.size() - self.free()
     }
 
-    /// The id that the next buffer will have, if there is a free descriptor.
+    /// The id that the next buffer will have, if there is a free descriptor. Where they go round it
+    /// may be the id of one that is [held](Self::hold_used), while a later one was let go: a new
+    /// buffer may be added only when that one has been added again or let go as well.
     fn next_id(&self) -> Option<u16>;
 
     /// Adds a buffer of one or more pieces: the device reads the first `readable` of them and

@@ -43,6 +43,9 @@ pub(crate) struct Says {
 pub(crate) const HONEST: Says =
     Says { features: FEATURES, pairs: 2, leaves_at: 0, stays_silent: false };
 
+/// The same, and buffers come back in the order in which they were made available.
+pub(crate) const IN_ORDER: Says = Says { features: FEATURES | 1 << 35, ..HONEST };
+
 pub(crate) struct Device {
     pub(crate) told: Arc<Mutex<Told>>,
     pub(crate) path: PathBuf,

@@ -2,74 +2,76 @@
 
 use mqnet_netdev::{Armed, Burst, Function, Rx};
 
-use super::world;
+use super::worlds;
 
 // Goal: frames that are kept leave the ring with their memory, which is used again only when it
 // has come back from another thread; what came from there is counted.
 #[test]
 fn kept_frames_take_their_memory_along() {
-    let (device, function, mut channel) = world("kept");
-    let mut vring = device.vring(0);
-    let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
-    let mut home = rx.returner().unwrap();
-    for round in 0..40u8 {
-        for n in 0..64 {
-            vring.send(1, [0; 10], &[round ^ n; 200]);
-        }
-        rx.peek(&mut Burst::new(), 64).unwrap();
-        let mut kept = Vec::new();
-        while let Some(frame) = rx.keep().unwrap() {
-            kept.push(frame);
-        }
-        assert_eq!(kept.len(), 64);
-        let giver = std::thread::spawn(move || {
-            for (n, frame) in (0u8..).zip(kept) {
-                let bytes = frame.head.span(&home).header::<200>().unwrap();
-                assert_eq!(bytes, [round ^ n; 200]);
-                frame.give_back(&mut home);
+    for (device, function, mut channel) in worlds("kept") {
+        let mut vring = device.vring(0);
+        let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+        let mut home = rx.returner().unwrap();
+        for round in 0..40u8 {
+            for n in 0..64 {
+                vring.send(1, [0; 10], &[round ^ n; 200]);
             }
-            home.flush();
-            home
-        });
-        home = giver.join().unwrap();
+            rx.peek(&mut Burst::new(), 64).unwrap();
+            let mut kept = Vec::new();
+            while let Some(frame) = rx.keep().unwrap() {
+                kept.push(frame);
+            }
+            assert_eq!(kept.len(), 64);
+            let giver = std::thread::spawn(move || {
+                for (n, frame) in (0u8..).zip(kept) {
+                    let bytes = frame.head.span(&home).header::<200>().unwrap();
+                    assert_eq!(bytes, [round ^ n; 200]);
+                    frame.give_back(&mut home);
+                }
+                home.flush();
+                home
+            });
+            home = giver.join().unwrap();
+        }
+        let reading = function.rx_memory().remove(0);
+        assert!((1500..=2560).contains(&reading.foreign), "{}", reading.foreign);
+        assert!(reading.pages <= 512, "{} pages are in use: memory was lost", reading.pages);
+        assert_eq!(function.stats()[0].rx.packets.get(), 40 * 64);
     }
-    let reading = function.rx_memory().remove(0);
-    assert!((1500..=2560).contains(&reading.foreign), "{}", reading.foreign);
-    assert!(reading.pages <= 512, "{} pages are in use: memory was lost", reading.pages);
-    assert_eq!(function.stats()[0].rx.packets.get(), 40 * 64);
 }
 
 // Goal: a reader that keeps all memory may not sleep, as the device has no buffer to fill and who
 // gives memory back wakes nobody; when it is back, the device has buffers and the reader sleeps.
 #[test]
 fn a_queue_without_memory_does_not_sleep() {
-    let (device, _function, mut channel) = world("starved");
-    let mut vring = device.vring(0);
-    let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
-    let mut home = rx.returner().unwrap();
-    let mut kept = Vec::new();
-    loop {
-        let mut came = 0;
-        while came < 64
-            && let Some((id, at, _)) = vring.take()
-        {
-            vring.write(at, &[0; 112]);
-            vring.write(at + 10, &1u16.to_le_bytes());
-            vring.give(id.into(), 112);
-            came += 1;
+    for (device, _function, mut channel) in worlds("starved") {
+        let mut vring = device.vring(0);
+        let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+        let mut home = rx.returner().unwrap();
+        let mut kept = Vec::new();
+        loop {
+            let mut came = 0;
+            while came < 64
+                && let Some((id, at, _)) = vring.take()
+            {
+                vring.write(at, &[0; 112]);
+                vring.write(at + 10, &1u16.to_le_bytes());
+                vring.give(id.into(), 112);
+                came += 1;
+            }
+            if came == 0 {
+                break;
+            }
+            rx.peek(&mut Burst::new(), 64).unwrap();
+            while let Some(frame) = rx.keep().unwrap() {
+                kept.push(frame);
+            }
+            assert!(kept.len() < 1 << 16, "the memory has no end");
         }
-        if came == 0 {
-            break;
-        }
-        rx.peek(&mut Burst::new(), 64).unwrap();
-        while let Some(frame) = rx.keep().unwrap() {
-            kept.push(frame);
-        }
-        assert!(kept.len() < 1 << 16, "the memory has no end");
+        assert_eq!(rx.arm(1).unwrap(), Armed::MoreWork, "{} frames are kept", kept.len());
+        kept.drain(..).for_each(|frame| frame.give_back(&mut home));
+        home.flush();
+        assert_eq!(rx.arm(1).unwrap(), Armed::Sleep);
+        assert!(vring.take().is_some(), "the driver gives buffers again");
     }
-    assert_eq!(rx.arm(1).unwrap(), Armed::MoreWork, "{} frames are kept", kept.len());
-    kept.drain(..).for_each(|frame| frame.give_back(&mut home));
-    home.flush();
-    assert_eq!(rx.arm(1).unwrap(), Armed::Sleep);
-    assert!(vring.take().is_some(), "the driver gives buffers again");
 }

@@ -2,6 +2,7 @@
 
 mod device;
 mod kept;
+mod oracle;
 
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,7 +15,7 @@ use mqnet_shmem::Span;
 use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction};
 use mqnet_wire::{Layer, VnetHdr};
 
-use device::{Device, FEATURES, HONEST, PATIENCE, Says, Vring, serve};
+use device::{Device, FEATURES, HONEST, IN_ORDER, PATIENCE, Says, Vring, serve};
 
 fn partner() -> Caps {
     Caps {
@@ -60,11 +61,24 @@ fn plan(channels: u16) -> Plan {
 }
 
 /// A device, its driver, and the first channel.
-fn world(name: &str) -> (Device, VirtioUserFunction, Channel) {
-    let device = Device::start(name, HONEST);
+type World = (Device, VirtioUserFunction, Channel);
+
+fn world(name: &str) -> World {
+    world_of(name, HONEST)
+}
+
+fn world_of(name: &str, says: Says) -> World {
+    let device = Device::start(name, says);
     let mut function = connect(&device);
     let channel = function.open(&plan(1)).unwrap().remove(0);
     (device, function, channel)
+}
+
+/// One with a device that promises nothing of the order, and one whose device keeps it.
+fn worlds(name: &str) -> impl Iterator<Item = World> {
+    [("any", HONEST), ("order", IN_ORDER)]
+        .into_iter()
+        .map(move |(order, says)| world_of(&format!("{name}-{order}"), says))
 }
 
 /// What a poll of the receive queue finds: the lengths of frames.
@@ -103,78 +117,82 @@ fn an_honest_device() {
 // Goal: frames that were shown and not released come again, in order, and are counted once.
 #[test]
 fn what_is_not_released_comes_again() {
-    let (device, function, mut channel) = world("again");
-    let mut vring = device.vring(0);
-    (1..=5).for_each(|n| vring.send(1, [0; 10], &[n; 64]));
-    let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
-    for released in [0, 2, 0, 3] {
-        let mut burst = Burst::new();
-        rx.peek(&mut burst, 64).unwrap();
-        drop(burst);
-        rx.release(released).unwrap();
+    for (device, function, mut channel) in worlds("again") {
+        let mut vring = device.vring(0);
+        (1..=5).for_each(|n| vring.send(1, [0; 10], &[n; 64]));
+        let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
+        for released in [0, 2, 0, 3] {
+            let mut burst = Burst::new();
+            rx.peek(&mut burst, 64).unwrap();
+            drop(burst);
+            rx.release(released).unwrap();
+        }
+        assert!(poll(&mut channel).unwrap().is_empty());
+        assert_eq!(function.stats()[0].rx.packets.get(), 5);
     }
-    assert!(poll(&mut channel).unwrap().is_empty());
-    assert_eq!(function.stats()[0].rx.packets.get(), 5);
 }
 
 // Goal: a merged frame lies in its buffers and is shown as one.
 #[test]
 fn merged_frames_are_one() {
-    let (device, _function, mut channel) = world("merged");
-    let mut vring = device.vring(0);
-    vring.send(2, [0; 10], &[1; 1000]);
-    let (id, at, _) = vring.take().unwrap();
-    vring.write(at, &[2; 400]);
-    vring.give(id.into(), 400);
-    assert_eq!(poll(&mut channel).unwrap(), [1400]);
+    for (device, _function, mut channel) in worlds("merged") {
+        let mut vring = device.vring(0);
+        vring.send(2, [0; 10], &[1; 1000]);
+        let (id, at, _) = vring.take().unwrap();
+        vring.write(at, &[2; 400]);
+        vring.give(id.into(), 400);
+        assert_eq!(poll(&mut channel).unwrap(), [1400]);
+    }
 }
 
 // Goal: frames shorter than their headers, and merged frames with buffers that are missing, too
 // many or none, are counted as length errors, their buffers are used again, and traffic goes on.
 #[test]
 fn length_errors_are_counted() {
-    let (device, function, mut channel) = world("lengths");
-    let mut vring = device.vring(0);
-    let errors = || function.rx_buffers()[0].length_errors.get();
-    let mut expected = 0;
-    for _ in 0..1000 {
-        let (id, _, _) = vring.take().unwrap();
-        vring.give(id.into(), 25);
-        assert!(poll(&mut channel).unwrap().is_empty());
-        for buffers in [0, 2, 66, u16::MAX] {
-            vring.send(buffers, [0; 10], &[1; 64]);
+    for (device, function, mut channel) in worlds("lengths") {
+        let mut vring = device.vring(0);
+        let errors = || function.rx_buffers()[0].length_errors.get();
+        let mut expected = 0;
+        for _ in 0..1000 {
+            let (id, _, _) = vring.take().unwrap();
+            vring.give(id.into(), 25);
             assert!(poll(&mut channel).unwrap().is_empty());
+            for buffers in [0, 2, 66, u16::MAX] {
+                vring.send(buffers, [0; 10], &[1; 64]);
+                assert!(poll(&mut channel).unwrap().is_empty());
+            }
+            expected += 5;
+            assert_eq!(errors(), expected);
+            vring.send(1, [0; 10], &[1; 64]);
+            assert_eq!(poll(&mut channel).unwrap(), [64]);
         }
-        expected += 5;
-        assert_eq!(errors(), expected);
-        vring.send(1, [0; 10], &[1; 64]);
-        assert_eq!(poll(&mut channel).unwrap(), [64]);
+        let stats = &function.stats()[0].rx;
+        assert_eq!(stats.packets.get(), stats.drops.total() + 1000);
+        let pages = function.rx_buffers()[0].pages.get();
+        assert!(pages <= 512, "{pages} pages are in use: buffers were lost");
     }
-    let stats = &function.stats()[0].rx;
-    assert_eq!(stats.packets.get(), stats.drops.total() + 1000);
-    let pages = function.rx_buffers()[0].pages.get();
-    assert!(pages <= 512, "{pages} pages are in use: buffers were lost");
 }
 
 // Goal: a frame longer than the plan's, and a checksum field outside the frame, are dropped with
 // their reasons.
 #[test]
 fn wrong_frames_are_dropped() {
-    let (device, function, mut channel) = world("wrong");
-    let mut vring = device.vring(0);
-    let mut csum = [0; 10];
-    csum[0] = 1;
-    csum[6] = 100;
-    vring.send(1, csum, &[1; 64]);
-    let (id, at, _) = vring.take().unwrap();
-    vring.write(at, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
-    vring.give(id.into(), 1500);
-    let (id, _, _) = vring.take().unwrap();
-    vring.give(id.into(), 1000);
-    assert!(poll(&mut channel).unwrap().is_empty());
-    use mqnet_netdev::DropReason::{BadHeader, TooLong};
-    let drops = &function.stats()[0].rx.drops;
-    assert_eq!((drops.get(BadHeader), drops.get(TooLong), drops.total()), (1, 1, 2));
+    for (device, function, mut channel) in worlds("wrong") {
+        let mut vring = device.vring(0);
+        let mut csum = [0; 10];
+        csum[0] = 1;
+        csum[6] = 100;
+        vring.send(1, csum, &[1; 64]);
+        let (id, at, _) = vring.take().unwrap();
+        vring.write(at, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+        vring.give(id.into(), 1500);
+        let (id, _, _) = vring.take().unwrap();
+        vring.give(id.into(), 1000);
+        assert!(poll(&mut channel).unwrap().is_empty());
+        use mqnet_netdev::DropReason::{BadHeader, TooLong};
+        let drops = &function.stats()[0].rx.drops;
+        assert_eq!((drops.get(BadHeader), drops.get(TooLong), drops.total()), (1, 1, 2));
+    }
 }
 
 // Goal: ids that are not out, more bytes than a buffer has, and an index that runs ahead close the
@@ -196,21 +214,23 @@ fn lies_close_the_queue() {
         ("are possible", |vring| vring.table(2).half(2).store(513, Release)),
     ];
     for (number, (words, lie)) in lies.into_iter().enumerate() {
-        let (device, mut function, mut channel) = world(&format!("lie{number}"));
-        lie(&mut device.vring(0));
-        let fault = (0..2).find_map(|_| poll(&mut channel).err()).expect(words);
-        assert!(fault.to_string().contains(words), "{fault}");
-        drop(channel);
-        function.close("a fault");
-        // The same rings must not be used again.
-        assert!(matches!(function.poll_link(Duration::ZERO), LinkStatus::Down(_)));
-        let (device, _function, mut channel) = world(&format!("lie-tx{number}"));
-        channel.tx.submit(&one(), 0).unwrap();
-        channel.tx.flush().unwrap();
-        // What a device says of a buffer that it only reads means nothing.
-        if number != 2 {
-            lie(&mut device.vring(1));
-            assert!((0..2).any(|_| channel.tx.is_drained().is_err()), "{words}");
+        for (device, mut function, mut channel) in worlds(&format!("lie{number}")) {
+            lie(&mut device.vring(0));
+            let fault = (0..2).find_map(|_| poll(&mut channel).err()).expect(words);
+            assert!(fault.to_string().contains(words), "{fault}");
+            drop(channel);
+            function.close("a fault");
+            // The same rings must not be used again.
+            assert!(matches!(function.poll_link(Duration::ZERO), LinkStatus::Down(_)));
+        }
+        for (device, _function, mut channel) in worlds(&format!("lie-tx{number}")) {
+            channel.tx.submit(&one(), 0).unwrap();
+            channel.tx.flush().unwrap();
+            // What a device says of a buffer that it only reads means nothing.
+            if number != 2 {
+                lie(&mut device.vring(1));
+                assert!((0..2).any(|_| channel.tx.is_drained().is_err()), "{words}");
+            }
         }
     }
 }
@@ -225,27 +245,28 @@ fn one() -> Burst<'static> {
 // goes on when half is back.
 #[test]
 fn a_full_ring_stops() {
-    let (device, _function, mut channel) = world("full");
-    let mut taken = 0;
-    while channel.tx.submit(&one(), 0).unwrap() == 1 {
+    for (device, _function, mut channel) in worlds("full") {
+        let mut taken = 0;
+        while channel.tx.submit(&one(), 0).unwrap() == 1 {
+            channel.tx.flush().unwrap();
+            taken += 1;
+        }
         channel.tx.flush().unwrap();
-        taken += 1;
+        assert_eq!(taken, 256);
+        assert_eq!(channel.tx.queue().arm(100).unwrap(), Armed::Sleep);
+        let mut vring = device.vring(1);
+        for _ in 0..256 {
+            let (id, at, len) = vring.take().unwrap();
+            assert_eq!(len, 72);
+            let mut bytes = [0xff; 72];
+            vring.map.span(at, 72).unwrap().read_header(&mut bytes);
+            assert_eq!((&bytes[..12], &bytes[12..]), (&[0; 12][..], &[3; 60][..]));
+            vring.give(id.into(), 0);
+        }
+        assert_eq!(channel.tx.queue().arm(100).unwrap(), Armed::MoreWork);
+        assert!(channel.tx.is_drained().unwrap());
+        assert_eq!(channel.tx.submit(&one(), 0).unwrap(), 1);
     }
-    channel.tx.flush().unwrap();
-    assert_eq!(taken, 256);
-    assert_eq!(channel.tx.queue().arm(100).unwrap(), Armed::Sleep);
-    let mut vring = device.vring(1);
-    for _ in 0..256 {
-        let (id, at, len) = vring.take().unwrap();
-        assert_eq!(len, 72);
-        let mut bytes = [0xff; 72];
-        vring.map.span(at, 72).unwrap().read_header(&mut bytes);
-        assert_eq!((&bytes[..12], &bytes[12..]), (&[0; 12][..], &[3; 60][..]));
-        vring.give(id.into(), 0);
-    }
-    assert_eq!(channel.tx.queue().arm(100).unwrap(), Armed::MoreWork);
-    assert!(channel.tx.is_drained().unwrap());
-    assert_eq!(channel.tx.submit(&one(), 0).unwrap(), 1);
 }
 
 // Goal: a socket that vanishes, at any message of the handshake or afterwards, takes the link down

@@ -74,10 +74,10 @@ impl Sequence {
     #[cold]
     #[inline(never)]
     fn walk(&self, first: u16, id: u32, most: u16) -> Result<(u16, u16), Broken> {
-        let (mut at, mut slots) = (first, 0);
+        let (mut at, mut slots) = (first, 0u16);
         for buffers in 1..=most {
             let Buffer { count, .. } = self.list[usize::from(at)];
-            slots += count;
+            slots = slots.saturating_add(count);
             if u32::from(at) == id {
                 return Ok((buffers, slots));
             }

@@ -86,7 +86,9 @@ impl Ring {
         let index = u16::from_le(self.used.half(at::USED_IDX).load(Ordering::Acquire));
         let waiting = index.wrapping_sub(self.taken);
         let most = self.published.wrapping_sub(self.taken);
-        if waiting > most {
+        // One that has gone back is found again when all that was seen before is taken.
+        let least = self.seen.wrapping_sub(self.taken);
+        if waiting > most || waiting < least {
             let what = format!("used index {index} is {waiting} ahead, {most} are possible");
             return Err(Broken { queue: self.queue, what });
         }

@@ -1,0 +1,300 @@
+//! A target for fuzzing and property tests: it takes any bytes, as what a device writes, and must
+//! neither panic nor hand on a frame that breaks the contract. One body serves the fuzzer
+//! (`cargo xtask fuzz`) and the tests.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use mqnet_netdev::limits::{BURST_FRAMES, MTU_DEFAULT};
+use mqnet_netdev::{Burst, ChannelStats, Fault, FrameMeta, Kept, Queue, RxBrings, TxBrings};
+use mqnet_pktbuf::Returner;
+use mqnet_shmem::{Preference, Region, Span, Table, prefer};
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_virtio::driver::DriverQueue;
+use mqnet_virtio::rxbuf::sizes::Mode;
+use mqnet_virtio::{Features, packed, split};
+use mqnet_wire::VnetHdr;
+
+use crate::buffers::{Buffers, Knob, RxBufferStats};
+use crate::memory::{PairMemory, RingMemory, START, Shape};
+use crate::rx::{RxCore, RxParts, RxQueue};
+use crate::slot::Slot;
+use crate::tx::{TxCore, TxQueue};
+
+/// Takes numbers from the input, zeros when it has ended.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn u8(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn u64(&mut self) -> u64 {
+        (0..8).fold(0, |n, _| n << 8 | u64::from(self.u8()))
+    }
+}
+
+const FRAME_MAX: u32 = 2000;
+
+/// A ring, as a device sees it that may do anything.
+struct Ring {
+    size: u32,
+    packed: bool,
+    /// Where the areas are in the memory.
+    areas: [u32; 3],
+    /// Buffers that were given back.
+    given: u32,
+}
+
+impl Ring {
+    fn of(ring: &RingMemory, packed: bool) -> Self {
+        let areas = ring.addresses.map(|at| (at - START) as u32);
+        Self { size: ring.size.into(), packed, areas, given: 0 }
+    }
+
+    /// Gives back `buffers`, for once as one should, and names only the last if it says so.
+    fn give(&mut self, memory: &Table, buffers: u32, len: u32, only_last: bool) {
+        let last = self.given + buffers - 1;
+        let first = if only_last { last } else { self.given };
+        let begin = self.given;
+        for number in first..=last {
+            // Of several in one go the mark stands where the first one's would.
+            self.mark(memory, if only_last { begin } else { number }, number, len);
+        }
+        self.given += buffers;
+        if !self.packed {
+            memory.half(self.areas[2] + 2).store((self.given as u16).to_le(), Relaxed);
+        }
+    }
+
+    /// The used mark number `place`, of buffer `number`.
+    fn mark(&self, memory: &Table, place: u32, number: u32, len: u32) {
+        let [desc, avail, used] = self.areas;
+        if self.packed {
+            let lap = place / self.size;
+            let at = desc + 16 * (place % self.size);
+            let id = memory.half(desc + 16 * (number % self.size) + 12).load(Relaxed);
+            memory.word(at + 8).store(len.to_le(), Relaxed);
+            memory.half(at + 12).store(id, Relaxed);
+            let flags: u16 = if lap.is_multiple_of(2) { 0x8080 } else { 0 };
+            memory.half(at + 14).store(flags.to_le(), Relaxed);
+            return;
+        }
+        let id = memory.half(avail + 4 + 2 * (number % self.size)).load(Relaxed);
+        let at = used + 4 + 8 * (place % self.size);
+        memory.word(at).store(u32::from(u16::from_le(id)).to_le(), Relaxed);
+        memory.word(at + 4).store(len.to_le(), Relaxed);
+    }
+
+    /// Where in the memory the next buffer to be given back is, if it is there at all.
+    fn next_buffer(&self, memory: &Table) -> u32 {
+        let [desc, avail, _] = self.areas;
+        let place = match self.packed {
+            true => self.given % self.size,
+            false => {
+                let at = avail + 4 + 2 * (self.given % self.size);
+                u32::from(u16::from_le(memory.half(at).load(Relaxed))) % self.size
+            }
+        };
+        let at = u64::from_le(memory.double(desc + 16 * place).load(Relaxed));
+        at.wrapping_sub(START) as u32
+    }
+}
+
+struct World<Q: DriverQueue + 'static> {
+    memory: Table,
+    rings: [Ring; 2],
+    rx: RxQueue<Q>,
+    tx: TxQueue<Q>,
+    home: Returner,
+    kept: Vec<Kept>,
+}
+
+/// What the first byte of the input chooses.
+#[derive(Clone, Copy)]
+struct Choice(u8);
+
+impl Choice {
+    fn has(self, bit: u8) -> bool {
+        self.0 >> bit & 1 == 1
+    }
+}
+
+impl<Q: DriverQueue + 'static> World<Q> {
+    fn new(choice: Choice, make: impl Fn(u16, u16, [Table; 3], bool) -> Q) -> Option<Self> {
+        let (packed, event_idx) = (choice.has(0), choice.has(2));
+        let mode = if choice.has(3) { Mode::Mergeable } else { Mode::Small };
+        let features = Features::VERSION_1;
+        let shape = Shape { pairs: 1, packed, mode, features };
+        let made = shape.make(None).ok()?;
+        let region: Arc<Region> = made.region;
+        let memory = Table::new(region.clone(), 0, region.len() as u32)?;
+        let PairMemory { rx, tx, pool, slots, slots_at } = made.pairs.into_iter().next()?;
+        let rings = [&rx, &tx].map(|ring| Ring::of(ring, packed));
+        let event = || EventFd::new().ok().map(Arc::new);
+        let (kick, call) = (event()?, event()?);
+        let (stats, own) = (Arc::<ChannelStats>::default(), Arc::<RxBufferStats>::default());
+        let takes = Features::CSUM.or(Features::GUEST_CSUM).or(Features::GUEST_TSO4);
+        let takes = takes.taken_by_driver();
+        let wish = Arc::<Knob>::default();
+        let parts = RxParts { kick: kick.clone(), wish, stats: stats.clone(), own, takes };
+        let buffers = Buffers::new(pool, mode, MTU_DEFAULT, rx.size);
+        let queue = |number, ring: RingMemory| make(number, ring.size, ring.tables, event_idx);
+        let mut core = RxCore::new(queue(0, rx), buffers, mode == Mode::Mergeable, parts);
+        core.refill().ok()?;
+        let slot = Arc::new(Slot::new(core));
+        let mut rx = RxQueue::new(0, slot, FRAME_MAX, call.clone(), stats.clone());
+        let core = TxCore::new(queue(1, tx), slots, slots_at, kick, stats.clone());
+        let tx = TxQueue::new(0, Arc::new(Slot::new(core)), FRAME_MAX, call, stats);
+        let home = rx.returner()?;
+        Some(Self { memory, rings, rx, tx, home, kept: Vec::new() })
+    }
+
+    fn receive(&mut self, leave: usize) -> Result<(), Fault> {
+        let shown = {
+            let mut burst = Burst::new();
+            self.rx.peek(&mut burst, BURST_FRAMES)?;
+            for frame in burst.frames() {
+                assert!(frame.len >= 14 && frame.len <= FRAME_MAX);
+                let more = burst.more(frame).iter().map(Span::len).sum::<usize>();
+                assert_eq!(frame.head.len() + more, frame.len as usize);
+                assert!(frame.hdr.check(frame.len).is_ok());
+            }
+            burst.frames().len()
+        };
+        self.rx.release(shown - leave.min(shown))
+    }
+
+    /// Takes frames that wait with their memory, or gives that back.
+    fn keep(&mut self, frames: usize) -> Result<(), Fault> {
+        if frames == 0 {
+            self.kept.drain(..).for_each(|kept| kept.give_back(&mut self.home));
+            self.home.flush();
+        }
+        for _ in 0..frames {
+            let Some(kept) = self.rx.keep()? else { break };
+            self.kept.push(kept);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, frames: usize) -> Result<(), Fault> {
+        let bytes = vec![7; 60 * frames + 1];
+        let len = bytes.len() as u32;
+        {
+            let mut burst = Burst::new();
+            for _ in 0..frames {
+                burst.push(VnetHdr::default(), len, Span::of(&bytes));
+            }
+            self.tx.submit(&burst, 0)?;
+        }
+        if self.tx.reserve(len)?.is_some() {
+            self.tx.commit(&FrameMeta { len, hdr: VnetHdr::default() });
+        }
+        self.tx.flush()
+    }
+
+    fn arm(&mut self, what: usize) -> Result<(), Fault> {
+        let _ = (self.rx.arm(0)?, self.tx.arm(FRAME_MAX)?);
+        self.tx.fill(0)?;
+        if what == 1 {
+            self.rx.park();
+            self.tx.park();
+        }
+        self.tx.is_drained().map(drop)
+    }
+
+    /// The device: gives buffers back, with headers of frames that may be some.
+    fn give(&mut self, input: &mut Input<'_>, only_last: bool) {
+        let what = input.u8();
+        let (which, count) = (usize::from(what & 1), u32::from(what >> 1) % 70 + 1);
+        let ring = &mut self.rings[which];
+        let len = match input.u8() {
+            n @ 0..=7 => u32::from(n) * 4,
+            n => u32::from(n) * 8,
+        };
+        if which == 0 {
+            let at = ring.next_buffer(&self.memory) & !7;
+            let (header, rest) = (input.u64(), u64::from(input.u8() % 4) << 16);
+            if at < self.memory.len() - 16 {
+                self.memory.double(at).store(header & 0x07ff_ff0f_8301_u64, Relaxed);
+                self.memory.double(at + 8).store(rest, Relaxed);
+            }
+        }
+        ring.give(&self.memory, count, len, only_last);
+    }
+
+    /// The device: anything in a ring.
+    fn scribble(&mut self, input: &mut Input<'_>) {
+        let what = u32::from(input.u8());
+        let ring = &self.rings[(what & 1) as usize];
+        let at = (ring.areas[(what >> 1) as usize % 3] & !7) + (what >> 3) * 8;
+        self.memory.double(at).store(input.u64(), Relaxed);
+    }
+
+    /// Ends at the first fault, as the engine would.
+    fn run(mut self, input: &mut Input<'_>) {
+        for _ in 0..300 {
+            let step = input.u8();
+            let rest = usize::from(step >> 3);
+            let done = match step % 8 {
+                0 => {
+                    self.scribble(input);
+                    Ok(())
+                }
+                1 | 2 => {
+                    self.give(input, step % 8 == 2);
+                    Ok(())
+                }
+                3 => self.receive(0),
+                4 => self.receive(rest * 2),
+                5 => self.keep(rest),
+                6 => self.send(rest),
+                _ => self.arm(rest),
+            };
+            if done.is_err() || input.0.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+/// What a device writes while both halves work.
+pub fn rings(data: &[u8]) {
+    let mut input = Input(data);
+    let choice = Choice(input.u8());
+    prefer(if choice.has(4) { Preference::Streamed } else { Preference::Cached });
+    fn run<Q: DriverQueue + 'static>(
+        choice: Choice,
+        input: &mut Input<'_>,
+        make: impl Fn(u16, u16, [Table; 3], bool) -> Q,
+    ) {
+        if let Some(world) = World::new(choice, make) {
+            world.run(input);
+        }
+    }
+    match (choice.has(0), choice.has(1)) {
+        (true, true) => run(choice, &mut input, packed::driver::InOrder::new),
+        (true, false) => run(choice, &mut input, packed::driver::Driver::new),
+        (false, true) => run(choice, &mut input, split::driver::InOrder::new),
+        (false, false) => run(choice, &mut input, split::driver::Driver::new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        // Goal: no bytes of a device's make a queue panic, leave its memory, or hand on a frame
+        // that breaks the contract.
+        #[test]
+        fn rings_survive_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+            super::rings(&data);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Random traffic and random readers, against a list of what must come.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mqnet_netdev::{Burst, Channel, Function, Kept, Rx, RxBrings};
+use mqnet_virtio_user::VirtioUserFunction;
+use proptest::prelude::*;
+
+use super::device::{Device, HONEST, IN_ORDER, Vring};
+use super::{plan, world_of};
+
+#[derive(Clone, Debug)]
+enum Act {
+    /// So many frames, of which those at these places are none.
+    Send(usize, Vec<usize>),
+    /// Shows frames.
+    Peek(usize),
+    /// Releases so many of those that were shown.
+    Release(usize),
+    /// Takes frames with their memory.
+    Keep(usize),
+    /// Gives some of that back.
+    GiveBack(usize),
+    /// The other end of the link goes and comes back.
+    Reopen,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => (1..80usize, prop::collection::vec(0..80usize, 0..6))
+            .prop_map(|(frames, bad)| Act::Send(frames, bad)),
+        4 => (1..=64usize).prop_map(Act::Peek),
+        4 => (1..=64usize).prop_map(Act::Release),
+        1 => (1..40usize).prop_map(Act::Keep),
+        1 => (1..80usize).prop_map(Act::GiveBack),
+        1 => Just(Act::Reopen),
+    ]
+}
+
+/// What is known of the frames that are on their way.
+struct World {
+    _device: Device,
+    function: VirtioUserFunction,
+    channel: Option<Channel>,
+    vring: Vring,
+    /// The number that fills each sound frame, of those that were not released or kept.
+    coming: VecDeque<u8>,
+    number: u8,
+    /// How many of them were shown since the last release.
+    shown: usize,
+    kept: Vec<(Kept, u8)>,
+    sent: u64,
+}
+
+const LEN: usize = 64;
+
+fn reader(channel: &mut Option<Channel>) -> &mut dyn RxBrings {
+    match channel.as_mut().map(|channel| &mut channel.rx) {
+        Some(Rx::Brings(rx)) => &mut **rx,
+        _ => panic!("virtio brings its memory"),
+    }
+}
+
+impl World {
+    fn new(in_order: bool) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let says = if in_order { IN_ORDER } else { HONEST };
+        let (device, function, channel) = world_of(&format!("oracle{number}"), says);
+        let vring = device.vring(0);
+        let (channel, coming, kept) = (Some(channel), VecDeque::new(), Vec::new());
+        let (number, shown, sent) = (0, 0, 0);
+        Self { _device: device, function, channel, vring, coming, number, shown, kept, sent }
+    }
+
+    fn send(&mut self, frames: usize, bad: &[usize]) {
+        for at in 0..frames {
+            let Some((id, address, _)) = self.vring.take() else { return };
+            let is_bad = bad.contains(&at);
+            self.number = self.number.wrapping_add(1);
+            let mut bytes = vec![self.number; 12 + if is_bad { 13 } else { LEN }];
+            bytes[..12].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+            self.vring.write(address, &bytes);
+            self.vring.give(id.into(), bytes.len() as u32);
+            if !is_bad {
+                self.coming.push_back(self.number);
+            }
+            self.sent += 1;
+        }
+    }
+
+    fn peek(&mut self, budget: usize) {
+        let mut burst = Burst::new();
+        reader(&mut self.channel).peek(&mut burst, budget).unwrap();
+        for (frame, number) in burst.frames().iter().zip(&self.coming) {
+            assert_eq!(frame.len as usize, LEN);
+            assert_eq!(frame.head.header::<LEN>(), Some([*number; LEN]));
+        }
+        assert!(burst.frames().len() <= self.coming.len());
+        self.shown = self.shown.max(burst.frames().len());
+    }
+
+    fn release(&mut self, frames: usize) {
+        let frames = frames.min(self.shown);
+        reader(&mut self.channel).release(frames).unwrap();
+        self.coming.drain(..frames);
+        self.shown -= frames;
+    }
+
+    fn keep(&mut self, frames: usize) {
+        for _ in 0..frames.min(self.shown) {
+            let frame = reader(&mut self.channel).keep().unwrap().expect("a frame that was shown");
+            self.kept.push((frame, self.coming.pop_front().unwrap()));
+            self.shown -= 1;
+        }
+    }
+
+    /// Nobody has written into what is kept.
+    fn give_back(&mut self, frames: usize) {
+        let mut home = reader(&mut self.channel).returner().unwrap();
+        for (frame, number) in self.kept.drain(..frames.min(self.kept.len())) {
+            assert_eq!(frame.head.span(&home).header::<LEN>(), Some([number; LEN]));
+            frame.give_back(&mut home);
+        }
+        home.flush();
+    }
+
+    fn act(&mut self, act: &Act) {
+        match act {
+            Act::Send(frames, bad) => self.send(*frames, bad),
+            Act::Peek(budget) => self.peek(*budget),
+            Act::Release(frames) => self.release(*frames),
+            Act::Keep(frames) => self.keep(*frames),
+            Act::GiveBack(frames) => self.give_back(*frames),
+            Act::Reopen => {
+                self.channel = None;
+                self.function.close("the other end went");
+                self.channel = Some(self.function.open(&plan(1)).unwrap().remove(0));
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        // A ring's worth of frames that are none may come before each.
+        let mut polls = 0;
+        while !self.coming.is_empty() {
+            self.peek(64);
+            self.release(64);
+            polls += 1;
+            assert!(polls < 1000, "{} frames do not come", self.coming.len());
+        }
+    }
+
+    /// Everything comes and goes back, and the ring works for a round more.
+    fn end(mut self) {
+        for _ in 0..20 {
+            self.drain();
+            self.give_back(usize::MAX);
+            self.send(60, &[]);
+        }
+        self.drain();
+        let stats = &self.function.stats()[0].rx;
+        assert_eq!(stats.packets.get(), self.sent);
+        let pages = self.function.rx_memory()[0].pages;
+        assert!(pages <= 512, "{pages} pages are in use: memory was lost");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    // Goal: whatever a reader shows, releases and keeps, and whichever frames are none, each sound
+    // frame comes once, whole and in order; nobody writes into one that is kept; no memory is lost.
+    #[test]
+    fn every_frame_comes_whole(
+        in_order in any::<bool>(),
+        acts in prop::collection::vec(act(), 1..80),
+    ) {
+        let mut world = World::new(in_order);
+        acts.iter().for_each(|act| world.act(act));
+        world.end();
+    }
+}
+
+// Goal: the same of one frame that is none behind others that wait: by a release of a part of
+// them, by one that is kept, and by a link that goes and comes back.
+#[test]
+fn a_bad_frame_behind_others_that_wait() {
+    use Act::{Keep, Peek, Release, Reopen, Send};
+    for acts in [
+        vec![Send(64, vec![40]), Peek(64), Release(35), Peek(64)],
+        vec![Send(64, vec![40]), Peek(64), Keep(33), Peek(64)],
+        vec![Send(2, vec![1]), Peek(64), Reopen, Peek(64)],
+    ] {
+        for in_order in [false, true] {
+            let mut world = World::new(in_order);
+            acts.iter().for_each(|act| world.act(act));
+            world.end();
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What a virtio device can write: used rings, lengths and headers, while both halves of the driver
+//! work.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| mqnet_virtio_user::fuzzing::rings(data));
