@@ -155,6 +155,7 @@ Endpoint addresses:
                 persist fd=N[:N...] (queues that the parent process has attached)
                 io=auto|uring|plain (many frames a system call if possible, or always, or never)
   ntb:SOCKET    a bridge to the mqnet that uses the same socket; options: window=SIZE (16M) mtu=N
+                name=N (two ends on one machine need two)
   ntb:ivshmem=SOCKET|FILE|pci|BUS:DEV.FN  a bridge in the memory of an ivshmem device: on the host
                 the server's socket or the memory's file, in the guest the only such PCI function or
                 the named one; options: side=0|1 mtu=N name=N
@@ -172,21 +173,23 @@ Endpoint addresses:
   vduse:NAME    a network card of this kernel, with a netdev of that name (needs the modules vduse,
                 virtio_vdpa, virtio_net). Options: mac=M mtu=N packed=on|off persist
   null:         swallows everything
-  A+B[+C...]    a group of 2 to 8 of these (no ntb:), as one; options after the last member:
-                on-member-loss=destroy|degrade primary=N|ADDRESS
+  A+B[+C...]    a group of 2 to 8 of these (all of them ntb:, or none), as one; options after the
+                last member: on-member-loss=destroy|degrade primary=N|ADDRESS
+  xdp:IFNAME,group=auto  the group of all functions of the same port
   all of them:  qdisc='WORDS' (what tc takes, such as qdisc='fq_codel limit 100', for every channel
                 of what leaves there; words with a comma are not possible)
                 full=stop|drop (a full sink stops the source [default], or frames are dropped)
                 rx-locality=off|learn (flows come to the queue on which whoever is behind this
-                endpoint sends; the other endpoint is a TAP or TUN)
+                endpoint sends; the other one is a TAP, an xdp: interface with a table of its
+                own, or a group of these)
 
 Environment:
   MQNET_STORES=auto|cached|streamed  how frames are stored into memory that another CPU reads (ntb:,
                 vhost-user:, virtio-user:): as measured, through the cache, or past it
 
-Example, two hosts that talk (the second line on the other host):
+Example, two hosts (network namespaces of one machine; ip netns add b) that talk:
   mqnet link tap:a,address=10.0.0.1/24 ntb:/run/x.sock --channels 4
-  mqnet link tap:b,address=10.0.0.2/24 ntb:/run/x.sock --channels 4";
+  mqnet link tap:b,netns=b,address=10.0.0.2/24 ntb:/run/x.sock,name=y --channels 4";
 
 #[derive(Args, Debug)]
 #[command(after_help = ADDRESSES)]
@@ -197,7 +200,8 @@ pub(crate) struct LinkArgs {
     /// The other endpoint.
     #[arg(value_parser = address)]
     pub(crate) b: String,
-    /// Channels wanted [default: as many as the other end of the bridge wants, else 1]; two ends
+    /// Channels wanted [default: as many as an endpoint has (the queues of an interface, those of
+    /// a guest, the other end of a bridge, one for each member of a group), else 1]; two ends
     /// that both want some settle on the smaller number.
     #[arg(short, long, value_parser = channels())]
     pub(crate) channels: Option<u16>,

@@ -222,7 +222,8 @@ impl Stores {
                 self.trial = Some(Trial::default());
             }
             match self.verdict.filter(|_| self.rest > 0) {
-                // It knows more than a sample.
+                // It knows more than a sample, but takes one that agrees.
+                Some(true) if is_over(FAR) => self.evidence = EVIDENCE.min(self.evidence + 1),
                 Some(_) => return,
                 None if is_over(FAR) => self.evidence = EVIDENCE.min(self.evidence + 1),
                 None if !self.is_streaming => self.evidence = self.evidence.saturating_sub(1),
@@ -231,9 +232,11 @@ impl Stores {
         }
         match self.evidence {
             0 => {
-                // What was tried before is of another place.
-                (self.is_streaming, self.verdict) =
-                    (false, self.verdict.filter(|streams| !streams));
+                self.is_streaming = false;
+                if self.verdict == Some(true) {
+                    // What was tried before is of another place.
+                    (self.verdict, self.rest) = (None, 0);
+                }
             }
             EVIDENCE => self.is_streaming = true,
             _ => {}
@@ -354,6 +357,21 @@ mod tests {
             let n = run(&mut stores, 2 * AGAIN, [took[0], other]);
             assert!(!streams && n > 700 || streams && n < 300, "{took:?}, {other}: {n}");
         }
+    }
+
+    // Goal: samples that were quick by chance do not add up against a trial, many in a row do.
+    #[test]
+    fn a_few_near_samples_change_nothing() {
+        let Some(mut stores) = auto() else { return };
+        (stores.verdict, stores.is_streaming) = (Some(true), true);
+        (stores.evidence, stores.rest) = (EVIDENCE, u64::MAX / 2);
+        let hear = |stores: &mut Stores, us| {
+            stores.hear(Duration::ZERO, Duration::from_micros(us), 16, 16 * KIB);
+        };
+        (0..1000).for_each(|n| hear(&mut stores, if n % 4 == 0 { 1 } else { 14 }));
+        assert!(stores.is_streaming);
+        (0..EVIDENCE).for_each(|_| hear(&mut stores, 1));
+        assert_eq!((stores.is_streaming, stores.verdict, stores.rest), (false, None, 0));
     }
 
     // Goal: a trial does not take for its own what the turn before has left in a full ring.

@@ -63,6 +63,26 @@ fn the_services_are_hardened() {
     }
 }
 
+// Goal: the program knows the arguments that the units give it, and the socket of each is found by
+// its clients.
+#[test]
+fn the_program_takes_the_units_arguments() {
+    for unit in UNITS.iter().filter(|unit| unit.ends_with(".service")) {
+        let text = std::fs::read_to_string(packaging().join("systemd").join(unit));
+        let text = text.expect("a unit").replace("%i", "office");
+        let starts = text.lines().filter_map(|line| line.strip_prefix("ExecStart=/usr/bin/mqnet "));
+        let starts: Vec<Vec<&str>> = starts.map(|line| line.split(' ').collect()).collect();
+        assert_eq!(starts.len(), 1, "{unit}");
+        let output = run_command(Command::new(program()).args(&starts[0]).arg("--help"));
+        assert!(output.status.success(), "{unit}: {}", String::from_utf8_lossy(&output.stderr));
+        let socket = starts[0].iter().skip_while(|word| **word != "--control-socket").nth(1);
+        if let Some(socket) = socket {
+            let name = socket.strip_prefix("/run/mqnet/link-");
+            assert!(name.is_some_and(|name| name.ends_with(".sock")), "{unit}: {socket}");
+        }
+    }
+}
+
 /// The keys of an example that are commented out stand directly behind their `#`.
 fn uncommented(text: &str) -> String {
     let line = |line: &str| match line.strip_prefix('#') {

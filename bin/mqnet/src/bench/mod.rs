@@ -69,11 +69,12 @@ pub(crate) struct BenchArgs {
     /// Print JSON instead of a table
     #[arg(short, long, global = true)]
     json: bool,
-    /// Pairs of slices (rounds for a link or tcp): each gives one ratio [default: 20, for tcp 10]
+    /// Pairs of slices (rounds for a link or tcp), each of which gives one ratio [default: 20; tcp,
+    /// relays and rxbuf: 10]
     #[arg(long, global = true, value_name = "N",
           value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pairs: Option<u32>,
-    /// Length of a slice [default: 20, for a link 25]
+    /// Length of a slice [default: 20 to 150, as the section needs]
     #[arg(long, global = true, value_name = "MS",
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     slice_ms: Option<u64>,

@@ -16,7 +16,7 @@ pub struct Found {
 }
 
 /// Options that are said of a group once, after its last member.
-const OF_THE_GROUP: [&str; 4] = ["on-member-loss=", "primary=", "qdisc=", "full="];
+const OF_THE_GROUP: [&str; 5] = ["on-member-loss=", "primary=", "qdisc=", "full=", "rx-locality="];
 
 /// The group behind an address with `group=auto`, from what is below `root`, which is `/` but for
 /// tests; `None` for other addresses.
@@ -77,12 +77,12 @@ mod tests {
             std::fs::write(folder.join("phys_switch_id"), id).unwrap();
         }
         let ask = |address: &str| find_group(address, &tree.0);
-        let found = ask("xdp:eth1,ring=512,primary=1,group=auto,on-member-loss=degrade").unwrap();
-        let found = found.unwrap();
-        let group = "xdp:eth0,ring=512+xdp:eth1,ring=512,primary=1,on-member-loss=degrade";
+        let of_group = "primary=1,rx-locality=learn,on-member-loss=degrade";
+        let found = ask(&format!("xdp:eth1,ring=512,group=auto,{of_group}")).unwrap().unwrap();
+        let group = format!("xdp:eth0,ring=512+xdp:eth1,ring=512,{of_group}");
         assert_eq!(
             (&found.address[..], &found.why[..]),
-            (group, "the same switch (phys_switch_id a)")
+            (&group[..], "the same switch (phys_switch_id a)")
         );
         let Ok(Endpoint::Group(group)) = parse(&found.address) else { panic!() };
         assert_eq!((group.members.len(), group.degrade, group.primary), (2, true, Some(1)));
