@@ -90,7 +90,15 @@ impl Attempt<'_> {
 
     /// Binds a socket to every queue. Without a number of queues, until there is none any more.
     fn bind_all(&self, generic: bool) -> Result<Bound, String> {
-        let most = self.seen.queues().map(|(rx, _)| rx.min(CHANNELS_MAX.into()));
+        let most = self.seen.queues().map(|(rx, _)| rx);
+        if let Some(most) = most.filter(|most| *most > CHANNELS_MAX.into()) {
+            // What came by the others would go to the kernel, and nobody would count it.
+            let name = &self.config.interface;
+            return Err(format!(
+                "{name} has {most} receive queues and at most {CHANNELS_MAX} can be taken over: \
+                 queues={CHANNELS_MAX} sets them, as ethtool -L {name} does"
+            ));
+        }
         let ring = self.config.ring_for(most.map_or(CHANNELS_MAX, |n| n as u16));
         let per_queue = 2 * usize::from(ring) * CHUNK as usize;
         let queues = most.unwrap_or(CHANNELS_MAX.into());
@@ -275,9 +283,8 @@ impl Session {
     /// Frames that the kernel dropped at the sockets.
     pub(crate) fn dropped(&self) -> u64 {
         let all = self.sockets.iter().filter_map(|xsk| xsk.socket.statistics().ok());
-        all.map(|Statistics { rx_dropped, rx_ring_full, fill_ring_empty, .. }| {
-            rx_dropped + rx_ring_full + fill_ring_empty
-        })
-        .sum()
+        // An empty fill ring is not counted: what is copied and finds it so is in the first number
+        // too, and a driver that writes by itself counts its attempts there, not frames.
+        all.map(|Statistics { rx_dropped, rx_ring_full, .. }| rx_dropped + rx_ring_full).sum()
     }
 }

@@ -72,8 +72,8 @@ impl Spread {
     /// Sets it as it stands. Until somebody has set one, virtio-net shows a table by which its
     /// device does not go: that was told a number of queues, and chooses for itself.
     pub(crate) fn enforce(&mut self) -> io::Result<()> {
-        // Somebody's is in force.
-        if self.user_set { Ok(()) } else { self.write(self.table.clone()) }
+        // Somebody's is in force, perhaps since the last look.
+        if self.user_set || self.refresh()? { Ok(()) } else { self.write(self.table.clone()) }
     }
 
     fn write(&mut self, table: Vec<u32>) -> io::Result<()> {

@@ -350,7 +350,7 @@ impl Queues {
             Some((there, table)) if there == queues => table,
             _ => {
                 self.before = Some((self.steered, now));
-                rebalance(&now, queues)
+                rebalance(&now, self.steered, queues)
             }
         };
         if let Err(e) = steering.set(&table) {

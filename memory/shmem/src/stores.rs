@@ -58,9 +58,14 @@ const PERIOD_STREAMED: u32 = 512;
 /// interrupted.
 const EVIDENCE: u32 = 6;
 
-/// Bytes at the begin of a turn of a trial that do not count: what lies in a full ring was stored
-/// in the turn before, and sets the pace.
+/// What does not count at the begin of a turn of a trial: what lies in a full ring was stored in
+/// the turn before, and sets the pace. So many bytes, which is what `ntb:` has there, and so many
+/// frames, as rings of descriptors have, but no more bytes than the most.
 const TURN_SKIPPED: u64 = 512 << 10;
+/// See [`TURN_SKIPPED`].
+const TURN_SKIPPED_FRAMES: u32 = 1024;
+/// See [`TURN_SKIPPED`].
+const TURN_SKIPPED_MOST: u64 = 2 << 20;
 
 /// Bytes of a turn that count.
 const TURN_COUNTED: u64 = 256 << 10;
@@ -73,7 +78,7 @@ const TURNS: u32 = 3;
 const GAIN: f64 = 0.85;
 
 /// Bytes from one trial to the next, about: what its worse turns cost is one in a hundred then.
-const REST: u64 = 512 << 20;
+const REST: u64 = 1 << 30;
 
 /// Who decides, in this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,7 +197,7 @@ impl Stores {
         match &mut self.trial {
             None => self.judge(now.saturating_sub(began), frames, bytes),
             Some(trial) => {
-                if trial.hear(began, now, bytes) {
+                if trial.hear(began, now, frames, bytes) {
                     self.verdict = trial.verdict();
                     self.trial = None;
                     (self.doubts, self.rest) = (0, REST);
@@ -248,6 +253,7 @@ impl Stores {
 #[derive(Debug)]
 struct Trial {
     turn: u32,
+    frames: u32,
     bytes: u64,
     /// Since when bytes of this turn count, and how many do not.
     since: Option<(Duration, u64)>,
@@ -257,7 +263,7 @@ struct Trial {
 
 impl Default for Trial {
     fn default() -> Self {
-        Self { turn: 0, bytes: 0, since: None, best: [f64::INFINITY; 2] }
+        Self { turn: 0, frames: 0, bytes: 0, since: None, best: [f64::INFINITY; 2] }
     }
 }
 
@@ -266,11 +272,18 @@ impl Trial {
         self.turn % 2 == 1
     }
 
+    /// What lay in the ring when this turn began has left it.
+    fn is_past_the_ring(&self) -> bool {
+        self.bytes >= TURN_SKIPPED
+            && (self.frames >= TURN_SKIPPED_FRAMES || self.bytes >= TURN_SKIPPED_MOST)
+    }
+
     /// A burst of this turn is stored; true at the end of all turns.
-    fn hear(&mut self, began: Duration, now: Duration, bytes: u64) -> bool {
-        if self.since.is_none() && self.bytes >= TURN_SKIPPED {
+    fn hear(&mut self, began: Duration, now: Duration, frames: u32, bytes: u64) -> bool {
+        if self.since.is_none() && self.is_past_the_ring() {
             self.since = Some((began, self.bytes));
         }
+        self.frames += frames;
         self.bytes += bytes;
         let Some((since, skipped)) = self.since else { return false };
         let counted = self.bytes - skipped;
@@ -280,7 +293,7 @@ impl Trial {
         let took = now.saturating_sub(since).as_nanos() as f64 / counted as f64;
         let best = &mut self.best[usize::from(self.streams())];
         *best = best.min(took);
-        (self.bytes, self.since) = (0, None);
+        (self.frames, self.bytes, self.since) = (0, 0, None);
         self.turn += 1;
         self.turn == 2 * TURNS
     }
@@ -374,20 +387,29 @@ mod tests {
         assert_eq!((stores.is_streaming, stores.verdict, stores.rest), (false, None, 0));
     }
 
-    // Goal: a trial does not take for its own what the turn before has left in a full ring.
+    // Goal: a trial does not take for its own what the turn before has left in a full ring: of
+    // bytes, and of 512 and 1024 descriptors.
     #[test]
     fn a_turn_begins_late() {
-        let mut trial = Trial::default();
-        let (mut now, mut ends) = (Duration::ZERO, false);
-        while !ends {
-            let turn = trial.turn;
-            let lags = trial.bytes < TURN_SKIPPED;
-            let began = now;
-            now += Duration::from_micros(if trial.streams() == lags { 10 } else { 2 });
-            ends = trial.hear(began, now, 16 * KIB);
-            assert!(trial.turn <= turn + 1);
+        for (frames, bytes, depth) in [
+            (16, 16 * KIB, 512 * KIB),
+            (64, 64 * 1514, 512 * 1514),
+            (32, 32 * 1514, 1024 * 1514),
+            (32, 32 * 64, 1024 * 64),
+            (33, 33 * 4000, 256 * 4000),
+        ] {
+            let mut trial = Trial::default();
+            let (mut now, mut ends) = (Duration::ZERO, false);
+            while !ends {
+                let (turn, began) = (trial.turn, now);
+                // The reader sets the pace, and what it reads was stored so many bytes before.
+                let lags = trial.bytes < depth;
+                now += Duration::from_micros(if trial.streams() == lags { 10 } else { 2 });
+                ends = trial.hear(began, now, frames, bytes);
+                assert!(trial.turn <= turn + 1);
+            }
+            assert_eq!(trial.verdict(), Some(true), "{frames} frames of {bytes} bytes, {depth}");
         }
-        assert_eq!(trial.verdict(), Some(true));
     }
 
     // Goal: interrupted bursts, and bursts that are too small to tell, change nothing.

@@ -6,11 +6,13 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use mqnet_engine::{Link, LinkConfig, Notice, Wish};
+use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_netdev::{Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan};
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::clock;
 use mqnet_tap::{TapConfig, TapFunction};
 use mqnet_testkit::{Host, Need, Stream, World, has};
+use mqnet_xdp::{Mode, Program};
 
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("python3")];
 
@@ -114,7 +116,17 @@ struct Driven {
 impl Driven {
     /// Starts it; `ups` tells the plan when it is up.
     fn start(a: Box<dyn Function>, b: Box<dyn Function>) -> (Self, mpsc::Receiver<Plan>) {
+        Self::start_with(a, b, |_| ())
+    }
+
+    /// The same, with something done before it is up.
+    fn start_with(
+        a: Box<dyn Function>,
+        b: Box<dyn Function>,
+        before: impl FnOnce(&mut Link),
+    ) -> (Self, mpsc::Receiver<Plan>) {
         let mut link = Link::new(a, b, LinkConfig::default()).expect("a link");
+        before(&mut link);
         let stats = link.functions().map(|end| end.stats().to_vec());
         let stop = Arc::new(AtomicBool::new(false));
         let (up, ups) = mpsc::channel();
@@ -267,6 +279,29 @@ fn a_kernel_takes_what_was_cut() {
         assert_eq!(sums > 0, takes == Offloads::NONE, "{sums} checksums");
         link.end();
     }
+}
+
+// Goal: a program at the end that sends large frames sees them as they arrive, before they are cut
+// for the other end, and lets them pass.
+#[test]
+fn a_program_sees_what_is_cut_behind_it() {
+    if !has(&crate::xdp::NEEDS) {
+        return;
+    }
+    let world = World::create();
+    let object = std::fs::read(crate::xdp::object(&world, "large")).expect("an object");
+    let program = Program::load(&object, None, Mode::Interpret, CHANNELS_MAX).expect("a program");
+    let a = tap(&world.a, "a", 1, true, Offloads::ALL);
+    let b = tap(&world.b, "b", 2, false, Offloads::NONE);
+    let (link, up) = Driven::start_with(Box::new(a), Box::new(b), |link| {
+        link.attach_xdp(0, program, [1, 2]).expect("it is attached");
+    });
+    let plan = up.recv_timeout(Duration::from_secs(60)).expect("the link is up");
+    assert!(plan.rx_emulation.cuts && plan.frame_max < 2000, "{plan:?}");
+    traffic(&world);
+    assert_cut(link.forth());
+    assert!(link.stats[0].iter().any(|stats| stats.rx.xdp.packets.get() > 0), "no program ran");
+    link.end();
 }
 
 // Goal: channels come and go while frames are cut: the lanes of every set cut, and no byte of a

@@ -202,11 +202,11 @@ fn a_moved_bucket_moves_its_flows() {
         let old = spread(QUEUES)[bucket];
         assert_eq!(*queue, if bucket == moved { (old + 1) % QUEUES } else { old });
     }
-    let table = rebalance(steering.table(), 2);
+    let table = rebalance(steering.table(), QUEUES, 2);
     steering.set(&table).expect("setting");
     assert_eq!(queues_of(&device.send(Some(&table), flows(PEERS[1]))), [0, 1]);
     // The kernel knows of four queues all the time: the choice is ours alone.
-    let table = rebalance(steering.table(), QUEUES);
+    let table = rebalance(steering.table(), 2, QUEUES);
     steering.set(&table).expect("setting");
     assert_eq!(queues_of(&device.send(Some(&table), flows(PEERS[1]))), [0, 1, 2, 3]);
 }

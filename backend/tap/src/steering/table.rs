@@ -11,29 +11,50 @@ pub fn spread(channels: u16) -> Table {
     std::array::from_fn(|bucket| (bucket % usize::from(channels.max(1))) as u16)
 }
 
-/// How many buckets each queue should have so that all are even within one, and as few as possible
-/// move: who has most already gets what does not divide. Queues from `channels` on get none.
-fn goals(have: &[usize], channels: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..channels).collect();
-    order.sort_by_key(|&queue| std::cmp::Reverse(have[queue]));
-    let mut goals = vec![0; have.len()];
-    for (place, queue) in order.into_iter().enumerate() {
-        goals[queue] = BUCKETS / channels + usize::from(place < BUCKETS % channels);
+/// How many buckets each queue has when those from `from` to `to` have come: each new one its even
+/// share, of which those that have most give most.
+fn grown(mut goals: Vec<usize>, from: usize, to: usize) -> Vec<usize> {
+    let spare = (BUCKETS % to).saturating_sub(from);
+    for (place, queue) in (from..to).enumerate() {
+        let share = BUCKETS / to + usize::from(place < spare);
+        for _ in goals[queue]..share {
+            if let Some(most) = goals[..from].iter_mut().max().filter(|most| **most > 0) {
+                *most -= 1;
+                goals[queue] += 1;
+            }
+        }
     }
     goals
 }
 
-/// The table for another number of channels that moves as few buckets as possible. From an even
-/// table, more channels take from the old ones only, and fewer give only those that retire.
-/// Zero channels count as one.
-pub fn rebalance(table: &Table, channels: u16) -> Table {
-    let channels = usize::from(channels.max(1));
-    let queues = table.iter().map(|&queue| usize::from(queue) + 1).max().unwrap_or(0);
-    let mut have = vec![0; queues.max(channels)];
+/// The same when those from `to` on have gone: those that have fewest take most.
+fn shrunk(mut goals: Vec<usize>, to: usize) -> Vec<usize> {
+    let freed: usize = goals.drain(to..).sum();
+    for _ in 0..freed {
+        if let Some(fewest) = goals.iter_mut().min() {
+            *fewest += 1;
+        }
+    }
+    goals
+}
+
+/// The table for `to` channels instead of `from`: more channels take from the old ones only, and
+/// fewer get only what those had that retire. Nothing moves between channels that stay, whose flows
+/// nobody keeps in order meanwhile: so an even table stays even, and one that follows receivers
+/// stays as uneven as it is. Zero channels count as one.
+pub fn rebalance(table: &Table, from: u16, to: u16) -> Table {
+    let (from, channels) = (usize::from(from.max(1)), usize::from(to.max(1)));
+    let named = table.iter().map(|&queue| usize::from(queue) + 1).max().unwrap_or(0);
+    let mut have = vec![0; named.max(from).max(channels)];
     for &queue in table {
         have[usize::from(queue)] += 1;
     }
-    let goals = goals(&have, channels);
+    let mut goals = if channels > from {
+        grown(have.clone(), from, channels)
+    } else {
+        shrunk(have.clone(), channels)
+    };
+    goals.resize(have.len(), 0);
     let mut next = *table;
     let mut taker = 0;
     for queue in &mut next {

@@ -174,6 +174,10 @@ pub(super) fn set_rss(entry: &mut Entry, side: usize, want: &SetRss) -> Change {
     let since = Instant::now();
     let now = rss(entry, side)?;
     not_while_changing(entry)?;
+    if entry.link.running().is_none() {
+        let why = "the link is down: how many channels there will be is not known yet";
+        return Err(plain(Code::Down, why));
+    }
     let size = now.indirection_table.len();
     let asked = [
         want.indirection_table.is_some(),
@@ -188,6 +192,9 @@ pub(super) fn set_rss(entry: &mut Entry, side: usize, want: &SetRss) -> Change {
     // Those that the table can name, in a group those of the primary.
     let named = entry.link.functions()[side].table_queues(now.rings);
     let most = named.len() as u16;
+    if most == 0 {
+        return Err(plain(Code::NotSupported, "its table can name none of these channels"));
+    }
     let spread = |queues: u16| (0..size).map(|i| named[i % usize::from(queues)]).collect();
     let table: Vec<u16> = match want {
         SetRss { indirection_table: Some(table), .. } if table.len() == size => table.clone(),

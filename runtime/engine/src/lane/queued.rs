@@ -292,10 +292,16 @@ impl Lane {
     /// Puts disciplines in front of its sink, in the place of those that are there.
     pub(crate) fn install(&mut self, mut next: Egress, now: Duration) {
         self.fit_limit();
-        if let Some(old) = self.egress.take() {
+        let old = self.egress.take();
+        let moves = old.is_some();
+        if let Some(old) = old {
             let stats = &self.tx_stats.tx;
             let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
             next.take_over(old, &call);
+        }
+        if moves {
+            // Frames for lanes that were here before may have come with this one.
+            next.knock(u64::MAX);
         }
         self.egress = Some(next);
         self.show_pool();

@@ -24,7 +24,9 @@ impl Lane {
                 }
                 dropped = lengths.len();
                 rx.release(dropped)?;
-                if let Some(hand) = self.finishing.as_ref().filter(|_| dropped > 0) {
+                // One that waits in a discipline goes on: it is not of those that were dropped.
+                let of_source = dropped > 0 && !self.begun_inside;
+                if let Some(hand) = self.finishing.as_ref().filter(|_| of_source) {
                     hand.give_up();
                 }
             }

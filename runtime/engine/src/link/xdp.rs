@@ -9,7 +9,7 @@ use mqnet_wire::Layer;
 use mqnet_xdp::wrap::{Bell, HookConfig, Hooked, InletConfig, Pages, Return, way};
 use mqnet_xdp::{Origin, Program};
 
-use super::Link;
+use super::{Link, as_source_sees};
 use crate::lane::{Lane, LaneId, Way};
 
 /// Why a program cannot be attached.
@@ -95,6 +95,9 @@ impl Link {
         let bell = Arc::new(EventFd::new()?);
         let (hooked, joined) = (Hooked::default(), Hooked::default());
         self.programs.placed[side].extend([hooked.clone(), joined.clone()]);
+        // The program sees frames as they arrive: where large ones are cut, before that.
+        let way_in = if side == 0 { Way::Forth } else { Way::Back };
+        let arrives = as_source_sees(plan, way_in).rx_frame_max();
         let frame_max = plan.frame_max;
         let config = InletConfig { stats: stats.clone(), frame_max, joined: joined.clone() };
         let (outlet, inlet) = way(config, Box::new(Rings(bell.clone())));
@@ -107,8 +110,8 @@ impl Link {
             },
             other: ifindexes[1 - side],
             stats,
-            pages: Pages::new(frame_max),
-            frame_max,
+            pages: Pages::new(arrives),
+            frame_max: arrives,
             tx_offloads: if side == 0 { plan.tx_offloads } else { plan.rx_offloads },
             outlet,
             hooked,
