@@ -13,6 +13,7 @@ use mqnet_netdev::{
 };
 use mqnet_sysio::{namespace, poll};
 use mqnet_topology::{Topology, nic};
+use mqnet_undo::Undo;
 use mqnet_wire::Layer;
 
 use crate::AfXdpConfig;
@@ -47,6 +48,8 @@ pub struct AfXdpFunction {
     is_stale: bool,
     /// Why there is no session, and since when.
     failed: Option<(String, Duration)>,
+    /// The number of queues that was set meanwhile.
+    queues: Option<Undo>,
     /// The node of the interface, as it was when the session began.
     node: Option<u32>,
     memory: Placing,
@@ -92,6 +95,7 @@ impl AfXdpFunction {
             is_stale: false,
             failed: None,
             node: None,
+            queues: None,
             memory: Placing::default(),
             channels: 1,
             next_channels: 1,
@@ -169,10 +173,13 @@ impl AfXdpFunction {
         self.node = self.own_node();
         self.memory.node = self.node.map(|node| memory_near(Path::new("/"), node));
         let (config, nics, memory) = (&self.config, &self.watch.nics, &self.memory);
+        let queues = &mut self.queues;
         let begun = match &config.netns {
-            None => Session::begin(config, nics, memory),
-            Some(path) => namespace::run_in_net(path, || Session::begin(config, nics, memory))
-                .map_err(|e| format!("network namespace {}: {e}", path.display()))?,
+            None => Session::begin(config, nics, memory, queues),
+            Some(path) => {
+                { namespace::run_in_net(path, || Session::begin(config, nics, memory, queues)) }
+                    .map_err(|e| format!("network namespace {}: {e}", path.display()))?
+            }
         };
         let mut session = begun?;
         tracing::info!("{}: {}", self.name, session.manner);

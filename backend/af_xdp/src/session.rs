@@ -211,31 +211,36 @@ fn is_no_queue(e: &io::Error) -> bool {
     e.raw_os_error() == Some(libc::EINVAL)
 }
 
-/// Sets the number of queues that the user asked for.
-fn set_queues(config: &AfXdpConfig, place: &Place) -> Result<Option<Undo>, String> {
-    let Some(queues) = config.queues else { return Ok(None) };
+/// Sets the number of queues that the user asked for, unless it is that. What was set before this
+/// and is so no more is somebody else's.
+fn set_queues(config: &AfXdpConfig, place: &Place, set: &mut Option<Undo>) -> Result<(), String> {
+    let Some(queues) = config.queues else { return Ok(()) };
     let failed = |e: io::Error| explain(Step::Queues(queues), &config.interface, &e);
     let nics = Nics::open().map_err(failed)?;
     let before = nics.channels(&config.interface).map_err(failed)?;
     let after = before.with(queues.into());
     if (before.rx(), before.tx()) == (after.rx(), after.tx()) {
-        return Ok(None);
+        return Ok(());
     }
+    *set = None;
     let [before, after] = [before, after].map(|c| Value::Numbers(c.numbers().to_vec()));
     let setting = Setting::Queues(config.interface.clone());
-    Undo::set(place, setting, before, &after).map(Some).map_err(failed)
+    *set = Some(Undo::set(place, setting, before, &after).map_err(failed)?);
+    Ok(())
 }
 
 impl Session {
-    /// Takes the interface over. Call it in its network namespace.
+    /// Takes the interface over. Call it in its network namespace. The number of queues that was
+    /// set for it stays set while it fails: many drivers reset their card for each change.
     pub(crate) fn begin(
         config: &AfXdpConfig,
         nics: &Nics,
         memory: &Placing,
+        queues: &mut Option<Undo>,
     ) -> Result<Self, String> {
         let place = Place::open(config.netns.as_deref());
         let place = place.map_err(|e| format!("its network namespace: {e}"))?;
-        let queues = set_queues(config, &place)?;
+        set_queues(config, &place, queues)?;
         let interface = &config.interface;
         let look = nics.look(interface).map_err(|e| format!("{interface}: {e}"))?;
         let seen = Seen { look, channels: nics.channels(interface).ok() };
@@ -261,7 +266,7 @@ impl Session {
             tx,
             sockets: bound.sockets,
             spread: Spread::read(interface, &place),
-            _queues: queues,
+            _queues: queues.take(),
             seen,
             manner,
         })

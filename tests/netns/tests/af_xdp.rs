@@ -351,6 +351,36 @@ fn queues_are_set_and_put_back() {
     assert_eq!(queues(&world.a), [2, 2]);
 }
 
+// Goal: while an interface cannot be taken over, its queues are set once and not at each attempt,
+// which would reset many a card; then they serve, or what was there is put back.
+#[test]
+fn queues_stay_set_while_a_take_over_fails() {
+    if !root() || !has(&[Need::Program("clang")]) {
+        return;
+    }
+    let world = World::create();
+    wire(&world.a, "nic", &world.b, "10.7.1.2/24", 1500);
+    let object = crate::xdp::object(&world, "pass").display().to_string();
+    let foreign = ["ip", "link", "set", "dev", "nic", "xdpgeneric", "obj", &object, "sec", "xdp"];
+    world.a.run(&foreign);
+    let link = Rig::link(&world, ",queues=2", &[]);
+    link.wait_down("nic has another XDP program");
+    for _ in 0..25 {
+        assert_eq!(queues(&world.a), [2, 2]);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    world.a.run(&["ip", "link", "set", "dev", "nic", "xdpgeneric", "off"]);
+    link.wait_up(1);
+    assert_eq!(queues(&world.a), [2, 2]);
+    link.stop();
+    assert_eq!(queues(&world.a), [4, 4]);
+    world.a.run(&foreign);
+    let link = Rig::link(&world, ",queues=2", &[]);
+    link.wait_down("nic has another XDP program");
+    link.stop();
+    assert_eq!(queues(&world.a), [4, 4]);
+}
+
 // Goal: what a killed process has set of a NIC is found, named, and put back by the next one or by
 // the doctor; what somebody has changed since stays.
 #[test]

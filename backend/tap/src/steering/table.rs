@@ -43,9 +43,9 @@ fn shrunk(mut goals: Vec<usize>, to: usize) -> Vec<usize> {
 /// nobody keeps in order meanwhile: so an even table stays even, and one that follows receivers
 /// stays as uneven as it is. Zero channels count as one.
 pub fn rebalance(table: &Table, from: u16, to: u16) -> Table {
-    let (from, channels) = (usize::from(from.max(1)), usize::from(to.max(1)));
     let named = table.iter().map(|&queue| usize::from(queue) + 1).max().unwrap_or(0);
-    let mut have = vec![0; named.max(from).max(channels)];
+    let (from, channels) = (named.max(from.into()), usize::from(to.max(1)));
+    let mut have = vec![0; from.max(channels)];
     for &queue in table {
         have[usize::from(queue)] += 1;
     }
