@@ -174,12 +174,11 @@ impl AfXdpFunction {
         self.memory.node = self.node.map(|node| memory_near(Path::new("/"), node));
         let (config, nics, memory) = (&self.config, &self.watch.nics, &self.memory);
         let queues = &mut self.queues;
+        let mut begin = || Session::begin(config, nics, memory, queues);
         let begun = match &config.netns {
-            None => Session::begin(config, nics, memory, queues),
-            Some(path) => {
-                { namespace::run_in_net(path, || Session::begin(config, nics, memory, queues)) }
-                    .map_err(|e| format!("network namespace {}: {e}", path.display()))?
-            }
+            None => begin(),
+            Some(path) => namespace::run_in_net(path, begin)
+                .map_err(|e| format!("network namespace {}: {e}", path.display()))?,
         };
         let mut session = begun?;
         tracing::info!("{}: {}", self.name, session.manner);

@@ -4,8 +4,9 @@
 use std::io;
 use std::sync::Arc;
 
+use mqnet_netdev::fuzzing::{Input, receive};
 use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
-use mqnet_netdev::{Burst, Caps, ChannelStats, FrameMeta, Offloads, Queue, RxBrings, TxBrings};
+use mqnet_netdev::{Burst, Caps, ChannelStats, FrameMeta, Offloads, Queue, TxBrings};
 use mqnet_shmem::{Preference, Region, Span, Window, prefer};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::{Layer, VnetHdr};
@@ -16,21 +17,6 @@ use crate::link::{Offer, Refusal, agree};
 use crate::mailbox::Letter;
 use crate::rx::{Common, RxHalf, Words};
 use crate::tx::TxHalf;
-
-/// Takes numbers from the input, zeros when it has ended.
-struct Input<'a>(&'a [u8]);
-
-impl Input<'_> {
-    fn u8(&mut self) -> u8 {
-        let Some((&first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        first
-    }
-
-    fn u64(&mut self) -> u64 {
-        (0..8).fold(0, |n, _| n << 8 | u64::from(self.u8()))
-    }
-}
 
 /// What a peer says before the link is up: its introduction and its scratchpads.
 pub fn handshake(data: &[u8]) {
@@ -163,7 +149,7 @@ pub fn ring(data: &[u8]) {
                 Ok(())
             }
             // The victim.
-            4 => receive(&mut pair.rx, usize::from(step >> 3)),
+            4 => receive(&mut pair.rx, 1..=FRAME, usize::from(step >> 3)),
             5 => send(&mut pair.tx, usize::from(step >> 3) * 48 + 1),
             6 => pair.rx.arm(0).map(drop),
             _ => pair.tx.arm(FRAME).map(drop),
@@ -181,21 +167,6 @@ fn tell(pair: &Pair, word: usize, value: u64) {
 
 fn store(pair: &Pair, at: usize, value: u64) {
     pair.inbound.word(at & !7).store(value, std::sync::atomic::Ordering::Relaxed);
-}
-
-fn receive(rx: &mut RxHalf, leave: usize) -> Result<(), mqnet_netdev::Fault> {
-    let shown = {
-        let mut burst = Burst::new();
-        rx.peek(&mut burst, 64)?;
-        for frame in burst.frames() {
-            assert!(frame.len >= 1 && frame.len <= FRAME);
-            let bytes = frame.head.len() + burst.more(frame).iter().map(Span::len).sum::<usize>();
-            assert_eq!(bytes, frame.len as usize);
-            assert!(frame.hdr.check(frame.len).is_ok());
-        }
-        burst.frames().len()
-    };
-    rx.release(shown - leave.min(shown))
 }
 
 fn send(tx: &mut TxHalf, len: usize) -> Result<(), mqnet_netdev::Fault> {

@@ -4,33 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mqnet_netdev::limits::BURST_FRAMES;
-use mqnet_netdev::{Burst, ChannelStats, Fault, FrameMeta, Queue, RxBrings, TxBrings};
+use mqnet_netdev::fuzzing::{Input, receive};
+use mqnet_netdev::{Burst, ChannelStats, Fault, FrameMeta, Queue, TxBrings};
 use mqnet_shmem::{Area, MemoryMap, Preference, Region, Span, Table, prefer};
 use mqnet_virtio::log::{Log, RingLog};
 use mqnet_virtio::{Features, layout};
 use mqnet_wire::VnetHdr;
 
 use crate::{GuestRx, GuestTx, Vring, VringCell, VringSetup};
-
-/// Takes numbers from the input, zeros when it has ended.
-struct Input<'a>(&'a [u8]);
-
-impl Input<'_> {
-    fn u8(&mut self) -> u8 {
-        let Some((&first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        first
-    }
-
-    fn u16(&mut self) -> u16 {
-        u16::from_le_bytes([self.u8(), self.u8()])
-    }
-
-    fn u64(&mut self) -> u64 {
-        (0..8).fold(0, |n, _| n << 8 | u64::from(self.u8()))
-    }
-}
 
 const MEMORY: usize = 16 << 10;
 /// Where the guest's addresses begin.
@@ -156,21 +137,6 @@ impl World {
         self.store(at + 8, len | rest << 32);
     }
 
-    fn receive(&mut self, leave: usize) -> Result<(), Fault> {
-        let shown = {
-            let mut burst = Burst::new();
-            self.sends.peek(&mut burst, BURST_FRAMES)?;
-            for frame in burst.frames() {
-                assert!(frame.len >= 1 && frame.len <= FRAME_MAX);
-                let more = burst.more(frame).iter().map(Span::len).sum::<usize>();
-                assert_eq!(frame.head.len() + more, frame.len as usize);
-                assert!(frame.hdr.check(frame.len).is_ok());
-            }
-            burst.frames().len()
-        };
-        self.sends.release(shown - leave.min(shown))
-    }
-
     fn send(&mut self, len: usize) -> Result<(), Fault> {
         let bytes = vec![7; len];
         {
@@ -220,7 +186,7 @@ pub fn rings(data: &[u8]) {
             }
             4 => {
                 world.receives.park();
-                world.receive(rest)
+                receive(&mut world.sends, 1..=FRAME_MAX, rest)
             }
             5 => {
                 world.sends.park();

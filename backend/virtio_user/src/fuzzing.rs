@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use mqnet_netdev::limits::{BURST_FRAMES, MTU_DEFAULT};
+use mqnet_netdev::fuzzing::{Input, receive};
+use mqnet_netdev::limits::MTU_DEFAULT;
 use mqnet_netdev::{Burst, ChannelStats, Fault, FrameMeta, Kept, Queue, RxBrings, TxBrings};
 use mqnet_pktbuf::Returner;
 use mqnet_shmem::{Preference, Region, Span, Table, prefer};
@@ -20,21 +21,6 @@ use crate::memory::{PairMemory, RingMemory, START, Shape};
 use crate::rx::{RxCore, RxParts, RxQueue};
 use crate::slot::Slot;
 use crate::tx::{TxCore, TxQueue};
-
-/// Takes numbers from the input, zeros when it has ended.
-struct Input<'a>(&'a [u8]);
-
-impl Input<'_> {
-    fn u8(&mut self) -> u8 {
-        let Some((&first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        first
-    }
-
-    fn u64(&mut self) -> u64 {
-        (0..8).fold(0, |n, _| n << 8 | u64::from(self.u8()))
-    }
-}
 
 const FRAME_MAX: u32 = 2000;
 
@@ -152,21 +138,6 @@ impl<Q: DriverQueue + 'static> World<Q> {
         Some(Self { memory, rings, rx, tx, home, kept: Vec::new() })
     }
 
-    fn receive(&mut self, leave: usize) -> Result<(), Fault> {
-        let shown = {
-            let mut burst = Burst::new();
-            self.rx.peek(&mut burst, BURST_FRAMES)?;
-            for frame in burst.frames() {
-                assert!(frame.len >= 14 && frame.len <= FRAME_MAX);
-                let more = burst.more(frame).iter().map(Span::len).sum::<usize>();
-                assert_eq!(frame.head.len() + more, frame.len as usize);
-                assert!(frame.hdr.check(frame.len).is_ok());
-            }
-            burst.frames().len()
-        };
-        self.rx.release(shown - leave.min(shown))
-    }
-
     /// Takes frames that wait with their memory, or gives that back.
     fn keep(&mut self, frames: usize) -> Result<(), Fault> {
         if frames == 0 {
@@ -248,8 +219,8 @@ impl<Q: DriverQueue + 'static> World<Q> {
                     self.give(input, step % 8 == 2);
                     Ok(())
                 }
-                3 => self.receive(0),
-                4 => self.receive(rest * 2),
+                3 => receive(&mut self.rx, 14..=FRAME_MAX, 0),
+                4 => receive(&mut self.rx, 14..=FRAME_MAX, rest * 2),
                 5 => self.keep(rest),
                 6 => self.send(rest),
                 _ => self.arm(rest),

@@ -34,6 +34,7 @@ mod address;
 mod burst;
 mod caps;
 mod function;
+pub mod fuzzing;
 mod io;
 mod kept;
 pub mod limits;

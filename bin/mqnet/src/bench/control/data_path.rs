@@ -63,11 +63,16 @@ fn turn(session: &Session, link: &mut Link, counters: &[Counters], reads: bool) 
             pinned
         });
         let worker = &mut link.workers[0];
-        let slice = pingpong::one_cpu_slice(session.cpus[0], session.slice, || worker.burst());
+        // In a thread of its own: who starts processes later must not be pinned.
+        let worker = scope.spawn(move || {
+            let slice = pingpong::one_cpu_slice(session.cpus[0], session.slice, || worker.burst());
+            slice.map_err(|e| e.to_string())
+        });
+        let slice = worker.join();
         stop.store(true, Ordering::Relaxed);
         reader.thread().unpark();
         reader.join().map_err(|_| "the reader failed")??;
-        Ok(slice?.sample().value)
+        Ok(slice.map_err(|_| "the worker failed")??.sample().value)
     })
 }
 
