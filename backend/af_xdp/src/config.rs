@@ -1,6 +1,7 @@
 //! What the user asked for.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Where in the kernel frames are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +46,10 @@ pub struct AfXdpConfig {
     pub mtu: Option<u32>,
     /// Leave its address filter alone.
     pub keep_filter: bool,
+    /// How long the first attempt waits for queues that other sockets have (100 ms): the kernel
+    /// lets go of a queue some time after its socket was closed (`xp_put_pool`), and who takes an
+    /// interface over again right after that would be told of a program that is gone.
+    pub patience: Option<Duration>,
 }
 
 impl AfXdpConfig {

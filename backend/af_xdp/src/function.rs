@@ -30,6 +30,9 @@ use crate::watch::{Seen, Watch};
 /// that its queues changed nobody tells.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// The first attempt's patience with queues that other sockets have, unless told otherwise.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// After this time what an interface had received by an older table is in our rings.
 const SETTLE: Duration = Duration::from_millis(1);
 
@@ -174,7 +177,12 @@ impl AfXdpFunction {
         self.memory.node = self.node.map(|node| memory_near(Path::new("/"), node));
         let (config, nics, memory) = (&self.config, &self.watch.nics, &self.memory);
         let queues = &mut self.queues;
-        let mut begin = || Session::begin(config, nics, memory, queues);
+        let patience = match self.failed {
+            None => config.patience.unwrap_or(PATIENCE),
+            // It comes again by itself.
+            Some(_) => Duration::ZERO,
+        };
+        let mut begin = || Session::begin(config, nics, memory, queues, patience);
         let begun = match &config.netns {
             None => begin(),
             Some(path) => namespace::run_in_net(path, begin)

@@ -3,12 +3,15 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_shmem::{Part, Region};
 use mqnet_sysio::bpf::xdp::{Mode, SocketMap, XdpLink, XdpProgram};
+use mqnet_sysio::clock;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::nic::{Nics, Promiscuous};
+use mqnet_sysio::poll;
 use mqnet_sysio::xdp::{Copying, RingKind, Statistics, XdpSocket};
 use mqnet_undo::{Place, Setting, Undo, Value};
 
@@ -26,6 +29,9 @@ const MTU_ONE_PAGE: u32 = 3498;
 
 /// More than the frames of a TX ring take, so that their memory is not the limit.
 const SEND_BUFFER: i32 = 16 << 20;
+
+/// How often a queue that somebody has is asked for again while there is patience.
+const ASK_AGAIN: Duration = Duration::from_millis(2);
 
 /// See the module. What comes first here ends first: no frame comes any more when sockets go, and
 /// queues can be changed only after both.
@@ -54,6 +60,8 @@ struct Attempt<'a> {
     config: &'a AfXdpConfig,
     seen: Seen,
     memory: &'a Placing,
+    /// Until this time of the clock a queue that somebody has is waited for.
+    patient_until: Duration,
 }
 
 /// Where the memory of sessions lies, and where it goes.
@@ -148,16 +156,28 @@ impl Attempt<'_> {
         generic: bool,
     ) -> io::Result<()> {
         let index = self.seen.look.index;
-        let Some(first) = first else {
-            let copying = match self.config.zero_copy {
-                _ if generic => Copying::Always,
-                ZeroCopy::Auto => Copying::IfNeeded,
-                ZeroCopy::On => Copying::Never,
-                ZeroCopy::Off => Copying::Always,
-            };
-            return socket.bind(index, queue, copying, self.has_frags());
+        let copying = match self.config.zero_copy {
+            _ if generic => Copying::Always,
+            ZeroCopy::Auto => Copying::IfNeeded,
+            ZeroCopy::On => Copying::Never,
+            ZeroCopy::Off => Copying::Always,
         };
-        socket.bind_beside(&first.socket, index, queue)
+        loop {
+            let bound = match first {
+                None => socket.bind(index, queue, copying, self.has_frags()),
+                Some(first) => socket.bind_beside(&first.socket, index, queue),
+            };
+            match bound {
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && self.is_patient() => {
+                    poll::pause(ASK_AGAIN);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn is_patient(&self) -> bool {
+        clock::monotonic() < self.patient_until
     }
 
     /// The program that sends frames to these sockets.
@@ -231,12 +251,14 @@ fn set_queues(config: &AfXdpConfig, place: &Place, set: &mut Option<Undo>) -> Re
 
 impl Session {
     /// Takes the interface over. Call it in its network namespace. The number of queues that was
-    /// set for it stays set while it fails: many drivers reset their card for each change.
+    /// set for it stays set while it fails: many drivers reset their card for each change. For so
+    /// long as `patience` says, queues that other sockets have are waited for.
     pub(crate) fn begin(
         config: &AfXdpConfig,
         nics: &Nics,
         memory: &Placing,
         queues: &mut Option<Undo>,
+        patience: Duration,
     ) -> Result<Self, String> {
         let place = Place::open(config.netns.as_deref());
         let place = place.map_err(|e| format!("its network namespace: {e}"))?;
@@ -244,7 +266,8 @@ impl Session {
         let interface = &config.interface;
         let look = nics.look(interface).map_err(|e| format!("{interface}: {e}"))?;
         let seen = Seen { look, channels: nics.channels(interface).ok() };
-        let attempt = Attempt { config, seen, memory };
+        let attempt =
+            Attempt { config, seen, memory, patient_until: clock::monotonic() + patience };
         let (bound, link, mode) = attempt.take_over()?;
         let promiscuous = match config.keep_filter {
             true => None,

@@ -178,6 +178,7 @@ fn af_xdp(nic: AfXdp) -> AfXdpConfig {
         ring: nic.ring,
         mtu: nic.mtu,
         keep_filter: nic.keep_filter,
+        patience: None,
     }
 }
 

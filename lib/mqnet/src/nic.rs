@@ -1,6 +1,7 @@
 //! An interface of the kernel, taken over.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish, ZeroCopy};
 use mqnet_sysio::namespace;
@@ -9,6 +10,10 @@ use mqnet_wire::Layer;
 
 use crate::join::{Join, Shape};
 use crate::{Device, OpenError};
+
+/// A program that opened the interface before may be gone without the kernel having let go of its
+/// queues; there is nobody here who would try again.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A network interface whose frames go to the program instead of the kernel's stack (AF_XDP,
 /// docs/af_xdp.md): every RX queue of it, zero-copy where the driver can.
@@ -19,7 +24,11 @@ impl Nic {
     /// Begins to describe how the interface `name` is taken over.
     pub fn builder(name: &str) -> NicBuilder {
         NicBuilder {
-            config: AfXdpConfig { interface: name.to_owned(), ..AfXdpConfig::default() },
+            config: AfXdpConfig {
+                interface: name.to_owned(),
+                patience: Some(PATIENCE),
+                ..AfXdpConfig::default()
+            },
             queues: None,
             qdisc: String::new(),
             depth: 128,
@@ -106,7 +115,8 @@ impl NicBuilder {
     /// Takes the interface over and starts the threads. Dropped, the device gives it back.
     ///
     /// Fails when there is no such interface, it is down or has no carrier, a knob is out of its
-    /// range (it is named), or without CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
+    /// range (it is named), another program has a queue of it (after 5 s, as the kernel takes its
+    /// time to let go of queues), or without CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.
     pub fn open(self) -> Result<Device, OpenError> {
         let interface = self.config.interface.clone();
         let name = format!("xdp:{interface}");
