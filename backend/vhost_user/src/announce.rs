@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use mqnet_netdev::wrap::insert::Insert;
 use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings};
 use mqnet_shmem::Span;
 use mqnet_wire::VnetHdr;
@@ -59,12 +60,13 @@ pub(crate) struct Announcing {
     frame: [u8; LEN],
     /// The frame is shown, or still to be shown.
     has_frame: bool,
+    insert: Insert,
     stats: Arc<ChannelStats>,
 }
 
 impl Announcing {
     pub(crate) fn new(inner: GuestTx, due: Arc<Announcements>, stats: Arc<ChannelStats>) -> Self {
-        Self { inner, due, frame: [0; LEN], has_frame: false, stats }
+        Self { inner, due, frame: [0; LEN], has_frame: false, insert: Insert::default(), stats }
     }
 }
 
@@ -91,18 +93,31 @@ impl RxBrings for Announcing {
         {
             (self.frame, self.has_frame) = (frame(mac), true);
         }
-        if self.has_frame {
-            burst.push(VnetHdr::default(), LEN as u32, Span::of(&self.frame));
+        let Self { inner, frame, has_frame, insert, .. } = self;
+        let before = burst.frames().len();
+        if !*has_frame {
+            inner.peek(burst, budget)?;
+            insert.show(0, 0, burst.frames().len() - before);
             return Ok(());
         }
-        self.inner.peek(burst, budget)
+        if insert.lead() > 0 {
+            inner.peek(burst, 1)?;
+        }
+        let lead = burst.frames().len() - before;
+        let own = usize::from(lead < budget);
+        if own > 0 {
+            burst.push(VnetHdr::default(), LEN as u32, Span::of(frame));
+        }
+        insert.show(lead, own, 0);
+        Ok(())
     }
 
     fn release(&mut self, frames: usize) -> Result<(), Fault> {
-        if !self.has_frame {
-            return self.inner.release(frames);
+        let (inner, own) = self.insert.release(frames);
+        if inner > 0 {
+            self.inner.release(inner)?;
         }
-        if frames > 0 {
+        if own > 0 {
             self.has_frame = false;
             self.stats.rx.packets.add(1);
             self.stats.rx.bytes.add(LEN as u64);

@@ -20,6 +20,7 @@ macro_rules! forward_queue {
 }
 
 pub mod capture;
+pub mod insert;
 pub mod merge;
 pub mod offload;
 mod pieces;

@@ -17,7 +17,7 @@ use mqnet_netdev::wrap::capture::CaptureTap;
 
 pub use hook::{HookConfig, Hooked, Pages};
 use hook::{OverBorrows, OverBrings};
-pub use way::{Bell, InletConfig, Outlet, Return, way};
+pub use way::{Bell, InletConfig, Outlet, Return, Returned, way};
 
 /// Puts a program around an RX queue. `held`: frames that were received before and come first.
 pub fn hook<'a>(
@@ -69,7 +69,7 @@ pub fn unhook(rx: Rx) -> Rx {
 /// Lets what a program sends back come first out of this RX queue, which is of the other side.
 pub fn join(rx: Rx, inlet: Return) -> Rx {
     match rx {
-        Rx::Brings(inner) => Rx::Brings(Box::new(inlet::Brings { inner, inlet })),
+        Rx::Brings(inner) => Rx::Brings(Box::new(inlet::Brings::new(inner, inlet))),
         Rx::Borrows(inner) => Rx::Borrows(Box::new(inlet::Borrows { inner, inlet })),
     }
 }
@@ -122,6 +122,30 @@ pub fn lift(rx: Rx) -> (Rx, Option<Return>) {
             }
         }
         rx => (rx, None),
+    }
+}
+
+/// Takes out what a program sent back and nobody has sent yet; `None`: there is no such way.
+pub fn take_returned(rx: Rx) -> (Rx, Option<Returned>) {
+    let (rx, inlet) = lift(rx);
+    match inlet {
+        Some(mut inlet) => {
+            let returned = inlet.take_all();
+            (join(rx, inlet), Some(returned))
+        }
+        None => (rx, None),
+    }
+}
+
+/// Sends first what was taken out elsewhere. Without a way back it is dropped, and counted.
+pub fn give_returned(rx: Rx, returned: Returned) -> Rx {
+    let (rx, inlet) = lift(rx);
+    match inlet {
+        Some(mut inlet) => {
+            inlet.adopt(returned);
+            join(rx, inlet)
+        }
+        None => rx,
     }
 }
 

@@ -521,8 +521,7 @@ impl Link {
             let (set, channels) = (running.set, running.plan.channels);
             if !change.held && !self.peers_way_may_wait() {
                 // Nothing can wait in them: they come at once.
-                let idle = self.crew.take(&self.listeners(set, channels))?;
-                self.drop_lanes(idle);
+                change.old[0].extend(self.crew.take(&self.listeners(set, channels))?);
                 return Ok(self.close(change, now));
             }
             change.leaving = Some(self.let_leave_when_empty(set, channels));
@@ -533,21 +532,22 @@ impl Link {
 
     fn finish(&mut self, change: Change, now: Duration) -> Option<Notice> {
         let ours = self.is_ours(&change);
-        self.drop_lanes(change.old.into_iter().flatten());
-        let untidy: Vec<String> =
-            self.ends.iter_mut().filter_map(|e| e.commit().err()).map(|e| e.to_string()).collect();
-        let took = now.saturating_sub(change.since);
+        // First: it is the new lanes that send what is left in the old ones.
         if let Some(running) = &mut self.running {
             running.plan = change.plan.clone();
             running.set = change.set;
         }
+        self.drop_lanes(change.old.into_iter().flatten());
+        let untidy: Vec<String> =
+            self.ends.iter_mut().filter_map(|e| e.commit().err()).map(|e| e.to_string()).collect();
+        self.refresh_full();
         self.forget_failures();
         self.widest = self.widest.max(change.plan.channels);
         self.note_counted();
         if ours {
             self.end_request(Ended::Committed);
         }
-        Some(Notice::Changed { plan: change.plan, took, untidy })
+        Some(Notice::Changed { took: now.saturating_sub(change.since), plan: change.plan, untidy })
     }
 
     /// The old channels stay the channels: drops the new ones.
@@ -572,9 +572,9 @@ impl Link {
     fn tear_down_new(&mut self, change: Change) -> Result<(), LinkError> {
         // Nothing has come to them, or they have left already.
         if !matches!(change.stage, Stage::Proposed | Stage::Undoing) {
-            let idle = self.crew.take(&self.listeners(change.set, change.plan.channels))?;
-            self.drop_lanes(idle);
+            self.drop_lanes(self.crew.take(&self.listeners(change.set, change.plan.channels))?);
         }
+        self.refresh_full();
         self.drop_lanes(change.next.into_iter().flatten());
         self.ends.iter_mut().for_each(|end| end.abort());
         Ok(())

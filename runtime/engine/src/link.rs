@@ -139,6 +139,8 @@ pub struct Link {
     pub(crate) widest: u16,
     pub(crate) now: Duration,
     attached: [Attached; 2],
+    /// What happens when sinks are full was changed while lanes were being exchanged.
+    full_is_new: bool,
     /// A change has just ended, and the next may be due.
     look_again: bool,
     wish: Wish,
@@ -181,6 +183,7 @@ impl Link {
         };
         let mut link = Self {
             attached,
+            full_is_new: false,
             ends,
             peer_side,
             crew: Crew::new(topology, Side::Low, config, line.clone()),
@@ -423,9 +426,20 @@ impl Link {
         lane.finishing(plan.rx_frame_max(), how)
     }
 
-    /// Lanes that do not run any more.
+    /// Lanes that do not run any more. What programs have sent back by them goes by those that do.
     pub(crate) fn drop_lanes(&self, lanes: impl IntoIterator<Item = Lane>) {
-        for lane in lanes {
+        for mut lane in lanes {
+            if let Some(running) = &self.running
+                && let Some(returned) = lane.take_returned()
+            {
+                let LaneId { channel, way, .. } = lane.id();
+                let channel = channel % running.plan.channels;
+                let give = |lane: &mut Lane| {
+                    lane.give_returned(returned);
+                    Ok(())
+                };
+                self.crew.edit(LaneId { set: running.set, channel, way }, Box::new(give));
+            }
             lane.into_queues(self.now);
         }
     }

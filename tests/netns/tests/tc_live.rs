@@ -70,6 +70,29 @@ fn disciplines_change_under_traffic_without_loss() {
     }
 }
 
+// Goal: what still waits when a discipline is taken off arrives, also when the channels change
+// before it has left: at the receiver's end that change is the peer's to make.
+#[test]
+fn a_backlog_outlives_its_discipline_and_its_channels() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let (world, pair) = world(4);
+    for channels in [2, 4] {
+        let mut flows = Flows::start(&world.a, &world.b, "10.0.0.2", 8, PACE);
+        // Datagrams of 700 bytes on average, 4000 a second: four times as much.
+        world.tell("tc qdisc add dev b root handle 1: tbf rate 6mbit burst 20kb limit 20mb");
+        let waiting = || root(&world, "b")["qlen"].as_u64().expect("a number");
+        until("a backlog", || (waiting() > 500).then_some(()));
+        // Nothing is left in the ring: what waits, waits in the discipline.
+        flows.stop_sending();
+        world.tell("tc qdisc del dev b root");
+        world.tell(&format!("ethtool -L b combined {channels}"));
+        flows.finish().assert_perfect("a to b");
+    }
+    stop_perfect(pair);
+}
+
 // Goal: as above, at the bridge's end of the link.
 #[test]
 fn disciplines_in_front_of_a_bridge_lose_nothing() {
@@ -174,19 +197,3 @@ fn errors_are_those_of_tc() {
     assert_eq!(said.err, "Error: Exclusivity flag on, cannot modify.\n");
     pair.stop();
 }
-
-// For `runtime/address/src/endpoint/tests.rs`, once `Tree::new` judges the words:
-//
-// // Goal: words that are no discipline are refused with the option named.
-// #[test]
-// fn disciplines_are_judged() {
-//     for (address, words) in [
-//         ("tap:a,qdisc=foo", "qdisc=foo: "),
-//         ("null:,qdisc=fq_codel limit x", "qdisc=fq_codel limit x: "),
-//         ("ntb:/x,qdisc=pfifo limit", "qdisc=pfifo limit: "),
-//     ] {
-//         let text = parse(address).unwrap_err().to_string();
-//         assert!(text.contains(words), "{address}: {text}");
-//         assert!(text.contains("comma"), "{address}: {text}");
-//     }
-// }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use mqnet_testkit::{Control, Datagrams, Flows, Need, Stream, World, has, said, until};
+use mqnet_testkit::{
+    Control, Datagrams, Flows, Host, LinkProcess, Need, Stream, World, has, said, until,
+};
 
 use crate::control_daemon::tap_to_tap;
 use crate::resize::{often, wait_channels};
@@ -65,6 +67,50 @@ fn resizes_keep_the_program() {
     assert_eq!((a.out().drops, a.out().lost), (sent, 0), "{}", a.0);
     a.assert_law();
     b.assert_law();
+}
+
+// Goal: what a program sends back survives changes of the number of channels, whichever of the two
+// directions changes its lanes first: the other one's program still sends to lanes that have left.
+#[test]
+fn resizes_lose_nothing_that_a_program_sends_back() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let world = World::create();
+    let mut command = world.folder().program();
+    let tap = |host: &Host, name: &str, n: u8| {
+        format!("tap:{name},netns={},address=10.0.0.{n}/24", host.name())
+    };
+    command.args(["link", "--json", "--channels", "4", "--interval-ms", "20"]);
+    command.args([tap(&world.a, "a", 1), tap(&world.b, "b", 2)]);
+    let link = LinkProcess::spawn(command);
+    link.wait_up(1);
+    let object = object(&world, "reflect");
+    for (from, to, address, dev) in
+        [(&world.a, &world.b, "10.0.0.2", "a"), (&world.b, &world.a, "10.0.0.1", "b")]
+    {
+        let mut flows = Flows::start(from, to, address, 16, PACE);
+        flows.wait_more(200);
+        world.tell(&format!("xdp attach {dev} {}", object.display()));
+        let sent = || {
+            let shown = world.folder().ask_json(&format!("xdp show -j {dev}"));
+            number(&shown["program"], "tx")
+        };
+        for channels in [8, 1, 4, 2, 8, 3].repeat(5) {
+            let before = sent();
+            world.tell(&format!("ethtool -L {dev} combined {channels}"));
+            until("frames go back", || (sent() > before + 200).then_some(()));
+        }
+        flows.stop_sending();
+        link.wait_quiet();
+        world.tell(&format!("xdp detach {dev}"));
+    }
+    let end = link.stop();
+    end.assert_law();
+    // One that finds the way back full is `xdp-unsent`: nobody waits for it, as in Linux.
+    for way in ["a-to-b", "b-to-a"] {
+        assert!(end.0[way]["drops"]["link-closed"].is_null(), "{}", end.0);
+    }
 }
 
 // Goal: a table of queues cannot change while frames that a program let pass wait for a peer that

@@ -121,11 +121,18 @@ impl Flows {
         Worst { silence: take(&self.shared.silence_ns), delay: take(&self.shared.delay_ns) }
     }
 
+    /// Sends nothing more; what is on its way still comes.
+    pub fn stop_sending(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(sender) = self.sender.take() {
+            sender.join().expect("a sender that did not panic");
+        }
+    }
+
     /// Stops sending, waits until nothing comes any more, and tells what became of everything.
     #[track_caller]
     pub fn finish(mut self) -> Tally {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        self.sender.take().expect("a sender").join().expect("a sender that did not panic");
+        self.stop_sending();
         let sent = self.shared.sent.load(Ordering::Relaxed);
         let (mut last, mut quiet) = (self.received(), 0);
         until("no datagrams come any more", || {

@@ -82,7 +82,7 @@ impl Hooked {
         !self.0.gone.load(Ordering::Relaxed)
     }
 
-    fn set(&self, frames: usize) {
+    pub(super) fn set(&self, frames: usize) {
         self.0.waiting.store(frames as u32, Ordering::Relaxed);
     }
 
@@ -150,7 +150,9 @@ impl Hook {
         if let Some(page) = self.free.pop() {
             return page;
         }
+        // A lane in the place of an older one sends what that had left, in pages of another length.
         let back = self.outlet.as_mut().and_then(Outlet::page);
+        let back = back.filter(|page| page.len() == self.page_len);
         // Frames on their way back hold pages: each of them has been replaced once, then no more.
         back.unwrap_or_else(|| vec![0; self.page_len].into_boxed_slice())
     }

@@ -54,6 +54,31 @@ pub struct Return {
     pub(super) config: InletConfig,
 }
 
+/// What a lane that is gone had still to send for a program; dropped and counted when nobody sends
+/// it.
+#[derive(Debug)]
+pub struct Returned {
+    parcels: Vec<Parcel>,
+    stats: Arc<ChannelStats>,
+}
+
+impl Returned {
+    /// True when there was nothing.
+    pub fn is_empty(&self) -> bool {
+        self.parcels.is_empty()
+    }
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        let lost = self.parcels.len() as u64;
+        if lost > 0 {
+            self.stats.tx.xdp_tx_drops.add(lost);
+            self.stats.tx.drops.count(DropReason::LinkClosed, lost);
+        }
+    }
+}
+
 /// A way back.
 pub fn way(config: InletConfig, bell: Box<dyn Bell>) -> (Outlet, Return) {
     let (out, taken) = ring(DEPTH);
@@ -92,16 +117,54 @@ impl Return {
     /// Takes in what has come.
     pub(super) fn fill(&mut self) {
         while self.ready.len() < mqnet_netdev::limits::BURST_FRAMES {
-            let Some(parcel) = self.taken.pop_one() else { return };
+            let Some(parcel) = self.taken.pop_one() else { break };
             self.config.stats.tx.xdp_tx.add(1);
             if parcel.len > self.config.frame_max {
-                self.config.stats.tx.xdp_tx_drops.add(1);
-                self.config.stats.tx.drops.count(DropReason::TooLong, 1);
-                self.give_back(parcel);
+                self.drop_too_long(parcel);
             } else {
                 self.ready.push_back(parcel);
             }
         }
+        self.note_waiting();
+    }
+
+    /// Tells the lane how many frames are still to be sent, as far as that can be known.
+    pub(super) fn note_waiting(&mut self) {
+        let joined = &self.config.joined;
+        let more = usize::from(self.ready.is_empty() && !self.taken.is_empty());
+        if self.ready.len() + more != joined.waiting() as usize {
+            joined.set(self.ready.len() + more);
+        }
+    }
+
+    /// Takes out all that is here, for the lane that sends in the place of this one.
+    pub(super) fn take_all(&mut self) -> Returned {
+        let stats = self.config.stats.clone();
+        let mut parcels = Vec::from(std::mem::take(&mut self.ready));
+        while let Some(parcel) = self.taken.pop_one() {
+            stats.tx.xdp_tx.add(1);
+            parcels.push(parcel);
+        }
+        self.note_waiting();
+        Returned { parcels, stats }
+    }
+
+    /// Sends what another lane has left before all that comes.
+    pub(super) fn adopt(&mut self, mut returned: Returned) {
+        for parcel in std::mem::take(&mut returned.parcels).into_iter().rev() {
+            if parcel.len > self.config.frame_max {
+                self.drop_too_long(parcel);
+            } else {
+                self.ready.push_front(parcel);
+            }
+        }
+        self.note_waiting();
+    }
+
+    fn drop_too_long(&mut self, parcel: Parcel) {
+        self.config.stats.tx.xdp_tx_drops.add(1);
+        self.config.stats.tx.drops.count(DropReason::TooLong, 1);
+        self.give_back(parcel);
     }
 
     pub(super) fn give_back(&mut self, parcel: Parcel) {
@@ -132,18 +195,9 @@ impl Return {
 
 impl Drop for Return {
     fn drop(&mut self) {
-        self.config.joined.end();
         self.shared.closed.store(true, Ordering::Relaxed);
-        let stats = &self.config.stats.tx;
-        let mut lost = self.ready.len() as u64;
-        while self.taken.pop_one().is_some() {
-            stats.xdp_tx.add(1);
-            lost += 1;
-        }
-        if lost > 0 {
-            stats.xdp_tx_drops.add(lost);
-            stats.drops.count(DropReason::LinkClosed, lost);
-        }
+        drop(self.take_all());
+        self.config.joined.end();
     }
 }
 

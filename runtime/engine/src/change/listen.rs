@@ -18,11 +18,11 @@ use crate::worker::Leave;
 impl Link {
     /// Lets the lanes of the peer's direction run: nothing comes there before the peer switches.
     pub(super) fn listening(&mut self, mut change: Change) -> Change {
-        let hooks = self.peers_way_has_hooks();
+        let may_wait = self.peers_way_may_wait();
         for mut lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
-            if hooks || lane.has_disciplines() {
-                // Older frames may wait in the disciplines of the old lanes, or in pages of a
-                // program that has let them pass.
+            if may_wait || lane.has_disciplines() {
+                // Older frames may wait in the disciplines of the old lanes, also in those that
+                // were taken off, or in pages of a program that has let them pass.
                 let _ = lane.hold(true);
                 change.held = true;
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mqnet_netdev::Rx;
 use mqnet_netdev::wrap::capture::{CaptureTap, unwrap_rx, wrap_rx};
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_xdp::wrap::{self, HookConfig, Hooked, Return};
+use mqnet_xdp::wrap::{self, HookConfig, Hooked, Return, Returned};
 
 use super::Lane;
 
@@ -21,7 +21,8 @@ pub(super) struct Hooks {
 
 impl Hooks {
     pub(super) fn hold_a_frame(&self) -> bool {
-        self.hooked.as_ref().is_some_and(|hooked| hooked.waiting() > 0)
+        let joined = self.joined.as_ref().map(|(joined, _)| joined);
+        self.hooked.iter().chain(joined).any(|hooked| hooked.waiting() > 0)
     }
 
     pub(super) fn door(&self) -> Option<BorrowedFd<'_>> {
@@ -98,6 +99,26 @@ impl Lane {
     pub(crate) fn join(&mut self, inlet: Return, joined: Hooked, bell: Arc<EventFd>) {
         self.hooks.joined = Some((joined, bell));
         self.edit_rx(|rx| under_taps(rx, |rx| wrap::join(rx, inlet)));
+    }
+
+    /// Takes out what a program of the other side sent back by it and what it has not sent: its
+    /// program runs on another lane, which may have gone on a moment longer than this one.
+    pub(crate) fn take_returned(&mut self) -> Option<Returned> {
+        self.hooks.joined.as_ref()?;
+        let mut returned = None;
+        self.edit_rx(|rx| {
+            under_taps(rx, |rx| {
+                let (rx, taken) = wrap::take_returned(rx);
+                returned = taken;
+                rx
+            })
+        });
+        returned.filter(|returned| !returned.is_empty())
+    }
+
+    /// Sends that in the place of a lane that is gone.
+    pub(crate) fn give_returned(&mut self, returned: Returned) {
+        self.edit_rx(|rx| under_taps(rx, |rx| wrap::give_returned(rx, returned)));
     }
 
     /// Takes that off, as soon as nothing comes back any more.

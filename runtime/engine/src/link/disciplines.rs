@@ -23,11 +23,20 @@ pub(super) struct Attached {
     /// Bytes in front of a packet.
     l2_header: u32,
     /// How the lanes of the running set have it, and those of the set that is being made.
-    fitted: Vec<(u32, Shape)>,
+    fitted: Vec<Fitted>,
     /// Disciplines that lanes share, and whose set they are.
     shared: Vec<(u32, Arc<Shared>)>,
     /// Made when they are first needed, and kept: workers know them by their descriptors.
     doors: Option<Arc<Doors>>,
+}
+
+/// How the lanes of a set have what is attached.
+#[derive(Clone, Copy)]
+struct Fitted {
+    set: u32,
+    shape: Shape,
+    /// They have, or they had: what waited in it when it was taken off may wait still.
+    may_wait: bool,
 }
 
 impl Attached {
@@ -41,10 +50,11 @@ impl Attached {
 
     /// Notes how the lanes of a set have it now; how they had it before.
     fn set_fitted(&mut self, set: u32, shape: Shape) -> Shape {
-        let before = self.fitted.iter().find(|(of, _)| *of == set).map(|(_, shape)| *shape);
-        self.fitted.retain(|(of, _)| *of != set);
-        self.fitted.push((set, shape));
-        before.unwrap_or(Shape::None)
+        let before = self.fitted.iter().find(|fitted| fitted.set == set).copied();
+        self.fitted.retain(|fitted| fitted.set != set);
+        let may_wait = shape != Shape::None || before.is_some_and(|before| before.may_wait);
+        self.fitted.push(Fitted { set, shape, may_wait });
+        before.map_or(Shape::None, |before| before.shape)
     }
 
     fn doors(&mut self, channels: u16) -> Result<Arc<Doors>, String> {
@@ -112,7 +122,23 @@ impl Link {
 
     /// See [`full`](Self::full).
     pub fn set_full(&mut self, side: usize, full: Full) {
-        self.attached[side].full = full;
+        if std::mem::replace(&mut self.attached[side].full, full) == full {
+            return;
+        }
+        // Lanes that are not at work, in a change that is under way, do not hear of it.
+        self.full_is_new = self.change.is_some();
+        self.tell_full(side);
+    }
+
+    /// A change is over: its lanes hear of what was set meanwhile.
+    pub(crate) fn refresh_full(&mut self) {
+        if std::mem::take(&mut self.full_is_new) {
+            [0, 1].into_iter().for_each(|side| self.tell_full(side));
+        }
+    }
+
+    fn tell_full(&self, side: usize) {
+        let full = self.attached[side].full;
         self.on_lanes_to(side, || {
             move |lane: &mut Lane| {
                 // Without memory for it the lane goes on as before.
@@ -125,13 +151,13 @@ impl Link {
     pub(crate) fn peers_way_has_disciplines(&self) -> bool {
         let side = self.peer_side.map_or(0, |peer| 1 - peer);
         let attached = &self.attached[side];
-        attached.fitted.iter().any(|(_, shape)| *shape != Shape::None)
+        attached.fitted.iter().any(|fitted| fitted.may_wait)
     }
 
     /// True when something is attached to lanes, or just told to be.
     pub(super) fn has_disciplines(&self) -> bool {
         let mut fitted = self.attached.iter().flat_map(|attached| &attached.fitted);
-        fitted.any(|(_, shape)| *shape != Shape::None)
+        fitted.any(|fitted| fitted.shape != Shape::None)
     }
 
     /// Gives new lanes what is attached to their sinks.
@@ -143,7 +169,7 @@ impl Link {
     ) -> Result<(), String> {
         let running = self.running.as_ref().map(|running| running.set);
         for side in 0..2 {
-            self.attached[side].fitted.retain(|(of, _)| Some(*of) == running);
+            self.attached[side].fitted.retain(|fitted| Some(fitted.set) == running);
             let shape = self.attached[side].tree.shape(plan.channels);
             let lanes = &mut lanes[1 - side];
             let full = self.attached[side].full;

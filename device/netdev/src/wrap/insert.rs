@@ -1,0 +1,86 @@
+//! Frames of a wrapper's own, shown in front of those of the queue that it is around.
+
+/// Where they may stand. What was shown and not taken begins what is shown next
+/// ([`peek`](crate::RxBrings::peek)): some of its segments may be sent already, and would go again
+/// if another frame came first. So one frame of the queue, if it waits so, is shown in front.
+#[derive(Debug, Default)]
+pub struct Insert {
+    /// Frames that were shown and not released: of the queue, of our own, and of the queue.
+    lead: usize,
+    own: usize,
+    rest: usize,
+}
+
+impl Insert {
+    /// Frames of the queue that must be shown before any of our own.
+    pub fn lead(&self) -> usize {
+        usize::from(self.lead > 0 || (self.own == 0 && self.rest > 0))
+    }
+
+    /// Notes what is shown: frames of the queue, of our own, and of the queue again.
+    pub fn show(&mut self, lead: usize, own: usize, rest: usize) {
+        *self = Self { lead, own, rest };
+    }
+
+    /// How many of the first `frames` are the queue's, and how many our own.
+    pub fn release(&mut self, frames: usize) -> (usize, usize) {
+        let lead = frames.min(self.lead);
+        let own = (frames - lead).min(self.own);
+        let rest = (frames - lead - own).min(self.rest);
+        *self = Self { lead: self.lead - lead, own: self.own - own, rest: self.rest - rest };
+        (lead + rest, own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // Goal: whatever comes on either side and however much is taken, what is shown begins with
+        // the first frame that was shown before and not taken; nothing is shown twice once it was
+        // taken, and each side's frames keep their order.
+        #[test]
+        fn what_waits_stays_first(
+            rounds in prop::collection::vec((0..4usize, 0..4usize, 1..6usize, 0..7usize), 1..60),
+        ) {
+            let (mut queue, mut own) = (VecDeque::new(), VecDeque::new());
+            let (mut insert, mut number, mut first) = (Insert::default(), 0, None);
+            let mut taken: Vec<(bool, usize)> = Vec::new();
+            for (comes, own_comes, budget, takes) in rounds {
+                for is_own in [vec![false; comes], vec![true; own_comes]].concat() {
+                    number += 1;
+                    if is_own { &mut own } else { &mut queue }.push_back((is_own, number));
+                }
+                let lead = insert.lead().min(queue.len());
+                let ours = own.len().min(budget - lead);
+                let rest = (budget - lead - ours).min(queue.len() - lead);
+                let mut shown: Vec<_> = queue.iter().take(lead).copied().collect();
+                shown.extend(own.iter().take(ours));
+                shown.extend(queue.iter().skip(lead).take(rest));
+                insert.show(lead, ours, rest);
+                if let Some(first) = first {
+                    prop_assert!(shown.is_empty() || shown[0] == first, "{shown:?} {first:?}");
+                }
+                let takes = takes.min(shown.len());
+                let (of_queue, of_own) = insert.release(takes);
+                prop_assert_eq!(of_queue + of_own, takes);
+                let mut gone: Vec<_> = queue.drain(..of_queue).chain(own.drain(..of_own)).collect();
+                let mut expected = shown[..takes].to_vec();
+                gone.sort_unstable();
+                expected.sort_unstable();
+                prop_assert_eq!(gone, expected);
+                taken.extend(&shown[..takes]);
+                first = shown.get(takes).copied();
+            }
+            for side in [false, true] {
+                let numbers: Vec<_> = taken.iter().filter(|(of, _)| *of == side).collect();
+                prop_assert!(numbers.is_sorted());
+            }
+        }
+    }
+}
