@@ -100,8 +100,9 @@ impl RxBrings for Announcing {
             insert.show(0, 0, burst.frames().len() - before);
             return Ok(());
         }
-        if insert.lead() > 0 {
-            inner.peek(burst, 1)?;
+        let waits = insert.lead().min(budget);
+        if waits > 0 {
+            inner.peek(burst, waits)?;
         }
         let lead = burst.frames().len() - before;
         let own = usize::from(lead < budget);

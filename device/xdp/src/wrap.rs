@@ -69,7 +69,7 @@ pub fn unhook(rx: Rx) -> Rx {
 /// Lets what a program sends back come first out of this RX queue, which is of the other side.
 pub fn join(rx: Rx, inlet: Return) -> Rx {
     match rx {
-        Rx::Brings(inner) => Rx::Brings(Box::new(inlet::Brings::new(inner, inlet))),
+        Rx::Brings(inner) => Rx::Brings(Box::new(inlet::Brings { inner, inlet })),
         Rx::Borrows(inner) => Rx::Borrows(Box::new(inlet::Borrows { inner, inlet })),
     }
 }

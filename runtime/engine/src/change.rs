@@ -532,7 +532,6 @@ impl Link {
 
     fn finish(&mut self, change: Change, now: Duration) -> Option<Notice> {
         let ours = self.is_ours(&change);
-        // First: it is the new lanes that send what is left in the old ones.
         if let Some(running) = &mut self.running {
             running.plan = change.plan.clone();
             running.set = change.set;
@@ -570,9 +569,10 @@ impl Link {
 
     /// Drops the new channels; the old ones are in use.
     fn tear_down_new(&mut self, change: Change) -> Result<(), LinkError> {
-        // Nothing has come to them, or they have left already.
+        // The peer has sent nothing to them, or they have left already. (A program may have.)
         if !matches!(change.stage, Stage::Proposed | Stage::Undoing) {
-            self.drop_lanes(self.crew.take(&self.listeners(change.set, change.plan.channels))?);
+            let listeners = self.listeners(change.set, change.plan.channels);
+            self.drop_lanes(self.crew.take_as_they_are(&listeners)?);
         }
         self.refresh_full();
         self.drop_lanes(change.next.into_iter().flatten());

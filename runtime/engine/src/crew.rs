@@ -93,6 +93,7 @@ impl Crew {
 
     pub(crate) fn attach(&self, lane: Lane) {
         if let Some(worker) = self.worker(lane.id()) {
+            lane.close_hooks(false);
             worker.attach(lane);
         }
     }

@@ -426,7 +426,8 @@ impl Link {
         lane.finishing(plan.rx_frame_max(), how)
     }
 
-    /// Lanes that do not run any more. What programs have sent back by them goes by those that do.
+    /// Lanes that do not run any more. What programs have sent back by them goes by those that do:
+    /// by the new ones, when a change is over.
     pub(crate) fn drop_lanes(&self, lanes: impl IntoIterator<Item = Lane>) {
         for mut lane in lanes {
             if let Some(running) = &self.running

@@ -449,6 +449,7 @@ impl Body {
                 Command::Stay(lanes, answer) => {
                     for slot in &mut self.slots {
                         if lanes.contains(&slot.lane.id()) && slot.leaving.take().is_some() {
+                            slot.lane.close_hooks(false);
                             self.leaving -= 1;
                         }
                     }
@@ -536,9 +537,8 @@ impl Body {
         let tx = tx.queue().event().map(|e| self.watch(e.fd, number));
         let doors = lane.doors().map(|fd| self.watch(fd, number)).reduce(Result::and);
         self.now = clock::monotonic();
-        let idle_since = self.now;
-        let leaving = None;
-        let mut slot = Slot { lane, state: LaneState::Active, empty: 0, idle_since, leaving };
+        let (state, idle_since) = (LaneState::Active, self.now);
+        let mut slot = Slot { lane, state, empty: 0, idle_since, leaving: None };
         self.active += 1;
         if let Some(Err(e)) = rx.into_iter().chain(tx).chain(doors).find(Result::is_err) {
             let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };

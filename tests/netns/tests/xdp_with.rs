@@ -113,6 +113,32 @@ fn resizes_lose_nothing_that_a_program_sends_back() {
     }
 }
 
+// Goal: while more frames are sent back than the way back holds, changes of the number of channels
+// come to their end at both ends of a bridge, and every frame is accounted for.
+#[test]
+fn resizes_end_under_a_flood_that_a_program_sends_back() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| often(end.channels(4)));
+    let mut flows = Flows::start(&world.a, &world.b, "10.0.0.2", 64, Duration::from_micros(200));
+    flows.wait_more(200);
+    attach(&world, "reflect");
+    for channels in [8, 1, 4, 2, 8, 3].repeat(2) {
+        let before = number(&program(&world), "tx");
+        world.tell(&format!("ethtool -L a combined {channels}"));
+        until("frames go back", || (number(&program(&world), "tx") > before + 2000).then_some(()));
+    }
+    flows.stop_sending();
+    pair.a.wait_quiet();
+    world.tell("xdp detach a");
+    let (a, b) = pair.stop();
+    a.assert_law();
+    b.assert_law();
+    assert!(a.0["b-to-a"]["drops"]["link-closed"].is_null(), "{}", a.0);
+}
+
 // Goal: a table of queues cannot change while frames that a program let pass wait for a peer that
 // stands still: it is refused, and every channel goes on when the peer does.
 #[test]

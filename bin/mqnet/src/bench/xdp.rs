@@ -78,6 +78,7 @@ pub(super) fn burst(bytes: usize, drops: bool) -> Result<impl FnMut() -> usize> 
     let config = InletConfig {
         stats: Arc::new(ChannelStats::default()),
         frame_max: FRAME_MAX,
+        tx_offloads: Offloads::ALL,
         joined: Hooked::default(),
     };
     let (outlet, inlet) = way(config, Box::new(Silent));

@@ -2,7 +2,7 @@
 
 /// Where they may stand. What was shown and not taken begins what is shown next
 /// ([`peek`](crate::RxBrings::peek)): some of its segments may be sent already, and would go again
-/// if another frame came first. So one frame of the queue, if it waits so, is shown in front.
+/// if another frame came first. So frames of the queue that wait so are shown in front.
 #[derive(Debug, Default)]
 pub struct Insert {
     /// Frames that were shown and not released: of the queue, of our own, and of the queue.
@@ -14,7 +14,15 @@ pub struct Insert {
 impl Insert {
     /// Frames of the queue that must be shown before any of our own.
     pub fn lead(&self) -> usize {
-        usize::from(self.lead > 0 || (self.own == 0 && self.rest > 0))
+        match (self.lead, self.own) {
+            (0, 0) => self.rest,
+            (lead, _) => lead,
+        }
+    }
+
+    /// The first frame that waits so is one of our own.
+    pub fn own_waits(&self) -> bool {
+        self.lead == 0 && self.own > 0
     }
 
     /// Notes what is shown: frames of the queue, of our own, and of the queue again.
@@ -56,7 +64,7 @@ mod tests {
                     number += 1;
                     if is_own { &mut own } else { &mut queue }.push_back((is_own, number));
                 }
-                let lead = insert.lead().min(queue.len());
+                let lead = if own.is_empty() { 0 } else { insert.lead().min(budget) };
                 let ours = own.len().min(budget - lead);
                 let rest = (budget - lead - ours).min(queue.len() - lead);
                 let mut shown: Vec<_> = queue.iter().take(lead).copied().collect();

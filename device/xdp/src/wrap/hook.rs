@@ -69,12 +69,23 @@ pub struct Hooked(Arc<Place>);
 struct Place {
     waiting: AtomicU32,
     gone: AtomicBool,
+    closing: AtomicBool,
 }
 
 impl Hooked {
     /// Frames that wait.
     pub fn waiting(&self) -> u32 {
         self.0.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Its lane is to leave: what waits is shown, and nothing more is taken in, or a lane whose
+    /// sink is slower than its source would never be empty. `false`: the lane stays.
+    pub fn close(&self, on: bool) {
+        self.0.closing.store(on, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.0.closing.load(Ordering::Relaxed)
     }
 
     /// True until it has been taken off.
@@ -284,7 +295,7 @@ fn moved_header(hdr: VnetHdr, moved: i64, len: u32) -> Option<VnetHdr> {
 }
 
 /// What must be taken unfinished by whoever takes this frame.
-fn needed(hdr: VnetHdr) -> Offloads {
+pub(super) fn needed(hdr: VnetHdr) -> Offloads {
     let fields = hdr.fields();
     let csum = if fields.flags & NEEDS_CSUM == 0 { Offloads::NONE } else { Offloads::CSUM };
     let large = match hdr.gso() {
@@ -363,7 +374,7 @@ impl RxBrings for OverBrings {
         if self.shows_inner {
             return self.inner.peek(burst, budget);
         }
-        if self.hook.program.is_some() {
+        if self.hook.program.is_some() && !self.hook.hooked.is_closing() {
             let mut seen = 0;
             while self.hook.ready.len() < budget && seen < DROPS_MAX {
                 match self.take_in(budget - self.hook.ready.len())? {
@@ -447,7 +458,8 @@ impl Queue for OverBorrows {
 impl RxBrings for OverBorrows {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         // Without a program only what is left is shown, so that it can be taken off soon.
-        if self.hook.program.is_some() || self.hook.is_empty() {
+        let takes = self.hook.program.is_some() || self.hook.is_empty();
+        if takes && !self.hook.hooked.is_closing() {
             self.take_in(budget)?;
         }
         self.hook.hooked.set(self.hook.ready.len());

@@ -1,23 +1,18 @@
 //! RX queues out of which frames come that a program sends back on the other side.
 
-use mqnet_netdev::wrap::insert::Insert;
+use std::collections::VecDeque;
+
 use mqnet_netdev::{
     Armed, Burst, DropReason, Event, Fault, FrameMeta, Queue, Recv, RxBorrows, RxBrings,
 };
 use mqnet_shmem::{Segments, Span};
 
+use super::Parcel;
 use super::way::Return;
 
 pub(super) struct Brings {
     pub(super) inner: Box<dyn RxBrings>,
     pub(super) inlet: Return,
-    insert: Insert,
-}
-
-impl Brings {
-    pub(super) fn new(inner: Box<dyn RxBrings>, inlet: Return) -> Self {
-        Self { inner, inlet, insert: Insert::default() }
-    }
 }
 
 pub(super) struct Borrows {
@@ -41,17 +36,18 @@ impl Queue for Brings {
 
 impl RxBrings for Brings {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
-        let Self { inner, inlet, insert } = self;
+        let Self { inner, inlet } = self;
         inlet.fill();
-        let inlet: &'a Return = inlet;
+        let Return { ready, insert, .. } = inlet;
+        let ready: &'a VecDeque<Parcel> = ready;
         let show = |burst: &mut Burst<'a>, most: usize| {
-            let parcels = inlet.ready.iter().take(most);
+            let parcels = ready.iter().take(most);
             parcels.for_each(|parcel| {
                 burst.push(parcel.hdr, parcel.len, Span::of(parcel.bytes()));
             });
-            inlet.ready.len().min(most)
+            ready.len().min(most)
         };
-        let waits = insert.lead().min(budget);
+        let waits = if ready.is_empty() { 0 } else { insert.lead().min(budget) };
         let before = burst.frames().len();
         let own = if waits == 0 { show(burst, budget) } else { 0 };
         // Behind one that waits, others of the queue come next time: it is asked once.
@@ -69,7 +65,7 @@ impl RxBrings for Brings {
     }
 
     fn release(&mut self, frames: usize) -> Result<(), Fault> {
-        let (inner, own) = self.insert.release(frames);
+        let (inner, own) = self.inlet.insert.release(frames);
         for _ in 0..own {
             if let Some(parcel) = self.inlet.ready.pop_front() {
                 self.inlet.give_back(parcel);
@@ -122,126 +118,4 @@ impl RxBorrows for Borrows {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use mqnet_netdev::{ChannelStats, Rx, null};
-    use mqnet_shmem::SpanMut;
-    use mqnet_wire::VnetHdr;
-
-    use super::super::way::{Bell, InletConfig, Outlet, way};
-    use super::super::{Hooked, Parcel, give_returned, join, take_returned};
-    use super::*;
-
-    struct Silent;
-
-    impl Bell for Silent {
-        fn ring(&self) {}
-    }
-
-    /// A queue whose frames are the bytes that are left in it.
-    struct Bytes(Vec<u8>);
-
-    impl Queue for Bytes {
-        fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
-            Ok(Armed::Sleep)
-        }
-
-        fn event(&self) -> Option<Event<'_>> {
-            None
-        }
-    }
-
-    impl RxBrings for Bytes {
-        fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
-            let frames = self.0.chunks(1).take(budget);
-            frames.for_each(|frame| {
-                burst.push(VnetHdr::default(), 1, Span::of(frame));
-            });
-            Ok(())
-        }
-
-        fn release(&mut self, frames: usize) -> Result<(), Fault> {
-            self.0.drain(..frames);
-            Ok(())
-        }
-    }
-
-    fn around(rx: Rx, frame_max: u32) -> (Rx, Outlet, Hooked, Arc<ChannelStats>) {
-        let (joined, stats) = (Hooked::default(), Arc::<ChannelStats>::default());
-        let config = InletConfig { stats: stats.clone(), frame_max, joined: joined.clone() };
-        let (outlet, inlet) = way(config, Box::new(Silent));
-        (join(rx, inlet), outlet, joined, stats)
-    }
-
-    fn send(outlet: &mut Outlet, bytes: &[u8]) {
-        let page = bytes.to_vec().into_boxed_slice();
-        let parcel = Parcel { page, start: 0, len: bytes.len() as u32, hdr: VnetHdr::default() };
-        outlet.send(parcel).expect("room");
-    }
-
-    /// What is shown, by the first byte of each frame; then the first frames are released.
-    fn see(rx: &mut Rx, budget: usize, take: usize) -> Vec<u8> {
-        let Rx::Brings(rx) = rx else { panic!("it brings memory") };
-        let mut seen = Vec::new();
-        {
-            let mut burst = Burst::new();
-            rx.peek(&mut burst, budget).unwrap();
-            for frame in burst.frames() {
-                let mut first = [0];
-                frame.head.read_header(&mut first);
-                seen.push(first[0]);
-            }
-        }
-        rx.release(take).unwrap();
-        seen
-    }
-
-    // Goal: what a program sends back is shown before what the queue has, but not before a frame
-    // that was shown and waits: some of its segments may be sent.
-    #[test]
-    fn a_frame_that_waits_is_not_overtaken() {
-        let (mut rx, mut outlet, joined, _) = around(Rx::Brings(Box::new(Bytes(vec![1, 2, 3]))), 9);
-        send(&mut outlet, &[100]);
-        assert_eq!(see(&mut rx, 8, 1), [100, 1, 2, 3]);
-        send(&mut outlet, &[101]);
-        send(&mut outlet, &[102]);
-        assert_eq!(see(&mut rx, 8, 0), [1, 101, 102]);
-        assert_eq!(joined.waiting(), 2);
-        assert_eq!(see(&mut rx, 1, 0), [1]);
-        assert_eq!(see(&mut rx, 8, 2), [1, 101, 102]);
-        assert_eq!(see(&mut rx, 8, 2), [102, 2, 3]);
-        assert_eq!(see(&mut rx, 8, 1), [3]);
-        assert_eq!((see(&mut rx, 8, 0), joined.waiting()), (vec![], 0));
-    }
-
-    // Goal: a lane tells that frames are still to be sent, and the lane in its place sends them,
-    // but for those that have become too long; each is counted once as sent back, and as lost when
-    // nobody can send it.
-    #[test]
-    fn what_is_left_goes_to_the_next_lane() {
-        let (mut old, mut outlet, joined, stats) = around(null::silent_rx(), 9);
-        [vec![1], vec![2; 9], vec![3]].iter().for_each(|bytes| send(&mut outlet, bytes));
-        let Rx::Borrows(queue) = &mut old else { panic!("it has no memory") };
-        let mut room = [0; 9];
-        let mut room = Segments::new(SpanMut::of(&mut room), SpanMut::empty());
-        assert!(matches!(queue.recv(&mut room), Ok(Recv::Frame(_))));
-        assert_eq!(joined.waiting(), 2);
-        send(&mut outlet, &[4]);
-        let (old, returned) = take_returned(old);
-        assert_eq!((joined.waiting(), stats.tx.xdp_tx.get()), (0, 4));
-        let (new, mut outlet, _, own) = around(Rx::Brings(Box::new(Bytes(vec![9]))), 5);
-        send(&mut outlet, &[5]);
-        let mut new = give_returned(new, returned.unwrap());
-        assert_eq!(see(&mut new, 8, 4), [3, 4, 5, 9]);
-        assert_eq!((own.tx.drops.get(DropReason::TooLong), own.tx.xdp_tx.get()), (1, 1));
-        drop(old);
-        assert_eq!(stats.tx.drops.total(), 0);
-        send(&mut outlet, &[6]);
-        let (new, returned) = take_returned(new);
-        drop(give_returned(null::silent_rx(), returned.unwrap()));
-        drop(new);
-        let lost = own.tx.drops.get(DropReason::LinkClosed);
-        assert_eq!((lost, own.tx.xdp_tx.get(), own.tx.xdp_tx_drops.get()), (1, 2, 2));
-    }
-}
+mod tests;

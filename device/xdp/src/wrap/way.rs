@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use mqnet_netdev::{ChannelStats, DropReason};
+use mqnet_netdev::wrap::insert::Insert;
+use mqnet_netdev::{ChannelStats, DropReason, Offloads};
 use mqnet_rings::spsc::{Consumer, Producer, ring};
 
 use super::Parcel;
+use super::hook::needed;
 
 /// Frames that can be on their way back.
 const DEPTH: u32 = 256;
@@ -41,6 +43,8 @@ pub struct InletConfig {
     pub stats: Arc<ChannelStats>,
     /// Largest frame that may be sent.
     pub frame_max: u32,
+    /// How it may be unfinished.
+    pub tx_offloads: Offloads,
     /// Kept while the way back is in place.
     pub joined: super::Hooked,
 }
@@ -51,6 +55,10 @@ pub struct Return {
     empty: Producer<Box<[u8]>>,
     shared: Arc<Shared>,
     pub(super) ready: VecDeque<Parcel>,
+    /// Where those stand among the frames of the queue.
+    pub(super) insert: Insert,
+    /// Frames that are still taken in before the lane leaves.
+    left: Option<u32>,
     pub(super) config: InletConfig,
 }
 
@@ -59,6 +67,8 @@ pub struct Return {
 #[derive(Debug)]
 pub struct Returned {
     parcels: Vec<Parcel>,
+    /// Those of them that no counter has yet.
+    uncounted: u64,
     stats: Arc<ChannelStats>,
 }
 
@@ -73,6 +83,7 @@ impl Drop for Returned {
     fn drop(&mut self) {
         let lost = self.parcels.len() as u64;
         if lost > 0 {
+            self.stats.tx.xdp_tx.add(self.uncounted);
             self.stats.tx.xdp_tx_drops.add(lost);
             self.stats.tx.drops.count(DropReason::LinkClosed, lost);
         }
@@ -85,7 +96,8 @@ pub fn way(config: InletConfig, bell: Box<dyn Bell>) -> (Outlet, Return) {
     let (empty, back) = ring(DEPTH);
     let shared = Arc::new(Shared::default());
     let ready = VecDeque::with_capacity(mqnet_netdev::limits::BURST_FRAMES);
-    let inlet = Return { taken, empty, shared: shared.clone(), ready, config };
+    let (insert, left) = (Insert::default(), None);
+    let inlet = Return { taken, empty, shared: shared.clone(), ready, insert, left, config };
     (Outlet { out, back, shared, bell }, inlet)
 }
 
@@ -116,11 +128,18 @@ impl Outlet {
 impl Return {
     /// Takes in what has come.
     pub(super) fn fill(&mut self) {
-        while self.ready.len() < mqnet_netdev::limits::BURST_FRAMES {
+        if !self.config.joined.is_closing() {
+            self.left = None;
+        } else if self.left.is_none() {
+            // What waits now is still sent; what comes for longer goes to the lane in its place.
+            self.left = Some(DEPTH);
+        }
+        while self.ready.len() < mqnet_netdev::limits::BURST_FRAMES && self.left != Some(0) {
             let Some(parcel) = self.taken.pop_one() else { break };
+            self.left = self.left.map(|left| left - 1);
             self.config.stats.tx.xdp_tx.add(1);
             if parcel.len > self.config.frame_max {
-                self.drop_too_long(parcel);
+                self.refuse(parcel, DropReason::TooLong);
             } else {
                 self.ready.push_back(parcel);
             }
@@ -128,42 +147,44 @@ impl Return {
         self.note_waiting();
     }
 
-    /// Tells the lane how many frames are still to be sent, as far as that can be known.
+    /// Tells the lane how many frames are its own to send, as far as that can be known.
     pub(super) fn note_waiting(&mut self) {
-        let joined = &self.config.joined;
-        let more = usize::from(self.ready.is_empty() && !self.taken.is_empty());
-        if self.ready.len() + more != joined.waiting() as usize {
-            joined.set(self.ready.len() + more);
-        }
+        let more = self.ready.is_empty() && self.left != Some(0) && !self.taken.is_empty();
+        self.config.joined.set(self.ready.len() + usize::from(more));
     }
 
     /// Takes out all that is here, for the lane that sends in the place of this one.
     pub(super) fn take_all(&mut self) -> Returned {
-        let stats = self.config.stats.clone();
         let mut parcels = Vec::from(std::mem::take(&mut self.ready));
-        while let Some(parcel) = self.taken.pop_one() {
-            stats.tx.xdp_tx.add(1);
-            parcels.push(parcel);
-        }
+        let counted = parcels.len();
+        parcels.extend(std::iter::from_fn(|| self.taken.pop_one()));
+        let uncounted = (parcels.len() - counted) as u64;
         self.note_waiting();
-        Returned { parcels, stats }
+        Returned { parcels, uncounted, stats: self.config.stats.clone() }
     }
 
     /// Sends what another lane has left before all that comes.
     pub(super) fn adopt(&mut self, mut returned: Returned) {
-        for parcel in std::mem::take(&mut returned.parcels).into_iter().rev() {
+        // By one writer: the lane that is gone may have counted in the same place.
+        self.config.stats.tx.xdp_tx.add(std::mem::take(&mut returned.uncounted));
+        // Some segments of the first may be sent.
+        let mut at = usize::from(self.insert.own_waits());
+        for parcel in std::mem::take(&mut returned.parcels) {
             if parcel.len > self.config.frame_max {
-                self.drop_too_long(parcel);
+                self.refuse(parcel, DropReason::TooLong);
+            } else if !self.config.tx_offloads.has(needed(parcel.hdr)) {
+                self.refuse(parcel, DropReason::XdpUnsent);
             } else {
-                self.ready.push_front(parcel);
+                self.ready.insert(at, parcel);
+                at += 1;
             }
         }
         self.note_waiting();
     }
 
-    fn drop_too_long(&mut self, parcel: Parcel) {
+    fn refuse(&mut self, parcel: Parcel, reason: DropReason) {
         self.config.stats.tx.xdp_tx_drops.add(1);
-        self.config.stats.tx.drops.count(DropReason::TooLong, 1);
+        self.config.stats.tx.drops.count(reason, 1);
         self.give_back(parcel);
     }
 

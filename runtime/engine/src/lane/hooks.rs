@@ -21,8 +21,11 @@ pub(super) struct Hooks {
 
 impl Hooks {
     pub(super) fn hold_a_frame(&self) -> bool {
-        let joined = self.joined.as_ref().map(|(joined, _)| joined);
-        self.hooked.iter().chain(joined).any(|hooked| hooked.waiting() > 0)
+        self.all().any(|hooked| hooked.waiting() > 0)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Hooked> {
+        self.hooked.iter().chain(self.joined.as_ref().map(|(joined, _)| joined))
     }
 
     pub(super) fn door(&self) -> Option<BorrowedFd<'_>> {
@@ -99,6 +102,11 @@ impl Lane {
     pub(crate) fn join(&mut self, inlet: Return, joined: Hooked, bell: Arc<EventFd>) {
         self.hooks.joined = Some((joined, bell));
         self.edit_rx(|rx| under_taps(rx, |rx| wrap::join(rx, inlet)));
+    }
+
+    /// It is to leave (`true`), so programs take nothing in for it any more, or it stays.
+    pub(crate) fn close_hooks(&self, on: bool) {
+        self.hooks.all().for_each(|hooked| hooked.close(on));
     }
 
     /// Takes out what a program of the other side sent back by it and what it has not sent: its

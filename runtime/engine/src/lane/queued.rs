@@ -115,7 +115,9 @@ impl Lane {
         {
             limit.observe(fill.used, *left_behind, call.now);
         }
-        let takes = !egress.retiring && !self.source_closed && half_sent != Some(false);
+        // What lies in pages of a program has been taken from the source already.
+        let closed = self.source_closed && !self.hooks.hold_a_frame();
+        let takes = !egress.retiring && !closed && half_sent != Some(false);
         // While its disciplines are being taken off, what the source has is left there.
         let waits = egress.retiring || half_sent == Some(false);
         let mut polled = Polled::nothing(if waits { Rest::Full } else { Rest::Empty });

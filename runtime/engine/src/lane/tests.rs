@@ -409,7 +409,12 @@ fn a_bell_goes_with_its_way_back() {
     let mut bench = Bench::new();
     let joined = Hooked::default();
     let (stats, frame_max) = (bench.stats.clone(), 1518);
-    let config = InletConfig { stats, frame_max, joined: joined.clone() };
+    let config = InletConfig {
+        stats,
+        frame_max,
+        tx_offloads: mqnet_netdev::Offloads::NONE,
+        joined: joined.clone(),
+    };
     let (outlet, inlet) = wrap::way(config, Box::new(Silent));
     bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
     assert_eq!(bench.lane.doors().count(), 1);

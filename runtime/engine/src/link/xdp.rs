@@ -75,10 +75,11 @@ impl Link {
     }
 
     /// Frames from the peer may wait in pages of a program, of which the peer knows nothing: for it
-    /// they have been taken.
+    /// they have been taken. With them go those that a program at our end sends back, which must
+    /// not open a sink for new lanes before the old ones have left it.
     pub(crate) fn peers_way_has_hooks(&self) -> bool {
-        let attached = |side: usize| self.programs.attached[side].is_some();
-        self.peer_side.is_some_and(attached) || self.programs.any_leaving()
+        let attached = self.programs.attached.iter().any(Option::is_some);
+        self.peer_side.is_some() && (attached || self.programs.any_leaving())
     }
 
     /// The program of a side.
@@ -99,7 +100,9 @@ impl Link {
         let way_in = if side == 0 { Way::Forth } else { Way::Back };
         let arrives = as_source_sees(plan, way_in).rx_frame_max();
         let frame_max = plan.frame_max;
-        let config = InletConfig { stats: stats.clone(), frame_max, joined: joined.clone() };
+        let tx_offloads = if side == 0 { plan.tx_offloads } else { plan.rx_offloads };
+        let (count, own) = (stats.clone(), joined.clone());
+        let config = InletConfig { stats: count, frame_max, tx_offloads, joined: own };
         let (outlet, inlet) = way(config, Box::new(Rings(bell.clone())));
         let hook = HookConfig {
             program,
@@ -112,7 +115,7 @@ impl Link {
             stats,
             pages: Pages::new(arrives),
             frame_max: arrives,
-            tx_offloads: if side == 0 { plan.tx_offloads } else { plan.rx_offloads },
+            tx_offloads,
             outlet,
             hooked,
         };

@@ -37,6 +37,12 @@ impl Leaving {
                 *left == 0 || lane.rest() == Rest::Empty
             }
         };
-        self.as_it_is || (drained && lane.is_settled())
+        if self.as_it_is || (drained && lane.is_settled()) {
+            return true;
+        }
+        if drained {
+            lane.close_hooks(true);
+        }
+        false
     }
 }
