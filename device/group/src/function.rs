@@ -9,7 +9,7 @@ use mqnet_netdev::{
     Peer, Plan, RxMemory,
 };
 
-use crate::group::{GroupFunction, Member, OnLoss};
+use crate::group::{GroupFunction, Layout, Member, OnLoss};
 use crate::{Map, Place};
 
 impl GroupFunction {
@@ -93,6 +93,29 @@ impl GroupFunction {
     fn number(&self, member: usize, local: u16) -> u16 {
         self.map.channel(Place { member, local }) as u16
     }
+
+    /// Where channels are served now, if flows come to all the queues that the primary has, those
+    /// that stand in too: to one that steers by a table of ours none comes there, and a table that
+    /// named them would keep the lost member from coming back.
+    fn in_its_table(&self) -> Option<&Layout> {
+        let used = self.in_use.as_ref().filter(|_| !self.primary().steers());
+        used.map(|used| &used.layout)
+    }
+
+    /// The channel of a queue of the primary's table.
+    fn of_table(&self, local: u16) -> u16 {
+        let place = Place { member: self.primary, local };
+        let places = self.in_its_table().map(|layout| &layout.places);
+        let served = places.and_then(|places| places.iter().position(|other| *other == place));
+        served.map_or_else(|| self.number(self.primary, local), |channel| channel as u16)
+    }
+
+    /// The other way round; a place of another member has no part in that table.
+    fn in_table(&self, channel: u16) -> Place {
+        let places = self.in_its_table().map(|layout| &layout.places);
+        let served = places.and_then(|places| places.get(usize::from(channel)));
+        served.copied().unwrap_or_else(|| self.map.place(channel))
+    }
 }
 
 impl Function for GroupFunction {
@@ -163,13 +186,16 @@ impl Function for GroupFunction {
 
     fn indirection(&self) -> Option<Indirection> {
         let own = self.primary().indirection()?;
-        let number = |&local: &u16| self.number(self.primary, local);
+        let number = |&local: &u16| self.of_table(local);
         Some(Indirection { table: own.table.iter().map(number).collect(), ..own })
     }
 
     fn table_queues(&self, channels: u16) -> Vec<u16> {
-        let own = 0..self.map.share(channels, self.primary);
-        own.map(|local| self.number(self.primary, local)).collect()
+        let own = match self.in_its_table() {
+            Some(layout) => layout.totals[self.primary],
+            None => self.map.share(channels, self.primary),
+        };
+        (0..own).map(|local| self.of_table(local)).collect()
     }
 
     fn refresh_indirection(&mut self) -> bool {
@@ -177,8 +203,8 @@ impl Function for GroupFunction {
     }
 
     fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
-        let (map, primary) = (self.map, self.primary);
-        if let Some(&channel) = table.iter().find(|&&i| map.place(i).member != primary) {
+        let primary = self.primary;
+        if let Some(&channel) = table.iter().find(|&&i| self.in_table(i).member != primary) {
             let (owner, own) = (self.primary().name(), self.number(primary, 0));
             let step = self.members.len();
             return Err(self.error(format!(
@@ -187,7 +213,7 @@ impl Function for GroupFunction {
                 usize::from(own) + step
             )));
         }
-        let own: Vec<u16> = table.iter().map(|&channel| map.place(channel).local).collect();
+        let own: Vec<u16> = table.iter().map(|&channel| self.in_table(channel).local).collect();
         match self.present_primary() {
             Some(function) => function.set_indirection(&own, user_set),
             None => Err(self.error("the primary, whose table it is, is lost")),

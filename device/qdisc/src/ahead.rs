@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::Packet;
-use crate::qdisc::bit;
+use crate::qdisc::{CHANNELS, bit};
 
 /// For each channel, what leaves through it next: packets that a sink had no room for, and one at
 /// most that the disciplines chose while another channel was being served.
@@ -55,6 +55,13 @@ impl Ahead {
 
     pub(crate) fn len_of(&self, channel: u16) -> u32 {
         self.queues.get(usize::from(channel)).map_or(0, |queue| queue.len() as u32)
+    }
+
+    /// Those of the channels of a mask.
+    pub(crate) fn take(&mut self, channels: u64, out: &mut Vec<Packet>) {
+        for channel in (0..CHANNELS).filter(|channel| bit(*channel) & channels != 0) {
+            out.extend(std::iter::from_fn(|| self.pop(channel)));
+        }
     }
 
     pub(crate) fn take_all(&mut self, out: &mut Vec<Packet>) {

@@ -211,6 +211,26 @@ impl Scheduler {
         self.publish();
     }
 
+    /// Hands over what has left the disciplines and waits for the sinks of the channels of a mask:
+    /// for [`set_aside`](Self::set_aside) of another scheduler.
+    pub fn take_aside(&mut self, channels: u64, out: &mut Vec<Packet>) {
+        self.ahead.take(channels, out);
+        self.publish();
+    }
+
+    /// Hands over the rest, as [`take_all`](Self::take_all) does.
+    pub fn take_waiting(&mut self, out: &mut Vec<Packet>) {
+        self.root.take_all(out);
+        self.publish();
+    }
+
+    /// Takes a packet that has left other disciplines: it leaves before all that wait in these.
+    pub fn set_aside(&mut self, mut packet: Packet) {
+        self.settle(&mut packet);
+        self.ahead.push_back(packet);
+        self.publish();
+    }
+
     /// Frees everything that waits, counting it as `LinkClosed`; how many.
     pub fn clear(&mut self, cx: &mut Cx<'_>) -> u32 {
         let mut all = Vec::new();

@@ -84,6 +84,14 @@ impl Shared {
     }
 }
 
+impl State {
+    /// One lane less uses it; true when that was the last.
+    fn let_go(&mut self) -> bool {
+        self.lanes -= 1;
+        self.lanes == 0
+    }
+}
+
 enum Place {
     Own(Box<Queueing>),
     Shared(Arc<Shared>),
@@ -247,22 +255,46 @@ impl Egress {
     /// leaves.
     pub(crate) fn take_over(&mut self, mut old: Self, call: &Call<'_>) {
         let relabel = matches!(self.place, Place::Own(_));
-        let all = old.is_last();
-        self.access().take_over(&mut old.access(), all, relabel, call);
-        old.close(call);
-    }
-
-    /// No other lane uses its disciplines.
-    fn is_last(&self) -> bool {
-        match &self.place {
-            Place::Own(_) => true,
-            Place::Shared(shared) => shared.lock().lanes == 1,
+        let mut next = self.access();
+        match &mut old.place {
+            Place::Own(queueing) => {
+                next.take_over(queueing, true, relabel, call);
+                queueing.close(call);
+            }
+            Place::Shared(shared) => {
+                // At one go: of lanes that leave at the same time one has to be the last.
+                let mut state = shared.lock();
+                let all = state.let_go();
+                next.take_over(&mut state.queueing, all, relabel, call);
+                if all {
+                    state.queueing.close(call);
+                }
+            }
         }
     }
 
-    /// The last lane takes what other lanes have left behind; `false` when there is nothing.
-    pub(crate) fn gather_strays(&mut self, call: &Call<'_>) -> bool {
-        self.is_last() && self.access().gather_strays(call)
+    /// Nothing waits for this lane, which leaves its disciplines. `false`: it stays, being the
+    /// last, and sends what other lanes have left behind.
+    pub(crate) fn leave(&mut self, call: &Call<'_>) -> bool {
+        match &mut self.place {
+            Place::Own(queueing) => {
+                let stays = queueing.gather_strays(call);
+                if !stays {
+                    queueing.close(call);
+                }
+                !stays
+            }
+            Place::Shared(shared) => {
+                let mut state = shared.lock();
+                if state.lanes == 1 && state.queueing.gather_strays(call) {
+                    return false;
+                }
+                if state.let_go() {
+                    state.queueing.close(call);
+                }
+                true
+            }
+        }
     }
 
     /// The lane is taken apart: what waits, if no other lane can send it, is dropped and counted.
@@ -271,8 +303,7 @@ impl Egress {
             Place::Own(queueing) => queueing.close(call),
             Place::Shared(shared) => {
                 let mut state = shared.lock();
-                state.lanes -= 1;
-                if state.lanes == 0 {
+                if state.let_go() {
                     state.queueing.close(call);
                 }
             }

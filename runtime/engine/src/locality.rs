@@ -158,6 +158,15 @@ impl Policy {
         Self { buckets: vec![Bucket::default(); buckets], begin: 0 }
     }
 
+    /// There are so many queues now: a bucket that was to go to one that is gone begins anew.
+    pub(crate) fn keep_to(&mut self, queues: u16) {
+        for bucket in &mut self.buckets {
+            if bucket.candidate.is_some_and(|queue| queue >= queues) {
+                (bucket.candidate, bucket.looks) = (None, 0);
+            }
+        }
+    }
+
     /// What is to move now. `table` is the queue of each bucket, `sights` where each was seen.
     pub(crate) fn look(
         &mut self,

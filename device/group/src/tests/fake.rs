@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use mqnet_netdev::{
-    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, LinkStatus, Offloads,
-    OpenError, Plan, Queue, Recv, Rx, RxBorrows, Tx, TxBorrows, limits,
+    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, Indirection, LinkStatus,
+    Offloads, OpenError, Plan, Queue, Recv, Rx, RxBorrows, Tx, TxBorrows, limits,
 };
 use mqnet_shmem::Segments;
 use mqnet_wire::Layer;
@@ -26,6 +26,8 @@ pub(super) struct State {
     pub(super) wrong: Vec<String>,
     /// Where the last frame was sent.
     pub(super) sent_on: Option<u16>,
+    /// Its table, by its queues, of which its channels have each n-th; `None`: it steers.
+    pub(super) table: Option<Vec<u16>>,
 }
 
 /// Calls that may fail yet before one does.
@@ -166,6 +168,26 @@ impl Function for Fake {
     fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
         self.may_fail("steer")?;
         self.state.get().steered = channels;
+        Ok(())
+    }
+
+    fn steers(&self) -> bool {
+        self.state.get().table.is_none()
+    }
+
+    fn indirection(&self) -> Option<Indirection> {
+        let state = self.state.get();
+        let channels = state.open.unwrap_or(1);
+        let table = state.table.as_ref()?.iter().map(|queue| queue % channels).collect();
+        Some(Indirection { table, user_set: false, hash: "toeplitz" })
+    }
+
+    fn set_indirection(&mut self, table: &[u16], _user_set: bool) -> Result<(), OpenError> {
+        if self.steers() {
+            let what = "has no such table".to_owned();
+            return Err(OpenError { function: self.name.clone(), what });
+        }
+        self.state.get().table = Some(table.to_vec());
         Ok(())
     }
 

@@ -124,3 +124,38 @@ fn a_table_names_channels_of_the_primary() {
     assert!(why.contains("primary, fake:1, which has the channels 1, 3, ...: 2 is none"), "{why}");
     assert!(group.set_indirection(&[1, 3], true).unwrap_err().to_string().contains("no such"));
 }
+
+// Goal: while a member is lost, the table of a primary whose flows come to all of its queues has
+// the numbers of the channels that these serve, those of the lost one too, and is set in them; one
+// that steers has its own channels alone.
+#[test]
+fn a_table_names_channels_that_stand_in() {
+    let own = [1, 3, 1, 3];
+    for (queues, stand_in) in [(Some(vec![0, 1, 2, 3]), Some([1, 3, 0, 2])), (None, None)] {
+        let mut driver = Driver::new(2, OnLoss::Degrade, 4);
+        // The last member is the primary.
+        driver.members[1].get().table.clone_from(&queues);
+        (0..2).for_each(|member| driver.set_up(member, true));
+        driver.settle();
+        let table = |driver: &Driver| driver.group.indirection().map(|spread| spread.table);
+        assert_eq!(table(&driver), queues.as_ref().map(|_| own.to_vec()));
+        assert_eq!(driver.group.table_queues(4), own[..2]);
+        driver.set_up(0, false);
+        driver.settle();
+        assert_eq!(table(&driver), stand_in.map(Vec::from));
+        assert_eq!(
+            driver.group.table_queues(4),
+            stand_in.as_ref().map_or(&own[..2], |all| &all[..])
+        );
+        let set = driver.group.set_indirection(&[0, 0, 1, 1], true);
+        assert_eq!(set.is_ok(), stand_in.is_some(), "{set:?}");
+        if set.is_ok() {
+            assert_eq!(driver.members[1].get().table, Some(vec![2, 2, 0, 0]));
+            assert_eq!(table(&driver), Some(vec![0, 0, 1, 1]));
+        }
+        driver.set_up(0, true);
+        driver.settle();
+        assert_eq!(table(&driver), stand_in.map(|_| vec![1; 4]));
+        driver.end();
+    }
+}

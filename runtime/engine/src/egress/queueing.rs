@@ -368,33 +368,52 @@ impl Queueing {
     /// Moves what waits for a channel from other memory to this; with `all`, what waits for others
     /// too: nobody is left there to send it. With `relabel` it all leaves by the caller's channel.
     pub(crate) fn take_over(&mut self, from: &mut Self, all: bool, relabel: bool, call: &Call<'_>) {
-        let mut waiting = Vec::new();
-        if all {
-            from.disciplines.schedulers.iter_mut().for_each(|s| s.take_all(&mut waiting));
-        } else {
-            let number = from.of(call.channel);
-            from.disciplines.schedulers[number].take_all(&mut waiting);
+        let (mut aside, mut waiting) = (Vec::new(), Vec::new());
+        let number = from.of(call.channel);
+        for (at, old) in from.disciplines.schedulers.iter_mut().enumerate() {
+            if all || at == number {
+                old.take_aside(if all { u64::MAX } else { 1 << call.channel }, &mut aside);
+                old.take_waiting(&mut waiting);
+            }
         }
-        for mut packet in waiting {
+        // Of the caller's first one some segments may be sent: nothing may overtake it.
+        aside.sort_by_key(|packet| packet.meta.channel != call.channel);
+        for packet in aside {
+            if let Some(packet) = self.fetch(packet, from, relabel, call) {
+                let to = Call { channel: packet.meta.channel, ..*call };
+                self.with(&to).0.set_aside(packet);
+            }
+        }
+        for packet in waiting {
             if !all && packet.meta.channel != call.channel {
                 from.take_in(packet, call);
-                continue;
+            } else if let Some(packet) = self.fetch(packet, from, relabel, call) {
+                self.take_in(packet, call);
             }
-            let Some(mut frag) = self.pool.alloc_frag(packet.len) else {
-                call.stats.drops.count(mqnet_netdev::DropReason::QdiscOverlimit, 1);
-                from.pool.free_frag(packet.frag);
-                continue;
-            };
-            let bytes = from.pool.frag_span(&packet.frag).first(packet.len as usize);
-            gather(self.pool.frag_span_mut(&mut frag), bytes, &[]);
-            call.stats.copies.add(1);
-            if relabel {
-                packet.meta.channel = call.channel;
-            }
-            let old = std::mem::replace(&mut packet.frag, frag);
-            from.pool.free_frag(old);
-            self.take_in(packet, call);
         }
+    }
+
+    /// A packet from other memory; `None`: there is no room for it, and it was dropped.
+    fn fetch(
+        &mut self,
+        mut packet: Packet,
+        from: &mut Self,
+        relabel: bool,
+        call: &Call<'_>,
+    ) -> Option<Packet> {
+        let Some(mut frag) = self.pool.alloc_frag(packet.len) else {
+            call.stats.drops.count(mqnet_netdev::DropReason::QdiscOverlimit, 1);
+            from.pool.free_frag(packet.frag);
+            return None;
+        };
+        let bytes = from.pool.frag_span(&packet.frag).first(packet.len as usize);
+        gather(self.pool.frag_span_mut(&mut frag), bytes, &[]);
+        call.stats.copies.add(1);
+        if relabel {
+            packet.meta.channel = call.channel;
+        }
+        from.pool.free_frag(std::mem::replace(&mut packet.frag, frag));
+        Some(packet)
     }
 
     /// Lets all that waits leave by the caller's channel; `false` when nothing waits.

@@ -150,11 +150,8 @@ impl Lane {
         *left_behind = waiting > 0;
         *begun_inside = !blocked && finishing.as_ref().is_some_and(InHand::is_begun);
         // What is held is older than what would go straight.
-        if egress.retiring && waiting == 0 && !*held && !egress.gather_strays(&call) {
-            let call = Call { ..call };
-            if let Some(egress) = self.egress.take() {
-                egress.close(&call);
-            }
+        if egress.retiring && waiting == 0 && !*held && egress.leave(&call) {
+            self.egress = None;
             self.show_pool();
             polled.rest = Rest::Budget;
         }

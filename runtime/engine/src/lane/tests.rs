@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use mqnet_netdev::{Burst, Event, Queue, Recv, RxBorrows, RxBrings, TxBorrows};
@@ -324,6 +325,44 @@ fn classes_choose_the_channel_of_every_frame() {
     while bench.poll().moved() > 0 {}
     let mut other = Egress::shared(1, &shared);
     assert_eq!((bench.sink().len(), bench.lane.waiting(), other.waiting()), (0, 0, 10));
+}
+
+// Goal: of two lanes that leave shared disciplines at the same time one is the last, and takes what
+// a third has left behind along.
+#[test]
+fn one_of_those_that_leave_is_the_last() {
+    let queueing = || Queueing::new(pfifo(100), Layer::Ethernet, 1519, None).unwrap();
+    for _ in 0..300 {
+        let shared = Shared::new(queueing(), Arc::new(Doors::new(3).unwrap()));
+        let [first, second, mut gone] = [0, 1, 2].map(|channel| Egress::shared(channel, &shared));
+        let stats: [ChannelStats; 3] = Default::default();
+        let call = |channel: u16| Call { channel, now: 1, stats: &stats[usize::from(channel)].tx };
+        let hands = Hands::default();
+        hands.push(1);
+        let mut rx = Rx::Brings(Box::new(Source(hands, Vec::new())));
+        gone.access().absorb(&mut rx, &call(2), &mut 0).unwrap();
+        gone.close(&call(2));
+        let (ready, call) = (&AtomicU32::new(0), &call);
+        let leave = |channel: u16, old: Egress| {
+            let mut next = Egress::own(channel, queueing());
+            move || {
+                ready.fetch_add(1, Ordering::SeqCst);
+                while ready.load(Ordering::SeqCst) < 2 {
+                    std::hint::spin_loop();
+                }
+                next.take_over(old, &call(channel));
+                let waiting = next.waiting();
+                next.close(&call(channel));
+                waiting
+            }
+        };
+        let jobs = [leave(0, first), leave(1, second)];
+        let waiting: u32 = std::thread::scope(|scope| {
+            let threads = jobs.map(|job| scope.spawn(job));
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(waiting, 1, "a frame was left to nobody");
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -81,14 +81,16 @@ impl Seen {
         self.queues[usize::from(queue)].0.clone()
     }
 
-    /// How often each bucket was seen on each queue since the last call.
+    /// How often each bucket was seen on each queue since the last call. What was seen on others,
+    /// before they went, is no news when they are back.
     fn news(&mut self, queues: u16) -> Vec<Vec<u64>> {
-        let mut news = vec![vec![0u64; self.buckets]; usize::from(queues)];
+        let mut news = vec![vec![0u64; self.buckets]; self.queues.len()];
         for ((sights, before), news) in self.queues.iter_mut().zip(&mut news) {
             for ((count, before), news) in sights.counts().zip(before).zip(news) {
                 *news = count.wrapping_sub(std::mem::replace(before, count));
             }
         }
+        news.truncate(queues.into());
         news
     }
 }
@@ -264,6 +266,7 @@ impl Link {
         let follower = &mut self.learning.followers[side][at];
         let (whose, end) = (follower.whose, &mut *self.ends[side]);
         let queues = whose.queues(channels);
+        follower.policy.keep_to(queues);
         let sights = follower.look(queues);
         // Without a table the kernel chooses; what a user has set stays.
         let spread = whose.of(end).and_then(|function| function.indirection());

@@ -46,6 +46,23 @@ fn three_looks_in_a_row() {
     }
 }
 
+// Goal: buckets that were seen on a queue that is gone, and whose turn to move had not come, stay.
+#[test]
+fn queues_that_are_gone_are_nowhere() {
+    for queues in [2, 4] {
+        let mut policy = Policy::new(2 * MOVES);
+        let (table, on) = ([0; 2 * MOVES], [Sight::On(3); 2 * MOVES]);
+        let moved = |moves: Option<Moves>| moves.map_or(0, |moves| moves.buckets.len());
+        assert_eq!(
+            (0..3).map(|n| moved(policy.look(at(n), true, &table, &on))).sum::<usize>(),
+            MOVES
+        );
+        policy.keep_to(queues);
+        let moves = policy.look(at(3), true, &table, &[Sight::Nowhere; 2 * MOVES]);
+        assert_eq!(moved(moves), if queues == 4 { MOVES } else { 0 });
+    }
+}
+
 // Goal: of two ends that follow each other only the one that leads moves; then both are content.
 #[test]
 fn two_that_follow_each_other_meet() {

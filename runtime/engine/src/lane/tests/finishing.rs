@@ -221,3 +221,35 @@ fn a_closed_source_still_gives_the_rest() {
     assert!(bench.lane.is_settled());
     assert_eq!((bench.sink(), bench.hands.world().source.len()), (segments(1), 1));
 }
+
+// Goal: other disciplines in the place of those in which a frame waits of which some segments are
+// sent let nothing overtake it, whatever their order: no segment is sent twice.
+#[test]
+fn a_frame_half_sent_stays_first_under_other_disciplines() {
+    let mut bench = bench(true);
+    bench.lane = bench.lane.with_qdisc("pfifo", Layer::Ethernet).unwrap();
+    let of_priority = |number: u8, tos: u8| {
+        let mut frame = large(number);
+        frame[15] = tos;
+        frame
+    };
+    // Taken in, then begun from there.
+    bench.hands.world().source.extend([of_priority(0, 8), of_priority(1, 8)]);
+    bench.poll();
+    bench.hands.world().room = 1;
+    bench.poll();
+    assert_eq!((bench.sink().len(), bench.hands.world().source.len()), (1, 0));
+    // It would be first, and waits when the order changes.
+    bench.hands.world().source.push_back(of_priority(2, 0x10));
+    bench.poll();
+    bench.lane = bench.lane.with_qdisc("prio", Layer::Ethernet).unwrap();
+    bench.hands.world().room = 100;
+    while bench.poll().moved() > 0 {}
+    let sink = bench.sink();
+    assert_eq!(sink[..3], segments(1)[..], "the frame that was begun comes first: {sink:x?}");
+    assert_eq!(sink[3] >> 16, 2, "then by priority");
+    let mut all = sink.clone();
+    all.sort_unstable();
+    assert_eq!(all, segments(3), "each segment once: {sink:x?}");
+    assert!(bench.lane.is_settled());
+}
