@@ -14,16 +14,17 @@ use std::any::Any;
 
 use mqnet_netdev::Rx;
 use mqnet_netdev::wrap::capture::CaptureTap;
+use mqnet_wire::VnetHdr;
 
+use hook::{Hook, OverBorrows, OverBrings};
 pub use hook::{HookConfig, Hooked, Pages};
-use hook::{OverBorrows, OverBrings};
 pub use way::{Bell, InletConfig, Outlet, Return, Returned, way};
 
 /// Puts a program around an RX queue. `held`: frames that were received before and come first.
 pub fn hook<'a>(
     rx: Rx,
     config: HookConfig,
-    held: impl IntoIterator<Item = (&'a [u8], mqnet_wire::VnetHdr)>,
+    held: impl IntoIterator<Item = (&'a [u8], VnetHdr)>,
 ) -> Rx {
     let mut hook = hook::Hook::new(config);
     for (bytes, hdr) in held {
@@ -37,37 +38,59 @@ pub fn hook<'a>(
 
 /// Takes the program off an RX queue; what it has passed on stays in front of the queue, in what
 /// is left of the wrapper, until it has been taken.
-pub fn unhook(rx: Rx) -> Rx {
-    match rx {
-        Rx::Brings(mut q) => {
-            let any: &mut dyn Any = &mut *q;
-            if let Some(over) = any.downcast_mut::<OverBrings>() {
-                over.hook.leave();
-                if over.hook.is_empty() {
-                    let over: Box<dyn Any> = q;
-                    return match over.downcast::<OverBrings>() {
-                        Ok(over) => Rx::Brings(over.inner),
-                        Err(_) => unreachable!("asked before"),
-                    };
-                }
-            } else if let Some(over) = any.downcast_mut::<OverBorrows>() {
-                over.hook.leave();
-                if over.hook.is_empty() {
-                    let over: Box<dyn Any> = q;
-                    return match over.downcast::<OverBorrows>() {
-                        Ok(over) => Rx::Borrows(over.inner),
-                        Err(_) => unreachable!("asked before"),
-                    };
-                }
-            }
-            Rx::Brings(q)
-        }
-        rx => rx,
+pub fn unhook(mut rx: Rx) -> Rx {
+    if let Some(hook) = hook_of(&mut rx) {
+        hook.leave();
+    }
+    unhook_if_left(rx)
+}
+
+/// What is around this queue.
+fn hook_of(rx: &mut Rx) -> Option<&mut Hook> {
+    let Rx::Brings(q) = rx else { return None };
+    let any: &mut dyn Any = &mut **q;
+    if any.is::<OverBrings>() {
+        return Some(&mut any.downcast_mut::<OverBrings>()?.hook);
+    }
+    Some(&mut any.downcast_mut::<OverBorrows>()?.hook)
+}
+
+fn unhook_if_left(mut rx: Rx) -> Rx {
+    let is_over = hook_of(&mut rx).is_some_and(|hook| hook.is_over());
+    let Rx::Brings(q) = rx else { return rx };
+    if !is_over {
+        return Rx::Brings(q);
+    }
+    let any: Box<dyn Any> = q;
+    match any.downcast::<OverBrings>() {
+        Ok(over) => Rx::Brings(over.inner),
+        Err(any) => match any.downcast::<OverBorrows>() {
+            Ok(over) => Rx::Borrows(over.inner),
+            Err(_) => unreachable!("asked before"),
+        },
     }
 }
 
-/// Lets what a program sends back come first out of this RX queue, which is of the other side.
-pub fn join(rx: Rx, inlet: Return) -> Rx {
+/// Takes off what is left of a program that has gone, and the frames that it had let pass.
+pub fn strip(mut rx: Rx) -> (Rx, Vec<(Vec<u8>, VnetHdr)>) {
+    let passed = hook_of(&mut rx).map(Hook::take_passed).unwrap_or_default();
+    (unhook_if_left(rx), passed)
+}
+
+/// Lets what a program sends back come first out of this RX queue, which is of the other side. What
+/// is left of a way back that was there goes first. `waits`: frames of the queue that were shown
+/// and not taken, which are not overtaken.
+pub fn join(rx: Rx, mut inlet: Return, waits: usize) -> Rx {
+    let (rx, left) = lift(rx);
+    match left {
+        Some(left) => inlet.succeed(left),
+        None => inlet.queue_waits(waits),
+    }
+    put_back(rx, inlet)
+}
+
+/// Puts a way back on that was [lifted](lift).
+pub fn put_back(rx: Rx, inlet: Return) -> Rx {
     match rx {
         Rx::Brings(inner) => Rx::Brings(Box::new(inlet::Brings { inner, inlet })),
         Rx::Borrows(inner) => Rx::Borrows(Box::new(inlet::Borrows { inner, inlet })),
@@ -131,7 +154,7 @@ pub fn take_returned(rx: Rx) -> (Rx, Option<Returned>) {
     match inlet {
         Some(mut inlet) => {
             let returned = inlet.take_all();
-            (join(rx, inlet), Some(returned))
+            (put_back(rx, inlet), Some(returned))
         }
         None => (rx, None),
     }
@@ -143,7 +166,7 @@ pub fn give_returned(rx: Rx, returned: Returned) -> Rx {
     match inlet {
         Some(mut inlet) => {
             inlet.adopt(returned);
-            join(rx, inlet)
+            put_back(rx, inlet)
         }
         None => rx,
     }

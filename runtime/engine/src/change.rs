@@ -536,7 +536,7 @@ impl Link {
             running.plan = change.plan.clone();
             running.set = change.set;
         }
-        self.drop_lanes(change.old.into_iter().flatten());
+        self.let_go_behind(change.old.into_iter().flatten(), change.held);
         let untidy: Vec<String> =
             self.ends.iter_mut().filter_map(|e| e.commit().err()).map(|e| e.to_string()).collect();
         self.refresh_full();

@@ -16,7 +16,7 @@ use mqnet_netdev::limits::room_for;
 use mqnet_netdev::null;
 use mqnet_netdev::wrap::merge::unwrap_tx;
 use mqnet_netdev::wrap::offload::{Finish, InHand, wrap_tx};
-use mqnet_netdev::{Armed, ChannelStats, DropReason, Fault, FrameMeta, Rx, Tx};
+use mqnet_netdev::{Armed, Burst, ChannelStats, DropReason, Fault, FrameMeta, Rx, Tx};
 use mqnet_pktbuf::{Page, PagePool, PoolConfig, PoolStats};
 use mqnet_qdisc::ByteLimit;
 
@@ -137,6 +137,8 @@ pub struct Lane {
     full: Full,
     /// Nothing is sent through what is attached: older frames are on another lane.
     held: bool,
+    /// Its sink itself is told so, as nothing is attached: it is full of what waits.
+    sink_held: bool,
     /// A frame of which some segments are sent waits in what is attached, not in its source.
     begun_inside: bool,
     /// It takes nothing more: it has only to send what waits.
@@ -183,6 +185,7 @@ impl Lane {
             sink_full: false,
             full: Full::Stop,
             held: false,
+            sink_held: false,
             begun_inside: false,
             source_closed: false,
             hooks: Hooks::default(),
@@ -286,8 +289,8 @@ impl Lane {
     /// The source is another one than before, which will not show the frame of which some segments
     /// are sent. One that waits in what is attached, or in pages of a program, goes on.
     pub(crate) fn forget_begun(&mut self) {
-        let goes_on = self.begun_inside || self.hooks.hold_a_frame();
-        if let (Rx::Brings(_), Some(hand), false) = (&self.rx, &self.finishing, goes_on) {
+        let stays = !self.begun_in_source() || self.hooks.hold_a_frame();
+        if let (Rx::Brings(_), Some(hand), false) = (&self.rx, &self.finishing, stays) {
             hand.give_up();
         }
     }
@@ -306,6 +309,7 @@ impl Lane {
         if !on && self.egress.is_some() {
             self.fit_limit();
         }
+        self.sink_held = on && !self.held && matches!(self.tx, Tx::Brings(_));
         if self.held { Ok(()) } else { self.tx.hold(on) }
     }
 
@@ -333,7 +337,10 @@ impl Lane {
             return self.poll_queued(now);
         }
         let mut polled = self.move_across::<false>(u32::MAX)?;
-        if polled.rest == Rest::Full && self.full == Full::Drop {
+        if polled.rest == Rest::Empty && self.finishing.is_some() {
+            self.send_the_kept(&mut polled)?;
+        }
+        if polled.rest == Rest::Full && self.full == Full::Drop && !self.sink_held {
             self.drop_what_comes(&mut polled)?;
         }
         self.rest = polled.rest;
@@ -341,6 +348,19 @@ impl Lane {
             self.note_stop_or_wake(polled.rest == Rest::Full, now());
         }
         Ok(polled)
+    }
+
+    /// What finishes frames keeps one that it received when there was no room, and is not asked to
+    /// send it when nothing comes from a source that has become one with memory.
+    pub(super) fn send_the_kept(&mut self, polled: &mut Polled) -> Result<(), Fault> {
+        if self.finishing.as_ref().is_some_and(InHand::has_a_frame) {
+            self.tx.submit(&Burst::new(), 0)?;
+            self.tx.flush()?;
+            if self.holds_a_frame() {
+                polled.rest = Rest::Full;
+            }
+        }
+        Ok(())
     }
 
     #[cold]

@@ -467,11 +467,6 @@ impl Body {
     }
 
     fn tell_to_leave(&mut self, lanes: &[LaneId], leave: Leave, home: &Sender<Lane>) {
-        let as_it_is = leave == Leave::AsItIs;
-        let left = match leave {
-            Leave::AsItIs | Leave::Settled => None,
-            Leave::Drained { most } => Some(most),
-        };
         let mut number = 0;
         while number < self.slots.len() {
             let slot = &mut self.slots[number];
@@ -479,7 +474,7 @@ impl Body {
                 number += 1;
                 continue;
             }
-            slot.leaving = Some(Leaving { as_it_is, left, home: home.clone() });
+            slot.leaving = Some(Leaving::begin(&slot.lane, leave, home.clone()));
             self.leaving += 1;
             if slot.state == LaneState::Armed {
                 // Asleep: it must look once more.
@@ -487,7 +482,8 @@ impl Body {
                 slot.empty = 0;
                 self.active += 1;
             }
-            if as_it_is || (left.is_none() && slot.lane.is_settled()) {
+            let settled = leave == Leave::Settled && slot.lane.is_settled();
+            if leave == Leave::AsItIs || settled {
                 self.let_go(number);
             } else {
                 number += 1;

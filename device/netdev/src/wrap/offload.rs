@@ -49,6 +49,8 @@ pub struct InHand(Arc<AtomicU8>);
 const BEGUN: u8 = 1;
 /// A frame that was received lies in the wrapper.
 const KEPT: u8 = 2;
+/// It is to be dropped.
+const UNWANTED: u8 = 4;
 
 impl InHand {
     fn set(&self, what: u8, on: bool) {
@@ -69,6 +71,18 @@ impl InHand {
     /// The frame that is partly sent was dropped: it does not go on.
     pub fn give_up(&self) {
         self.set(BEGUN, false);
+    }
+
+    /// What is left of the frame that lies in the wrapper is dropped as soon as that is asked for
+    /// anything: its lane waits for no sink.
+    pub fn drop_the_kept(&self) {
+        if self.has_a_frame() {
+            self.set(UNWANTED, true);
+        }
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & UNWANTED != 0
     }
 
     /// A frame that its source has given away, and for which there was no room.

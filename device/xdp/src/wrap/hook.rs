@@ -70,6 +70,9 @@ struct Place {
     waiting: AtomicU32,
     gone: AtomicBool,
     closing: AtomicBool,
+    /// Frames taken since somebody asked.
+    taken: AtomicU32,
+    more: AtomicBool,
 }
 
 impl Hooked {
@@ -86,6 +89,27 @@ impl Hooked {
 
     pub(super) fn is_closing(&self) -> bool {
         self.0.closing.load(Ordering::Relaxed)
+    }
+
+    /// Frames that were taken since this was asked last: of the queue, whatever became of them; of
+    /// a way back, those that came by it.
+    pub fn count_taken(&self) -> u32 {
+        self.0.taken.swap(0, Ordering::Relaxed)
+    }
+
+    /// It shows nothing, but has not looked at all that the queue has.
+    pub fn has_more(&self) -> bool {
+        self.0.more.load(Ordering::Relaxed)
+    }
+
+    fn set_more(&self, more: bool) {
+        self.0.more.store(more, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_taken(&self, frames: usize) {
+        // One thread adds, and the same one asks.
+        let before = self.0.taken.load(Ordering::Relaxed);
+        self.0.taken.store(before.wrapping_add(frames as u32), Ordering::Relaxed);
     }
 
     /// True until it has been taken off.
@@ -151,10 +175,26 @@ impl Hook {
     pub(super) fn leave(&mut self) {
         self.program = None;
         self.outlet = None;
+        // Nobody looks at the queue by halves any more.
+        self.hooked.set_more(false);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.ready.is_empty()
+    }
+
+    /// Its program has gone and nothing is left of it.
+    pub(super) fn is_over(&self) -> bool {
+        self.program.is_none() && self.is_empty()
+    }
+
+    /// What a program that has gone had let pass.
+    pub(super) fn take_passed(&mut self) -> Vec<(Vec<u8>, VnetHdr)> {
+        if self.program.is_some() {
+            return Vec::new();
+        }
+        self.hooked.set(0);
+        self.ready.drain(..).map(|parcel| (parcel.bytes().to_vec(), parcel.hdr)).collect()
     }
 
     fn page(&mut self) -> Box<[u8]> {
@@ -347,6 +387,7 @@ impl OverBrings {
             burst.frames().len()
         };
         inner.release(n)?;
+        hook.hooked.note_taken(n);
         if sent {
             hook.wake();
         }
@@ -376,15 +417,19 @@ impl RxBrings for OverBrings {
         }
         if self.hook.program.is_some() && !self.hook.hooked.is_closing() {
             let mut seen = 0;
-            while self.hook.ready.len() < budget && seen < DROPS_MAX {
+            let more = loop {
+                if self.hook.ready.len() >= budget || seen >= DROPS_MAX {
+                    break true;
+                }
                 match self.take_in(budget - self.hook.ready.len())? {
-                    0 => break,
+                    0 => break false,
                     n => seen += n,
                 }
                 if !self.hook.is_empty() {
-                    break;
+                    break true;
                 }
-            }
+            };
+            self.hook.hooked.set_more(more);
         }
         self.hook.hooked.set(self.hook.ready.len());
         self.hook.show(burst, budget);
@@ -393,6 +438,7 @@ impl RxBrings for OverBrings {
 
     fn release(&mut self, frames: usize) -> Result<(), Fault> {
         if self.shows_inner {
+            self.hook.hooked.note_taken(frames);
             return self.inner.release(frames);
         }
         self.hook.release(frames);
@@ -412,7 +458,7 @@ impl OverBorrows {
     }
 
     fn take_in(&mut self, budget: usize) -> Result<(), Fault> {
-        let (mut seen, mut sent) = (0, false);
+        let (mut seen, mut sent, mut more) = (0, false, true);
         let result = loop {
             if self.hook.ready.len() >= budget || seen >= DROPS_MAX {
                 break Ok(());
@@ -425,6 +471,7 @@ impl OverBorrows {
                 Ok(Recv::Dropped { .. }) => self.hook.free(page),
                 Ok(Recv::Empty) => {
                     self.hook.free(page);
+                    more = false;
                     break Ok(());
                 }
                 Err(fault) => {
@@ -434,6 +481,8 @@ impl OverBorrows {
             }
             seen += 1;
         };
+        self.hook.hooked.note_taken(seen);
+        self.hook.hooked.set_more(more);
         if sent {
             self.hook.wake();
         }

@@ -66,6 +66,7 @@ impl RxBrings for Brings {
 
     fn release(&mut self, frames: usize) -> Result<(), Fault> {
         let (inner, own) = self.inlet.insert.release(frames);
+        self.inlet.config.joined.note_taken(own);
         for _ in 0..own {
             if let Some(parcel) = self.inlet.ready.pop_front() {
                 self.inlet.give_back(parcel);
@@ -96,6 +97,7 @@ impl RxBorrows for Borrows {
             self.inlet.fill();
         }
         let Some(parcel) = self.inlet.ready.pop_front() else { return self.inner.recv(room) };
+        self.inlet.config.joined.note_taken(1);
         let (hdr, len) = (parcel.hdr, parcel.len);
         let fits = room.len() >= len as usize;
         if fits {

@@ -153,6 +153,11 @@ impl Return {
         self.config.joined.set(self.ready.len() + usize::from(more));
     }
 
+    /// The first frame that was shown and not taken came by it, not from the queue.
+    pub fn own_waits(&self) -> bool {
+        self.insert.own_waits()
+    }
+
     /// Takes out all that is here, for the lane that sends in the place of this one.
     pub(super) fn take_all(&mut self) -> Returned {
         let mut parcels = Vec::from(std::mem::take(&mut self.ready));
@@ -161,6 +166,19 @@ impl Return {
         let uncounted = (parcels.len() - counted) as u64;
         self.note_waiting();
         Returned { parcels, uncounted, stats: self.config.stats.clone() }
+    }
+
+    /// Frames of the queue were shown and not taken before this was put in front of it.
+    pub fn queue_waits(&mut self, frames: usize) {
+        if !self.insert.own_waits() && self.insert.lead() < frames {
+            self.insert.show(0, 0, frames);
+        }
+    }
+
+    /// Takes the place of another one on the same queue, by which nothing comes any more.
+    pub(super) fn succeed(&mut self, mut left: Self) {
+        self.adopt(left.take_all());
+        self.insert = std::mem::take(&mut left.insert);
     }
 
     /// Sends what another lane has left before all that comes.

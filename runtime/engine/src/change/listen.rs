@@ -47,7 +47,6 @@ impl Link {
             self.change = Some(change);
             return Ok(None);
         }
-        self.let_go(change.set, change.plan.channels);
         Ok(self.close(change, now))
     }
 
@@ -78,6 +77,15 @@ impl Link {
     pub(super) fn let_go(&self, set: u32, channels: u16) {
         for id in self.listeners(set, channels) {
             self.crew.edit(id, Box::new(|lane| lane.hold(false)));
+        }
+    }
+
+    /// Lets the lanes that run go on behind those that have left: first comes what programs have
+    /// sent back by these, before all that has not been gathered yet.
+    pub(super) fn let_go_behind(&self, gone: impl IntoIterator<Item = Lane>, held: bool) {
+        self.drop_lanes(gone);
+        if let Some(running) = self.running.as_ref().filter(|_| held) {
+            self.let_go(running.set, running.plan.channels);
         }
     }
 
@@ -113,12 +121,9 @@ impl Link {
             self.change = Some(change);
             return Ok(None);
         }
-        if let Some(running) = &self.running {
-            self.let_go(running.set, running.plan.channels);
-        }
         let why = change.why.clone();
         let gone = std::mem::take(&mut change.old[0]);
-        self.drop_lanes(gone);
+        self.let_go_behind(gone, true);
         self.undo(change, why)
     }
 }

@@ -3,9 +3,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use mqnet_netdev::Rx;
 use mqnet_netdev::wrap::capture::{CaptureTap, unwrap_rx, wrap_rx};
+use mqnet_netdev::wrap::offload::InHand;
+use mqnet_netdev::{Burst, Rx};
+use mqnet_shmem::SpanMut;
 use mqnet_sysio::eventfd::EventFd;
+use mqnet_wire::VnetHdr;
 use mqnet_xdp::wrap::{self, HookConfig, Hooked, Return, Returned};
 
 use super::Lane;
@@ -62,36 +65,73 @@ fn under_taps(rx: Rx, edit: impl FnOnce(Rx) -> Rx) -> Rx {
 }
 
 /// The same, under what comes back from a program of the other side as well.
-fn under_all(rx: Rx, edit: impl FnOnce(Rx) -> Rx) -> Rx {
+fn under_all(rx: Rx, edit: impl FnOnce(Rx, Option<&mut Return>) -> Rx) -> Rx {
     under_taps(rx, |rx| {
-        let (rx, inlet) = wrap::lift(rx);
-        let rx = edit(rx);
+        let (rx, mut inlet) = wrap::lift(rx);
+        let rx = edit(rx, inlet.as_mut());
         match inlet {
-            Some(inlet) => wrap::join(rx, inlet),
+            Some(inlet) => wrap::put_back(rx, inlet),
             None => rx,
         }
     })
 }
 
+/// Takes the frame that a source with memory shows first. A fault is found by the next poll.
+fn take_first(rx: &mut Rx) -> Option<(Vec<u8>, VnetHdr)> {
+    let Rx::Brings(rx) = rx else { return None };
+    let taken = {
+        let mut burst = Burst::new();
+        rx.peek(&mut burst, 1).ok()?;
+        let frame = burst.frames().first()?;
+        let mut bytes = vec![0; frame.len as usize];
+        let mut to = SpanMut::of(&mut bytes);
+        for piece in std::iter::once(&frame.head).chain(burst.more(frame)) {
+            to.copy_from(*piece);
+            to = to.split_at(piece.len()).1;
+        }
+        (bytes, frame.hdr)
+    };
+    rx.release(1).ok()?;
+    Some(taken)
+}
+
 impl Lane {
+    /// Some segments are sent of the frame that its source shows first.
+    pub(super) fn begun_in_source(&self) -> bool {
+        let in_source = |hand: &InHand| hand.is_begun() && !hand.has_a_frame();
+        !self.begun_inside && self.finishing.as_ref().is_some_and(in_source)
+    }
+
     /// Puts a program around its source.
     pub(crate) fn hook(&mut self, config: HookConfig) {
         self.hooks.hooked = Some(config.hooked.clone());
-        // What waits for the sink has passed already; the new source shows it first.
-        let held = self.take_received();
+        // What waits for the sink has passed already, be it of a program that was here before, and
+        // so has a frame that is half sent: if a program dropped it the peer would have half a
+        // frame. The new source shows it first.
+        let mut held = self.take_received();
+        let begun = self.begun_in_source();
         self.edit_rx(|rx| {
-            let held = held.iter().map(|(bytes, hdr)| (&bytes[..], *hdr));
-            under_all(rx, |rx| wrap::hook(rx, config, held))
+            under_all(rx, |rx, inlet| {
+                let (mut rx, passed) = wrap::strip(rx);
+                held.extend(passed);
+                let own_waits = inlet.as_ref().is_some_and(|inlet| inlet.own_waits());
+                if begun && held.is_empty() && !own_waits {
+                    held.extend(take_first(&mut rx));
+                }
+                if let Some(inlet) = inlet {
+                    inlet.queue_waits(held.len());
+                }
+                let held = held.iter().map(|(bytes, hdr)| (&bytes[..], *hdr));
+                wrap::hook(rx, config, held)
+            })
         });
         self.fit_batch();
     }
 
     /// Takes the program off its source, as soon as nothing waits in it.
     pub(crate) fn unhook(&mut self) {
-        self.edit_rx(|rx| under_all(rx, wrap::unhook));
-        if self.hooks.hooked.as_ref().is_some_and(|hooked| !hooked.is_on()) {
-            self.hooks.hooked = None;
-        }
+        self.edit_rx(|rx| under_all(rx, |rx, _| wrap::unhook(rx)));
+        self.hooks.hooked.take_if(|hooked| !hooked.is_on());
         // Its source brings no memory any more: what `full=drop` drops must be received somewhere.
         // Without memory for that the lane stops instead.
         let _ = self.set_full(self.full);
@@ -100,8 +140,25 @@ impl Lane {
 
     /// Lets what a program of the other side sends back come first.
     pub(crate) fn join(&mut self, inlet: Return, joined: Hooked, bell: Arc<EventFd>) {
+        let waits = usize::from(self.begun_in_source());
         self.hooks.joined = Some((joined, bell));
-        self.edit_rx(|rx| under_taps(rx, |rx| wrap::join(rx, inlet)));
+        self.edit_rx(|rx| under_taps(rx, |rx| wrap::join(rx, inlet, waits)));
+    }
+
+    /// Frames that have left its source since this was asked last. It has moved `moved` frames:
+    /// some of them came back from a program of the other side, its own may have dropped others.
+    pub(crate) fn taken_of_source(&self, moved: usize) -> u32 {
+        let returned = self.hooks.joined.as_ref().map_or(0, |(joined, _)| joined.count_taken());
+        match &self.hooks.hooked {
+            Some(hooked) => hooked.count_taken(),
+            None => (moved as u32).saturating_sub(returned),
+        }
+    }
+
+    /// A program has dropped so much in a row that it let others have their turn: that it shows
+    /// nothing does not mean that nothing waits.
+    pub(crate) fn source_has_more(&self) -> bool {
+        self.hooks.hooked.as_ref().is_some_and(Hooked::has_more)
     }
 
     /// It is to leave (`true`), so programs take nothing in for it any more, or it stays.

@@ -82,6 +82,9 @@ impl Lane {
         let sent = &self.tx_stats.tx;
         let before = (sent.packets.get(), sent.bytes.get());
         *polled = self.move_across::<true>(allowed)?;
+        if polled.rest == Rest::Empty && self.finishing.is_some() {
+            self.send_the_kept(polled)?;
+        }
         let sent = &self.tx_stats.tx;
         let Some(egress) = &mut self.egress else { return Ok(true) };
         let bytes = sent.bytes.get() - before.1;

@@ -14,6 +14,11 @@ impl Lane {
     pub(super) fn drop_what_comes(&mut self, polled: &mut Polled) -> Result<(), Fault> {
         let budget = BUDGET.saturating_sub(polled.frames);
         let mut dropped = 0;
+        if let Some(hand) = self.finishing.as_ref().filter(|hand| hand.has_a_frame()) {
+            // Received already when the sink had no room for it.
+            hand.drop_the_kept();
+            self.tx.submit(&Burst::new(), 0)?;
+        }
         match &mut self.rx {
             Rx::Brings(rx) => {
                 let mut lengths: ArrayVec<u32, BURST_FRAMES> = ArrayVec::new();
@@ -24,8 +29,8 @@ impl Lane {
                 }
                 dropped = lengths.len();
                 rx.release(dropped)?;
-                // One that waits in a discipline goes on: it is not of those that were dropped.
-                let of_source = dropped > 0 && !self.begun_inside;
+                // One that waits in a discipline or was received goes on: it is not of those.
+                let of_source = dropped > 0 && self.begun_in_source();
                 if let Some(hand) = self.finishing.as_ref().filter(|_| of_source) {
                     hand.give_up();
                 }
@@ -59,7 +64,12 @@ impl Lane {
         self.tx_stats.tx.drops.count(DropReason::SinkFull, dropped as u64);
         polled.frames += dropped;
         // It is never stopped: it waits for its source alone.
-        polled.rest = if dropped < budget { Rest::Empty } else { Rest::Budget };
+        let is_empty = match &self.rx {
+            // It need not have shown all that it has.
+            Rx::Brings(_) => dropped == 0,
+            Rx::Borrows(_) => dropped < budget,
+        };
+        polled.rest = if is_empty { Rest::Empty } else { Rest::Budget };
         Ok(())
     }
 }

@@ -7,15 +7,14 @@ use mqnet_qdisc::{
     Attach, Blueprint, Command, Fifo, Filters, Handle, Object, Params, Scheduler, Tbf, Tree, Verb,
 };
 use mqnet_shmem::{Segments, Span};
-use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::{Layer, VnetHdr};
-use mqnet_xdp::wrap::{self, Hooked, InletConfig};
 use proptest::prelude::*;
 
 use super::*;
 use crate::egress::{Disciplines, Doors, Queueing, Shared};
 
 mod finishing;
+mod hooked;
 mod merging;
 
 /// What is in the source, what has reached the sink, and how much more it takes.
@@ -209,6 +208,22 @@ fn full_stops_or_drops() {
         assert_eq!(bench.stats.tx.stops.get(), u64::from(full == Full::Stop));
         assert_eq!(bench.sink(), (0..10).collect::<Vec<_>>());
     }
+}
+
+// Goal: a sink that is held is full of what waits for older frames, not for a slow reader: nothing
+// is dropped before it is let go, whatever `full` says.
+#[test]
+fn a_held_sink_drops_nothing() {
+    let mut bench = merging::bench(true, true);
+    bench.lane.set_full(Full::Drop).unwrap();
+    bench.lane.hold(true).unwrap();
+    bench.hands.world().room = 10;
+    bench.hands.world().source.extend((0..100).map(merging::segment));
+    while bench.poll().moved() > 0 {}
+    assert_eq!((bench.sink().len(), bench.stats.tx.drops.total()), (10, 0));
+    bench.lane.hold(false).unwrap();
+    while bench.poll().moved() > 0 {}
+    assert_eq!(bench.dropped(DropReason::SinkFull), 90);
 }
 
 // Goal: a held lane gathers and sends nothing; let go, it sends all in order.
@@ -433,33 +448,4 @@ proptest! {
         prop_assert_eq!(bench.lane.arm().unwrap(), Armed::Sleep);
         prop_assert_eq!(bench.stats.tx.stops.get(), bench.stats.tx.wakes.get());
     }
-}
-
-struct Silent;
-
-impl wrap::Bell for Silent {
-    fn ring(&self) {}
-}
-
-// Goal: a lane watches the bell of the way back from a program as long as there is that way, and no
-// longer: nobody else closes it.
-#[test]
-fn a_bell_goes_with_its_way_back() {
-    let mut bench = Bench::new();
-    let joined = Hooked::default();
-    let (stats, frame_max) = (bench.stats.clone(), 1518);
-    let config = InletConfig {
-        stats,
-        frame_max,
-        tx_offloads: mqnet_netdev::Offloads::NONE,
-        joined: joined.clone(),
-    };
-    let (outlet, inlet) = wrap::way(config, Box::new(Silent));
-    bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
-    assert_eq!(bench.lane.doors().count(), 1);
-    bench.lane.part();
-    assert_eq!(bench.lane.doors().count(), 1, "the program is still there");
-    drop(outlet);
-    bench.lane.part();
-    assert_eq!(bench.lane.doors().count(), 0);
 }

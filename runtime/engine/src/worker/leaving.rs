@@ -28,13 +28,23 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
+    pub(super) fn begin(lane: &Lane, leave: Leave, home: Sender<Lane>) -> Self {
+        let left = match leave {
+            Leave::AsItIs | Leave::Settled => None,
+            Leave::Drained { most } => Some(most),
+        };
+        // What has been taken until now was not among what waits.
+        lane.taken_of_source(0);
+        Self { as_it_is: leave == Leave::AsItIs, left, home }
+    }
+
     /// True when the lane may go, `moved` frames further on.
     pub(super) fn may_go(&mut self, lane: &mut Lane, moved: usize) -> bool {
         let drained = match &mut self.left {
             None => true,
             Some(left) => {
-                *left = left.saturating_sub(moved as u32);
-                *left == 0 || lane.rest() == Rest::Empty
+                *left = left.saturating_sub(lane.taken_of_source(moved));
+                *left == 0 || (lane.rest() == Rest::Empty && !lane.source_has_more())
             }
         };
         if self.as_it_is || (drained && lane.is_settled()) {

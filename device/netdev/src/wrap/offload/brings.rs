@@ -5,7 +5,7 @@
 
 use mqnet_shmem::{Segments, Span, SpanMut};
 
-use super::{Finisher, KEPT};
+use super::{Finisher, KEPT, UNWANTED};
 use crate::{Burst, DropReason, Fault, Fill, FrameMeta, TxBrings};
 
 pub(super) struct Brings {
@@ -29,6 +29,14 @@ impl Brings {
             return Err(fault);
         }
         let Some(FrameMeta { len, hdr }) = self.kept else { return Ok(true) };
+        let hand = &self.finisher.hand;
+        if hand.is_unwanted() {
+            hand.set(UNWANTED | KEPT, false);
+            self.kept = None;
+            self.finisher.forget();
+            self.finisher.count_drop(DropReason::SinkFull);
+            return Ok(true);
+        }
         let mut burst = Burst::new();
         burst.push(hdr, len, Span::of(&self.page).first(len as usize));
         let inner = &mut *self.inner;

@@ -237,7 +237,7 @@ impl Finisher {
         self.finish(burst, from, &mut to)
     }
 
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.begun = None;
         self.hand.set(BEGUN, false);
     }

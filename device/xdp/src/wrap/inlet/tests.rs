@@ -53,7 +53,7 @@ fn around(rx: Rx, frame_max: u32) -> (Rx, Outlet, Hooked, Arc<ChannelStats>) {
         joined: joined.clone(),
     };
     let (outlet, inlet) = way(config, Box::new(Silent));
-    (join(rx, inlet), outlet, joined, stats)
+    (join(rx, inlet, 0), outlet, joined, stats)
 }
 
 fn send(outlet: &mut Outlet, bytes: &[u8]) {

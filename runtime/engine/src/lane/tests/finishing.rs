@@ -1,6 +1,7 @@
 //! Lanes that cut large frames.
 
-use mqnet_netdev::Offloads;
+use mqnet_netdev::{Offloads, TxBrings};
+use mqnet_shmem::SpanMut;
 use mqnet_wire::VnetFields;
 
 use super::*;
@@ -21,7 +22,7 @@ fn tso() -> VnetHdr {
     })
 }
 
-fn large(number: u8) -> Vec<u8> {
+pub(super) fn large(number: u8) -> Vec<u8> {
     let mut frame = vec![number; 54 + PAYLOAD];
     frame[..54].fill(0);
     (frame[12], frame[14], frame[23], frame[46]) = (8, 0x45, 6, 0x50);
@@ -77,6 +78,40 @@ impl Queue for Cuts {
 
 impl TxBorrows for Cuts {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        self.take(burst, from)
+    }
+}
+
+impl TxBrings for Cuts {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        self.take(burst, from)
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        assert!(max <= 1519, "{max} is more than its largest frame");
+        let is_full = self.0.world().room == 0;
+        Ok((!is_full).then(|| Segments::new(SpanMut::empty(), SpanMut::empty())))
+    }
+
+    fn commit(&mut self, _frame: &FrameMeta) {
+        unreachable!("what finishes frames receives them into pages of its own");
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn hold(&mut self, _on: bool) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        Ok(true)
+    }
+}
+
+impl Cuts {
+    fn take(&self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let mut world = self.0.world();
         let frames = &burst.frames()[from..];
         let taken = frames.len().min(world.room);
@@ -93,15 +128,25 @@ impl TxBorrows for Cuts {
     }
 }
 
-fn bench(brings: bool) -> Bench {
+/// A lane whose source has memory or not, and whose sink has none.
+pub(super) fn bench(brings: bool) -> Bench {
+    bench_of(brings, false)
+}
+
+/// The same with or without memory at the sink.
+pub(super) fn bench_of(rx_brings: bool, tx_brings: bool) -> Bench {
     let mut bench = Bench::new();
     let (hands, stats) = (bench.hands.clone(), bench.stats.clone());
     let source = Large(hands.clone(), Vec::new());
-    let rx = match brings {
+    let rx = match rx_brings {
         true => Rx::Brings(Box::new(source)),
         false => Rx::Borrows(Box::new(source)),
     };
-    let tx = Tx::Borrows(Box::new(Cuts(hands, stats.clone())));
+    let sink = Cuts(hands, stats.clone());
+    let tx = match tx_brings {
+        true => Tx::Brings(Box::new(sink)),
+        false => Tx::Borrows(Box::new(sink)),
+    };
     let id = LaneId { set: 0, channel: 0, way: Way::Forth };
     let lane = Lane::new(id, rx, tx, 1518, None, stats).unwrap();
     let how = Finish { layer: Layer::Ethernet, takes: Offloads::NONE, frame_max: 1518 };
@@ -110,7 +155,7 @@ fn bench(brings: bool) -> Bench {
 }
 
 /// The segments of so many frames, in order.
-fn segments(frames: u32) -> Vec<u32> {
+pub(super) fn segments(frames: u32) -> Vec<u32> {
     (0..frames).flat_map(|number| [0, 1000, 2000].map(|at| number << 16 | at)).collect()
 }
 

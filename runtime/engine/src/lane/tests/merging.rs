@@ -19,7 +19,7 @@ fn good() -> VnetHdr {
     VnetHdr::new(VnetFields { flags: 2, ..VnetFields::default() })
 }
 
-fn segment(number: u32) -> Vec<u8> {
+pub(super) fn segment(number: u32) -> Vec<u8> {
     let mut frame = vec![0; 54 + PAYLOAD as usize];
     frame[12] = 8;
     frame[14] = 0x45;
@@ -150,7 +150,7 @@ impl TxBrings for Stack {
     }
 }
 
-fn bench(rx_brings: bool, tx_brings: bool) -> Bench {
+pub(super) fn bench(rx_brings: bool, tx_brings: bool) -> Bench {
     let mut bench = Bench::new();
     let (hands, stats) = (bench.hands.clone(), bench.stats.clone());
     let source = Segmented(hands.clone(), Vec::new());

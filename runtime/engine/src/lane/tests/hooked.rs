@@ -1,0 +1,199 @@
+//! Lanes with XDP programs around their source.
+
+use mqnet_netdev::Offloads;
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_xdp::wrap::{self, HookConfig, Hooked, InletConfig, Outlet, Pages, Return};
+use mqnet_xdp::{Insn, Mode, Object, Origin, Program};
+
+use super::*;
+
+const DROP: i32 = 1;
+const PASS: i32 = 2;
+const TX: i32 = 3;
+
+/// A program that decides the same about every frame.
+fn program(verdict: i32) -> Arc<Program> {
+    let answer = Insn { code: 0xb7, imm: verdict, ..Insn::default() };
+    let exit = Insn { code: 0x95, ..Insn::default() };
+    let (name, section) = ("all".to_owned(), "xdp".to_owned());
+    let object = Object { name, section, insns: vec![answer, exit], maps: Vec::new() };
+    Program::new(object, Mode::Interpret, 1).unwrap()
+}
+
+struct Silent;
+
+impl wrap::Bell for Silent {
+    fn ring(&self) {}
+}
+
+fn way(bench: &Bench) -> (Outlet, Return, Hooked) {
+    let joined = Hooked::default();
+    let (stats, frame_max) = (bench.stats.clone(), 1518);
+    let own = joined.clone();
+    let config = InletConfig { stats, frame_max, tx_offloads: Offloads::NONE, joined: own };
+    let (outlet, inlet) = wrap::way(config, Box::new(Silent));
+    (outlet, inlet, joined)
+}
+
+/// Puts a program on.
+fn hook(bench: &mut Bench, verdict: i32) {
+    let outlet = way(bench).0;
+    hook_with(bench, verdict, outlet);
+}
+
+/// Puts one on that sends back by this way.
+fn hook_with(bench: &mut Bench, verdict: i32, outlet: Outlet) {
+    let config = HookConfig {
+        program: program(verdict),
+        origin: Origin::default(),
+        other: 0,
+        stats: bench.stats.clone(),
+        pages: Pages::new(65_554),
+        frame_max: 65_554,
+        tx_offloads: Offloads::ALL,
+        outlet,
+        hooked: Hooked::default(),
+    };
+    bench.lane.hook(config);
+}
+
+/// A program of another lane sends frames back by this way, and goes.
+fn send_back(outlet: Outlet, frames: impl IntoIterator<Item = Vec<u8>>) {
+    let mut other = Bench::new();
+    other.hands.world().source.extend(frames);
+    hook_with(&mut other, TX, outlet);
+    other.poll();
+}
+
+// Goal: a lane watches the bell of the way back from a program as long as there is that way, and no
+// longer: nobody else closes it.
+#[test]
+fn a_bell_goes_with_its_way_back() {
+    let mut bench = Bench::new();
+    let (outlet, inlet, joined) = way(&bench);
+    bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
+    assert_eq!(bench.lane.doors().count(), 1);
+    bench.lane.part();
+    assert_eq!(bench.lane.doors().count(), 1, "the program is still there");
+    drop(outlet);
+    bench.lane.part();
+    assert_eq!(bench.lane.doors().count(), 0);
+}
+
+// Goal: what a program is put on top of has passed: the rest of a frame that is half sent goes out
+// whatever it says about the others, and the lane comes to its end.
+#[test]
+fn a_frame_half_sent_is_not_the_programs() {
+    let mut bench = finishing::bench(true);
+    bench.hands.world().source.extend([0, 1].map(finishing::large));
+    bench.hands.world().room = 1;
+    bench.poll();
+    assert!(!bench.lane.is_settled());
+    hook(&mut bench, DROP);
+    bench.hands.world().room = 9;
+    while bench.poll().moved() > 0 {}
+    assert_eq!(bench.sink(), finishing::segments(1));
+    assert_eq!(bench.stats.rx.xdp.drops.get(), 1, "the second");
+    assert!(bench.lane.is_settled());
+}
+
+// Goal: a program that drops everything lets other lanes have their turn, and until it has seen
+// all of it nobody takes its source for empty; what it took is counted as taken.
+#[test]
+fn what_is_dropped_in_a_row_is_no_end() {
+    let mut bench = Bench::new();
+    (0..3000).for_each(|n| bench.hands.push(n));
+    hook(&mut bench, DROP);
+    let (mut taken, mut polls) = (0, 0);
+    loop {
+        let polled = bench.poll();
+        assert_eq!((polled.moved(), polled.rest), (0, Rest::Empty));
+        (taken, polls) = (taken + bench.lane.taken_of_source(polled.frames), polls + 1);
+        let left = bench.hands.world().source.len();
+        assert_eq!(taken as usize + left, 3000);
+        assert_eq!(bench.lane.source_has_more(), left > 0);
+        if left == 0 {
+            break;
+        }
+    }
+    assert!(polls > 1, "{polls}");
+}
+
+// Goal: another program on a lane that still holds what one before it has let pass does not make
+// it forget that, nor see it: the lane leaves when it has sent it.
+#[test]
+fn a_program_that_was_there_before_counts() {
+    let mut bench = Bench::new();
+    (0..40).for_each(|n| bench.hands.push(n));
+    hook(&mut bench, PASS);
+    bench.poll();
+    bench.lane.unhook();
+    hook(&mut bench, DROP);
+    bench.lane.close_hooks(true);
+    (40..50).for_each(|n| bench.hands.push(n));
+    assert!(!bench.lane.is_settled());
+    bench.hands.world().room = usize::MAX;
+    (0..5).for_each(|_| _ = bench.poll());
+    assert!(bench.lane.is_settled());
+    assert_eq!(bench.sink(), (0..40).collect::<Vec<_>>());
+    assert_eq!((bench.hands.world().source.len(), bench.stats.rx.xdp.drops.get()), (10, 0));
+}
+
+// Goal: a large frame that was received when the sink had no room for all of it leaves when there
+// is room, also when its source has a program now and nothing else comes, behind disciplines or
+// not; with `full=drop` the rest of it is dropped instead, and counted.
+#[test]
+fn what_was_received_goes_on_without_a_source() {
+    for (queued, full) in [(false, Full::Stop), (true, Full::Stop), (false, Full::Drop)] {
+        let mut bench = finishing::bench_of(false, true);
+        if queued {
+            bench.lane = bench.lane.with_qdisc("pfifo", Layer::Ethernet).unwrap();
+        }
+        bench.hands.world().source.push_back(finishing::large(0));
+        bench.hands.world().room = 1;
+        bench.poll();
+        assert!(!bench.lane.is_settled());
+        bench.lane.set_full(full).unwrap();
+        hook(&mut bench, PASS);
+        bench.poll();
+        bench.hands.world().room = 9;
+        (0..5).for_each(|_| _ = bench.poll());
+        assert!(bench.lane.is_settled(), "{queued} {full:?}");
+        let (left, dropped) = if full == Full::Stop { (3, 0) } else { (1, 1) };
+        assert_eq!(bench.sink(), finishing::segments(1)[..left]);
+        assert_eq!(bench.dropped(DropReason::SinkFull), dropped);
+    }
+}
+
+// Goal: what a program of the other side sends back does not overtake a frame that was half sent
+// before there was a way back, and the way back of a program that was there before is not lost.
+#[test]
+fn a_way_back_overtakes_nothing() {
+    let mut bench = finishing::bench(true);
+    bench.hands.world().source.push_back(finishing::large(0));
+    bench.hands.world().room = 1;
+    bench.poll();
+    for number in [1, 2] {
+        let (outlet, inlet, joined) = way(&bench);
+        send_back(outlet, [finishing::large(number)[..1054].to_vec()]);
+        bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
+    }
+    bench.hands.world().room = 9;
+    (0..5).for_each(|_| _ = bench.poll());
+    assert_eq!(bench.sink(), [finishing::segments(1), vec![1 << 16, 2 << 16]].concat());
+    assert!(bench.lane.is_settled());
+}
+
+// Goal: frames that came back from a program of the other side are none of the source's: a lane
+// that is to leave when its source has given so many does not take them for these.
+#[test]
+fn what_came_back_is_not_of_the_source() {
+    let mut bench = Bench::new();
+    let (outlet, inlet, joined) = way(&bench);
+    bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
+    send_back(outlet, vec![vec![0; 60]; 5]);
+    (0..7).for_each(|n| bench.hands.push(n));
+    bench.hands.world().room = usize::MAX;
+    let polled = bench.poll();
+    assert_eq!((polled.frames, bench.lane.taken_of_source(polled.frames)), (12, 7));
+}
