@@ -8,8 +8,9 @@ use super::child::{Child, RunFolder};
 use super::cpu;
 use super::hosts::remove_orphans;
 use super::iperf::Iperf;
+use super::limits;
 use super::report::{Case, Line, Report, Unit};
-use super::stats::{Class, Sample};
+use super::stats::{self, Class, Sample};
 use super::wires::{Wire, World};
 use super::{Result, Session};
 
@@ -58,12 +59,15 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &TcpArgs) -> Res
     report.slice_ms = args.seconds * 1000;
     let folder = RunFolder::new()?;
     let wires = [Wire::Mqnet, Wire::Relay, Wire::Veth];
+    let cpus = std::thread::available_parallelism()?.get();
     let mut contenders = start_all(session, &folder, &wires, &args.link_args)?;
     measure(session, &mut contenders, args.seconds)?;
     report.notes.push(format!(
         "one iperf3 stream of {} s a run, MTU 1500, GSO; only mqnet link may pin its workers",
         args.seconds
     ));
+    let (limits, note) = limits_of_forwarders(session, &contenders, cpus)?;
+    report.notes.push(note);
     let mut lines = Vec::new();
     for contender in contenders {
         lines.push(contender.line(&contender.samples));
@@ -76,8 +80,44 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &TcpArgs) -> Res
             });
         }
     }
+    lines.extend(limits);
     report.cases.push(Case::new("tcp 1 stream", Unit::Bits, lines));
     Ok(())
+}
+
+/// What forwarders between two TAPs could reach, from what a gigabit costs others: as many as all
+/// CPUs have time for, busy with nothing else and never waiting. Whoever is real is below that.
+///
+/// One makes no system call: two copies of each byte are left, out of the kernel and into it, as
+/// fast as this machine copies at all. The rest is as with veth, which makes neither. The other
+/// reads and writes each frame once, as the relay does.
+fn limits_of_forwarders(
+    session: &Session,
+    contenders: &[Contender],
+    cpus: usize,
+) -> Result<(Vec<Line>, String)> {
+    let rate = limits::cached_copy(session)?;
+    let copies = 2.0 * 1e9 / 8.0 / rate;
+    let limit = |who: &str, wire: Wire, more: f64| {
+        let found = contenders.iter().find(|contender| contender.wire == wire);
+        let Some(of) = found.filter(|contender| contender.world.is_ok()) else {
+            return (Line::skipped(who, "it did not take part"), f64::NAN);
+        };
+        let costs: Vec<f64> =
+            of.machine.iter().zip(&of.gigabits).skip(1).map(|(cpu, gbit)| cpu / gbit).collect();
+        let bits =
+            |cost: &f64| Sample { value: cpus as f64 / (cost + more) * 1e9, class: Class::Mixed };
+        let line = Line::of(who, costs.iter().map(bits).collect());
+        (line, stats::median(&costs).unwrap_or(f64::NAN))
+    };
+    let (copying, veth) = limit("veth and two copies", Wire::Veth, copies);
+    let (reading, relay) = limit("relay on all CPUs", Wire::Relay, 0.0);
+    let note = format!(
+        "CPU s a gigabit: veth {veth:.3}, relay {relay:.3}, two copies {copies:.3} (at {:.1} GB/s, \
+         in the cache); the limits are what {cpus} CPUs have time for, never waiting",
+        rate / 1e9
+    );
+    Ok((vec![copying, reading], note))
 }
 
 /// Those who can take part, and why the others cannot.

@@ -183,6 +183,11 @@ impl Hook {
         self.ready.is_empty()
     }
 
+    /// There is something to show, or more to look at than a turn had time for.
+    fn waits(&self) -> bool {
+        !self.is_empty() || (self.hooked.has_more() && !self.hooked.is_closing())
+    }
+
     /// Its program has gone and nothing is left of it.
     pub(super) fn is_over(&self) -> bool {
         self.program.is_none() && self.is_empty()
@@ -397,7 +402,7 @@ impl OverBrings {
 
 impl Queue for OverBrings {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        if self.hook.is_empty() { self.inner.arm(need) } else { Ok(Armed::MoreWork) }
+        if self.hook.waits() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
     }
 
     fn event(&self) -> Option<Event<'_>> {
@@ -492,7 +497,7 @@ impl OverBorrows {
 
 impl Queue for OverBorrows {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        if self.hook.is_empty() { self.inner.arm(need) } else { Ok(Armed::MoreWork) }
+        if self.hook.waits() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
     }
 
     fn event(&self) -> Option<Event<'_>> {

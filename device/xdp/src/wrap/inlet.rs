@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use mqnet_netdev::wrap::insert::Insert;
 use mqnet_netdev::{
     Armed, Burst, DropReason, Event, Fault, FrameMeta, Queue, Recv, RxBorrows, RxBrings,
 };
@@ -93,6 +94,8 @@ impl Queue for Borrows {
 
 impl RxBorrows for Borrows {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
+        // What was shown, when the queue had memory, is taken from here on: by its order alone.
+        self.inlet.insert = Insert::default();
         if self.inlet.ready.is_empty() {
             self.inlet.fill();
         }

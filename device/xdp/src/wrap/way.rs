@@ -186,7 +186,7 @@ impl Return {
         // By one writer: the lane that is gone may have counted in the same place.
         self.config.stats.tx.xdp_tx.add(std::mem::take(&mut returned.uncounted));
         // Some segments of the first may be sent.
-        let mut at = usize::from(self.insert.own_waits());
+        let mut at = usize::from(self.insert.own_waits()).min(self.ready.len());
         for parcel in std::mem::take(&mut returned.parcels) {
             if parcel.len > self.config.frame_max {
                 self.refuse(parcel, DropReason::TooLong);

@@ -207,6 +207,7 @@ impl Lane {
         if matches!(self.tx, Tx::Brings(_)) {
             // It lies with what finishes frames, which tries it first.
             self.tx.submit(&Burst::new(), 0)?;
+            self.tx.flush()?;
             return Ok(self.holds_a_frame());
         }
         let (Rx::Borrows(rx), Tx::Borrows(tx), Some(loan)) =

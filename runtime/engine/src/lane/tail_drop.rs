@@ -37,6 +37,11 @@ impl Lane {
             }
             Rx::Borrows(rx) => {
                 let waiting = self.batch.as_mut().map_or(0, |batch| batch.drain().len());
+                let has_held = self.loan.as_ref().is_some_and(|loan| loan.held.is_some());
+                if let Some(hand) = self.finishing.as_ref().filter(|_| waiting > 0 || has_held) {
+                    // Of the first of them some segments may be sent.
+                    hand.give_up();
+                }
                 self.tx_stats.tx.drops.count(DropReason::SinkFull, waiting as u64);
                 let Some(loan) = &mut self.loan else { return Ok(()) };
                 if let Some((page, _)) = loan.held.take() {

@@ -55,6 +55,10 @@ impl Watch {
         mut to: impl FnMut(&Burst<'_>) -> Result<usize, Fault>,
     ) -> Result<usize, Fault> {
         self.tell_fault()?;
+        if burst.frames().is_empty() {
+            // What is behind us is asked to go on with what it has in hand.
+            return to(burst);
+        }
         let mut taken = 0;
         for frame in &burst.frames()[from..] {
             let (before, &Frame { hdr, len, head, .. }) = (self.counts(), frame);

@@ -154,3 +154,29 @@ fn what_is_left_goes_to_the_next_lane() {
     let lost = own.tx.drops.get(DropReason::LinkClosed);
     assert_eq!((lost, own.tx.xdp_tx.get(), own.tx.xdp_tx_drops.get()), (1, 3, 2));
 }
+
+// Goal: a queue that has lost its memory gives what came back by its order; what was shown before
+// holds nothing back that another lane has left.
+#[test]
+fn a_queue_without_memory_has_shown_nothing() {
+    let (mut rx, mut outlet, _, _) = around(Rx::Brings(Box::new(Bytes(Vec::new()))), 100);
+    send(&mut outlet, &[1]);
+    assert_eq!(see(&mut rx, 8, 0), [1]);
+    let (_, inlet) = super::super::lift(rx);
+    let mut rx = super::super::put_back(null::silent_rx(), inlet.unwrap());
+    let take = |rx: &mut Rx| {
+        let Rx::Borrows(q) = rx else { panic!("it has no memory") };
+        let mut room = [0; 8];
+        let got = q.recv(&mut Segments::new(SpanMut::of(&mut room), SpanMut::empty())).unwrap();
+        matches!(got, Recv::Frame(_)).then_some(room[0])
+    };
+    assert_eq!(take(&mut rx), Some(1));
+    let (other, mut outlet, _, _) = around(Rx::Brings(Box::new(Bytes(Vec::new()))), 100);
+    send(&mut outlet, &[2]);
+    let (_, returned) = take_returned(other);
+    let mut rx = give_returned(rx, returned.unwrap());
+    assert_eq!((take(&mut rx), take(&mut rx)), (Some(2), None));
+    let mut inlet = super::super::lift(rx).1.unwrap();
+    inlet.queue_waits(1);
+    assert_eq!(inlet.insert.lead(), 1, "nor does it hide what waits when it has memory again");
+}

@@ -1,6 +1,7 @@
 //! Lanes with XDP programs around their source.
 
 use mqnet_netdev::Offloads;
+use mqnet_netdev::wrap::capture::{self, CaptureConfig, CaptureReader, Direction};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_xdp::wrap::{self, HookConfig, Hooked, InletConfig, Outlet, Pages, Return};
 use mqnet_xdp::{Insn, Mode, Object, Origin, Program};
@@ -139,13 +140,29 @@ fn a_program_that_was_there_before_counts() {
     assert_eq!((bench.hands.world().source.len(), bench.stats.rx.xdp.drops.get()), (10, 0));
 }
 
+/// A capture of what the sink drops.
+fn watch_drops(bench: &mut Bench) -> CaptureReader {
+    let direction = Direction::Outbound;
+    let (snaplen, ring_bytes) = (64, 1 << 16);
+    let config =
+        CaptureConfig { channel: 0, direction, drops_only: true, snaplen, ring_bytes, clock: || 0 };
+    let (tap, reader) = capture::tap(config);
+    bench.lane.edit_tx(|tx, stats| capture::wrap_tx(tx, tap, stats));
+    reader
+}
+
 // Goal: a large frame that was received when the sink had no room for all of it leaves when there
-// is room, also when its source has a program now and nothing else comes, behind disciplines or
-// not; with `full=drop` the rest of it is dropped instead, and counted.
+// is room, also when its source has a program now and nothing else comes, behind disciplines or a
+// capture or not; with `full=drop` the rest of it is dropped instead, and counted. Either way the
+// lane comes to its end.
 #[test]
 fn what_was_received_goes_on_without_a_source() {
-    for (queued, full) in [(false, Full::Stop), (true, Full::Stop), (false, Full::Drop)] {
-        let mut bench = finishing::bench_of(false, true);
+    let cases = [(false, Full::Stop), (true, Full::Stop), (false, Full::Drop)];
+    let sinks = [(false, false), (true, false), (true, true)];
+    let all = cases.into_iter().flat_map(|case| sinks.map(|sink| (case, sink)));
+    for ((queued, full), (brings, is_watched)) in all {
+        let mut bench = finishing::bench_of(false, brings);
+        let _reader = is_watched.then(|| watch_drops(&mut bench));
         if queued {
             bench.lane = bench.lane.with_qdisc("pfifo", Layer::Ethernet).unwrap();
         }
@@ -154,11 +171,14 @@ fn what_was_received_goes_on_without_a_source() {
         bench.poll();
         assert!(!bench.lane.is_settled());
         bench.lane.set_full(full).unwrap();
+        if full == Full::Drop {
+            bench.poll();
+        }
         hook(&mut bench, PASS);
         bench.poll();
         bench.hands.world().room = 9;
         (0..5).for_each(|_| _ = bench.poll());
-        assert!(bench.lane.is_settled(), "{queued} {full:?}");
+        assert!(bench.lane.is_settled(), "{queued} {full:?} {brings} {is_watched}");
         let (left, dropped) = if full == Full::Stop { (3, 0) } else { (1, 1) };
         assert_eq!(bench.sink(), finishing::segments(1)[..left]);
         assert_eq!(bench.dropped(DropReason::SinkFull), dropped);
