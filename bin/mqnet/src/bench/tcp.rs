@@ -63,8 +63,9 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &TcpArgs) -> Res
     let mut contenders = start_all(session, &folder, &wires, &args.link_args)?;
     measure(session, &mut contenders, args.seconds)?;
     report.notes.push(format!(
-        "one iperf3 stream of {} s a run, MTU 1500, GSO; only mqnet link may pin its workers",
-        args.seconds
+        "one iperf3 stream of {} s a run, MTU 1500, GSO, {}; only mqnet link may pin its workers",
+        args.seconds,
+        congestion_control()
     ));
     let (limits, note) = limits_of_forwarders(session, &contenders, cpus)?;
     report.notes.push(note);
@@ -83,6 +84,12 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &TcpArgs) -> Res
     lines.extend(limits);
     report.cases.push(Case::new("tcp 1 stream", Unit::Bits, lines));
     Ok(())
+}
+
+/// What new network namespaces use: bbr paces a stream by its own idea of the link.
+fn congestion_control() -> String {
+    let name = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    name.map_or_else(|error| format!("unknown ({error})"), |name| name.trim().to_owned())
 }
 
 /// What forwarders between two TAPs could reach, from what a gigabit costs others: as many as all
