@@ -18,6 +18,7 @@ impl Lane {
             // Received already when the sink had no room for it.
             hand.drop_the_kept();
             self.tx.submit(&Burst::new(), 0)?;
+            self.tx.flush()?;
         }
         match &mut self.rx {
             Rx::Brings(rx) => {
@@ -37,9 +38,9 @@ impl Lane {
             }
             Rx::Borrows(rx) => {
                 let waiting = self.batch.as_mut().map_or(0, |batch| batch.drain().len());
-                let has_held = self.loan.as_ref().is_some_and(|loan| loan.held.is_some());
-                if let Some(hand) = self.finishing.as_ref().filter(|_| waiting > 0 || has_held) {
-                    // Of the first of them some segments may be sent.
+                if let Some(hand) = self.finishing.as_ref().filter(|_| !self.begun_inside) {
+                    // One of which segments are sent was received, or came back from a program and
+                    // comes first: either way its rest is dropped.
                     hand.give_up();
                 }
                 self.tx_stats.tx.drops.count(DropReason::SinkFull, waiting as u64);

@@ -217,3 +217,23 @@ fn what_came_back_is_not_of_the_source() {
     let polled = bench.poll();
     assert_eq!((polled.frames, bench.lane.taken_of_source(polled.frames)), (12, 7));
 }
+
+// Goal: with `full=drop` a frame that came back from a program and is half sent when its lane's
+// source loses its memory is dropped with its rest, and the lane comes to its end.
+#[test]
+fn what_came_back_half_sent_may_be_dropped() {
+    let mut bench = finishing::bench(false);
+    hook(&mut bench, PASS);
+    let (outlet, inlet, joined) = way(&bench);
+    bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
+    bench.hands.world().source.push_back(finishing::large(0));
+    bench.hands.world().room = 1;
+    bench.poll();
+    assert!(!bench.lane.is_settled());
+    bench.lane.unhook();
+    bench.lane.set_full(Full::Drop).unwrap();
+    send_back(outlet, [finishing::large(1)[..1054].to_vec()]);
+    (0..5).for_each(|_| _ = bench.poll());
+    assert!(bench.lane.is_settled());
+    assert_eq!((bench.sink(), bench.dropped(DropReason::SinkFull)), (vec![0], 2));
+}
