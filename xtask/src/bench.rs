@@ -4,6 +4,7 @@
 //! judges the promises, and draws.
 
 mod baseline;
+mod figures;
 #[cfg(test)]
 mod fixture;
 mod html;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use crate::{Result, project, setup};
-use baseline::Change;
+use baseline::Comparison;
 use limits::Limits;
 use machine::Machine;
 use promises::{Outcome, Verdict};
@@ -37,6 +38,8 @@ const BUDGET: u64 = 25 * 60;
 const QUICK_BUDGET: u64 = 3 * 60;
 /// The exit code of a regression.
 const REGRESSED: u8 = 3;
+/// A document whose figures come from a report.
+const DOCUMENT: &str = "docs/systems.md";
 /// The section that the others are read beside.
 const LIMITS: &str = "limits";
 
@@ -60,6 +63,9 @@ pub(crate) struct Arguments {
     /// Keep this run's report as baseline.json in the same folder
     #[arg(long)]
     save_baseline: bool,
+    /// Write the figures of this run into docs/systems.md
+    #[arg(long, conflicts_with = "quick")]
+    docs: bool,
     /// The program to measure, instead of building one [default: $MQNET_BIN]
     #[arg(long, value_name = "FILE")]
     bin: Option<PathBuf>,
@@ -119,9 +125,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         promises: table.iter().map(judge).collect(),
         sections,
     };
-    let changes = old.map(|old| baseline::compare(&old, &report));
-    write(&report, changes.as_deref(), &out, arguments.save_baseline)?;
-    Ok(summarize(&report, changes.as_deref(), &out))
+    let compared = old.map(|old| baseline::compare(&old, &report));
+    write(&report, compared.as_ref(), &out, arguments.save_baseline)?;
+    if arguments.docs {
+        fill_document(&report)?;
+    }
+    Ok(summarize(&report, compared.as_ref(), &out))
 }
 
 fn list() {
@@ -195,10 +204,10 @@ fn sort_out(section: &Section, ran: Ran, quick: bool) -> report::Section {
     }
 }
 
-fn write(report: &Report, changes: Option<&[Change]>, out: &Path, keep: bool) -> Result<()> {
+fn write(report: &Report, compared: Option<&Comparison>, out: &Path, keep: bool) -> Result<()> {
     report.save(&out.join("report.json"))?;
     let page = out.join("report.html");
-    fs::write(&page, html::page(report, changes)?)
+    fs::write(&page, html::page(report, compared)?)
         .map_err(|error| format!("{}: {error}", page.display()))?;
     if keep {
         report.save(&out.join("baseline.json"))?;
@@ -206,8 +215,18 @@ fn write(report: &Report, changes: Option<&[Change]>, out: &Path, keep: bool) ->
     Ok(())
 }
 
+fn fill_document(report: &Report) -> Result<()> {
+    let path = project::root().join(DOCUMENT);
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = fs::read_to_string(&path).map_err(|error| failed(&error))?;
+    let (text, filled) = figures::fill(&text, report).map_err(|error| failed(&error))?;
+    fs::write(&path, text).map_err(|error| failed(&error))?;
+    println!("{DOCUMENT}: {filled} figures of this run");
+    Ok(())
+}
+
 /// Promises that were missed, changes, and where everything is.
-fn summarize(report: &Report, changes: Option<&[Change]>, out: &Path) -> ExitCode {
+fn summarize(report: &Report, compared: Option<&Comparison>, out: &Path) -> ExitCode {
     let count =
         |outcome| report.promises.iter().filter(|promise| promise.outcome == outcome).count();
     println!();
@@ -219,13 +238,14 @@ fn summarize(report: &Report, changes: Option<&[Change]>, out: &Path) -> ExitCod
     for promise in &stale {
         println!("{}: {} (xtask/promises.toml)", promise.text, promise.measured);
     }
-    for change in changes.unwrap_or_default() {
+    for change in compared.iter().flat_map(|compared| &compared.changes) {
         println!("{}: {}", if change.worse { "WORSE" } else { "better" }, change.text());
     }
+    compared.iter().flat_map(|compared| &compared.losses).for_each(|loss| println!("LOST: {loss}"));
     let [met, missed, unknown] = [Outcome::Met, Outcome::Missed, Outcome::NotMeasured].map(count);
     println!("{met} promises met, {missed} missed, {unknown} not measured");
     println!("{}/report.html, report.json", out.display());
-    let regressed = changes.unwrap_or_default().iter().any(|change| change.worse);
+    let regressed = compared.is_some_and(Comparison::is_worse);
     match (regressed, stale.is_empty()) {
         (true, _) => ExitCode::from(REGRESSED),
         (false, false) => ExitCode::FAILURE,

@@ -6,7 +6,7 @@
 
 use super::interval::Figure;
 use super::measured::{Case, Line};
-use super::promises::digits;
+use super::promises::{Outcome, Verdict, digits};
 use super::report::Report;
 
 /// Less than this share of a figure is never a change.
@@ -34,8 +34,63 @@ impl Change {
     }
 }
 
-/// All changes against `old`, section by section.
-pub(super) fn compare(old: &Report, new: &Report) -> Vec<Change> {
+/// What became of the figures of an older report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Comparison {
+    pub(super) changes: Vec<Change>,
+    /// What was there and is not any more, in words: cases, contenders, promises that were kept.
+    pub(super) losses: Vec<String>,
+}
+
+impl Comparison {
+    pub(super) fn is_worse(&self) -> bool {
+        !self.losses.is_empty() || self.changes.iter().any(|change| change.worse)
+    }
+}
+
+/// `new` against `old`, section by section. Sections that were not asked for are no loss.
+pub(super) fn compare(old: &Report, new: &Report) -> Comparison {
+    let losses = if old.quick == new.quick { losses(old, new) } else { Vec::new() };
+    Comparison { changes: changes(old, new), losses }
+}
+
+fn losses(old: &Report, new: &Report) -> Vec<String> {
+    let mut losses = Vec::new();
+    for section in &new.sections {
+        let name = &section.name;
+        let Some(before) = old.section(name).filter(|before| before.skipped.is_none()) else {
+            continue;
+        };
+        if let Some(reason) = &section.skipped {
+            losses.push(format!("{name}: is skipped now: {reason}"));
+            continue;
+        }
+        for case in &before.cases {
+            let Some(now) = section.cases.iter().find(|now| now.name == case.name) else {
+                losses.push(format!("{name}: {}: is gone", case.name));
+                continue;
+            };
+            for line in case.lines.iter().filter(|line| line.all.is_some()) {
+                let has = now.lines.iter().find(|now| now.who == line.who);
+                if has.is_none_or(|now| now.all.is_none()) {
+                    let why = has.and_then(|now| now.skipped.as_deref()).unwrap_or("is gone");
+                    losses.push(format!("{name}: {}: {}: {why}", case.name, line.who));
+                }
+            }
+        }
+    }
+    for promise in new.promises.iter().filter(|p| p.outcome == Outcome::Missed && !p.unsure) {
+        let was_kept = |old: &&Verdict| old.text == promise.text && old.outcome == Outcome::Met;
+        if let Some(old) = old.promises.iter().find(was_kept) {
+            let Verdict { text, promised, measured, .. } = promise;
+            let before = &old.measured;
+            losses.push(format!("{text}: was kept with {before}: {measured} ({promised})"));
+        }
+    }
+    losses
+}
+
+fn changes(old: &Report, new: &Report) -> Vec<Change> {
     let mut changes = Vec::new();
     for section in &new.sections {
         let Some(before) = old.section(&section.name) else { continue };
@@ -134,13 +189,36 @@ mod tests {
             report.sections[0].cases = cases;
             report
         };
-        assert_eq!(compare(&report(1.0, 200.0), &report(1.0, 200.0)), []);
-        let changes = compare(&report(1.5, 200.0), &report(1.0, 220.0));
-        let said: Vec<_> = changes.iter().map(|c| (c.case.as_str(), c.worse)).collect();
+        assert_eq!(changes(&report(1.0, 200.0), &report(1.0, 200.0)), []);
+        let worse = changes(&report(1.5, 200.0), &report(1.0, 220.0));
+        let said: Vec<_> = worse.iter().map(|c| (c.case.as_str(), c.worse)).collect();
         assert_eq!(said, [("a", true), ("b", true)]);
-        assert!(changes[0].text().starts_with("link: a: mqnet / peer (all): 1.545 ["));
-        let changes = compare(&report(1.0, 220.0), &report(1.5, 200.0));
-        assert!(changes.iter().all(|change| !change.worse) && changes.len() == 2);
+        assert!(worse[0].text().starts_with("link: a: mqnet / peer (all): 1.545 ["));
+        let better = changes(&report(1.0, 220.0), &report(1.5, 200.0));
+        assert!(better.iter().all(|change| !change.worse) && better.len() == 2);
+    }
+
+    // Goal: a case, a contender, a section or a kept promise that is gone is a loss, whoever else
+    // became better; a section that nobody asked for is none, and neither is another kind of run.
+    #[test]
+    fn what_is_gone_is_lost() {
+        let whole = || fixture::report(&["link", "pool"]);
+        assert_eq!(compare(&whole(), &whole()).losses, Vec::<String>::new());
+        assert!(!compare(&whole(), &fixture::report(&["link"])).is_worse());
+        let mut less = whole();
+        less.sections[0].cases.remove(0);
+        less.sections[0].cases[0].lines[1].all = None;
+        less.sections[0].cases[0].lines[1].skipped = Some("no DPDK".to_owned());
+        less.sections[1].skipped = Some("crashed".to_owned());
+        let lost = compare(&whole(), &less).losses;
+        assert!(lost[0].ends_with("is gone") && lost[1].ends_with(": no DPDK"), "{lost:?}");
+        assert!(lost[2].contains("is skipped now: crashed") && lost.len() == 3, "{lost:?}");
+        less.quick = true;
+        assert_eq!(compare(&whole(), &less).losses, Vec::<String>::new());
+        let (mut kept, mut missed) = (whole(), whole());
+        kept.promises[0].outcome = Outcome::Met;
+        (missed.promises[0].outcome, missed.promises[0].unsure) = (Outcome::Missed, false);
+        assert!(compare(&kept, &missed).losses[0].contains("was kept with"));
     }
 
     // Goal: a machine that moved its CPUs apart is no regression when both classes are known.

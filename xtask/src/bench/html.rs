@@ -5,7 +5,7 @@ mod tables;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::baseline::Change;
+use super::baseline::Comparison;
 use super::limits::Limits;
 use super::plot;
 use super::promises::{Outcome, digits};
@@ -16,7 +16,7 @@ use crate::Result;
 const ALARMS: [&str; 2] = ["NOT QUIET", "NOT A RELEASE BUILD"];
 
 /// The whole page.
-pub(super) fn page(report: &Report, changes: Option<&[Change]>) -> Result<String> {
+pub(super) fn page(report: &Report, compared: Option<&Comparison>) -> Result<String> {
     let dark = format!("@media(prefers-color-scheme:dark){{{}}}", plot::dark_rules());
     let style = [include_str!("html/style.css"), &plot::key_rules(), &dark].concat();
     let mut sections = Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn page(report: &Report, changes: Option<&[Change]>) -> Result<String
                 h1 { "mqnet against its peers" }
                 (head(report))
                 (alarms(report))
-                @if let Some(changes) = changes { (tables::changes(changes)) }
+                @if let Some(compared) = compared { (tables::changes(compared)) }
                 (tables::promises(&report.promises))
                 @for section in sections { (section) }
             }
@@ -180,14 +180,15 @@ fn of_section(section: &Section, report: &Report) -> Result<Markup> {
 mod tests {
     use scraper::{Html, Selector};
 
+    use super::super::baseline::Change;
     use super::super::fixture;
     use super::super::interval::Figure;
     use super::*;
 
     const ALL: [&str; 5] = ["limits", "link", "queueing", "instr", "vhost"];
 
-    fn parsed(report: &Report, changes: Option<&[Change]>) -> Html {
-        Html::parse_document(&page(report, changes).unwrap())
+    fn parsed(report: &Report, compared: Option<&Comparison>) -> Html {
+        Html::parse_document(&page(report, compared).unwrap())
     }
 
     fn count(page: &Html, selector: &str) -> usize {
@@ -219,7 +220,9 @@ mod tests {
             worse: true,
         };
         for report in [fixture::report(&ALL), hostile(), fixture::report(&[])] {
-            for changes in [None, Some(&[][..]), Some(std::slice::from_ref(&change))] {
+            let changes = vec![change.clone()];
+            let moved = Comparison { changes, losses: vec!["<b>".to_owned()] };
+            for changes in [None, Some(&Comparison::default()), Some(&moved)] {
                 let page = parsed(&report, changes);
                 assert_eq!(page.errors, Vec::<String>::new());
                 assert_eq!(count(&page, "script"), 0);

@@ -32,16 +32,28 @@ pub(super) struct Beside {
     pub(super) nanoseconds: f64,
     /// Of that, the share that one copy of its bytes would take; `None` of what has no bytes.
     pub(super) copy_share: Option<f64>,
+    /// The same of a copy that no cache holds.
+    pub(super) memory_share: Option<f64>,
     /// As many cache lines could go from CPU to CPU meanwhile.
     pub(super) lines: Option<f64>,
     /// As many system calls could be made meanwhile.
     pub(super) calls: Option<f64>,
+    /// As many sleeping threads could be woken one after the other.
+    pub(super) wake_ups: Option<f64>,
     /// Share of a bare copy between the same CPUs, measured in turn; `None` where nobody makes one.
     pub(super) bare_share: Option<f64>,
 }
 
 /// The contender that does nothing but copy.
 const BARE: &str = "memory limit";
+/// Bytes of the frames in which streams are counted.
+const USUAL: f64 = 1500.0;
+
+/// Which contender is ours: the one that says so, else the first that is none to compare with.
+fn ours(case: &Case) -> Option<&Line> {
+    let named = case.lines.iter().find(|line| line.who.starts_with("mqnet"));
+    named.or_else(|| case.lines.iter().find(|line| !line.who.starts_with("tail drop")))
+}
 
 impl Limits {
     /// The names are those of `bin/mqnet/src/bench/limits.rs`; a test holds them.
@@ -64,28 +76,33 @@ impl Limits {
 
     /// What one frame or object of a case costs us, unless the case counts something else.
     pub(super) fn beside(&self, case: &Case) -> Option<Beside> {
-        let ours = case.lines.first()?;
-        let rate = ours.all?.median;
-        let (units, bytes) = match case.unit.kind.as_str() {
-            "frames" => (rate, case.unit.bytes.map(|bytes| bytes as f64)),
-            "objects" => (rate, None),
+        let ours = ours(case)?;
+        let value = ours.all?.median;
+        let (nanoseconds, bytes) = match case.unit.kind.as_str() {
+            "frames" => (1e9 / value, case.unit.bytes.map(|bytes| bytes as f64)),
+            "objects" => (1e9 / value, None),
             // A stream has no frames: one of the usual size stands for them.
-            "bits" => (rate / 8.0 / 1500.0, Some(1500.0)),
+            "bits" => (1e9 / (value / 8.0 / USUAL), Some(USUAL)),
+            "cpu-per-gigabit" => (value * 8.0 * USUAL, Some(USUAL)),
+            "nanoseconds" | "latency" | "delay" => (value, None),
             _ => return None,
         };
-        if units <= 0.0 {
+        if !nanoseconds.is_finite() || nanoseconds <= 0.0 {
             return None;
         }
-        let nanoseconds = 1e9 / units;
+        let copy =
+            |rate: Option<f64>| rate.zip(bytes).map(|(rate, b)| b / rate * 1e9 / nanoseconds);
         let bare = format!(" / {BARE}");
         let bare = case.ratios.iter().find(|ratio| ratio.who.ends_with(&bare));
         Some(Beside {
             case: case.name.clone(),
             who: ours.who.clone(),
             nanoseconds,
-            copy_share: self.copy_cached.zip(bytes).map(|(copy, b)| b / copy * 1e9 / nanoseconds),
+            copy_share: copy(self.copy_cached),
+            memory_share: copy(self.copy_memory),
             lines: self.line.map(|line| nanoseconds / line),
             calls: self.call.map(|call| nanoseconds / call),
+            wake_ups: self.wake_up.map(|wake_up| nanoseconds / wake_up),
             bare_share: bare.and_then(|ratio| Some(ratio.all?.median)),
         })
     }
@@ -111,8 +128,10 @@ mod tests {
     fn shares_are_shares() {
         let limits = Limits {
             copy_cached: Some(10e9),
+            copy_memory: Some(4e9),
             line: Some(50.0),
             call: Some(200.0),
+            wake_up: Some(10e3),
             ..Limits::default()
         };
         let case = fixture::case("x", "frames", Some(100), &[("mqnet", &[10e6])]);
@@ -121,8 +140,30 @@ mod tests {
         assert!((beside.nanoseconds - 100.0).abs() < 1e-9);
         assert!(near(beside.copy_share, 0.1) && near(beside.lines, 2.0));
         assert!(near(beside.calls, 0.5) && beside.bare_share.is_none());
+        assert!(near(beside.memory_share, 0.25));
         let count = fixture::case("x", "count", None, &[("mqnet", &[0.0])]);
         assert_eq!(limits.beside(&count), None);
+        let latency = fixture::case("x", "latency", None, &[("mqnet", &[20e3])]);
+        let beside = limits.beside(&latency).unwrap();
+        assert!(near(beside.wake_ups, 2.0) && beside.copy_share.is_none());
+        // A gigabit is 83333 frames of 1500 B.
+        let cost = fixture::case("x", "cpu-per-gigabit", None, &[("mqnet", &[0.1])]);
+        let beside = limits.beside(&cost).unwrap();
+        assert!((beside.nanoseconds - 1200.0).abs() < 1e-9);
+        assert!(near(beside.copy_share, 0.125));
+    }
+
+    // Goal: what is set beside the limits is ours, not what it is compared with.
+    #[test]
+    fn ours_is_found() {
+        let of = |contenders: &[(&str, &[f64])]| {
+            let case = fixture::case("x", "frames", Some(64), contenders);
+            Limits::default().beside(&case).unwrap().who
+        };
+        let one = &[1e6][..];
+        assert_eq!(of(&[("tail drop, spinning", one), ("backpressure", one)]), "backpressure");
+        assert_eq!(of(&[("relay", one), ("mqnet", one)]), "mqnet");
+        assert_eq!(of(&[("64 channels", one), ("1 channel", one)]), "64 channels");
     }
 
     // Goal: the bare copy is found where the program measures one.

@@ -21,20 +21,26 @@ struct Question {
     commands: &'static [&'static str],
 }
 
-const QUESTIONS: [Question; 6] = [
+const QUESTIONS: [Question; 8] = [
     Question {
         name: "DPDK",
         package: "libdpdk-dev",
         commands: &["pkg-config --modversion libdpdk"],
     },
     Question { name: "vde2", package: "vde2", commands: &["vde_switch --version"] },
+    Question {
+        name: "OVS-DPDK",
+        package: "openvswitch-switch-dpdk",
+        commands: &["/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk --version"],
+    },
+    Question { name: "the kernel (veth, bridge)", package: "uname", commands: &["uname -r"] },
     Question { name: "socat", package: "socat", commands: &["socat -V"] },
     Question { name: "iperf3", package: "iperf3", commands: &["iperf3 --version"] },
     Question { name: "valgrind", package: "valgrind", commands: &["valgrind --version"] },
     Question { name: "gcc", package: "gcc", commands: &["gcc --version", "cc --version"] },
 ];
 
-/// Asks all of them. The kernel's own (veth, bridge) have the kernel's version.
+/// Asks all of them.
 pub(super) fn ask() -> Vec<Peer> {
     let answer = |question: &Question| {
         let version = question.commands.iter().find_map(|command| version(command));

@@ -16,8 +16,10 @@ pub(super) struct Section {
 }
 
 const DPDK: &[&str] = &["gcc", "pkg-config", "dpdk-dev", "libdpdk-dev"];
+const PORTS: &[&str] = &["gcc", "pkg-config", "dpdk-dev", "libdpdk-dev", "iproute2"];
 const HOSTS: &[&str] = &["gcc", "iproute2", "iperf3"];
-const RELAYS: &[&str] = &["gcc", "iproute2", "iperf3", "socat", "vde2", "openvswitch-switch-dpdk"];
+const RELAYS: &[&str] =
+    &["gcc", "iproute2", "iperf3", "socat", "vde2", "openvswitch-switch-dpdk", "dpdk-dev"];
 
 #[rustfmt::skip]
 pub(super) const SECTIONS: &[Section] = &[
@@ -48,11 +50,11 @@ pub(super) const SECTIONS: &[Section] = &[
         packages: HOSTS, root: true, seconds: 85,
         quick: Some(("--seconds 1", 45)) },
     Section { name: "relays", answers: "What does a gigabit of TCP cost, through us, veth, a \
-        bridge, a relay, socat, vde2 and OVS-DPDK?",
-        packages: RELAYS, root: true, seconds: 130, quick: None },
+        bridge, a relay, socat, vde2, OVS-DPDK and DPDK's TAPs?",
+        packages: RELAYS, root: true, seconds: 150, quick: None },
     Section { name: "afxdp", answers: "How fast are we from veth to veth, against DPDK's AF_XDP \
         ports and a packet relay?",
-        packages: DPDK, root: true, seconds: 75,
+        packages: PORTS, root: true, seconds: 75,
         quick: Some(("--slice-ms 8 --size 60", 25)) },
     Section { name: "latency", answers: "How long does an answer take, idle, asleep and under \
         load, against veth and relays?",

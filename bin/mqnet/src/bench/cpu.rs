@@ -5,10 +5,17 @@ use std::fs;
 /// Ticks of `/proc/stat` in a second: what the kernel shows is always in this unit.
 const USER_HZ: f64 = 100.0;
 
-/// Seconds that all CPUs together were busy since the machine started.
+/// Seconds that all CPUs together were busy since the machine started; what the host of a guest
+/// took from it is not among them.
 pub(super) fn machine() -> Option<f64> {
-    let [idle, all] = super::others::parse(&fs::read_to_string("/proc/stat").ok()?)?;
-    Some(all.saturating_sub(idle) as f64 / USER_HZ)
+    busy(&fs::read_to_string("/proc/stat").ok()?).map(|ticks| ticks as f64 / USER_HZ)
+}
+
+fn busy(stat: &str) -> Option<u64> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal; guest time is part of user time.
+    Some(ticks.get(..3)?.iter().chain(ticks.get(5..7)?).sum())
 }
 
 /// Seconds that all threads of these processes have run; `None` where the kernel does not say.

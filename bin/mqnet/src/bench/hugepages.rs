@@ -8,11 +8,11 @@ const FOLDER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 const HUGE: &[&str] = &["--in-memory", "--single-file-segments", "--no-telemetry"];
 pub(super) const PLAIN: &[&str] = &["--no-huge", "--no-shconf", "--no-telemetry"];
 
-/// A reservation; what was there before is restored when it is dropped.
+/// A reservation. What it added is taken away when it is dropped: there may be others by then.
 #[derive(Debug)]
 pub(super) struct HugePages {
     there: bool,
-    restore: Option<u64>,
+    added: u64,
 }
 
 fn read(name: &str) -> Option<u64> {
@@ -27,19 +27,20 @@ impl HugePages {
     /// Makes sure that `pages` of 2 MiB are free, if it can. They are a wish: DPDK also runs on
     /// plain pages.
     pub(super) fn reserve(pages: u64) -> Self {
-        let nothing = Self { there: false, restore: None };
+        let nothing = Self { there: false, added: 0 };
         let (Some(all), Some(free)) = (read("nr_hugepages"), read("free_hugepages")) else {
             return nothing;
         };
         if free >= pages {
-            return Self { there: true, restore: None };
+            return Self { there: true, added: 0 };
         }
         if !write(all + pages - free) {
             return nothing;
         }
         // Memory may be too fragmented for all of them; then the drop gives back the few.
         let there = read("free_hugepages").is_some_and(|free| free >= pages);
-        Self { there, restore: Some(all) }
+        let now = read("nr_hugepages").unwrap_or(all);
+        Self { there, added: now.saturating_sub(all) }
     }
 
     /// Whether as many are free as were wanted.
@@ -66,9 +67,9 @@ impl HugePages {
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        if let Some(pages) = self.restore.take() {
+        if let Some(all) = read("nr_hugepages").filter(|_| self.added > 0) {
             // It was written before, so it can be written again.
-            write(pages);
+            write(all.saturating_sub(self.added));
         }
     }
 }

@@ -13,6 +13,17 @@ use super::{Result, Session, peers};
 /// How often a stop signal is looked for while a stream runs.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What one stream came to.
+#[derive(Debug, PartialEq)]
+pub(super) struct Stream {
+    /// Bits a second that arrived.
+    pub(super) rate: f64,
+    /// All that arrived, in gigabits.
+    pub(super) gigabits: f64,
+    /// How it was paced and held back, by the kernel's name.
+    pub(super) congestion: String,
+}
+
 /// An iperf3 that listens on the second host.
 pub(super) struct Iperf {
     server: Child,
@@ -38,14 +49,14 @@ impl Iperf {
         self.server.wait_for(mark, SOON, listens)
     }
 
-    /// One stream from `host` to it: the bits per second that arrived, or why it failed. An error
-    /// only when somebody asked us to stop.
+    /// One stream from `host` to it, or why it failed. An error only when somebody asked us to
+    /// stop.
     pub(super) fn stream(
         &mut self,
         session: &Session,
         host: &Host,
         seconds: u64,
-    ) -> Result<std::result::Result<f64, String>> {
+    ) -> Result<std::result::Result<Stream, String>> {
         let mark = self.server.mark();
         let deadline = Instant::now() + Duration::from_secs(seconds) + SOON;
         let mut client = match client(host, seconds) {
@@ -58,11 +69,11 @@ impl Iperf {
                 ended => break ended,
             }
         };
-        let bits = ended.and_then(|(_, said)| received(&said)).and_then(|bits| {
+        let stream = ended.and_then(|(_, said)| received(&said)).and_then(|stream| {
             self.wait_until_free(mark)?;
-            Ok(bits)
+            Ok(stream)
         });
-        Ok(bits.map_err(|error| error.to_string()))
+        Ok(stream.map_err(|error| error.to_string()))
     }
 }
 
@@ -76,15 +87,20 @@ fn listens(said: &str) -> Option<()> {
     said.contains("Server listening").then_some(())
 }
 
-/// Bits per second at the receiver, of what `iperf3 -J` said.
-fn received(said: &str) -> Result<f64> {
+/// What arrived, of what `iperf3 -J` said.
+fn received(said: &str) -> Result<Stream> {
     let report: Value = serde_json::from_str(said)
         .map_err(|_| format!("iperf3 gave no report: {}", child::last_lines(said)))?;
     if let Some(error) = report["error"].as_str() {
         return Err(format!("iperf3: {error}").into());
     }
-    let bits = report["end"]["sum_received"]["bits_per_second"].as_f64();
-    bits.filter(|&bits| bits > 0.0).ok_or_else(|| "iperf3: nothing was received".into())
+    let end = &report["end"];
+    let arrived = |what: &str| end["sum_received"][what].as_f64().filter(|&value| value > 0.0);
+    let nothing = || "iperf3: nothing was received".to_owned();
+    let congestion = end["sender_tcp_congestion"].as_str().unwrap_or("unknown").to_owned();
+    let rate = arrived("bits_per_second").ok_or_else(nothing)?;
+    let gigabits = arrived("bytes").ok_or_else(nothing)? * 8.0 / 1e9;
+    Ok(Stream { rate, gigabits, congestion })
 }
 
 #[cfg(test)]
@@ -94,9 +110,11 @@ mod tests {
     // Goal: what arrived counts, and an error of iperf3 is told in its own words.
     #[test]
     fn the_report_of_iperf3_is_read() {
-        let good = r#"{"end": {"sum_sent": {"bits_per_second": 9e9},
-                              "sum_received": {"bits_per_second": 8.5e9}}}"#;
-        assert_eq!(received(good).unwrap(), 8.5e9);
+        let good = r#"{"end": {"sum_sent": {"bits_per_second": 9e9, "bytes": 4e9},
+                              "sum_received": {"bits_per_second": 8.5e9, "bytes": 2.5e9},
+                              "sender_tcp_congestion": "cubic"}}"#;
+        let congestion = "cubic".to_owned();
+        assert_eq!(received(good).unwrap(), Stream { rate: 8.5e9, gigabits: 20.0, congestion });
         for (bad, words) in [
             (r#"{"end": {}, "error": "unable to connect"}"#, "iperf3: unable to connect"),
             (r#"{"end": {"sum_received": {"bits_per_second": 0.0}}}"#, "nothing was received"),

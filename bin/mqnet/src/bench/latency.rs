@@ -1,7 +1,8 @@
-//! How long an answer takes: of bare frames over our link, of a link that sleeps, of TCP; and what
-//! a link costs that nobody uses.
+//! How long an answer takes: of bare frames over our link and a veth pair, of a link that sleeps,
+//! of TCP; and what a link costs that nobody uses.
 
 mod floor;
+mod packet;
 mod ping;
 mod rr;
 
@@ -38,6 +39,8 @@ const WINDOWS: [u64; 4] = [1000, 0, 50, 5000];
 const GAPS: [u64; 2] = [200, 3000];
 /// Of the bare frames, which are far more than are needed in a turn.
 const SHORT: u32 = 2;
+/// The kernel's own means, without its TCP.
+const VETH: &str = "veth, packet sockets";
 /// How long an idle link is watched in a turn.
 const WATCHED: Duration = Duration::from_millis(500);
 
@@ -114,15 +117,24 @@ fn link(session: &Session, report: &mut Report, folder: &RunFolder) -> Result<()
     let window = Duration::from_micros(WINDOWS[0]);
     let mut alone = ping::Pair::start(session.cpus, folder, window, false)?;
     let mut loaded = ping::Pair::start(session.cpus, folder, window, true)?;
+    let mut veth = packet::Veth::start(session.cpus, folder).map_err(|error| error.to_string());
+    session.check()?;
     let name = "64 B there and back over a link";
     let length = session.slice / SHORT;
-    let series = rounds(session, name, 3, |at| match at {
+    let series = rounds(session, name, 4, |at| match at {
         0 => alone.turn(length, Duration::ZERO),
         1 => loaded.turn(length, Duration::ZERO),
+        2 => veth.as_mut().map_or_else(|_| Ok(Histogram::default()), |veth| veth.turn(length)),
         _ => cache_line(session),
     })?;
-    let who = ["mqnet", "mqnet beside a bulk of 1514 B", "a cache line"];
-    report.cases.extend(cases(name, &who, &series));
+    let who = ["mqnet", "mqnet beside a bulk of 1514 B", VETH, "a cache line"];
+    for mut case in cases(name, &who, &series) {
+        if let Err(reason) = &veth {
+            let lines = case.lines.iter_mut().filter(|line| line.who == VETH);
+            lines.for_each(|line| *line = Line::skipped(VETH, reason.as_str()));
+        }
+        report.cases.push(Case::new(case.name, case.unit, case.lines));
+    }
     Ok(())
 }
 

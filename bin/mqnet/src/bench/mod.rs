@@ -136,8 +136,8 @@ enum What {
     /// Frames a second with more and more workers, and what a frame costs with more and more
     /// channels; the laws that fit both
     Scaling(scaling::ScalingArgs),
-    /// TCP through our link, veth, a bridge, a minimal relay, socat, vde2 and OVS-DPDK (root,
-    /// iperf3), with the CPU time that a gigabit costs
+    /// TCP through our link, veth, a bridge, a minimal relay, socat, vde2, OVS-DPDK and testpmd's
+    /// TAPs (root, iperf3), with the CPU time that a gigabit costs
     Relays {
         /// Seconds of one stream
         #[arg(long, default_value_t = 1, value_name = "S",

@@ -8,7 +8,7 @@ use super::tcp::{self, Contender};
 use super::wires::Wire;
 use super::{Result, Session};
 
-const WIRES: [Wire; 7] = [
+const WIRES: [Wire; 8] = [
     Wire::MqnetDirect,
     Wire::Veth,
     Wire::Bridge,
@@ -16,6 +16,7 @@ const WIRES: [Wire; 7] = [
     Wire::Socat,
     Wire::Vde,
     Wire::OvsDpdk,
+    Wire::TestpmdTap,
 ];
 
 pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Result<()> {
@@ -26,8 +27,9 @@ pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Resul
     tcp::measure(session, &mut contenders, seconds)?;
     report.notes.push("mqnet: TAP to TAP in one process, as the relays are".to_owned());
     report.notes.push(format!(
-        "one iperf3 stream of {seconds} s a run, MTU 1500; socat, vde2 and OVS know no offloads, \
-         the others pass segments of 64 KiB"
+        "one iperf3 stream of {seconds} s a run, MTU 1500, {}; socat, vde2, OVS and testpmd know \
+         no offloads, the others pass segments of 64 KiB",
+        tcp::congestion(&contenders)
     ));
     report.notes.push(
         "the CPU time of the machine has that of both iperf3 and of all others in it; that of the \

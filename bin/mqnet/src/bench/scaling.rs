@@ -58,7 +58,8 @@ pub(super) fn run(
         let workers = workers(session, bytes, &cpus)?;
         let channels = channels(session, bytes)?;
         models.push(model(bytes, &workers, &channels).ok_or("no law fits: nothing moved")?);
-        report.cases.extend([workers, channels]);
+        let rates = rates(&channels, bytes);
+        report.cases.extend([workers, channels, rates]);
     }
     report.notes.push("a worker has both ends of its channels on one CPU".to_owned());
     for model in &models {
@@ -159,6 +160,16 @@ fn channels(session: &Session, bytes: usize) -> Result<Case> {
     let lines = CHANNELS.iter().zip(series);
     let lines = lines.map(|(channels, samples)| Line::of(&format!("{channels} channels"), samples));
     Ok(Case::new(name, Unit::Nanoseconds, lines.collect()))
+}
+
+/// The same as frames a second.
+fn rates(channels: &Case, bytes: usize) -> Case {
+    let rate = |line: &Line| {
+        let of = |sample: &Sample| Sample { value: 1e9 / sample.value, ..*sample };
+        Line::of(&line.who, line.samples.iter().map(of).collect())
+    };
+    let name = format!("frames a second through channels on one worker, {bytes} B");
+    Case::new(name, Unit::Frames { bytes }, channels.lines.iter().map(rate).collect())
 }
 
 fn values(line: &Line) -> Vec<f64> {

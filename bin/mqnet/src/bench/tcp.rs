@@ -7,7 +7,7 @@
 use super::child::{Child, RunFolder};
 use super::cpu;
 use super::hosts::remove_orphans;
-use super::iperf::Iperf;
+use super::iperf::{Iperf, Stream};
 use super::limits;
 use super::report::{Case, Line, Report, Unit};
 use super::stats::{self, Class, Sample};
@@ -37,6 +37,8 @@ pub(super) struct Contender {
     pub(super) samples: Vec<Sample>,
     /// What each stream brought over.
     pub(super) gigabits: Vec<f64>,
+    /// By what congestion control.
+    pub(super) congestion: String,
     /// CPU seconds of the machine meanwhile.
     pub(super) machine: Vec<f64>,
     /// CPU seconds of the processes between the hosts.
@@ -65,7 +67,7 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &TcpArgs) -> Res
     report.notes.push(format!(
         "one iperf3 stream of {} s a run, MTU 1500, GSO, {}; only mqnet link may pin its workers",
         args.seconds,
-        congestion_control()
+        congestion(&contenders)
     ));
     let (limits, note) = limits_of_forwarders(session, &contenders, cpus)?;
     report.notes.push(note);
@@ -86,18 +88,19 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &TcpArgs) -> Res
     Ok(())
 }
 
-/// What new network namespaces use: bbr paces a stream by its own idea of the link.
-fn congestion_control() -> String {
-    let name = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
-    name.map_or_else(|error| format!("unknown ({error})"), |name| name.trim().to_owned())
+/// The congestion control of the streams: bbr paces them by its own idea of the link.
+pub(super) fn congestion(contenders: &[Contender]) -> &str {
+    let said = contenders.iter().map(|contender| contender.congestion.as_str());
+    said.into_iter().find(|name| !name.is_empty()).unwrap_or("unknown congestion control")
 }
 
 /// What forwarders between two TAPs could reach, from what a gigabit costs others: as many as all
-/// CPUs have time for, busy with nothing else and never waiting. Whoever is real is below that.
+/// CPUs have time for, busy with nothing else.
 ///
-/// One makes no system call: two copies of each byte are left, out of the kernel and into it, as
-/// fast as this machine copies at all. The rest is as with veth, which makes neither. The other
-/// reads and writes each frame once, as the relay does.
+/// One makes no system call and never waits: two copies of each byte are left, out of the kernel
+/// and into it, as fast as this machine copies at all. The rest is as with veth, which makes
+/// neither. Whoever is real is below that. The other costs what the relay costs, its waking and
+/// sleeping included, and has it spread over all CPUs.
 fn limits_of_forwarders(
     session: &Session,
     contenders: &[Contender],
@@ -121,7 +124,7 @@ fn limits_of_forwarders(
     let (reading, relay) = limit("relay on all CPUs", Wire::Relay, 0.0);
     let note = format!(
         "CPU s a gigabit: veth {veth:.3}, relay {relay:.3}, two copies {copies:.3} (at {:.1} GB/s, \
-         in the cache); the limits are what {cpus} CPUs have time for, never waiting",
+         in the cache); the limits are what {cpus} CPUs have time for",
         rate / 1e9
     );
     Ok((vec![copying, reading], note))
@@ -141,7 +144,8 @@ pub(super) fn start_all(
         // Ctrl-C ends our children as well: that is no reason to skip them.
         session.check()?;
         let (samples, gigabits, machine, between) = Default::default();
-        contenders.push(Contender { wire, world, samples, gigabits, machine, between });
+        let congestion = String::new();
+        contenders.push(Contender { wire, world, samples, gigabits, congestion, machine, between });
     }
     Ok(contenders)
 }
@@ -170,9 +174,10 @@ pub(super) fn measure(session: &Session, contenders: &mut [Contender], seconds: 
             running.sleep()?;
             match streamed {
                 // Far too long for the two CPUs to keep their distance.
-                Ok(value) => {
+                Ok(Stream { rate: value, gigabits, congestion }) => {
                     contender.samples.push(Sample { value, class: Class::Mixed });
-                    contender.gigabits.push(value * seconds as f64 / 1e9);
+                    contender.gigabits.push(gigabits);
+                    contender.congestion = congestion;
                     contender.machine.push(after[0] - before[0]);
                     contender.between.push(after[1] - before[1]);
                 }

@@ -3,16 +3,22 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use mqnet_sysio::affinity;
+
 use super::child::{self, Child, RunFolder};
+use super::hosts::Host;
 use super::hugepages::HugePages;
 use super::peers;
 use super::slices::{self, End};
+use super::wires::wait_for_device;
 use super::{Result, Session};
 
 /// On a busy machine it needs several seconds.
 const START: Duration = Duration::from_secs(40);
 const ANSWER: Duration = Duration::from_secs(10);
 const PROMPT: &str = "testpmd> ";
+/// Huge pages of 2 MiB for one between TAPs.
+const TAP_PAGES: u64 = 80;
 
 /// One `dpdk-testpmd`.
 #[derive(Debug)]
@@ -51,6 +57,27 @@ fn cut(bytes: usize) -> (usize, String) {
             (PART + 224, parts.join(","))
         }
     }
+}
+
+/// Starts one that forwards between two of DPDK's TAPs, "a" and "b", in this host's namespace.
+/// What lives must be dropped in this order.
+pub(super) fn between_taps(host: &Host) -> Result<(Child, HugePages)> {
+    peers::needs("dpdk-testpmd", "dpdk-dev")?;
+    let pages = HugePages::reserve(TAP_PAGES);
+    let cpus = affinity::allowed_cpus().map_err(|error| format!("sched_getaffinity: {error}"))?;
+    let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    // It has no interactive mode here, and ends with its standard input.
+    let mut command = host.command(&["stdbuf", "-oL", "dpdk-testpmd", "--no-pci"])?;
+    command.args(["--log-level", "4", "--lcores"]).arg(format!("(0,1)@({})", cpus.join(",")));
+    command.arg(format!("--file-prefix=mqnet-{}-taps", std::process::id())).args(pages.eal(128));
+    command.args(["--vdev=net_tap0,iface=a", "--vdev=net_tap1,iface=b"]);
+    command.args(["--", "--nb-cores=1", "--total-num-mbufs=16384", "--forward-mode=io"]);
+    let child = Child::spawn("testpmd between TAPs", command, Stdio::piped())?;
+    child.wait_for(0, START, |text| text.contains("Press enter").then_some(()))?;
+    for device in ["a", "b"] {
+        wait_for_device(host, device, &child)?;
+    }
+    Ok((child, pages))
 }
 
 impl Testpmd {

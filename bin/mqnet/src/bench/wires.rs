@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::child::{self, Child, RunFolder};
 use super::hosts::Host;
 use super::hugepages::HugePages;
-use super::{Result, ovs, peers};
+use super::{Result, ovs, peers, testpmd};
 
 /// Addresses of the two hosts.
 pub(super) const CLIENT: &str = "10.91.0.1/24";
@@ -39,6 +39,8 @@ pub(super) enum Wire {
     Vde,
     /// Open vSwitch with its DPDK datapath and DPDK's TAPs.
     OvsDpdk,
+    /// DPDK's testpmd between two of DPDK's TAPs.
+    TestpmdTap,
 }
 
 impl Wire {
@@ -51,6 +53,7 @@ impl Wire {
             Self::Socat => "socat",
             Self::Vde => "vde2",
             Self::OvsDpdk => "ovs-dpdk",
+            Self::TestpmdTap => "testpmd-tap",
         }
     }
 }
@@ -74,7 +77,8 @@ impl World {
         }
         peers::needs("ip", "iproute2")?;
         let hosts = [Host::create(wire.who(), "a")?, Host::create(wire.who(), "b")?];
-        let (mut middle, mut pages, spins) = (None, None, wire == Wire::OvsDpdk);
+        let spins = matches!(wire, Wire::OvsDpdk | Wire::TestpmdTap);
+        let (mut middle, mut pages) = (None, None);
         let wire = match wire {
             Wire::Mqnet => start_links(&hosts, folder, link_args)?,
             Wire::MqnetDirect => start_direct(&hosts, folder, link_args)?,
@@ -86,6 +90,12 @@ impl World {
                 pages = Some(reserved);
                 spread(&hosts)?;
                 processes
+            }
+            Wire::TestpmdTap => {
+                let (forwarder, reserved) = testpmd::between_taps(&hosts[0])?;
+                pages = Some(reserved);
+                spread(&hosts)?;
+                vec![forwarder]
             }
             Wire::Veth => {
                 join_by_veth(&hosts[0], "a", &hosts[1], "b")?;

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::super::baseline::Change;
+use super::super::baseline::Comparison;
 use super::super::interval::Figure;
 use super::super::limits::Beside;
 use super::super::measured::Line;
@@ -80,16 +80,22 @@ fn promise(verdict: &Verdict) -> Markup {
 
 fn interval(figure: &Figure) -> String {
     if figure.samples == 1 {
-        "exact".to_owned()
+        // Counted, or of all rounds together.
+        "one figure".to_owned()
     } else {
         format!("{} to {}", digits(figure.low), digits(figure.high))
     }
 }
 
 /// What changed against a baseline.
-pub(super) fn changes(changes: &[Change]) -> Markup {
+pub(super) fn changes(compared: &Comparison) -> Markup {
+    let Comparison { changes, losses } = compared;
     html! {
         h2 id="baseline" { "Against the baseline" }
+        @if !losses.is_empty() {
+            p { "Was there, and is not any more:" }
+            ul { @for loss in losses { li .missed { (loss) } } }
+        }
         @if changes.is_empty() {
             p { "Nothing changed beyond the intervals of both runs." }
         } @else {
@@ -129,20 +135,22 @@ pub(super) fn beside(rows: &[Beside]) -> Markup {
         value.map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0))
     };
     html! {
-        details {
+        details open {
             summary { "Beside the limits of this machine" }
             p .faint {
-                "What one frame or object takes: in nanoseconds, as cache lines that could go from "
-                "CPU to CPU meanwhile, as system calls that could be made meanwhile. Share of a "
-                "copy: what copying its bytes once within a cache would take of that. Share of a "
-                "bare copy: against two processes that only copy, measured in turn. Streams are "
-                "counted in frames of 1500 B."
+                "What one frame, object or answer takes: in nanoseconds, as cache lines that could "
+                "go from CPU to CPU meanwhile, as system calls that could be made and as sleeping "
+                "threads that could be woken meanwhile. Share of a copy: what copying its bytes "
+                "once would take of that, within a cache and past all caches. Share of a bare "
+                "copy: against two processes that only copy, measured in turn. Streams, and the "
+                "CPU time of a gigabit, are counted in frames of 1500 B."
             }
             div .wide {
                 table {
                     thead { tr {
                         th { "case" } th { "who" } th .n { "ns" } th .n { "lines" }
-                        th .n { "calls" } th .n { "of a copy" } th .n { "of a bare copy" }
+                        th .n { "calls" } th .n { "wake-ups" } th .n { "a copy" }
+                        th .n { "past caches" } th .n { "of a bare copy" }
                     } }
                     tbody {
                         @for row in rows {
@@ -151,7 +159,9 @@ pub(super) fn beside(rows: &[Beside]) -> Markup {
                                 td .n { (digits(row.nanoseconds)) }
                                 td .n { (number(row.lines)) }
                                 td .n { (number(row.calls)) }
+                                td .n { (number(row.wake_ups)) }
                                 td .n { (percent(row.copy_share)) }
+                                td .n { (percent(row.memory_share)) }
                                 td .n { (percent(row.bare_share)) }
                             }
                         }
