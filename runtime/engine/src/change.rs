@@ -38,8 +38,9 @@ use crate::lane::{Lane, LaneId, Way};
 use crate::link::{Link, LinkError, Notice, Wish};
 use crate::switch::{Progress, Switch};
 
-/// How long a follower may take to make its channels ready.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a follower may take to make its channels ready: traffic goes on meanwhile, and a busy
+/// kernel takes 5 s to give or take one queue of a TAP. Less than a user waits for a change.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Where a change stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -385,8 +386,7 @@ impl Link {
                 return self.undo(change, format!("the peer refuses: {why}"));
             }
             (Stage::Proposed, _) if now.saturating_sub(change.since) > ANSWER_TIMEOUT => {
-                let why = "the peer did not answer within 3 s".to_owned();
-                return self.undo(change, why);
+                return self.undo(change, "the peer did not answer within 8 s".to_owned());
             }
             (Stage::Ready, Some(Step::Switched)) => change.stage = Stage::Switching,
             (Stage::Ready, Some(Step::Cancel)) => return self.undo(change, why),

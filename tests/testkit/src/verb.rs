@@ -16,10 +16,13 @@ impl Folder {
     #[track_caller]
     pub fn tell(&self, words: &str) -> String {
         let mut said = self.ask(words);
-        for _ in 0..4 {
-            // The wish stays, and to ask again is to wait for it: a kernel that is out of breath
-            // takes seconds to detach one queue of a TAP (its grace periods), in any change.
-            if said.code == Some(0) || !said.err.contains("not done within 10 s") {
+        for _ in 0..5 {
+            // A kernel that is out of breath takes seconds to detach one queue of a TAP (its grace
+            // periods): the change is undone, nothing is lost, and the user asks again.
+            let is_late = |why: &str| said.err.contains(why);
+            if said.code == Some(0)
+                || !(is_late("not done within 10 s") || is_late("did not answer within 8 s"))
+            {
                 break;
             }
             print!("{words}: {}", said.err);
