@@ -65,8 +65,11 @@ pub mod copies {
     }
 }
 
-/// Longest piece that is copied at once. Above about 4 KiB the C library changes to `rep movsb`,
-/// which is slow for a ring's alignment of 16 bytes: at 9000 B it costs a third of the link.
+/// Longest piece that is copied at once. Above about 4 KiB the C library changes to `rep movsb`. On
+/// EPYC that copies 50 GB/s within a cache, and 1.8 where the destination lies 1 to 31 bytes behind
+/// the source modulo 4096, whatever the alignment otherwise: its loads are taken for those of what
+/// it has just stored. A ring's records of 16 bytes come there again and again: at 9000 B it cost a
+/// third of the link. (The kernel's copies to and from a TAP meet the same, once in 130 pieces.)
 const PIECE: usize = 2048;
 
 /// # Safety
