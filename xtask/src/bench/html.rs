@@ -258,6 +258,16 @@ mod tests {
         assert!(!style.contains("url(") && !style.contains("@import") && !style.contains("http"));
     }
 
+    // Goal: the CPU time of a gigabit, and where the instructions go, are drawn as bars.
+    #[test]
+    fn costs_are_drawn() {
+        let report = fixture::report(&["relays", "instr"]);
+        let page = page(&report, None).unwrap();
+        for title in ["seconds of CPU time for a gigabit", "percent of a frame's instructions"] {
+            assert!(page.contains(title), "{title}");
+        }
+    }
+
     // Goal: every section has its pictures, each with the command that makes it, and every
     // promise its row.
     #[test]

@@ -183,6 +183,11 @@ mod tests {
         assert_eq!(count("channels", "channels"), 1);
         // Device and driver, split and packed, two ways, and guest to guest on both.
         assert_eq!(count("vhost", "bytes of a frame"), 10);
+        // Nanoseconds of a frame, and frames a second, against 1 to 64 channels.
+        assert_eq!(count("scaling", "channels"), 2);
+        assert_eq!(count("scaling", "workers"), 1);
+        // Bare frames, two gaps, TCP_RR alone and beside a bulk.
+        assert_eq!(count("latency", "percentile"), 5);
         assert_eq!(count("queueing", "senders"), 2);
         assert_eq!(count("queueing", "percentile"), 1);
         assert_eq!(count("rxbuf", "flows"), 1);

@@ -25,6 +25,13 @@ fn the_table_names_what_is_printed() {
     }
 }
 
+// Goal: no section is without its sample, or nothing would hold what is made of its names.
+#[test]
+fn every_section_was_recorded() {
+    let missing = SECTIONS.iter().map(|section| section.name).find(|name| !fixture::has(name));
+    assert_eq!(missing, None);
+}
+
 // Goal: the median decides, on the bound it is met, and an interval around the bound is unsure.
 #[test]
 fn the_median_is_judged() {
