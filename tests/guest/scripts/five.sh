@@ -143,6 +143,9 @@ moved() {
         paste -sd' ' | awk '{for (i = 1; i <= 2; i++) $i = $i > 0 ? "+" : "-"; print "dropped " $1 ", backlog " $2}'
 }
 ring_drops() { echo "dropped by the ring: $([ $(($(cat /sys/class/net/na/statistics/tx_dropped) - $1)) -gt 0 ] && echo + || echo -)"; }
+# Nor does it answer ARP: on a slow machine the entry would fail before the second flood.
+far_mac=$(ip -n far -o link show nb | sed -nE 's/.*ether ([0-9a-f:]+).*/\1/p')
+ip neigh replace 10.1.0.2 lladdr "$far_mac" dev na nud permanent || fail "neighbour of na"
 for kind in pfifo fq_codel; do
     order "still-$kind" "a flood into $kind, and nobody reads" tun
     tc qdisc replace dev na root $kind limit 10
