@@ -41,6 +41,14 @@ pub(super) fn thread(pid: u32, tid: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
+    // Goal: what the CPUs did for us counts, not what they waited for or what was taken from them.
+    #[test]
+    fn stolen_time_is_not_ours() {
+        assert_eq!(busy("cpu  1 2 4 8 16 32 64 128 256 512\ncpu0 1"), Some(1 + 2 + 4 + 32 + 64));
+        assert_eq!(busy("cpu  1 2"), None);
+        assert_eq!(busy("intr 1 2 3 4 5 6 7 8"), None);
+    }
+
     // Goal: what a thread burns is seen, of the thread, of its process and of the machine.
     #[test]
     fn burnt_time_is_seen() {
