@@ -9,6 +9,7 @@ mod figures;
 mod fixture;
 mod html;
 mod interval;
+mod law;
 mod limits;
 mod machine;
 mod measured;
@@ -38,8 +39,8 @@ const BUDGET: u64 = 25 * 60;
 const QUICK_BUDGET: u64 = 3 * 60;
 /// The exit code of a regression.
 const REGRESSED: u8 = 3;
-/// A document whose figures come from a report.
-const DOCUMENT: &str = "docs/systems.md";
+/// Documents whose figures come from a report.
+const DOCUMENTS: [&str; 2] = ["docs/systems.md", "docs/scaling.md"];
 /// The section that the others are read beside.
 const LIMITS: &str = "limits";
 
@@ -63,12 +64,15 @@ pub(crate) struct Arguments {
     /// Keep this run's report as baseline.json in the same folder
     #[arg(long)]
     save_baseline: bool,
-    /// Write the figures of this run into docs/systems.md
+    /// Write the figures of this run into docs/systems.md and docs/scaling.md
     #[arg(long, conflicts_with = "quick")]
     docs: bool,
     /// The program to measure, instead of building one [default: $MQNET_BIN]
     #[arg(long, value_name = "FILE")]
     bin: Option<PathBuf>,
+    /// Judge and draw this report.json of an earlier run again, instead of measuring
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "quick", "bin"])]
+    report: Option<PathBuf>,
 }
 
 /// The whole command.
@@ -85,9 +89,39 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let out = arguments.out.clone().unwrap_or_else(|| project::target().join("bench"));
     fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
     let out = fs::canonicalize(out)?;
+    let mut report = match &arguments.report {
+        Some(file) => earlier(file, arguments.docs)?,
+        None => measure(arguments, &chosen, &out)?,
+    };
+    let judge = |promise: &promises::Promise| {
+        let section = promise.section.as_deref().and_then(|name| report.section(name));
+        promise.judge(section, report.quick)
+    };
+    report.promises = table.iter().map(judge).collect();
+    let compared = old.map(|old| baseline::compare(&old, &report));
+    write(&report, compared.as_ref(), &out, arguments.save_baseline)?;
+    if arguments.docs {
+        fill_documents(&report)?;
+    }
+    Ok(summarize(&report, compared.as_ref(), &out))
+}
+
+/// The report of an earlier run.
+fn earlier(file: &Path, docs: bool) -> Result<Report> {
+    let report = Report::load(file)?;
+    if docs && report.quick {
+        let why = "is a quick look, whose figures are not for documents: leave --docs out";
+        return Err(format!("--report {}: {why}", file.display()).into());
+    }
+    Ok(report)
+}
+
+/// Runs the sections; promises are judged by the caller.
+fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Result<Report> {
+    let quick = arguments.quick;
     let from_environment = std::env::var_os("MQNET_BIN").map(PathBuf::from);
     let program = program(arguments.bin.clone().or(from_environment).as_deref())?;
-    install(&chosen);
+    install(chosen);
     let peers = peers::ask();
     for peer in &peers {
         match (&peer.version, &peer.skipped) {
@@ -101,7 +135,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = out.join("sections");
     let machine = Machine::this();
     let runner = Runner { program: program.clone(), folder, quick, root: setup::is_root(), budget };
-    let ran = runner.run(&chosen)?;
+    let ran = runner.run(chosen)?;
     let mut sections: Vec<_> =
         chosen.iter().zip(ran).map(|(section, ran)| sort_out(section, ran, quick)).collect();
     let limits = sections.iter().find(|section| section.name == LIMITS);
@@ -109,11 +143,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     for section in &mut sections {
         section.beside = section.cases.iter().filter_map(|case| limits.beside(case)).collect();
     }
-    let judge = |promise: &promises::Promise| {
-        let name = promise.section.as_deref();
-        promise.judge(sections.iter().find(|s| name == Some(s.name.as_str())), quick)
-    };
-    let report = Report {
+    Ok(Report {
         version: report::VERSION,
         date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         commit: machine::commit(),
@@ -122,15 +152,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         machine,
         limits,
         peers,
-        promises: table.iter().map(judge).collect(),
+        promises: Vec::new(),
         sections,
-    };
-    let compared = old.map(|old| baseline::compare(&old, &report));
-    write(&report, compared.as_ref(), &out, arguments.save_baseline)?;
-    if arguments.docs {
-        fill_document(&report)?;
-    }
-    Ok(summarize(&report, compared.as_ref(), &out))
+    })
 }
 
 fn list() {
@@ -215,13 +239,21 @@ fn write(report: &Report, compared: Option<&Comparison>, out: &Path, keep: bool)
     Ok(())
 }
 
-fn fill_document(report: &Report) -> Result<()> {
-    let path = project::root().join(DOCUMENT);
-    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = fs::read_to_string(&path).map_err(|error| failed(&error))?;
-    let (text, filled) = figures::fill(&text, report).map_err(|error| failed(&error))?;
-    fs::write(&path, text).map_err(|error| failed(&error))?;
-    println!("{DOCUMENT}: {filled} figures of this run");
+/// Writes figures into the documents, and the pictures beside them.
+fn fill_documents(report: &Report) -> Result<()> {
+    for document in DOCUMENTS {
+        let path = project::root().join(document);
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = fs::read_to_string(&path).map_err(|error| failed(&error))?;
+        let (text, filled) = figures::fill(&text, report).map_err(|error| failed(&error))?;
+        fs::write(&path, text).map_err(|error| failed(&error))?;
+        println!("{document}: {filled} figures of this run");
+    }
+    for (name, picture) in law::pictures(report)? {
+        let path = project::root().join("docs").join(&name);
+        fs::write(&path, picture).map_err(|error| format!("{}: {error}", path.display()))?;
+        println!("docs/{name}");
+    }
     Ok(())
 }
 

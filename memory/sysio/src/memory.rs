@@ -44,10 +44,13 @@ pub fn size_is_sealed(fd: BorrowedFd<'_>) -> bool {
         .is_ok_and(|bits| SealFlag::from_bits_truncate(bits).contains(want))
 }
 
-/// True when small pages back the file. A hole punched into a hugetlb file may not be filled again,
-/// and kills whoever touches it.
+/// True when the file's pages are not of hugetlbfs: a hole punched into such a file may not be
+/// filled again, and kills whoever touches it.
+///
+/// The preferred block size of a file does not tell: that of tmpfs is 2 MiB too where the system
+/// backs shared memory with transparent huge pages, and those may be split and filled again.
 pub fn has_small_pages(fd: BorrowedFd<'_>) -> bool {
-    nix::sys::stat::fstat(fd).is_ok_and(|s| s.st_blksize == PAGE as i64)
+    statfs::fstatfs(fd).is_ok_and(|told| told.filesystem_type() != statfs::HUGETLBFS_MAGIC)
 }
 
 /// True when the kernel itself brings the pages of the file. Those of a file system in user space
@@ -81,8 +84,11 @@ pub fn map_shared(fd: impl AsFd, len: usize) -> io::Result<NonNull<u8>> {
     Ok(p.cast())
 }
 
-/// Size of the pages behind `fd`.
+/// What offsets and lengths of mappings of `fd` are multiples of.
 pub fn page_size(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    if has_small_pages(fd) {
+        return Ok(PAGE);
+    }
     let size = usize::try_from(nix::sys::stat::fstat(fd)?.st_blksize).unwrap_or(PAGE);
     Ok(if size.is_power_of_two() { size.max(PAGE) } else { PAGE })
 }

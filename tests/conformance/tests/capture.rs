@@ -1,7 +1,7 @@
 //! A capture changes nothing: queues under taps keep the contract, and lanes over them copy what
 //! they copied before.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mqnet_conformance::{Rig, frame, number_of, rigs, suite};
@@ -15,6 +15,10 @@ use mqnet_wire::VnetHdr;
 
 /// One backend at a time: the suite counts the process's descriptors.
 static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn config(drops_only: bool) -> CaptureConfig {
     let direction = Direction::Inbound;
@@ -33,7 +37,7 @@ fn tapped(rig: Rig) -> (Rig, CaptureReader) {
 
 fn whole_suite(make: &mut dyn FnMut() -> Rig) {
     let mut make = || tapped(make()).0;
-    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _alone = alone();
     suite::frames_arrive_in_order(&mut make());
     suite::partial_bursts_lose_nothing(&mut make());
     suite::full_is_an_outcome(&mut make());
@@ -54,7 +58,12 @@ fn the_suite_under_taps() {
 // Goal: a TAP keeps the contract under taps.
 #[test]
 fn a_kernel_device_under_taps() {
-    if rigs::own_network() {
+    let own_network = {
+        // It opens files.
+        let _alone = alone();
+        rigs::own_network()
+    };
+    if own_network {
         whole_suite(&mut rigs::taps);
     }
 }
@@ -103,6 +112,7 @@ fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
 // be dropped there.
 #[test]
 fn lanes_under_taps() {
+    let _alone = alone();
     crosses(rigs::ntb(2 << 20), rigs::ntb(2 << 20), 1);
     crosses(rigs::ntb(2 << 20), rigs::loopback(), 1);
     if rigs::own_network() {
@@ -115,6 +125,7 @@ fn lanes_under_taps() {
 // are not.
 #[test]
 fn a_refused_frame_is_captured() {
+    let _alone = alone();
     if !rigs::own_network() {
         return;
     }

@@ -4,6 +4,8 @@
 export PROBES=$RESULTS/probes PYTHONHOME=/usr PYTHONPATH=/usr/lib/python3/dist-packages
 mkdir -p "$PROBES"
 modprobe -aq ipv6 virtio_net tun veth
+# Windows of transparent huge pages are windows like any other.
+echo always > /sys/kernel/mm/transparent_hugepage/shmem_enabled
 GRP=none
 fail() { echo "failed: $1"; cat /tmp/*.log; exit 1; }
 wait_for() { for _ in $(seq 600); do eval "$1" > /dev/null 2>&1 && return; sleep 0.1; done; fail "$1"; }

@@ -14,11 +14,16 @@ state() {
     done
 }
 for nic in $(cards); do echo "nic $nic $(cat /sys/class/net/$nic/device/../numa_node)"; done
+echo '== state'
 state > /tmp/before
+echo '== plan'
 mqnet plan -j $(cards) > $RESULTS/plan || exit 1
+echo '== apply'
 mqnet plan --apply $(cards) > /tmp/applied & planner=$!
 for _ in $(seq 600); do grep -q '^set; ' /tmp/applied && break; sleep 0.1; done
+echo '== during'
 state > $RESULTS/during
+echo '== wait'
 kill -TERM $planner; wait $planner; echo "status $?"
 cat /tmp/applied
 state > /tmp/after

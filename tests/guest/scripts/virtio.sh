@@ -1,5 +1,6 @@
 # A guest behind `vhost-user:`: its card, channels, traffic, and what a driver can do to it. The host
 # has 10.9.0.1, an iperf3 server, serves a file on port 7000, and floods us from "guest: flood" on.
+# It takes what comes at port 7001 when it has looked, after "guest: look".
 # $PAIRS: queue pairs of the card.
 modprobe virtio_pci; modprobe virtio_net
 find_card() { for _ in $(seq 50); do dev=$(ls /sys/class/net | grep -v '^lo$' | head -1); [ "$dev" ] && break; sleep 0.1; done; }
@@ -30,7 +31,8 @@ iperf3 -c 10.9.0.1 -u -b 20M -t 2 | grep receiver
 iperf3 -c 10.9.0.1 -u -b 20M -t 2 -R | grep receiver
 ethtool -S $dev | head -6
 echo "counted $(sum rx) $(sum tx) combined $(combined)"
-echo "guest: look"; sleep 3
+echo "guest: look"
+until echo | nc 10.9.0.1 7001 > /dev/null 2>&1; do sleep 1; done
 
 echo "== resizes"
 touch /tmp/work; fetching

@@ -15,7 +15,7 @@ use crate::results::read_results;
 const POLL: Duration = Duration::from_millis(50);
 
 /// How often a guest is booted, and how long each may take: several times as long as usual.
-const BOOTS: u32 = 3;
+const BOOTS: u32 = 5;
 const BOOT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running guest; it does not outlive its owner.
@@ -72,9 +72,9 @@ impl Running {
         }
     }
 
-    /// Sees that it boots, and starts it anew where it does not. Emulated processors of several
-    /// nodes sometimes lose an interrupt while they come up (QEMU 10.0, in about one of 40 boots):
-    /// such a guest has nothing of what it is tested for yet.
+    /// Sees that it boots, and starts it anew where it does not. Emulated processors sometimes lose
+    /// a timer interrupt while they come up (QEMU 10.0, up to one of ten boots with four of them);
+    /// `init.sh` looks for that: such a guest has nothing of what it is tested for yet.
     pub(crate) fn boots(mut self) -> Result<Self> {
         let patience = BOOT_PATIENCE.min(self.guest.limit);
         for _ in 1..BOOTS {

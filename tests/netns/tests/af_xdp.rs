@@ -66,6 +66,7 @@ impl Rig {
         wire(&world.a, "nic", &world.b, "10.7.1.2/24", mtu);
         let link = Self::link(&world, options, more);
         link.wait_up(1);
+        world.a.lengthen("t");
         let rig = Self { world, link };
         // Neighbours that do not know each other yet drop all but a few datagrams.
         rig.crosses(100);

@@ -46,6 +46,7 @@ fn the_links_of_the_files_come_up() {
     let err = daemon.err();
     assert!(err.contains("link bad: tap:x: network namespace /run/netns/no-such-netns"), "{err}");
     assert!(!err.contains('\x1b'), "colours in a file: {err}");
+    ["onea", "a"].iter().for_each(|device| world.a.lengthen(device));
     for address in ["10.9.1.2", "10.8.0.2"] {
         let flow = Datagrams::start(&world.a, &world.b, address, 900, Duration::from_micros(100));
         flow.wait_more(1000);
@@ -95,6 +96,7 @@ fn a_tap_has_one_owner() {
     let file = control.write("mqnet.toml", &tap_to_tap(&world, "one", 1)).display().to_string();
     let daemon = control.start(&["daemon", "-f", &file]);
     control.wait_up("one");
+    world.a.lengthen("onea");
     let flow = Datagrams::start(&world.a, &world.b, "10.9.1.2", 400, Duration::from_micros(200));
     flow.wait_more(100);
     let tap = format!("tap:onea,netns={}", world.a.name());

@@ -33,6 +33,7 @@ fn a_reload_touches_only_the_difference() {
     let daemon = control.start(&["daemon", "-f", &file]);
     let before = control.wait_up("keep");
     control.wait_up("other");
+    world.a.lengthen("keepa");
     let flow = Datagrams::start(&world.a, &world.b, "10.9.1.2", 700, Duration::from_micros(50));
     flow.wait_more(100);
     for round in 0..20u32 {

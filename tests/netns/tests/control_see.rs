@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mqnet_sysio::process;
-use mqnet_testkit::{Control, Datagrams, Need, World, has, run_command, said, until};
+use mqnet_testkit::{Control, Datagrams, Need, World, has, run_command, said, until, until_still};
 use serde_json::Value;
 
 use crate::control_daemon::tap_to_tap;
@@ -31,9 +31,11 @@ fn a_capture_goes_on_across_a_resize() {
     let file = control.write("mqnet.toml", &tap_to_tap(&world, "one", 1)).display().to_string();
     let daemon = control.start(&["daemon", "-f", &file]);
     control.wait_up("one");
-    let file = control.file("x.pcapng").display().to_string();
+    world.a.lengthen("onea");
+    let path = control.file("x.pcapng");
+    let file = path.display().to_string();
     let capture = control.start(&["capture", "onea", "-w", &file]);
-    until("the capture", || std::path::Path::new(&file).exists().then_some(()));
+    until("the capture", || path.exists().then_some(()));
     let flow = Datagrams::start(&world.a, &world.b, "10.9.1.2", 333, Duration::from_micros(500));
     flow.wait_more(300);
     for channels in ["4", "1", "3"] {
@@ -42,7 +44,7 @@ fn a_capture_goes_on_across_a_resize() {
     }
     let (sent, received) = flow.finish();
     assert_eq!(sent, received);
-    std::thread::sleep(Duration::from_millis(500));
+    until_still(&path);
     capture.stop();
     let lines = tshark(&file, &["udp.length", "frame.len"]);
     let ours = lines.iter().filter(|line| line.as_str() == "341\t375").count() as u64;

@@ -122,6 +122,7 @@ fn the_netdev_family_is_steady() {
     let file = control.write("mqnet.toml", &tap_to_tap(&world, "one", 1)).display().to_string();
     let daemon = control.start(&["daemon", "-f", &file]);
     let ifindex = control.wait_up("one")["netdevs"][0]["ifindex"].clone();
+    world.a.lengthen("onea");
     control.ok(&["ethtool", "-L", "onea", "combined", "4"]);
     let four = queues(&control, &ifindex);
     assert_eq!(four.len(), 8, "{four:?}");

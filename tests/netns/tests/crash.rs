@@ -1,6 +1,8 @@
 //! Peers that die in mid-flow.
 
-use mqnet_testkit::{Need, Stream, World, descriptors, has, resident_kib, threads, until};
+use mqnet_testkit::{
+    Need, Stream, World, has, resident_kib, threads, until, waiting_descriptor_kinds,
+};
 
 /// Bytes after which a flow is surely under way.
 const UNDER_WAY: u64 = 1 << 20;
@@ -24,7 +26,7 @@ fn a_peer_killed_a_hundred_times() {
     let mut before = None;
     let measure = || {
         let pid = survivor.pid();
-        (descriptors(pid), threads(pid), resident_kib(pid))
+        (waiting_descriptor_kinds(pid), threads(pid), resident_kib(pid))
     };
     for kill in 1..=100 {
         flow.wait_more(UNDER_WAY);

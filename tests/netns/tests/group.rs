@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use mqnet_testkit::{EndTable, Flows, LinkProcess, Need, World, has, until};
+use mqnet_testkit::{EndTable, Flows, LinkProcess, Need, World, has, until, until_within};
 use serde_json::Value;
 
 use crate::near::table;
 
 /// Members that feed one stack have one address, as the ports of a card have.
 const MAC: &str = "mac=02:00:00:00:00:02";
+
+/// The longest wait for flows that follow: on a busy machine a move may be refused more than once,
+/// and each time nothing is tried again for 10 s.
+const FOLLOWING: Duration = Duration::from_secs(120);
 
 /// `tap:a` at host a, and a group of two at host b.
 fn fan(world: &World, options: &str) -> LinkProcess {
@@ -31,6 +35,8 @@ fn fan_of(world: &World, words: &[&str], options_a: &str, options: &str) -> Link
     ));
     let link = LinkProcess::spawn(command);
     link.wait_up(1);
+    world.a.lengthen("a");
+    ["b0", "b1"].iter().for_each(|member| world.b.lengthen(member));
     link
 }
 
@@ -192,9 +198,6 @@ fn tables_of_members_follow() {
     let learn = ",mac=02:00:00:00:00:01,address=10.9.0.2/24,rx-locality=learn";
     let link = fan_of(&world, &["-vv"], learn, ",on-member-loss=degrade");
     let (a, b, pace) = (&world.a, &world.b, Duration::from_millis(16));
-    for (host, device) in [(a, "a"), (b, "b0"), (b, "b1")] {
-        host.run(&["ip", "link", "set", "dev", device, "txqueuelen", "4000"]);
-    }
     // An answer may come by the other member, and teaches the neighbours of that one alone.
     for (address, device) in [("10.0.0.1", "b0"), ("10.9.0.2", "b1")] {
         let words = ["lladdr", "02:00:00:00:00:01", "dev", device, "nud", "permanent"];
@@ -209,7 +212,7 @@ fn tables_of_members_follow() {
     };
     // Two of three buckets have a flow of `a`; of the others half is there anyway.
     let primary_follows = |channel: usize| {
-        until("the primary's table to follow", || {
+        until_within(FOLLOWING, "the primary's table to follow", || {
             let table = table(&world, "b0");
             (table.iter().filter(|at| usize::from(**at) == channel).count() >= 84).then_some(())
         });
@@ -219,7 +222,7 @@ fn tables_of_members_follow() {
         let words = format!("buckets of flows follow to queue {queue}");
         let before = link.text().lines().count();
         send_by(channel);
-        until("the secondary's table to follow", || {
+        until_within(FOLLOWING, "the secondary's table to follow", || {
             let text = link.text();
             let follows = |line: &str| line.contains("tap:b1: ") && line.contains(&words);
             text.lines().skip(before).any(follows).then_some(())
@@ -244,7 +247,7 @@ fn tables_of_members_follow() {
     b.run(&["ip", "tuntap", "add", "dev", "b1", "mode", "tap", "multi_queue"]);
     until("the member to be back", || (members(&world)[1]["up"] == true).then_some(()));
     let count = |table: &[u16]| table.iter().filter(|at| **at == 2).count();
-    until("the primary's table to follow", || {
+    until_within(FOLLOWING, "the primary's table to follow", || {
         (count(&table(&world, "b0")) >= count(&before) + 8).then_some(())
     });
     let tally = flows.finish();

@@ -148,6 +148,8 @@ fn a_window_is_lost_and_comes_back() {
     for end in [&a, &b] {
         end.wait_up(1);
     }
+    world.a.lengthen("a");
+    world.b.lengthen("b");
     let whole: [(&[u16], &[u16]); 2] = [(&[0, 2], &[]), (&[1, 3], &[])];
     let flows = both_ways(&world);
     wait_more(&flows, 1000);

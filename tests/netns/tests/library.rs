@@ -128,13 +128,17 @@ fn a_tunnel_of_two_programs() {
     let world = World::create();
     wire(&world);
     let (a, b) = (End::start(&world.a, 1, "", 0), End::start(&world.b, 2, "", 0));
+    [&world.a, &world.b].iter().for_each(|host| host.lengthen("vpn"));
+    let unread = || world.a.protocol("UdpRcvbufErrors") + world.b.protocol("UdpRcvbufErrors");
     for (from, to, address) in [(&world.a, &world.b, "10.8.0.2"), (&world.b, &world.a, "10.8.0.1")]
     {
-        let pause = Duration::from_micros(500);
+        let (pause, before) = (Duration::from_micros(500), unread());
         let datagrams = Datagrams::start(from, to, address, 1000, pause);
         datagrams.wait_more(500);
         let (sent, received) = datagrams.finish();
-        assert_eq!(sent, received);
+        // A program that had to wait for a CPU finds its socket full, and the kernel drops.
+        let full = unread() - before;
+        assert!(sent - received <= full, "{sent} sent, {received} received, {full} unread");
     }
     let stream = Stream::start(&world.a, &world.b, "10.8.0.2");
     stream.wait_more(20 << 20);

@@ -196,7 +196,7 @@ fn resizes_leave_nothing_behind() {
         std::thread::sleep(Duration::from_millis(100));
         [&pair.a, &pair.b].map(|end| {
             let pid = end.pid();
-            (mqnet_testkit::descriptors(pid), mqnet_testkit::threads(pid))
+            (mqnet_testkit::waiting_descriptor_kinds(pid), mqnet_testkit::threads(pid))
         })
     };
     // Not the windows, of whose pages every number of channels uses others.

@@ -1,9 +1,11 @@
 //! XDP programs together with what else a link does: resizes, captures, disciplines, large frames.
 
+use std::path::Path;
 use std::time::Duration;
 
 use mqnet_testkit::{
     Control, Datagrams, Flows, Host, LinkProcess, Need, Stream, World, has, said, until,
+    until_still,
 };
 
 use crate::control_daemon::tap_to_tap;
@@ -184,6 +186,7 @@ fn captures_see_what_programs_do() {
     let file = control.write("mqnet.toml", &tap_to_tap(&world, "one", 1)).display().to_string();
     let daemon = control.start(&["daemon", "-f", &file]);
     control.wait_up("one");
+    world.a.lengthen("onea");
     let flows = Flows::start(&world.a, &world.b, "10.9.1.2", 4, PACE);
     flows.wait_more(50);
     let capture = |name: &str, more: &str| {
@@ -212,7 +215,8 @@ fn captures_see_what_programs_do() {
     });
     let drops = || number(&control.json(&["xdp", "show", "-j", "onea"])["program"], "drops");
     until("all are dropped", || (drops() == 7).then_some(()));
-    std::thread::sleep(Duration::from_millis(500));
+    // The whole one goes on: so do the flows.
+    [&early_file, &late_file].iter().for_each(|file| until_still(Path::new(file)));
     [early, late, whole].into_iter().for_each(|capture| capture.stop());
     for file in [&early_file, &late_file] {
         let reasons = tshark(file, "udp.dstport == 9", "frame.comment");
@@ -241,12 +245,13 @@ fn disciplines_get_what_passes() {
     let pair = world.pair(|end| often(end.channels(2)));
     let out = Flows::start(&world.a, &world.b, "10.0.0.2", 8, PACE);
     let back = Flows::start(&world.b, &world.a, "10.0.0.1", 8, PACE);
-    for _ in 0..5 {
+    for round in 1..=5 {
         attach(&world, "drop");
         world.tell("tc qdisc add dev a root handle 1: fq_codel");
         out.wait_more(100);
         discard(&world);
         back.wait_more(50);
+        until("it is dropped", || (number(&program(&world), "drops") == round).then_some(()));
         world.tell("xdp detach a");
         world.tell("tc qdisc del dev a root");
     }

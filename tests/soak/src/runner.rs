@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mqnet_testkit::{Tally, World, descriptor_kinds, has, until};
+use mqnet_testkit::{Tally, World, has, until, waiting_descriptor_kinds};
 
 use crate::judge::{self, Rest};
 use crate::memory::{self, Kinds, Sample};
@@ -262,23 +262,12 @@ fn listens(kinds: &Kinds) -> bool {
     kinds.keys().any(|kind| kind.ends_with("x.sock.lock"))
 }
 
-/// The descriptors of a process whose control thread waits. It waits on copies, which it closes
-/// before it does anything, so a look in the middle of a turn sees fewer than all others: one copy
-/// is that of the signals, of which a process has one. A look is no snapshot, two that agree are.
-fn waiting(pid: u32) -> Kinds {
-    until("a control thread that waits", || {
-        let looks = [descriptor_kinds(pid), descriptor_kinds(pid)];
-        let waits = looks[0] == looks[1] && count(&looks[0], "signalfd") != 1;
-        waits.then_some(looks).map(|[look, _]| look)
-    })
-}
-
 /// The descriptors of a process when no request is being answered any more.
 fn settled(pid: u32) -> Kinds {
-    let mut last = waiting(pid);
+    let mut last = waiting_descriptor_kinds(pid);
     until("descriptors that do not change", || {
         std::thread::sleep(Duration::from_millis(100));
-        let before = std::mem::replace(&mut last, waiting(pid));
+        let before = std::mem::replace(&mut last, waiting_descriptor_kinds(pid));
         (before == last).then_some(before)
     })
 }
@@ -290,7 +279,7 @@ fn assert_closed(site: &Site, first: &mut First) {
         let pid = site.lives[at].running.pid();
         let start = Instant::now();
         loop {
-            let now = waiting(pid);
+            let now = waiting_descriptor_kinds(pid);
             let first = first.entry((at, listens(&now))).or_insert_with(|| settled(pid));
             let Some(more) = memory::left_open(first, &now) else {
                 // On a busy machine the first look may have seen what was about to be closed.

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::host::Host;
+use crate::numbered::meet;
 use crate::socket::roomy;
 use crate::wait::{DEADLINE, until};
 
@@ -182,8 +183,8 @@ impl Datagrams {
         let (sent, right, wrong) = (counter(), counter(), counter());
         let (stop, deaf) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let sender = {
-            let (sent, stop) = (sent.clone(), stop.clone());
-            move || send_datagrams(&outbound, len, pause, &sent, &stop)
+            let (sent, right, stop) = (sent.clone(), right.clone(), stop.clone());
+            move || send_datagrams(&outbound, len, pause, &sent, &right, &stop)
         };
         let receiver = {
             let (right, wrong, deaf) = (right.clone(), wrong.clone(), deaf.clone());
@@ -256,6 +257,7 @@ fn send_datagrams(
     len: usize,
     pause: Duration,
     sent: &AtomicU64,
+    received: &AtomicU64,
     stop: &AtomicBool,
 ) {
     let bytes = pattern(len + 256);
@@ -265,6 +267,9 @@ fn send_datagrams(
         if socket.send(&datagram(number, len, &bytes)).is_ok() {
             number += 1;
             sent.store(number, Ordering::Relaxed);
+            if number == 1 {
+                meet(received);
+            }
         }
         if !pause.is_zero() {
             std::thread::sleep(pause);

@@ -117,6 +117,13 @@ impl Host {
         }
     }
 
+    /// Makes the ring of a TAP or TUN long enough for a machine that is busy with something else. A
+    /// ring that is full drops, and where a test allows for no loss that would look like ours.
+    #[track_caller]
+    pub fn lengthen(&self, device: &str) {
+        self.run(&["ip", "link", "set", "dev", device, "txqueuelen", "4000"]);
+    }
+
     /// A counter of the protocols, as `nstat` calls it (`UdpRcvbufErrors`, `Udp6InCsumErrors`).
     #[track_caller]
     pub fn protocol(&self, counter: &str) -> u64 {

@@ -30,8 +30,9 @@ pub use link::{LinkProcess, program};
 pub use need::{Need, has, skip};
 pub use numbered::{Flows, Tally, Worst};
 pub use process::{
-    anonymous_kib, descriptor_kinds, descriptors, resident_kib, run_command, threads, ticks,
+    anonymous_kib, descriptor_kinds, resident_kib, run_command, threads, ticks,
+    waiting_descriptor_kinds,
 };
 pub use table::{EndTable, Lane, assert_pair};
-pub use wait::{DEADLINE, until};
+pub use wait::{DEADLINE, until, until_still, until_within};
 pub use world::{EndSpec, Folder, Pair, World};

@@ -185,7 +185,7 @@ fn send(sockets: &[UdpSocket], pace: Duration, begin: Instant, shared: &Shared) 
                 shared.sent.fetch_add(1, Ordering::Relaxed);
             }
             if (flow, number) == (0, 0) {
-                meet(shared);
+                meet(&shared.received);
                 due = Instant::now();
             }
         }
@@ -200,9 +200,9 @@ fn send(sockets: &[UdpSocket], pace: Duration, begin: Instant, shared: &Shared) 
 
 /// Waits for the first datagram of all, if it comes: while the kernel asks who has the address it
 /// keeps what is sent, and when the answer comes that is overtaken by what is sent just then.
-fn meet(shared: &Shared) {
+pub(crate) fn meet(received: &AtomicU64) {
     let end = Instant::now() + MEETING;
-    while shared.received.load(Ordering::Relaxed) == 0 && Instant::now() < end {
+    while received.load(Ordering::Relaxed) == 0 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -107,13 +107,16 @@ impl World {
         EndSpec::new("b", self.b.name(), "10.0.0.2/24", "fd00::2/64", self)
     }
 
-    /// Starts both ends, with the same change to both, and waits until the link is up.
+    /// Starts both ends, with the same change to both, and waits until the link is up. Their TAPs
+    /// have [long rings](Host::lengthen) until they are made anew.
     #[track_caller]
     pub fn pair(&self, change: impl Fn(EndSpec) -> EndSpec) -> Pair {
         let a = change(self.end_a()).spawn();
         let b = change(self.end_b()).spawn();
         a.wait_up(1);
         b.wait_up(1);
+        self.a.lengthen("a");
+        self.b.lengthen("b");
         Pair { a, b }
     }
 }

@@ -6,7 +6,10 @@
 //! ```text
 //! <!--= link; link 64 B; mqnet / DPDK memif copy; near -->5.5<!--/-->
 //! ```
+//!
+//! `laws` alone is the table of [`law::text`].
 
+use super::law;
 use super::measured::{Case, Line};
 use super::report::Report;
 use crate::Result;
@@ -41,9 +44,10 @@ fn unclosed(begun: &str, missing: &str) -> String {
 fn figure(name: &str, report: &Report) -> Result<Option<String>> {
     let words: Vec<&str> = name.split("; ").collect();
     let (section, case, who, class) = match words.as_slice() {
+        ["laws"] => return law::text(report),
         [section, case, who] => (section, case, who, ""),
         [section, case, who, class @ ("near" | "far")] => (section, case, who, *class),
-        _ => return Err(format!("`{name}`: section; case; who[; near|far]").into()),
+        _ => return Err(format!("`{name}`: section; case; who[; near|far], or laws").into()),
     };
     let Some(section) = report.section(section).filter(|section| section.skipped.is_none()) else {
         return Ok(None);
@@ -73,24 +77,29 @@ fn of<'a>(case: &'a Case, who: &str) -> Option<(&'a Line, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DOCUMENT, fixture};
+    use super::super::{DOCUMENTS, fixture};
     use super::*;
     use crate::project;
 
-    // Goal: every figure that the project's document takes from reports has a name that is printed.
+    // Goal: every figure that the project's documents take from reports has a name that is printed.
     #[test]
-    fn the_document_names_what_is_printed() {
-        let text = std::fs::read_to_string(project::root().join(DOCUMENT)).unwrap();
-        let sections =
-            ["link", "tcp", "queueing", "rxbuf", "instr", "channels", "vhost", "group", "afxdp"];
-        let (filled, count) = fill(&text, &fixture::report(&sections)).unwrap();
-        let markers = text.matches(BEGIN).count();
-        assert!(count > 20 && markers >= count, "{count} of {markers}");
-        let bare = |text: &str| -> String {
-            let parts = text.split(BEGIN).map(|part| part.split(END).last().unwrap_or_default());
-            parts.collect()
-        };
-        assert_eq!(bare(&filled), bare(&text), "nothing else changes");
+    fn the_documents_name_what_is_printed() {
+        let sections = [
+            "link", "tcp", "queueing", "rxbuf", "instr", "channels", "vhost", "group", "afxdp",
+            "scaling",
+        ];
+        let report = fixture::report(&sections);
+        for (document, least) in DOCUMENTS.into_iter().zip([20, 1]) {
+            let text = std::fs::read_to_string(project::root().join(document)).unwrap();
+            let (filled, count) = fill(&text, &report).unwrap();
+            let markers = text.matches(BEGIN).count();
+            assert!(count >= least && markers >= count, "{document}: {count} of {markers}");
+            let bare = |text: &str| -> String {
+                let parts = text.split(BEGIN).map(|part| part.split(END).last().unwrap_or(part));
+                parts.collect()
+            };
+            assert_eq!(bare(&filled), bare(&text), "nothing else changes in {document}");
+        }
     }
 
     // Goal: ratios and contenders are found and scaled, what was not measured stays, and a name

@@ -52,6 +52,7 @@ impl Unit {
             "bits" => (1e9, "Gb/s"),
             "bytes" => (1e9, "GB/s"),
             "instructions" => (1.0, "instructions"),
+            "misses" => (1.0, "lines"),
             "delay" => (1e6, "ms"),
             "nanoseconds" => (1.0, "ns"),
             "latency" => (1e3, "µs"),

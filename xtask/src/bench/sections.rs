@@ -34,7 +34,8 @@ pub(super) const SECTIONS: &[Section] = &[
         packages: DPDK, root: false, seconds: 60,
         quick: Some(("--slice-ms 8 --size 64,1514", 18)) },
     Section { name: "channels", answers: "What do 64 channels cost beside one?",
-        packages: &[], root: false, seconds: 25, quick: Some(("--slice-ms 8 --size 64", 6)) },
+        packages: &["valgrind"], root: false, seconds: 40,
+        quick: Some(("--slice-ms 8 --size 64", 12)) },
     Section { name: "group", answers: "What does it cost a frame that its channel is one of a \
         group?",
         packages: &["valgrind"], root: false, seconds: 40, quick: None },

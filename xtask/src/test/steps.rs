@@ -37,6 +37,15 @@ const fn run(line: &'static str) -> Command {
 /// The program as users get it.
 const BUILD: Command = run("cargo build --release -p mqnet");
 
+/// What tests run, built as they build it (`tests/netns/tests/library.rs`,
+/// `tests/guest/src/programs.rs`): theirs finds nothing to do, and a test has its time for itself.
+const EXAMPLE: Command = run("cargo build --quiet -p mqnet-lib --example vpn");
+const GUEST_PROGRAMS: Command = Command {
+    line: "cargo build --quiet --bins --profile guest --target x86_64-unknown-linux-gnu \
+           -p mqnet -p mqnet-guest",
+    env: &[("RUSTFLAGS", "-C target-feature=+crt-static"), ("CARGO_TARGET_DIR", "{target}")],
+};
+
 pub(super) const STEPS: &[Step] = &[
     Step {
         name: "fmt",
@@ -112,7 +121,7 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "netns",
         title: "hosts in network namespaces",
-        commands: &[BUILD],
+        commands: &[BUILD, EXAMPLE],
         has_tests: true,
         each: Some(Each {
             package: "mqnet-netns",
@@ -138,7 +147,7 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "guest",
         title: "other kernels, in virtual machines",
-        commands: &[],
+        commands: &[GUEST_PROGRAMS],
         has_tests: true,
         each: Some(Each { package: "mqnet-guest", env: &[], limit_seconds: 600 }),
         limit_seconds: 3000,

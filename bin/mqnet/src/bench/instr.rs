@@ -13,12 +13,15 @@ use super::child::{self, Child, RunFolder};
 use super::hugepages;
 use super::report::{Case, Line, Report, Unit};
 use super::rxbuf::life::{Kind, Life};
+use super::scaling::lanes;
 use super::stats::{Class, Sample};
 use super::{LinkPlug, Result, Session, group, peers, pool, profile, ring, virtio_ends, xdp};
 
 /// Bursts that are counted, after some that are not.
 const BURSTS: u64 = 1000;
 const WARM_UP: u64 = 400;
+/// Bursts of each channel whose cache misses are counted: that is slower still.
+const MISSING: u64 = 100;
 /// Valgrind is slow, above all to start DPDK.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -38,6 +41,8 @@ pub(crate) enum Section {
     GroupDegrade,
     /// The same over one window, without a group.
     GroupNone,
+    /// The same with so many channels in turn, as one worker has them.
+    Lanes,
     /// A ring, in and out.
     Ring,
     /// A pool, allocation and free.
@@ -75,6 +80,7 @@ impl Section {
             Self::Group => "group",
             Self::GroupDegrade => "group-degrade",
             Self::GroupNone => "group-none",
+            Self::Lanes => "lanes",
             Self::Ring => "ring",
             Self::Pool => "pool",
             Self::XdpDrop => "xdp-drop",
@@ -105,6 +111,9 @@ pub(crate) struct InstrArgs {
     section: Section,
     bytes: usize,
     bursts: u64,
+    /// Of `lanes`.
+    #[arg(default_value_t = 1)]
+    channels: usize,
 }
 
 /// What callgrind counts: it is told this function's name. Nothing but the bursts may be in it.
@@ -136,6 +145,10 @@ pub(super) fn run_section(args: &InstrArgs, plug: Option<&LinkPlug>) -> Result<(
         }
         Section::Group | Section::GroupDegrade | Section::GroupNone => {
             measure(&mut group::burst(args.section, args.bytes)?, args.bursts);
+        }
+        Section::Lanes => {
+            let mut link = lanes::Link::new(args.bytes, 1, args.channels)?;
+            measure(&mut || link.workers[0].burst(), args.bursts);
         }
         Section::RxFragment => receive(Kind::Fragment(1536), args)?,
         Section::RxFullPage => receive(Kind::FullPage, args)?,
@@ -271,6 +284,34 @@ pub(super) fn ours(folder: &Path, section: Section, bytes: usize) -> Result<f64>
     count(command, "our one-core program")
 }
 
+/// Lines that a frame through one of so many channels brings into a first-level cache like that of
+/// most servers, both ends of the link on one CPU.
+pub(super) fn misses(folder: &Path, bytes: usize, channels: usize) -> Result<f64> {
+    let mut command = valgrind(folder, "lanes")?;
+    command.args(["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64"]);
+    command.arg(child::own_path()?).arg("bench-instr").arg(Section::Lanes.word());
+    // Every channel is used as often as the only one.
+    let bursts = MISSING * channels as u64;
+    command.args([bytes.to_string(), bursts.to_string(), channels.to_string()]);
+    let mut child = Child::spawn("valgrind of our lanes", command, Stdio::null())?;
+    let (status, text) = child.finish(TIMEOUT)?;
+    parse_misses(&text).ok_or_else(|| {
+        format!("callgrind of our lanes counted nothing ({status}): {}", child.tail()).into()
+    })
+}
+
+/// First-level misses of data for one unit: callgrind collects instructions, reads, writes, and the
+/// misses of each, in this order.
+fn parse_misses(text: &str) -> Option<f64> {
+    let (_, units) = text.rsplit_once("units ")?;
+    let units: f64 = units.split_whitespace().next()?.parse().ok()?;
+    let (_, counts) = text.rsplit_once("Collected")?;
+    let counts = counts.lines().next()?.trim_start_matches([' ', ':']);
+    let counts: Vec<f64> = counts.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    let (reads, writes) = (counts.get(4)?, counts.get(5)?);
+    (units > 0.0).then(|| (reads + writes) / units)
+}
+
 fn theirs(folder: &Path, program: &Path, section: Section, bytes: usize) -> Result<f64> {
     let mut command = valgrind(folder, "theirs")?;
     // Valgrind does not know huge pages.
@@ -310,6 +351,14 @@ mod tests {
         assert_eq!(parse(text), Some(20.0));
         assert_eq!(parse("units 32000\n==7== Collected : 0\n"), None);
         assert_eq!(parse("error: no link\n==7== Collected : 99\n"), None);
+    }
+
+    // Goal: misses are those of data, for one unit; without a cache there are none to tell.
+    #[test]
+    fn misses_are_parsed() {
+        let text = "units 100\n==7== Collected : 9000 400 300 5 60 40 1 2 3\n==7== x";
+        assert_eq!(parse_misses(text), Some(1.0));
+        assert_eq!(parse_misses("units 100\n==7== Collected : 9000\n"), None);
     }
 
     // Goal: a counted section reports exactly the units of its bursts.

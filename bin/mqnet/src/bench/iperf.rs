@@ -59,7 +59,7 @@ impl Iperf {
     ) -> Result<std::result::Result<Stream, String>> {
         let mark = self.server.mark();
         let deadline = Instant::now() + Duration::from_secs(seconds) + SOON;
-        let mut client = match client(host, seconds) {
+        let mut client = match client(host, seconds, session.cpus) {
             Ok(client) => client,
             Err(error) => return Ok(Err(error.to_string())),
         };
@@ -77,9 +77,12 @@ impl Iperf {
     }
 }
 
-fn client(host: &Host, seconds: u64) -> Result<Child> {
-    let (to, length) = (without_prefix(SERVER), seconds.to_string());
-    let words = ["iperf3", "-J", "-c", to, "-t", &length, "--connect-timeout", "5000"];
+/// Both ends are pinned, each to a CPU of its own, so that a round differs from the next one by who
+/// carries the stream and not by where the scheduler has put its ends.
+fn client(host: &Host, seconds: u64, [here, there]: [usize; 2]) -> Result<Child> {
+    let (to, length, pins) =
+        (without_prefix(SERVER), seconds.to_string(), format!("{here},{there}"));
+    let words = ["iperf3", "-J", "-c", to, "-t", &length, "-A", &pins, "--connect-timeout", "5000"];
     Child::spawn("iperf3", host.command(&words)?, Stdio::null())
 }
 

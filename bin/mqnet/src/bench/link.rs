@@ -6,7 +6,7 @@ use super::limit::Limit;
 use super::report::{Case, Line, Report, Unit};
 use super::slices::{self, End, Plan};
 use super::testpmd::Memif;
-use super::{LinkPlug, LinkSetup, Result, Session};
+use super::{LinkPlug, LinkSetup, Result, Session, instr, peers};
 
 /// 2 MiB pages for two testpmd with the largest frames.
 const HUGE_PAGES: u64 = 2 * (256 + 32) / 2;
@@ -63,6 +63,17 @@ pub(super) fn run_channels(
             ("1 channel", ours(session, plug, bytes, 1)),
         ];
         report.cases.push(row(session, format!("link {bytes} B"), bytes, contenders)?);
+        session.check()?;
+        session.progress.show(&format!("channels {bytes} B: counting cache misses"));
+        // The links that have ended took theirs with them.
+        let folder = RunFolder::new()?;
+        let lines = [("64 channels", 64), ("1 channel", 1)].map(|(who, channels)| {
+            let counted = peers::needs("valgrind", "valgrind");
+            let counted = counted.and_then(|()| instr::misses(&folder.path, bytes, channels));
+            instr::line(who, counted)
+        });
+        let name = format!("lines into a first-level cache of 32 KiB for a frame, {bytes} B");
+        report.cases.push(Case::new(name, Unit::Misses, lines.into()));
     }
     Ok(())
 }

@@ -331,22 +331,23 @@ impl Session {
         if self.stop.pending() { Err("interrupted".into()) } else { Ok(()) }
     }
 
-    /// Slices of ours and of what the DPDK peer does instead, in turn.
+    /// Slices of ours and of what the DPDK peer does instead, in turn. Of ours, those behind the
+    /// first one are its limits.
     fn versus(
         &self,
         peers: &mut Peers,
         name: &str,
         rivals: &[Rival],
-        ours: &mut dyn FnMut() -> Result<Slice>,
+        ours: &mut [Own<'_>],
     ) -> Result<Case> {
-        let mut series = vec![Vec::new(); 1 + rivals.len()];
+        let mut series = vec![Vec::new(); ours.len() + rivals.len()];
         // The first turn of each warms caches and page tables and is not counted.
         for pair in 0..=self.pairs {
             self.check()?;
             self.progress.show(&format!("{name}: pair {pair} of {}", self.pairs));
             for turn in slices::order(series.len(), pair) {
-                let slice = match (turn.checked_sub(1), &mut peers.peer) {
-                    (None, _) => ours()?,
+                let slice = match (turn.checked_sub(ours.len()), &mut peers.peer) {
+                    (None, _) => (ours[turn].1)()?,
                     (Some(rival), Ok(peer)) => peer.slice(rivals[rival].verb, self.slice)?,
                     (Some(_), Err(_)) => continue,
                 };
@@ -354,14 +355,23 @@ impl Session {
             }
         }
         let mut series = series.into_iter().map(|samples| samples.into_iter().skip(1).collect());
-        let mut lines = vec![Line::of("mqnet", series.next().unwrap_or_default())];
-        lines.extend(rivals.iter().zip(series).map(|(rival, samples)| match &peers.peer {
+        let mut own: Vec<Line> = ours
+            .iter()
+            .zip(&mut series)
+            .map(|((who, _), samples)| Line::of(who, samples))
+            .collect();
+        let limits = own.split_off(1);
+        own.extend(rivals.iter().zip(series).map(|(rival, samples)| match &peers.peer {
             Ok(_) => Line::of(rival.who, samples),
             Err(reason) => Line::skipped(rival.who, reason.as_str()),
         }));
-        Ok(Case::new(name, Unit::Objects, lines))
+        own.extend(limits);
+        Ok(Case::new(name, Unit::Objects, own))
     }
 }
+
+/// A contender of this process, and its slices.
+type Own<'a> = (&'static str, &'a mut dyn FnMut() -> Result<Slice>);
 
 /// What ours is compared with, and the word that makes the peer do it.
 struct Rival {

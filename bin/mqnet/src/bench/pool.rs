@@ -5,12 +5,12 @@ use std::sync::{Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
 use mqnet_counters::Padded;
-use mqnet_pktbuf::{Page, PagePool, PoolConfig, Returner};
+use mqnet_pktbuf::{Page, PagePool, PoolConfig};
 use mqnet_rings::spsc;
 
 use super::pingpong::{Slice, one_cpu_slice, two_cpu_slice};
 use super::report::Report;
-use super::{Peers, Result, Rival, Session};
+use super::{Own, Peers, Result, Rival, Session};
 
 const BULK: usize = 32;
 /// As many as the peer's pool has objects, plus one.
@@ -29,7 +29,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     let mut slice = || one_cpu_slice(session.cpus[0], session.slice, &mut burst);
     let name = "alloc+free, one CPU, bulk 32";
     let rivals = [Rival { who: PEER, verb: "pool1" }, Rival { who: MBUF, verb: "mbuf1" }];
-    report.cases.push(session.versus(&mut peers, name, &rivals, &mut slice)?);
+    report.cases.push(session.versus(&mut peers, name, &rivals, &mut [("mqnet", &mut slice)])?);
     drop(burst);
     close(pool)?;
 
@@ -37,7 +37,9 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     let mut slice = || freed_elsewhere(session, &mut pool);
     let name = "freed on the other CPU, bulk 32";
     let rivals = [Rival { who: PEER, verb: "pool" }, Rival { who: MBUF, verb: "mbuf" }];
-    report.cases.push(session.versus(&mut peers, name, &rivals, &mut slice)?);
+    let mut alone = || numbers_alone(session);
+    let ours: &mut [Own<'_>] = &mut [("mqnet", &mut slice), ("the numbers alone", &mut alone)];
+    report.cases.push(session.versus(&mut peers, name, &rivals, ours)?);
     close(pool)
 }
 
@@ -70,14 +72,14 @@ const HANDED_OVER: u32 = 31;
 /// numbers. Page handles cannot be copied into a ring themselves. The locks are never contended:
 /// a slot is used again only when the ring says that it is free (one batch is being filled and
 /// one emptied beyond those in the ring). Each slot has cache lines of its own.
-struct Slots([Padded<Mutex<Batch>>; HANDED_OVER as usize + 2]);
+struct Slots<T>([Padded<Mutex<ArrayVec<T, BULK>>>; HANDED_OVER as usize + 2]);
 
-impl Slots {
+impl<T> Slots<T> {
     fn new() -> Self {
-        Self(std::array::from_fn(|_| Padded(Mutex::new(Batch::new()))))
+        Self(std::array::from_fn(|_| Padded(Mutex::new(ArrayVec::new()))))
     }
 
-    fn with<R>(&self, slot: u32, f: impl FnOnce(&mut Batch) -> R) -> R {
+    fn with<R>(&self, slot: u32, f: impl FnOnce(&mut ArrayVec<T, BULK>) -> R) -> R {
         f(&mut self.0[slot as usize].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -86,44 +88,100 @@ impl Slots {
     }
 }
 
-fn freed_elsewhere(session: &Session, pool: &mut PagePool) -> Result<Slice> {
-    let slots = Slots::new();
-    let (mut producer, mut consumer) = spsc::ring::<u32>(HANDED_OVER);
-    let mut returner = pool.returner();
-    let mut slot = 0;
-    let produce = || {
+/// The thread that fills batches.
+struct Giver<'a, T> {
+    slots: &'a Slots<T>,
+    ring: spsc::Producer<u32>,
+    slot: u32,
+}
+
+impl<T> Giver<'_, T> {
+    /// Hands over a batch that `fill` fills.
+    fn give(&mut self, fill: impl FnOnce(&mut ArrayVec<T, BULK>)) {
         // A batch that did not fit into the ring stays in its slot for the next attempt.
-        let filled = slots.with(slot, |batch| {
+        let filled = self.slots.with(self.slot, |batch| {
             if batch.is_empty() {
-                pool.alloc_bulk(batch, BULK);
+                fill(batch);
             }
             !batch.is_empty()
         });
-        if filled && producer.push(&[slot]) == 1 {
-            slot = slots.after(slot);
+        if filled && self.ring.push(&[self.slot]) == 1 {
+            self.slot = self.slots.after(self.slot);
         } else {
             spin_loop();
         }
+    }
+}
+
+/// The thread that empties them.
+struct Taker<'a, T> {
+    slots: &'a Slots<T>,
+    ring: spsc::Consumer<u32>,
+}
+
+impl<T> Taker<'_, T> {
+    /// Takes a batch, which `empty` empties; how many were in it.
+    fn take(&mut self, empty: impl FnOnce(&mut ArrayVec<T, BULK>)) -> usize {
+        let mut slot = [0];
+        if self.ring.pop(&mut slot) == 0 {
+            spin_loop();
+            return 0;
+        }
+        self.slots.with(slot[0], |batch| {
+            let n = batch.len();
+            empty(batch);
+            n
+        })
+    }
+}
+
+fn hand_over<T>(slots: &Slots<T>) -> (Giver<'_, T>, Taker<'_, T>) {
+    let (producer, consumer) = spsc::ring::<u32>(HANDED_OVER);
+    (Giver { slots, ring: producer, slot: 0 }, Taker { slots, ring: consumer })
+}
+
+fn freed_elsewhere(session: &Session, pool: &mut PagePool) -> Result<Slice> {
+    let slots = Slots::new();
+    let (mut giver, mut taker) = hand_over(&slots);
+    let mut returner = pool.returner();
+    let produce = || {
+        giver.give(|batch| {
+            pool.alloc_bulk(batch, BULK);
+        });
     };
-    let consume = || take_one(&slots, &mut consumer, &mut returner);
+    let consume = || taker.take(|batch| returner.free_bulk(batch));
     let slice = two_cpu_slice(session.cpus, session.slice, produce, consume)?;
     // What is still under way goes home by the same road.
-    while take_one(&slots, &mut consumer, &mut returner) > 0 {}
-    slots.with(slot, |batch| pool.free_bulk(batch));
+    while taker.take(|batch| returner.free_bulk(batch)) > 0 {}
+    slots.with(giver.slot, |batch| pool.free_bulk(batch));
     Ok(slice)
 }
 
-fn take_one(slots: &Slots, consumer: &mut spsc::Consumer<u32>, returner: &mut Returner) -> usize {
-    let mut slot = [0];
-    if consumer.pop(&mut slot) == 0 {
-        spin_loop();
-        return 0;
-    }
-    slots.with(slot[0], |batch| {
-        let n = batch.len();
-        returner.free_bulk(batch);
-        n
-    })
+/// The same road there and back for numbers that are nobody's pages: the limit of every pool whose
+/// pages are freed on the other CPU, because that is what it costs to tell their numbers.
+fn numbers_alone(session: &Session) -> Result<Slice> {
+    let slots = Slots::new();
+    let (mut giver, mut taker) = hand_over(&slots);
+    let (mut back, mut home) = spsc::ring::<u32>(PAGES);
+    let mut free: Vec<u32> = (0..PAGES).collect();
+    let mut come = [0; 8 * BULK];
+    let produce = || {
+        giver.give(|batch| {
+            if free.len() < BULK {
+                let n = home.pop(&mut come);
+                free.extend_from_slice(&come[..n]);
+            }
+            batch.extend(free.drain(free.len() - BULK.min(free.len())..));
+        });
+    };
+    let consume = || {
+        taker.take(|batch| {
+            // There is room for all of them.
+            back.push(black_box(batch));
+            batch.clear();
+        })
+    };
+    two_cpu_slice(session.cpus, session.slice, produce, consume)
 }
 
 #[cfg(test)]
@@ -143,7 +201,7 @@ mod tests {
     // Goal: slots are used in a circle.
     #[test]
     fn slots_go_round() {
-        let slots = Slots::new();
+        let slots = Slots::<u32>::new();
         let round = (0..slots.0.len()).fold(0, |slot, _| slots.after(slot));
         assert_eq!(round, 0);
     }

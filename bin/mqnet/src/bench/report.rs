@@ -21,6 +21,8 @@ pub(super) enum Unit {
     Bytes,
     /// Instructions for one object or frame.
     Instructions,
+    /// Cache lines for one frame that were not in a cache.
+    Misses,
     /// Nanoseconds that a frame is on its way.
     Delay,
     /// Nanoseconds that the machine spends on a frame.
@@ -48,6 +50,7 @@ impl Unit {
             Self::Bits => (1e9, "Gb/s"),
             Self::Bytes => (1e9, "GB/s"),
             Self::Instructions => (1.0, "Ir/unit"),
+            Self::Misses => (1.0, "lines"),
             Self::Delay => (1e6, "ms"),
             Self::Nanoseconds => (1.0, "ns"),
             Self::Latency => (1e3, "us"),

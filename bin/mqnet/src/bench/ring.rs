@@ -18,14 +18,15 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     let (mut producer, mut consumer) = spsc::ring::<u64>(ENTRIES);
     let mut hop = || two_cpus(session, &mut producer, &mut consumer);
     let rivals = [Rival { who: PEER, verb: "ring" }];
-    report.cases.push(session.versus(&mut peers, "hop CPU to CPU, bulk 32", &rivals, &mut hop)?);
+    let name = "hop CPU to CPU, bulk 32";
+    report.cases.push(session.versus(&mut peers, name, &rivals, &mut [("mqnet", &mut hop)])?);
 
     let (mut producer, mut consumer) = spsc::ring::<u64>(ENTRIES);
     let mut burst = both_ways(&mut producer, &mut consumer);
     let mut slice = || one_cpu_slice(session.cpus[0], session.slice, &mut burst);
     let rivals = [Rival { who: PEER, verb: "ring1" }];
     let name = "in and out, one CPU, bulk 32";
-    report.cases.push(session.versus(&mut peers, name, &rivals, &mut slice)?);
+    report.cases.push(session.versus(&mut peers, name, &rivals, &mut [("mqnet", &mut slice)])?);
     Ok(())
 }
 

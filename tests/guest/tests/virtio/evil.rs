@@ -41,6 +41,7 @@ fn memory_that_vanishes_closes_one_card() {
     let file = control.write("mqnet.toml", &links).display().to_string();
     let daemon = control.start(&["daemon", "-f", &file]);
     control.wait_up("good");
+    world.a.lengthen("g0");
     until("the socket", || socket.exists().then_some(()));
     let numbers = Numbers::start(&world.a, Duration::from_millis(1));
     let flow = Datagrams::start(&world.a, &world.b, "10.8.0.2", 900, Duration::from_millis(1));

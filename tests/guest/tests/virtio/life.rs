@@ -5,7 +5,7 @@ use std::time::Duration;
 use mqnet_guest::{Guest, Kernel};
 use mqnet_testkit::World;
 
-use super::peer::{Flood, file, give_file, iperf_server, sum};
+use super::peer::{Flood, file, give_file, iperf_server, sum, take_file};
 use super::{Card, card, link, possible, shared};
 
 /// Bytes of the file that crosses.
@@ -60,6 +60,8 @@ fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
     let mut guest = card.put_into(guest, &shared(1024)).start().unwrap();
     guest.says("guest: look").unwrap();
     let seen = look(&world);
+    // Until now the guest has waited.
+    let _told = take_file(&world.a);
     guest.says("guest: flood").unwrap();
     let flood = Flood::start(&world.a);
     let outcome = guest.wait().unwrap();

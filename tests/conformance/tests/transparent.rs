@@ -1,0 +1,70 @@
+//! Shared memory on a system that backs it with huge pages by itself
+//! (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`, or `huge=` of a tmpfs).
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use mqnet_conformance::rigs::Folder;
+use mqnet_shmem::Region;
+use mqnet_sysio::memory;
+
+/// A tmpfs with huge pages, for as long as its owner lives.
+struct Place {
+    owner: Child,
+    folder: Folder,
+}
+
+impl Place {
+    fn mount() -> Self {
+        let folder = Folder::new();
+        let script = "mount -t tmpfs -o huge=always mqnet \"$0\" && echo ready && exec sleep 60";
+        let mut command = Command::new("unshare");
+        command.args(["-rm", "sh", "-c", script]).arg(&folder.0).stdout(Stdio::piped());
+        let mut owner = command.spawn().expect("unshare of util-linux");
+        let mut said = String::new();
+        let out = owner.stdout.take().expect("it is piped");
+        BufReader::new(out).read_line(&mut said).expect("its output");
+        let place = Self { owner, folder };
+        assert_eq!(said, "ready\n", "a tmpfs with huge=always");
+        place
+    }
+
+    fn file(&self, len: u64) -> File {
+        let root = format!("/proc/{}/root", self.owner.id());
+        let folder = self.folder.0.strip_prefix("/").expect("an absolute path");
+        let path = Path::new(&root).join(folder).join("memory");
+        let options = &mut File::options();
+        let file = options.read(true).write(true).create(true).truncate(true).open(path);
+        let file = file.expect("a file there");
+        file.set_len(len).expect("its length");
+        file
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Either fails for one that has ended.
+        let _ = self.owner.kill();
+        let _ = self.owner.wait();
+    }
+}
+
+// Goal: a file whose pages the kernel makes huge by itself is memory like any other: a peer's is
+// not refused for it, and a guest's is mapped where it is, in units of 4 KiB.
+#[test]
+fn transparent_huge_pages_are_no_huge_pages() {
+    if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        println!("this kernel makes no huge pages");
+        return;
+    }
+    let place = Place::mount();
+    let file = place.file(3 * 4096);
+    assert_eq!(file.metadata().expect("its status").blksize(), 2 << 20, "that is what misleads");
+    assert!(memory::has_small_pages(file.as_fd()));
+    let (region, skip) = Region::of_guest(file.into(), 4096, 8192).expect("a guest's memory");
+    assert_eq!((region.len(), skip), (8192, 0));
+}
