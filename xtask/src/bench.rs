@@ -86,7 +86,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     // Before the long part: whatever is wrong with these is better known now.
     let table = promises::table()?;
     let old = arguments.baseline.as_deref().map(Report::load).transpose()?;
-    let out = arguments.out.clone().unwrap_or_else(|| project::target().join("bench"));
+    // An earlier report is judged where it lies.
+    let place =
+        arguments.report.as_deref().and_then(Path::parent).map(|at| Path::new(".").join(at));
+    let usual = || place.unwrap_or_else(|| project::target().join("bench"));
+    let out = arguments.out.clone().unwrap_or_else(usual);
     fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
     let out = fs::canonicalize(out)?;
     let mut report = match &arguments.report {
@@ -239,20 +243,22 @@ fn write(report: &Report, compared: Option<&Comparison>, out: &Path, keep: bool)
     Ok(())
 }
 
-/// Writes figures into the documents, and the pictures beside them.
+/// Writes figures into the documents, and the pictures beside them: all of them, or none.
 fn fill_documents(report: &Report) -> Result<()> {
+    let mut files = Vec::new();
     for document in DOCUMENTS {
         let path = project::root().join(document);
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let text = fs::read_to_string(&path).map_err(|error| failed(&error))?;
         let (text, filled) = figures::fill(&text, report).map_err(|error| failed(&error))?;
-        fs::write(&path, text).map_err(|error| failed(&error))?;
-        println!("{document}: {filled} figures of this run");
+        files.push((path, text, format!("{document}: {filled} figures of this run")));
     }
     for (name, picture) in law::pictures(report)? {
-        let path = project::root().join("docs").join(&name);
-        fs::write(&path, picture).map_err(|error| format!("{}: {error}", path.display()))?;
-        println!("docs/{name}");
+        files.push((project::root().join("docs").join(&name), picture, format!("docs/{name}")));
+    }
+    for (path, text, said) in files {
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        println!("{said}");
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ modprobe -q tun
 cd /tmp || exit
 # An emulated processor sometimes never ends its first timer interrupt (QEMU 10.0 with four of them,
 # one boot in ten: vector 236 stays in service), and what sleeps there sleeps for ever. Such a guest
-# ends here, before anything is tested, and the host starts it anew.
+# ends here, before anything is tested, and the host starts it anew (where it waits for the boot).
 for cpu in /sys/devices/system/cpu/cpu[0-9]*; do
     taskset -c "${cpu##*/cpu}" sleep 0.02 &
 done

@@ -62,10 +62,11 @@ impl Law {
         self.law.lambda * f64::from(cpus)
     }
 
-    /// The law, from the largest serial share that a round had to the least.
+    /// The law, and its reach from the largest serial share that a round had to the least.
     fn spread(&self, cpus: u32) -> Option<Figure> {
         let [least, _, most] = self.sigma;
-        Figure::of(&[self.with(most, cpus), self.at(cpus), self.with(least, cpus)])
+        let figure = Figure::of(&[self.with(most, cpus), self.at(cpus), self.with(least, cpus)]);
+        figure.map(|figure| Figure { median: self.at(cpus), ..figure })
     }
 
     /// Frames a second of a full link.
@@ -73,9 +74,9 @@ impl Law {
         LINK / 8.0 / (self.bytes as f64 + ON_WIRE)
     }
 
-    /// The fewest CPUs that fill it, by the law.
-    fn needed(&self) -> Option<u32> {
-        (1..=MOST).find(|&cpus| self.at(cpus) >= self.link())
+    /// The fewest CPUs that fill it with this serial share.
+    fn needed(&self, sigma: f64) -> Option<u32> {
+        (1..=MOST).find(|&cpus| self.with(sigma, cpus) >= self.link())
     }
 
     /// The CPUs of the table that were measured.
@@ -137,20 +138,33 @@ pub(super) fn text(report: &Report) -> Result<Option<String>> {
         "\nOf {} at commit {}, {} CPUs ({}). A star: measured here, all else on paper.\n\n",
         report.date, report.commit, report.machine.cpus, report.machine.cpu
     );
+    for law in &laws {
+        let [least, middle, most] = law.sigma;
+        writeln!(
+            out,
+            "{} B: one worker {:.1} Mpps; serial share {:.3} (of the rounds: least {least:.3}, \
+             median {middle:.3}, most {most:.3}).",
+            law.bytes,
+            law.law.lambda / 1e6,
+            law.law.sigma
+        )?;
+    }
+    writeln!(out)?;
     rates(&mut out, &laws, section)?;
     writeln!(out, "\nA link of 400 Gb/s, full in one direction:\n")?;
-    writeln!(out, "| frame | Mpps | CPUs, straight on | CPUs, by the law | memory, at most |")?;
-    writeln!(out, "|---|---|---|---|---|")?;
+    let shares = "by the law | with the least, with the most serial share";
+    writeln!(out, "| frame | Mpps | CPUs, straight on | {shares} | memory, at most |")?;
+    writeln!(out, "|---|---|---|---|---|---|")?;
     for law in &laws {
         let rate = law.link();
         let (millions, linear) = (rate / 1e6, (rate / law.law.lambda).ceil());
-        let needed = law.needed().map_or("none".to_owned(), |cpus| cpus.to_string());
+        let [least, _, most] = law.sigma;
+        let needed = [law.law.sigma, least, most]
+            .map(|sigma| law.needed(sigma).map_or("no number".to_owned(), |cpus| cpus.to_string()));
+        let [needed, least, most] = needed;
         let traffic = rate * law.bytes as f64 * TOUCHES / 1e9;
-        writeln!(
-            out,
-            "| {} B | {millions:.1} | {linear:.0} | {needed} | {traffic:.0} GB/s |",
-            law.bytes
-        )?;
+        let needed = format!("{linear:.0} | {needed} | {least}, {most}");
+        writeln!(out, "| {} B | {millions:.1} | {needed} | {traffic:.0} GB/s |", law.bytes)?;
     }
     Ok(Some(out))
 }
@@ -191,7 +205,7 @@ mod tests {
     // knows none, and the spread of the serial share is that of the curve.
     #[test]
     fn laws_are_followed() {
-        assert_eq!((law(0.0).needed(), law(0.5).needed()), (Some(4), None));
+        assert_eq!((law(0.1).needed(0.0), law(0.1).needed(0.5)), (Some(4), None));
         let spread = law(0.1).spread(11).unwrap();
         let said = [spread.min, spread.median, spread.max].map(|rate| (rate / 1e6).round());
         assert_eq!(said, [37.0, 55.0, 110.0]);

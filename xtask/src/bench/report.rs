@@ -52,7 +52,7 @@ pub(super) struct Section {
 impl Report {
     pub(super) fn load(path: &Path) -> Result<Self> {
         let failed = |error: &dyn std::fmt::Display| {
-            format!("baseline {}: {error} (make one with --save-baseline)", path.display())
+            format!("{}: {error} (`cargo xtask bench` writes such a report)", path.display())
         };
         let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
         let report: Self = serde_json::from_str(&text).map_err(|error| failed(&error))?;

@@ -24,15 +24,15 @@ const RELAYS: &[&str] =
 #[rustfmt::skip]
 pub(super) const SECTIONS: &[Section] = &[
     Section { name: "limits", answers: "What can this machine do at all?",
-        packages: &[], root: false, seconds: 6, quick: Some(("--slice-ms 10", 3)) },
+        packages: &[], root: false, seconds: 4, quick: Some(("--slice-ms 10", 2)) },
     Section { name: "ring", answers: "What does a hop from CPU to CPU cost, against rte_ring?",
-        packages: DPDK, root: false, seconds: 8, quick: Some(("--slice-ms 8", 5)) },
+        packages: DPDK, root: false, seconds: 8, quick: Some(("--slice-ms 8", 4)) },
     Section { name: "pool", answers: "What does a page cost, against rte_mempool and rte_pktmbuf?",
-        packages: DPDK, root: false, seconds: 10, quick: Some(("--slice-ms 8", 5)) },
+        packages: DPDK, root: false, seconds: 10, quick: Some(("--slice-ms 8", 4)) },
     Section { name: "link", answers: "How fast is a link of two processes, against DPDK's memif \
         and a bare copy?",
         packages: DPDK, root: false, seconds: 60,
-        quick: Some(("--slice-ms 8 --size 64,1514", 18)) },
+        quick: Some(("--slice-ms 8 --size 64,1514", 16)) },
     Section { name: "channels", answers: "What do 64 channels cost beside one?",
         packages: &["valgrind"], root: false, seconds: 40,
         quick: Some(("--slice-ms 8 --size 64", 12)) },
@@ -69,7 +69,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section { name: "queueing", answers: "Is nothing lost under pressure, is nobody starved, and \
         what does it cost?",
         packages: &["valgrind"], root: false, seconds: 200,
-        quick: Some(("--slice-ms 20 --only table", 18)) },
+        quick: Some(("--slice-ms 20 --only table", 16)) },
     Section { name: "instr", answers: "How many instructions does a frame take, exactly?",
         packages: &["gcc", "pkg-config", "libdpdk-dev", "valgrind"], root: false, seconds: 150,
         quick: Some(("--only link", 20)) },

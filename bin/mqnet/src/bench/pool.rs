@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use arrayvec::ArrayVec;
 use mqnet_counters::Padded;
 use mqnet_pktbuf::{Page, PagePool, PoolConfig};
-use mqnet_rings::spsc;
+use mqnet_rings::{return_ring, spsc};
 
 use super::pingpong::{Slice, one_cpu_slice, two_cpu_slice};
 use super::report::Report;
@@ -64,6 +64,9 @@ pub(super) fn alloc_and_free(pool: &mut PagePool) -> impl FnMut() -> usize {
         n
     }
 }
+
+/// What a pool's returner collects, and its owner takes home at a time: two bulks.
+const HOME: usize = 2 * BULK;
 
 /// Entries of the hand-over ring: as many bulks as the peer's ring of 1024 pointers has room for.
 const HANDED_OVER: u32 = 31;
@@ -157,28 +160,32 @@ fn freed_elsewhere(session: &Session, pool: &mut PagePool) -> Result<Slice> {
     Ok(slice)
 }
 
-/// The same road there and back for numbers that are nobody's pages: the limit of every pool whose
-/// pages are freed on the other CPU, because that is what it costs to tell their numbers.
+/// The same road there and back for numbers that are nobody's pages: the hand-over, and the pool's
+/// own ring home, as many at a time as there. What the pool takes longer is the pool.
 fn numbers_alone(session: &Session) -> Result<Slice> {
     let slots = Slots::new();
     let (mut giver, mut taker) = hand_over(&slots);
-    let (mut back, mut home) = spsc::ring::<u32>(PAGES);
+    let (back, mut home) = return_ring::ring(PAGES);
     let mut free: Vec<u32> = (0..PAGES).collect();
-    let mut come = [0; 8 * BULK];
+    let mut come = [0; HOME];
     let produce = || {
         giver.give(|batch| {
             if free.len() < BULK {
-                let n = home.pop(&mut come);
+                let n = home.drain(&mut come);
                 free.extend_from_slice(&come[..n]);
             }
             batch.extend(free.drain(free.len() - BULK.min(free.len())..));
         });
     };
-    let consume = || {
+    let mut magazine = ArrayVec::<u32, HOME>::new();
+    let consume = move || {
         taker.take(|batch| {
-            // There is room for all of them.
-            back.push(black_box(batch));
-            batch.clear();
+            magazine.extend(batch.drain(..));
+            if magazine.is_full() {
+                // There is room for all numbers that there are.
+                back.push(black_box(&magazine));
+                magazine.clear();
+            }
         })
     };
     two_cpu_slice(session.cpus, session.slice, produce, consume)

@@ -64,8 +64,10 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &TcpArgs) -> Res
     let cpus = std::thread::available_parallelism()?.get();
     let mut contenders = start_all(session, &folder, &wires, &args.link_args)?;
     measure(session, &mut contenders, args.seconds)?;
+    let [here, there] = session.cpus;
     report.notes.push(format!(
-        "one iperf3 stream of {} s a run, MTU 1500, GSO, {}; only mqnet link may pin its workers",
+        "one iperf3 stream of {} s a run, its ends on CPU {here} and {there}, MTU 1500, GSO, {}; \
+         of what is between only mqnet link pins its threads",
         args.seconds,
         congestion(&contenders)
     ));
