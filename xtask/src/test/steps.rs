@@ -147,7 +147,7 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "guest",
         title: "other kernels, in virtual machines",
-        commands: &[GUEST_PROGRAMS],
+        commands: &[BUILD, GUEST_PROGRAMS],
         has_tests: true,
         each: Some(Each { package: "mqnet-guest", env: &[], limit_seconds: 600 }),
         limit_seconds: 3000,
