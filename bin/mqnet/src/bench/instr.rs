@@ -281,7 +281,7 @@ pub(super) fn ours(folder: &Path, section: Section, bytes: usize) -> Result<f64>
     let mut command = valgrind(folder, "ours")?;
     command.arg(child::own_path()?).arg("bench-instr").arg(section.word());
     command.arg(bytes.to_string()).arg(BURSTS.to_string());
-    count(command, "our one-core program")
+    count(command, "our one-core program", parse)
 }
 
 /// Lines that a frame through one of so many channels brings into a first-level cache like that of
@@ -293,21 +293,13 @@ pub(super) fn misses(folder: &Path, bytes: usize, channels: usize) -> Result<f64
     // Every channel is used as often as the only one.
     let bursts = MISSING * channels as u64;
     command.args([bytes.to_string(), bursts.to_string(), channels.to_string()]);
-    let mut child = Child::spawn("valgrind of our lanes", command, Stdio::null())?;
-    let (status, text) = child.finish(TIMEOUT)?;
-    parse_misses(&text).ok_or_else(|| {
-        format!("callgrind of our lanes counted nothing ({status}): {}", child.tail()).into()
-    })
+    count(command, "our lanes", parse_misses)
 }
 
 /// First-level misses of data for one unit: callgrind collects instructions, reads, writes, and the
 /// misses of each, in this order.
 fn parse_misses(text: &str) -> Option<f64> {
-    let (_, units) = text.rsplit_once("units ")?;
-    let units: f64 = units.split_whitespace().next()?.parse().ok()?;
-    let (_, counts) = text.rsplit_once("Collected")?;
-    let counts = counts.lines().next()?.trim_start_matches([' ', ':']);
-    let counts: Vec<f64> = counts.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    let (units, counts) = (*after(text, "units ")?.first()?, after(text, "Collected")?);
     let (reads, writes) = (counts.get(4)?, counts.get(5)?);
     (units > 0.0).then(|| (reads + writes) / units)
 }
@@ -319,10 +311,10 @@ fn theirs(folder: &Path, program: &Path, section: Section, bytes: usize) -> Resu
     command.args(["-m", "256", "--log-level", "3", "--"]);
     command.arg(section.word()).arg(bytes.to_string()).arg(BURSTS.to_string());
     command.arg(folder.join(format!("{}-{bytes}.sock", section.word())));
-    count(command, "the DPDK one-core program")
+    count(command, "the DPDK one-core program", parse)
 }
 
-fn count(command: Command, name: &str) -> Result<f64> {
+fn count(command: Command, name: &str, parse: fn(&str) -> Option<f64>) -> Result<f64> {
     let mut child = Child::spawn(&format!("valgrind of {name}"), command, Stdio::null())?;
     let (status, text) = child.finish(TIMEOUT)?;
     parse(&text).ok_or_else(|| {
@@ -330,13 +322,17 @@ fn count(command: Command, name: &str) -> Result<f64> {
     })
 }
 
+/// The numbers behind a word of the output, up to the end of the line.
+fn after(text: &str, mark: &str) -> Option<Vec<f64>> {
+    let (_, rest) = text.rsplit_once(mark)?;
+    let words = rest.lines().next()?.trim_start_matches([' ', ':']).split_whitespace();
+    Some(words.map_while(|word| word.parse().ok()).collect())
+}
+
 /// Instructions for one unit, from `units N` of the program and callgrind's own summary.
 fn parse(text: &str) -> Option<f64> {
-    let after = |mark: &str| -> Option<f64> {
-        let (_, rest) = text.rsplit_once(mark)?;
-        rest.trim_start_matches([' ', ':']).split_whitespace().next()?.parse().ok()
-    };
-    let (units, counted) = (after("units ")?, after("Collected")?);
+    let first = |mark: &str| after(text, mark)?.first().copied();
+    let (units, counted) = (first("units ")?, first("Collected")?);
     (units > 0.0 && counted > 0.0).then(|| counted / units)
 }
 
