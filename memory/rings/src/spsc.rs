@@ -5,6 +5,9 @@
 //! the kept one says "not enough"; entries move in bursts and the index is published once a burst.
 
 use std::mem::MaybeUninit;
+use std::ptr;
+
+use arrayvec::ArrayVec;
 
 use crate::cursor::Cursor;
 use crate::primitive::cell::UnsafeCell;
@@ -106,6 +109,39 @@ impl<T: Send> Producer<T> {
         Ok(())
     }
 
+    /// Moves as many of `entries` as fit into the ring, in order; the others stay where they are,
+    /// moved up. Returns how many.
+    #[inline]
+    pub fn push_from<const N: usize>(&mut self, entries: &mut ArrayVec<T, N>) -> usize {
+        let n = self.room_for(entries.len());
+        let at = self.cursor.position() as usize;
+        let first = n.min(self.shared.slots.len() - at);
+        let left = entries.len() - n;
+        let from = entries.as_mut_ptr();
+        // SAFETY: an entry is in one place only: `entries` forgets all before the first is copied
+        // and gets back those behind the n; the cursor says that so many slots are free.
+        unsafe {
+            entries.set_len(0);
+            move_in(&self.shared.slots[at..at + first], from);
+            move_in(&self.shared.slots[..n - first], from.add(first));
+            if left > 0 {
+                ptr::copy(from.add(n), from, left);
+                entries.set_len(left);
+            }
+        }
+        self.publish(n);
+        n
+    }
+
+    /// How many of `wanted` entries fit. Asks for the consumer's index only when those that are
+    /// known to be free are not enough.
+    #[inline]
+    fn room_for(&mut self, wanted: usize) -> usize {
+        let known = self.cursor.available() as usize;
+        let n = if known < wanted { self.free() } else { known };
+        n.min(wanted)
+    }
+
     #[inline]
     fn publish(&mut self, n: usize) {
         self.cursor.advance(n as u32);
@@ -118,11 +154,7 @@ impl<T: Copy + Send> Producer<T> {
     /// Appends as many of `entries` as fit, in order; returns how many.
     #[inline]
     pub fn push(&mut self, entries: &[T]) -> usize {
-        let mut n = self.cursor.available() as usize;
-        if n < entries.len() {
-            n = self.free();
-        }
-        let n = n.min(entries.len());
+        let n = self.room_for(entries.len());
         let at = self.cursor.position() as usize;
         let first = n.min(self.shared.slots.len() - at);
         let (one, two) = entries[..n].split_at(first);
@@ -162,6 +194,35 @@ impl<T: Send> Consumer<T> {
         Some(entry)
     }
 
+    /// Moves as many entries as are there, and as `out` has room for, to its end, in order; returns
+    /// how many.
+    #[inline]
+    pub fn pop_into<const N: usize>(&mut self, out: &mut ArrayVec<T, N>) -> usize {
+        let n = self.there_of(out.remaining_capacity());
+        let at = self.cursor.position() as usize;
+        let first = n.min(self.shared.slots.len() - at);
+        let len = out.len();
+        // SAFETY: `out` has room for n more, and counts them when all are there; the cursor says
+        // that so many slots are published, and the index store below makes them free, so that
+        // nobody reads them again.
+        unsafe {
+            let into = out.as_mut_ptr().add(len);
+            move_out(&self.shared.slots[at..at + first], into);
+            move_out(&self.shared.slots[..n - first], into.add(first));
+            out.set_len(len + n);
+        }
+        self.give_back(n);
+        n
+    }
+
+    /// How many of `wanted` entries are there; see `Producer::room_for`.
+    #[inline]
+    fn there_of(&mut self, wanted: usize) -> usize {
+        let known = self.cursor.available() as usize;
+        let n = if known < wanted { self.len() } else { known };
+        n.min(wanted)
+    }
+
     #[inline]
     fn give_back(&mut self, n: usize) {
         self.cursor.advance(n as u32);
@@ -174,11 +235,7 @@ impl<T: Copy + Send> Consumer<T> {
     /// Takes as many entries as are there and fit into `out`, in order; returns how many.
     #[inline]
     pub fn pop(&mut self, out: &mut [T]) -> usize {
-        let mut n = self.cursor.available() as usize;
-        if n < out.len() {
-            n = self.len();
-        }
-        let n = n.min(out.len());
+        let n = self.there_of(out.len());
         let at = self.cursor.position() as usize;
         let first = n.min(self.shared.slots.len() - at);
         let (one, two) = out[..n].split_at_mut(first);
@@ -186,6 +243,26 @@ impl<T: Copy + Send> Consumer<T> {
         take(&self.shared.slots[..n - first], two);
         self.give_back(n);
         n
+    }
+}
+
+/// # Safety
+/// The slots are free, and `from` points to as many entries, which nobody uses any more.
+#[inline]
+unsafe fn move_in<T>(slots: &[UnsafeCell<MaybeUninit<T>>], from: *const T) {
+    for (i, slot) in slots.iter().enumerate() {
+        // SAFETY: the caller's word: only the producer touches a free slot.
+        slot.with_mut(|p| unsafe { (*p).write(from.add(i).read()) });
+    }
+}
+
+/// # Safety
+/// The slots are published and not read again, and `into` points to room for as many entries.
+#[inline]
+unsafe fn move_out<T>(slots: &[UnsafeCell<MaybeUninit<T>>], into: *mut T) {
+    for (i, slot) in slots.iter().enumerate() {
+        // SAFETY: the caller's word: initialised, and only the consumer touches it.
+        slot.with(|p| unsafe { into.add(i).write((*p).assume_init_read()) });
     }
 }
 

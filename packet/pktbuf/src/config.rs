@@ -12,7 +12,8 @@ pub struct PoolConfig {
     pub pages: u32,
     /// Bytes of a page: a power of two from 4 KiB to 2 MiB.
     pub page_size: u32,
-    /// Entries of the return ring; 0 means 1024, more than 16384 means 16384.
+    /// Entries of the return ring; 0 means as many as there are pages, 1024 at least; more than
+    /// 16384 means 16384.
     pub ring_size: u32,
     /// The NUMA node that the pages should be on; a page is placed when it is first touched.
     pub node: Option<u32>,

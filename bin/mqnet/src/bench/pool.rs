@@ -1,7 +1,6 @@
 //! Our page pool against DPDK's `rte_mempool`: on one thread, and freed on another.
 
 use std::hint::{black_box, spin_loop};
-use std::sync::{Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
 use mqnet_counters::Padded;
@@ -68,108 +67,78 @@ pub(super) fn alloc_and_free(pool: &mut PagePool) -> impl FnMut() -> usize {
 /// What a pool's returner collects, and its owner takes home at a time: two bulks.
 const HOME: usize = 2 * BULK;
 
-/// Entries of the hand-over ring: as many bulks as the peer's ring of 1024 pointers has room for.
-const HANDED_OVER: u32 = 31;
+/// Entries of the ring from one thread to the other, as of the peer's.
+const HANDED_OVER: u32 = 1024;
 
-/// Carries batches from one thread to another: batches lie in slots, and a ring carries the slots'
-/// numbers. Page handles cannot be copied into a ring themselves. The locks are never contended:
-/// a slot is used again only when the ring says that it is free (one batch is being filled and
-/// one emptied beyond those in the ring). Each slot has cache lines of its own.
-struct Slots<T>([Padded<Mutex<ArrayVec<T, BULK>>>; HANDED_OVER as usize + 2]);
-
-impl<T> Slots<T> {
-    fn new() -> Self {
-        Self(std::array::from_fn(|_| Padded(Mutex::new(ArrayVec::new()))))
-    }
-
-    fn with<R>(&self, slot: u32, f: impl FnOnce(&mut ArrayVec<T, BULK>) -> R) -> R {
-        f(&mut self.0[slot as usize].lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn after(&self, slot: u32) -> u32 {
-        if slot as usize + 1 == self.0.len() { 0 } else { slot + 1 }
-    }
+/// The thread that takes out, and what it could not hand over yet. Each side has cache lines of its
+/// own, as it has anywhere but on the stack of a benchmark.
+struct Giver<T> {
+    ring: spsc::Producer<T>,
+    batch: ArrayVec<T, BULK>,
 }
 
-/// The thread that fills batches.
-struct Giver<'a, T> {
-    slots: &'a Slots<T>,
-    ring: spsc::Producer<u32>,
-    slot: u32,
-}
-
-impl<T> Giver<'_, T> {
+impl<T: Send> Giver<T> {
     /// Hands over a batch that `fill` fills.
     fn give(&mut self, fill: impl FnOnce(&mut ArrayVec<T, BULK>)) {
-        // A batch that did not fit into the ring stays in its slot for the next attempt.
-        let filled = self.slots.with(self.slot, |batch| {
-            if batch.is_empty() {
-                fill(batch);
-            }
-            !batch.is_empty()
-        });
-        if filled && self.ring.push(&[self.slot]) == 1 {
-            self.slot = self.slots.after(self.slot);
-        } else {
+        if self.batch.is_empty() {
+            fill(&mut self.batch);
+        }
+        if self.ring.push_from(&mut self.batch) == 0 {
             spin_loop();
         }
     }
 }
 
-/// The thread that empties them.
-struct Taker<'a, T> {
-    slots: &'a Slots<T>,
-    ring: spsc::Consumer<u32>,
+/// The thread that gives back.
+struct Taker<T> {
+    ring: spsc::Consumer<T>,
+    batch: ArrayVec<T, BULK>,
 }
 
-impl<T> Taker<'_, T> {
+impl<T: Send> Taker<T> {
     /// Takes a batch, which `empty` empties; how many were in it.
     fn take(&mut self, empty: impl FnOnce(&mut ArrayVec<T, BULK>)) -> usize {
-        let mut slot = [0];
-        if self.ring.pop(&mut slot) == 0 {
+        let n = self.ring.pop_into(&mut self.batch);
+        if n == 0 {
             spin_loop();
-            return 0;
+        } else {
+            empty(black_box(&mut self.batch));
         }
-        self.slots.with(slot[0], |batch| {
-            let n = batch.len();
-            empty(batch);
-            n
-        })
+        n
     }
 }
 
-fn hand_over<T>(slots: &Slots<T>) -> (Giver<'_, T>, Taker<'_, T>) {
-    let (producer, consumer) = spsc::ring::<u32>(HANDED_OVER);
-    (Giver { slots, ring: producer, slot: 0 }, Taker { slots, ring: consumer })
+fn hand_over<T: Send>() -> (Padded<Giver<T>>, Padded<Taker<T>>) {
+    let (producer, consumer) = spsc::ring(HANDED_OVER);
+    let giver = Giver { ring: producer, batch: ArrayVec::new() };
+    (Padded(giver), Padded(Taker { ring: consumer, batch: ArrayVec::new() }))
 }
 
 fn freed_elsewhere(session: &Session, pool: &mut PagePool) -> Result<Slice> {
-    let slots = Slots::new();
-    let (mut giver, mut taker) = hand_over(&slots);
+    let (mut giver, mut taker) = hand_over();
     let mut returner = pool.returner();
     let produce = || {
-        giver.give(|batch| {
+        giver.0.give(|batch| {
             pool.alloc_bulk(batch, BULK);
         });
     };
-    let consume = || taker.take(|batch| returner.free_bulk(batch));
+    let consume = || taker.0.take(|batch| returner.free_bulk(batch));
     let slice = two_cpu_slice(session.cpus, session.slice, produce, consume)?;
     // What is still under way goes home by the same road.
-    while taker.take(|batch| returner.free_bulk(batch)) > 0 {}
-    slots.with(giver.slot, |batch| pool.free_bulk(batch));
+    while taker.0.take(|batch| returner.free_bulk(batch)) > 0 {}
+    pool.free_bulk(&mut giver.0.batch);
     Ok(slice)
 }
 
 /// The same road there and back for numbers that are nobody's pages: the hand-over, and the pool's
 /// own ring home, as many at a time as there. What the pool takes longer is the pool.
 fn numbers_alone(session: &Session) -> Result<Slice> {
-    let slots = Slots::new();
-    let (mut giver, mut taker) = hand_over(&slots);
+    let (mut giver, mut taker) = hand_over();
     let (back, mut home) = return_ring::ring(PAGES);
     let mut free: Vec<u32> = (0..PAGES).collect();
     let mut come = [0; HOME];
     let produce = || {
-        giver.give(|batch| {
+        giver.0.give(|batch| {
             if free.len() < BULK {
                 let n = home.drain(&mut come);
                 free.extend_from_slice(&come[..n]);
@@ -179,11 +148,11 @@ fn numbers_alone(session: &Session) -> Result<Slice> {
     };
     let mut magazine = ArrayVec::<u32, HOME>::new();
     let consume = move || {
-        taker.take(|batch| {
+        taker.0.take(|batch| {
             magazine.extend(batch.drain(..));
             if magazine.is_full() {
                 // There is room for all numbers that there are.
-                back.push(black_box(&magazine));
+                back.push(&magazine);
                 magazine.clear();
             }
         })
@@ -203,13 +172,5 @@ mod tests {
         assert_eq!((0..100).map(|_| burst()).sum::<usize>(), 3200);
         drop(burst);
         close(pool).unwrap();
-    }
-
-    // Goal: slots are used in a circle.
-    #[test]
-    fn slots_go_round() {
-        let slots = Slots::<u32>::new();
-        let round = (0..slots.0.len()).fold(0, |slot, _| slots.after(slot));
-        assert_eq!(round, 0);
     }
 }

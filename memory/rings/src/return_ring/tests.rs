@@ -191,6 +191,22 @@ proptest! {
     }
 }
 
+// Goal: a batch takes as many entries as its length has room for, the rest is another batch, and
+// neither an entry nor a length of all ones reaches the lap's bit.
+#[cfg(not(loom))]
+#[test]
+fn longest_batch() {
+    let (tx, mut rx) = ring(2 * BATCH_MAX as u32);
+    let entries = vec![ENTRY_LIMIT - 1; BATCH_MAX + 5];
+    for _ in 0..3 {
+        assert_eq!(tx.push(&entries), BATCH_MAX);
+        assert_eq!(tx.push(&entries[BATCH_MAX..]), 5);
+        let mut out = vec![0; 2 * BATCH_MAX];
+        assert_eq!(rx.drain(&mut out), BATCH_MAX + 5);
+        assert_eq!(&out[..BATCH_MAX + 5], &entries);
+    }
+}
+
 // Goal: under load from four threads every entry arrives once, each thread's in its order.
 #[cfg(not(loom))]
 #[test]
@@ -204,7 +220,7 @@ fn four_threads_keep_their_order() {
                 let mut next = 0;
                 while next < EACH {
                     let batch: Vec<u32> =
-                        (next..EACH.min(next + 7 * (id + 1))).map(|n| id << 24 | n).collect();
+                        (next..EACH.min(next + 7 * (id + 1))).map(|n| id << 19 | n).collect();
                     let n = tx.push(&batch);
                     next += n as u32;
                     if n == 0 {
@@ -218,8 +234,8 @@ fn four_threads_keep_their_order() {
     while next.iter().sum::<u32>() < 4 * EACH {
         let n = rx.drain(&mut out);
         for entry in &out[..n] {
-            let expected = &mut next[(entry >> 24) as usize];
-            assert_eq!(entry & 0xff_ffff, *expected);
+            let expected = &mut next[(entry >> 19) as usize];
+            assert_eq!(entry & 0x7_ffff, *expected);
             *expected += 1;
         }
         if n == 0 {

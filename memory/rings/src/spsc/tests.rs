@@ -33,6 +33,41 @@ proptest! {
     }
 }
 
+#[cfg(not(loom))]
+proptest! {
+    // Goal: what can only be moved comes out once and in order, what does not fit stays with its
+    // owner, and both kinds of calls agree about what there is.
+    #[test]
+    fn entries_are_moved(
+        size in 1u32..20,
+        ops in prop::collection::vec((any::<bool>(), 0usize..13), 1..200),
+    ) {
+        let (mut tx, mut rx) = ring::<Box<u64>>(size);
+        let mut oracle = std::collections::VecDeque::new();
+        let (mut waiting, mut out) = (ArrayVec::<_, 12>::new(), ArrayVec::<Box<u64>, 12>::new());
+        let mut next = 0u64;
+        for (push, n) in ops {
+            if push {
+                waiting.extend((next..).map(Box::new).take(n.min(waiting.remaining_capacity())));
+                let offered: Vec<u64> = waiting.iter().map(|entry| **entry).collect();
+                next = offered.last().map_or(next, |last| last + 1);
+                let pushed = tx.push_from(&mut waiting);
+                prop_assert_eq!(pushed, offered.len().min(size as usize - oracle.len()));
+                oracle.extend(&offered[..pushed]);
+                prop_assert!(waiting.iter().map(|entry| **entry).eq(offered[pushed..].to_vec()));
+            } else {
+                // `n` are there already: the room is what is left.
+                out.clear();
+                out.extend((0..n.min(12) as u64).map(Box::new));
+                let popped = rx.pop_into(&mut out);
+                prop_assert_eq!(popped, (12 - n.min(12)).min(oracle.len()));
+                prop_assert!(out.drain(n.min(12)..).map(|entry| *entry).eq(oracle.drain(..popped)));
+            }
+            prop_assert_eq!((tx.free(), rx.len()), (size as usize - oracle.len(), oracle.len()));
+        }
+    }
+}
+
 // Goal: entries that own something are handed over once, and what is left in a ring is dropped with
 // it, wherever the ring's indices stand.
 #[cfg(not(loom))]

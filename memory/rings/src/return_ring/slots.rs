@@ -1,0 +1,138 @@
+//! The words of a return ring, and who may touch them when.
+//!
+//! ```text
+//! bit 31      parity of the lap in which the word was written
+//! bits 30-21  in the first word of a batch: how many follow it
+//! bits 20-0   the entry
+//! ```
+//!
+//! The owner asks the *first* word of the next batch alone, and only that one is ever read while
+//! a producer may be writing it. Batches follow each other without gaps, so the owner's index,
+//! when nothing is left of a batch, is where the next one begins, whoever brings it. All the other
+//! words are handed over by the first one: the owner reads them as plain memory, in steps of
+//! the machine's widest, and so does their producer write them.
+//!
+//! Every word carries the parity, not only first ones: what is a first word in this lap may have
+//! been any other one in the last.
+
+use crate::lines::Lines;
+use crate::primitive::sync::atomic::{AtomicU32, Ordering};
+
+/// Entries are below this: the other bits of a word are the ring's.
+pub const ENTRY_LIMIT: u32 = 1 << LENGTH_SHIFT;
+/// Most entries that one batch takes.
+pub const BATCH_MAX: usize = 1 << (31 - LENGTH_SHIFT);
+
+const LENGTH_SHIFT: u32 = 21;
+const PARITY: u32 = 1 << 31;
+
+#[derive(Debug)]
+pub(super) struct Slots(Lines<AtomicU32>);
+
+impl Slots {
+    /// So many empty slots, a power of two.
+    pub(super) fn new(size: u32) -> Self {
+        debug_assert!(size.is_power_of_two());
+        // The parity of the first lap is 1: these zeros are "not yet written".
+        Self(Lines::new(size as usize, || AtomicU32::new(0)))
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn position(&self, index: u64) -> usize {
+        index as usize & (self.len() - 1)
+    }
+
+    /// The top bit of the words of this lap.
+    #[inline]
+    fn parity(&self, index: u64) -> u32 {
+        if index & self.len() as u64 == 0 { PARITY } else { 0 }
+    }
+
+    /// Writes a batch of 1 to [`BATCH_MAX`] entries that begins at `index`, and publishes it.
+    ///
+    /// # Safety
+    /// The caller has reserved these slots, and the owner has read what was in them before.
+    #[inline]
+    pub(super) unsafe fn publish(&self, index: u64, entries: &[u32]) {
+        let (at, parity) = (self.position(index), self.parity(index));
+        let slots: &[AtomicU32] = &self.0;
+        let (one, two) = entries.split_at(entries.len().min(slots.len() - at));
+        // SAFETY: ours by the caller's word, and the owner looks at none of them before the first.
+        unsafe {
+            write(&slots[at + 1..at + one.len()], &one[1..], parity);
+            write(&slots[..two.len()], two, parity ^ PARITY);
+        }
+        debug_assert!(one[0] < ENTRY_LIMIT, "entry {:#x}", one[0]);
+        let follow = (entries.len() - 1) as u32;
+        debug_assert!((follow as usize) < BATCH_MAX);
+        // Pairs with the Acquire load in `published`: the batch's other words, and what we did
+        // with the things that the entries name, come first.
+        slots[at].store(one[0] | follow << LENGTH_SHIFT | parity, Ordering::Release);
+    }
+
+    /// Entries of the batch that begins at `index`; 0 while there is none.
+    #[inline]
+    pub(super) fn published(&self, index: u64) -> usize {
+        // Pairs with the Release store in `publish`: the whole batch and what its producer did
+        // before.
+        let first = self.0[self.position(index)].load(Ordering::Acquire);
+        if first & PARITY != self.parity(index) {
+            return 0;
+        }
+        ((first & !PARITY) >> LENGTH_SHIFT) as usize + 1
+    }
+
+    /// Reads entries from `index` on.
+    ///
+    /// # Safety
+    /// The caller is the owner, and they are of a batch that [`published`](Self::published) told.
+    #[inline]
+    pub(super) unsafe fn read(&self, index: u64, out: &mut [u32]) {
+        let slots: &[AtomicU32] = &self.0;
+        let (at, n) = (self.position(index), out.len());
+        let (one, two) = out.split_at_mut(n.min(slots.len() - at));
+        // SAFETY: published, and nobody writes them before the owner's index has passed them.
+        unsafe {
+            read(&slots[at..at + one.len()], one);
+            read(&slots[..two.len()], two);
+        }
+    }
+}
+
+/// # Safety
+/// Nobody else reads or writes these slots meanwhile.
+#[inline]
+unsafe fn write(slots: &[AtomicU32], entries: &[u32], parity: u32) {
+    for (slot, &entry) in slots.iter().zip(entries) {
+        debug_assert!(entry < ENTRY_LIMIT, "entry {entry:#x}");
+        // SAFETY: the caller's word. A relaxed store would do, but compilers write those one by
+        // one: a quarter of a frame's way home.
+        #[cfg(not(loom))]
+        unsafe {
+            slot.as_ptr().write(entry | parity);
+        }
+        // Relaxed: the first word publishes it.
+        #[cfg(loom)]
+        slot.store(entry | parity, Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// Nobody writes these slots meanwhile (loom checks it).
+#[inline]
+unsafe fn read(slots: &[AtomicU32], out: &mut [u32]) {
+    for (slot, out) in slots.iter().zip(out) {
+        // SAFETY: the caller's word.
+        #[cfg(not(loom))]
+        let word = unsafe { slot.as_ptr().read() };
+        // SAFETY: as above.
+        #[cfg(loom)]
+        let word = unsafe { slot.unsync_load() };
+        *out = word & (ENTRY_LIMIT - 1);
+    }
+}
