@@ -116,7 +116,7 @@ impl Producer {
     fn reserve(&self, want: usize) -> (u64, usize) {
         let size = self.shared.slots.len() as u64;
         loop {
-            // Relaxed: only the number matters, the slots are published one by one.
+            // Relaxed: only the number matters, each batch is published by itself.
             let mut reserved = self.shared.reserved.0.load(Ordering::Relaxed);
             // What is kept is at most as much as there is, and so is the room.
             let kept = self.drained.get();

@@ -117,11 +117,12 @@ impl<T: Send> Producer<T> {
         let at = self.cursor.position() as usize;
         let first = n.min(self.shared.slots.len() - at);
         let left = entries.len() - n;
-        let from = entries.as_mut_ptr();
         // SAFETY: an entry is in one place only: `entries` forgets all before the first is copied
         // and gets back those behind the n; the cursor says that so many slots are free.
         unsafe {
+            // First: it borrows all of `entries`, and would end an older pointer's right to it.
             entries.set_len(0);
+            let from = entries.as_mut_ptr();
             move_in(&self.shared.slots[at..at + first], from);
             move_in(&self.shared.slots[..n - first], from.add(first));
             if left > 0 {

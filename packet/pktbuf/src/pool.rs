@@ -95,9 +95,9 @@ impl PagePool {
             return Err(PoolError::Memory { pages, page_size, len });
         }
         let arena = Arena::new(memory, page_size.trailing_zeros());
-        // A ring with room for every page is never full of pages: what finds it full waits in
-        // magazines and on a list behind a lock. (8192 pages through 1024 entries, freed on the
-        // other CPU: full at 1 hand-over of 14, and a seventh slower.)
+        // A ring with room for every page is never full of pages (of the largest pools it may be):
+        // what finds it full waits in magazines and on a list behind a lock. (8192 pages through
+        // 1024 entries, freed on the other CPU: full at 1 hand-over of 14, and a seventh slower.)
         let ring_size = if ring_size == 0 { pages.max(RING_MIN) } else { ring_size };
         let ring_size = ring_size.min(RING_MAX);
         // The array holds about as many bytes whatever the size of a page.

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use mqnet_rings::return_ring::Producer;
+use mqnet_rings::return_ring::{ENTRY_LIMIT, Producer};
 use mqnet_shmem::{Span, SpanMut};
 
 use crate::arena::Arena;
@@ -16,6 +16,7 @@ use crate::page::{Frag, INDEX_BITS, INDEX_MASK, Page};
 const MAGAZINE: usize = 64;
 /// In an entry of the return ring: a fragment of the page, not the whole page.
 pub(crate) const FRAG_BIT: u32 = 1 << INDEX_BITS;
+const _: () = assert!(FRAG_BIT << 1 <= ENTRY_LIMIT);
 
 /// One foreign thread's way to give back pages and to reach the bytes of pages that it holds.
 ///

@@ -146,13 +146,14 @@ fn numbers_alone(session: &Session) -> Result<Slice> {
             batch.extend(free.drain(free.len() - BULK.min(free.len())..));
         });
     };
-    let mut magazine = ArrayVec::<u32, HOME>::new();
-    let consume = move || {
+    let mut back = Padded((back, ArrayVec::<u32, HOME>::new()));
+    let consume = || {
+        let (back, magazine) = &mut back.0;
         taker.0.take(|batch| {
             magazine.extend(batch.drain(..));
             if magazine.is_full() {
                 // There is room for all numbers that there are.
-                back.push(&magazine);
+                back.push(magazine);
                 magazine.clear();
             }
         })

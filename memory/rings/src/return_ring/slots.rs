@@ -24,6 +24,9 @@ pub const ENTRY_LIMIT: u32 = 1 << LENGTH_SHIFT;
 pub const BATCH_MAX: usize = 1 << (31 - LENGTH_SHIFT);
 
 const LENGTH_SHIFT: u32 = 21;
+/// A larger entry is a bug, and must not become one of the ring: a wrong length would have the
+/// owner read what nobody has published.
+const ENTRY_MASK: u32 = ENTRY_LIMIT - 1;
 const PARITY: u32 = 1 << 31;
 
 #[derive(Debug)]
@@ -72,7 +75,8 @@ impl Slots {
         debug_assert!((follow as usize) < BATCH_MAX);
         // Pairs with the Acquire load in `published`: the batch's other words, and what we did
         // with the things that the entries name, come first.
-        slots[at].store(one[0] | follow << LENGTH_SHIFT | parity, Ordering::Release);
+        let first = one[0] & ENTRY_MASK;
+        slots[at].store(first | follow << LENGTH_SHIFT | parity, Ordering::Release);
     }
 
     /// Entries of the batch that begins at `index`; 0 while there is none.
@@ -114,11 +118,11 @@ unsafe fn write(slots: &[AtomicU32], entries: &[u32], parity: u32) {
         // one: a quarter of a frame's way home.
         #[cfg(not(loom))]
         unsafe {
-            slot.as_ptr().write(entry | parity);
+            slot.as_ptr().write(entry & ENTRY_MASK | parity);
         }
         // Relaxed: the first word publishes it.
         #[cfg(loom)]
-        slot.store(entry | parity, Ordering::Relaxed);
+        slot.store(entry & ENTRY_MASK | parity, Ordering::Relaxed);
     }
 }
 
@@ -133,6 +137,6 @@ unsafe fn read(slots: &[AtomicU32], out: &mut [u32]) {
         // SAFETY: as above.
         #[cfg(loom)]
         let word = unsafe { slot.unsync_load() };
-        *out = word & (ENTRY_LIMIT - 1);
+        *out = word & ENTRY_MASK;
     }
 }

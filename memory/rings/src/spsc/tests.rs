@@ -122,6 +122,32 @@ fn two_threads_keep_order() {
     producer.join().unwrap();
 }
 
+// Goal: in every interleaving what can only be moved is where one side alone has it, across the
+// wrap of the ring.
+#[cfg(loom)]
+#[test]
+fn moved_entries_are_handed_over() {
+    loom::model(|| {
+        let (mut tx, mut rx) = ring::<Box<u32>>(2);
+        let producer = loom::thread::spawn(move || {
+            let mut entries: ArrayVec<_, 3> = (0..3).map(Box::new).collect();
+            while !entries.is_empty() {
+                if tx.push_from(&mut entries) == 0 {
+                    loom::thread::yield_now();
+                }
+            }
+        });
+        let mut out = ArrayVec::<Box<u32>, 3>::new();
+        while !out.is_full() {
+            if rx.pop_into(&mut out) == 0 {
+                loom::thread::yield_now();
+            }
+        }
+        assert!(out.iter().map(|entry| **entry).eq(0..3));
+        producer.join().unwrap();
+    });
+}
+
 // Goal: in every interleaving the consumer reads only slots that were written before (loom's cells
 // report an unordered access) and in order, across the wrap of the ring.
 #[cfg(loom)]
