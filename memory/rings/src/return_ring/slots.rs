@@ -115,7 +115,7 @@ unsafe fn write(slots: &[AtomicU32], entries: &[u32], parity: u32) {
     for (slot, &entry) in slots.iter().zip(entries) {
         debug_assert!(entry < ENTRY_LIMIT, "entry {entry:#x}");
         // SAFETY: the caller's word. A relaxed store would do, but compilers write those one by
-        // one: a quarter of a frame's way home.
+        // one.
         #[cfg(not(loom))]
         unsafe {
             slot.as_ptr().write(entry & ENTRY_MASK | parity);
