@@ -1,6 +1,8 @@
 //! Runs the fuzz targets: shortly on the stable toolchain, or at length under sanitizers.
 
+use std::num::NonZero;
 use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
 
 use toml::{Table, Value};
 
@@ -34,18 +36,31 @@ pub(crate) fn smoke(only: Option<&str>, seconds: u32) -> Result<()> {
     cargo.args(["build", "--release", "--target", &host, "--manifest-path"]);
     cargo.arg(format!("{FOLDER}/Cargo.toml")).arg("--target-dir").arg(&build);
     run(cargo.env("RUSTFLAGS", COVERAGE.join(" ")), "the build of the fuzz targets")?;
-    for target in targets {
-        let found = build.join("found").join(&target);
-        let corpus = build.join("corpus").join(&target);
-        std::fs::create_dir_all(&found)?;
-        std::fs::create_dir_all(&corpus)?;
-        let program = build.join(&host).join("release").join(&target);
-        let mut fuzzer = project::command(&program.to_string_lossy());
-        fuzzer.arg(format!("-max_total_time={seconds}"));
-        fuzzer.arg(format!("-artifact_prefix={}/", found.display())).args(LIMITS).arg(&corpus);
-        run(&mut fuzzer, &format!("fuzz target `{target}`"))?;
+    // One fuzzer keeps one CPU busy.
+    let at_a_time = std::thread::available_parallelism().map_or(1, NonZero::get);
+    for targets in targets.chunks(at_a_time) {
+        let start = |target: &String| Ok(fuzzer(&build, &host, target, seconds)?.spawn()?);
+        let started: Vec<Result<Child>> = targets.iter().map(start).collect();
+        // All are waited for before the first that failed ends the run.
+        let ended: Vec<Result<ExitStatus>> =
+            started.into_iter().map(|fuzzer| Ok(fuzzer?.wait()?)).collect();
+        for (target, status) in targets.iter().zip(ended) {
+            check(status?, &format!("fuzz target `{target}`"))?;
+        }
     }
     Ok(())
+}
+
+/// One target's program, with folders for what it learns and what it finds.
+fn fuzzer(build: &Path, host: &str, target: &str, seconds: u32) -> Result<Command> {
+    let [found, corpus] = ["found", "corpus"].map(|name| build.join(name).join(target));
+    std::fs::create_dir_all(&found)?;
+    std::fs::create_dir_all(&corpus)?;
+    let program = build.join(host).join("release").join(target);
+    let mut fuzzer = project::command(&program.to_string_lossy());
+    fuzzer.arg(format!("-max_total_time={seconds}"));
+    fuzzer.arg(format!("-artifact_prefix={}/", found.display())).args(LIMITS).arg(&corpus);
+    Ok(fuzzer)
 }
 
 /// Fuzzes each target for `seconds` with cargo-fuzz (nightly, address sanitizer).
@@ -75,8 +90,11 @@ pub(crate) fn with_sanitizers(only: Option<&str>, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-fn run(command: &mut std::process::Command, what: &str) -> Result<()> {
-    let status = command.status().map_err(|error| format!("{what}: {error}"))?;
+fn run(command: &mut Command, what: &str) -> Result<()> {
+    check(command.status().map_err(|error| format!("{what}: {error}"))?, what)
+}
+
+fn check(status: ExitStatus, what: &str) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("{what} failed: {status}").into()) }
 }
 

@@ -9,7 +9,7 @@ use crate::image::Extra;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Cargo's profile for them. `$MQNET_GUEST_PROFILE` names another: measuring wants `release`.
-const PROFILE: &str = "guest";
+const PROFILE: &str = "tested";
 const PROFILE_CHOICE: &str = "MQNET_GUEST_PROFILE";
 const PROGRAMS: [&str; 3] = ["mqnet", "guest-tunnel", "guest-flood"];
 

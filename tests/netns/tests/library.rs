@@ -24,7 +24,7 @@ fn tun(host: &Host, name: &str) -> Builder {
 /// The example, as cargo builds it beside this test.
 fn example() -> PathBuf {
     let folder = env!("CARGO_MANIFEST_DIR");
-    let words = ["build", "--quiet", "-p", "mqnet-lib", "--example", "vpn"];
+    let words = ["build", "--quiet", "--workspace", "--example", "vpn"];
     // A build has no deadline.
     let mut build = Command::new(env!("CARGO"));
     let output = build.args(words).current_dir(folder).output().expect("cargo");
@@ -183,7 +183,12 @@ fn flood_a_slow_path(qdisc: &str) {
 #[test]
 fn a_slow_path_stops_its_senders() {
     if has(&[Need::Root]) {
-        SLOW_QDISCS.iter().for_each(|qdisc| flood_a_slow_path(qdisc));
+        // Beside each other, as each waits for its path.
+        std::thread::scope(|scope| {
+            SLOW_QDISCS.iter().for_each(|qdisc| {
+                scope.spawn(|| flood_a_slow_path(qdisc));
+            });
+        });
     }
 }
 

@@ -1,5 +1,7 @@
 //! iperf3 over every shape of link.
 
+use std::thread;
+
 use mqnet_testkit::{EndTable, Host, LinkCounters, Need, World, has, iperf3};
 use serde_json::Value;
 
@@ -101,6 +103,15 @@ fn run(channels: u16, mtu: u32) {
     matrix.account(before, after, &[a, b]);
 }
 
+/// Beside each other, as each waits for iperf3's seconds.
+fn at_every_mtu(channels: u16) {
+    thread::scope(|scope| {
+        for mtu in [1500, 9000, 65_521] {
+            scope.spawn(move || run(channels, mtu));
+        }
+    });
+}
+
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("iperf3")];
 
 // Goal: TCP and UDP, IPv4 and IPv6, 1 and 4 streams cross a link of 1 channel at every MTU, no
@@ -108,7 +119,7 @@ const NEEDS: [Need; 2] = [Need::Root, Need::Program("iperf3")];
 #[test]
 fn iperf3_over_one_channel() {
     if has(&NEEDS) {
-        [1500, 9000, 65_521].into_iter().for_each(|mtu| run(1, mtu));
+        at_every_mtu(1);
     }
 }
 
@@ -116,7 +127,7 @@ fn iperf3_over_one_channel() {
 #[test]
 fn iperf3_over_two_channels() {
     if has(&NEEDS) {
-        [1500, 9000, 65_521].into_iter().for_each(|mtu| run(2, mtu));
+        at_every_mtu(2);
     }
 }
 
@@ -124,6 +135,6 @@ fn iperf3_over_two_channels() {
 #[test]
 fn iperf3_over_four_channels() {
     if has(&NEEDS) {
-        [1500, 9000, 65_521].into_iter().for_each(|mtu| run(4, mtu));
+        at_every_mtu(4);
     }
 }

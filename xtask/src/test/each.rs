@@ -1,14 +1,18 @@
-//! The tests of a package, each in a process of its own, with a time limit of its own.
+//! The tests of a package, each in a process of its own, with a time limit of its own; in lanes
+//! where they may run beside each other.
 //!
 //! They need real kernels and traffic, on machines that others use too. One that fails in its row
 //! and passes at its second try, after all others, is called unsteady: it does not end the run, its
 //! first output is shown as a failure's is, and the table names it. It is a bug, of the test or of
-//! the program, until somebody has shown which; more than [`FEW`] of them at once are never luck.
+//! the program, until somebody has shown which; more than [`FEW`] of them in a lane are never luck.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -18,12 +22,14 @@ use super::process::{run_program, set_env};
 use super::steps::Each;
 use crate::{Result, project};
 
-/// Failures of one step that may be tried again.
+/// Failures in one lane of a step that may be tried again.
 const FEW: usize = 3;
 
 /// A program of tests, and the folder that it expects to be run in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Suite {
+    /// Of cargo's target.
+    name: String,
     program: PathBuf,
     folder: PathBuf,
 }
@@ -61,12 +67,17 @@ pub(super) struct Runner<'a> {
     /// The end of all of them.
     pub(super) deadline: Instant,
     /// Called all the time, with what is running.
-    pub(super) tick: &'a mut dyn FnMut(&str),
+    pub(super) tick: &'a (dyn Fn(&str) + Sync),
+    /// What that is.
+    pub(super) running: Mutex<Vec<String>>,
 }
+
+/// A test, and where it is.
+type Test = (Suite, String);
 
 impl Runner<'_> {
     /// Builds and runs all of them.
-    pub(super) fn run(mut self) -> Result<All> {
+    pub(super) fn run(self) -> Result<All> {
         std::fs::create_dir_all(&self.folder)?;
         let mut queue = Vec::new();
         let suites = match self.build()? {
@@ -81,16 +92,10 @@ impl Runner<'_> {
             queue.extend(names.into_iter().map(|name| (suite.clone(), name)));
         }
         let (mut all, mut failed) = (All::default(), Vec::new());
-        for (number, (suite, name)) in (1..).zip(&queue) {
-            if Instant::now() >= self.deadline {
-                failed.push((suite, self.not_run(name, queue.len() + 1 - number)?));
-                break;
-            }
-            let label = format!("{number}/{} {name}", queue.len());
-            let ran = self.one(suite, name, "log", &label)?;
-            if ran.ok { all.passed.push(ran) } else { failed.push((suite, ran)) }
+        for (index, ran) in self.in_lanes(&queue)? {
+            if ran.ok { all.passed.push(ran) } else { failed.push((&queue[index].0, ran)) }
         }
-        let is_luck = failed.len() <= FEW && Instant::now() < self.deadline;
+        let is_luck = failed.len() <= FEW * self.each.lanes && Instant::now() < self.deadline;
         for (suite, first) in failed {
             let label = format!("{} again", first.name);
             if is_luck && let Some(second) = self.again(suite, &first.name, &label)? {
@@ -107,32 +112,67 @@ impl Runner<'_> {
         Ok(all)
     }
 
+    /// Runs them, as many at a time as there are lanes, until all have run or the time is over.
+    fn in_lanes(&self, queue: &[Test]) -> Result<Vec<(usize, Ran)>> {
+        let next = AtomicUsize::new(0);
+        let lane = || self.lane(queue, &next).map_err(|error| error.to_string());
+        thread::scope(|scope| {
+            let lanes: Vec<_> = (0..self.each.lanes).map(|_| scope.spawn(lane)).collect();
+            let mut ran = Vec::new();
+            for lane in lanes {
+                ran.extend(lane.join().map_err(|_| "a lane of tests panicked")??);
+            }
+            Ok(ran)
+        })
+    }
+
+    /// Runs one after the other of those that no lane has begun.
+    fn lane(&self, queue: &[Test], next: &AtomicUsize) -> Result<Vec<(usize, Ran)>> {
+        let mut ran = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some((suite, name)) = queue.get(index) else { return Ok(ran) };
+            if Instant::now() >= self.deadline {
+                next.store(queue.len(), Ordering::Relaxed);
+                ran.push((index, self.not_run(name, queue.len() - index)?));
+                return Ok(ran);
+            }
+            let label = format!("{}/{} {name}", index + 1, queue.len());
+            ran.push((index, self.one(suite, name, "log", &label)?));
+        }
+    }
+
     /// Builds the programs, and asks cargo where they are; the failed build otherwise.
-    fn build(&mut self) -> Result<std::result::Result<Vec<Suite>, Ran>> {
+    ///
+    /// With those of the whole workspace: a package alone asks for fewer features of what it uses,
+    /// all of which would be built once more (half of the workspace for each of five packages).
+    fn build(&self) -> Result<std::result::Result<Vec<Suite>, Ran>> {
         let [list, log] = ["programs.json", "build.log"].map(|name| self.folder.join(name));
         let start = Instant::now();
         let mut cargo = project::command("cargo");
-        cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics", "-p"]);
-        cargo.arg(self.each.package).stdout(File::create(&list)?);
+        cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics", "--workspace"]);
+        cargo.stdout(File::create(&list)?);
         File::create(&log)?;
         let ok = self.wait(&mut cargo, &log, Duration::MAX, "building")?;
         if !ok {
-            let name = format!("the build of {}", self.each.package);
+            let name = "the build of all tests".to_owned();
             return Ok(Err(Ran { name, log, time: start.elapsed(), ok }));
         }
-        let suites: Result<Vec<Suite>> = text(&list)?.lines().filter_map(suite).collect();
+        let of_package = |line| suite(line, self.each.package);
+        let suites: Result<Vec<Suite>> = text(&list)?.lines().filter_map(of_package).collect();
         suites.map(Ok)
     }
 
     /// The first of those for which no time is left.
-    fn not_run(&mut self, name: &str, left: usize) -> Result<Ran> {
+    fn not_run(&self, name: &str, left: usize) -> Result<Ran> {
         let log = self.folder.join("not-run.log");
         std::fs::write(&log, format!("{left} tests did not run: the time of the step is over\n"))?;
         Ok(Ran { name: name.to_owned(), log, time: Duration::ZERO, ok: false })
     }
 
-    fn one(&mut self, suite: &Suite, name: &str, extension: &str, label: &str) -> Result<Ran> {
-        let log = self.folder.join(format!("{}.{extension}", name.replace("::", ".")));
+    fn one(&self, suite: &Suite, name: &str, extension: &str, label: &str) -> Result<Ran> {
+        let file = format!("{}.{}.{extension}", suite.name, name.replace("::", "."));
+        let log = self.folder.join(file);
         let mut program = project::command(&suite.program.to_string_lossy());
         program.current_dir(&suite.folder).args(["--exact", name, "--nocapture"]);
         // Anew; both its outputs go on behind each other.
@@ -146,19 +186,21 @@ impl Runner<'_> {
             self.wait(&mut program, &log, limit, label)? && output::read(&text(&log)?).passed > 0;
         let (name, time) = (name.to_owned(), start.elapsed());
         let verdict = if ok { "ok" } else { "FAILED" };
-        writeln!(self.log, "test {name} ... {verdict} ({:.1} s)", time.as_secs_f64())?;
+        let line = format!("test {name} ... {verdict} ({:.1} s)\n", time.as_secs_f64());
+        // In one piece: there may be lanes.
+        (&*self.log).write_all(line.as_bytes())?;
         Ok(Ran { name, log, time, ok })
     }
 
     /// The second try of a test, if that passed.
-    fn again(&mut self, suite: &Suite, name: &str, label: &str) -> Result<Option<Ran>> {
+    fn again(&self, suite: &Suite, name: &str, label: &str) -> Result<Option<Ran>> {
         let second = self.one(suite, name, "again.log", label)?;
         Ok(second.ok.then_some(second))
     }
 
     /// True when it ended well, and in time.
     fn wait(
-        &mut self,
+        &self,
         program: &mut Program,
         log: &Path,
         limit: Duration,
@@ -168,7 +210,11 @@ impl Runner<'_> {
         let deadline = now.checked_add(limit).map_or(self.deadline, |end| end.min(self.deadline));
         let mut file = File::options().create(true).append(true).open(log)?;
         program.stderr(file.try_clone()?);
-        let status = run_program(program, deadline, || (self.tick)(label))?;
+        let running = || self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running().push(label.to_owned());
+        let status = run_program(program, deadline, || (self.tick)(&running().join(", ")));
+        running().retain(|other| other != label);
+        let status = status?;
         if status.is_none() {
             let seconds = now.elapsed().as_secs();
             writeln!(file, "\nxtask: killed after {seconds} s: it hung")?;
@@ -189,14 +235,19 @@ fn text(file: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&std::fs::read(file)?).into_owned())
 }
 
-/// The program of tests that a line of cargo's tells of, if it does.
-fn suite(line: &str) -> Option<Result<Suite>> {
+/// The package's program of tests that a line of cargo's tells of, if it does.
+fn suite(line: &str, package: &str) -> Option<Result<Suite>> {
     let message: Value = serde_json::from_str(line).ok()?;
-    let is_tests = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
+    // `path+file:///a/folder#name@version`
+    let id = message["package_id"].as_str()?;
+    let is_its = id.rsplit_once('#')?.1.strip_prefix(package)?.starts_with('@');
+    let is_tests =
+        is_its && message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
     let program = message["executable"].as_str().filter(|_| is_tests)?;
+    let name = message["target"]["name"].as_str()?.to_owned();
     let manifest = message["manifest_path"].as_str().map(Path::new).and_then(Path::parent);
     Some(match manifest {
-        Some(folder) => Ok(Suite { program: program.into(), folder: folder.into() }),
+        Some(folder) => Ok(Suite { name, program: program.into(), folder: folder.into() }),
         None => Err(format!("cargo does not say where {program} comes from").into()),
     })
 }
@@ -221,13 +272,17 @@ mod tests {
 
     #[test]
     fn programs_of_tests_are_found() {
-        let line = r#"{"reason":"compiler-artifact","manifest_path":"/p/tests/x/Cargo.toml",
+        let line = r#"{"reason":"compiler-artifact",
+            "package_id":"path+file:///p/tests/x#mqnet-x@0.1.0",
+            "manifest_path":"/p/tests/x/Cargo.toml","target":{"name":"x"},
             "profile":{"test":true},"executable":"/p/target/debug/deps/x-1"}"#;
-        let found = suite(&line.replace('\n', "")).unwrap().unwrap();
+        let line = line.replace('\n', "");
+        let found = suite(&line, "mqnet-x").unwrap().unwrap();
         let (program, folder) = ("/p/target/debug/deps/x-1".into(), "/p/tests/x".into());
-        assert_eq!(found, Suite { program, folder });
-        assert!(suite(&line.replace("true", "false").replace('\n', "")).is_none(), "no tests");
-        assert!(suite("warning: something").is_none());
+        assert_eq!(found, Suite { name: "x".to_owned(), program, folder });
+        assert!(suite(&line.replace("true", "false"), "mqnet-x").is_none(), "no tests");
+        assert!(suite(&line, "mqnet").is_none(), "another package");
+        assert!(suite("warning: something", "mqnet-x").is_none());
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod steps;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::{Result, project, setup};
@@ -118,8 +119,10 @@ fn run_step(step: &'static Step, words: &[String], label: &str, log: PathBuf) ->
     let mut all = each::All { outcome: output::read(&text), ..each::All::default() };
     if let Some(each) = step.each.as_ref().filter(|_| ok) {
         let folder = log.with_extension("");
-        let tick = &mut |what: &str| progress.tick(what);
-        all = Runner { each, words, log: &file, folder, deadline, tick }.run()?;
+        let progress = Mutex::new(&mut progress);
+        let tick = &|what: &str| progress.lock().unwrap_or_else(PoisonError::into_inner).tick(what);
+        let running = Mutex::default();
+        all = Runner { each, words, log: &file, folder, deadline, tick, running }.run()?;
         ok = all.failed.is_empty();
     }
     drop(progress);

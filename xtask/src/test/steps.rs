@@ -15,13 +15,15 @@ pub(super) struct Step {
     pub(super) limit_seconds: u64,
 }
 
-/// The tests of a package, one at a time: real kernels and traffic, which want the whole machine.
-/// Each has a process of its own, so that one that hangs costs its own time and nothing else.
+/// The tests of a package: real kernels and traffic. Each has a process of its own, so that one
+/// that hangs costs its own time and nothing else.
 pub(super) struct Each {
     pub(super) package: &'static str,
     pub(super) env: &'static [(&'static str, &'static str)],
     /// A test that takes longer hangs, and is killed.
     pub(super) limit_seconds: u64,
+    /// How many run at a time.
+    pub(super) lanes: usize,
 }
 
 /// A command line. `{target}` is the build folder, `{xtask}` this program.
@@ -34,17 +36,17 @@ const fn run(line: &'static str) -> Command {
     Command { line, env: &[] }
 }
 
-/// The program as users get it.
-const BUILD: Command = run("cargo build --release -p mqnet");
-
-/// What tests run, built as they build it (`tests/netns/tests/library.rs`,
-/// `tests/guest/src/programs.rs`): theirs finds nothing to do, and a test has its time for itself.
-const EXAMPLE: Command = run("cargo build --quiet -p mqnet-lib --example vpn");
-const GUEST_PROGRAMS: Command = Command {
-    line: "cargo build --quiet --bins --profile guest --target x86_64-unknown-linux-gnu \
+/// The program under test, for hosts and guests alike, and the guests' own: built as a guest's test
+/// builds them (`tests/guest/src/programs.rs`), which finds nothing to do then.
+const PROGRAMS: Command = Command {
+    line: "cargo build --quiet --bins --profile tested --target x86_64-unknown-linux-gnu \
            -p mqnet -p mqnet-guest",
     env: &[("RUSTFLAGS", "-C target-feature=+crt-static"), ("CARGO_TARGET_DIR", "{target}")],
 };
+const PROGRAM: (&str, &str) = ("MQNET_BIN", "{target}/x86_64-unknown-linux-gnu/tested/mqnet");
+
+/// As a test builds it (`tests/netns/tests/library.rs`), which has its time for itself then.
+const EXAMPLE: Command = run("cargo build --quiet --workspace --example vpn");
 
 pub(super) const STEPS: &[Step] = &[
     Step {
@@ -84,9 +86,9 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "api",
         title: "control interface under schemathesis",
-        commands: &[run("cargo test -p mqnet-api -- --show-output")],
+        commands: &[],
         has_tests: true,
-        each: None,
+        each: Some(Each { package: "mqnet-api", env: &[], limit_seconds: 600, lanes: 1 }),
         limit_seconds: 600,
     },
     Step {
@@ -113,49 +115,51 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "conformance",
         title: "conformance of every backend",
-        commands: &[run("cargo test -p mqnet-conformance -- --show-output")],
+        commands: &[],
         has_tests: true,
-        each: None,
+        each: Some(Each { package: "mqnet-conformance", env: &[], limit_seconds: 300, lanes: 2 }),
         limit_seconds: 900,
     },
     Step {
         name: "netns",
         title: "hosts in network namespaces",
-        commands: &[BUILD, EXAMPLE],
+        commands: &[PROGRAMS, EXAMPLE],
         has_tests: true,
         each: Some(Each {
             package: "mqnet-netns",
-            env: &[("MQNET_BIN", "{target}/release/mqnet")],
+            env: &[PROGRAM],
             limit_seconds: 180,
+            // Most of a test's time it waits: for kernels, timeouts and peers that were killed.
+            lanes: 2,
         }),
         limit_seconds: 2400,
     },
     Step {
         name: "soak",
         title: "a short soak of all backends",
-        commands: &[
-            BUILD,
-            Command {
-                line: "cargo test -p mqnet-soak -- --test-threads=1 --show-output",
-                env: &[("MQNET_BIN", "{target}/release/mqnet")],
-            },
-        ],
+        commands: &[PROGRAMS],
         has_tests: true,
-        each: None,
+        each: Some(Each { package: "mqnet-soak", env: &[PROGRAM], limit_seconds: 600, lanes: 1 }),
         limit_seconds: 900,
     },
     Step {
         name: "guest",
         title: "other kernels, in virtual machines",
-        commands: &[BUILD, GUEST_PROGRAMS],
+        commands: &[PROGRAMS],
         has_tests: true,
-        each: Some(Each { package: "mqnet-guest", env: &[], limit_seconds: 600 }),
+        each: Some(Each {
+            package: "mqnet-guest",
+            env: &[],
+            limit_seconds: 600,
+            // A guest boots on one CPU, and waits as often as not.
+            lanes: 2,
+        }),
         limit_seconds: 3000,
     },
     Step {
         name: "demo",
         title: "demo",
-        commands: &[BUILD, run("{target}/release/mqnet demo")],
+        commands: &[PROGRAMS, run("{target}/x86_64-unknown-linux-gnu/tested/mqnet demo")],
         has_tests: false,
         each: None,
         limit_seconds: 900,

@@ -12,7 +12,7 @@ use crate::cards::Cards;
 use crate::guest::{Guest, Outcome};
 
 const SCRIPT: &str = include_str!("../../scripts/selftests.sh");
-/// A line for each program; those that begin with `~` run by choice alone, for their time.
+/// A line for each program, with a mark before those that tests leave out (see [`When`]).
 const LIST: &str = include_str!("../../scripts/selftests.list");
 /// `$MQNET_GUEST_SELFTESTS`: words of which a program's name has one, instead of the usual ones.
 const CHOICE: &str = "MQNET_GUEST_SELFTESTS";
@@ -22,15 +22,26 @@ const NETDEVS: u32 = 8;
 /// Virtio-net's netdevs for programs that want what comes finished, as XDP does.
 const PLAIN: [u32; 2] = [2, 3];
 const MEMORY_MIB: u32 = 1536;
-/// For all that run usually, in one of their folders; for whatever a user has chosen.
+/// For all that tests run, in one of their folders; for whatever a user has chosen.
 const LIMIT: Duration = Duration::from_secs(560);
 const LIMIT_CHOSEN: Duration = Duration::from_secs(3600);
+
+/// When a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum When {
+    /// With all other tests.
+    Tests,
+    /// In the comparison as well (`-`): more than half a minute of its own.
+    Comparison,
+    /// By choice alone (`~`): all its cases skip on our netdevs, or it takes minutes.
+    Choice,
+}
 
 /// A line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     line: String,
-    is_usual: bool,
+    pub(super) when: When,
     place: String,
     file: String,
     /// The time that it has.
@@ -45,14 +56,17 @@ impl Program {
     }
 
     fn read(line: &str) -> Result<Self> {
-        let is_usual = !line.starts_with('~');
-        let line = line.trim_start_matches('~');
+        let (when, line) = match line.split_at_checked(1) {
+            Some(("~", line)) => (When::Choice, line),
+            Some(("-", line)) => (When::Comparison, line),
+            _ => (When::Tests, line),
+        };
         let words: Vec<&str> = line.split(' ').collect();
         let &[place, file, _first, _netdevs, seconds, ..] = words.as_slice() else {
             return Err(format!("no line of a kernel's test: {line}").into());
         };
         let (place, file, seconds) = (place.to_owned(), file.to_owned(), seconds.parse()?);
-        Ok(Self { line: line.to_owned(), is_usual, place, file, seconds })
+        Ok(Self { line: line.to_owned(), when, place, file, seconds })
     }
 
     fn name(&self) -> &str {
@@ -98,10 +112,11 @@ impl KernelTests {
     pub(super) fn run(guest: Guest, place: &str, known: Vec<Answer>) -> Result<Self> {
         let choice = std::env::var(CHOICE).unwrap_or_default();
         let words: Vec<&str> = choice.split_whitespace().collect();
+        let usual = if place.is_empty() { When::Comparison } else { When::Tests };
         let mut programs = Program::list(LIST)?;
         programs.retain(|program| match words.is_empty() {
             _ if !program.place.starts_with(place) => false,
-            true => program.is_usual,
+            true => program.when <= usual,
             false => words.iter().any(|word| program.label().contains(word)),
         });
         if programs.is_empty() && words.is_empty() {

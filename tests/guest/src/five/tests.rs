@@ -1,5 +1,5 @@
 use super::answers::cases;
-use super::kernel_tests::Program;
+use super::kernel_tests::{Program, When};
 use super::*;
 
 const DOCUMENT: &str = "\
@@ -109,6 +109,15 @@ fn the_table_says_why() {
 
 fn program(line: &str) -> Program {
     Program::list(line).unwrap().remove(0)
+}
+
+// Goal: a mark says when a program runs, and is not part of what the guest is told.
+#[test]
+fn marks_say_when_a_program_runs() {
+    let when = |mark: &str| program(&format!("{mark}drivers/net/hw tso.py 0 2 60")).when;
+    assert_eq!(["", "-", "~"].map(when), [When::Tests, When::Comparison, When::Choice]);
+    assert_eq!(program("-drivers/net/hw tso.py 0 2 60").label(), "hw/tso");
+    assert!(Program::list("drivers/net tso.py").is_err());
 }
 
 // Goal: a case that ends differently from the others of its program has an answer of its own; what
