@@ -1,7 +1,8 @@
 //! Runs the fuzz targets: shortly on the stable toolchain, or at length under sanitizers.
 
+use std::fs::File;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 
 use toml::{Table, Value};
@@ -45,6 +46,8 @@ pub(crate) fn smoke(only: Option<&str>, seconds: u32) -> Result<()> {
         let ended: Vec<Result<ExitStatus>> =
             started.into_iter().map(|fuzzer| Ok(fuzzer?.wait()?)).collect();
         for (target, status) in targets.iter().zip(ended) {
+            // One after the other: what a crash says stands together, and last.
+            print!("{}", std::fs::read_to_string(log(&build, target))?);
             check(status?, &format!("fuzz target `{target}`"))?;
         }
     }
@@ -60,7 +63,14 @@ fn fuzzer(build: &Path, host: &str, target: &str, seconds: u32) -> Result<Comman
     let mut fuzzer = project::command(&program.to_string_lossy());
     fuzzer.arg(format!("-max_total_time={seconds}"));
     fuzzer.arg(format!("-artifact_prefix={}/", found.display())).args(LIMITS).arg(&corpus);
+    let log = File::create(log(build, target))?;
+    fuzzer.stdout(log.try_clone()?).stderr(log);
     Ok(fuzzer)
+}
+
+/// What a fuzzer says.
+fn log(build: &Path, target: &str) -> PathBuf {
+    build.join(format!("{target}.log"))
 }
 
 /// Fuzzes each target for `seconds` with cargo-fuzz (nightly, address sanitizer).

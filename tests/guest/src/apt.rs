@@ -1,9 +1,11 @@
 //! Debian packages without installing them: apt with lists, preferences and an empty list of
 //! installed packages of its own. The machine's own apt is not touched, and nobody has to be root.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use nix::fcntl::Flock;
 
 use crate::Result;
 use crate::store::Store;
@@ -36,9 +38,10 @@ Pin: release n=trixie-backports
 Pin-Priority: -1
 ";
 
-/// A private apt.
+/// A private apt, for one program at a time: its lists and archives are in one folder.
 pub(crate) struct Apt {
     folder: PathBuf,
+    _lock: Flock<File>,
 }
 
 impl Apt {
@@ -47,7 +50,8 @@ impl Apt {
         if !Path::new(KEYRING).exists() {
             return Err(format!("{KEYRING} is missing: install debian-archive-keyring").into());
         }
-        let apt = Self { folder: store.path("apt") };
+        // Taken behind the lock of the folder that is made of it, never before one.
+        let apt = Self { folder: store.path("apt"), _lock: store.lock("apt")? };
         for folder in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(apt.folder.join(folder))?;
         }

@@ -78,7 +78,7 @@ impl Store {
     }
 
     /// Held until dropped; whoever else wants it waits.
-    fn lock(&self, name: &str) -> Result<Flock<File>> {
+    pub(crate) fn lock(&self, name: &str) -> Result<Flock<File>> {
         let path = self.path(&format!("{}.lock", name.replace('/', "-")));
         let file = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Flock::lock(file, FlockArg::LockExclusive)

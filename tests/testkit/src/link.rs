@@ -28,7 +28,8 @@ pub fn program() -> PathBuf {
         Some(folder.join("mqnet")).filter(|path| path.is_file())
     });
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let built = ["release/mqnet", "debug/mqnet"].map(|file| target.join(file));
+    let built = ["release", "debug", "x86_64-unknown-linux-gnu/tested"]
+        .map(|profile| target.join(profile).join("mqnet"));
     let newest =
         built.into_iter().max_by_key(|path| path.metadata().and_then(|m| m.modified()).ok());
     let found = beside.or(newest.filter(|path| path.is_file()));

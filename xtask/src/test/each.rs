@@ -1,13 +1,15 @@
 //! The tests of a package, each in a process of its own, with a time limit of its own; in lanes
 //! where they may run beside each other.
 //!
-//! They need real kernels and traffic, on machines that others use too. One that fails in its row
-//! and passes at its second try, after all others, is called unsteady: it does not end the run, its
-//! first output is shown as a failure's is, and the table names it. It is a bug, of the test or of
-//! the program, until somebody has shown which; more than [`FEW`] of them in a lane are never luck.
+//! Most need real kernels and traffic, on machines that others use too. One of those that fails in
+//! its row and passes at its second try, after all others, is called unsteady: it does not end the
+//! run, its first output is shown as a failure's is, and the table names it. It is a bug, of the
+//! test or of the program, until somebody has shown which; more than [`FEW`] of them at once are
+//! never luck.
 
 use std::fs::File;
 use std::io::Write;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +24,7 @@ use super::process::{run_program, set_env};
 use super::steps::Each;
 use crate::{Result, project};
 
-/// Failures in one lane of a step that may be tried again.
+/// Failures of one step that may be tried again.
 const FEW: usize = 3;
 
 /// A program of tests, and the folder that it expects to be run in.
@@ -95,7 +97,7 @@ impl Runner<'_> {
         for (index, ran) in self.in_lanes(&queue)? {
             if ran.ok { all.passed.push(ran) } else { failed.push((&queue[index].0, ran)) }
         }
-        let is_luck = failed.len() <= FEW * self.each.lanes && Instant::now() < self.deadline;
+        let is_luck = self.each.second_try && failed.len() <= FEW && Instant::now() < self.deadline;
         for (suite, first) in failed {
             let label = format!("{} again", first.name);
             if is_luck && let Some(second) = self.again(suite, &first.name, &label)? {
@@ -115,9 +117,16 @@ impl Runner<'_> {
     /// Runs them, as many at a time as there are lanes, until all have run or the time is over.
     fn in_lanes(&self, queue: &[Test]) -> Result<Vec<(usize, Ran)>> {
         let next = AtomicUsize::new(0);
-        let lane = || self.lane(queue, &next).map_err(|error| error.to_string());
+        let lane = || {
+            self.lane(queue, &next).map_err(|error| {
+                // The others begin nothing more.
+                next.store(queue.len(), Ordering::Relaxed);
+                error.to_string()
+            })
+        };
+        let cpus = thread::available_parallelism().map_or(1, NonZero::get);
         thread::scope(|scope| {
-            let lanes: Vec<_> = (0..self.each.lanes).map(|_| scope.spawn(lane)).collect();
+            let lanes: Vec<_> = (0..self.each.lanes.min(cpus)).map(|_| scope.spawn(lane)).collect();
             let mut ran = Vec::new();
             for lane in lanes {
                 ran.extend(lane.join().map_err(|_| "a lane of tests panicked")??);
@@ -133,6 +142,7 @@ impl Runner<'_> {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some((suite, name)) = queue.get(index) else { return Ok(ran) };
             if Instant::now() >= self.deadline {
+                // Two lanes that see it at once tell of one test each: better than none.
                 next.store(queue.len(), Ordering::Relaxed);
                 ran.push((index, self.not_run(name, queue.len() - index)?));
                 return Ok(ran);

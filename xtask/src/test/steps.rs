@@ -22,8 +22,10 @@ pub(super) struct Each {
     pub(super) env: &'static [(&'static str, &'static str)],
     /// A test that takes longer hangs, and is killed.
     pub(super) limit_seconds: u64,
-    /// How many run at a time.
+    /// How many run at a time, where there are so many CPUs.
     pub(super) lanes: usize,
+    /// A test that fails has a second try: it needs other kernels, whose time is not ours.
+    pub(super) second_try: bool,
 }
 
 /// A command line. `{target}` is the build folder, `{xtask}` this program.
@@ -37,7 +39,8 @@ const fn run(line: &'static str) -> Command {
 }
 
 /// The program under test, for hosts and guests alike, and the guests' own: built as a guest's test
-/// builds them (`tests/guest/src/programs.rs`), which finds nothing to do then.
+/// builds them (`tests/guest/src/programs.rs`), which finds nothing to do then. For x86-64, as all
+/// guests are.
 const PROGRAMS: Command = Command {
     line: "cargo build --quiet --bins --profile tested --target x86_64-unknown-linux-gnu \
            -p mqnet -p mqnet-guest",
@@ -88,8 +91,14 @@ pub(super) const STEPS: &[Step] = &[
         title: "control interface under schemathesis",
         commands: &[],
         has_tests: true,
-        each: Some(Each { package: "mqnet-api", env: &[], limit_seconds: 600, lanes: 1 }),
-        limit_seconds: 600,
+        each: Some(Each {
+            package: "mqnet-api",
+            env: &[],
+            limit_seconds: 600,
+            lanes: 1,
+            second_try: false,
+        }),
+        limit_seconds: 1800,
     },
     Step {
         name: "loom",
@@ -117,8 +126,14 @@ pub(super) const STEPS: &[Step] = &[
         title: "conformance of every backend",
         commands: &[],
         has_tests: true,
-        each: Some(Each { package: "mqnet-conformance", env: &[], limit_seconds: 300, lanes: 2 }),
-        limit_seconds: 900,
+        each: Some(Each {
+            package: "mqnet-conformance",
+            env: &[],
+            limit_seconds: 300,
+            lanes: 2,
+            second_try: false,
+        }),
+        limit_seconds: 1800,
     },
     Step {
         name: "netns",
@@ -131,6 +146,7 @@ pub(super) const STEPS: &[Step] = &[
             limit_seconds: 180,
             // Most of a test's time it waits: for kernels, timeouts and peers that were killed.
             lanes: 2,
+            second_try: true,
         }),
         limit_seconds: 2400,
     },
@@ -139,8 +155,14 @@ pub(super) const STEPS: &[Step] = &[
         title: "a short soak of all backends",
         commands: &[PROGRAMS],
         has_tests: true,
-        each: Some(Each { package: "mqnet-soak", env: &[PROGRAM], limit_seconds: 600, lanes: 1 }),
-        limit_seconds: 900,
+        each: Some(Each {
+            package: "mqnet-soak",
+            env: &[PROGRAM],
+            limit_seconds: 600,
+            lanes: 1,
+            second_try: false,
+        }),
+        limit_seconds: 1800,
     },
     Step {
         name: "guest",
@@ -149,10 +171,11 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: true,
         each: Some(Each {
             package: "mqnet-guest",
-            env: &[],
+            env: &[PROGRAM],
             limit_seconds: 600,
             // A guest boots on one CPU, and waits as often as not.
             lanes: 2,
+            second_try: true,
         }),
         limit_seconds: 3000,
     },
