@@ -31,7 +31,7 @@ const LIMIT_CHOSEN: Duration = Duration::from_secs(3600);
 pub(super) enum When {
     /// With all other tests.
     Tests,
-    /// In the comparison as well (`-`): more than half a minute of its own.
+    /// In the comparison as well (`-`): minutes together, on a slow machine.
     Comparison,
     /// By choice alone (`~`): all its cases skip on our netdevs, or it takes minutes.
     Choice,
