@@ -80,12 +80,17 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Shared memory of our own, sealed against resizing, to hand to a peer. Zeroed. Uses huge
-    /// pages when `huge` and the machine has some free, plain pages otherwise.
+    /// pages when `huge` and the machine has some free, else transparent huge pages where those may
+    /// be asked for (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`).
     pub fn shared(name: &str, len: usize, huge: bool) -> Result<Self, Error> {
         let attempt = |len: usize, kind: PageKind| -> io::Result<Self> {
             let file = sys::memory_file(name, len, kind == PageKind::Huge)?;
             sys::seal_size(file.as_fd())?;
             let ptr = sys::map_shared(&file, len)?;
+            if kind == PageKind::Small {
+                // SAFETY: the mapping was just made and is one piece.
+                unsafe { sys::advise_huge(ptr, len) };
+            }
             Ok(Self { ptr, len, kind, file: Some(file), guest: None })
         };
         if huge && let Ok(region) = attempt(len.next_multiple_of(sys::HUGE_PAGE), PageKind::Huge) {
@@ -124,6 +129,8 @@ impl Region {
             return Err(Error::TooSmall { len, announced });
         }
         let ptr = sys::map_shared(&file, announced).map_err(system)?;
+        // SAFETY: the mapping was just made and is one piece. Whoever touches a page first decides.
+        unsafe { sys::advise_huge(ptr, announced) };
         Ok(Self { ptr, len: announced, kind: PageKind::Small, file: None, guest: None })
     }
 
@@ -188,11 +195,13 @@ impl Region {
     }
 
     /// Private memory of our own, zeroed, preferably on NUMA node `node`; huge pages when `huge`
-    /// and some are free.
+    /// and some are free, else transparent huge pages where those may be asked for.
     pub fn private(len: usize, huge: bool, node: Option<u32>) -> Result<Self, Error> {
         let attempt = |len: usize, kind: PageKind| -> io::Result<Self> {
             let ptr = sys::map_private(len, kind == PageKind::Huge)?;
             let region = Self { ptr, len, kind, file: None, guest: None };
+            // SAFETY: the mapping was just made and is one piece.
+            unsafe { sys::advise_huge(ptr, len) };
             if let Some(node) = node {
                 // SAFETY: the mapping was just made and is one piece.
                 unsafe { sys::prefer_node(ptr, len, node) };

@@ -242,7 +242,16 @@ fn start_ours(folder: &RunFolder, ends: &[String; 2], cpus: &[usize]) -> Result<
 fn start_dpdk(pages: &HugePages, near: &str, far: &str, cpu: usize) -> Result<Testpmd> {
     let vdevs = [near, far].map(|name| format!("net_af_xdp_{name},iface={name},force_copy=1"));
     let (role, mode) = ("af_xdp", "io");
-    let setup = testpmd::Setup { role, cpu, vdevs: &vdevs, mode, bytes: 1514, pages, more: &[] };
+    let setup = testpmd::Setup {
+        role,
+        cpu,
+        vdevs: &vdevs,
+        mode,
+        bytes: 1514,
+        buffers: testpmd::PLENTY,
+        pages,
+        more: &[],
+    };
     let mut testpmd = Testpmd::start(&setup)?;
     testpmd.forward(64)?;
     Ok(testpmd)

@@ -76,9 +76,10 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
         }
     }
     drop(server);
+    let [here, there] = session.cpus;
     report.notes.push(format!(
         "a question every {} ms, over the Unix socket, each on a connection of its own; load: \
-         {STREAMS} streams of iperf3 over the same link",
+         {STREAMS} streams of iperf3 over the same link, its ends on CPU {here} and {there}",
         EVERY.as_millis()
     ));
     for ((_, name), seen) in QUESTIONS.iter().zip(&seen) {
@@ -181,7 +182,9 @@ impl Asked {
 fn saturate(session: &Session, world: &World) -> Result<Child> {
     let to = without_prefix(SERVER);
     // Longer than any turn.
+    let pins = session.cpus.map(|cpu| cpu.to_string()).join(",");
     let words = ["iperf3", "--forceflush", "-i", "0.1", "-c", to, "-P", STREAMS, "-t", "600"];
+    let words = [&words[..], &["-A", &pins]].concat();
     let streams = Child::spawn("iperf3", world.hosts[0].command(&words)?, Stdio::null())?;
     streams.wait_for(0, SOON, |said| said.contains("[SUM]").then_some(()))?;
     session.check()?;

@@ -190,7 +190,8 @@ fn worlds(session: &Session, folder: &RunFolder) -> Result<Vec<Contender>> {
     let mut worlds = Vec::new();
     for wire in [Wire::Mqnet, Wire::Veth, Wire::Relay, Wire::Socat] {
         session.progress.show(&format!("latency: starting {}", wire.who()));
-        let hosts = World::start(wire, folder, "").and_then(rr::Hosts::start);
+        let hosts =
+            World::start(wire, folder, "").and_then(|world| rr::Hosts::start(world, session.cpus));
         session.check()?;
         worlds.push((wire, hosts.map_err(|error| error.to_string())));
     }
@@ -199,6 +200,10 @@ fn worlds(session: &Session, folder: &RunFolder) -> Result<Vec<Contender>> {
 
 /// One byte there and back.
 fn tcp(session: &Session, report: &mut Report, worlds: &mut [Contender]) -> Result<()> {
+    let [here, there] = session.cpus;
+    report.notes.push(format!(
+        "TCP_RR: who asks, and the bulk flow, on CPU {here}; who answers on CPU {there}"
+    ));
     for (name, loaded) in [("TCP_RR", false), ("TCP_RR beside a bulk", true)] {
         let series = rounds(session, name, worlds.len(), |at| {
             let (_, hosts) = &mut worlds[at];

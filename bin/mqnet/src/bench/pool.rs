@@ -143,14 +143,20 @@ fn numbers_alone(session: &Session) -> Result<Slice> {
                 let n = home.drain(&mut come);
                 free.extend_from_slice(&come[..n]);
             }
-            batch.extend(free.drain(free.len() - BULK.min(free.len())..));
+            let rest = free.len() - BULK.min(free.len());
+            // There is room: a batch is filled when it is empty.
+            let _ = batch.try_extend_from_slice(&free[rest..]);
+            free.truncate(rest);
         });
     };
     let mut back = Padded((back, ArrayVec::<u32, HOME>::new()));
     let consume = || {
         let (back, magazine) = &mut back.0;
         taker.0.take(|batch| {
-            magazine.extend(batch.drain(..));
+            // In one piece, as the pool does it. Batches are whole, and two fill a magazine.
+            let fits = magazine.try_extend_from_slice(batch);
+            debug_assert!(fits.is_ok(), "{fits:?}");
+            batch.clear();
             if magazine.is_full() {
                 // There is room for all numbers that there are.
                 back.push(magazine);

@@ -36,8 +36,12 @@ pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Resul
          processes has what the kernel does in their system calls"
             .to_owned(),
     );
-    let goodput = contenders.iter().map(|c| c.line(&c.samples));
-    report.cases.push(Case::new("goodput", Unit::Bits, goodput.collect()));
+    let cpus = std::thread::available_parallelism()?.get();
+    let (limits, note) = tcp::limits_of_forwarders(session, &contenders, cpus)?;
+    report.notes.push(note);
+    let mut goodput: Vec<Line> = contenders.iter().map(|c| c.line(&c.samples)).collect();
+    goodput.extend(limits);
+    report.cases.push(Case::new("goodput", Unit::Bits, goodput));
     let name = "CPU of the machine";
     report.cases.push(cost(name, &contenders, |c| &c.machine));
     let name = "CPU of the processes between";

@@ -103,7 +103,7 @@ pub(super) fn congestion(contenders: &[Contender]) -> &str {
 /// and into it, as fast as this machine copies at all. The rest is as with veth, which makes
 /// neither. Whoever is real is below that. The other costs what the relay costs, its waking and
 /// sleeping included, and has it spread over all CPUs.
-fn limits_of_forwarders(
+pub(super) fn limits_of_forwarders(
     session: &Session,
     contenders: &[Contender],
     cpus: usize,

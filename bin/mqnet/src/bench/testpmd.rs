@@ -17,6 +17,8 @@ use super::{Result, Session};
 const START: Duration = Duration::from_secs(40);
 const ANSWER: Duration = Duration::from_secs(10);
 const PROMPT: &str = "testpmd> ";
+/// More buffers than any ring of a peer's can hold.
+pub(super) const PLENTY: u32 = 16_384;
 /// Huge pages of 2 MiB for one between TAPs.
 const TAP_PAGES: u64 = 80;
 
@@ -36,6 +38,8 @@ pub(super) struct Setup<'a> {
     pub(super) mode: &'a str,
     /// Bytes of a frame.
     pub(super) bytes: usize,
+    /// Buffers of its pool.
+    pub(super) buffers: u32,
     pub(super) pages: &'a HugePages,
     /// More words for the program.
     pub(super) more: &'a [&'a str],
@@ -93,7 +97,8 @@ impl Testpmd {
         command.arg(format!("--file-prefix=mqnet-{id}-{role}"));
         command.args(setup.pages.eal(if setup.bytes <= 2048 { 128 } else { 256 }));
         command.args(setup.vdevs.iter().map(|vdev| format!("--vdev={vdev}")));
-        command.args(["--", "-i", "--nb-cores=1", "--total-num-mbufs=16384"]);
+        command.args(["--", "-i", "--nb-cores=1"]);
+        command.arg(format!("--total-num-mbufs={}", setup.buffers));
         command.arg(format!("--mbuf-size={mbuf}"));
         command.arg(format!("--forward-mode={}", setup.mode)).args(setup.more);
         let child = Child::spawn(&format!("testpmd {role}"), command, Stdio::piped())?;
@@ -147,7 +152,17 @@ impl Memif {
                  rsize=10,bsize={buffer}{more}",
                 socket.display()
             );
-            Testpmd::start(&Setup { role, cpu, vdevs: &[vdev], mode, bytes, pages, more: &[] })
+            let vdevs = &[vdev];
+            Testpmd::start(&Setup {
+                role,
+                cpu,
+                vdevs,
+                mode,
+                bytes,
+                buffers: PLENTY,
+                pages,
+                more: &[],
+            })
         };
         let [tx, rx] = session.cpus;
         let mut server = open("server", rx, "rxonly", "")?;

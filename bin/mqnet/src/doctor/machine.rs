@@ -66,11 +66,22 @@ fn hugepages(root: &Root<'_>) -> Check {
     let folder = "sys/kernel/mm/hugepages/hugepages-2048kB";
     let reserved = root.number(&format!("{folder}/nr_hugepages")).unwrap_or(0);
     let free = root.number(&format!("{folder}/free_hugepages")).unwrap_or(0);
-    let transparent = root.text("sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-    // The word in brackets is the one in force.
-    let mode = transparent.split(['[', ']']).nth(1).unwrap_or("off");
-    let found = format!("{reserved} reserved, {free} free; transparent: {mode}");
-    if reserved > 0 || ["always", "madvise"].contains(&mode) {
+    let transparent = |file: &str| {
+        let text = root.text(&format!("sys/kernel/mm/transparent_hugepage/{file}"));
+        // The word in brackets is the one in force.
+        let mode = text.and_then(|text| Some(text.split(['[', ']']).nth(1)?.to_owned()));
+        mode.unwrap_or_else(|| "off".to_owned())
+    };
+    let (mode, shared) = (transparent("enabled"), transparent("shmem_enabled"));
+    let mut found = format!("{reserved} reserved, {free} free; transparent: {mode}");
+    found += &match shared.as_str() {
+        "never" | "deny" => format!(
+            ", {shared} for windows and guests' rings (echo advise > \
+             /sys/kernel/mm/transparent_hugepage/shmem_enabled: faster with many channels)"
+        ),
+        _ => format!(", {shared} for windows and guests' rings"),
+    };
+    if reserved > 0 || ["always", "madvise"].contains(&mode.as_str()) {
         check.ok(found)
     } else {
         check.warn(found, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use mqnet_sysio::clock;
 
-use super::super::Result;
 use super::super::child::{Child, own_path};
 use super::super::histogram::Histogram;
 use super::super::wires::{SERVER, SOON, World, without_prefix};
+use super::super::{Result, pingpong};
 use super::ping::ask;
 
 const PORT: u16 = 7788;
@@ -27,11 +27,15 @@ const WARM_UP: Duration = Duration::from_millis(20);
 /// What the hidden subcommand `bench-rr` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RrArgs {
+    /// Where all its threads run
+    cpu: usize,
     /// Asks this address; without one it answers.
     address: Option<String>,
 }
 
 pub(crate) fn rr(args: &RrArgs) -> Result<()> {
+    // Threads that are started later stay there too.
+    pingpong::pin(args.cpu)?;
     match &args.address {
         Some(address) => asks(address),
         None => answers(),
@@ -136,7 +140,7 @@ fn flow(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
     }
 }
 
-/// Two hosts, who asks and who answers.
+/// Two hosts, who asks and who answers, each on a CPU of its own.
 pub(super) struct Hosts {
     asks: Child,
     _answers: Child,
@@ -144,18 +148,19 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    pub(super) fn start(world: World) -> Result<Self> {
+    pub(super) fn start(world: World, [here, there]: [usize; 2]) -> Result<Self> {
         let own = own_path()?;
         let own = own.to_str().ok_or("this program has a strange name")?;
         let ready = |said: &str| said.contains("ready\n").then_some(());
-        let start = |host: usize, words: &[&str]| -> Result<Child> {
-            let command = world.hosts[host].command(&[&[own, "bench-rr"], words].concat())?;
+        let start = |host: usize, cpu: usize, words: &[&str]| -> Result<Child> {
+            let cpu = cpu.to_string();
+            let command = world.hosts[host].command(&[&[own, "bench-rr", &cpu], words].concat())?;
             let child = Child::spawn("mqnet bench-rr", command, Stdio::piped())?;
             child.wait_for(0, SOON, ready)?;
             Ok(child)
         };
-        let answers = start(1, &[])?;
-        let asks = start(0, &[without_prefix(SERVER)])?;
+        let answers = start(1, there, &[])?;
+        let asks = start(0, here, &[without_prefix(SERVER)])?;
         Ok(Self { asks, _answers: answers, world })
     }
 
