@@ -46,9 +46,10 @@ pub(crate) fn smoke(only: Option<&str>, seconds: u32) -> Result<()> {
         let ended: Vec<Result<ExitStatus>> =
             started.into_iter().map(|fuzzer| Ok(fuzzer?.wait()?)).collect();
         for (target, status) in targets.iter().zip(ended) {
+            let status = status?;
             // One after the other: what a crash says stands together, and last.
-            print!("{}", std::fs::read_to_string(log(&build, target))?);
-            check(status?, &format!("fuzz target `{target}`"))?;
+            print!("{}", String::from_utf8_lossy(&std::fs::read(log(&build, target))?));
+            check(status, &format!("fuzz target `{target}`"))?;
         }
     }
     Ok(())

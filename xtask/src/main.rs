@@ -37,7 +37,7 @@ enum Tool {
         /// List the steps
         #[arg(long)]
         list: bool,
-        /// Of netns, guest, conformance and soak, only tests with one of these words in their names
+        /// Only tests of netns, guest and the like with one of these words in their names
         #[arg(last = true, value_name = "WORD")]
         words: Vec<String>,
     },

@@ -114,6 +114,8 @@ impl Attempt<'_> {
         let step = Step::Memory(len >> 20);
         let memory = Region::private(len, false, self.memory.node);
         let memory = memory.map_err(|e| explain(step, "", &io::Error::other(e)))?;
+        // The kernel pins all of it at once.
+        memory.prefer_huge_pages();
         let (region, mut rest) = Part::whole(memory).shared();
         let mut bound = Bound { sockets: Vec::new(), sides: Vec::new() };
         for queue in 0..queues {

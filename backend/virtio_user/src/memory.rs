@@ -140,7 +140,9 @@ impl Shape {
     pub(crate) fn make(&self, memory: Option<&ProvidedMemory>) -> Result<DeviceMemory, String> {
         let mut provided = memory.map(|memory| self.provided(memory)).transpose()?;
         let region = Region::shared("mqnet-virtio-user", self.len(provided.is_some()), false);
-        let (region, mut rest) = Part::whole(region.map_err(|e| e.to_string())?).shared();
+        let region = region.map_err(|e| e.to_string())?;
+        region.prefer_huge_pages();
+        let (region, mut rest) = Part::whole(region).shared();
         let pairs = (0..self.pairs).map(|_| self.pair(&mut rest, provided.as_mut()));
         Ok(DeviceMemory { region, pairs: pairs.collect::<Result<_, String>>()? })
     }

@@ -80,17 +80,12 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Shared memory of our own, sealed against resizing, to hand to a peer. Zeroed. Uses huge
-    /// pages when `huge` and the machine has some free, else transparent huge pages where those may
-    /// be asked for (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`).
+    /// pages when `huge` and the machine has some free, plain pages otherwise.
     pub fn shared(name: &str, len: usize, huge: bool) -> Result<Self, Error> {
         let attempt = |len: usize, kind: PageKind| -> io::Result<Self> {
             let file = sys::memory_file(name, len, kind == PageKind::Huge)?;
             sys::seal_size(file.as_fd())?;
             let ptr = sys::map_shared(&file, len)?;
-            if kind == PageKind::Small {
-                // SAFETY: the mapping was just made and is one piece.
-                unsafe { sys::advise_huge(ptr, len) };
-            }
             Ok(Self { ptr, len, kind, file: Some(file), guest: None })
         };
         if huge && let Ok(region) = attempt(len.next_multiple_of(sys::HUGE_PAGE), PageKind::Huge) {
@@ -129,9 +124,9 @@ impl Region {
             return Err(Error::TooSmall { len, announced });
         }
         let ptr = sys::map_shared(&file, announced).map_err(system)?;
-        // SAFETY: the mapping was just made and is one piece. Whoever touches a page first decides.
-        unsafe { sys::advise_huge(ptr, announced) };
-        Ok(Self { ptr, len: announced, kind: PageKind::Small, file: None, guest: None })
+        let region = Self { ptr, len: announced, kind: PageKind::Small, file: None, guest: None };
+        region.prefer_huge_pages();
+        Ok(region)
     }
 
     /// `len` bytes of a guest's memory file from `offset` on: the region, and where in it they
@@ -195,13 +190,11 @@ impl Region {
     }
 
     /// Private memory of our own, zeroed, preferably on NUMA node `node`; huge pages when `huge`
-    /// and some are free, else transparent huge pages where those may be asked for.
+    /// and some are free.
     pub fn private(len: usize, huge: bool, node: Option<u32>) -> Result<Self, Error> {
         let attempt = |len: usize, kind: PageKind| -> io::Result<Self> {
             let ptr = sys::map_private(len, kind == PageKind::Huge)?;
             let region = Self { ptr, len, kind, file: None, guest: None };
-            // SAFETY: the mapping was just made and is one piece.
-            unsafe { sys::advise_huge(ptr, len) };
             if let Some(node) = node {
                 // SAFETY: the mapping was just made and is one piece.
                 unsafe { sys::prefer_node(ptr, len, node) };
@@ -213,6 +206,18 @@ impl Region {
         }
         let len = len.next_multiple_of(sys::PAGE);
         attempt(len, PageKind::Small).map_err(|source| Error::System { len, source })
+    }
+
+    /// Asks for transparent huge pages, for memory of which all is used: a page then is 2 MiB, and
+    /// comes when the first byte of it is touched. A wish: shared memory has them where
+    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` is `advise`, and whoever touches a page
+    /// first decides.
+    pub fn prefer_huge_pages(&self) {
+        // Below that some kernels (6.1) would give 2 MiB all the same.
+        if self.kind == PageKind::Small && self.len >= sys::HUGE_PAGE {
+            // SAFETY: the region's own mapping, which lives as long as it.
+            unsafe { sys::advise_huge(self.ptr, self.len) };
+        }
     }
 
     /// Length in bytes.

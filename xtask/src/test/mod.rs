@@ -56,10 +56,9 @@ pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     if let (false, Some(step)) = (words.is_empty(), chosen.iter().find(|step| step.each.is_none()))
     {
         let name = step.name;
-        return Err(format!(
-            "{name} runs as a whole: name netns, guest, conformance or soak before the words"
-        )
-        .into());
+        return Err(
+            format!("{name} runs as a whole: name netns or guest, say, before the words").into()
+        );
     }
     let missing = setup::run()?;
     if !missing.is_empty() && project::no_skip() {

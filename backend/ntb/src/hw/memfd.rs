@@ -145,6 +145,7 @@ impl Memfd {
     fn introduce(&self, socket: SeqSocket, now: Duration) -> Result<Port, String> {
         let ours = Region::shared("mqnet-ntb", WINDOW_AT + self.window as usize, false)
             .map_err(|e| format!("window: {e}"))?;
+        ours.prefer_huge_pages();
         let mut our_bells = Vec::with_capacity(self.bells);
         for _ in 0..self.bells {
             our_bells.push(Arc::new(EventFd::new().map_err(|e| format!("doorbell: {e}"))?));

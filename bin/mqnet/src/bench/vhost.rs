@@ -285,7 +285,8 @@ impl Starter<'_> {
     }
 }
 
-/// Buffers of a testpmd's pool: those that its rings, caches and bursts can hold, and few more.
+/// Buffers of a testpmd's pool: of short frames those that its rings, caches and bursts can hold,
+/// and few more.
 ///
 /// With many more the rates are those of its caches. Its driver of split rings, in order, frees all
 /// used buffers at once where a device has finished a burst before the next one comes, and its pool

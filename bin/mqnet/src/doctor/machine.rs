@@ -76,10 +76,10 @@ fn hugepages(root: &Root<'_>) -> Check {
     let mut found = format!("{reserved} reserved, {free} free; transparent: {mode}");
     found += &match shared.as_str() {
         "never" | "deny" => format!(
-            ", {shared} for windows and guests' rings (echo advise > \
+            ", {shared} for windows (echo advise > \
              /sys/kernel/mm/transparent_hugepage/shmem_enabled: faster with many channels)"
         ),
-        _ => format!(", {shared} for windows and guests' rings"),
+        _ => format!(", {shared} for windows"),
     };
     if reserved > 0 || ["always", "madvise"].contains(&mode.as_str()) {
         check.ok(found)

@@ -72,6 +72,7 @@ fn a_rich_machine() {
             ("sys/bus/ntb/devices/0000:00:05.0", ""),
             ("sys/devices/system/cpu/isolated", "2-3\n"),
             ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+            ("sys/kernel/mm/transparent_hugepage/shmem_enabled", "always advise [never] deny\n"),
         ],
     );
     let checks = examine(&Root(&root));
@@ -92,6 +93,8 @@ fn a_rich_machine() {
     ] {
         assert_eq!(level(&checks, what), Level::Ok, "{what}");
     }
+    let pages = &checks.iter().find(|check| check.what == "huge pages").unwrap().found;
+    assert!(pages.contains("madvise, never for windows (echo advise > "), "{pages}");
     std::fs::remove_dir_all(root).unwrap();
 }
 
