@@ -183,6 +183,11 @@ impl Egress {
         self.access().waiting(channel)
     }
 
+    /// True when other lanes may put frames into its queue.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.place, Place::Shared(_))
+    }
+
     /// Other lanes put frames into our queue: what to watch while asleep.
     pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
         match &self.place {
@@ -215,9 +220,14 @@ impl Egress {
         }
     }
 
-    /// Sets when it must be polled again whatever happens.
-    pub(crate) fn set_wake_at(&mut self, at: Option<Duration>) {
-        self.wake_at = at;
+    /// It must be polled again by then, whatever happens.
+    pub(crate) fn wake_by(&mut self, at: Duration) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// The same, until the next reason.
+    pub(crate) fn forget_wake(&mut self) {
+        self.wake_at = None;
     }
 
     pub(crate) fn wake_at(&self) -> Option<Duration> {

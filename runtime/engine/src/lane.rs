@@ -1,6 +1,7 @@
 //! A lane: one RX queue, one TX queue, and what happens between them.
 
 mod batch;
+mod closing;
 mod hooks;
 mod merging;
 mod queued;
@@ -22,6 +23,7 @@ use mqnet_qdisc::ByteLimit;
 
 use crate::egress::{Call, Egress, Full};
 use batch::Batch;
+pub(crate) use closing::Closing;
 use hooks::Hooks;
 pub(crate) use hooks::{taps_off, taps_on};
 pub(crate) use merging::Merges;
@@ -141,8 +143,8 @@ pub struct Lane {
     sink_held: bool,
     /// A frame of which some segments are sent waits in what is attached, not in its source.
     begun_inside: bool,
-    /// It takes nothing more: it has only to send what waits.
-    source_closed: bool,
+    /// It takes nothing more: it has only to send what waits, and what others put there.
+    closing: Option<Closing>,
     /// What XDP programs have to do with it.
     hooks: Hooks,
     shown: ShownPool,
@@ -187,7 +189,7 @@ impl Lane {
             held: false,
             sink_held: false,
             begun_inside: false,
-            source_closed: false,
+            closing: None,
             hooks: Hooks::default(),
             shown: ShownPool::default(),
         };
@@ -278,12 +280,13 @@ impl Lane {
 
     /// It takes from its source again.
     pub(crate) fn open_source(&mut self) {
-        self.source_closed = false;
+        self.closing = None;
     }
 
-    /// It takes nothing more from its source, and may leave when it has sent what waits.
-    pub(crate) fn close_source(&mut self) {
-        self.source_closed = true;
+    /// With disciplines it takes nothing more from its source, and may leave when it has sent what
+    /// waits; with shared ones, when the others take nothing more either.
+    pub(crate) fn close_source(&mut self, closing: Closing) {
+        self.closing = Some(closing);
     }
 
     /// The source is another one than before, which will not show the frame of which some segments
@@ -298,8 +301,18 @@ impl Lane {
     /// True when it could leave its worker without leaving a frame behind that is its own.
     pub(crate) fn is_settled(&mut self) -> bool {
         let begun = self.finishing.as_ref().is_some_and(|hand| !hand.is_empty());
-        let waits = self.source_closed && self.waiting() > 0;
-        !(begun || self.holds_a_frame() || self.hooks.hold_a_frame() || waits)
+        let late = self.others_are_late();
+        let waits = self.closing.is_some() && self.waiting() > 0;
+        !(begun || self.holds_a_frame() || self.hooks.hold_a_frame() || late || waits)
+    }
+
+    /// True while a lane that closes with this one may still put something into its queue.
+    fn others_are_late(&mut self) -> bool {
+        // What lies in pages of a program has yet to go through the disciplines, and to finish a
+        // frame in the source may bring more of it there.
+        let done = !self.hooks.hold_a_frame() && !self.begun_in_source();
+        let shares = self.egress.as_ref().is_some_and(Egress::is_shared);
+        self.closing.as_mut().is_some_and(|closing| !closing.look(done)) && shares
     }
 
     /// Keeps frames from the peer (`true`) until they may follow those of an older lane.
@@ -401,6 +414,7 @@ impl Lane {
     /// Notes that it is not polled from now on: a stop ends with its lane, or its time would
     /// never be counted.
     pub fn park(&mut self, now: Duration) {
+        self.closing = None;
         self.rest = Rest::Empty;
         self.sink_full = false;
         self.rx.queue().park();

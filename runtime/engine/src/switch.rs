@@ -21,7 +21,7 @@ use std::sync::mpsc::Receiver;
 use mqnet_netdev::{Fault, Function};
 
 use crate::crew::Crew;
-use crate::lane::{Lane, LaneId};
+use crate::lane::{Closing, Lane, LaneId};
 use crate::worker::Leave;
 
 /// When everything has been taken that waits in the source now. A source that is never empty is
@@ -161,8 +161,8 @@ impl Switch {
             self.parked.drain(..).partition(|lane| lane.has_disciplines());
         self.parked = parked;
         let ids: Vec<LaneId> = waiting.iter().map(Lane::id).collect();
-        for mut lane in waiting {
-            lane.close_source();
+        for (mut lane, closing) in waiting.into_iter().zip(Closing::of(ids.len())) {
+            lane.close_source(closing);
             crew.attach(lane);
         }
         self.phase = Phase::Emptying(crew.detach(&ids, Leave::Settled), ids.len());

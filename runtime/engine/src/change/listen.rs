@@ -11,7 +11,7 @@ use std::time::Duration;
 use mqnet_netdev::Step;
 
 use super::{Change, Stage, at};
-use crate::lane::{Lane, LaneId};
+use crate::lane::{Closing, Lane, LaneId};
 use crate::link::{Link, LinkError, Notice};
 use crate::worker::Leave;
 
@@ -63,14 +63,19 @@ impl Link {
     /// Lanes of the peer's direction take nothing more, and leave when nothing waits in them.
     pub(super) fn let_leave_when_empty(&self, set: u32, channels: u16) -> (Receiver<Lane>, usize) {
         let listeners = self.listeners(set, channels);
-        for id in &listeners {
+        self.close_sources(&listeners);
+        (self.crew.detach(&listeners, Leave::Settled), listeners.len())
+    }
+
+    /// Lanes of one direction take nothing more.
+    pub(crate) fn close_sources(&self, lanes: &[LaneId]) {
+        for (id, closing) in lanes.iter().zip(Closing::of(lanes.len())) {
             let close = |lane: &mut Lane| {
-                lane.close_source();
+                lane.close_source(closing);
                 Ok(())
             };
             self.crew.edit(*id, Box::new(close));
         }
-        (self.crew.detach(&listeners, Leave::Settled), listeners.len())
     }
 
     /// Lanes of the peer's direction send what they have gathered, and what comes.

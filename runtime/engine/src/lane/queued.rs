@@ -16,6 +16,9 @@ use crate::link::LinkError;
 /// When a lane that found no memory looks again.
 const MEMORY_PAUSE: Duration = Duration::from_millis(1);
 
+/// When a lane looks again whether those that close with it are done.
+const CLOSING_PAUSE: Duration = Duration::from_millis(1);
+
 impl Lane {
     /// One poll. Frames go straight through as long as nothing waits, the sink has room and nothing
     /// has to be decided about them; otherwise they are taken in, and the disciplines say which of
@@ -61,7 +64,7 @@ impl Lane {
         polled: &mut Polled,
     ) -> Result<bool, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(false) };
-        if egress.retiring || self.source_closed {
+        if egress.retiring || self.closing.is_some() {
             return Ok(false);
         }
         let channel = self.id.channel;
@@ -119,7 +122,7 @@ impl Lane {
             limit.observe(fill.used, *left_behind, call.now);
         }
         // What lies in pages of a program has been taken from the source already.
-        let closed = self.source_closed && !self.hooks.hold_a_frame();
+        let closed = self.closing.is_some() && !self.hooks.hold_a_frame();
         let takes = !egress.retiring && !closed && half_sent != Some(false);
         // While its disciplines are being taken off, what the source has is left there.
         let waits = egress.retiring || half_sent == Some(false);
@@ -223,17 +226,22 @@ impl Lane {
     /// source unless that has more than it can take.
     pub(super) fn arm_queued(&mut self) -> Result<Armed, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(Armed::MoreWork) };
-        egress.set_wake_at(None);
+        egress.forget_wake();
         if self.rest == Rest::Budget {
             return Ok(Armed::MoreWork);
         }
         // From here on whoever gives us a frame knocks.
         egress.say_asleep();
         let waiting = egress.waiting();
+        if self.closing.as_ref().is_some_and(|closing| !closing.was_over()) {
+            // Nobody knocks when the others are done. (To poll until then could take long: a sink
+            // of theirs may stand still.)
+            egress.wake_by(clock::monotonic() + CLOSING_PAUSE);
+        }
         if waiting > 0 && !self.held && !self.sink_full {
             let channel = self.id.channel;
             let Some(at) = egress.access().next_time(channel) else { return Ok(Armed::MoreWork) };
-            egress.set_wake_at(Some(Duration::from_nanos(at)));
+            egress.wake_by(Duration::from_nanos(at));
         }
         if self.sink_full {
             let need = self.room_to_wake()?;
@@ -242,9 +250,9 @@ impl Lane {
             }
         } else if self.rest == Rest::Full && waiting == 0 {
             // The memory is all in other lanes' use, and nobody tells when there is some.
-            egress.set_wake_at(Some(clock::monotonic() + MEMORY_PAUSE));
+            egress.wake_by(clock::monotonic() + MEMORY_PAUSE);
         }
-        if self.rest == Rest::Empty && !self.source_closed {
+        if self.rest == Rest::Empty && self.closing.is_none() {
             return self.rx.queue().arm(self.room);
         }
         Ok(Armed::Sleep)

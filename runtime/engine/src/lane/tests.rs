@@ -306,9 +306,8 @@ fn tail_drop_keeps_nothing_back() {
     assert_eq!(lane.arm().unwrap(), Armed::Sleep);
 }
 
-// Goal: under mqprio a frame goes to its class's channel also while nothing waits.
-#[test]
-fn classes_choose_the_channel_of_every_frame() {
+/// Disciplines of two channels: by mqprio class 1 leaves through channel 1.
+fn classes() -> Arc<Shared> {
     let mut tree = Tree::new("", Layer::Ethernet).unwrap();
     let words = "num_tc 2 map 0 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 queues 1@0 1@1 hw 0";
     let command = Command {
@@ -326,20 +325,63 @@ fn classes_choose_the_channel_of_every_frame() {
     let map = Some(tree.channel_map());
     let disciplines = Disciplines { schedulers, map, channels: 2, noqueue: false };
     let queueing = Queueing::new(disciplines, Layer::Ethernet, 1519, None).unwrap();
-    let shared = Shared::new(queueing, Arc::new(Doors::new(2).unwrap()));
+    Shared::new(queueing, Arc::new(Doors::new(2).unwrap()))
+}
+
+/// IPv4 with TOS 8: priority 2, class 1.
+fn of_class_1() -> Vec<u8> {
+    let mut frame = vec![0u8; 100];
+    (frame[12], frame[14], frame[15]) = (8, 0x45, 8);
+    (frame[17], frame[22], frame[23]) = (86, 64, 17);
+    frame
+}
+
+// Goal: under mqprio a frame goes to its class's channel also while nothing waits.
+#[test]
+fn classes_choose_the_channel_of_every_frame() {
+    let shared = classes();
     let mut bench = Bench::new();
     bench.lane.install(Egress::shared(0, &shared), bench.now);
     bench.hands.world().room = 5;
-    for _ in 0..10 {
-        // IPv4 with TOS 8: priority 2, class 1, channel 1; it comes by channel 0.
-        let mut frame = vec![0u8; 100];
-        (frame[12], frame[14], frame[15]) = (8, 0x45, 8);
-        (frame[17], frame[22], frame[23]) = (86, 64, 17);
-        bench.hands.world().source.push_back(frame);
-    }
+    // It comes by channel 0.
+    bench.hands.world().source.extend((0..10).map(|_| of_class_1()));
     while bench.poll().moved() > 0 {}
     let mut other = Egress::shared(1, &shared);
     assert_eq!((bench.sink().len(), bench.lane.waiting(), other.waiting()), (0, 0, 10));
+}
+
+// Goal: a lane that closes stays while another that closes with it may put frames into its queue,
+// looks again also if nobody knocks, and sends what it gets before it leaves; one with disciplines
+// of its own leaves at once.
+#[test]
+fn lanes_close_together() {
+    let mut bench = Bench::new();
+    bench.lane.id.channel = 1;
+    let shared = classes();
+    bench.lane.install(Egress::shared(1, &shared), bench.now);
+    bench.hands.world().room = 5;
+    let mut other = Egress::shared(0, &shared);
+    let mut both = Closing::of(2);
+    bench.lane.close_source(both.remove(0));
+    assert_eq!(bench.poll().moved(), 0);
+    assert!(!bench.lane.is_settled());
+    // Between the look and the sleep: it has to look again by itself.
+    drop(both);
+    assert_eq!((bench.lane.arm().unwrap(), bench.lane.wake_at().is_some()), (Armed::Sleep, true));
+    let (hands, stats) = (Hands::default(), ChannelStats::default());
+    hands.world().source.push_back(of_class_1());
+    let mut rx = Rx::Brings(Box::new(Source(hands, Vec::new())));
+    let call = Call { channel: 0, now: 1, stats: &stats.tx };
+    other.access().absorb(&mut rx, &call, &mut 0).unwrap();
+    assert!(!bench.lane.is_settled(), "a frame would have been left behind");
+    while bench.poll().moved() > 0 {}
+    assert_eq!((bench.sink().len(), bench.lane.is_settled()), (1, true));
+    other.close(&call);
+
+    let mut alone = Bench::with(pfifo(10));
+    let mut both = Closing::of(2);
+    alone.lane.close_source(both.remove(0));
+    assert!(alone.lane.is_settled(), "nobody gives it anything");
 }
 
 // Goal: of two lanes that leave shared disciplines at the same time one is the last, and takes what
@@ -431,7 +473,7 @@ proptest! {
                 Deed::Retire => bench.lane.retire_disciplines(),
                 // The engine never holds a lane whose disciplines are being taken off.
                 Deed::Hold(on) => bench.lane.hold(on && bench.lane.has_disciplines()).unwrap(),
-                Deed::CloseSource(true) => bench.lane.close_source(),
+                Deed::CloseSource(true) => bench.lane.close_source(Closing::of(1).remove(0)),
                 Deed::CloseSource(false) => bench.lane.open_source(),
             }
         }

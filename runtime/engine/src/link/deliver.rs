@@ -26,15 +26,11 @@ impl Link {
         let begin = clock::monotonic();
         let left = || patience.saturating_sub(clock::monotonic().saturating_sub(begin));
         let set = running.set;
-        let both = |channel| [Way::Forth, Way::Back].map(|way| LaneId { set, channel, way });
-        let ids: Vec<LaneId> = (0..running.plan.channels).flat_map(both).collect();
-        for id in &ids {
-            let close = |lane: &mut Lane| {
-                lane.close_source();
-                Ok(())
-            };
-            self.crew.edit(*id, Box::new(close));
-        }
+        let channels = running.plan.channels;
+        let of = |way| (0..channels).map(move |channel| LaneId { set, channel, way });
+        let ways = [Way::Forth, Way::Back].map(|way| of(way).collect::<Vec<_>>());
+        ways.iter().for_each(|ids| self.close_sources(ids));
+        let ids = ways.concat();
         let (Ok(mut lanes) | Err(mut lanes)) =
             self.crew.take_soon(&ids, Leave::Settled, patience)?;
         while lanes.iter_mut().any(waits) && !left().is_zero() {

@@ -260,7 +260,7 @@ fn a_closed_source_still_gives_the_rest() {
     bench.hands.world().source.extend([large(0), large(1)]);
     bench.hands.world().room = 1;
     bench.poll();
-    bench.lane.close_source();
+    bench.lane.close_source(Closing::of(1).remove(0));
     bench.hands.world().room = 9;
     bench.poll();
     assert!(bench.lane.is_settled());
