@@ -4,6 +4,7 @@
 //! judges the promises, and draws.
 
 mod baseline;
+mod elsewhere;
 mod figures;
 #[cfg(test)]
 mod fixture;
@@ -40,7 +41,7 @@ const QUICK_BUDGET: u64 = 3 * 60;
 /// The exit code of a regression.
 const REGRESSED: u8 = 3;
 /// Documents whose figures come from a report.
-const DOCUMENTS: [&str; 2] = ["docs/systems.md", "docs/scaling.md"];
+const DOCUMENTS: [&str; 3] = ["docs/systems.md", "docs/scaling.md", "SPECIFICATION.md"];
 /// The section that the others are read beside.
 const LIMITS: &str = "limits";
 
@@ -64,7 +65,7 @@ pub(crate) struct Arguments {
     /// Keep this run's report as baseline.json in the same folder
     #[arg(long)]
     save_baseline: bool,
-    /// Write the figures of this run into docs/systems.md and docs/scaling.md
+    /// Write the figures of this run into SPECIFICATION.md, docs/systems.md and docs/scaling.md
     #[arg(long, conflicts_with = "quick")]
     docs: bool,
     /// The program to measure, instead of building one [default: $MQNET_BIN]
@@ -142,15 +143,22 @@ fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Re
     let ran = runner.run(chosen)?;
     let mut sections: Vec<_> =
         chosen.iter().zip(ran).map(|(section, ran)| sort_out(section, ran, quick)).collect();
+    // Of all sections, or of those that were named.
+    if arguments.names.is_empty() {
+        sections.extend(elsewhere::read());
+    }
     let limits = sections.iter().find(|section| section.name == LIMITS);
     let limits = limits.map(|section| Limits::of(&section.cases)).unwrap_or_default();
     for section in &mut sections {
-        section.beside = section.cases.iter().filter_map(|case| limits.beside(case)).collect();
+        // What was measured elsewhere is of other moments, and of guests.
+        let here = section.kept.is_none();
+        let beside = section.cases.iter().filter(|_| here).filter_map(|case| limits.beside(case));
+        section.beside = beside.collect();
     }
     Ok(Report {
         version: report::VERSION,
         date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        commit: machine::commit(),
+        commit: project::commit(),
         program: program.display().to_string(),
         quick,
         machine,
@@ -169,11 +177,17 @@ fn list() {
         let Section { name, seconds, answers, .. } = section;
         println!("{name:10} {seconds:>6} {quick:>6}  {root:4}  {answers}");
     }
+    for [name, answers, command] in elsewhere::list() {
+        println!("{name:10} {:>6} {:>6}  {:4}  {answers} ({command})", "-", "-", "");
+    }
 }
 
 /// Those named, or all; what all are read beside is always there.
 fn choose(names: &[String], quick: bool) -> Result<Vec<&'static Section>> {
     for name in names {
+        if let Some(command) = elsewhere::command(name) {
+            return Err(format!("`{name}` is measured by `{command}`; all sections show it").into());
+        }
         if !SECTIONS.iter().any(|section| section.name == name) {
             let known: Vec<&str> = SECTIONS.iter().map(|section| section.name).collect();
             return Err(format!("no section `{name}`; there are: {}", known.join(", ")).into());
@@ -224,6 +238,7 @@ fn sort_out(section: &Section, ran: Ran, quick: bool) -> report::Section {
         answers: section.answers.to_owned(),
         command: section.command(quick),
         seconds: ran.seconds,
+        kept: None,
         skipped,
         notes,
         cases,
@@ -319,6 +334,7 @@ mod tests {
         let refused = |name: &str| choose(&[name.to_owned()], true).unwrap_err().to_string();
         assert!(refused("lnk").contains("there are: limits, ring"));
         assert!(refused("rxbuf").contains("--quick"));
+        assert!(refused("tunnel").contains("cargo xtask guest --bench tunnel"));
     }
 
     // Goal: a section that failed or printed something else is skipped with its reason.

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use mqnet_guest::bench::{self, Settings, bridge};
 use mqnet_guest::{Guest, Kernel, Store, five};
 
-use crate::Result;
+use crate::{Result, kept, project};
 
 /// Boots a guest: a shell, or a command that runs in it.
 #[derive(Args)]
@@ -69,6 +69,7 @@ enum Bench {
 
 fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
     let &Arguments { rate, delay, ring, channels, .. } = arguments;
+    let commit = project::commit();
     match bench {
         Bench::Tunnel => {
             let usual = Settings::default();
@@ -78,6 +79,11 @@ fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
             let report = bench::tunnel(&settings)?;
             print!("{}", report.table());
             println!("{}/tunnel.{{json,svg,html}}", report.write()?.display());
+            // The report compares like with like.
+            let is_usual = Settings { rounds: usual.rounds, ..settings } == usual;
+            if is_usual && rounds >= usual.rounds {
+                kept::keep(report.figures(), &commit, &mqnet_guest::profile())?;
+            }
         }
         Bench::Ivshmem => {
             let usual = bridge::Settings::default();
@@ -87,6 +93,10 @@ fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
             let report = bridge::bridge(&settings)?;
             print!("{}", report.table());
             println!("{}", report.write()?.display());
+            let is_usual = bridge::Settings { rounds: usual.rounds, ..settings } == usual;
+            if is_usual && rounds >= usual.rounds {
+                kept::keep(report.figures(), &commit, &mqnet_guest::profile())?;
+            }
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ mod bench;
 mod fuzz;
 mod guest;
 mod install;
+mod kept;
 mod project;
 mod setup;
 mod soak;

@@ -34,3 +34,17 @@ pub(crate) fn command(program: &str) -> Command {
 pub(crate) fn no_skip() -> bool {
     std::env::var_os("MQNET_NO_SKIP").is_some_and(|value| value == "1")
 }
+
+/// The commit that was built, with `+` when files were changed.
+pub(crate) fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let mut command = self::command("git");
+        let output = command.args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
+        return "unknown".to_owned();
+    };
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
+    if changed.is_none_or(|changed| changed.is_empty()) { commit } else { format!("{commit}+") }
+}

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mqnet_testkit::Figures;
 use serde_json::{Value, json};
 
 use crate::guest::{Guest, Outcome};
@@ -17,7 +18,7 @@ use crate::{Result, programs};
 const SCRIPT: &str = include_str!("../scripts/tunnel.sh");
 
 /// The path, the tunnel, and how long to look.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Rate of the path in Mbit/s.
     pub rate: u32,
@@ -179,6 +180,19 @@ impl Report {
         fs::write(folder.join("tunnel.svg"), &picture)?;
         fs::write(folder.join("tunnel.html"), self.page(&picture))?;
         Ok(folder)
+    }
+
+    /// What the report of `cargo xtask bench` shows of it.
+    pub fn figures(&self) -> Figures {
+        let of = |mode| -> Vec<f64> {
+            let runs = self.runs.iter().filter(|run| run.mode == mode);
+            runs.map(|run| run.goodput * 1e6).collect()
+        };
+        let (stop, drop) = (of(Mode::Stop), of(Mode::Drop));
+        let ratios: Vec<f64> = stop.iter().zip(&drop).map(|(stop, drop)| stop / drop).collect();
+        let lines: [(&str, &[f64]); 2] = [("a ring that stops", &stop), ("one that drops", &drop)];
+        let (part, name) = ("tunnel", "TCP through a TUN over a slow path");
+        Figures::of(part, part).case(name, "bits", &lines, &[("stops / drops", &ratios)])
     }
 
     fn json(&self) -> Value {

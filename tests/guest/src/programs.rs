@@ -14,7 +14,7 @@ const PROFILE_CHOICE: &str = "MQNET_GUEST_PROFILE";
 const PROGRAMS: [&str; 3] = ["mqnet", "guest-tunnel", "guest-flood"];
 
 /// The profile that is in use.
-pub(crate) fn profile() -> String {
+pub fn profile() -> String {
     std::env::var(PROFILE_CHOICE).unwrap_or_else(|_| PROFILE.to_owned())
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mqnet_guest::{Guest, Kernel};
+use mqnet_testkit::Figures;
 
 use crate::there;
 
@@ -24,6 +25,9 @@ fn what_goes_in_comes_out() {
             .script("b-next", "echo next");
         let outcome = guest.run().unwrap();
         println!("{kernel}: {} booted after {:.1} s", outcome.release, outcome.booted_after);
+        let (part, seconds) = (format!("boot {kernel}"), [outcome.booted_after]);
+        let case = format!("boot of kernel {kernel} to the first script");
+        Figures::of("guests", &part).case(&case, "s", &[("a guest", &seconds)], &[]).keep();
         let hello = &outcome.done["a-hello"];
         assert!(hello.output.starts_with(release), "{}", hello.output);
         assert_eq!(hello.output, format!("{}\nhello\n", outcome.release));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mqnet_guest::{Kernel, Outcome};
 use mqnet_tap::steering::bucket;
-use mqnet_testkit::{LinkProcess, Need, World, has, until};
+use mqnet_testkit::{Figures, LinkProcess, Need, World, has, until};
 use mqnet_wire::Layer;
 use serde_json::Value;
 
@@ -13,6 +13,8 @@ use crate::there;
 
 const SCRIPT: &str = include_str!("../scripts/near.sh");
 const CHANNELS: usize = 4;
+/// As the report has it.
+const RATIO: &str = "two functions / one function";
 
 /// The bucket of a ping from 10.9.0.1 to 10.9.0.`to`.
 fn bucket_of(to: u8) -> usize {
@@ -115,5 +117,10 @@ fn two_functions_keep_bytes_on_their_node() {
     assert!(one[1] > 2 * 200 * 1400, "one function: {one:?}");
     assert!(two[0] > one[0], "two functions: {two:?}, one: {one:?}");
     assert!(two[1] * 10 <= one[1], "one function {one:?}, two {two:?}");
+    let [one, two] = [one, two].map(|[near, far]| [100.0 * far as f64 / (near + far) as f64]);
+    let ratio = [two[0] / one[0]];
+    let (case, unit) = ("bytes that cross nodes, flows pinned", "% of the bytes");
+    let lines: [(&str, &[f64]); 2] = [("two functions", &two), ("one function", &one)];
+    Figures::of("guests", "nodes").case(case, unit, &lines, &[(RATIO, &ratio)]).keep();
     drop(links);
 }

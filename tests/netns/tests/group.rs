@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use mqnet_testkit::{EndTable, Flows, LinkProcess, Need, World, has, until, until_within};
+use mqnet_testkit::{
+    EndTable, Figures, Flows, LinkProcess, Need, World, Worst, has, until, until_within,
+};
 use serde_json::Value;
 
 use crate::near::table;
@@ -97,6 +99,17 @@ fn channels_stay_on_their_members() {
     link.stop().assert_law();
 }
 
+/// What is promised of the pause when a member is lost, in ms.
+const SILENCE_MAX: f64 = 100.0;
+
+/// Keeps how long nothing came around the loss of a member.
+pub(crate) fn keep_silence(loss: &str, worst: Worst) {
+    let silence = worst.silence.as_secs_f64() * 1e3;
+    let words = format!("a lost member: {loss}: {silence:.1} ms");
+    let figures = Figures::of("loss", loss).verdict(silence <= SILENCE_MAX, &words);
+    figures.case(loss, "ms", &[("silence", &[silence])], &[]).keep();
+}
+
 // Goal: with on-member-loss=degrade the removal of a member under traffic ends nothing: the other
 // stands in for its channels, the frames go on, and when there is a device of its name again its
 // channels are back where they were.
@@ -145,6 +158,7 @@ fn a_group_goes_on_without_a_member() {
     // What a busy machine does not take in time is dropped, and counted, before we see it.
     let elsewhere = table.dropped_outside() + table.out().drops;
     assert!(tally.lost() <= 64 + elsewhere, "more than was on its way: {tally:?}, {elsewhere}");
+    keep_silence("one of two TAPs deleted", worst);
 }
 
 // Goal: two groups are so many wires; without degrade the link is down until every member is

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mqnet_testkit::{Need, Stream, World, has, resident_kib, ticks};
+use mqnet_testkit::{Figures, Need, Stream, World, has, resident_kib, ticks};
 
 /// The windows in which an idle link is watched, and the ticks (of 10 ms) that it may use in one.
 const WATCHED: Duration = Duration::from_secs(5);
@@ -49,13 +49,21 @@ fn an_idle_link_is_cheap() {
     }
     pair.a.wait_quiet();
     pair.b.wait_quiet();
+    let (mut percents, mut sizes) = (Vec::new(), Vec::new());
     for (name, end) in [("a", &pair.a), ("b", &pair.b)] {
         let used = idle_ticks(end.pid());
         let resident = resident_kib(end.pid());
         println!("idle end {name}: {used} ticks of 10 ms in {WATCHED:?}, {resident} KiB resident");
         assert!(used < TICKS_MAX, "{used} ticks in {WATCHED:?}");
         assert!(resident < RESIDENT_MAX_KIB, "{resident} KiB resident");
+        // A tick is 10 ms.
+        percents.push(used as f64 / WATCHED.as_secs_f64());
+        sizes.push(resident as f64 / 1024.0);
     }
+    let cpu = "an idle link, percent of a CPU (a tick is 10 ms, of 5 s)";
+    let figures = Figures::of("idle", "link").case(cpu, "percent", &[("mqnet", &percents)], &[]);
+    let memory = "resident memory of an end with 4 channels";
+    figures.case(memory, "MiB", &[("mqnet", &sizes)], &[]).keep();
     pair.stop();
 }
 
@@ -88,11 +96,15 @@ fn kicks_are_counted() {
     flow.finish();
     pair.a.wait_quiet();
     let (a, b) = pair.stop();
+    let mut rates = Vec::new();
     for (name, end) in [("a", &a), ("b", &b)] {
         let kicks = end.out().kicks + end.back().kicks;
         let per_frame = kicks as f64 / end.frames() as f64;
         println!("end {name}: {kicks} kicks, {} frames, {per_frame:.4} a frame", end.frames());
         assert!(kicks > 0, "no kick ever: how did the first frame wake anybody?");
         assert!(kicks < end.frames(), "a kick for each frame");
+        rates.push(per_frame);
     }
+    let case = "doorbells for a frame of a TCP stream";
+    Figures::of("idle", "doorbells").case(case, "doorbells", &[("mqnet", &rates)], &[]).keep();
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mqnet_testkit::{
-    Flows, Host, Lane, LinkCounters, LinkProcess, Stream, Tally, Worst, run_command,
+    Figures, Flows, Host, Lane, LinkCounters, LinkProcess, Stream, Tally, Worst, run_command,
 };
 
 /// UDP flows in each direction.
@@ -14,6 +14,12 @@ const PACE: Duration = Duration::from_millis(1);
 /// Room of each ring of a device: half a second of all flows. (A longer one costs time: a lane that
 /// is never idle leaves after as many frames.)
 const RING: &str = "4000";
+
+/// What is promised of the pause around a change, in ms.
+const SILENCE_MAX: f64 = 50.0;
+
+/// The title of what is compared with: pauses without any change.
+pub(crate) const NO_CHANGE: &str = "no change";
 
 /// What the kernel counts at a host, of what must not happen or is to be told.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +124,8 @@ impl<'a> Load<'a> {
     #[track_caller]
     pub(crate) fn finish_perfect(self, title: &str) {
         let (hosts, before) = (self.hosts, self.before);
+        let silences: Vec<f64> =
+            self.worst.iter().map(|worst| worst.silence.as_secs_f64() * 1e3).collect();
         let [there, back] = self.finish(title);
         let after = hosts.map(Kernel::read);
         for (before, after) in before.iter().zip(&after) {
@@ -125,7 +133,23 @@ impl<'a> Load<'a> {
         }
         there.assert_perfect(&format!("{title}, there"));
         back.assert_perfect(&format!("{title}, back"));
+        keep(title, &silences);
     }
+}
+
+/// Keeps the pauses around changes that lost nothing; the bound is judged where they are shown.
+fn keep(title: &str, silences: &[f64]) {
+    let times = silences.len();
+    if times == 0 {
+        return;
+    }
+    let longest = silences.iter().copied().fold(0.0, f64::max);
+    let mut figures = Figures::of("resize", title);
+    if title != NO_CHANGE {
+        let words = format!("silence around a change: {title}: {longest:.1} ms ({times} times)");
+        figures = figures.verdict(longest <= SILENCE_MAX, &words);
+    }
+    figures.case(title, "ms", &[("silence around a change", silences)], &[]).keep();
 }
 
 /// Smallest, median and largest, in milliseconds.

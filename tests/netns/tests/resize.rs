@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mqnet_testkit::{Host, Need, Pair, World, has, until};
 
-use crate::load::{Load, assert_never_back};
+use crate::load::{Load, NO_CHANGE, assert_never_back};
 
 /// Datagrams (each way) between two changes.
 const BETWEEN: u64 = 200;
@@ -68,7 +68,7 @@ fn nothing_changes() {
     for _ in 0..100 {
         load.during(BETWEEN, || ());
     }
-    load.finish_perfect("no change");
+    load.finish_perfect(NO_CHANGE);
     stop_perfect(pair);
 }
 

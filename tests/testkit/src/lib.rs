@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod control;
+mod figures;
 mod flow;
 mod host;
 mod iperf;
@@ -23,6 +24,7 @@ mod wait;
 mod world;
 
 pub use control::{Control, Running, Said, said};
+pub use figures::Figures;
 pub use flow::{Datagrams, Stream, pattern};
 pub use host::{Host, LinkCounters};
 pub use iperf::iperf3;

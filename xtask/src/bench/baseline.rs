@@ -4,10 +4,11 @@
 //! ratio is worse when each median lies outside the other's interval. If both runs had enough
 //! samples while the CPUs shared a cache, or while they did not, like is compared with like.
 
+use super::elsewhere;
 use super::interval::Figure;
 use super::measured::{Case, Line};
 use super::promises::{Outcome, Verdict, digits};
-use super::report::Report;
+use super::report::{Report, Section};
 
 /// Less than this share of a figure is never a change.
 const MARGIN: f64 = 0.01;
@@ -54,9 +55,14 @@ pub(super) fn compare(old: &Report, new: &Report) -> Comparison {
     Comparison { changes: changes(old, new), losses }
 }
 
+/// What other commands have kept may be older than either report, and of a busier machine.
+fn measured_here(report: &Report) -> impl Iterator<Item = &Section> {
+    report.sections.iter().filter(|section| elsewhere::command(&section.name).is_none())
+}
+
 fn losses(old: &Report, new: &Report) -> Vec<String> {
     let mut losses = Vec::new();
-    for section in &new.sections {
+    for section in measured_here(new) {
         let name = &section.name;
         let Some(before) = old.section(name).filter(|before| before.skipped.is_none()) else {
             continue;
@@ -79,7 +85,8 @@ fn losses(old: &Report, new: &Report) -> Vec<String> {
             }
         }
     }
-    for promise in new.promises.iter().filter(|p| p.outcome == Outcome::Missed && !p.unsure) {
+    let missed = |p: &&Verdict| p.outcome == Outcome::Missed && !p.unsure && p.since.is_none();
+    for promise in new.promises.iter().filter(missed) {
         let was_kept = |old: &&Verdict| old.text == promise.text && old.outcome == Outcome::Met;
         if let Some(old) = old.promises.iter().find(was_kept) {
             let Verdict { text, promised, measured, .. } = promise;
@@ -92,7 +99,7 @@ fn losses(old: &Report, new: &Report) -> Vec<String> {
 
 fn changes(old: &Report, new: &Report) -> Vec<Change> {
     let mut changes = Vec::new();
-    for section in &new.sections {
+    for section in measured_here(new) {
         let Some(before) = old.section(&section.name) else { continue };
         for case in &section.cases {
             let same = |other: &&Case| other.name == case.name && other.unit == case.unit;

@@ -7,16 +7,21 @@
 //! <!--= link; link 64 B; mqnet / DPDK memif copy; near -->5.5<!--/-->
 //! ```
 //!
-//! `laws` alone is the table of [`law::text`].
+//! `laws` alone is the table of [`law::text`]; `promises; SECTION` is that of all promises of one
+//! section, and `medians; SECTION; WORDS` of what its contenders did in the cases that begin so.
 
 use super::law;
 use super::measured::{Case, Line};
-use super::report::Report;
+use super::promises::{Outcome, Verdict, digits};
+use super::report::{Report, Section};
 use crate::Result;
 
 const BEGIN: &str = "<!--= ";
 const MIDDLE: &str = " -->";
 const END: &str = "<!--/-->";
+/// What a comment may name.
+const NAMES: &str = "section; case; who[; near|far], or promises; section, or medians; section; \
+                     begin of cases, or laws";
 
 /// The document with the figures of a report in it, and how many these were. Figures of sections
 /// that did not run, or of a class that was not seen, stay as they are.
@@ -45,9 +50,11 @@ fn figure(name: &str, report: &Report) -> Result<Option<String>> {
     let words: Vec<&str> = name.split("; ").collect();
     let (section, case, who, class) = match words.as_slice() {
         ["laws"] => return law::text(report),
+        ["promises", section] => return Ok(promises(section, report)),
+        ["medians", section, begin] => return medians(section, begin, report),
         [section, case, who] => (section, case, who, ""),
         [section, case, who, class @ ("near" | "far")] => (section, case, who, *class),
-        _ => return Err(format!("`{name}`: section; case; who[; near|far], or laws").into()),
+        _ => return Err(format!("`{name}`: {NAMES}").into()),
     };
     let Some(section) = report.section(section).filter(|section| section.skipped.is_none()) else {
         return Ok(None);
@@ -64,6 +71,68 @@ fn figure(name: &str, report: &Report) -> Result<Option<String>> {
     Ok(figure.map(|figure| short(figure.median / scale)))
 }
 
+/// What a section promises, and what it measured.
+fn promises(name: &str, report: &Report) -> Option<String> {
+    let section = report.section(name).filter(|section| section.skipped.is_none())?;
+    let mut table =
+        "\n\n| promise | promised | median, and its interval | near, far |\n".to_owned();
+    table += "|---|---|---|---|\n";
+    for verdict in report.promises.iter().filter(|v| v.section.as_deref() == Some(name)) {
+        table += &row(verdict);
+    }
+    Some(table + &format!("\n{}\n\n", source(section, report)))
+}
+
+fn row(verdict: &Verdict) -> String {
+    let Verdict { text, promised, measured, figure, places, outcome, .. } = verdict;
+    let mut said = match figure {
+        Some(f) if f.samples == 1 => format!("**{measured}**"),
+        Some(f) => format!("**{measured}** ({} to {})", digits(f.low), digits(f.high)),
+        None => measured.clone(),
+    };
+    if *outcome == Outcome::Missed {
+        said += " `[missed]`";
+    }
+    let [near, far] = places.map(|median| median.map_or("-".to_owned(), digits));
+    let places =
+        if places.iter().all(Option::is_none) { String::new() } else { [near, far].join(", ") };
+    // A bar would end the cell.
+    let cells = [text, promised, &said, &places].map(|cell| cell.replace('|', "/"));
+    format!("| {} |\n", cells.join(" | "))
+}
+
+/// When, of which commit, and by which command.
+fn source(section: &Section, report: &Report) -> String {
+    let (date, commit) = match &section.kept {
+        Some(kept) => (&kept.date, &kept.commit),
+        None => (&report.date, &report.commit),
+    };
+    format!("`{}`, {date}, commit {commit}.", section.command)
+}
+
+/// The medians of cases that have the contenders of the first.
+fn medians(name: &str, begin: &str, report: &Report) -> Result<Option<String>> {
+    let Some(section) = report.section(name).filter(|section| section.skipped.is_none()) else {
+        return Ok(None);
+    };
+    let named: Vec<&Case> =
+        section.cases.iter().filter(|case| case.name.starts_with(begin)).collect();
+    let first =
+        named.first().ok_or_else(|| format!("no case of `{name}` begins with `{begin}`"))?;
+    let who: Vec<&str> = first.lines.iter().map(|line| line.who.as_str()).collect();
+    let mut table = format!("\n\n| | {} |\n|---|{}\n", who.join(" | "), "---|".repeat(who.len()));
+    for case in named {
+        let (scale, unit) = case.unit.shown();
+        let cell = |who: &&str| {
+            let median = case.lines.iter().find(|line| line.who == *who).and_then(|line| line.all);
+            median.map_or("-".to_owned(), |figure| digits(figure.median / scale))
+        };
+        let cells: Vec<String> = who.iter().map(cell).collect();
+        table += &format!("| {}, {unit} | {} |\n", case.name, cells.join(" | "));
+    }
+    Ok(Some(table + &format!("\n{}\n\n", source(section, report))))
+}
+
 /// As many digits as a reader compares.
 fn short(value: f64) -> String {
     if value >= 10.0 { format!("{value:.1}") } else { format!("{value:.2}") }
@@ -77,19 +146,20 @@ fn of<'a>(case: &'a Case, who: &str) -> Option<(&'a Line, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DOCUMENTS, fixture};
+    use super::super::promises;
+    use super::super::sections::SECTIONS;
+    use super::super::{DOCUMENTS, elsewhere, fixture};
     use super::*;
     use crate::project;
 
     // Goal: every figure that the project's documents take from reports has a name that is printed.
     #[test]
     fn the_documents_name_what_is_printed() {
-        let sections = [
-            "link", "tcp", "queueing", "rxbuf", "instr", "channels", "vhost", "group", "afxdp",
-            "scaling",
-        ];
+        let measured = SECTIONS.iter().map(|section| section.name);
+        let sections: Vec<&str> =
+            measured.chain(elsewhere::list().map(|[name, ..]| name)).collect();
         let report = fixture::report(&sections);
-        for (document, least) in DOCUMENTS.into_iter().zip([20, 1]) {
+        for (document, least) in DOCUMENTS.into_iter().zip([20, 1, 20]) {
             let text = std::fs::read_to_string(project::root().join(document)).unwrap();
             let (filled, count) = fill(&text, &report).unwrap();
             let markers = text.matches(BEGIN).count();
@@ -100,6 +170,45 @@ mod tests {
             };
             assert_eq!(bare(&filled), bare(&text), "nothing else changes in {document}");
         }
+    }
+
+    // Goal: no promise is without its place in SPECIFICATION.md.
+    #[test]
+    fn every_promise_has_its_table() {
+        let path = project::root().join("SPECIFICATION.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        for promise in promises::table().unwrap() {
+            let Some(section) = promise.section else { continue };
+            assert!(text.contains(&format!("{BEGIN}promises; {section}{MIDDLE}")), "{section}");
+        }
+    }
+
+    // Goal: a table of promises has figures, intervals and misses of one section, and says when and
+    // how; one of medians has what contenders did; both replace what was there.
+    #[test]
+    fn tables_are_filled() {
+        let mut report = fixture::report(&["link", "ring"]);
+        report.promises.retain(|verdict| verdict.section.as_deref() == Some("ring"));
+        let verdict = &mut report.promises[0];
+        (verdict.text, verdict.measured) = ("a | b".to_owned(), "0.5".to_owned());
+        (verdict.outcome, verdict.places) = (Outcome::Missed, [Some(0.25), None]);
+        let text = "<!--= promises; ring -->old<!--/--> <!--= promises; tcp -->kept<!--/-->";
+        let (filled, count) = fill(text, &report).unwrap();
+        assert!(filled.contains("\n| a / b | ≥ 1 | **0.5** ("), "{filled}");
+        assert!(filled.contains(") `[missed]` | 0.250, - |\n"), "{filled}");
+        assert!(filled.contains("`mqnet bench ring`, 2026-11-22T12:00:00Z, commit 0123456789ab."));
+        assert!(count == 1 && !filled.contains("old") && filled.contains("kept"));
+        report.sections[0].cases =
+            vec![fixture::case("x y", "frames", None, &[("mqnet", &[6e6]), ("peer", &[2e6])])];
+        let medians = |begin: &str| {
+            fill(&format!("<!--= medians; link; {begin} --><!--/-->"), &report)
+                .map_err(|error| error.to_string())
+        };
+        let filled = medians("x").unwrap().0;
+        assert!(
+            filled.contains("| | mqnet | peer |\n|---|---|---|\n| x y, Mpps | 6.000 | 2.000 |")
+        );
+        assert!(medians("z").unwrap_err().contains("begins with `z`"));
     }
 
     // Goal: ratios and contenders are found and scaled, what was not measured stays, and a name

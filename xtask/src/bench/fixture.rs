@@ -34,6 +34,7 @@ pub(super) fn section(name: &str) -> Section {
         answers: "What?".to_owned(),
         command: format!("mqnet bench {name}"),
         seconds: 1.0,
+        kept: None,
         skipped: None,
         beside: cases.iter().filter_map(|case| limits.beside(case)).collect(),
         notes,

@@ -160,7 +160,7 @@ fn of_section(section: &Section, report: &Report) -> Result<Markup> {
     let pictures = pictures::all(section, &report.promises)?;
     Ok(html! {
         h2 id=(section.name) { (section.name) }
-        p { (section.answers) " " span .faint { "(" (format!("{:.0} s", section.seconds)) ")" } }
+        p { (section.answers) " " span .faint { "(" (when(section)) ")" } }
         @if let Some(reason) = &section.skipped {
             p { "Skipped: " (reason) }
         }
@@ -174,6 +174,15 @@ fn of_section(section: &Section, report: &Report) -> Result<Markup> {
         }
         @if !section.cases.is_empty() { (tables::cases(section)) }
     })
+}
+
+/// How long it took, or since when its figures are there.
+fn when(section: &Section) -> String {
+    match (&section.kept, &section.skipped) {
+        (Some(kept), _) => format!("by another command, since {}, {}", kept.date, kept.commit),
+        (None, Some(_)) => "not measured".to_owned(),
+        (None, None) => format!("{:.0} s", section.seconds),
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,8 @@
 //! What the figures were measured on.
 
 use std::fs;
-use std::process::Command;
 
 use serde::{Deserialize, Serialize};
-
-use crate::project;
 
 /// As the kernel describes it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -57,20 +54,6 @@ fn nodes() -> usize {
     let number = |name: &str| name.strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok());
     let nodes = folder.flatten().filter(|entry| entry.file_name().to_str().is_some_and(number));
     nodes.count().max(1)
-}
-
-/// The commit that was built, with `+` when files were changed.
-pub(super) fn commit() -> String {
-    let git = |arguments: &[&str]| {
-        let mut command: Command = project::command("git");
-        let output = command.args(arguments).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
-        return "unknown".to_owned();
-    };
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
-    if changed.is_none_or(|changed| changed.is_empty()) { commit } else { format!("{commit}+") }
 }
 
 #[cfg(test)]

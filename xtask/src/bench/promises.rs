@@ -55,6 +55,12 @@ pub(super) struct Verdict {
     /// The figure, for people; or why there is none.
     pub(super) measured: String,
     pub(super) figure: Option<Figure>,
+    /// Of one that another command has measured: when.
+    #[serde(default)]
+    pub(super) since: Option<String>,
+    /// Its median while the two CPUs shared a cache, and while they did not.
+    #[serde(default)]
+    pub(super) places: [Option<f64>; 2],
     pub(super) outcome: Outcome,
     /// The interval of the median lies on both sides of the bound.
     pub(super) unsure: bool,
@@ -72,7 +78,7 @@ struct Table {
 
 /// What a section has to say about a promise.
 enum Found {
-    Figure(Figure),
+    Figure(Figure, [Option<f64>; 2]),
     /// The section judges for itself: kept or not, and its words.
     Judged(bool, String),
     /// It was not measured, and why.
@@ -158,6 +164,8 @@ impl Promise {
             bound: self.bound(),
             measured: String::new(),
             figure: None,
+            since: section.and_then(|section| Some(section.kept.as_ref()?.said())),
+            places: [None; 2],
             outcome: Outcome::NotMeasured,
             unsure: false,
             stale: false,
@@ -165,7 +173,8 @@ impl Promise {
         };
         let outcome = |kept| if kept { Outcome::Met } else { Outcome::Missed };
         match found {
-            Found::Figure(figure) => {
+            Found::Figure(figure, places) => {
+                verdict.places = places;
                 verdict.measured = digits(figure.median);
                 verdict.outcome = outcome(self.keeps(figure.median));
                 verdict.unsure = self.keeps(figure.low) != self.keeps(figure.high);
@@ -201,10 +210,12 @@ impl Promise {
         // A peer that is not there has no ratio.
         let gone = gone(case);
         let scale = if self.ratio.is_some() { 1.0 } else { case.unit.shown().0 };
-        let pick = |lines: &[Line], name: &str| -> std::result::Result<Figure, Found> {
+        let pick = |lines: &[Line], name: &str| -> std::result::Result<(Figure, _), Found> {
             let line = lines.iter().find(|line| line.who == name);
-            if let Some(figure) = line.and_then(|line| line.all) {
-                return Ok(figure.map(|value| value / scale));
+            if let Some((line, figure)) = line.and_then(|line| Some((line, line.all?))) {
+                let median = |figure: Option<Figure>| figure.map(|figure| figure.median / scale);
+                let places = [line.near, line.far].map(median);
+                return Ok((figure.map(|value| value / scale), places));
             }
             match gone.clone().or_else(|| line.and_then(|line| line.skipped.clone())) {
                 Some(reason) => Err(Found::Missing(reason)),
@@ -215,12 +226,12 @@ impl Promise {
             (Some(ratio), ..) => pick(&case.ratios, ratio),
             (_, line, None) => pick(&case.lines, line.as_deref().unwrap_or_default()),
             (_, line, Some(minus)) => pick(&case.lines, line.as_deref().unwrap_or_default())
-                .and_then(|figure| {
-                    let off = pick(&case.lines, minus)?.median;
-                    Ok(figure.map(|value| value - off))
+                .and_then(|(figure, _)| {
+                    let off = pick(&case.lines, minus)?.0.median;
+                    Ok((figure.map(|value| value - off), [None; 2]))
                 }),
         };
-        figure.map_or_else(|found| found, Found::Figure)
+        figure.map_or_else(|found| found, |(figure, places)| Found::Figure(figure, places))
     }
 
     fn find_note(&self, begin: &str, notes: &[String]) -> Found {
@@ -245,7 +256,7 @@ impl Promise {
         });
         let note = notes.iter().find(|note| note.starts_with(begin));
         match (number.and_then(|number| Figure::of(&[number])), note) {
-            (Some(figure), _) => Found::Figure(figure),
+            (Some(figure), _) => Found::Figure(figure, [None; 2]),
             (None, Some(note)) => Found::Missing(note.clone()),
             (None, None) => Found::Nothing(format!("STALE: no note begins with `{begin}`")),
         }

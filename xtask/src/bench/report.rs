@@ -32,13 +32,16 @@ pub(super) struct Report {
 }
 
 /// One section of the run.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Section {
     pub(super) name: String,
     pub(super) answers: String,
     /// What makes the same figures as a table.
     pub(super) command: String,
     pub(super) seconds: f64,
+    /// Of one that another command has measured.
+    #[serde(default)]
+    pub(super) kept: Option<Kept>,
     /// Why there are no figures.
     pub(super) skipped: Option<String>,
     pub(super) notes: Vec<String>,
@@ -47,6 +50,21 @@ pub(super) struct Section {
     pub(super) beside: Vec<Beside>,
     /// What the section printed.
     pub(super) raw: Value,
+}
+
+/// When other commands measured a section: the oldest part of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Kept {
+    pub(super) date: String,
+    pub(super) commit: String,
+}
+
+impl Kept {
+    /// For people.
+    pub(super) fn said(&self) -> String {
+        let Self { date, commit } = self;
+        format!("{}, {commit}", date.get(..10).unwrap_or(date))
+    }
 }
 
 impl Report {

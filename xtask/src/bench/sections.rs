@@ -65,7 +65,7 @@ pub(super) const SECTIONS: &[Section] = &[
         cost?",
         packages: &[], root: false, seconds: 12, quick: Some(("--slice-ms 8", 4)) },
     Section { name: "control", answers: "How long do questions take while TCP saturates the link?",
-        packages: HOSTS, root: true, seconds: 50, quick: None },
+        packages: HOSTS, root: true, seconds: 100, quick: None },
     Section { name: "queueing", answers: "Is nothing lost under pressure, is nobody starved, and \
         what does it cost?",
         packages: &["valgrind"], root: false, seconds: 200,

@@ -22,7 +22,7 @@ use serde_json::Value;
 use super::output::{self, Outcome};
 use super::process::{run_program, set_env};
 use super::steps::Each;
-use crate::{Result, project};
+use crate::{Result, kept, project};
 
 /// Failures of one step that may be tried again.
 const FEW: usize = 3;
@@ -60,6 +60,8 @@ pub(super) struct All {
 /// Runs tests of one package.
 pub(super) struct Runner<'a> {
     pub(super) each: &'a Each,
+    /// The commit that figures of tests are of.
+    pub(super) commit: &'a str,
     /// Words of which a test's name has one; none: all run.
     pub(super) words: &'a [String],
     /// A line for each test, and the build.
@@ -189,11 +191,15 @@ impl Runner<'_> {
         File::create(&log)?;
         program.stdout(File::options().append(true).open(&log)?);
         set_env(&mut program, self.each.env)?;
+        let figures = kept::OfTest::of(name, self.commit, &mut program);
         let start = Instant::now();
         let limit = Duration::from_secs(self.each.limit_seconds);
         // One that the harness ignores ends well, too.
         let ok =
             self.wait(&mut program, &log, limit, label)? && output::read(&text(&log)?).passed > 0;
+        if let Err(error) = figures.settle(ok) {
+            writeln!(&*self.log, "figures of {name}: {error}")?;
+        }
         let (name, time) = (name.to_owned(), start.elapsed());
         let verdict = if ok { "ok" } else { "FAILED" };
         let line = format!("test {name} ... {verdict} ({:.1} s)\n", time.as_secs_f64());

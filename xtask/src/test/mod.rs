@@ -13,7 +13,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{Result, project, setup};
+use mqnet_testkit::Figures;
+
+use crate::{Result, kept, project, setup};
 use each::{Ran, Runner};
 use output::Outcome;
 use steps::{STEPS, Step};
@@ -33,6 +35,8 @@ struct Done {
     step: &'static Step,
     ok: bool,
     time: Duration,
+    /// Of its last command, when all before it was built.
+    last_command: Duration,
     outcome: Outcome,
     log: PathBuf,
     /// Of tests with a process each: those that failed, those that passed when they ran again, and
@@ -69,11 +73,11 @@ pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     if names.is_empty() {
         disk::warn_before();
     }
-    let mut done: Vec<Done> = Vec::new();
+    let (mut done, commit): (Vec<Done>, _) = (Vec::new(), project::commit());
     for (index, step) in chosen.iter().enumerate() {
         let label = format!("[{}/{}] {} ...", index + 1, chosen.len(), step.title);
         let log = folder.join(format!("{}.log", step.name));
-        done.push(run_step(step, words, &label, log)?);
+        done.push(run_step(step, words, &commit, &label, log)?);
         let last = &done[index];
         println!("{label} {} ({})", verdict(last), seconds(last.time));
         if !last.ok {
@@ -86,7 +90,34 @@ pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     if !words.is_empty() && ran == 0 {
         return Err(format!("no test has {} in its name", words.join(" or ")).into());
     }
-    Ok(summarize(&done))
+    let ok = summarize(&done);
+    if words.is_empty()
+        && let Err(error) = keep_times(&done, &commit)
+    {
+        println!("xtask: times are not kept: {error}");
+    }
+    Ok(ok)
+}
+
+/// Keeps how long whole steps took that passed without a skip, and all of them.
+fn keep_times(done: &[Done], commit: &str) -> Result<()> {
+    let keep = |name: &str, time: Duration| {
+        let seconds = [time.as_secs_f64()];
+        let figures = Figures::of("tests", name);
+        kept::keep(figures.case(name, "s", &[("this machine", &seconds)], &[]), commit, "tested")
+    };
+    let whole: Vec<_> =
+        done.iter().filter(|done| done.ok && done.outcome.skips.is_empty()).collect();
+    for step in &whole {
+        match step.step.name {
+            "demo" => keep("mqnet demo", step.last_command)?,
+            name => keep(&format!("step {name}, with what it builds"), step.time)?,
+        }
+    }
+    if whole.len() == STEPS.len() {
+        keep("all steps", whole.iter().map(|done| done.time).sum())?;
+    }
+    Ok(())
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
@@ -100,19 +131,27 @@ fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
     Ok(STEPS.iter().filter(is_chosen).collect())
 }
 
-fn run_step(step: &'static Step, words: &[String], label: &str, log: PathBuf) -> Result<Done> {
+fn run_step(
+    step: &'static Step,
+    words: &[String],
+    commit: &str,
+    label: &str,
+    log: PathBuf,
+) -> Result<Done> {
     let start = Instant::now();
     let deadline = start + Duration::from_secs(step.limit_seconds);
     let mut progress = Progress::new(label, start);
     let mut file = File::create(&log)?;
-    let mut ok = true;
+    let (mut ok, mut last_command) = (true, Duration::ZERO);
     for command in step.commands {
+        let begin = Instant::now();
         let status = process::run(command, &file, deadline, || progress.tick(""))?;
         if status.is_none() {
             let limit = step.limit_seconds;
             writeln!(file, "xtask: killed: `{}` hung for {limit} s", command.line)?;
         }
         ok = status.is_some_and(|status| status.success());
+        last_command = begin.elapsed();
         if !ok {
             break;
         }
@@ -124,7 +163,8 @@ fn run_step(step: &'static Step, words: &[String], label: &str, log: PathBuf) ->
         let progress = Mutex::new(&mut progress);
         let tick = &|what: &str| progress.lock().unwrap_or_else(PoisonError::into_inner).tick(what);
         let running = Mutex::default();
-        all = Runner { each, words, log: &file, folder, deadline, tick, running }.run()?;
+        let log = &file;
+        all = Runner { each, words, commit, log, folder, deadline, tick, running }.run()?;
         ok = all.failed.is_empty();
     }
     drop(progress);
@@ -140,7 +180,8 @@ fn run_step(step: &'static Step, words: &[String], label: &str, log: PathBuf) ->
     }
     passed.sort_by_key(|ran| std::cmp::Reverse(ran.time));
     passed.truncate(LONGEST);
-    Ok(Done { step, ok, time: start.elapsed(), outcome, log, failed, unsteady, longest: passed })
+    let (time, longest) = (start.elapsed(), passed);
+    Ok(Done { step, ok, time, last_command, outcome, log, failed, unsteady, longest })
 }
 
 /// The line of a step on a terminal, while it runs.

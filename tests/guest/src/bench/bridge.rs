@@ -34,7 +34,7 @@ const BOOT: u32 = 300;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What to compare, and how long.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Channels of the links.
     pub channels: u32,

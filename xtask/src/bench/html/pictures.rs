@@ -15,11 +15,14 @@ use crate::Result;
 /// Rows of one picture of ratios: more are hard to read against the axis.
 const ROWS: usize = 14;
 /// What is drawn as bars.
-const COSTS: [(&str, &str); 4] = [
+const COSTS: [(&str, &str); 7] = [
     ("instructions", "instructions for one frame or object"),
     ("cpu-per-gigabit", "seconds of CPU time for a gigabit"),
     ("percent", "percent of a CPU"),
     ("share", "percent of a frame's instructions, by room (docs/benchmarks.md)"),
+    ("ms", "milliseconds"),
+    ("s", "seconds"),
+    ("MiB", "MiB of memory"),
 ];
 
 /// All pictures, each with the command that makes its figures.

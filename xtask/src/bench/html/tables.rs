@@ -61,6 +61,7 @@ fn promise(verdict: &Verdict) -> Markup {
         tr class=(word) {
             td {
                 (verdict.text)
+                @if let Some(since) = &verdict.since { span .faint { " (of " (since) ")" } }
                 @if let Some(why) = &verdict.why { p .why { (why) } }
             }
             td { @if let Some(name) = &verdict.section { a href={ "#" (name) } { (name) } } }

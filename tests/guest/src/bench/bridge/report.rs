@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use mqnet_testkit::Figures;
 use serde_json::{Value, json};
 
 use super::Settings;
@@ -188,6 +189,37 @@ impl Report {
         let file = programs::target().join("ivshmem.json");
         fs::write(&file, serde_json::to_vec_pretty(&self.json())?)?;
         Ok(file)
+    }
+
+    /// What the report of `cargo xtask bench` shows of it.
+    pub fn figures(&self) -> Figures {
+        let part = "ivshmem";
+        let name = |kind| match kind {
+            Kind::Udp(size) => format!("two guests, UDP of {size} B through both kernels"),
+            Kind::Tcp => "two guests, TCP through both kernels".to_owned(),
+            Kind::Frames => "two guests, bare frames of 64 B".to_owned(),
+        };
+        let add = |figures: Figures, kind: Kind| {
+            // The report's own units: frames a second, and bits.
+            let (unit, scale) = match kind {
+                Kind::Udp(_) | Kind::Frames => ("frames", 1.0),
+                Kind::Tcp => ("bits", 1e6),
+            };
+            let lines = || self.lines.iter().filter(move |line| line.kind == kind);
+            let of = |path: usize| {
+                lines().filter_map(|line| Some(line.figures[path]? * scale)).collect()
+            };
+            let over = |path, than| lines().filter_map(|line| line.ratio(path, than)).collect();
+            let [cards, bridge, one]: [Vec<f64>; 3] = [0, 1, 2].map(of);
+            let [ratios, vectors]: [Vec<f64>; 2] = [over(1, 0), over(2, 1)];
+            figures.case(
+                &name(kind),
+                unit,
+                &[("ivshmem", &bridge), ("virtio cards", &cards), ("one vector", &one)],
+                &[("ivshmem / virtio cards", &ratios), ("one vector / each", &vectors)],
+            )
+        };
+        Kind::ALL.into_iter().fold(Figures::of(part, part), add)
     }
 
     fn json(&self) -> Value {

@@ -1,0 +1,207 @@
+//! Sections of the report that other commands measure: in guests, and under the traffic of tests.
+//!
+//! They keep their figures in the build folder (`kept.rs`); here they are read, with the day and
+//! the commit that they are of.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::measured;
+use super::report::{Kept, Section};
+use crate::{Result, kept};
+
+/// What the report has of them.
+struct Elsewhere {
+    name: &'static str,
+    answers: &'static str,
+    /// What measures it, all of it.
+    command: &'static str,
+    /// What it is made of; without one of these it is not measured.
+    parts: &'static [&'static str],
+}
+
+#[rustfmt::skip]
+const SECTIONS: &[Elsewhere] = &[
+    Elsewhere { name: "resize", answers: "How long is traffic silent while a link changes?",
+        command: "cargo xtask test netns -- resize retune",
+        parts: &["no change", "200 resizes from one end", "200 resizes from either end",
+            "both ends at once", "64 channels", "rings", "mtu"] },
+    Elsewhere { name: "loss", answers: "How long is traffic silent when a group loses a member?",
+        command: "cargo xtask test netns -- group",
+        parts: &["one of two TAPs deleted", "one of two windows cut, a to b",
+            "one of two windows cut, b to a"] },
+    Elsewhere { name: "idle", answers: "What does a link cost that has nothing to do?",
+        command: "cargo xtask test netns -- idle", parts: &["link", "doorbells"] },
+    Elsewhere { name: "guests", answers: "How long does a guest boot, and what crosses its nodes?",
+        command: "cargo xtask test guest -- boot near",
+        parts: &["boot 6.1", "boot 7.3", "nodes"] },
+    Elsewhere { name: "tunnel", answers: "What does a ring that stops bring TCP on a slow path?",
+        command: "cargo xtask guest --bench tunnel", parts: &["tunnel"] },
+    Elsewhere { name: "ivshmem", answers: "How fast are two guests that share a memory, against \
+        virtio cards at a bridge?",
+        command: "cargo xtask guest --bench ivshmem", parts: &["ivshmem"] },
+    Elsewhere { name: "tests", answers: "How long do the tests take, and the demo?",
+        command: "cargo xtask test",
+        parts: &["all steps", "step guest, with what it builds", "mqnet demo"] },
+];
+
+/// What a command has kept: a part of a section.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Part {
+    part: String,
+    unix_time: u64,
+    commit: String,
+    /// Of the program that was measured.
+    profile: String,
+    notes: Vec<String>,
+    cases: Vec<Value>,
+}
+
+/// What measures the one of that name.
+pub(super) fn command(name: &str) -> Option<&'static str> {
+    SECTIONS.iter().find(|section| section.name == name).map(|section| section.command)
+}
+
+/// Names, questions and commands.
+pub(super) fn list() -> impl Iterator<Item = [&'static str; 3]> {
+    SECTIONS.iter().map(|section| [section.name, section.answers, section.command])
+}
+
+/// All of them, whether they have figures or not.
+pub(super) fn read() -> Vec<Section> {
+    SECTIONS.iter().map(|section| read_in(section, &kept::folder())).collect()
+}
+
+fn read_in(section: &Elsewhere, folder: &Path) -> Section {
+    let mut read = Section {
+        name: section.name.to_owned(),
+        answers: section.answers.to_owned(),
+        command: section.command.to_owned(),
+        ..Section::default()
+    };
+    let parts = parts(section.name, folder).and_then(|parts| section.all_of(parts));
+    let figures = parts.and_then(join).and_then(|(kept, raw)| {
+        let (cases, notes) = measured::read(&raw)?;
+        Ok((kept, raw, cases, notes))
+    });
+    match figures {
+        Ok((kept, raw, cases, notes)) => {
+            (read.kept, read.raw, read.cases, read.notes) = (Some(kept), raw, cases, notes);
+        }
+        Err(why) => read.skipped = Some(format!("{why}; `{}` measures it", section.command)),
+    }
+    read
+}
+
+impl Elsewhere {
+    /// Its parts, in its order. Others are of a test that is gone, or has another name now.
+    fn all_of(&self, kept: Vec<Part>) -> Result<Vec<Part>> {
+        let (mut kept, mut found, mut missing) = (kept, Vec::new(), Vec::new());
+        for part in self.parts {
+            match kept.iter().position(|kept| kept.part == *part) {
+                Some(at) => found.push(kept.swap_remove(at)),
+                None => missing.push(*part),
+            }
+        }
+        match missing.as_slice() {
+            [] => Ok(found),
+            _ => Err(format!("not measured yet: {}", missing.join(", ")).into()),
+        }
+    }
+}
+
+/// Those of a section, by the names of their files.
+fn parts(name: &str, folder: &Path) -> Result<Vec<Part>> {
+    let begin = format!("{name}.");
+    let is_own = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&begin))
+    };
+    // Without the folder nothing was kept.
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_own).collect();
+    paths.sort();
+    let read = |path: &PathBuf| -> Result<Part> {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let text = fs::read(path).map_err(|error| failed(&error))?;
+        Ok(serde_json::from_slice(&text).map_err(|error| failed(&error))?)
+    };
+    paths.iter().map(read).collect()
+}
+
+/// All parts as one section would have printed them, and since when there are figures of all.
+fn join(parts: Vec<Part>) -> Result<(Kept, Value)> {
+    let oldest = parts.iter().min_by_key(|part| part.unix_time).ok_or("a section of nothing")?;
+    let kept = Kept { date: date(oldest.unix_time), commit: oldest.commit.clone() };
+    let (mut notes, mut cases) = (Vec::new(), Vec::new());
+    for Part { part, unix_time, commit, profile, notes: own, cases: its } in parts {
+        let date = date(unix_time);
+        notes.push(format!("{part}: of {date}, commit {commit}, profile {profile}"));
+        notes.extend(own);
+        cases.extend(its);
+    }
+    Ok((kept, json!({ "notes": notes, "cases": cases })))
+}
+
+/// The last second that the format knows.
+const DATE_MAX: u64 = 253_402_300_799;
+
+fn date(unix_time: u64) -> String {
+    let time = UNIX_EPOCH + Duration::from_secs(unix_time.min(DATE_MAX));
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use mqnet_testkit::Figures;
+
+    use super::super::sections;
+    use super::*;
+    use crate::project;
+
+    // Goal: no name is that of a section that is measured here, and each has its question.
+    #[test]
+    fn names_are_their_own() {
+        for (at, section) in SECTIONS.iter().enumerate() {
+            let measured = sections::SECTIONS.iter().map(|other| other.name);
+            let mut others = measured.chain(SECTIONS[..at].iter().map(|other| other.name));
+            assert!(others.all(|other| other != section.name), "{}", section.name);
+            assert!(section.answers.ends_with('?') && section.command.starts_with("cargo xtask"));
+        }
+    }
+
+    // Goal: parts that tests have kept are one section, with the date of the oldest, and what is of
+    // no use any more is not in it; without all of them, or with one that cannot be read, it says
+    // what is missing and which command measures it.
+    #[test]
+    fn what_is_kept_is_read() {
+        let folder = project::target().join("bench-tests").join("elsewhere");
+        let _ = fs::remove_dir_all(&folder);
+        let (answers, command) = ("What?", "cargo xtask test x");
+        let section = Elsewhere { name: "resize", answers, command, parts: &["a", "b"] };
+        let skipped = || read_in(&section, &folder).skipped.unwrap();
+        assert_eq!(skipped(), "not measured yet: a, b; `cargo xtask test x` measures it");
+        let keep = |name: &str, part: &str, samples: &[f64]| {
+            let figures = Figures::of(name, part).verdict(true, &format!("{part}: good"));
+            let figures = figures.case(part, "ms", &[("silence", samples)], &[]);
+            figures.keep_in(&folder, "0123", "tested").unwrap();
+        };
+        keep("resize", "b", &[1.0, 3.0]);
+        keep("resized", "a", &[1.0]);
+        keep("resize", "of old", &[1.0]);
+        assert!(skipped().starts_with("not measured yet: a; "));
+        keep("resize", "a", &[5.0]);
+        let read = read_in(&section, &folder);
+        assert_eq!(read.kept.unwrap().commit, "0123");
+        assert_eq!(read.cases.iter().map(|case| &*case.name).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(read.cases[1].lines[0].all.unwrap().median, 2.0);
+        assert!(read.notes.contains(&"kept: b: good".to_owned()), "{:?}", read.notes);
+        fs::write(folder.join("resize.c.json"), "{}").unwrap();
+        assert!(skipped().contains("resize.c.json") && skipped().contains(command));
+        assert!(date(u64::MAX).starts_with("9999-12-31"));
+    }
+}

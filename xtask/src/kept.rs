@@ -1,0 +1,101 @@
+//! Figures of tests and guests, kept in the build folder for the report of `cargo xtask bench`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
+
+use mqnet_testkit::Figures;
+
+use crate::{Result, project};
+
+/// Where they are.
+pub(crate) fn folder() -> PathBuf {
+    project::target().join("figures")
+}
+
+/// Keeps those of a command of our own, which began at a commit.
+pub(crate) fn keep(figures: Figures, commit: &str, profile: &str) -> Result<()> {
+    let folder = folder();
+    let kept = figures.keep_in(&folder, commit, profile);
+    kept.map_err(|error| format!("{}: {error}", folder.display()).into())
+}
+
+/// Figures of one test, which are kept when it has passed.
+pub(crate) struct OfTest {
+    /// All that are kept.
+    kept: PathBuf,
+    /// Those of this test.
+    own: PathBuf,
+}
+
+impl OfTest {
+    /// Of a test that is about to run, of this commit.
+    pub(crate) fn of(name: &str, commit: &str, program: &mut Command) -> Self {
+        let of_test = Self::within(folder(), name);
+        program.env("MQNET_FIGURES", of_test.own.join("new"));
+        // What `cargo xtask test` builds: `test/steps.rs`.
+        program.env("MQNET_COMMIT", commit).env("MQNET_PROFILE", "tested");
+        of_test
+    }
+
+    fn within(kept: PathBuf, name: &str) -> Self {
+        let own = kept.join("of").join(name.replace("::", "."));
+        Self { kept, own }
+    }
+
+    /// The test has ended. Those of one that failed are forgotten, and what it left when it passed
+    /// the last time, too: nobody knows whether that still holds.
+    pub(crate) fn settle(self, passed: bool) -> io::Result<()> {
+        let new = self.own.join("new");
+        let files = |folder: &Path| -> Vec<PathBuf> {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect()
+        };
+        if !passed {
+            for name in files(&self.own).iter().filter_map(|mark| mark.file_name()) {
+                let kept = self.kept.join(name);
+                if kept.exists() {
+                    fs::remove_file(kept)?;
+                }
+            }
+            return if self.own.exists() { fs::remove_dir_all(self.own) } else { Ok(()) };
+        }
+        for file in files(&new) {
+            let Some(name) = file.file_name() else { continue };
+            // The mark is in the folder of the test: this part is its.
+            fs::write(self.own.join(name), "")?;
+            fs::rename(&file, self.kept.join(name))?;
+        }
+        if new.exists() { fs::remove_dir(new) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: figures are there when their test has passed, and gone when it fails later, those of
+    // other tests are not; one that never kept anything is no trouble.
+    #[test]
+    fn figures_are_those_of_tests_that_pass() {
+        let folder = project::target().join("bench-tests").join("kept");
+        let _ = fs::remove_dir_all(&folder);
+        let run = |test: &str, part: &str, passed: bool| {
+            let of_test = OfTest::within(folder.clone(), test);
+            let figures = Figures::of("resize", part);
+            figures.keep_in(&of_test.own.join("new"), "0123", "tested").unwrap();
+            of_test.settle(passed).unwrap();
+        };
+        let there = |part: &str| folder.join(format!("resize.{part}.json")).exists();
+        run("resize::one", "a", false);
+        assert!(!there("a"));
+        run("resize::one", "a", true);
+        run("resize::two", "b", true);
+        assert!(there("a") && there("b"));
+        let nothing = OfTest::within(folder.clone(), "resize::three");
+        nothing.settle(true).unwrap();
+        OfTest::within(folder.clone(), "resize::one").settle(false).unwrap();
+        OfTest::within(folder.clone(), "resize::three").settle(false).unwrap();
+        assert!(!there("a") && there("b"));
+    }
+}
