@@ -105,7 +105,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     report.promises = table.iter().map(judge).collect();
     let compared = old.map(|old| baseline::compare(&old, &report));
     write(&report, compared.as_ref(), &out, arguments.save_baseline)?;
-    if arguments.docs {
+    // A name that is out of date would leave its figure behind.
+    if arguments.docs && report.promises.iter().all(|promise| !promise.stale) {
         fill_documents(&report)?;
     }
     Ok(summarize(&report, compared.as_ref(), &out))
@@ -113,10 +114,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// The report of an earlier run.
 fn earlier(file: &Path, docs: bool) -> Result<Report> {
-    let report = Report::load(file)?;
+    let mut report = Report::load(file)?;
     if docs && report.quick {
         let why = "is a quick look, whose figures are not for documents: leave --docs out";
         return Err(format!("--report {}: {why}", file.display()).into());
+    }
+    if SECTIONS.iter().all(|section| report.section(section.name).is_some()) {
+        elsewhere::add(&mut report.sections);
     }
     Ok(report)
 }
@@ -145,7 +149,7 @@ fn measure(arguments: &Arguments, chosen: &[&'static Section], out: &Path) -> Re
         chosen.iter().zip(ran).map(|(section, ran)| sort_out(section, ran, quick)).collect();
     // Of all sections, or of those that were named.
     if arguments.names.is_empty() {
-        sections.extend(elsewhere::read());
+        elsewhere::add(&mut sections);
     }
     let limits = sections.iter().find(|section| section.name == LIMITS);
     let limits = limits.map(|section| Limits::of(&section.cases)).unwrap_or_default();

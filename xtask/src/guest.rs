@@ -69,7 +69,7 @@ enum Bench {
 
 fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
     let &Arguments { rate, delay, ring, channels, .. } = arguments;
-    let commit = project::commit();
+    let (commit, is_tested) = (project::commit(), mqnet_guest::profile() == kept::PROFILE);
     match bench {
         Bench::Tunnel => {
             let usual = Settings::default();
@@ -81,8 +81,8 @@ fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
             println!("{}/tunnel.{{json,svg,html}}", report.write()?.display());
             // The report compares like with like.
             let is_usual = Settings { rounds: usual.rounds, ..settings } == usual;
-            if is_usual && rounds >= usual.rounds {
-                kept::keep(report.figures(), &commit, &mqnet_guest::profile())?;
+            if is_usual && is_tested && rounds >= usual.rounds {
+                kept::keep(report.figures(), &commit)?;
             }
         }
         Bench::Ivshmem => {
@@ -94,8 +94,8 @@ fn measure(bench: Bench, arguments: &Arguments) -> Result<()> {
             print!("{}", report.table());
             println!("{}", report.write()?.display());
             let is_usual = bridge::Settings { rounds: usual.rounds, ..settings } == usual;
-            if is_usual && rounds >= usual.rounds {
-                kept::keep(report.figures(), &commit, &mqnet_guest::profile())?;
+            if is_usual && is_tested && rounds >= usual.rounds {
+                kept::keep(report.figures(), &commit)?;
             }
         }
     }

@@ -13,11 +13,20 @@ pub(crate) fn folder() -> PathBuf {
     project::target().join("figures")
 }
 
+/// The profile of the program that tests run, and of no other are figures kept (`test/steps.rs`).
+pub(crate) const PROFILE: &str = "tested";
+
 /// Keeps those of a command of our own, which began at a commit.
-pub(crate) fn keep(figures: Figures, commit: &str, profile: &str) -> Result<()> {
+pub(crate) fn keep(figures: Figures, commit: &str) -> Result<()> {
     let folder = folder();
-    let kept = figures.keep_in(&folder, commit, profile);
+    let kept = figures.keep_in(&folder, commit, PROFILE);
     kept.map_err(|error| format!("{}: {error}", folder.display()).into())
+}
+
+/// Forgets those of the same part.
+pub(crate) fn forget(figures: &Figures) {
+    // Nothing may be there.
+    let _ = fs::remove_file(folder().join(figures.file()));
 }
 
 /// Figures of one test, which are kept when it has passed.
@@ -30,12 +39,16 @@ pub(crate) struct OfTest {
 
 impl OfTest {
     /// Of a test that is about to run, of this commit.
-    pub(crate) fn of(name: &str, commit: &str, program: &mut Command) -> Self {
+    pub(crate) fn of(name: &str, commit: &str, program: &mut Command) -> Result<Self> {
         let of_test = Self::within(folder(), name);
-        program.env("MQNET_FIGURES", of_test.own.join("new"));
-        // What `cargo xtask test` builds: `test/steps.rs`.
-        program.env("MQNET_COMMIT", commit).env("MQNET_PROFILE", "tested");
-        of_test
+        let new = of_test.own.join("new");
+        if new.exists() {
+            // Of a run that has never ended.
+            fs::remove_dir_all(&new)?;
+        }
+        program.env("MQNET_FIGURES", new).env("MQNET_COMMIT", commit);
+        program.env("MQNET_PROFILE", PROFILE);
+        Ok(of_test)
     }
 
     fn within(kept: PathBuf, name: &str) -> Self {

@@ -131,7 +131,8 @@ pub(crate) struct Egress {
     place: Place,
     /// Nothing new comes in; it goes when it is empty.
     pub(crate) retiring: bool,
-    /// When a token bucket lets the next frame go, as the lane fell asleep.
+    /// When the lane must be polled again, as it fell asleep: a token bucket lets the next frame
+    /// go, or nobody tells what it waits for.
     wake_at: Option<Duration>,
 }
 

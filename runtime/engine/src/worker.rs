@@ -372,7 +372,8 @@ impl Body {
             self.look_if_any_sleeps();
         } else {
             self.shared.stats.sleeps.add(1);
-            let wake_at = self.slots.iter().filter_map(|slot| slot.lane.wake_at()).min();
+            let armed = self.slots.iter().filter(|slot| slot.state == LaneState::Armed);
+            let wake_at = armed.filter_map(|slot| slot.lane.wake_at()).min();
             self.look(wake_at.map(|at| at.saturating_sub(self.now)));
             self.now = clock::monotonic();
             self.wake_the_due();
@@ -406,7 +407,7 @@ impl Body {
         }
     }
 
-    /// Lanes whose token bucket lets a frame go.
+    /// Lanes that are to be polled by now: a token bucket lets a frame go, say.
     fn wake_the_due(&mut self) {
         for slot in &mut self.slots {
             if slot.state == LaneState::Armed

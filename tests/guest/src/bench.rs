@@ -192,7 +192,15 @@ impl Report {
         let ratios: Vec<f64> = stop.iter().zip(&drop).map(|(stop, drop)| stop / drop).collect();
         let lines: [(&str, &[f64]); 2] = [("a ring that stops", &stop), ("one that drops", &drop)];
         let (part, name) = ("tunnel", "TCP through a TUN over a slow path");
-        Figures::of(part, part).case(name, "bits", &lines, &[("stops / drops", &ratios)])
+        let figures =
+            Figures::of(part, part).case(name, "bits", &lines, &[("stops / drops", &ratios)]);
+        let again = |mode| -> Vec<f64> {
+            let runs = self.runs.iter().filter(|run| run.mode == mode);
+            runs.map(|run| run.retransmits as f64).collect()
+        };
+        let (stop, drop) = (again(Mode::Stop), again(Mode::Drop));
+        let lines: [(&str, &[f64]); 2] = [("a ring that stops", &stop), ("one that drops", &drop)];
+        figures.case("segments that were sent again", "segments", &lines, &[])
     }
 
     fn json(&self) -> Value {

@@ -40,6 +40,11 @@ impl Figures {
         Self { file, part: part.to_owned(), notes: Vec::new(), cases: Vec::new() }
     }
 
+    /// The name of their file.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
     /// What was measured, in this unit (`ms`, `s`, `MiB` or what else is counted): contenders and
     /// their samples, and ratios of them.
     pub fn case(

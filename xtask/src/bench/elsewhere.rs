@@ -29,7 +29,7 @@ const SECTIONS: &[Elsewhere] = &[
     Elsewhere { name: "resize", answers: "How long is traffic silent while a link changes?",
         command: "cargo xtask test netns -- resize retune",
         parts: &["no change", "200 resizes from one end", "200 resizes from either end",
-            "both ends at once", "64 channels", "rings", "mtu"] },
+            "both ends at once", "64 channels", "rings", "mtu", "another spread"] },
     Elsewhere { name: "loss", answers: "How long is traffic silent when a group loses a member?",
         command: "cargo xtask test netns -- group",
         parts: &["one of two TAPs deleted", "one of two windows cut, a to b",
@@ -72,9 +72,11 @@ pub(super) fn list() -> impl Iterator<Item = [&'static str; 3]> {
     SECTIONS.iter().map(|section| [section.name, section.answers, section.command])
 }
 
-/// All of them, whether they have figures or not.
-pub(super) fn read() -> Vec<Section> {
-    SECTIONS.iter().map(|section| read_in(section, &kept::folder())).collect()
+/// Puts all of them, as they are kept now, behind the sections of a report, whether they have
+/// figures or not.
+pub(super) fn add(sections: &mut Vec<Section>) {
+    sections.retain(|section| command(&section.name).is_none());
+    sections.extend(SECTIONS.iter().map(|section| read_in(section, &kept::folder())));
 }
 
 fn read_in(section: &Elsewhere, folder: &Path) -> Section {
@@ -84,8 +86,7 @@ fn read_in(section: &Elsewhere, folder: &Path) -> Section {
         command: section.command.to_owned(),
         ..Section::default()
     };
-    let parts = parts(section.name, folder).and_then(|parts| section.all_of(parts));
-    let figures = parts.and_then(join).and_then(|(kept, raw)| {
+    let figures = parts(section, folder).and_then(join).and_then(|(kept, raw)| {
         let (cases, notes) = measured::read(&raw)?;
         Ok((kept, raw, cases, notes))
     });
@@ -98,39 +99,34 @@ fn read_in(section: &Elsewhere, folder: &Path) -> Section {
     read
 }
 
-impl Elsewhere {
-    /// Its parts, in its order. Others are of a test that is gone, or has another name now.
-    fn all_of(&self, kept: Vec<Part>) -> Result<Vec<Part>> {
-        let (mut kept, mut found, mut missing) = (kept, Vec::new(), Vec::new());
-        for part in self.parts {
-            match kept.iter().position(|kept| kept.part == *part) {
-                Some(at) => found.push(kept.swap_remove(at)),
-                None => missing.push(*part),
-            }
-        }
-        match missing.as_slice() {
-            [] => Ok(found),
-            _ => Err(format!("not measured yet: {}", missing.join(", ")).into()),
-        }
-    }
-}
-
-/// Those of a section, by the names of their files.
-fn parts(name: &str, folder: &Path) -> Result<Vec<Part>> {
-    let begin = format!("{name}.");
+/// Those of a section, in its order. Others are of a test that is gone, or has another name now.
+fn parts(section: &Elsewhere, folder: &Path) -> Result<Vec<Part>> {
+    let begin = format!("{}.", section.name);
     let is_own = |path: &PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&begin))
     };
     // Without the folder nothing was kept.
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_own).collect();
-    paths.sort();
-    let read = |path: &PathBuf| -> Result<Part> {
+    let mut kept = Vec::new();
+    for path in entries.map(|entry| entry.path()).filter(is_own) {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let text = fs::read(path).map_err(|error| failed(&error))?;
-        Ok(serde_json::from_slice(&text).map_err(|error| failed(&error))?)
-    };
-    paths.iter().map(read).collect()
+        let text = fs::read(&path).map_err(|error| failed(&error))?;
+        let part: Value = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
+        if section.parts.iter().any(|name| part["part"] == *name) {
+            kept.push(Part::deserialize(part).map_err(|error| failed(&error))?);
+        }
+    }
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for name in section.parts {
+        match kept.iter().position(|part| part.part == *name) {
+            Some(at) => found.push(kept.swap_remove(at)),
+            None => missing.push(*name),
+        }
+    }
+    match missing.as_slice() {
+        [] => Ok(found),
+        _ => Err(format!("not measured yet: {}", missing.join(", ")).into()),
+    }
 }
 
 /// All parts as one section would have printed them, and since when there are figures of all.
@@ -200,8 +196,10 @@ mod tests {
         assert_eq!(read.cases.iter().map(|case| &*case.name).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(read.cases[1].lines[0].all.unwrap().median, 2.0);
         assert!(read.notes.contains(&"kept: b: good".to_owned()), "{:?}", read.notes);
-        fs::write(folder.join("resize.c.json"), "{}").unwrap();
-        assert!(skipped().contains("resize.c.json") && skipped().contains(command));
+        fs::write(folder.join("resize.c.json"), r#"{"part": "c"}"#).unwrap();
+        assert_eq!(read_in(&section, &folder).skipped, None);
+        fs::write(folder.join("resize.a.json"), r#"{"part": "a"}"#).unwrap();
+        assert!(skipped().contains("resize.a.json") && skipped().contains(command));
         assert!(date(u64::MAX).starts_with("9999-12-31"));
     }
 }

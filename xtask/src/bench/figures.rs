@@ -10,6 +10,7 @@
 //! `laws` alone is the table of [`law::text`]; `promises; SECTION` is that of all promises of one
 //! section, and `medians; SECTION; WORDS` of what its contenders did in the cases that begin so.
 
+use super::interval::Figure;
 use super::law;
 use super::measured::{Case, Line};
 use super::promises::{Outcome, Verdict, digits};
@@ -30,7 +31,7 @@ pub(super) fn fill(text: &str, report: &Report) -> Result<(String, usize)> {
     while let Some((before, after)) = rest.split_once(BEGIN) {
         let (name, after) = after.split_once(MIDDLE).ok_or_else(|| unclosed(after, MIDDLE))?;
         let (old, after) = after.split_once(END).ok_or_else(|| unclosed(name, END))?;
-        let new = figure(name, report)?;
+        let new = figure(name, old, report)?;
         filled += usize::from(new.is_some());
         let new = new.unwrap_or_else(|| old.to_owned());
         out.extend([before, BEGIN, name, MIDDLE, &new, END]);
@@ -46,11 +47,11 @@ fn unclosed(begun: &str, missing: &str) -> String {
 }
 
 /// The median that a comment names, as people read it.
-fn figure(name: &str, report: &Report) -> Result<Option<String>> {
+fn figure(name: &str, old: &str, report: &Report) -> Result<Option<String>> {
     let words: Vec<&str> = name.split("; ").collect();
     let (section, case, who, class) = match words.as_slice() {
         ["laws"] => return law::text(report),
-        ["promises", section] => return Ok(promises(section, report)),
+        ["promises", section] => return Ok(promises(section, report, old)),
         ["medians", section, begin] => return medians(section, begin, report),
         [section, case, who] => (section, case, who, ""),
         [section, case, who, class @ ("near" | "far")] => (section, case, who, *class),
@@ -71,33 +72,71 @@ fn figure(name: &str, report: &Report) -> Result<Option<String>> {
     Ok(figure.map(|figure| short(figure.median / scale)))
 }
 
-/// What a section promises, and what it measured.
-fn promises(name: &str, report: &Report) -> Option<String> {
-    let section = report.section(name).filter(|section| section.skipped.is_none())?;
+/// What a section promises, and what it measured. What is there stays if not all of it was.
+fn promises(name: &str, report: &Report, old: &str) -> Option<String> {
+    let own = || report.promises.iter().filter(|v| v.section.as_deref() == Some(name));
+    let section = report.section(name).filter(|section| section.skipped.is_none());
+    let is_whole = section.is_some() && own().all(|v| v.outcome != Outcome::NotMeasured);
+    if !is_whole && !old.trim().is_empty() {
+        return None;
+    }
     let mut table =
         "\n\n| promise | promised | median, and its interval | near, far |\n".to_owned();
     table += "|---|---|---|---|\n";
-    for verdict in report.promises.iter().filter(|v| v.section.as_deref() == Some(name)) {
-        table += &row(verdict);
-    }
-    Some(table + &format!("\n{}\n\n", source(section, report)))
+    own().for_each(|verdict| table += &row(verdict));
+    let source = section.map_or("Not measured yet.".to_owned(), |s| source(s, report));
+    Some(table + &format!("\n{source}\n\n"))
 }
 
+/// Below this many samples the extremes may not hold the median: how many there were is said.
+const FEW: usize = 6;
+
 fn row(verdict: &Verdict) -> String {
-    let Verdict { text, promised, measured, figure, places, outcome, .. } = verdict;
-    let mut said = match figure {
-        Some(f) if f.samples == 1 => format!("**{measured}**"),
-        Some(f) => format!("**{measured}** ({} to {})", digits(f.low), digits(f.high)),
-        None => measured.clone(),
+    let Verdict { text, promised, measured, figure, places, outcome, unsure, .. } = verdict;
+    let (mut said, promised) = match figure {
+        Some(figure) => (median(measured, figure, *unsure), promised.clone()),
+        // The section's own verdicts have the bound among their words.
+        None => apart(measured, promised),
     };
     if *outcome == Outcome::Missed {
         said += " `[missed]`";
     }
-    let [near, far] = places.map(|median| median.map_or("-".to_owned(), digits));
-    let places =
-        if places.iter().all(Option::is_none) { String::new() } else { [near, far].join(", ") };
+    let shown = places.map(|median| median.map_or("-".to_owned(), digits)).join(", ");
+    let places = if places.iter().all(Option::is_none) { String::new() } else { shown };
+    cells(&[text.clone(), promised, said, places])
+}
+
+/// With its interval.
+fn median(measured: &str, figure: &Figure, unsure: bool) -> String {
+    let (low, high) = (digits(figure.low), digits(figure.high));
+    let interval = match figure.samples {
+        1 => String::new(),
+        few @ ..FEW => format!(" ({low} to {high}, of {few})"),
+        _ => format!(" ({low} to {high})"),
+    };
+    format!("**{measured}**{interval}{}", if unsure { " ±" } else { "" })
+}
+
+/// `a (promised: b); c (promised: d)` as `a; c` and `b; d`.
+fn apart(measured: &str, promised: &str) -> (String, String) {
+    let split = |words: &str| -> (String, Option<String>) {
+        let bound = words.strip_suffix(')').and_then(|words| words.rsplit_once(" (promised: "));
+        bound.map_or((words.to_owned(), None), |(said, bound)| (said.into(), Some(bound.into())))
+    };
+    let (mut said, bounds): (Vec<String>, Vec<Option<String>>) =
+        measured.split("; ").map(split).unzip();
+    // Of one figure with two bounds.
+    said.dedup();
+    let mut bounds: Vec<String> = bounds.into_iter().flatten().collect();
+    bounds.dedup();
+    let bounds = if bounds.is_empty() { promised.to_owned() } else { bounds.join("; ") };
+    (said.join("; "), bounds)
+}
+
+/// A line of a table.
+fn cells(cells: &[String]) -> String {
     // A bar would end the cell.
-    let cells = [text, promised, &said, &places].map(|cell| cell.replace('|', "/"));
+    let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "/")).collect();
     format!("| {} |\n", cells.join(" | "))
 }
 
@@ -127,8 +166,8 @@ fn medians(name: &str, begin: &str, report: &Report) -> Result<Option<String>> {
             let median = case.lines.iter().find(|line| line.who == *who).and_then(|line| line.all);
             median.map_or("-".to_owned(), |figure| digits(figure.median / scale))
         };
-        let cells: Vec<String> = who.iter().map(cell).collect();
-        table += &format!("| {}, {unit} | {} |\n", case.name, cells.join(" | "));
+        let name = format!("{}, {unit}", case.name);
+        table += &cells(&[vec![name], who.iter().map(cell).collect()].concat());
     }
     Ok(Some(table + &format!("\n{}\n\n", source(section, report))))
 }
@@ -178,8 +217,9 @@ mod tests {
         let path = project::root().join("SPECIFICATION.md");
         let text = std::fs::read_to_string(path).unwrap();
         for promise in promises::table().unwrap() {
-            let Some(section) = promise.section else { continue };
+            let Some(section) = &promise.section else { continue };
             assert!(text.contains(&format!("{BEGIN}promises; {section}{MIDDLE}")), "{section}");
+            assert!(text.contains(&format!("| {} |", promise.text)), "{}", promise.text);
         }
     }
 
@@ -189,15 +229,20 @@ mod tests {
     fn tables_are_filled() {
         let mut report = fixture::report(&["link", "ring"]);
         report.promises.retain(|verdict| verdict.section.as_deref() == Some("ring"));
+        let unmeasured = fill("<!--= promises; pool --><!--/-->", &report).unwrap().0;
+        assert!(unmeasured.contains("Not measured yet."), "{unmeasured}");
         let verdict = &mut report.promises[0];
         (verdict.text, verdict.measured) = ("a | b".to_owned(), "0.5".to_owned());
-        (verdict.outcome, verdict.places) = (Outcome::Missed, [Some(0.25), None]);
+        (verdict.outcome, verdict.unsure) = (Outcome::Missed, true);
+        verdict.places = [Some(0.25), None];
         let text = "<!--= promises; ring -->old<!--/--> <!--= promises; tcp -->kept<!--/-->";
         let (filled, count) = fill(text, &report).unwrap();
         assert!(filled.contains("\n| a / b | ≥ 1 | **0.5** ("), "{filled}");
-        assert!(filled.contains(") `[missed]` | 0.250, - |\n"), "{filled}");
+        assert!(filled.contains(") ± `[missed]` | 0.250, - |\n"), "{filled}");
         assert!(filled.contains("`mqnet bench ring`, 2026-11-22T12:00:00Z, commit 0123456789ab."));
         assert!(count == 1 && !filled.contains("old") && filled.contains("kept"));
+        report.promises[0].outcome = Outcome::NotMeasured;
+        assert_eq!(fill(text, &report).unwrap().1, 0, "a table in part");
         report.sections[0].cases =
             vec![fixture::case("x y", "frames", None, &[("mqnet", &[6e6]), ("peer", &[2e6])])];
         let medians = |begin: &str| {
@@ -209,6 +254,16 @@ mod tests {
             filled.contains("| | mqnet | peer |\n|---|---|---|\n| x y, Mpps | 6.000 | 2.000 |")
         );
         assert!(medians("z").unwrap_err().contains("begins with `z`"));
+    }
+
+    // Goal: the bounds of a section's own verdicts stand in their own column.
+    #[test]
+    fn bounds_are_set_apart() {
+        let both = apart("lost 0 [] (promised: 0); 1.07 (promised: >= 0.98)", "");
+        assert_eq!(both, ("lost 0 []; 1.07".to_owned(), "0; >= 0.98".to_owned()));
+        let twice = apart("3.9 ms (promised: < 12); 3.9 ms (promised: <= 5)", "");
+        assert_eq!(twice, ("3.9 ms".to_owned(), "< 12; <= 5".to_owned()));
+        assert_eq!(apart("a: 4.0 ms; b (c)", "≤ 1"), ("a: 4.0 ms; b (c)".into(), "≤ 1".into()));
     }
 
     // Goal: ratios and contenders are found and scaled, what was not measured stays, and a name

@@ -191,7 +191,7 @@ impl Runner<'_> {
         File::create(&log)?;
         program.stdout(File::options().append(true).open(&log)?);
         set_env(&mut program, self.each.env)?;
-        let figures = kept::OfTest::of(name, self.commit, &mut program);
+        let figures = kept::OfTest::of(name, self.commit, &mut program)?;
         let start = Instant::now();
         let limit = Duration::from_secs(self.each.limit_seconds);
         // One that the harness ignores ends well, too.

@@ -99,23 +99,26 @@ pub(crate) fn run(names: &[String], words: &[String]) -> Result<bool> {
     Ok(ok)
 }
 
-/// Keeps how long whole steps took that passed without a skip, and all of them.
+/// Keeps how long whole steps took that passed without a skip, and all of them with what they
+/// built; what is known of a step that did not is not true any more.
 fn keep_times(done: &[Done], commit: &str) -> Result<()> {
-    let keep = |name: &str, time: Duration| {
+    let figures = |name: &str, time: Duration| {
         let seconds = [time.as_secs_f64()];
-        let figures = Figures::of("tests", name);
-        kept::keep(figures.case(name, "s", &[("this machine", &seconds)], &[]), commit, "tested")
+        Figures::of("tests", name).case(name, "s", &[("this machine", &seconds)], &[])
     };
-    let whole: Vec<_> =
-        done.iter().filter(|done| done.ok && done.outcome.skips.is_empty()).collect();
-    for step in &whole {
-        match step.step.name {
-            "demo" => keep("mqnet demo", step.last_command)?,
-            name => keep(&format!("step {name}, with what it builds"), step.time)?,
-        }
+    let is_whole = |done: &Done| done.ok && done.outcome.skips.is_empty();
+    for step in done {
+        let figures = match step.step.name {
+            "demo" => figures("mqnet demo", step.last_command),
+            name => figures(&format!("step {name}, with what it builds"), step.time),
+        };
+        if is_whole(step) { kept::keep(figures, commit)? } else { kept::forget(&figures) }
     }
-    if whole.len() == STEPS.len() {
-        keep("all steps", whole.iter().map(|done| done.time).sum())?;
+    let all = figures("all steps", done.iter().map(|done| done.time).sum());
+    match done.iter().all(is_whole) {
+        true if done.len() == STEPS.len() => kept::keep(all, commit)?,
+        true => {}
+        false => kept::forget(&all),
     }
     Ok(())
 }

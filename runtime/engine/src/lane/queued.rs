@@ -233,7 +233,8 @@ impl Lane {
         // From here on whoever gives us a frame knocks.
         egress.say_asleep();
         let waiting = egress.waiting();
-        if self.closing.as_ref().is_some_and(|closing| !closing.was_over()) {
+        let late = self.closing.as_ref().is_some_and(|closing| !closing.was_over());
+        if late && egress.is_shared() {
             // Nobody knocks when the others are done. (To poll until then could take long: a sink
             // of theirs may stand still.)
             egress.wake_by(clock::monotonic() + CLOSING_PAUSE);

@@ -14,8 +14,10 @@ const USAGE: &str = "guest-flood send PEER:PORT SENDERS SECONDS | guest-flood re
 const SIZE: usize = 200;
 /// Room of the receiver: it must not be the one that loses.
 const ROOM: usize = 64 << 20;
-/// The receiver ends when nothing has come for this long after the first datagram.
-const SILENCE: Duration = Duration::from_secs(2);
+/// The receiver ends when nothing has come for this long after the first datagram: longer than a
+/// test that stops what is between them looks twenty times for a backlog, in a guest whose machine
+/// has no time for it (more than 2 s were seen).
+const SILENCE: Duration = Duration::from_secs(8);
 /// It gives up when nothing comes at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
