@@ -44,6 +44,19 @@ fn without_loss(channels: u16, steps: &[&str]) {
     stop_perfect(pair);
 }
 
+// Goal: channels change while a discipline sends all frames through one of them, whichever they
+// came by, and no datagram is lost, doubled or out of its flow's order.
+#[test]
+fn channels_change_behind_mqprio_without_loss() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    const MQPRIO: &str = "tc qdisc add dev b root mqprio num_tc 1 \
+                          map 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 queues 1@0 hw 0";
+    let changes = ["ethtool -L b combined 2", "ethtool -L b combined 4"].repeat(10);
+    without_loss(4, &[&[MQPRIO], &changes[..]].concat());
+}
+
 // Goal: disciplines come, change, are exchanged for others and go under traffic, and no datagram
 // is lost, doubled or out of its flow's order.
 #[test]
