@@ -184,23 +184,23 @@ impl Report {
 
     /// What the report of `cargo xtask bench` shows of it.
     pub fn figures(&self) -> Figures {
-        let of = |mode| -> Vec<f64> {
-            let runs = self.runs.iter().filter(|run| run.mode == mode);
-            runs.map(|run| run.goodput * 1e6).collect()
+        let of = |mode, value: fn(&Run) -> f64| -> Vec<f64> {
+            self.runs.iter().filter(|run| run.mode == mode).map(value).collect()
         };
-        let (stop, drop) = (of(Mode::Stop), of(Mode::Drop));
+        let (stops, drops) = ("a ring that stops", "one that drops");
+        let [stop, drop] = [Mode::Stop, Mode::Drop].map(|mode| of(mode, |run| run.goodput * 1e6));
         let ratios: Vec<f64> = stop.iter().zip(&drop).map(|(stop, drop)| stop / drop).collect();
-        let lines: [(&str, &[f64]); 2] = [("a ring that stops", &stop), ("one that drops", &drop)];
-        let (part, name) = ("tunnel", "TCP through a TUN over a slow path");
-        let figures =
-            Figures::of(part, part).case(name, "bits", &lines, &[("stops / drops", &ratios)]);
-        let again = |mode| -> Vec<f64> {
-            let runs = self.runs.iter().filter(|run| run.mode == mode);
-            runs.map(|run| run.retransmits as f64).collect()
-        };
-        let (stop, drop) = (again(Mode::Stop), again(Mode::Drop));
-        let lines: [(&str, &[f64]); 2] = [("a ring that stops", &stop), ("one that drops", &drop)];
-        figures.case("segments that were sent again", "segments", &lines, &[])
+        let [again, more] =
+            [Mode::Stop, Mode::Drop].map(|mode| of(mode, |run| run.retransmits as f64));
+        let (name, ratio) = ("TCP through a TUN over a slow path", "stops / drops");
+        Figures::of("tunnel", "tunnel")
+            .case(name, "bits", &[(stops, &stop), (drops, &drop)], &[(ratio, &ratios)])
+            .case(
+                "segments that were sent again",
+                "segments",
+                &[(stops, &again), (drops, &more)],
+                &[],
+            )
     }
 
     fn json(&self) -> Value {

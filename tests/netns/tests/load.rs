@@ -137,7 +137,8 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Keeps the pauses around changes that lost nothing; the bound is judged where they are shown.
+/// Keeps the pauses around changes that lost nothing, and says whether all were short enough: no
+/// test fails for its time.
 fn keep(title: &str, silences: &[f64]) {
     let times = silences.len();
     if times == 0 {

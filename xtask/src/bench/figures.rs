@@ -88,9 +88,6 @@ fn promises(name: &str, report: &Report, old: &str) -> Option<String> {
     Some(table + &format!("\n{source}\n\n"))
 }
 
-/// Below this many samples the extremes may not hold the median: how many there were is said.
-const FEW: usize = 6;
-
 fn row(verdict: &Verdict) -> String {
     let Verdict { text, promised, measured, figure, places, outcome, unsure, .. } = verdict;
     let (mut said, promised) = match figure {
@@ -106,12 +103,12 @@ fn row(verdict: &Verdict) -> String {
     cells(&[text.clone(), promised, said, places])
 }
 
-/// With its interval.
+/// With its interval, and how many samples it is of where the extremes may not hold the median.
 fn median(measured: &str, figure: &Figure, unsure: bool) -> String {
     let (low, high) = (digits(figure.low), digits(figure.high));
     let interval = match figure.samples {
         1 => String::new(),
-        few @ ..FEW => format!(" ({low} to {high}, of {few})"),
+        few if figure.is_unsure() => format!(" ({low} to {high}, of {few})"),
         _ => format!(" ({low} to {high})"),
     };
     format!("**{measured}**{interval}{}", if unsure { " ±" } else { "" })
