@@ -58,13 +58,13 @@
 //! 16 of 32 bits, see [`pad`]; written by the peer, phase last.
 
 use mqnet_netdev::Seat;
-use mqnet_netdev::limits::CHANNELS_MAX;
+use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX};
 use mqnet_wire::VnetHdr;
 
 /// Versions of this file that this program speaks.
-pub const VERSION_MIN: u16 = 3;
+pub const VERSION_MIN: u16 = 4;
 /// See [`VERSION_MIN`].
-pub const VERSION_MAX: u16 = 3;
+pub const VERSION_MAX: u16 = 4;
 
 /// First scratchpad: "mqnb".
 pub const MAGIC: u32 = 0x626e_716d;
@@ -149,8 +149,13 @@ pub fn read_seat(word: u32) -> Option<Option<Seat>> {
 pub const MAILBOX: usize = 512;
 
 /// Bytes that may lie in a ring unless the user asks for others or the bank holds less: room for
-/// some large frames, and no longer a queue than a slow sink makes up for in some milliseconds.
+/// some large frames, and no longer a queue than a slow sink makes up for in some milliseconds. See
+/// [`Geometry::depth_default`] for many.
 pub const DEPTH_DEFAULT: u32 = 512 << 10;
+
+/// The same with as many queue pairs as there can be: one of the largest frames, and some small
+/// ones.
+pub const DEPTH_LEAST: u32 = 72 << 10;
 
 /// Bytes of a ring at least, if the bank holds as many. A line that is written again while both
 /// CPUs still have it in their second-level caches has to be taken from the reader's: with rings
@@ -160,12 +165,10 @@ pub const DEPTH_DEFAULT: u32 = 512 << 10;
 /// reader is far no ring is long enough: what helps there is in `mqnet_shmem`, stores.)
 pub const FOOTPRINT: u32 = 2 << 20;
 
-/// The same when there are more than [`FEW`] queue pairs: 0.7 of the speed, and four of them leave
-/// a program under 24 MiB.
-pub const FOOTPRINT_OF_MANY: u32 = 1 << 20;
-
-/// Queue pairs up to which each has [`FOOTPRINT`].
-pub const FEW: u16 = 2;
+/// Bytes of all rings together that are long enough for that, and not too long: with 8 MiB, 16 and
+/// more queue pairs moved an eighth fewer small frames. (Their lines come from farther away, and
+/// 2048 small pages are what a TLB holds.)
+pub const FOOTPRINT_OF_ALL: u32 = 4 << 20;
 
 /// Bytes of a control block.
 pub const CONTROL: usize = 512;
@@ -258,9 +261,16 @@ impl Geometry {
     pub fn divide(window: u32, queue_pairs: u16, change: u32, depth: u32) -> Self {
         let base = MAILBOX as u32 + (change & 1) * bank(window);
         let share = Self::ring_max(window, queue_pairs);
-        let footprint = if queue_pairs <= FEW { FOOTPRINT } else { FOOTPRINT_OF_MANY };
+        let footprint = FOOTPRINT.min(FOOTPRINT_OF_ALL / u32::from(queue_pairs.max(1)));
         let ring = share.min(depth.max(footprint)) & !63;
         Self { base, queue_pairs, ring, depth: ring.min(depth) & !63 }
+    }
+
+    /// Bytes that may lie in the ring of each of so many unless the user asks for others: all of
+    /// them together no more than goes through the caches well, and in each a largest frame.
+    pub fn depth_default(queue_pairs: u16) -> u32 {
+        let share = FOOTPRINT_OF_ALL / u32::from(queue_pairs.max(1));
+        share.clamp(DEPTH_LEAST, DEPTH_DEFAULT)
     }
 
     /// Largest ring that `queue_pairs` can have.
@@ -310,6 +320,7 @@ impl Geometry {
 const _: () = assert!(UNIT as usize == size_of::<[u64; 2]>());
 const _: () = assert!(control::TX_ARM + 8 <= CONTROL);
 const _: () = assert!(pad::SEAT < PADS);
+const _: () = assert!(record_size(FRAME_MAX) + UNIT <= DEPTH_LEAST);
 
 #[cfg(test)]
 mod tests {
@@ -372,6 +383,29 @@ mod tests {
             });
             prop_assert_eq!(Record::decode(swapped), record);
         }
+    }
+
+    // Goal: unless the user says otherwise, the rings of many go round in as little memory as those
+    // of four, and each still carries the largest frame; those of few are long.
+    #[test]
+    fn many_rings_are_short() {
+        let of = |qps| {
+            let g = Geometry::divide(16 << 20, qps, 0, Geometry::depth_default(qps));
+            (g.ring >> 10, g.depth >> 10)
+        };
+        for (qps, expected) in [
+            (1, (2048, 512)),
+            (2, (2048, 512)),
+            (4, (1024, 512)),
+            (8, (512, 512)),
+            (16, (256, 256)),
+            (32, (128, 128)),
+            (64, (72, 72)),
+        ] {
+            assert_eq!(of(qps), expected, "{qps}");
+        }
+        let least = Geometry::divide(16 << 20, 64, 0, Geometry::depth_default(64));
+        assert!(least.frame_max() >= FRAME_MAX);
     }
 
     // Goal: a small frame costs a small record (the kernel's transport takes 64 KiB for it).

@@ -123,6 +123,13 @@ impl Window {
         }
     }
 
+    /// Has the cache line at ring position `at` fetched for reading. Past the end of the ring it is
+    /// a line that nobody wants.
+    #[inline(always)]
+    pub fn prefetch_line(&self, at: u32) {
+        prefetch(self.base.as_ptr().wrapping_add(at as usize));
+    }
+
     /// The 16 bytes at the ring position `at`, read once. (Positions are multiples of 16; the
     /// lower bits of any other are ignored.)
     #[inline]

@@ -15,7 +15,7 @@ use mqnet_netdev::loopback::Loopback;
 use mqnet_netdev::{Caps, Channel, Function, LinkStatus};
 use mqnet_ntb::hw::memfd::Memfd;
 use mqnet_ntb::hw::{Doorbell, Hw, HwLink, MemoryWindows};
-use mqnet_ntb::layout::{DEPTH_DEFAULT, Geometry, MAILBOX, PADS, control};
+use mqnet_ntb::layout::{Geometry, MAILBOX, PADS, control};
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::eventfd::EventFd;
 
@@ -24,7 +24,7 @@ const CHANNELS: u16 = 2;
 
 /// Where everything is in the first life of the rings.
 fn geometry() -> Geometry {
-    Geometry::divide(WINDOW, CHANNELS, 0, DEPTH_DEFAULT)
+    Geometry::divide(WINDOW, CHANNELS, 0, Geometry::depth_default(CHANNELS))
 }
 
 /// Honest hardware that shows its user the victim's memory.

@@ -4,9 +4,7 @@ use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN, frame_of_m
 use mqnet_netdev::{Caps, Incompatible, Offloads, Plan, RingWish, Seat};
 use mqnet_wire::Layer;
 
-use crate::layout::{
-    DEPTH_DEFAULT, Geometry, MAGIC, PADS, VERSION_MAX, VERSION_MIN, pad, read_seat, seat_word,
-};
+use crate::layout::{Geometry, MAGIC, PADS, VERSION_MAX, VERSION_MIN, pad, read_seat, seat_word};
 
 /// What one end says of itself, once a life of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,7 +218,7 @@ pub fn agree(ours: &Offer, theirs: &Offer, change: u32) -> Result<Agreement, Ref
     let queue_pairs = ours.caps.channels_with(&theirs.caps);
     let ring = |a: Option<u32>, b: Option<u32>| match (a, b) {
         (Some(a), Some(b)) => a.min(b),
-        (a, b) => a.or(b).unwrap_or(DEPTH_DEFAULT),
+        (a, b) => a.or(b).unwrap_or(Geometry::depth_default(queue_pairs)),
     };
     let (rx, tx) = (ring(ours.rings.rx, theirs.rings.tx), ring(ours.rings.tx, theirs.rings.rx));
     let inbound = Geometry::divide(ours.window, queue_pairs, change, rx);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::layout::DEPTH_DEFAULT;
 use proptest::prelude::*;
 
 fn offer(generation: u32, channels: u16, window: u32, mtu: Option<u32>) -> Offer {
@@ -118,14 +119,18 @@ fn refusals_are_text_on_both_sides() {
     assert!(enough.is_ok());
 }
 
-// Goal: a version from the future is refused as such, whatever else its offer holds.
+// Goal: a version from the future, or of the past, whose rings lie elsewhere, is refused as such,
+// whatever else its offer holds.
 #[test]
 fn version_comes_first() {
-    let mut pads = [0xffff_ffff; PADS];
-    pads[pad::MAGIC] = MAGIC;
-    pads[pad::VERSION] = 9 << 16 | 5;
-    let Err(Refusal::Version(ours, theirs)) = Offer::decode(&pads, 0) else { panic!() };
-    assert!(Refusal::text(1, ours, theirs, true).contains("here 3 to 3, at the peer 5 to 9"));
+    for (versions, text) in [(9 << 16 | 5, "5 to 9"), (3 << 16 | 3, "3 to 3")] {
+        let mut pads = [0xffff_ffff; PADS];
+        pads[pad::MAGIC] = MAGIC;
+        pads[pad::VERSION] = versions;
+        let Err(Refusal::Version(ours, theirs)) = Offer::decode(&pads, 0) else { panic!() };
+        let told = Refusal::text(1, ours, theirs, true);
+        assert!(told.contains(&format!("here 4 to 4, at the peer {text}")), "{told}");
+    }
 }
 
 // Goal: large frames that a small ring cannot carry are given up, not the link.
