@@ -23,7 +23,6 @@
 mod arena;
 mod close;
 mod config;
-mod frag;
 mod gauge;
 mod ledger;
 mod page;

@@ -1,5 +1,7 @@
 //! The pool: its owner's side.
 
+mod frag;
+
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -12,13 +14,13 @@ use mqnet_shmem::{Part, Region, Span, SpanMut};
 
 use crate::arena::Arena;
 use crate::config::{Mapping, PAGE_SIZE_MIN, PoolConfig, PoolError, check};
-use crate::frag::OpenPage;
 use crate::gauge::Inflight;
 use crate::ledger::Ledger;
 use crate::page::{Frag, INDEX_MASK, Page};
 use crate::returner::{FRAG_BIT, Returner};
 use crate::stats::PoolStats;
 use crate::steps;
+use frag::OpenPage;
 
 /// Pages in the array when they have 4 KiB.
 const CACHE_MAX: usize = 128;

@@ -6,9 +6,9 @@
 
 use mqnet_shmem::{Span, SpanMut};
 
+use super::PagePool;
 use crate::arena::Look;
 use crate::page::{Frag, INDEX_MASK, Page};
-use crate::pool::PagePool;
 
 /// Fragments begin and end at multiples of this: two of them never share a cache line.
 const FRAG_ALIGN: u32 = 64;
@@ -57,10 +57,10 @@ impl PagePool {
     /// When the fragment is of another pool.
     #[inline]
     pub fn free_frag(&mut self, frag: Frag) {
-        self.arena.check(frag.page());
-        if self.drop_ref(frag.page()) {
-            self.free(Page::from_raw(frag.page()));
-        }
+        let raw = frag.page();
+        self.arena.check(raw);
+        let is_last = self.drop_ref(raw);
+        self.free_if(raw, is_last);
     }
 
     /// The bytes of a fragment.
@@ -94,6 +94,26 @@ impl PagePool {
         assert!(*refs > 0, "fragment of page {} freed twice", raw & INDEX_MASK);
         *refs -= 1;
         *refs == 0
+    }
+
+    /// Gives back a page of ours that nobody has any more, or does nothing, and without a branch on
+    /// which it is: which of two frames in one page is freed last is a coin's toss, and half of
+    /// such branches are guessed wrong.
+    #[inline]
+    fn free_if(&mut self, raw: u32, is_over: bool) {
+        if self.cached >= self.cache_limit {
+            if is_over {
+                self.free_cold(&[Page::from_raw(raw)]);
+            }
+            return;
+        }
+        if cfg!(debug_assertions) && is_over {
+            self.ledger.take_back(raw);
+        }
+        // What lies above the top is nobody's.
+        self.cache[self.cached] = raw;
+        self.cached += usize::from(is_over);
+        self.counters.recycle_cached += u64::from(is_over);
     }
 
     /// Takes a page with one reference.
