@@ -153,21 +153,22 @@ pub const MAILBOX: usize = 512;
 /// [`Geometry::depth_default`] for many.
 pub const DEPTH_DEFAULT: u32 = 512 << 10;
 
-/// The same with as many queue pairs as there can be: one of the largest frames, and some small
-/// ones.
-pub const DEPTH_LEAST: u32 = 72 << 10;
+/// The same however many queue pairs there are, if the bank holds as many. A sender that receives
+/// into the ring asks for room for the largest frame, whatever comes: small frames have the rest.
+pub const DEPTH_LEAST: u32 = 128 << 10;
 
-/// Bytes of a ring at least, if the bank holds as many. A line that is written again while both
-/// CPUs still have it in their second-level caches has to be taken from the reader's: with rings
-/// of 512 KiB that was 80 % of the sender's time, and a ring that is longer than those caches (of
-/// 1 MiB here) moves three times the frames of 1514 B. Rejected: to ask for the lines ahead of the
-/// copy (`prefetchw`), which gained a few per cent. docs/findings.md has the figures. (Where the
-/// reader is far no ring is long enough: what helps there is in `mqnet_shmem`, stores.)
+/// Bytes of the ring of one or two queue pairs at least, if the bank holds as many. A line that is
+/// written again while both CPUs still have it in their second-level caches has to be taken from
+/// the reader's: with rings of 512 KiB that was 80 % of the sender's time, and a ring that is
+/// longer than those caches (of 1 MiB here) moves three times the frames of 1514 B. Rejected: to
+/// ask for the lines ahead of the copy (`prefetchw`), which gained a few per cent. docs/findings.md
+/// has the figures. (Where the reader is far no ring is long enough: what helps there is in
+/// `mqnet_shmem`, stores.)
 pub const FOOTPRINT: u32 = 2 << 20;
 
-/// Bytes of all rings together that are long enough for that, and not too long: with 8 MiB, 16 and
-/// more queue pairs moved an eighth fewer small frames. (Their lines come from farther away, and
-/// 2048 small pages are what a TLB holds.)
+/// Bytes of all rings of a direction together that are long enough for that, and not too long: with
+/// 8 MiB, 16 and more queue pairs moved an eighth fewer small frames. (Their lines come from
+/// farther away, and 2048 small pages are what a TLB holds.)
 pub const FOOTPRINT_OF_ALL: u32 = 4 << 20;
 
 /// Bytes of a control block.
@@ -266,8 +267,8 @@ impl Geometry {
         Self { base, queue_pairs, ring, depth: ring.min(depth) & !63 }
     }
 
-    /// Bytes that may lie in the ring of each of so many unless the user asks for others: all of
-    /// them together no more than goes through the caches well, and in each a largest frame.
+    /// Bytes that may lie in the ring of each of so many unless the user asks for others: up to 32
+    /// rings together hold no more than goes through the caches well.
     pub fn depth_default(queue_pairs: u16) -> u32 {
         let share = FOOTPRINT_OF_ALL / u32::from(queue_pairs.max(1));
         share.clamp(DEPTH_LEAST, DEPTH_DEFAULT)
@@ -320,7 +321,7 @@ impl Geometry {
 const _: () = assert!(UNIT as usize == size_of::<[u64; 2]>());
 const _: () = assert!(control::TX_ARM + 8 <= CONTROL);
 const _: () = assert!(pad::SEAT < PADS);
-const _: () = assert!(record_size(FRAME_MAX) + UNIT <= DEPTH_LEAST);
+const _: () = assert!(record_size(FRAME_MAX) + FRAME_MAX / 2 <= DEPTH_LEAST);
 
 #[cfg(test)]
 mod tests {
@@ -385,8 +386,9 @@ mod tests {
         }
     }
 
-    // Goal: unless the user says otherwise, the rings of many go round in as little memory as those
-    // of four, and each still carries the largest frame; those of few are long.
+    // Goal: unless the user says otherwise, the rings of up to 32 go round in as little memory as
+    // those of four, and of 64 each still has room for small frames beside the largest one; those
+    // of few are long.
     #[test]
     fn many_rings_are_short() {
         let of = |qps| {
@@ -400,12 +402,12 @@ mod tests {
             (8, (512, 512)),
             (16, (256, 256)),
             (32, (128, 128)),
-            (64, (72, 72)),
+            (64, (127, 127)),
         ] {
             assert_eq!(of(qps), expected, "{qps}");
         }
         let least = Geometry::divide(16 << 20, 64, 0, Geometry::depth_default(64));
-        assert!(least.frame_max() >= FRAME_MAX);
+        assert!(least.frame_max() >= FRAME_MAX + (60 << 10));
     }
 
     // Goal: a small frame costs a small record (the kernel's transport takes 64 KiB for it).

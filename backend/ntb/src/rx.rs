@@ -233,7 +233,7 @@ impl RxBrings for RxHalf {
             let record = Record::decode(header);
             let bytes = record_size(record.len);
             if ahead < left {
-                ring.prefetch_line(at.wrapping_add(ahead));
+                ring.prefetch_line(wrap(at + ahead, size));
             }
             let sound =
                 record.number == number && record.len.wrapping_sub(1) < frame_max && bytes <= left;

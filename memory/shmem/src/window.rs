@@ -123,8 +123,7 @@ impl Window {
         }
     }
 
-    /// Has the cache line at ring position `at` fetched for reading. Past the end of the ring it is
-    /// a line that nobody wants.
+    /// Has the cache line at ring position `at` fetched for reading.
     #[inline(always)]
     pub fn prefetch_line(&self, at: u32) {
         prefetch(self.base.as_ptr().wrapping_add(at as usize));
