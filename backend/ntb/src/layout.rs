@@ -153,9 +153,10 @@ pub const MAILBOX: usize = 512;
 /// [`Geometry::depth_default`] for many.
 pub const DEPTH_DEFAULT: u32 = 512 << 10;
 
-/// The same however many queue pairs there are, if the bank holds as many. A sender that receives
-/// into the ring asks for room for the largest frame, whatever comes: small frames have the rest.
-pub const DEPTH_LEAST: u32 = 128 << 10;
+/// The same however many queue pairs there are, if the bank holds as many: one of the largest
+/// frames, and some small ones. (Whoever receives into the ring asks for room for the largest
+/// frame, whatever comes. The engine receives small ones elsewhere when there is less.)
+pub const DEPTH_LEAST: u32 = 72 << 10;
 
 /// Bytes of the ring of one or two queue pairs at least, if the bank holds as many. A line that is
 /// written again while both CPUs still have it in their second-level caches has to be taken from
@@ -267,8 +268,8 @@ impl Geometry {
         Self { base, queue_pairs, ring, depth: ring.min(depth) & !63 }
     }
 
-    /// Bytes that may lie in the ring of each of so many unless the user asks for others: up to 32
-    /// rings together hold no more than goes through the caches well.
+    /// Bytes that may lie in the ring of each of so many unless the user asks for others: all of
+    /// them together little more than goes through the caches well, and in each a largest frame.
     pub fn depth_default(queue_pairs: u16) -> u32 {
         let share = FOOTPRINT_OF_ALL / u32::from(queue_pairs.max(1));
         share.clamp(DEPTH_LEAST, DEPTH_DEFAULT)
@@ -321,7 +322,7 @@ impl Geometry {
 const _: () = assert!(UNIT as usize == size_of::<[u64; 2]>());
 const _: () = assert!(control::TX_ARM + 8 <= CONTROL);
 const _: () = assert!(pad::SEAT < PADS);
-const _: () = assert!(record_size(FRAME_MAX) + FRAME_MAX / 2 <= DEPTH_LEAST);
+const _: () = assert!(record_size(FRAME_MAX) + UNIT <= DEPTH_LEAST);
 
 #[cfg(test)]
 mod tests {
@@ -386,9 +387,8 @@ mod tests {
         }
     }
 
-    // Goal: unless the user says otherwise, the rings of up to 32 go round in as little memory as
-    // those of four, and of 64 each still has room for small frames beside the largest one; those
-    // of few are long.
+    // Goal: unless the user says otherwise, the rings of many go round in as little memory as those
+    // of four, and each still carries the largest frame; those of few are long.
     #[test]
     fn many_rings_are_short() {
         let of = |qps| {
@@ -402,12 +402,12 @@ mod tests {
             (8, (512, 512)),
             (16, (256, 256)),
             (32, (128, 128)),
-            (64, (127, 127)),
+            (64, (72, 72)),
         ] {
             assert_eq!(of(qps), expected, "{qps}");
         }
         let least = Geometry::divide(16 << 20, 64, 0, Geometry::depth_default(64));
-        assert!(least.frame_max() >= FRAME_MAX + (60 << 10));
+        assert!(least.frame_max() >= FRAME_MAX);
     }
 
     // Goal: a small frame costs a small record (the kernel's transport takes 64 KiB for it).

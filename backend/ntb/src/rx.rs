@@ -97,10 +97,12 @@ impl Common {
 /// Bytes of records that are fetched before they are looked at.
 const FIRST_LINES: u32 = 4 * 64;
 
-/// So many records ahead a header is fetched, if all are of one size. Where the next one lies, only
-/// the one before it says: where they come from the other CPU's cache, or from memory, the
-/// processor cannot fetch two at a time by itself.
-const AHEAD: u32 = 8;
+/// So many records ahead a header is fetched, if all are of one size: half of a burst, so that the
+/// next burst of a lane that others are polled in front of finds its first half in a near cache.
+/// Where the next one lies, only the one before it says: where they come from the other CPU's
+/// cache, or from memory, the processor cannot fetch two at a time by itself. (8: 64 lanes 0.89 of
+/// one, 16: 0.95, 32: 0.99, 64: 0.81.)
+const AHEAD: u32 = 32;
 
 /// The RX half.
 pub(crate) struct RxHalf {
@@ -202,9 +204,10 @@ impl Queue for RxHalf {
 
     fn prefetch(&self) {
         // The tail is on a line that the peer has just written, and so are the first records; the
-        // hardware fetches ahead by itself after some lines.
+        // hardware fetches ahead by itself after some lines. Only of what is known to be there: a
+        // line that the peer is about to write it would have to take back (a sixth of its time).
         mqnet_shmem::prefetch(self.common.inbound.get(control::TAIL));
-        self.ring.prefetch(self.cursor.position(), FIRST_LINES);
+        self.ring.prefetch(self.cursor.position(), FIRST_LINES.min(self.cursor.available()));
     }
 }
 

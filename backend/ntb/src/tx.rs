@@ -203,6 +203,10 @@ impl TxBrings for TxHalf {
         Ok(Some(Fill { used, size }))
     }
 
+    fn capacity(&self) -> Option<u32> {
+        Some(self.depth)
+    }
+
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let Manner { streaming, watch } = self.stores.begin();
         let taken = match streaming {

@@ -60,6 +60,10 @@ impl RxBorrows for Replaceable<dyn RxBorrows> {
 }
 
 impl TxBrings for Replaceable<dyn TxBrings> {
+    fn capacity(&self) -> Option<u32> {
+        self.queue.capacity()
+    }
+
     fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
         self.queue.fill(enough)
     }

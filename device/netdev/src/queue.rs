@@ -142,6 +142,11 @@ pub trait TxBrings: Queue {
         Ok(None)
     }
 
+    /// Bytes that may lie in it, where that is known and stays as it is; asking changes nothing.
+    fn capacity(&self) -> Option<u32> {
+        None
+    }
+
     /// Copies the frames from number `from` on into its memory: the one payload copy of the
     /// engine. Returns how many were taken, a prefix; fewer means full.
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault>;

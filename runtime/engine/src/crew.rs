@@ -91,9 +91,9 @@ impl Crew {
         self.workers.get(self.worker_of(lane.channel)?)
     }
 
-    pub(crate) fn attach(&self, lane: Lane) {
+    pub(crate) fn attach(&self, mut lane: Lane) {
         if let Some(worker) = self.worker(lane.id()) {
-            lane.close_hooks(false);
+            lane.close_intake(false);
             worker.attach(lane);
         }
     }

@@ -45,7 +45,7 @@ pub enum Rest {
 pub struct Polled {
     /// Frames that left the source.
     pub frames: usize,
-    /// Frames that had waited in disciplines and were sent.
+    /// Frames that had waited, in disciplines or beside a full sink, and were sent.
     pub sent: usize,
     /// What ended it.
     pub rest: Rest,
@@ -110,12 +110,15 @@ pub struct Lane {
     rx: Rx,
     tx: Tx,
     loan: Option<Loan>,
-    /// Frames that are received together, to be merged.
+    /// Frames that are received together, to be merged or for want of room.
     batch: Option<Batch>,
     /// How small frames are merged for the sink, if they are.
     merges: Option<Merges>,
     /// For the largest frame that arrives.
     room: u32,
+    /// Its sink has memory of its own, but little more than a largest frame takes: were small ones
+    /// received there alone, they would have no more than is left.
+    narrow: bool,
     /// For the largest that leaves: it is smaller when the others are cut.
     sink_room: u32,
     /// What is being finished for the sink, if that is needed.
@@ -143,6 +146,9 @@ pub struct Lane {
     sink_held: bool,
     /// A frame of which some segments are sent waits in what is attached, not in its source.
     begun_inside: bool,
+    /// It receives nothing that may have to wait in it: it is to leave, and a lane whose sink is
+    /// slower than its source would never be empty.
+    closed: bool,
     /// It takes nothing more: it has only to send what waits, and what others put there.
     closing: Option<Closing>,
     /// What XDP programs have to do with it.
@@ -166,6 +172,8 @@ impl Lane {
             (Rx::Borrows(_), Tx::Borrows(_)) => Some(Loan::new(room, node)?),
             _ => None,
         };
+        let little = |capacity| capacity < room.saturating_add(room / 2);
+        let narrow = matches!(&tx, Tx::Brings(tx) if tx.capacity().is_some_and(little));
         let mut lane = Self {
             id,
             rx,
@@ -174,6 +182,7 @@ impl Lane {
             batch: None,
             merges: None,
             room,
+            narrow,
             sink_room: room,
             finishing: None,
             wake: room,
@@ -189,10 +198,12 @@ impl Lane {
             held: false,
             sink_held: false,
             begun_inside: false,
+            closed: false,
             closing: None,
             hooks: Hooks::default(),
             shown: ShownPool::default(),
         };
+        lane.fit_batch();
         lane.show_pool();
         Ok(lane)
     }
@@ -208,6 +219,9 @@ impl Lane {
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
         let (tx, in_hand) = wrap_tx(tx, how, stats, page);
         (self.tx, self.finishing) = (tx, Some(in_hand));
+        // It receives into memory of its own.
+        self.narrow = false;
+        self.fit_batch();
         if let Some(loan) = &self.loan {
             self.loan = Some(Loan::new(self.room, loan.node)?);
             self.show_pool();
@@ -402,8 +416,19 @@ impl Lane {
         match self.rest {
             Rest::Budget => Ok(Armed::MoreWork),
             Rest::Empty => self.rx.queue().arm(self.room),
-            Rest::Full => self.tx.queue().arm(self.wake),
+            Rest::Full => {
+                let need = self.needs();
+                self.tx.queue().arm(need)
+            }
         }
+    }
+
+    /// Room that its sink must have before it goes on: for a largest frame, or for a smaller one
+    /// that has been received already, beside it.
+    fn needs(&self) -> u32 {
+        let beside = self.batch.as_ref().filter(|batch| batch.is_beside());
+        let first = beside.and_then(Batch::needs).filter(|_| self.wake == self.sink_room);
+        first.unwrap_or(self.wake)
     }
 
     /// The queues, to watch their events.

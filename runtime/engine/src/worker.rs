@@ -450,7 +450,7 @@ impl Body {
                 Command::Stay(lanes, answer) => {
                     for slot in &mut self.slots {
                         if lanes.contains(&slot.lane.id()) && slot.leaving.take().is_some() {
-                            slot.lane.close_hooks(false);
+                            slot.lane.close_intake(false);
                             self.leaving -= 1;
                         }
                     }

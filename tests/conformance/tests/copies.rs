@@ -54,6 +54,8 @@ fn every_pairing_obeys_the_memory_rule() {
     assert_eq!(n, 1.0, "brings -> brings (page pool)");
     let (_, n) = copies_per_frame(rigs::taps(), rigs::ntb(2 << 20));
     assert_eq!(n, 0.0, "borrows -> brings");
+    let (_, n) = copies_per_frame(rigs::taps(), rigs::ntb(24 << 10));
+    assert_eq!(n, 0.0, "borrows -> brings, of which there is little but enough");
     let (_, n) = copies_per_frame(rigs::ntb(2 << 20), rigs::taps());
     assert_eq!(n, 0.0, "brings -> borrows");
     let (_, n) = copies_per_frame(rigs::taps(), second_taps());

@@ -25,29 +25,37 @@ impl PagePool {
     /// At least `len` bytes of a page; the page's remaining bytes are added to the last fragment
     /// that fits. More than half a page is a whole page. `None` when `len` exceeds a page or no
     /// page is left.
-    #[inline]
+    // Out of line it hands its result over in memory: 20 instructions.
+    #[inline(always)]
     pub fn alloc_frag(&mut self, len: u32) -> Option<Frag> {
         let page_size = self.page_size();
-        if len > page_size {
-            return None;
-        }
-        let len = len.max(1).next_multiple_of(FRAG_ALIGN);
-        if 2 * len > page_size {
-            let raw = self.cut_new_page()?;
-            return Some(Frag::new(raw, 0, page_size));
-        }
-        if self.open.raw == 0 || self.open.offset + len > page_size {
-            self.open_page()?;
-        }
-        let OpenPage { raw, offset } = self.open;
-        let end = offset + len;
-        if end + len > page_size {
-            // The next one would not fit: this one takes the rest, and the pool's own reference.
-            self.open = OpenPage::default();
-            return Some(Frag::new(raw, offset, page_size - offset));
-        }
-        self.refs[(raw & INDEX_MASK) as usize] += 1;
-        self.open.offset = end;
+        // One way out, so that the three numbers stay in registers.
+        let (raw, offset, len) = if len > page_size / 2 {
+            if len > page_size {
+                return None;
+            }
+            let raw = self.alloc()?.raw();
+            self.refs[(raw & INDEX_MASK) as usize] = 1;
+            (raw, 0, page_size)
+        } else {
+            // Half a page is a multiple too.
+            let len = len.max(1).next_multiple_of(FRAG_ALIGN);
+            let OpenPage { raw, offset } = self.open;
+            let end = offset + len;
+            if raw == 0 {
+                (self.open_page(len)?, 0, len)
+            } else if end + len <= page_size {
+                self.refs[(raw & INDEX_MASK) as usize] += 1;
+                self.open.offset = end;
+                (raw, offset, len)
+            } else if end > page_size {
+                (self.open_another_page(len)?, 0, len)
+            } else {
+                // The next one would not fit: this one takes the rest, and the pool's reference.
+                self.open = OpenPage::default();
+                (raw, offset, page_size - offset)
+            }
+        };
         Some(Frag::new(raw, offset, len))
     }
 
@@ -91,9 +99,10 @@ impl PagePool {
     #[inline]
     pub(crate) fn drop_ref(&mut self, raw: u32) -> bool {
         let refs = &mut self.refs[(raw & INDEX_MASK) as usize];
-        assert!(*refs > 0, "fragment of page {} freed twice", raw & INDEX_MASK);
-        *refs -= 1;
-        *refs == 0
+        let (left, was_none) = refs.overflowing_sub(1);
+        assert!(!was_none, "fragment of page {} freed twice", raw & INDEX_MASK);
+        *refs = left;
+        left == 0
     }
 
     /// Gives back a page of ours that nobody has any more, or does nothing, and without a branch on
@@ -116,27 +125,34 @@ impl PagePool {
         self.counters.recycle_cached += u64::from(is_over);
     }
 
-    /// Takes a page with one reference.
-    fn cut_new_page(&mut self) -> Option<u32> {
-        let page = self.alloc()?;
-        self.refs[page.index() as usize] = 1;
-        Some(page.raw())
+    /// Opens a new page, whose first `len` bytes are a fragment.
+    #[inline(always)]
+    fn open_page(&mut self, len: u32) -> Option<u32> {
+        let raw = self.alloc()?.raw();
+        self.cut_first(raw, len);
+        Some(raw)
     }
 
+    #[inline(always)]
+    fn cut_first(&mut self, raw: u32, len: u32) {
+        // The fragment's and the pool's own.
+        self.refs[(raw & INDEX_MASK) as usize] = 2;
+        self.open = OpenPage { raw, offset: len };
+    }
+
+    /// The same when what is left of the open page does not do.
     #[cold]
     #[inline(never)]
-    fn open_page(&mut self) -> Option<()> {
+    fn open_another_page(&mut self, len: u32) -> Option<u32> {
         let raw = std::mem::take(&mut self.open).raw;
-        if raw != 0 && self.drop_ref(raw) {
-            // All its fragments are back: begin again at its start.
-            self.refs[(raw & INDEX_MASK) as usize] = 1;
-            self.counters.recycle_cached += 1;
-            self.counters.alloc_fast += 1;
-            self.open = OpenPage { raw, offset: 0 };
-            return Some(());
+        if !self.drop_ref(raw) {
+            return self.open_page(len);
         }
-        self.open = OpenPage { raw: self.cut_new_page()?, offset: 0 };
-        Some(())
+        // All its fragments are back: begin again at its start.
+        self.counters.recycle_cached += 1;
+        self.counters.alloc_fast += 1;
+        self.cut_first(raw, len);
+        Some(raw)
     }
 
     /// Gives up the pool's own reference to the page that is being cut.

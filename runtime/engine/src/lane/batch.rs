@@ -1,5 +1,6 @@
-//! Frames of a source without memory, several of them together, so that those of a flow can be
-//! merged before they go on. A large frame goes alone: it waits for none.
+//! Frames of a source without memory that are received into memory of the lane's own, several of
+//! them together: so that those of a flow can be merged before they go on, or because the sink has
+//! no room for the largest frame, which may come. A large frame goes alone: it waits for none.
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BUDGET, BURST_BYTES, BURST_FRAMES};
@@ -8,6 +9,25 @@ use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::VnetHdr;
 
 use super::{Polled, Rest};
+
+/// Frames that are received together because the sink has no room for the largest one: few, as they
+/// wait here if it has no room for them either.
+const BESIDE: usize = 16;
+
+/// A frame of up to so many bytes is copied rather than left to wait until there is room for the
+/// largest one: that costs less than to stop and to go on.
+const SMALL: u32 = 16 << 10;
+
+/// Which frames are received together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// All.
+    Gathers,
+    /// Small ones that come while there is not enough room in the memory of the sink.
+    Beside,
+    /// None any more.
+    Leaves,
+}
 
 /// Where they are received, one behind the other: what lies together stays in the caches.
 pub(super) struct Batch {
@@ -18,8 +38,13 @@ pub(super) struct Batch {
     sent: usize,
     /// The last poll found several: it is worth looking for more before the first is sent.
     is_busy: bool,
-    /// Nothing more is received.
-    leaves: bool,
+    used: Use,
+    /// Its lane is to leave: nothing more is received, or a lane whose sink is slower than its
+    /// source would never be empty.
+    closed: bool,
+    /// Length of the frame that was received last, here or by others: the next is likely such a
+    /// one.
+    last: u32,
 }
 
 /// What a look at the source found.
@@ -33,24 +58,38 @@ impl Batch {
     /// For frames that need so much room.
     pub(super) fn new(room: u32) -> Self {
         let bytes = vec![0; BURST_BYTES + room as usize];
-        let frames = ArrayVec::new();
-        Self { bytes, room, frames, sent: 0, is_busy: false, leaves: false }
+        let (frames, used) = (ArrayVec::new(), Use::Gathers);
+        Self { bytes, room, frames, sent: 0, is_busy: false, used, closed: false, last: 0 }
     }
 
-    /// Receives nothing more; true when nothing waits.
-    pub(super) fn leave(&mut self) -> bool {
-        self.leaves = true;
-        self.waiting() == 0
+    /// What it is for from now on; what waits in it goes first whatever that is.
+    pub(super) fn set_use(&mut self, used: Use) {
+        self.used = used;
     }
 
-    /// It goes on.
-    pub(super) fn stay(&mut self) {
-        self.leaves = false;
+    /// Nothing more is received into it (`true`), whatever it is for.
+    pub(super) fn close(&mut self, on: bool) {
+        self.closed = on;
+    }
+
+    /// True when small frames go through it that have no room elsewhere.
+    pub(super) fn is_beside(&self) -> bool {
+        self.used == Use::Beside
     }
 
     /// True when it is of no use any more.
     pub(super) fn is_over(&self) -> bool {
-        self.leaves && self.waiting() == 0
+        self.used == Use::Leaves && self.waiting() == 0
+    }
+
+    /// Where others note the length of each frame.
+    pub(super) fn last(&mut self) -> &mut u32 {
+        &mut self.last
+    }
+
+    /// Room that the sink must have for the first frame that waits, if one does.
+    pub(super) fn needs(&self) -> Option<u32> {
+        self.frames.get(self.sent).map(|(_, frame)| frame.len)
     }
 
     /// Frames that wait for their sink.
@@ -85,9 +124,11 @@ impl Batch {
                 Recv::Dropped { .. } => frames += 1,
                 Recv::Frame(frame) => {
                     frames += 1;
+                    self.last = frame.len;
                     self.frames.push((at as u32, frame));
                     at += frame.len as usize;
-                    if frame.hdr.is_large() {
+                    let stays_small = self.used != Use::Beside || frame.len <= SMALL;
+                    if frame.hdr.is_large() || !stays_small {
                         break;
                     }
                 }
@@ -127,7 +168,10 @@ impl Batch {
             if !self.send(tx)? {
                 return ended(frames, Rest::Full);
             }
-            if frames >= BUDGET || self.leaves {
+            if self.closed {
+                return ended(frames, Rest::Empty);
+            }
+            if frames >= BUDGET || self.used == Use::Leaves {
                 return ended(frames, Rest::Budget);
             }
             let got = self.fill(rx, most.min(BUDGET - frames))?;
@@ -140,5 +184,33 @@ impl Batch {
             }
             self.is_busy |= frames > 2;
         }
+    }
+
+    /// Takes up to `budget` frames as long as small ones come, or whatever comes (`any`), though
+    /// there is not room for the largest: that one would wait here, and is better received where it
+    /// belongs.
+    pub(super) fn carry_beside(
+        &mut self,
+        rx: &mut dyn RxBorrows,
+        tx: &mut Tx,
+        budget: usize,
+        any: bool,
+    ) -> Result<Polled, Fault> {
+        let mut frames = 0;
+        let ended = |frames, rest| Ok(Polled { frames, sent: 0, rest });
+        while any || (!self.closed && self.last <= SMALL) {
+            if frames >= budget {
+                return ended(frames, Rest::Budget);
+            }
+            let got = self.fill(rx, BESIDE.min(budget - frames))?;
+            frames += got.frames;
+            if !self.send(tx)? {
+                return ended(frames, Rest::Full);
+            }
+            if got.is_empty {
+                return ended(frames, Rest::Empty);
+            }
+        }
+        ended(frames, Rest::Full)
     }
 }

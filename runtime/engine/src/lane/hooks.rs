@@ -161,9 +161,16 @@ impl Lane {
         self.hooks.hooked.as_ref().is_some_and(Hooked::has_more)
     }
 
-    /// It is to leave (`true`), so programs take nothing in for it any more, or it stays.
-    pub(crate) fn close_hooks(&self, on: bool) {
+    /// It is to leave (`true`), so nothing more is taken that may have to wait in it, by programs
+    /// or by itself, or it stays.
+    pub(crate) fn close_intake(&mut self, on: bool) {
         self.hooks.all().for_each(|hooked| hooked.close(on));
+        // What waits behind the source, or in what finishes frames, leaves through it.
+        let kept = self.finishing.as_ref().is_some_and(InHand::has_a_frame);
+        self.closed = on && !kept && !self.hooks.hold_a_frame();
+        if let Some(batch) = &mut self.batch {
+            batch.close(self.closed);
+        }
     }
 
     /// Takes out what a program of the other side sent back by it and what it has not sent: its

@@ -4,7 +4,7 @@ use mqnet_netdev::wrap::merge::{self, Merging};
 use mqnet_netdev::{DropReason, Rx, Tx, null};
 use mqnet_wire::VnetHdr;
 
-use super::batch::Batch;
+use super::batch::{Batch, Use};
 use super::{Lane, Loan};
 
 /// How a lane merges.
@@ -39,13 +39,22 @@ impl Lane {
 
     /// Receives frames together or singly, as its source and its sink are now.
     pub(super) fn fit_batch(&mut self) {
-        let wanted = matches!(self.rx, Rx::Borrows(_))
-            && self.merges.is_some_and(|m| m.gathers || matches!(self.tx, Tx::Borrows(_)));
-        if wanted {
-            self.batch.get_or_insert_with(|| Batch::new(self.room)).stay();
-        } else if self.batch.as_mut().is_some_and(Batch::leave) {
-            self.batch = None;
+        let borrows = matches!(self.rx, Rx::Borrows(_));
+        let gathers = |m: Merges| m.gathers || matches!(self.tx, Tx::Borrows(_));
+        let used = if borrows && self.merges.is_some_and(gathers) {
+            Use::Gathers
+        } else if borrows && self.narrow {
+            Use::Beside
+        } else {
+            Use::Leaves
+        };
+        if used != Use::Leaves {
+            self.batch.get_or_insert_with(|| Batch::new(self.room));
         }
+        if let Some(batch) = &mut self.batch {
+            batch.set_use(used);
+        }
+        self.batch.take_if(|batch| batch.is_over());
     }
 
     /// Takes back all that was received and waits for the sink, in order.

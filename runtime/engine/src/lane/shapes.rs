@@ -12,6 +12,7 @@ use mqnet_shmem::{Segments, SpanMut};
 
 use super::batch::Batch;
 use super::{Lane, Loan, Polled, Rest};
+use crate::egress::Full;
 
 /// Bytes after which received frames are published early: about one large frame, so that the
 /// other end works on it while we fetch the next.
@@ -25,13 +26,18 @@ impl Lane {
         &mut self,
         allowance: u32,
     ) -> Result<Polled, Fault> {
+        // What has no room is dropped otherwise, whatever its size.
+        let any = self.full == Full::Drop && !self.sink_held;
         let Self { rx, tx, loan, batch, room, .. } = self;
         match (rx, tx) {
-            (Rx::Borrows(rx), tx) if batch.is_some() => {
-                carry_together(&mut **rx, tx, loan, batch, *room)
-            }
+            (Rx::Borrows(rx), tx) if batch.is_some() => match batch {
+                Some(batch) if batch.is_beside() => {
+                    receive_beside::<LIMITED>(&mut **rx, tx, batch, *room, allowance, any)
+                }
+                _ => carry_together(&mut **rx, tx, loan, batch, *room),
+            },
             (Rx::Borrows(rx), Tx::Brings(tx)) => {
-                receive_in_place::<LIMITED>(&mut **rx, &mut **tx, *room, allowance)
+                receive_in_place::<LIMITED>(&mut **rx, &mut **tx, *room, allowance, &mut 0)
             }
             (Rx::Brings(rx), Tx::Brings(tx)) => {
                 copy_across::<LIMITED>(&mut **rx, &mut **tx, allowance)
@@ -40,6 +46,11 @@ impl Lane {
                 send_in_place::<LIMITED>(&mut **rx, &mut **tx, allowance)
             }
             (Rx::Borrows(rx), Tx::Borrows(tx)) => match loan {
+                Some(loan) if self.closed => {
+                    let polled = lend_a_page(&mut **rx, &mut **tx, loan, *room, 0)?;
+                    let rest = if loan.held.is_some() { Rest::Full } else { Rest::Empty };
+                    Ok(Polled { rest, ..polled })
+                }
                 Some(loan) => lend_a_page(&mut **rx, &mut **tx, loan, *room, BUDGET),
                 None => Ok(Polled::nothing(Rest::Empty)),
             },
@@ -72,12 +83,46 @@ fn carry_together(
     Ok(polled)
 }
 
-/// Borrows -> brings: the system call writes straight into the sink's memory.
+/// Borrows -> brings where there is little more room than for a largest frame: in place as long as
+/// one has, and beside it when small frames come. Disciplines decide themselves about what has no
+/// room.
+#[inline(never)]
+fn receive_beside<const LIMITED: bool>(
+    rx: &mut dyn RxBorrows,
+    tx: &mut Tx,
+    batch: &mut Batch,
+    room: u32,
+    allowance: u32,
+    any: bool,
+) -> Result<Polled, Fault> {
+    // What was received before is older.
+    let waited = batch.waiting();
+    let all = batch.send(tx)?;
+    let mut polled = Polled { frames: 0, sent: waited - batch.waiting(), rest: Rest::Full };
+    if !all {
+        return Ok(polled);
+    }
+    if let Tx::Brings(tx) = tx {
+        let place = receive_in_place::<LIMITED>(rx, &mut **tx, room, allowance, batch.last())?;
+        (polled.frames, polled.rest) = (place.frames, place.rest);
+    }
+    if !LIMITED && polled.rest == Rest::Full {
+        let budget = BUDGET.saturating_sub(polled.frames);
+        let beside = batch.carry_beside(rx, tx, budget, any)?;
+        polled.frames += beside.frames;
+        polled.rest = beside.rest;
+    }
+    Ok(polled)
+}
+
+/// Borrows -> brings: the system call writes straight into the sink's memory. `last` becomes the
+/// length of the last frame.
 fn receive_in_place<const LIMITED: bool>(
     rx: &mut dyn RxBorrows,
     tx: &mut dyn TxBrings,
     room: u32,
     allowance: u32,
+    last: &mut u32,
 ) -> Result<Polled, Fault> {
     let (mut frames, mut unseen, mut bytes) = (0, 0, 0u32);
     let rest = loop {
@@ -103,6 +148,7 @@ fn receive_in_place<const LIMITED: bool>(
             Ok(Recv::Dropped { .. }) => frames += 1,
             Ok(Recv::Frame(frame)) => {
                 tx.commit(frame);
+                *last = frame.len;
                 frames += 1;
                 if LIMITED {
                     bytes = bytes.saturating_add(frame.len);

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::egress::{Disciplines, Doors, Queueing, Shared};
 
+mod beside;
 mod finishing;
 mod hooked;
 mod merging;

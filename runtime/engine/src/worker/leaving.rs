@@ -51,7 +51,7 @@ impl Leaving {
             return true;
         }
         if drained {
-            lane.close_hooks(true);
+            lane.close_intake(true);
         }
         false
     }

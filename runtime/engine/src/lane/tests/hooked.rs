@@ -7,6 +7,7 @@ use mqnet_xdp::wrap::{self, HookConfig, Hooked, InletConfig, Outlet, Pages, Retu
 use mqnet_xdp::{Insn, Mode, Object, Origin, Program};
 
 use super::*;
+use crate::lane::Merges;
 
 const DROP: i32 = 1;
 const PASS: i32 = 2;
@@ -130,7 +131,7 @@ fn a_program_that_was_there_before_counts() {
     bench.poll();
     bench.lane.unhook();
     hook(&mut bench, DROP);
-    bench.lane.close_hooks(true);
+    bench.lane.close_intake(true);
     (40..50).for_each(|n| bench.hands.push(n));
     assert!(!bench.lane.is_settled());
     bench.hands.world().room = usize::MAX;
@@ -236,4 +237,35 @@ fn what_came_back_half_sent_may_be_dropped() {
     (0..5).for_each(|_| _ = bench.poll());
     assert!(bench.lane.is_settled());
     assert_eq!((bench.sink(), bench.dropped(DropReason::SinkFull)), (vec![0], 2));
+}
+
+// Goal: a lane that receives into memory of its own and is to leave takes what came back from a
+// program of the other side, and then nothing more: it comes to its end though its source never
+// runs dry and its sink is slow.
+#[test]
+fn what_came_back_leaves_with_its_lane() {
+    for merges in [merging::merges(), None] {
+        came_back_leaves_with_its_lane(merges);
+    }
+}
+
+fn came_back_leaves_with_its_lane(merges: Option<Merges>) {
+    let mut bench = merging::bench(false, false);
+    bench.lane.set_merging(merges);
+    let (outlet, inlet, joined) = way(&bench);
+    bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
+    bench.hands.world().source.extend((0..2000).map(merging::segment));
+    send_back(outlet, vec![merging::segment(7000); 40]);
+    bench.hands.world().room = 1;
+    bench.poll();
+    let mut polls = 0;
+    while !bench.lane.is_settled() {
+        bench.lane.close_intake(true);
+        bench.hands.world().room = 1;
+        bench.poll();
+        polls += 1;
+        assert!(polls < 300, "it never settles");
+    }
+    assert_eq!(bench.sink().iter().filter(|number| **number == 7000).count(), 40);
+    assert!(!bench.hands.world().source.is_empty());
 }

@@ -168,7 +168,7 @@ pub(super) fn bench(rx_brings: bool, tx_brings: bool) -> Bench {
     bench
 }
 
-fn merges() -> Option<Merges> {
+pub(super) fn merges() -> Option<Merges> {
     let (layer, takes, frame_max) = (Layer::Ethernet, Offloads::ALL, FRAME_MAX);
     Some(Merges { how: Merging { layer, takes, frame_max }, gathers: true })
 }
