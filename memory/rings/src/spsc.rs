@@ -134,6 +134,17 @@ impl<T: Send> Producer<T> {
         n
     }
 
+    /// Moves all of `entries` into the ring, or none when they do not all fit; returns whether. Two
+    /// sides that move whole bulks never leave a part of a cache line to the next one.
+    #[inline]
+    pub fn push_bulk_from<const N: usize>(&mut self, entries: &mut ArrayVec<T, N>) -> bool {
+        let fits = self.room_for(entries.len()) == entries.len();
+        if fits {
+            self.push_from(entries);
+        }
+        fits
+    }
+
     /// How many of `wanted` entries fit. Asks for the consumer's index only when those that are
     /// known to be free are not enough.
     #[inline]
@@ -159,10 +170,24 @@ impl<T: Copy + Send> Producer<T> {
         let at = self.cursor.position() as usize;
         let first = n.min(self.shared.slots.len() - at);
         let (one, two) = entries[..n].split_at(first);
-        fill(&self.shared.slots[at..at + first], one);
-        fill(&self.shared.slots[..n - first], two);
+        // SAFETY: the cursor says that these slots are free, and what is copied stays what it is.
+        unsafe {
+            move_in(&self.shared.slots[at..at + first], one.as_ptr());
+            move_in(&self.shared.slots[..n - first], two.as_ptr());
+        }
         self.publish(n);
         n
+    }
+
+    /// Appends all of `entries`, or none when they do not all fit; returns whether. See
+    /// [`push_bulk_from`](Self::push_bulk_from).
+    #[inline]
+    pub fn push_bulk(&mut self, entries: &[T]) -> bool {
+        let fits = self.room_for(entries.len()) == entries.len();
+        if fits {
+            self.push(entries);
+        }
+        fits
     }
 }
 
@@ -216,6 +241,17 @@ impl<T: Send> Consumer<T> {
         n
     }
 
+    /// Moves as many entries as `out` has room for to its end, or none when there are not so many;
+    /// returns whether. See [`Producer::push_bulk_from`].
+    #[inline]
+    pub fn pop_bulk_into<const N: usize>(&mut self, out: &mut ArrayVec<T, N>) -> bool {
+        let are_there = self.there_of(out.remaining_capacity()) == out.remaining_capacity();
+        if are_there {
+            self.pop_into(out);
+        }
+        are_there
+    }
+
     /// How many of `wanted` entries are there; see `Producer::room_for`.
     #[inline]
     fn there_of(&mut self, wanted: usize) -> usize {
@@ -240,19 +276,59 @@ impl<T: Copy + Send> Consumer<T> {
         let at = self.cursor.position() as usize;
         let first = n.min(self.shared.slots.len() - at);
         let (one, two) = out[..n].split_at_mut(first);
-        take(&self.shared.slots[at..at + first], one);
-        take(&self.shared.slots[..n - first], two);
+        // SAFETY: the cursor says that these slots are published; both rooms are as long.
+        unsafe {
+            move_out(&self.shared.slots[at..at + first], one.as_mut_ptr());
+            move_out(&self.shared.slots[..n - first], two.as_mut_ptr());
+        }
         self.give_back(n);
         n
     }
+
+    /// Fills `out`, or takes nothing when there are not so many entries; returns whether. See
+    /// [`Producer::push_bulk_from`].
+    #[inline]
+    pub fn pop_bulk(&mut self, out: &mut [T]) -> bool {
+        let are_there = self.there_of(out.len()) == out.len();
+        if are_there {
+            self.pop(out);
+        }
+        are_there
+    }
+}
+
+/// Entries that are moved at a time, all of them read before the first is written: in steps of 16
+/// bytes then, as the compiler makes them. Left to itself it calls libc's `memcpy`, which loads up
+/// to 64 bytes of what has just been stored in steps of 16 (a batch that a page pool has filled):
+/// no store that has not left the core yet serves such a load, so that it waits for all of them,
+/// those into the other side's lines among them.
+const ROUND: usize = 16;
+
+/// Of larger entries a round would not stay in registers.
+const fn in_rounds<T>() -> bool {
+    size_of::<T>() <= 8
 }
 
 /// # Safety
 /// The slots are free, and `from` points to as many entries, which nobody uses any more.
 #[inline]
-unsafe fn move_in<T>(slots: &[UnsafeCell<MaybeUninit<T>>], from: *const T) {
-    for (i, slot) in slots.iter().enumerate() {
-        // SAFETY: the caller's word: only the producer touches a free slot.
+unsafe fn move_in<T>(slots: &[UnsafeCell<MaybeUninit<T>>], mut from: *const T) {
+    let mut rest = slots;
+    while in_rounds::<T>()
+        && let Some((round, more)) = rest.split_first_chunk::<ROUND>()
+    {
+        // SAFETY: the caller's word.
+        let entries = unsafe { from.cast::<[MaybeUninit<T>; ROUND]>().read() };
+        for (slot, entry) in round.iter().zip(entries) {
+            // SAFETY: the caller's word: only the producer touches a free slot.
+            slot.with_mut(|p| unsafe { p.write(entry) });
+        }
+        // SAFETY: as many are left as slots.
+        from = unsafe { from.add(ROUND) };
+        rest = more;
+    }
+    for (i, slot) in rest.iter().enumerate() {
+        // SAFETY: as above.
         slot.with_mut(|p| unsafe { (*p).write(from.add(i).read()) });
     }
 }
@@ -260,27 +336,26 @@ unsafe fn move_in<T>(slots: &[UnsafeCell<MaybeUninit<T>>], from: *const T) {
 /// # Safety
 /// The slots are published and not read again, and `into` points to room for as many entries.
 #[inline]
-unsafe fn move_out<T>(slots: &[UnsafeCell<MaybeUninit<T>>], into: *mut T) {
-    for (i, slot) in slots.iter().enumerate() {
-        // SAFETY: the caller's word: initialised, and only the consumer touches it.
+unsafe fn move_out<T>(slots: &[UnsafeCell<MaybeUninit<T>>], mut into: *mut T) {
+    let mut rest = slots;
+    while in_rounds::<T>()
+        && let Some((round, more)) = rest.split_first_chunk::<ROUND>()
+    {
+        let mut entries = [const { MaybeUninit::<T>::uninit() }; ROUND];
+        for (slot, entry) in round.iter().zip(&mut entries) {
+            // SAFETY: the caller's word: initialised, and only the consumer touches it.
+            *entry = slot.with(|p| unsafe { p.read() });
+        }
+        // SAFETY: the caller's word; as much room is left as slots.
+        unsafe {
+            into.cast::<[MaybeUninit<T>; ROUND]>().write(entries);
+            into = into.add(ROUND);
+        }
+        rest = more;
+    }
+    for (i, slot) in rest.iter().enumerate() {
+        // SAFETY: as above.
         slot.with(|p| unsafe { into.add(i).write((*p).assume_init_read()) });
-    }
-}
-
-#[inline]
-fn fill<T: Copy>(slots: &[UnsafeCell<MaybeUninit<T>>], from: &[T]) {
-    for (slot, &entry) in slots.iter().zip(from) {
-        // SAFETY: the cursor says that these slots are free: only the producer touches them.
-        slot.with_mut(|p| unsafe { (*p).write(entry) });
-    }
-}
-
-#[inline]
-fn take<T: Copy>(slots: &[UnsafeCell<MaybeUninit<T>>], into: &mut [T]) {
-    for (slot, out) in slots.iter().zip(into) {
-        // SAFETY: the cursor says that these slots are published: initialised, and only the
-        // consumer touches them.
-        *out = slot.with(|p| unsafe { (*p).assume_init() });
     }
 }
 

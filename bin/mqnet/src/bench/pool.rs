@@ -78,12 +78,12 @@ struct Giver<T> {
 }
 
 impl<T: Send> Giver<T> {
-    /// Hands over a batch that `fill` fills.
+    /// Hands over a batch that `fill` fills, whole or not at all, as the peer does.
     fn give(&mut self, fill: impl FnOnce(&mut ArrayVec<T, BULK>)) {
-        if self.batch.is_empty() {
+        if !self.batch.is_full() {
             fill(&mut self.batch);
         }
-        if self.ring.push_from(&mut self.batch) == 0 {
+        if !self.batch.is_full() || !self.ring.push_bulk_from(&mut self.batch) {
             spin_loop();
         }
     }
@@ -98,13 +98,12 @@ struct Taker<T> {
 impl<T: Send> Taker<T> {
     /// Takes a batch, which `empty` empties; how many were in it.
     fn take(&mut self, empty: impl FnOnce(&mut ArrayVec<T, BULK>)) -> usize {
-        let n = self.ring.pop_into(&mut self.batch);
-        if n == 0 {
+        if !self.ring.pop_bulk_into(&mut self.batch) {
             spin_loop();
-        } else {
-            empty(black_box(&mut self.batch));
+            return 0;
         }
-        n
+        empty(black_box(&mut self.batch));
+        BULK
     }
 }
 
@@ -143,8 +142,8 @@ fn numbers_alone(session: &Session) -> Result<Slice> {
                 let n = home.drain(&mut come);
                 free.extend_from_slice(&come[..n]);
             }
-            let rest = free.len() - BULK.min(free.len());
-            // There is room: a batch is filled when it is empty.
+            let rest = free.len() - batch.remaining_capacity().min(free.len());
+            // There is room for so many.
             let _ = batch.try_extend_from_slice(&free[rest..]);
             free.truncate(rest);
         });

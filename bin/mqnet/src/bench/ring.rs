@@ -1,4 +1,5 @@
-//! One hop through our single-producer single-consumer ring, against DPDK's `rte_ring`.
+//! One hop through our single-producer single-consumer ring, against DPDK's `rte_ring`: whole bulks
+//! or nothing, on both sides.
 
 use std::hint::{black_box, spin_loop};
 
@@ -53,17 +54,17 @@ fn two_cpus(
     let entries = [1u64; BULK];
     let mut out = [0u64; BULK];
     let produce = || {
-        if producer.push(black_box(&entries)) == 0 {
+        if !producer.push_bulk(black_box(&entries)) {
             spin_loop();
         }
     };
     let consume = || {
-        let n = consumer.pop(&mut out);
-        black_box(&out);
-        if n == 0 {
+        if !consumer.pop_bulk(&mut out) {
             spin_loop();
+            return 0;
         }
-        n
+        black_box(&out);
+        BULK
     };
     two_cpu_slice(session.cpus, session.slice, produce, consume)
 }

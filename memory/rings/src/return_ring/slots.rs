@@ -67,7 +67,11 @@ impl Slots {
         let (one, two) = entries.split_at(entries.len().min(slots.len() - at));
         // SAFETY: ours by the caller's word, and the owner looks at none of them before the first.
         unsafe {
-            write(&slots[at + 1..at + one.len()], &one[1..], parity);
+            // The first few by themselves, the rest as it lies in the batch: a load that takes
+            // parts of two of the stores that made it waits until both have left the core.
+            let few = one.len().min(4);
+            write(&slots[at + 1..at + few], &one[1..few], parity);
+            write(&slots[at + few..at + one.len()], &one[few..], parity);
             write(&slots[..two.len()], two, parity ^ PARITY);
         }
         debug_assert!(one[0] < ENTRY_LIMIT, "entry {:#x}", one[0]);

@@ -5,26 +5,38 @@ use proptest::prelude::*;
 
 #[cfg(not(loom))]
 proptest! {
-    // Goal: the ring is a bounded FIFO (the oracle: a VecDeque) for every size and burst.
+    // Goal: the ring is a bounded FIFO (the oracle: a VecDeque) for every size, burst and bulk.
     #[test]
     fn ring_is_a_bounded_fifo(
         size in 1u32..20,
-        ops in prop::collection::vec((any::<bool>(), 0usize..25), 1..200),
+        ops in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..25), 1..200),
     ) {
         let (mut tx, mut rx) = ring::<u64>(size);
         let mut oracle = std::collections::VecDeque::new();
         let mut next = 0u64;
-        for (push, n) in ops {
+        for (push, bulk, n) in ops {
             if push {
                 let burst: Vec<u64> = (next..next + n as u64).collect();
-                let pushed = tx.push(&burst);
-                prop_assert_eq!(pushed, n.min(size as usize - oracle.len()));
+                let room = size as usize - oracle.len();
+                let pushed = if bulk {
+                    let fits = tx.push_bulk(&burst);
+                    prop_assert_eq!(fits, n <= room);
+                    if fits { n } else { 0 }
+                } else {
+                    tx.push(&burst)
+                };
+                prop_assert!(bulk || pushed == n.min(room));
                 oracle.extend(&burst[..pushed]);
                 next += pushed as u64;
             } else {
                 let mut out = vec![0; n];
-                let popped = rx.pop(&mut out);
-                let expected: Vec<u64> = oracle.drain(..n.min(oracle.len())).collect();
+                let popped = match bulk {
+                    true => n * usize::from(rx.pop_bulk(&mut out)),
+                    false => rx.pop(&mut out),
+                };
+                let there = if bulk && n > oracle.len() { 0 } else { n.min(oracle.len()) };
+                let expected: Vec<u64> = oracle.drain(..there).collect();
+                prop_assert_eq!(popped, there);
                 prop_assert_eq!(&out[..popped], &expected[..]);
             }
             prop_assert_eq!(tx.free(), size as usize - oracle.len());
@@ -40,27 +52,37 @@ proptest! {
     #[test]
     fn entries_are_moved(
         size in 1u32..20,
-        ops in prop::collection::vec((any::<bool>(), 0usize..13), 1..200),
+        ops in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..13), 1..200),
     ) {
         let (mut tx, mut rx) = ring::<Box<u64>>(size);
         let mut oracle = std::collections::VecDeque::new();
         let (mut waiting, mut out) = (ArrayVec::<_, 12>::new(), ArrayVec::<Box<u64>, 12>::new());
         let mut next = 0u64;
-        for (push, n) in ops {
+        for (push, bulk, n) in ops {
             if push {
                 waiting.extend((next..).map(Box::new).take(n.min(waiting.remaining_capacity())));
                 let offered: Vec<u64> = waiting.iter().map(|entry| **entry).collect();
                 next = offered.last().map_or(next, |last| last + 1);
-                let pushed = tx.push_from(&mut waiting);
-                prop_assert_eq!(pushed, offered.len().min(size as usize - oracle.len()));
+                let room = size as usize - oracle.len();
+                let pushed = match bulk {
+                    true => offered.len() * usize::from(tx.push_bulk_from(&mut waiting)),
+                    false => tx.push_from(&mut waiting),
+                };
+                let fits = if bulk && offered.len() > room { 0 } else { offered.len().min(room) };
+                prop_assert_eq!(pushed, fits);
                 oracle.extend(&offered[..pushed]);
                 prop_assert!(waiting.iter().map(|entry| **entry).eq(offered[pushed..].to_vec()));
             } else {
                 // `n` are there already: the room is what is left.
                 out.clear();
                 out.extend((0..n.min(12) as u64).map(Box::new));
-                let popped = rx.pop_into(&mut out);
-                prop_assert_eq!(popped, (12 - n.min(12)).min(oracle.len()));
+                let wanted = 12 - n.min(12);
+                let popped = match bulk {
+                    true => wanted * usize::from(rx.pop_bulk_into(&mut out)),
+                    false => rx.pop_into(&mut out),
+                };
+                let are_there = wanted.min(oracle.len());
+                prop_assert_eq!(popped, if bulk && wanted > are_there { 0 } else { are_there });
                 prop_assert!(out.drain(n.min(12)..).map(|entry| *entry).eq(oracle.drain(..popped)));
             }
             prop_assert_eq!((tx.free(), rx.len()), (size as usize - oracle.len(), oracle.len()));
