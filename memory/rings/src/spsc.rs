@@ -134,8 +134,8 @@ impl<T: Send> Producer<T> {
         n
     }
 
-    /// Moves all of `entries` into the ring, or none when they do not all fit; returns whether. Two
-    /// sides that move whole bulks never leave a part of a cache line to the next one.
+    /// Moves all of `entries` into the ring, or none when they do not all fit; returns whether.
+    /// More than the ring holds never fit.
     #[inline]
     pub fn push_bulk_from<const N: usize>(&mut self, entries: &mut ArrayVec<T, N>) -> bool {
         let fits = self.room_for(entries.len()) == entries.len();
@@ -301,7 +301,7 @@ impl<T: Copy + Send> Consumer<T> {
 /// bytes then, as the compiler makes them. Left to itself it calls libc's `memcpy`, which loads up
 /// to 64 bytes of what has just been stored in steps of 16 (a batch that a page pool has filled):
 /// no store that has not left the core yet serves such a load, so that it waits for all of them,
-/// those into the other side's lines among them.
+/// those into the other side's lines among them. (What is left of a burst is the compiler's.)
 const ROUND: usize = 16;
 
 /// Of larger entries a round would not stay in registers.

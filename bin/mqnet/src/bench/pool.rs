@@ -152,7 +152,7 @@ fn numbers_alone(session: &Session) -> Result<Slice> {
     let consume = || {
         let (back, magazine) = &mut back.0;
         taker.0.take(|batch| {
-            // In one piece, as the pool does it. Batches are whole, and two fill a magazine.
+            // In one piece. Batches are whole, and two fill a magazine.
             let fits = magazine.try_extend_from_slice(batch);
             debug_assert!(fits.is_ok(), "{fits:?}");
             batch.clear();

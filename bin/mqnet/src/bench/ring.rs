@@ -1,5 +1,5 @@
 //! One hop through our single-producer single-consumer ring, against DPDK's `rte_ring`: whole bulks
-//! or nothing, on both sides.
+//! or nothing, from either CPU. (On one CPU all of a bulk fits, whoever asks how.)
 
 use std::hint::{black_box, spin_loop};
 

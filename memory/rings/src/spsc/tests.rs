@@ -8,8 +8,8 @@ proptest! {
     // Goal: the ring is a bounded FIFO (the oracle: a VecDeque) for every size, burst and bulk.
     #[test]
     fn ring_is_a_bounded_fifo(
-        size in 1u32..20,
-        ops in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..25), 1..200),
+        size in 1u32..70,
+        ops in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..80), 1..200),
     ) {
         let (mut tx, mut rx) = ring::<u64>(size);
         let mut oracle = std::collections::VecDeque::new();
@@ -51,12 +51,12 @@ proptest! {
     // owner, and both kinds of calls agree about what there is.
     #[test]
     fn entries_are_moved(
-        size in 1u32..20,
-        ops in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..13), 1..200),
+        size in 1u32..70,
+        ops in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..41), 1..200),
     ) {
         let (mut tx, mut rx) = ring::<Box<u64>>(size);
         let mut oracle = std::collections::VecDeque::new();
-        let (mut waiting, mut out) = (ArrayVec::<_, 12>::new(), ArrayVec::<Box<u64>, 12>::new());
+        let (mut waiting, mut out) = (ArrayVec::<_, 40>::new(), ArrayVec::<Box<u64>, 40>::new());
         let mut next = 0u64;
         for (push, bulk, n) in ops {
             if push {
@@ -75,15 +75,15 @@ proptest! {
             } else {
                 // `n` are there already: the room is what is left.
                 out.clear();
-                out.extend((0..n.min(12) as u64).map(Box::new));
-                let wanted = 12 - n.min(12);
+                out.extend((0..n.min(40) as u64).map(Box::new));
+                let wanted = 40 - n.min(40);
                 let popped = match bulk {
                     true => wanted * usize::from(rx.pop_bulk_into(&mut out)),
                     false => rx.pop_into(&mut out),
                 };
                 let are_there = wanted.min(oracle.len());
                 prop_assert_eq!(popped, if bulk && wanted > are_there { 0 } else { are_there });
-                prop_assert!(out.drain(n.min(12)..).map(|entry| *entry).eq(oracle.drain(..popped)));
+                prop_assert!(out.drain(n.min(40)..).map(|entry| *entry).eq(oracle.drain(..popped)));
             }
             prop_assert_eq!((tx.free(), rx.len()), (size as usize - oracle.len(), oracle.len()));
         }
