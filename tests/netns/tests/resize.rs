@@ -28,7 +28,7 @@ pub(crate) fn wait_channels(world: &World, channels: u16) {
 }
 
 /// Frames that a kernel sends within a moment for itself, at most.
-const FEW: u64 = 4;
+const FEW: u64 = 16;
 
 /// Ends the link: nothing was dropped or lost anywhere, and it was up all the time. What the kernel
 /// of the second end says for itself after the first one has gone (a neighbour solicitation) is

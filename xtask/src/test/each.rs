@@ -12,7 +12,7 @@ use std::io::Write;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,6 +76,15 @@ pub(super) struct Runner<'a> {
     pub(super) running: Mutex<Vec<String>>,
 }
 
+/// How far all lanes are.
+#[derive(Default)]
+struct Turns {
+    /// Of those that any lane may run.
+    next: AtomicUsize,
+    begun: AtomicUsize,
+    over: AtomicBool,
+}
+
 /// A test, and where it is.
 type Test = (Suite, String);
 
@@ -118,17 +127,23 @@ impl Runner<'_> {
 
     /// Runs them, as many at a time as there are lanes, until all have run or the time is over.
     fn in_lanes(&self, queue: &[Test]) -> Result<Vec<(usize, Ran)>> {
-        let next = AtomicUsize::new(0);
-        let lane = || {
-            self.lane(queue, &next).map_err(|error| {
+        let is_apart = |at: &usize| self.each.apart.iter().any(|word| queue[*at].1.contains(word));
+        let (apart, shared): (Vec<usize>, Vec<usize>) = (0..queue.len()).partition(is_apart);
+        let turns = Turns::default();
+        let (turns, shared) = (&turns, &shared[..]);
+        let lane = |own: &[usize]| {
+            self.lane(queue, own, shared, turns).map_err(|error| {
                 // The others begin nothing more.
-                next.store(queue.len(), Ordering::Relaxed);
+                turns.over.store(true, Ordering::Relaxed);
                 error.to_string()
             })
         };
         let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+        let own = |number| if number == 0 { &apart[..] } else { &[] };
         thread::scope(|scope| {
-            let lanes: Vec<_> = (0..self.each.lanes.min(cpus)).map(|_| scope.spawn(lane)).collect();
+            let lanes: Vec<_> = (0..self.each.lanes.min(cpus))
+                .map(|number| scope.spawn(move || lane(own(number))))
+                .collect();
             let mut ran = Vec::new();
             for lane in lanes {
                 ran.extend(lane.join().map_err(|_| "a lane of tests panicked")??);
@@ -137,20 +152,32 @@ impl Runner<'_> {
         })
     }
 
-    /// Runs one after the other of those that no lane has begun.
-    fn lane(&self, queue: &[Test], next: &AtomicUsize) -> Result<Vec<(usize, Ran)>> {
-        let mut ran = Vec::new();
+    /// Runs its own, one after the other, and then those of all that no lane has begun.
+    fn lane(
+        &self,
+        queue: &[Test],
+        own: &[usize],
+        shared: &[usize],
+        turns: &Turns,
+    ) -> Result<Vec<(usize, Ran)>> {
+        let (mut ran, mut own) = (Vec::new(), own.iter());
         loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some((suite, name)) = queue.get(index) else { return Ok(ran) };
-            if Instant::now() >= self.deadline {
-                // Two lanes that see it at once tell of one test each: better than none.
-                next.store(queue.len(), Ordering::Relaxed);
-                ran.push((index, self.not_run(name, queue.len() - index)?));
+            let mut next = || shared.get(turns.next.fetch_add(1, Ordering::Relaxed));
+            let Some(&index) = own.next().or_else(&mut next) else { return Ok(ran) };
+            if turns.over.load(Ordering::Relaxed) {
                 return Ok(ran);
             }
-            let label = format!("{}/{} {name}", index + 1, queue.len());
-            ran.push((index, self.one(suite, name, "log", &label)?));
+            let (_, name) = &queue[index];
+            if Instant::now() >= self.deadline {
+                // Two lanes that see it at once tell of one test each: better than none.
+                turns.over.store(true, Ordering::Relaxed);
+                let left = queue.len() - turns.begun.load(Ordering::Relaxed);
+                ran.push((index, self.not_run(name, left)?));
+                return Ok(ran);
+            }
+            let number = turns.begun.fetch_add(1, Ordering::Relaxed) + 1;
+            let label = format!("{number}/{} {name}", queue.len());
+            ran.push((index, self.one(&queue[index].0, name, "log", &label)?));
         }
     }
 

@@ -24,6 +24,8 @@ pub(super) struct Each {
     pub(super) limit_seconds: u64,
     /// How many run at a time, where there are so many CPUs.
     pub(super) lanes: usize,
+    /// Of tests whose names have one of these words no two run at a time.
+    pub(super) apart: &'static [&'static str],
     /// A test that fails has a second try: it needs other kernels, whose time is not ours.
     pub(super) second_try: bool,
 }
@@ -96,6 +98,7 @@ pub(super) const STEPS: &[Step] = &[
             env: &[],
             limit_seconds: 600,
             lanes: 1,
+            apart: &[],
             second_try: false,
         }),
         limit_seconds: 1800,
@@ -131,6 +134,7 @@ pub(super) const STEPS: &[Step] = &[
             env: &[],
             limit_seconds: 300,
             lanes: 2,
+            apart: &[],
             second_try: false,
         }),
         limit_seconds: 1800,
@@ -146,6 +150,9 @@ pub(super) const STEPS: &[Step] = &[
             limit_seconds: 180,
             // Most of a test's time it waits: for kernels, timeouts and peers that were killed.
             lanes: 2,
+            // Two that change the queues of TAPs hundreds of times keep each other from the
+            // kernel's network lock (8 to 60 s for one step).
+            apart: &["resize", "retune"],
             second_try: true,
         }),
         limit_seconds: 2400,
@@ -160,6 +167,7 @@ pub(super) const STEPS: &[Step] = &[
             env: &[PROGRAM],
             limit_seconds: 600,
             lanes: 1,
+            apart: &[],
             second_try: false,
         }),
         limit_seconds: 1800,
@@ -175,6 +183,7 @@ pub(super) const STEPS: &[Step] = &[
             limit_seconds: 600,
             // A guest boots on one CPU, and waits as often as not.
             lanes: 2,
+            apart: &[],
             second_try: true,
         }),
         limit_seconds: 3000,
