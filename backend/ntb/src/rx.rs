@@ -149,6 +149,29 @@ impl RxHalf {
     }
 }
 
+/// With how many bytes left a burst that begins at `at` stops to fetch headers ahead, in steps of a
+/// record. Those behind the ring's end are fetched here.
+#[inline(always)]
+fn fetched_until(ring: &Window, at: u32, left: u32, record: u32) -> u32 {
+    let (size, ahead) = (ring.len(), record.saturating_mul(AHEAD));
+    let end = at.saturating_add(left);
+    // A burst is two times what is fetched ahead.
+    let most = end.min(at.saturating_add(ahead.saturating_mul(3)));
+    if most > size {
+        fetch_from_the_start(ring, at, record, most);
+    }
+    ahead.max(end.saturating_add(ahead).saturating_sub(size))
+}
+
+/// Once or twice a round.
+#[cold]
+#[inline(never)]
+fn fetch_from_the_start(ring: &Window, at: u32, record: u32, most: u32) {
+    let size = ring.len();
+    let first = (size - at).next_multiple_of(record) - (size - at);
+    (first..most - size).step_by(record as usize).for_each(|header| ring.prefetch_line(header));
+}
+
 /// What the next record may be.
 struct Due {
     left: u32,
@@ -225,7 +248,9 @@ impl RxBrings for RxHalf {
         // What stays for the next burst once this one carries enough.
         let stop = left.saturating_sub(BURST_BYTES as u32);
         // By the size of a frame of the last burst: a guess, and nothing is lost by a wrong one.
-        let ahead = record_size(lens[0]).wrapping_mul(AHEAD);
+        let record = record_size(lens[0]);
+        // What is known to be there, and in front of the ring's end: the loop compares once.
+        let (ahead, last) = (record.wrapping_mul(AHEAD), fetched_until(ring, at, left, record));
         let mut n = 0;
         for slot in &mut lens[..budget.min(BURST_FRAMES)] {
             if left <= stop {
@@ -235,8 +260,8 @@ impl RxBrings for RxHalf {
             let header = ring.load_unit(at);
             let record = Record::decode(header);
             let bytes = record_size(record.len);
-            if ahead < left {
-                ring.prefetch_line(wrap(at + ahead, size));
+            if left > last {
+                ring.prefetch_line(at.wrapping_add(ahead));
             }
             let sound =
                 record.number == number && record.len.wrapping_sub(1) < frame_max && bytes <= left;
@@ -291,5 +316,6 @@ impl RxBrings for RxHalf {
 /// A ring position that may have run over the end once.
 #[inline]
 pub(crate) fn wrap(at: u32, size: u32) -> u32 {
-    if at >= size { at - size } else { at }
+    // Without a branch, and without a register for 0, of which loops have none left.
+    at.min(at.wrapping_sub(size))
 }

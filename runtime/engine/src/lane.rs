@@ -357,7 +357,8 @@ impl Lane {
         self.wake = self.sink_room.saturating_mul(frames.max(1));
     }
 
-    /// Moves up to a budget of frames. `now` is used only when the lane stops or goes on.
+    /// Moves up to a budget of frames, or up to four of small ones. `now` is used only when the
+    /// lane stops or goes on.
     #[inline]
     pub fn poll(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
         if self.egress.is_some() {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use mqnet_counters::{Counter, Padded};
+use mqnet_netdev::limits::BUDGET;
 use mqnet_netdev::{Armed, Fault};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::eventfd::EventFd;
@@ -23,8 +24,9 @@ use crate::lane::{Lane, LaneId, Polled};
 pub(crate) use leaving::Leave;
 use leaving::Leaving;
 
-/// How many busy passes may go by before sleeping lanes are looked at.
-const PASSES_PER_LOOK: u32 = 32;
+/// How many busy passes may go by before sleeping lanes are looked at; one in which lanes moved
+/// more than a budget on average counts as several.
+const PASSES_PER_LOOK: usize = 32;
 
 /// How many poll windows a lane may be idle while other lanes of its worker are not.
 const PATIENCE: u32 = 64;
@@ -248,18 +250,19 @@ struct Body {
 
 impl Body {
     fn run(mut self) {
-        let mut passes = 0u32;
+        let mut passes = 0;
         let mut empty = 0u32;
         loop {
             if self.shared.pending.load(Ordering::Relaxed) && self.obey() {
                 return;
             }
-            passes = passes.wrapping_add(1);
             self.shared.stats.passes.add(1);
             let moved = if self.leaving == 0 { self.pass() } else { self.pass_and_let_go() };
             if moved > 0 {
                 empty = 0;
-                if passes.is_multiple_of(PASSES_PER_LOOK) {
+                passes += (moved / (BUDGET * self.slots.len().max(1))).max(1);
+                if passes >= PASSES_PER_LOOK {
+                    passes = 0;
                     self.now = clock::monotonic();
                     self.put_to_sleep(self.policy.window * PATIENCE);
                     self.look_if_any_sleeps();

@@ -27,6 +27,12 @@ impl Hooks {
         self.all().any(|hooked| hooked.waiting() > 0)
     }
 
+    /// A program looks at what its source brings.
+    #[inline(always)]
+    pub(super) fn has_program(&self) -> bool {
+        self.hooked.is_some()
+    }
+
     fn all(&self) -> impl Iterator<Item = &Hooked> {
         self.hooked.iter().chain(self.joined.as_ref().map(|(joined, _)| joined))
     }

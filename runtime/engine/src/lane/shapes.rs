@@ -3,7 +3,8 @@
 //! `LIMITED` is for lanes with disciplines, whose sinks take no more than an allowance of bytes;
 //! for the others the compiler leaves it out.
 
-use mqnet_netdev::limits::BUDGET;
+use mqnet_counters::Counter;
+use mqnet_netdev::limits::{BUDGET, SMALL, TURN};
 use mqnet_netdev::{
     Burst, Fault, Frame, FrameMeta, Recv, Rx, RxBorrows, RxBrings, Tx, TxBorrows, TxBrings,
 };
@@ -19,8 +20,8 @@ use crate::egress::Full;
 const FLUSH_BYTES: u32 = 48 << 10;
 
 impl Lane {
-    /// Moves up to a budget of frames, and with `LIMITED` no more than one frame beyond `allowance`
-    /// bytes.
+    /// Moves up to a budget of frames, or a turn of small ones, and with `LIMITED` no more than one
+    /// frame beyond `allowance` bytes.
     #[inline(always)]
     pub(super) fn move_across<const LIMITED: bool>(
         &mut self,
@@ -28,7 +29,9 @@ impl Lane {
     ) -> Result<Polled, Fault> {
         // What has no room is dropped otherwise, whatever its size.
         let any = self.full == Full::Drop && !self.sink_held;
-        let Self { rx, tx, loan, batch, room, .. } = self;
+        // A program that drops what it sees looks at many frames for one that is shown.
+        let turn = if self.hooks.has_program() { BUDGET } else { TURN };
+        let Self { rx, tx, loan, batch, room, tx_stats, .. } = self;
         match (rx, tx) {
             (Rx::Borrows(rx), tx) if batch.is_some() => match batch {
                 Some(batch) if batch.is_beside() => {
@@ -40,7 +43,7 @@ impl Lane {
                 receive_in_place::<LIMITED>(&mut **rx, &mut **tx, *room, allowance, &mut 0)
             }
             (Rx::Brings(rx), Tx::Brings(tx)) => {
-                copy_across::<LIMITED>(&mut **rx, &mut **tx, allowance)
+                copy_across::<LIMITED>(&mut **rx, &mut **tx, allowance, turn, &tx_stats.tx.bytes)
             }
             (Rx::Brings(rx), Tx::Borrows(tx)) => {
                 send_in_place::<LIMITED>(&mut **rx, &mut **tx, allowance)
@@ -214,27 +217,55 @@ fn send_in_place<const LIMITED: bool>(
     Ok(Polled { frames, sent: 0, rest: rest_of(frames, shown, cut) })
 }
 
-/// Brings -> brings: the one copy.
+/// Brings -> brings: the one copy, of a burst, or of up to `turn` small frames. `sent` counts the
+/// bytes that the sink has taken.
 fn copy_across<const LIMITED: bool>(
     rx: &mut dyn RxBrings,
     tx: &mut dyn TxBrings,
-    allowance: u32,
+    mut allowance: u32,
+    turn: usize,
+    sent: &Counter,
 ) -> Result<Polled, Fault> {
-    let (shown, frames, cut) = {
+    const SMALL_BURST: u64 = SMALL as u64 * BUDGET as u64;
+    let mut frames = 0;
+    loop {
+        let before = sent.get();
+        let (burst, small) = copy_burst::<LIMITED>(rx, tx, allowance)?;
+        frames += burst.frames;
+        let bytes = sent.get().wrapping_sub(before);
+        if LIMITED {
+            allowance = allowance.saturating_sub(u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+        let is_over = frames >= turn || LIMITED && allowance == 0;
+        if burst.frames < BUDGET || !small || bytes > SMALL_BURST || is_over {
+            return Ok(Polled { frames, ..burst });
+        }
+    }
+}
+
+/// One burst, and whether it looks like one of small frames.
+#[inline(always)]
+fn copy_burst<const LIMITED: bool>(
+    rx: &mut dyn RxBrings,
+    tx: &mut dyn TxBrings,
+    allowance: u32,
+) -> Result<(Polled, bool), Fault> {
+    let (shown, frames, cut, small) = {
         let mut burst = Burst::new();
         rx.peek(&mut burst, BUDGET)?;
-        if burst.frames().is_empty() {
-            return Ok(Polled::nothing(Rest::Empty));
-        }
+        let (Some(first), Some(last)) = (burst.frames().first(), burst.frames().last()) else {
+            return Ok((Polled::nothing(Rest::Empty), false));
+        };
+        let small = first.len.max(last.len) <= SMALL;
         let cut = LIMITED && shorten(&mut burst, allowance);
-        (burst.frames().len(), tx.submit(&burst, 0)?, cut)
+        (burst.frames().len(), tx.submit(&burst, 0)?, cut, small)
     };
     // The sink first: its reader can begin while we return credit to the source. What it took is
     // released even if its doorbell is broken: it has been counted.
     let flushed = tx.flush();
     rx.release(frames)?;
     flushed?;
-    Ok(Polled { frames, sent: 0, rest: rest_of(frames, shown, cut) })
+    Ok((Polled { frames, sent: 0, rest: rest_of(frames, shown, cut) }, small))
 }
 
 /// Borrows -> borrows: a page is lent to both. A budget of 0 only tries the frame that is held.

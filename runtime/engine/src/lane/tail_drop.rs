@@ -21,6 +21,8 @@ impl Lane {
             self.tx.flush()?;
         }
         match &mut self.rx {
+            // The sink was full after a burst or more of a turn: next time.
+            Rx::Brings(_) if budget == 0 => {}
             Rx::Brings(rx) => {
                 let mut lengths: ArrayVec<u32, BURST_FRAMES> = ArrayVec::new();
                 {
@@ -72,7 +74,7 @@ impl Lane {
         // It is never stopped: it waits for its source alone.
         let is_empty = match &self.rx {
             // It need not have shown all that it has.
-            Rx::Brings(_) => dropped == 0,
+            Rx::Brings(_) => dropped == 0 && budget > 0,
             Rx::Borrows(_) => dropped < budget,
         };
         polled.rest = if is_empty { Rest::Empty } else { Rest::Budget };

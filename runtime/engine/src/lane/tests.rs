@@ -17,6 +17,7 @@ mod beside;
 mod finishing;
 mod hooked;
 mod merging;
+mod turns;
 
 /// What is in the source, what has reached the sink, and how much more it takes.
 #[derive(Default)]

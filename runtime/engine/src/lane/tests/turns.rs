@@ -1,0 +1,107 @@
+//! Turns of small frames that are copied.
+
+use mqnet_netdev::TxBrings;
+use mqnet_netdev::limits::{BUDGET, SMALL, TURN};
+
+use super::*;
+
+impl TxBrings for Sink {
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        TxBorrows::submit(self, burst, from)
+    }
+
+    fn reserve(&mut self, _max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        Ok(None)
+    }
+
+    fn commit(&mut self, _frame: &FrameMeta) {}
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn hold(&mut self, _on: bool) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        Ok(true)
+    }
+}
+
+/// A lane between two ends that bring memory, frames of these lengths in its source, and room for
+/// so many in its sink.
+fn bench(lens: impl IntoIterator<Item = u32>, room: usize) -> Bench {
+    let mut bench = Bench::new();
+    let rx = Rx::Brings(Box::new(Source(bench.hands.clone(), Vec::new())));
+    let tx = Tx::Brings(Box::new(Sink(bench.hands.clone(), bench.stats.clone())));
+    bench.lane = Lane::new(bench.lane.id(), rx, tx, 1518, None, bench.stats.clone()).unwrap();
+    let frame = |(number, len): (u32, u32)| {
+        let mut frame = vec![0; len as usize];
+        frame[56..60].copy_from_slice(&number.to_le_bytes());
+        frame
+    };
+    let mut world = bench.hands.world();
+    world.source = (0..).zip(lens).map(frame).collect();
+    world.room = room;
+    drop(world);
+    bench
+}
+
+// Goal: small frames move four budgets at a time, and one when it was the last of a turn; others
+// one, also when the first and the last of a burst are small.
+#[test]
+fn a_turn_is_longer_of_small_frames() {
+    let mut small = bench([SMALL; 300], 1000);
+    let polled = small.poll();
+    assert_eq!((polled.frames, polled.rest), (TURN, Rest::Budget));
+    let polled = small.poll();
+    assert_eq!((polled.frames, polled.rest), (300 - TURN, Rest::Budget));
+    assert_eq!(small.poll().rest, Rest::Empty);
+    let mixed = |number: usize| if number.is_multiple_of(BUDGET / 2) { 60 } else { 1500 };
+    for lens in [[SMALL + 1; 300].to_vec(), (0..300).map(mixed).collect()] {
+        let mut large = bench(lens, 1000);
+        assert_eq!(large.poll().frames, BUDGET);
+    }
+    let mut ends = bench((0..300).map(|n| if n % 64 % 63 == 0 { 60 } else { 1500 }), 1000);
+    assert_eq!(ends.poll().frames, BUDGET);
+}
+
+// Goal: an end of the source in the middle of a turn is its end, and a full sink stops it.
+#[test]
+fn a_turn_ends_with_its_source_or_its_sink() {
+    let mut short = bench([60; 128], 1000);
+    let polled = short.poll();
+    assert_eq!((polled.frames, polled.rest), (128, Rest::Empty));
+    let mut full = bench([60; 300], 100);
+    let polled = full.poll();
+    assert_eq!((polled.frames, polled.rest), (100, Rest::Full));
+    full.hands.world().room = 1000;
+    assert_eq!(full.poll().frames, 200);
+    assert_eq!(full.hands.world().sink, (0..300).collect::<Vec<u32>>());
+}
+
+// Goal: with full=drop a sink that is full in the middle of a turn is no end of the source: a lane
+// that is told of one would leave with frames in it. What comes next is dropped, and counted.
+#[test]
+fn what_a_full_sink_leaves_of_a_turn_is_dropped_next() {
+    let mut bench = bench([60; 300], 100);
+    bench.lane.set_full(Full::Drop).unwrap();
+    let polled = bench.poll();
+    assert_eq!((polled.frames, polled.rest), (100, Rest::Budget));
+    while bench.poll().rest != Rest::Empty {}
+    let drops = bench.stats.tx.drops.get(DropReason::SinkFull);
+    assert_eq!((bench.hands.world().sink.len(), drops), (100, 200));
+}
+
+// Goal: with a discipline that is empty a turn takes no more than the sink's allowance of bytes.
+#[test]
+fn a_turn_ends_with_its_allowance() {
+    let mut lane = bench([60; 300], 1000);
+    let polled = lane.lane.move_across::<true>(70 * 60).unwrap();
+    assert_eq!((polled.frames, polled.rest), (70, Rest::Full));
+    let polled = lane.lane.move_across::<true>(64 * 60).unwrap();
+    assert_eq!((polled.frames, polled.rest), (64, Rest::Budget));
+    let polled = lane.lane.move_across::<true>(u32::MAX).unwrap();
+    assert_eq!((polled.frames, polled.rest), (166, Rest::Budget));
+}
