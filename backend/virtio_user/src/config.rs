@@ -23,6 +23,8 @@ pub struct VirtioUserConfig {
     pub packed: bool,
     /// Take buffers that come back in order where the device keeps it.
     pub in_order: bool,
+    /// Agree on checksums that the device finishes, and with them on segmentation, where it does.
+    pub csum: bool,
     /// Take mergeable buffers where the device has them.
     pub mergeable: bool,
     /// How RX buffers lie in pages.
@@ -42,6 +44,7 @@ impl VirtioUserConfig {
             mac: None,
             packed: false,
             in_order: true,
+            csum: true,
             mergeable: true,
             rx_buf_layout: Wish::Frag,
             rx_memory: None,

@@ -187,13 +187,14 @@ fn choose(
     if config.packed && !offered.has(Features::RING_PACKED) {
         return Err("the device has no packed rings: leave packed out".to_owned());
     }
+    let sends = if config.csum { Offloads::ALL } else { Offloads::NONE };
     let mut wanted = Features::VERSION_1
         .or(Features::EVENT_IDX)
         .or(Features::MTU)
         .or(Features::MQ)
         .or(PROTOCOL)
         .or(BY_COMMAND)
-        .or(Features::of_device_that_takes(Offloads::ALL));
+        .or(Features::of_device_that_takes(sends));
     if config.mac.is_some() && !offered.has(ADDRESSED) {
         return Err("the device has no address to be set: leave mac= out".to_owned());
     }
@@ -565,3 +566,23 @@ impl Session {
 
 /// `EFD_NONBLOCK | EFD_CLOEXEC`.
 const NONBLOCK: i32 = 0o2004000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: without checksums nothing is left to a device that would do everything, and what it
+    // may leave to us is the same.
+    #[test]
+    fn a_driver_may_leave_nothing_to_the_device() {
+        let device = Features::of_device_that_takes(Offloads::ALL);
+        let offered = Features::VERSION_1.or(device);
+        let offered = offered.or(Features::of_driver_that_takes(Offloads::ALL));
+        for (csum, sends) in [(true, Offloads::ALL), (false, Offloads::NONE)] {
+            let config = VirtioUserConfig { csum, ..VirtioUserConfig::new("/x") };
+            let agreed = choose(offered, &config, Offloads::ALL).unwrap();
+            assert_eq!((agreed.sent_by_driver(), agreed.taken_by_driver()), (sends, Offloads::ALL));
+            assert_eq!(agreed.and(device), if csum { device } else { Features::default() });
+        }
+    }
+}

@@ -216,6 +216,8 @@ fn world(name: &str, queues: u16, packed: bool, mergeable: bool) {
     let config = VirtioUserConfig {
         packed,
         mergeable,
+        // With one queue without: its device copies a burst at once then, not frame by frame.
+        csum: queues > 1,
         queues: Some(queues),
         ..VirtioUserConfig::new(&pmd.socket)
     };

@@ -166,6 +166,7 @@ Endpoint addresses:
   virtio-user:SOCKET  a virtio device in another process, of which we are the driver. Options:
                 server (the device connects) queues=N packed[=on|off] mrg=on|off mac=M mtu=N name=N
                 in-order=on|off (rely on the order that a device promises)
+                csum=on|off (leave checksums and segmentation to a device that does them)
                 rx-buf-layout=auto|frag|full (how receive buffers lie in pages)
   xdp:IFNAME    an interface of this kernel, taken over by AF_XDP sockets; options: netns=NAME|PATH
                 mode=auto|native|generic (where in the kernel) zerocopy=auto|on|off queues=N (set

@@ -149,6 +149,7 @@ fn virtio_user(virtio: VirtioUser) -> VirtioUserConfig {
         mac: virtio.mac,
         packed: virtio.packed,
         in_order: virtio.in_order,
+        csum: virtio.csum,
         mergeable: virtio.mergeable,
         rx_buf_layout: match virtio.rx_buf_layout {
             RxBufLayout::Frag => Wish::Frag,

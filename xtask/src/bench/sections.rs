@@ -40,7 +40,7 @@ pub(super) const SECTIONS: &[Section] = &[
         group?",
         packages: &["valgrind"], root: false, seconds: 40, quick: None },
     Section { name: "vhost", answers: "How fast are our virtio device and driver, against DPDK's?",
-        packages: DPDK, root: false, seconds: 340,
+        packages: DPDK, root: false, seconds: 390,
         quick: Some(("--slice-ms 8 --side device --ring split --size 64", 15)) },
     Section { name: "rxbuf", answers: "Do RX buffers that are parts of pages cost anything?",
         packages: &["valgrind"], root: false, seconds: 60, quick: None },

@@ -1,8 +1,11 @@
 //! Virtio over vhost-user against DPDK: the same driver in front of two devices, the same device
 //! behind two drivers, and the same two guests on two switches.
 //!
-//! All peers are `testpmd`. Where our end is a device it copies each frame once, as DPDK's does.
-//! Where it is a driver, the frames are made in its buffers and forgotten there, as DPDK's are.
+//! All peers are `testpmd`. Small frames its driver sends more slowly than either device takes
+//! them, so that two devices are also compared behind our driver. Where our end is a device it
+//! copies each frame once, as DPDK's does.
+//! Where it is a driver, the frames are made in its buffers and forgotten there, as DPDK's are, and
+//! as much is left to the device: DPDK's leaves it no checksum unless it is told to.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,12 +22,15 @@ use super::{LinkSetup, Result, Session};
 /// 2 MiB pages for four testpmd with the largest frames.
 const HUGE_PAGES: u64 = 4 * (256 + 32) / 2;
 
+/// Longer frames lie in many pieces, and need segmentation.
+const LONG: usize = 10_000;
+
 /// What `mqnet bench vhost` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct VhostArgs {
     /// What is ours: one of the two ends, or what joins two guests
-    #[arg(long = "side", value_enum, default_values_t = [Side::Device, Side::Driver, Side::Link],
-          value_delimiter = ',')]
+    #[arg(long = "side", value_enum, value_delimiter = ',',
+          default_values_t = [Side::Device, Side::Driver, Side::Behind, Side::Link])]
     sides: Vec<Side>,
     /// Layout of the rings
     #[arg(long = "ring", value_enum, default_values_t = [Ring::Split, Ring::Packed],
@@ -43,6 +49,8 @@ enum Side {
     Device,
     /// Its driver, as a guest is (`virtio-user:`).
     Driver,
+    /// The network device again, behind our driver.
+    Behind,
     /// Two devices and the link between them; one process is both guests.
     Link,
 }
@@ -74,6 +82,7 @@ impl Row {
         match self.side {
             Side::Device => format!("device, {ring}, {way}, {bytes} B"),
             Side::Driver => format!("driver, {ring}, {way}, {bytes} B"),
+            Side::Behind => format!("device behind our driver, {ring}, {bytes} B"),
             Side::Link => format!("guest to guest, {ring}, {bytes} B"),
         }
     }
@@ -87,11 +96,10 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &VhostArgs) -> R
         for &ring in &args.rings {
             for &bytes in &args.sizes {
                 // Two guests send to each other; testpmd makes no long frames there.
-                let is_link = side == Side::Link;
-                let ways: &[bool] = match is_link {
-                    true if bytes > 10_000 => &[],
-                    true => &[true],
-                    false => &[true, false],
+                let ways: &[bool] = match side {
+                    Side::Device | Side::Driver => &[true, false],
+                    Side::Behind | Side::Link if bytes > LONG => &[],
+                    Side::Behind | Side::Link => &[true],
                 };
                 for &to_device in ways {
                     session.check()?;
@@ -217,12 +225,13 @@ impl Starter<'_> {
         let [socket, other] = &self.sockets;
         let packed = if ring == Ring::Packed { "on" } else { "off" };
         let (which, endpoint) = match (side, to_device) {
-            (Side::Device, true) => (Which::Rx, format!("vhost-user:{socket}")),
-            (Side::Device, false) => (Which::Tx, format!("vhost-user:{socket}")),
+            (Side::Device | Side::Behind, true) => (Which::Rx, format!("vhost-user:{socket}")),
+            (Side::Device | Side::Behind, false) => (Which::Tx, format!("vhost-user:{socket}")),
             (Side::Link, _) => (Which::Join, format!("vhost-user:{socket} vhost-user:{other}")),
             (Side::Driver, _) => {
                 let which = if to_device { Which::Make } else { Which::Take };
-                (which, format!("virtio-user:{socket},queues=1,packed={packed}"))
+                let csum = if bytes > LONG { "on" } else { "off" };
+                (which, format!("virtio-user:{socket},queues=1,packed={packed},csum={csum}"))
             }
         };
         Half::start(&setup, which, &endpoint).map(Process::Ours)
@@ -238,7 +247,7 @@ impl Starter<'_> {
             ),
             // It offers segmentation only on demand.
             _ => {
-                let tso = u8::from(bytes > 10_000);
+                let tso = u8::from(bytes > LONG);
                 format!("net_vhost{number},iface={socket},queues=1,tso={tso}")
             }
         };
@@ -254,7 +263,7 @@ impl Starter<'_> {
         let role = format!("{role}-{}", if self.ours { "ours" } else { "dpdk" });
         // Frames in pieces; a driver's are longer than the MTU only with TCP segmentation, and the
         // checksums for it, which a port that is a device does not know.
-        let pieces: &[&str] = match (bytes > 10_000, side) {
+        let pieces: &[&str] = match (bytes > LONG, side) {
             (false, _) => &[],
             (true, Side::Driver) => &["--tx-offloads=0x802c"],
             (true, _) => &["--tx-offloads=0x8000"],
@@ -277,11 +286,12 @@ impl Starter<'_> {
     }
 
     fn open(&self, side: Side) -> Result<Process> {
-        let end = if self.row.side == Side::Driver { Side::Driver } else { Side::Device };
-        if self.ours && end == side {
-            return self.ours(self.row.side);
+        let whole = self.row.side;
+        if whole == Side::Behind && side == Side::Driver {
+            return self.ours(side);
         }
-        self.dpdk(side)
+        let end = if whole == Side::Driver { Side::Driver } else { Side::Device };
+        if self.ours && end == side { self.ours(whole) } else { self.dpdk(side) }
     }
 }
 
@@ -328,7 +338,7 @@ impl End for Pair {
             if self.to_device { self.device.received()? } else { self.driver.received()? };
         let calls = &self.calls;
         if let Some(all) = calls
-            && let Some(calls) = self.driver.calls().or_else(|| self.device.calls())
+            && let Some(calls) = self.device.calls().or_else(|| self.driver.calls())
         {
             *all.lock().unwrap_or_else(PoisonError::into_inner) = Some([frames, calls]);
         }

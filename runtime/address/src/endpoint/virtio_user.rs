@@ -1,5 +1,5 @@
 //! `virtio-user:SOCKET[,server][,queues=N][,mtu=N][,mac=M][,packed[=on|off]][,in-order=on|off]`
-//! `[,mrg=on|off][,rx-buf-layout=auto|frag|full][,name=NAME]`
+//! `[,csum=on|off][,mrg=on|off][,rx-buf-layout=auto|frag|full][,name=NAME]`
 
 use std::path::PathBuf;
 
@@ -46,6 +46,8 @@ pub struct VirtioUser {
     pub packed: bool,
     /// Buffers that come back in order, if the device keeps it.
     pub in_order: bool,
+    /// Checksums and segmentation that the device finishes, if it does.
+    pub csum: bool,
     /// Mergeable buffers, if the device has them.
     pub mergeable: bool,
     /// How RX buffers lie in pages.
@@ -56,7 +58,8 @@ pub struct VirtioUser {
 
 pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
     let (mut server, mut queues, mut mtu, mut packed) = (false, None, None, false);
-    let (mut in_order, mut mergeable, mut name, mut mac) = (true, true, None, None);
+    let (mut in_order, mut csum, mut mergeable) = (true, true, true);
+    let (mut name, mut mac) = (None, None);
     let mut rx_buf_layout = RxBufLayout::default();
     while let Some((key, value)) = options.next() {
         match (key, value) {
@@ -71,12 +74,13 @@ pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<Endpoint, St
             ("packed", None) => packed = true,
             ("packed", Some(v)) => packed = on_off(key, v)?,
             ("in-order", Some(v)) => in_order = on_off(key, v)?,
+            ("csum", Some(v)) => csum = on_off(key, v)?,
             ("mrg", Some(v)) => mergeable = on_off(key, v)?,
             ("rx-buf-layout", Some(v)) => rx_buf_layout = layout(v)?,
             ("name", Some(v)) => name = Some(device_name(v)?.to_owned()),
             _ => {
-                let known = "server queues= mtu= mac= packed= in-order= mrg= rx-buf-layout= name= \
-                             qdisc= full= rx-locality=";
+                let known = "server queues= mtu= mac= packed= in-order= csum= mrg= \
+                             rx-buf-layout= name= qdisc= full= rx-locality=";
                 return Err(options.unknown(known));
             }
         }
@@ -90,6 +94,7 @@ pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<Endpoint, St
         mac,
         packed,
         in_order,
+        csum,
         mergeable,
         rx_buf_layout,
         name,
@@ -112,6 +117,7 @@ mod tests {
             mac: None,
             packed: false,
             in_order: true,
+            csum: true,
             mergeable: true,
             rx_buf_layout: RxBufLayout::Frag,
             name: None,
@@ -120,8 +126,8 @@ mod tests {
         assert_eq!(read(""), Endpoint::VirtioUser(plain.clone()));
         assert_eq!(read("").netdev_name(), "v");
         let all = read(
-            ",server,queues=8,mtu=9000,mac=02:00:00:00:00:01,packed,in-order=off,mrg=off,\
-             rx-buf-layout=auto,name=x",
+            ",server,queues=8,mtu=9000,mac=02:00:00:00:00:01,packed,in-order=off,csum=off,\
+             mrg=off,rx-buf-layout=auto,name=x",
         );
         let want = VirtioUser {
             server: true,
@@ -130,6 +136,7 @@ mod tests {
             mac: Some([2, 0, 0, 0, 0, 1]),
             packed: true,
             in_order: false,
+            csum: false,
             mergeable: false,
             rx_buf_layout: RxBufLayout::Auto,
             name: Some("x".to_owned()),
@@ -148,6 +155,7 @@ mod tests {
             ("virtio-user:/x,queues=65", "from 1 to 64"),
             ("virtio-user:/x,mrg=maybe", "on or off"),
             ("virtio-user:/x,packed=1", "on or off"),
+            ("virtio-user:/x,csum", "csum="),
             ("virtio-user:/x,mtu=67", "mtu=67"),
             ("virtio-user:/x,rx-buf-layout=half", "auto, frag or full"),
         ] {
