@@ -163,7 +163,7 @@ fn fetched_until(ring: &Window, at: u32, left: u32, record: u32) -> u32 {
     ahead.max(end.saturating_add(ahead).saturating_sub(size))
 }
 
-/// Once or twice a round.
+/// Once or twice a round, of rings that hold more than 96 records.
 #[cold]
 #[inline(never)]
 fn fetch_from_the_start(ring: &Window, at: u32, record: u32, most: u32) {

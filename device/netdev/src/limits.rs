@@ -9,8 +9,9 @@ pub const CHANNELS_MAX: u16 = 64;
 pub const BUDGET: usize = 64;
 
 /// The same while they are [`SMALL`] and copied: from one lane to the next a worker loses the time
-/// of some thirty of them, on cache lines that come from other CPUs. (Frames of 64 B through 64
-/// lanes, against one: 0.92 with 64 of them, with 128, 256, 512 0.99, 1.05, 1.02.)
+/// of five to fifteen of them, on cache lines that come from other CPUs. (Frames of 64 B through 64
+/// lanes, against one of the program that moved 64: 0.92 with 64 of them, with 128, 256, 512 0.99,
+/// 1.05, 1.02.)
 pub const TURN: usize = 4 * BUDGET;
 
 /// Bytes of a small frame, on average over a burst: a turn of them is 64 KiB.

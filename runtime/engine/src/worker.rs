@@ -24,8 +24,8 @@ use crate::lane::{Lane, LaneId, Polled};
 pub(crate) use leaving::Leave;
 use leaving::Leaving;
 
-/// How many busy passes may go by before sleeping lanes are looked at; one in which lanes moved
-/// more than a budget on average counts as several.
+/// How many busy passes may go by before sleeping lanes are looked at; one in which a lane moved
+/// several budgets counts as many.
 const PASSES_PER_LOOK: usize = 32;
 
 /// How many poll windows a lane may be idle while other lanes of its worker are not.
@@ -257,10 +257,10 @@ impl Body {
                 return;
             }
             self.shared.stats.passes.add(1);
-            let moved = if self.leaving == 0 { self.pass() } else { self.pass_and_let_go() };
-            if moved > 0 {
+            let most = if self.leaving == 0 { self.pass() } else { self.pass_and_let_go() };
+            if most > 0 {
                 empty = 0;
-                passes += (moved / (BUDGET * self.slots.len().max(1))).max(1);
+                passes += (most / BUDGET).max(1);
                 if passes >= PASSES_PER_LOOK {
                     passes = 0;
                     self.now = clock::monotonic();
@@ -274,10 +274,10 @@ impl Body {
         }
     }
 
-    /// Polls every active lane once; returns the frames moved.
+    /// Polls every active lane once; returns the most frames that one of them moved.
     #[inline]
     fn pass(&mut self) -> usize {
-        let mut moved = 0;
+        let mut most = 0;
         for at in 0..self.slots.len() {
             if let Some(next) = self.slots.get(at + 1) {
                 next.lane.prefetch();
@@ -289,19 +289,19 @@ impl Body {
             match slot.lane.poll(clock::monotonic) {
                 Ok(polled) if polled.moved() == 0 => slot.empty = slot.empty.saturating_add(1),
                 Ok(polled) => {
-                    moved += polled.moved();
+                    most = most.max(polled.moved());
                     slot.empty = 0;
                 }
                 Err(fault) => fail(slot, &mut self.active, &self.faults, fault),
             }
         }
-        moved
+        most
     }
 
     /// A pass after which lanes may leave.
     #[cold]
     fn pass_and_let_go(&mut self) -> usize {
-        let (mut moved, mut number) = (0, 0);
+        let (mut most, mut number) = (0, 0);
         while number < self.slots.len() {
             let slot = &mut self.slots[number];
             let polled = match slot.state {
@@ -315,7 +315,7 @@ impl Body {
                     (0, 0)
                 }
             };
-            moved += frames + sent;
+            most = most.max(frames + sent);
             slot.empty = if frames + sent > 0 { 0 } else { slot.empty.saturating_add(1) };
             let lane = &mut slot.lane;
             // A faulty lane goes as it is: the link is about to end.
@@ -326,7 +326,7 @@ impl Body {
                 number += 1;
             }
         }
-        moved
+        most
     }
 
     /// Sends a lane home.

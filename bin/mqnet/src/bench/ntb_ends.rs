@@ -248,7 +248,7 @@ pub(super) fn both(bytes: usize, channels: u16, name: &str) -> Result<(Vec<[Lane
     Ok((lanes, Both { a, b, outside, _folder: folder }))
 }
 
-/// One burst in and out again; returns the frames that went in.
+/// One turn in and out again (of small frames 256, or what fits); returns the frames that went in.
 pub(super) fn step(send: &mut Lane, receive: &mut Lane) -> usize {
     let sent = send.poll(clock::monotonic).map_or(0, |polled| polled.frames);
     // What is refused here stays in the ring, and is seen as a send that moved nothing.

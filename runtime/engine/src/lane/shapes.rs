@@ -218,7 +218,7 @@ fn send_in_place<const LIMITED: bool>(
 }
 
 /// Brings -> brings: the one copy, of a burst, or of up to `turn` small frames. `sent` counts the
-/// bytes that the sink has taken.
+/// bytes that the sink has taken (where it is steered, elsewhere: then the lengths decide alone).
 fn copy_across<const LIMITED: bool>(
     rx: &mut dyn RxBrings,
     tx: &mut dyn TxBrings,

@@ -16,7 +16,7 @@ pub(in super::super) struct Worker {
 }
 
 impl Worker {
-    /// One burst on the next channel; returns the frames that went in.
+    /// One turn on the next channel; returns the frames that went in.
     pub(in super::super) fn burst(&mut self) -> usize {
         let at = self.next;
         self.next = (at + 1) % self.channels.len();

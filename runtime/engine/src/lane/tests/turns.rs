@@ -48,8 +48,8 @@ fn bench(lens: impl IntoIterator<Item = u32>, room: usize) -> Bench {
     bench
 }
 
-// Goal: small frames move four budgets at a time, and one when it was the last of a turn; others
-// one, also when the first and the last of a burst are small.
+// Goal: small frames move four budgets at a time, or what is left; others one, also when the first
+// and the last of a burst are small.
 #[test]
 fn a_turn_is_longer_of_small_frames() {
     let mut small = bench([SMALL; 300], 1000);
