@@ -5,6 +5,7 @@
 //! has around the queue, or holds for it, stays.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use mqnet_netdev::{
     Armed, Burst, Channel, Event, Fault, Fill, FrameMeta, Queue, Recv, Rx, RxBorrows, RxBrings, Tx,
@@ -38,6 +39,10 @@ impl<Q: Queue + ?Sized> Queue for Replaceable<Q> {
         if let Some(next) = put(&self.next, None) {
             self.queue = next;
         }
+    }
+
+    fn gather(&self) -> Duration {
+        self.queue.gather()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use mqnet_pktbuf::Returner;
 use mqnet_shmem::Segments;
@@ -82,6 +83,12 @@ pub trait Queue: Any + Send {
     /// A hint: it is polled soon, so that what is looked at first may be fetched meanwhile. Changes
     /// nothing.
     fn prefetch(&self) {}
+
+    /// After a poll that found few frames and no more, so long the next ones may gather before
+    /// anybody looks again; 0: not at all.
+    fn gather(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// An RX queue whose frames lie in memory that it owns.

@@ -15,6 +15,10 @@ macro_rules! forward_queue {
             fn park(&mut self) {
                 self.inner.park();
             }
+
+            fn gather(&self) -> std::time::Duration {
+                self.inner.gather()
+            }
         }
     };
 }

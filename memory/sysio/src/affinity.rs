@@ -1,6 +1,7 @@
 //! CPU affinity of the calling thread.
 
 use std::io;
+use std::marker::PhantomData;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -44,13 +45,19 @@ pub fn visit_every_cpu() -> io::Result<()> {
 
 /// The calling thread goes before all ordinary ones (where we have the right to do that), and is
 /// an ordinary one again at the end.
-struct Urgent(bool);
+#[derive(Debug)]
+pub struct Urgent {
+    is_set: bool,
+    /// It is of its thread.
+    _thread: PhantomData<*const ()>,
+}
 
 impl Urgent {
-    fn begin() -> Self {
+    /// From now on; before all ordinary threads only as root.
+    pub fn begin() -> Self {
         // SAFETY: asks for the policy of the calling thread.
         let ordinary = unsafe { libc::sched_getscheduler(0) } == libc::SCHED_OTHER;
-        Self(ordinary && Self::set(libc::SCHED_FIFO, 1))
+        Self { is_set: ordinary && Self::set(libc::SCHED_FIFO, 1), _thread: PhantomData }
     }
 
     fn set(policy: libc::c_int, priority: libc::c_int) -> bool {
@@ -64,7 +71,7 @@ impl Urgent {
 
 impl Drop for Urgent {
     fn drop(&mut self) {
-        if self.0 {
+        if self.is_set {
             Self::set(libc::SCHED_OTHER, 0);
         }
     }

@@ -1,6 +1,8 @@
 //! A worker: a pinned thread that polls lanes, and sleeps when none has work.
 
+mod gather;
 mod leaving;
+mod slot;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -23,6 +25,7 @@ use crate::lane::{Lane, LaneId, Polled};
 
 pub(crate) use leaving::Leave;
 use leaving::Leaving;
+use slot::{LaneState, Slot};
 
 /// How many busy passes may go by before sleeping lanes are looked at; one in which a lane moved
 /// several budgets counts as many.
@@ -196,36 +199,6 @@ impl Drop for Worker {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LaneState {
-    /// Polled in every pass.
-    Active,
-    /// Asleep: its queue was asked to wake us.
-    Armed,
-    /// It has failed; the control thread knows.
-    Faulty,
-}
-
-struct Slot {
-    lane: Lane,
-    state: LaneState,
-    /// Polls in a row that moved nothing.
-    empty: u32,
-    /// When the worker first had time to notice that.
-    idle_since: Duration,
-    leaving: Option<Leaving>,
-}
-
-impl Slot {
-    fn pause(&mut self, policy: &IdlePolicy, window: Duration, now: Duration) -> Pause {
-        // Time in which the worker did not look (others had the CPU) is not idle time of the lane.
-        if self.empty <= policy.spins {
-            self.idle_since = now;
-        }
-        policy.pause(self.empty, window, now.saturating_sub(self.idle_since))
-    }
-}
-
 /// One descriptor and the lanes that it wakes (both lanes of a queue pair share a doorbell).
 struct Watch {
     fd: OwnedFd,
@@ -283,14 +256,14 @@ impl Body {
                 next.lane.prefetch();
             }
             let slot = &mut self.slots[at];
-            if slot.state != LaneState::Active {
+            if slot.state != LaneState::Active || slot.gather.is_on(clock::monotonic) {
                 continue;
             }
             match slot.lane.poll(clock::monotonic) {
                 Ok(polled) if polled.moved() == 0 => slot.empty = slot.empty.saturating_add(1),
                 Ok(polled) => {
                     most = most.max(polled.moved());
-                    slot.empty = 0;
+                    slot.moved(&polled, clock::monotonic);
                 }
                 Err(fault) => fail(slot, &mut self.active, &self.faults, fault),
             }
@@ -371,7 +344,10 @@ impl Body {
             self.put_to_sleep(self.policy.window);
         }
         if self.active > 0 {
-            affinity::yield_now();
+            // Frames gather for less than a turn of somebody else's.
+            if !self.slots.iter().any(|slot| slot.gather.has_begun()) {
+                affinity::yield_now();
+            }
             self.look_if_any_sleeps();
         } else {
             self.shared.stats.sleeps.add(1);
@@ -537,8 +513,7 @@ impl Body {
         let tx = tx.queue().event().map(|e| self.watch(e.fd, number));
         let doors = lane.doors().map(|fd| self.watch(fd, number)).reduce(Result::and);
         self.now = clock::monotonic();
-        let (state, idle_since) = (LaneState::Active, self.now);
-        let mut slot = Slot { lane, state, empty: 0, idle_since, leaving: None };
+        let mut slot = Slot::new(lane, self.now);
         self.active += 1;
         if let Some(Err(e)) = rx.into_iter().chain(tx).chain(doors).find(Result::is_err) {
             let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };

@@ -5,7 +5,8 @@
 //! them, so that two devices are also compared behind our driver. Where our end is a device it
 //! copies each frame once, as DPDK's does.
 //! Where it is a driver, the frames are made in its buffers and forgotten there, as DPDK's are, and
-//! as much is left to the device: DPDK's leaves it no checksum unless it is told to.
+//! as much is left to the device: DPDK's leaves it no checksum unless it is told to, which is a row
+//! of its own.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +31,8 @@ const LONG: usize = 10_000;
 pub(super) struct VhostArgs {
     /// What is ours: one of the two ends, or what joins two guests
     #[arg(long = "side", value_enum, value_delimiter = ',',
-          default_values_t = [Side::Device, Side::Driver, Side::Behind, Side::Link])]
+          default_values_t = [Side::Device, Side::Driver, Side::Checksums, Side::Behind,
+                              Side::Link])]
     sides: Vec<Side>,
     /// Layout of the rings
     #[arg(long = "ring", value_enum, default_values_t = [Ring::Split, Ring::Packed],
@@ -49,6 +51,9 @@ enum Side {
     Device,
     /// Its driver, as a guest is (`virtio-user:`).
     Driver,
+    /// The same where both ends agreed on checksums that the device finishes: it looks at the
+    /// header of each frame then.
+    Checksums,
     /// The network device again, behind our driver.
     Behind,
     /// Two devices and the link between them; one process is both guests.
@@ -82,6 +87,7 @@ impl Row {
         match self.side {
             Side::Device => format!("device, {ring}, {way}, {bytes} B"),
             Side::Driver => format!("driver, {ring}, {way}, {bytes} B"),
+            Side::Checksums => format!("driver with checksums, {ring}, {bytes} B"),
             Side::Behind => format!("device behind our driver, {ring}, {bytes} B"),
             Side::Link => format!("guest to guest, {ring}, {bytes} B"),
         }
@@ -95,11 +101,12 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &VhostArgs) -> R
     for &side in &args.sides {
         for &ring in &args.rings {
             for &bytes in &args.sizes {
-                // Two guests send to each other; testpmd makes no long frames there.
+                // Two guests send to each other; testpmd makes no long frames there. All long ones
+                // have checksums.
                 let ways: &[bool] = match side {
                     Side::Device | Side::Driver => &[true, false],
-                    Side::Behind | Side::Link if bytes > LONG => &[],
-                    Side::Behind | Side::Link => &[true],
+                    _ if bytes > LONG => &[],
+                    Side::Checksums | Side::Behind | Side::Link => &[true],
                 };
                 for &to_device in ways {
                     session.check()?;
@@ -218,6 +225,11 @@ impl Starter<'_> {
         if self.row.side == Side::Link { &self.sockets } else { &self.sockets[..1] }
     }
 
+    /// The driver asks for checksums that the device finishes.
+    fn has_checksums(&self) -> bool {
+        self.row.side == Side::Checksums || self.row.bytes > LONG
+    }
+
     fn ours(&self, side: Side) -> Result<Process> {
         let Row { bytes, ring, to_device, .. } = self.row;
         let [tx_cpu, rx_cpu] = self.session.cpus;
@@ -228,9 +240,9 @@ impl Starter<'_> {
             (Side::Device | Side::Behind, true) => (Which::Rx, format!("vhost-user:{socket}")),
             (Side::Device | Side::Behind, false) => (Which::Tx, format!("vhost-user:{socket}")),
             (Side::Link, _) => (Which::Join, format!("vhost-user:{socket} vhost-user:{other}")),
-            (Side::Driver, _) => {
+            (Side::Driver | Side::Checksums, _) => {
                 let which = if to_device { Which::Make } else { Which::Take };
-                let csum = if bytes > LONG { "on" } else { "off" };
+                let csum = if self.has_checksums() { "on" } else { "off" };
                 (which, format!("virtio-user:{socket},queues=1,packed={packed},csum={csum}"))
             }
         };
@@ -263,12 +275,13 @@ impl Starter<'_> {
         let role = format!("{role}-{}", if self.ours { "ours" } else { "dpdk" });
         // Frames in pieces; a driver's are longer than the MTU only with TCP segmentation, and the
         // checksums for it, which a port that is a device does not know.
-        let pieces: &[&str] = match (bytes > LONG, side) {
+        let offloads: &[&str] = match (bytes > LONG, side) {
+            (false, Side::Driver) if self.has_checksums() => &["--tx-offloads=0x8"],
             (false, _) => &[],
             (true, Side::Driver) => &["--tx-offloads=0x802c"],
             (true, _) => &["--tx-offloads=0x8000"],
         };
-        let more = [&["--rxd=1024", "--txd=1024"], pieces].concat();
+        let more = [&["--rxd=1024", "--txd=1024"], offloads].concat();
         let pages = self.place.pages;
         let setup = testpmd::Setup {
             role: &role,
@@ -290,7 +303,8 @@ impl Starter<'_> {
         if whole == Side::Behind && side == Side::Driver {
             return self.ours(side);
         }
-        let end = if whole == Side::Driver { Side::Driver } else { Side::Device };
+        let is_driver = matches!(whole, Side::Driver | Side::Checksums);
+        let end = if is_driver { Side::Driver } else { Side::Device };
         if self.ours && end == side { self.ours(whole) } else { self.dpdk(side) }
     }
 }

@@ -1,6 +1,7 @@
 //! RX queues out of which frames come that a program sends back on the other side.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use mqnet_netdev::wrap::insert::Insert;
 use mqnet_netdev::{
@@ -32,6 +33,10 @@ impl Queue for Brings {
 
     fn park(&mut self) {
         self.inner.park();
+    }
+
+    fn gather(&self) -> Duration {
+        self.inner.gather()
     }
 }
 
@@ -89,6 +94,10 @@ impl Queue for Borrows {
 
     fn park(&mut self) {
         self.inner.park();
+    }
+
+    fn gather(&self) -> Duration {
+        self.inner.gather()
     }
 }
 

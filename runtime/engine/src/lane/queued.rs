@@ -278,6 +278,15 @@ impl Lane {
         self.egress.as_mut().map_or(0, Egress::waiting)
     }
 
+    /// After a poll that found few frames, so long the next ones may gather, if its source wishes
+    /// so: not while some wait in it, or may wait in front of it.
+    pub(crate) fn gather(&mut self) -> Duration {
+        if self.cut_short || self.source_has_more() || self.waiting() > 0 {
+            return Duration::ZERO;
+        }
+        self.rx.queue().gather()
+    }
+
     /// The lane with a discipline in front of its sink, given by its words: for whoever polls a
     /// lane without a link. Frames wait no longer than the lane lives.
     pub fn with_qdisc(mut self, words: &str, layer: Layer) -> Result<Self, LinkError> {

@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use mqnet_netdev::{Burst, Event, Queue, Recv, RxBorrows, RxBrings, TxBorrows};
 use mqnet_qdisc::{
-    Attach, Blueprint, Command, Fifo, Filters, Handle, Object, Params, Scheduler, Tbf, Tree, Verb,
+    Attach, Blueprint, Command, Fifo, Filters, Handle, NodeStats, Object, Params, Scheduler, Tbf,
+    Tree, Verb,
 };
 use mqnet_shmem::{Segments, Span};
 use mqnet_wire::{Layer, VnetHdr};
@@ -26,6 +27,9 @@ struct World {
     sink: Vec<u32>,
     room: usize,
 }
+
+/// What every source wishes.
+const GATHER: Duration = Duration::from_micros(2);
 
 #[derive(Clone, Default)]
 struct Hands(Arc<Mutex<World>>);
@@ -53,6 +57,10 @@ impl Queue for Source {
 
     fn event(&self) -> Option<Event<'_>> {
         None
+    }
+
+    fn gather(&self) -> Duration {
+        GATHER
     }
 }
 
@@ -99,7 +107,11 @@ impl TxBorrows for Sink {
 }
 
 fn disciplines(params: Params) -> Disciplines {
-    let stats = Arc::default();
+    counted(params, Arc::default())
+}
+
+/// With these counters.
+fn counted(params: Params, stats: Arc<NodeStats>) -> Disciplines {
     let (handle, classes, filters) = (Handle::new(1, 0), Vec::new(), Filters::default());
     let root = Blueprint { handle, params, stats, classes, filters };
     let schedulers = vec![Scheduler::new(root, Filters::default(), 1514, 7, Layer::Ethernet)];
@@ -178,6 +190,30 @@ fn what_the_sink_cannot_take_waits() {
     while bench.poll().moved() > 0 {}
     assert_eq!(bench.sink(), (0..230).collect::<Vec<_>>());
     assert_eq!((bench.lane.waiting(), bench.stats.tx.wakes.get()), (0, 1));
+}
+
+// Goal: frames gather as their source wishes, but not while some wait in disciplines, or behind a
+// program that has let others have their turn.
+#[test]
+fn frames_gather_where_none_wait() {
+    let mut bench = Bench::with(pfifo(1000));
+    bench.hands.world().room = 10;
+    (0..5).for_each(|n| bench.hands.push(n));
+    bench.poll();
+    assert_eq!(bench.lane.gather(), GATHER);
+    (0..20).for_each(|n| bench.hands.push(n));
+    while bench.poll().moved() > 0 {}
+    assert_eq!((bench.lane.waiting(), bench.lane.gather()), (15, Duration::ZERO));
+
+    let mut bench = Bench::new();
+    (0..3000).for_each(|n| bench.hands.push(n));
+    hooked::hook(&mut bench, hooked::DROP);
+    bench.poll();
+    assert_eq!((bench.lane.source_has_more(), bench.lane.gather()), (true, Duration::ZERO));
+    while bench.lane.source_has_more() {
+        bench.poll();
+    }
+    assert_eq!(bench.lane.gather(), GATHER);
 }
 
 // Goal: only the policy drops: what is over pfifo's limit (and the one frame that the sink was

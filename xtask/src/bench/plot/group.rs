@@ -181,8 +181,9 @@ mod tests {
         };
         assert_eq!(count("link", "bytes of a frame"), 1);
         assert_eq!(count("channels", "channels"), 1);
-        // Device and driver, split and packed, two ways; devices behind our driver, guest to guest.
-        assert_eq!(count("vhost", "bytes of a frame"), 12);
+        // Device and driver, split and packed, two ways; a driver with checksums, devices behind
+        // ours, guest to guest.
+        assert_eq!(count("vhost", "bytes of a frame"), 14);
         // Nanoseconds of a frame, and frames a second, against 1 to 64 channels.
         assert_eq!(count("scaling", "channels"), 2);
         assert_eq!(count("scaling", "workers"), 1);

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use mqnet_sysio::affinity::Urgent;
 use mqnet_sysio::process;
 
 use super::super::pingpong;
@@ -87,8 +88,14 @@ impl Bench {
     }
 
     fn arrived(&self) -> Result<u64> {
-        let one = |pair: &Devices| Ok(read_counters([(&pair.names[3], RX_PACKETS)])?[0]);
-        self.devices.iter().map(one).sum()
+        let of = |pair: &Devices| (pair.names[3].clone(), RX_PACKETS);
+        // All at one look, which takes time from a worker.
+        Ok(match &self.devices[..] {
+            [one, two] => read_counters([of(one), of(two)])?.iter().sum(),
+            pairs => {
+                pairs.iter().map(|pair| Ok(read_counters([of(pair)])?[0])).sum::<Result<_>>()?
+            }
+        })
     }
 
     /// Frames a second of a backlog of so many frames in each of the first `pairs` pairs; `None`
@@ -96,11 +103,12 @@ impl Bench {
     fn drain(&self, pairs: usize, frames: u64) -> Result<Option<f64>> {
         let pid = self.forwarder.pid();
         process::freeze(pid)?;
-        for devices in &self.devices[..pairs] {
-            self.send(devices, frames)?;
-        }
-        let before = self.arrived()?;
+        let sent = self.devices[..pairs].iter().try_for_each(|pair| self.send(pair, frames));
+        let before = sent.and_then(|()| self.arrived());
+        // A worker that shares our CPU would have half of it forwarded before our first look.
+        let _urgent = Urgent::begin();
         process::thaw(pid)?;
+        let before = before?;
         let mut seen = vec![(Instant::now(), before)];
         loop {
             let (now, count) = (Instant::now(), self.arrived()?);
@@ -118,18 +126,33 @@ impl Bench {
         Ok(rate(&seen))
     }
 
-    fn sample(&self, session: &Session, pairs: usize, frames: u64) -> Result<Sample> {
+    /// Adds a sample; what went wrong is a matter of this row, unless we are to stop.
+    fn sample(
+        &self,
+        session: &Session,
+        (pairs, frames): (usize, u64),
+        samples: &mut Vec<Sample>,
+    ) -> Result<std::result::Result<(), String>> {
         for _ in 0..TRIES {
             session.check()?;
             let first = pingpong::distance(session.cpus)?;
-            let value = self.drain(pairs, frames)?;
+            let value = match self.drain(pairs, frames) {
+                Ok(value) => value,
+                Err(error) => {
+                    // Ctrl-C ends our children as well: that is no reason to skip them.
+                    session.check()?;
+                    return Ok(Err(error.to_string()));
+                }
+            };
             let distances = [first, pingpong::distance(session.cpus)?];
             if let Some(value) = value {
-                return Ok(Sample { value, class: Class::of_round(&distances) });
+                samples.push(Sample { value, class: Class::of_round(&distances) });
+                return Ok(Ok(()));
             }
         }
         let tail = self.forwarder.tail();
-        Err(format!("no backlog of {frames} frames was forwarded; forwarder: {tail}").into())
+        let what = format!("fewer than {LOOKS} looks saw a part of a backlog of {frames} frames");
+        Ok(Err(format!("{what}; forwarder: {tail}")))
     }
 }
 
@@ -156,8 +179,9 @@ pub(super) fn peers(
         slices::show(&session.progress, &name, round, session.pairs);
         for at in slices::order(benches.len(), round) {
             let (_, bench, samples) = &mut benches[at];
-            if let Ok(bench) = bench {
-                samples.push(bench.sample(session, 1, FRAMES)?);
+            let Ok(whole) = bench else { continue };
+            if let Err(error) = whole.sample(session, (1, FRAMES), samples)? {
+                *bench = Err(error.into());
             }
         }
     }
@@ -179,14 +203,20 @@ pub(super) fn workers(session: &Session, folder: &RunFolder, bytes: usize) -> Re
             return Ok(Case::new(name, Unit::Frames { bytes }, lines.into()));
         }
     };
-    let mut samples = [Vec::new(), Vec::new()];
+    let (mut outcome, mut samples) = (Ok(()), [Vec::new(), Vec::new()]);
     for round in 0..session.pairs {
         slices::show(&session.progress, &name, round, session.pairs);
         for at in slices::order(all.len(), round) {
-            samples[at].push(bench.sample(session, all[at].1, MANY)?);
+            // What one leaves behind is the other's, too.
+            if outcome.is_ok() {
+                outcome = bench.sample(session, (all[at].1, MANY), &mut samples[at])?;
+            }
         }
     }
-    let lines = all.iter().zip(samples).map(|((who, _), samples)| Line::of(who, samples));
+    let lines = all.iter().zip(samples).map(|((who, _), samples)| match &outcome {
+        Ok(()) => Line::of(who, samples),
+        Err(error) => Line::skipped(who, error.as_str()),
+    });
     Ok(Case::new(name, Unit::Frames { bytes }, lines.collect()))
 }
 

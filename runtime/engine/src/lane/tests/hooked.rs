@@ -9,8 +9,8 @@ use mqnet_xdp::{Insn, Mode, Object, Origin, Program};
 use super::*;
 use crate::lane::Merges;
 
-const DROP: i32 = 1;
-const PASS: i32 = 2;
+pub(super) const DROP: i32 = 1;
+pub(super) const PASS: i32 = 2;
 const TX: i32 = 3;
 
 /// A program that decides the same about every frame.
@@ -38,7 +38,7 @@ fn way(bench: &Bench) -> (Outlet, Return, Hooked) {
 }
 
 /// Puts a program on.
-fn hook(bench: &mut Bench, verdict: i32) {
+pub(super) fn hook(bench: &mut Bench, verdict: i32) {
     let outlet = way(bench).0;
     hook_with(bench, verdict, outlet);
 }

@@ -105,3 +105,38 @@ fn a_turn_ends_with_its_allowance() {
     let polled = lane.lane.move_across::<true>(u32::MAX).unwrap();
     assert_eq!((polled.frames, polled.rest), (166, Rest::Budget));
 }
+
+// Goal: an empty discipline counts every frame of a turn that passes it by, however many bursts the
+// turn has, and what its sink had no room for once it has left.
+#[test]
+fn a_discipline_counts_all_of_a_turn() {
+    let mut bench = bench([60; 700], 400);
+    let stats = Arc::<NodeStats>::default();
+    let disciplines = counted(Params::Pfifo(Fifo { limit: 1000 }), stats.clone());
+    let queueing = Queueing::new(disciplines, Layer::Ethernet, 1519, None).unwrap();
+    bench.lane.install(Egress::own(0, queueing), bench.now);
+    let same = |bench: &Bench| {
+        let tx = &bench.stats.tx;
+        assert_eq!((stats.packets.get(), stats.bytes.get()), (tx.packets.get(), tx.bytes.get()));
+        tx.packets.get()
+    };
+    assert_eq!((bench.poll().frames, same(&bench)), (TURN, TURN as u64));
+    while bench.poll().moved() > 0 {}
+    assert_eq!(bench.stats.tx.packets.get(), 400);
+    bench.hands.world().room = 1000;
+    while bench.poll().moved() > 0 {}
+    assert_eq!((same(&bench), bench.lane.waiting()), (700, 0));
+    assert_eq!(bench.sink(), (0..700).collect::<Vec<_>>());
+}
+
+// Goal: a program may drop many frames for each that it shows, so that behind one a turn is one
+// budget.
+#[test]
+fn a_turn_behind_a_program_is_one_budget() {
+    let mut bench = bench([60; 300], 1000);
+    hooked::hook(&mut bench, hooked::PASS);
+    assert_eq!(bench.poll().frames, BUDGET);
+    bench.lane.unhook();
+    while bench.poll().moved() > 0 {}
+    assert_eq!(bench.sink(), (0..300).collect::<Vec<_>>());
+}
