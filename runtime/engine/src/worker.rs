@@ -256,7 +256,7 @@ impl Body {
                 next.lane.prefetch();
             }
             let slot = &mut self.slots[at];
-            if slot.state != LaneState::Active || slot.gather.is_on(clock::monotonic) {
+            if slot.state != LaneState::Active || slot.is_left_alone(clock::monotonic) {
                 continue;
             }
             match slot.lane.poll(clock::monotonic) {
@@ -345,7 +345,8 @@ impl Body {
         }
         if self.active > 0 {
             // Frames gather for less than a turn of somebody else's.
-            if !self.slots.iter().any(|slot| slot.gather.has_begun()) {
+            let now = self.now;
+            if !self.slots.iter_mut().any(|slot| slot.is_left_alone(|| now)) {
                 affinity::yield_now();
             }
             self.look_if_any_sleeps();

@@ -158,6 +158,7 @@ impl Lane {
         // What is held is older than what would go straight.
         if egress.retiring && waiting == 0 && !*held && egress.leave(&call) {
             self.egress = None;
+            self.cut_short = false;
             self.show_pool();
             polled.rest = Rest::Budget;
         }
@@ -281,10 +282,10 @@ impl Lane {
     /// After a poll that found few frames, so long the next ones may gather, if its source wishes
     /// so: not while some wait in it, or may wait in front of it.
     pub(crate) fn gather(&mut self) -> Duration {
-        if self.cut_short || self.source_has_more() || self.waiting() > 0 {
-            return Duration::ZERO;
-        }
-        self.rx.queue().gather()
+        let time = self.rx.queue().gather();
+        // The last asks under a lock what others share.
+        let wishes = !time.is_zero() && !self.cut_short && !self.source_has_more();
+        if wishes && self.waiting() == 0 { time } else { Duration::ZERO }
     }
 
     /// The lane with a discipline in front of its sink, given by its words: for whoever polls a
@@ -313,6 +314,7 @@ impl Lane {
     /// Puts disciplines in front of its sink, in the place of those that are there.
     pub(crate) fn install(&mut self, mut next: Egress, now: Duration) {
         self.fit_limit();
+        self.cut_short = false;
         let old = self.egress.take();
         let moves = old.is_some();
         if let Some(old) = old {

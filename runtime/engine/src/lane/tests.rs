@@ -16,6 +16,7 @@ use crate::egress::{Disciplines, Doors, Queueing, Shared};
 
 mod beside;
 mod finishing;
+mod gathering;
 mod hooked;
 mod merging;
 mod turns;
@@ -26,10 +27,9 @@ struct World {
     source: VecDeque<Vec<u8>>,
     sink: Vec<u32>,
     room: usize,
+    /// What its source wishes.
+    gather: Duration,
 }
-
-/// What every source wishes.
-const GATHER: Duration = Duration::from_micros(2);
 
 #[derive(Clone, Default)]
 struct Hands(Arc<Mutex<World>>);
@@ -60,7 +60,7 @@ impl Queue for Source {
     }
 
     fn gather(&self) -> Duration {
-        GATHER
+        self.0.world().gather
     }
 }
 
@@ -190,30 +190,6 @@ fn what_the_sink_cannot_take_waits() {
     while bench.poll().moved() > 0 {}
     assert_eq!(bench.sink(), (0..230).collect::<Vec<_>>());
     assert_eq!((bench.lane.waiting(), bench.stats.tx.wakes.get()), (0, 1));
-}
-
-// Goal: frames gather as their source wishes, but not while some wait in disciplines, or behind a
-// program that has let others have their turn.
-#[test]
-fn frames_gather_where_none_wait() {
-    let mut bench = Bench::with(pfifo(1000));
-    bench.hands.world().room = 10;
-    (0..5).for_each(|n| bench.hands.push(n));
-    bench.poll();
-    assert_eq!(bench.lane.gather(), GATHER);
-    (0..20).for_each(|n| bench.hands.push(n));
-    while bench.poll().moved() > 0 {}
-    assert_eq!((bench.lane.waiting(), bench.lane.gather()), (15, Duration::ZERO));
-
-    let mut bench = Bench::new();
-    (0..3000).for_each(|n| bench.hands.push(n));
-    hooked::hook(&mut bench, hooked::DROP);
-    bench.poll();
-    assert_eq!((bench.lane.source_has_more(), bench.lane.gather()), (true, Duration::ZERO));
-    while bench.lane.source_has_more() {
-        bench.poll();
-    }
-    assert_eq!(bench.lane.gather(), GATHER);
 }
 
 // Goal: only the policy drops: what is over pfifo's limit (and the one frame that the sink was

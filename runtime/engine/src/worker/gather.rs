@@ -48,11 +48,6 @@ impl Gather {
         }
         is_on
     }
-
-    /// True from its beginning until somebody has found that it is over.
-    pub(super) fn has_begun(self) -> bool {
-        !self.until.is_zero()
-    }
 }
 
 #[cfg(test)]
@@ -76,10 +71,9 @@ mod tests {
     fn a_pause_ends() {
         let mut gather = Gather::default();
         gather.begin(Duration::ZERO, || panic!("no clock is needed"));
-        assert!(!gather.is_on(|| panic!("nothing gathers")) && !gather.has_begun());
+        assert!(!gather.is_on(|| panic!("nothing gathers")));
         gather.begin(TIME, || NOW);
-        assert!(gather.is_on(|| NOW + TIME / 2) && gather.has_begun());
-        assert!(!gather.is_on(|| NOW + TIME) && !gather.has_begun());
+        assert!(gather.is_on(|| NOW + TIME / 2) && !gather.is_on(|| NOW + TIME));
         assert!(!gather.is_on(|| NOW), "it is over");
     }
 }

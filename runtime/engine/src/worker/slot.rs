@@ -25,13 +25,19 @@ pub(super) struct Slot {
     /// When the worker first had time to notice that.
     pub(super) idle_since: Duration,
     pub(super) leaving: Option<Leaving>,
-    pub(super) gather: Gather,
+    gather: Gather,
 }
 
 impl Slot {
     pub(super) fn new(lane: Lane, now: Duration) -> Self {
         let (state, gather) = (LaneState::Active, Gather::default());
         Self { lane, state, empty: 0, idle_since: now, leaving: None, gather }
+    }
+
+    /// It is polled, but not now: frames gather in its source.
+    #[inline]
+    pub(super) fn is_left_alone(&mut self, now: impl FnOnce() -> Duration) -> bool {
+        self.state == LaneState::Active && self.gather.is_on(now)
     }
 
     /// A poll has moved something.

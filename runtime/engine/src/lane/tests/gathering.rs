@@ -1,0 +1,59 @@
+//! Frames that gather, as their source wishes.
+
+use std::sync::mpsc::channel;
+
+use mqnet_sysio::eventfd::EventFd;
+
+use super::*;
+use crate::idle::IdlePolicy;
+use crate::worker::{FaultLine, Leave, Worker};
+
+const WISH: Duration = Duration::from_micros(2);
+
+fn bench(mut bench: Bench, wish: Duration, frames: u32) -> Bench {
+    bench.hands.world().gather = wish;
+    (0..frames).for_each(|n| bench.hands.push(n));
+    bench.hands.world().room = 10;
+    bench.poll();
+    bench
+}
+
+// Goal: frames gather as their source wishes, but not while some wait in disciplines, nor behind a
+// program that has shown some of what is there.
+#[test]
+fn frames_gather_where_none_wait() {
+    assert_eq!(bench(Bench::with(pfifo(1000)), WISH, 5).lane.gather(), WISH);
+    let mut waits = bench(Bench::with(pfifo(1000)), WISH, 20);
+    assert_eq!((waits.lane.waiting(), waits.lane.gather()), (10, Duration::ZERO));
+    let mut hooked = bench(Bench::new(), WISH, 0);
+    (0..100).for_each(|n| hooked.hands.push(n));
+    hooked::hook(&mut hooked, hooked::PASS);
+    assert_eq!((hooked.poll().frames, hooked.lane.gather()), (10, Duration::ZERO));
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        std::thread::yield_now();
+    }
+}
+
+// Goal: after few frames a worker leaves their lane alone, and no lane that is to leave.
+#[test]
+fn a_worker_leaves_them_alone() {
+    let bench = bench(Bench::new(), Duration::from_secs(3600), 0);
+    let (hands, id) = (bench.hands.clone(), bench.lane.id());
+    bench.hands.push(0);
+    let (sender, _faults) = channel();
+    let faults = FaultLine { sender, wake: Arc::new(EventFd::new().unwrap()) };
+    let worker = Worker::spawn(0, None, IdlePolicy::default(), faults).unwrap();
+    worker.attach(bench.lane);
+    wait_until(|| !hands.world().sink.is_empty());
+    hands.push(1);
+    let passes = worker.stats().passes.get();
+    wait_until(|| worker.stats().passes.get() > passes + 1000);
+    assert_eq!(hands.world().sink, [0]);
+    let (home, lanes) = channel();
+    worker.detach(vec![id], Leave::Drained { most: 100 }, &home);
+    lanes.recv().unwrap();
+    assert_eq!(hands.world().sink, [0, 1]);
+}
