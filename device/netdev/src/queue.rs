@@ -85,7 +85,7 @@ pub trait Queue: Any + Send {
     fn prefetch(&self) {}
 
     /// After a poll that found few frames and no more, so long the next ones may gather before
-    /// anybody looks again; 0: not at all.
+    /// anybody looks again; 0: not at all, as behind a program, which shows some of what is there.
     fn gather(&self) -> Duration {
         Duration::ZERO
     }

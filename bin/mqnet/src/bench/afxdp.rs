@@ -133,6 +133,11 @@ impl Devices {
         }
         Ok(devices)
     }
+
+    /// The counter of what has arrived.
+    fn arrived(&self) -> (&str, usize) {
+        (&self.names[3], RX_PACKETS)
+    }
 }
 
 impl Drop for Devices {
@@ -271,13 +276,12 @@ impl End for Path {
 }
 
 /// Counters of devices, at one moment.
-fn read_counters<const N: usize>(asked: [(impl AsRef<str>, usize); N]) -> Result<[u64; N]> {
+fn read_counters<const N: usize>(asked: [(&str, usize); N]) -> Result<[u64; N]> {
     // Of this thread: the others of this process are elsewhere.
     let path = "/proc/thread-self/net/dev";
     let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
     let mut counts = [0; N];
     for (count, (device, column)) in counts.iter_mut().zip(asked) {
-        let device = device.as_ref();
         let known = counter(&text, device, column);
         *count = known.ok_or_else(|| format!("{path} does not know {device}"))?;
     }

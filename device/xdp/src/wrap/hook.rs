@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use mqnet_netdev::limits::{BURST_FRAMES, room_for};
 use mqnet_netdev::wrap::capture::CaptureTap;
@@ -413,10 +412,6 @@ impl Queue for OverBrings {
     fn park(&mut self) {
         self.inner.park();
     }
-
-    fn gather(&self) -> Duration {
-        self.inner.gather()
-    }
 }
 
 impl RxBrings for OverBrings {
@@ -511,10 +506,6 @@ impl Queue for OverBorrows {
 
     fn park(&mut self) {
         self.inner.park();
-    }
-
-    fn gather(&self) -> Duration {
-        self.inner.gather()
     }
 }
 

@@ -280,11 +280,11 @@ impl Lane {
     }
 
     /// After a poll that found few frames, so long the next ones may gather, if its source wishes
-    /// so: not while some wait in it, or may wait in front of it.
+    /// so: not while some wait in it, or its sink's allowance ended the poll.
     pub(crate) fn gather(&mut self) -> Duration {
         let time = self.rx.queue().gather();
         // The last asks under a lock what others share.
-        let wishes = !time.is_zero() && !self.cut_short && !self.source_has_more();
+        let wishes = !time.is_zero() && !self.cut_short;
         if wishes && self.waiting() == 0 { time } else { Duration::ZERO }
     }
 

@@ -19,7 +19,7 @@ fn bench(mut bench: Bench, wish: Duration, frames: u32) -> Bench {
 }
 
 // Goal: frames gather as their source wishes, but not while some wait in disciplines, nor behind a
-// program that has shown some of what is there.
+// program, which shows some of what is there.
 #[test]
 fn frames_gather_where_none_wait() {
     assert_eq!(bench(Bench::with(pfifo(1000)), WISH, 5).lane.gather(), WISH);
