@@ -34,6 +34,21 @@ pub fn freeze(pid: u32) -> io::Result<()> {
     send(pid, Signal::SIGSTOP)
 }
 
+/// Waits until a frozen child stands still: a thread that runs elsewhere does so for a while, and
+/// one that slept has to get a CPU first. Also when it has ended, and then it can still be waited
+/// for. Error: ECHILD for a process that is not our child.
+pub fn wait_until_frozen(pid: u32) -> io::Result<()> {
+    use nix::errno::Errno;
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    let what = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+    loop {
+        match waitid(Id::Pid(Pid::from_raw(pid as i32)), what) {
+            Err(Errno::EINTR) => {}
+            done => return Ok(done.map(drop)?),
+        }
+    }
+}
+
 /// SIGCONT: lets a frozen process go on.
 pub fn thaw(pid: u32) -> io::Result<()> {
     send(pid, Signal::SIGCONT)
@@ -98,6 +113,28 @@ pub fn leave_session() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Goal: a frozen child is waited for until no thread of it runs, each time anew, and one that
+    // has ended is not waited for in vain.
+    #[test]
+    fn a_frozen_child_stands_still() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let state = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            stat.rsplit(')').next().unwrap().trim_start().chars().next().unwrap()
+        };
+        for _ in 0..50 {
+            freeze(child.id()).unwrap();
+            wait_until_frozen(child.id()).unwrap();
+            assert_eq!(state(), 'T');
+            thaw(child.id()).unwrap();
+            assert_ne!(state(), 'T');
+        }
+        kill_hard(child.id()).unwrap();
+        wait_until_frozen(child.id()).unwrap();
+        child.wait().unwrap();
+        assert!(wait_until_frozen(child.id()).is_err());
+    }
 
     // Goal: the table of descriptors is long from then on, and the descriptor that made it so is
     // closed.

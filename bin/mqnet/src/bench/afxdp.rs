@@ -199,8 +199,9 @@ impl Process {
 struct Path {
     sender: Child,
     forwarder: Process,
-    /// Frames sent and received, as last read.
+    /// Frames sent and received, as last read, but for those before its first turn.
     counts: Rc<Cell<[u64; 2]>>,
+    before: [u64; 2],
     // After the processes that use them.
     devices: Devices,
 }
@@ -223,8 +224,10 @@ impl Path {
         let mut command = child::guarded(&program)?;
         command.args(["flood", from, &bytes.to_string(), &tx_cpu.to_string()]);
         let sender = Child::spawn("the sender", command, Stdio::null())?;
-        let mut path = Self { sender, forwarder, counts: Rc::clone(counts), devices };
+        let (counts, before) = (Rc::clone(counts), [0, 0]);
+        let mut path = Self { sender, forwarder, counts, before, devices };
         if slices::moves_frames(&mut path)? {
+            path.before = path.counts.get();
             return Ok(path);
         }
         let (sender, forwarder) = (path.sender.tail(), path.forwarder.tail());
@@ -270,7 +273,8 @@ impl End for Path {
     fn frames_received(&mut self) -> Result<u64> {
         let [from, _, _, to] = &self.devices.names;
         let counts = read_counters([(from, TX_PACKETS), (to, RX_PACKETS)])?;
-        self.counts.set(counts);
+        let [sent, received] = self.before;
+        self.counts.set([counts[0] - sent, counts[1] - received]);
         Ok(counts[1])
     }
 }

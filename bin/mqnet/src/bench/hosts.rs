@@ -36,6 +36,14 @@ impl Host {
         self.ip(&["link", "set", "dev", device, "mtu", "1500", "up"])
     }
 
+    /// How the next streams of this host are held back: a congestion control's name. An error where
+    /// the kernel has none of this name, or does not let a network namespace choose it.
+    pub(super) fn control(&self, name: &str) -> Result<()> {
+        let script = format!("echo {name} >/proc/sys/net/ipv4/tcp_congestion_control");
+        ip(&["netns", "exec", &self.name, "sh", "-c", &script])
+            .map_err(|error| format!("no congestion control {name} here: {error}").into())
+    }
+
     /// A command that will run here and ends when this thread does.
     pub(super) fn command(&self, words: &[&str]) -> Result<Command> {
         let mut command = child::guarded("ip")?;

@@ -202,7 +202,8 @@ pub(crate) type Burst = Box<dyn FnMut() -> usize>;
 /// Our link, which lives elsewhere in this program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkPlug {
-    /// Starts two processes that send frames as fast as they can; returns when frames flow.
+    /// Starts two processes that send frames as fast as they can; returns when frames have
+    /// come, and they are frozen.
     pub(crate) start: fn(&LinkSetup) -> Result<Box<dyn End>>,
     /// Both ends of a link for frames of this length, on the calling thread alone; with this
     /// discipline in front of it.

@@ -1,11 +1,14 @@
 //! Comparing pairs of processes on the same two CPUs: only one pair is awake at a time, for some
-//! 25 ms, and they take turns (SIGCONT, SIGSTOP), so that all see the same machine.
+//! 25 ms, and they take turns (SIGCONT, SIGSTOP), so that all see the same machine. Who gives the
+//! turns goes before them all (as root): a sender that has been let go took its CPU otherwise, for
+//! up to 4 ms, while its receiver was still frozen or another pair still ran.
 //!
 //! Frames are read at the marks between rounds, while the pair that is asked is awake; the time
 //! that this takes counts as its own. A round of several slices gives one sample.
 
 use std::time::{Duration, Instant};
 
+use mqnet_sysio::affinity::Urgent;
 use mqnet_sysio::process;
 
 use super::pingpong;
@@ -16,17 +19,19 @@ use super::{Result, Session};
 /// One side of a comparison: processes that move frames from one CPU to another until they are
 /// dropped, which must end them (frozen or not).
 pub(crate) trait End {
-    /// All its processes.
+    /// All its processes, who receives first.
     fn pids(&self) -> Vec<u32>;
 
     /// Frames that its receiver has taken since the start. Called while it is awake.
     fn frames_received(&mut self) -> Result<u64>;
 }
 
-/// Waits for the first frame; false when none comes in 10 s.
+/// Waits for the first frame, and freezes the pair until it has its turn: others that are started
+/// next would have the CPU with it. False when no frame comes in 10 s.
 pub(super) fn moves_frames(end: &mut dyn End) -> Result<bool> {
     for _ in 0..500 {
         if end.frames_received()? > 0 {
+            freeze(&end.pids())?;
             return Ok(true);
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -74,22 +79,16 @@ impl<'a> Turn<'a> {
     }
 
     fn freeze(&mut self) -> Result<()> {
-        self.signal("freeze", process::freeze)
+        freeze(&self.end.pids())
     }
 
     fn thaw(&mut self) -> Result<()> {
-        self.signal("thaw", process::thaw)
-    }
-
-    fn signal(&mut self, verb: &str, send: fn(u32) -> std::io::Result<()>) -> Result<()> {
-        for pid in self.end.pids() {
-            send(pid).map_err(|error| format!("cannot {verb} process {pid}: {error}"))?;
-        }
-        Ok(())
+        thaw(&self.end.pids())
     }
 
     /// Awake for one slice.
     fn slice(&mut self, length: Duration) -> Result<()> {
+        let _urgent = Urgent::begin();
         let start = Instant::now();
         self.thaw()?;
         std::thread::sleep(length);
@@ -100,6 +99,7 @@ impl<'a> Turn<'a> {
 
     /// The end of one round and the start of the next: frames a second since the last mark.
     fn mark(&mut self) -> Result<f64> {
+        let _urgent = Urgent::begin();
         let start = Instant::now();
         self.thaw()?;
         let frames = self.end.frames_received()?;
@@ -119,6 +119,25 @@ impl<'a> Turn<'a> {
         self.samples.push(Sample { value, class });
         Ok(())
     }
+}
+
+/// Returns when none of them runs any more.
+pub(super) fn freeze(pids: &[u32]) -> Result<()> {
+    let failed = |pid: u32, error| format!("cannot freeze process {pid}: {error}");
+    for &pid in pids {
+        process::freeze(pid).map_err(|error| failed(pid, error))?;
+    }
+    for &pid in pids {
+        process::wait_until_frozen(pid).map_err(|error| failed(pid, error))?;
+    }
+    Ok(())
+}
+
+pub(super) fn thaw(pids: &[u32]) -> Result<()> {
+    for &pid in pids {
+        process::thaw(pid).map_err(|error| format!("cannot thaw process {pid}: {error}"))?;
+    }
+    Ok(())
 }
 
 /// Runs the contenders against each other; a series of frames a second for each, in rounds.

@@ -3,6 +3,9 @@
 //! Each contender joins two network namespaces of its own, which live through the whole run. They
 //! take turns, one iperf3 stream at a time, in an order that changes with every round; the others
 //! sleep meanwhile. So each round gives one ratio against each rival.
+//!
+//! What a sender does by itself is chosen here and not by the machine: a stream that is paced by
+//! timers measures these timers, and leaves CPUs idle over a veth pair.
 
 use super::child::{Child, RunFolder};
 use super::cpu;
@@ -24,21 +27,50 @@ pub(super) struct TcpArgs {
     #[arg(long, default_value_t = 2, value_name = "S",
           value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
+    /// Streams that are sent in one way alone [default: both]
+    #[arg(long, value_enum)]
+    only: Option<Sending>,
     /// More arguments for both `mqnet link`, separated by spaces
     #[arg(long, default_value = "", value_name = "ARGS", hide = true, allow_hyphen_values = true)]
     link_args: String,
+}
+
+/// How a sender holds itself back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Sending {
+    /// By its window alone, as with the kernel's own default: what is between is the limit.
+    Unpaced,
+    /// One segment of 64 KiB after the other, each let go by a timer.
+    Paced,
+}
+
+impl Sending {
+    /// The congestion control that does so. Every network namespace may set `reno`; `cubic`, which
+    /// is as little paced, only where the first one names it.
+    pub(super) fn control(self) -> &'static str {
+        match self {
+            Self::Unpaced => "reno",
+            Self::Paced => "bbr",
+        }
+    }
 }
 
 /// One who takes part, or why not.
 pub(super) struct Contender {
     pub(super) wire: Wire,
     pub(super) world: std::result::Result<(Iperf, World), String>,
-    /// Bits a second of each stream. The first one warms up.
+    pub(super) streams: Streams,
+}
+
+/// What came of one stream after the other. The first one warms up.
+#[derive(Default)]
+pub(super) struct Streams {
+    /// Bits a second.
     pub(super) samples: Vec<Sample>,
-    /// What each stream brought over.
+    /// What each brought over.
     pub(super) gigabits: Vec<f64>,
-    /// By what congestion control.
-    pub(super) congestion: String,
+    /// The share of the CPUs' time in which they had nothing to do meanwhile.
+    idle: Vec<f64>,
     /// CPU seconds of the machine meanwhile.
     pub(super) machine: Vec<f64>,
     /// CPU seconds of the processes between the hosts.
@@ -61,39 +93,89 @@ pub(super) fn run(session: &Session, report: &mut Report, args: &TcpArgs) -> Res
     report.slice_ms = args.seconds * 1000;
     let folder = RunFolder::new()?;
     let wires = [Wire::Mqnet, Wire::Relay, Wire::Veth];
-    let cpus = std::thread::available_parallelism()?.get();
     let mut contenders = start_all(session, &folder, &wires, &args.link_args)?;
-    measure(session, &mut contenders, args.seconds)?;
     let [here, there] = session.cpus;
     report.notes.push(format!(
-        "one iperf3 stream of {} s a run, its ends on CPU {here} and {there}, MTU 1500, GSO, {}; \
-         of what is between only mqnet link pins its threads",
+        "one iperf3 stream of {} s a run, its ends on CPU {here} and {there}, MTU 1500, GSO; \
+         unpaced is {}, paced {}, qdisc {}; of what is between only mqnet link pins its threads",
         args.seconds,
-        congestion(&contenders)
+        Sending::Unpaced.control(),
+        Sending::Paced.control(),
+        qdisc()
     ));
-    let (limits, note) = limits_of_forwarders(session, &contenders, cpus)?;
-    report.notes.push(note);
-    let mut lines = Vec::new();
+    let cpus = std::thread::available_parallelism()?.get();
+    let ways = [Sending::Unpaced, Sending::Paced];
+    for sending in ways.into_iter().filter(|&sending| args.only.is_none_or(|o| o == sending)) {
+        match sending {
+            Sending::Unpaced => unpaced(session, report, &mut contenders, args.seconds, cpus)?,
+            Sending::Paced => paced(session, report, &mut contenders, args.seconds)?,
+        }
+    }
     for contender in contenders {
-        lines.push(contender.line(&contender.samples));
         if let (Wire::Mqnet, Ok((_, mut world))) = (contender.wire, contender.world) {
             report.notes.push(match world.kicks() {
                 Ok([tx, rx]) => format!(
-                    "mqnet: kicks per frame {tx:.4} at the client's end, {rx:.4} at the server's"
+                    "mqnet: kicks per frame {tx:.4} at the client's end, {rx:.4} at the server's, \
+                     of all streams"
                 ),
                 Err(error) => format!("mqnet: kicks per frame unknown: {error}"),
             });
         }
     }
-    lines.extend(limits);
+    Ok(())
+}
+
+/// What a TAP begins with (a veth pair has none): `fq` would pace every stream.
+fn qdisc() -> String {
+    let said = std::fs::read_to_string("/proc/sys/net/core/default_qdisc");
+    said.map_or("unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+fn lines(contenders: &[Contender]) -> Vec<Line> {
+    contenders.iter().map(|contender| contender.line(&contender.streams.samples)).collect()
+}
+
+fn unpaced(
+    session: &Session,
+    report: &mut Report,
+    contenders: &mut [Contender],
+    seconds: u64,
+    cpus: usize,
+) -> Result<()> {
+    measure(session, contenders, seconds, Sending::Unpaced)?;
+    let (limits, note) = limits_of_forwarders(session, contenders, cpus)?;
+    report.notes.push(note);
+    let lines = lines(contenders).into_iter().chain(limits).collect();
     report.cases.push(Case::new("tcp 1 stream", Unit::Bits, lines));
     Ok(())
 }
 
-/// The congestion control of the streams: bbr paces them by its own idea of the link.
-pub(super) fn congestion(contenders: &[Contender]) -> &str {
-    let said = contenders.iter().map(|contender| contender.congestion.as_str());
-    said.into_iter().find(|name| !name.is_empty()).unwrap_or("unknown congestion control")
+/// Not on a kernel that lacks the means. How much of the CPUs' time was not used tells what the
+/// limit was: somebody's timers, if veth leaves some.
+fn paced(
+    session: &Session,
+    report: &mut Report,
+    contenders: &mut [Contender],
+    seconds: u64,
+) -> Result<()> {
+    let name = "tcp 1 stream, paced";
+    let first = contenders.iter().find_map(|contender| contender.world.as_ref().ok());
+    let lacks = first.and_then(|(_, world)| world.hosts[0].control(Sending::Paced.control()).err());
+    if let Some(why) = lacks {
+        let skipped = |c: &Contender| Line::skipped(c.wire.who(), why.to_string());
+        let lines = contenders.iter().map(skipped).collect();
+        report.cases.push(Case::new(name, Unit::Bits, lines));
+        return Ok(());
+    }
+    measure(session, contenders, seconds, Sending::Paced)?;
+    report.cases.push(Case::new(name, Unit::Bits, lines(contenders)));
+    let took_part = contenders.iter().filter(|contender| contender.world.is_ok());
+    // The first turn of each warms up.
+    let idle = |c: &Contender| stats::median(c.streams.idle.get(1..)?);
+    let idle: Vec<String> =
+        took_part.map(|c| format!("{} {:.2}", c.wire.who(), idle(c).unwrap_or(f64::NAN))).collect();
+    report.notes.push(format!("share of idle CPU time in paced streams: {}", idle.join(", ")));
+    Ok(())
 }
 
 /// What forwarders between two TAPs could reach, from what a gigabit costs others: as many as all
@@ -108,15 +190,19 @@ pub(super) fn limits_of_forwarders(
     contenders: &[Contender],
     cpus: usize,
 ) -> Result<(Vec<Line>, String)> {
-    let rate = limits::cached_copy(session)?;
+    // What follows must not be where this thread would be pinned to.
+    let copy = || limits::cached_copy(session).map_err(|error| error.to_string());
+    let copied = std::thread::scope(|scope| scope.spawn(copy).join());
+    let rate = copied.map_err(|_| "a thread failed")??;
     let copies = 2.0 * 1e9 / 8.0 / rate;
     let limit = |who: &str, wire: Wire, more: f64| {
         let found = contenders.iter().find(|contender| contender.wire == wire);
         let Some(of) = found.filter(|contender| contender.world.is_ok()) else {
             return (Line::skipped(who, "it did not take part"), f64::NAN);
         };
+        let Streams { machine, gigabits, .. } = &of.streams;
         let costs: Vec<f64> =
-            of.machine.iter().zip(&of.gigabits).skip(1).map(|(cpu, gbit)| cpu / gbit).collect();
+            machine.iter().zip(gigabits).skip(1).map(|(cpu, gbit)| cpu / gbit).collect();
         let bits =
             |cost: &f64| Sample { value: cpus as f64 / (cost + more) * 1e9, class: Class::Mixed };
         let line = Line::of(who, costs.iter().map(bits).collect());
@@ -145,9 +231,7 @@ pub(super) fn start_all(
         let world = start(wire, folder, link_args).map_err(|error| error.to_string());
         // Ctrl-C ends our children as well: that is no reason to skip them.
         session.check()?;
-        let (samples, gigabits, machine, between) = Default::default();
-        let congestion = String::new();
-        contenders.push(Contender { wire, world, samples, gigabits, congestion, machine, between });
+        contenders.push(Contender { wire, world, streams: Streams::default() });
     }
     Ok(contenders)
 }
@@ -157,8 +241,22 @@ fn start(wire: Wire, folder: &RunFolder, link_args: &str) -> Result<(Iperf, Worl
     Ok((Iperf::listen(&world.hosts[1])?, world))
 }
 
-/// All rounds. Who fails is out, with the reason: what it had reached says little.
-pub(super) fn measure(session: &Session, contenders: &mut [Contender], seconds: u64) -> Result<()> {
+/// All rounds, in place of what was measured before. Who fails is out, with the reason: what it had
+/// reached says little.
+pub(super) fn measure(
+    session: &Session,
+    contenders: &mut [Contender],
+    seconds: u64,
+    sending: Sending,
+) -> Result<()> {
+    for contender in &mut *contenders {
+        contender.streams = Streams::default();
+        let Ok((_, world)) = &contender.world else { continue };
+        let chosen = world.hosts.iter().try_for_each(|host| host.control(sending.control()));
+        if let Err(error) = chosen {
+            contender.world = Err(error.to_string());
+        }
+    }
     for round in 0..=session.pairs {
         for at in 0..contenders.len() {
             session.check()?;
@@ -166,22 +264,27 @@ pub(super) fn measure(session: &Session, contenders: &mut [Contender], seconds: 
             let contender = &mut contenders[turn];
             let Ok((iperf, running)) = &mut contender.world else { continue };
             let who = contender.wire.who();
-            session.progress.show(&format!("tcp: round {round} of {}: {who}", session.pairs));
+            session.progress.show(&format!(
+                "tcp by {}: round {round} of {}: {who}",
+                sending.control(),
+                session.pairs
+            ));
             let pids: Vec<u32> = running.wire.iter().map(Child::pid).collect();
             let cpu = || [cpu::machine().unwrap_or(f64::NAN), cpu::of(&pids).unwrap_or(f64::NAN)];
             running.wake()?;
-            let before = cpu();
+            let (before, all) = (cpu(), cpu::idle_and_all());
             let streamed = iperf.stream(session, &running.hosts[0], seconds)?;
-            let after = cpu();
+            let (after, idle) = (cpu(), cpu::idle_share(all, cpu::idle_and_all()));
             running.sleep()?;
-            match streamed {
+            match streamed.and_then(|stream| by(stream, sending)) {
                 // Far too long for the two CPUs to keep their distance.
-                Ok(Stream { rate: value, gigabits, congestion }) => {
-                    contender.samples.push(Sample { value, class: Class::Mixed });
-                    contender.gigabits.push(gigabits);
-                    contender.congestion = congestion;
-                    contender.machine.push(after[0] - before[0]);
-                    contender.between.push(after[1] - before[1]);
+                Ok(Stream { rate: value, gigabits, .. }) => {
+                    let streams = &mut contender.streams;
+                    streams.samples.push(Sample { value, class: Class::Mixed });
+                    streams.gigabits.push(gigabits);
+                    streams.idle.push(idle.unwrap_or(f64::NAN));
+                    streams.machine.push(after[0] - before[0]);
+                    streams.between.push(after[1] - before[1]);
                 }
                 Err(error) => {
                     // Ctrl-C ends our children as well: that is no failure of theirs.
@@ -192,4 +295,12 @@ pub(super) fn measure(session: &Session, contenders: &mut [Contender], seconds: 
         }
     }
     Ok(())
+}
+
+/// The stream, if it was sent as it had to be.
+fn by(stream: Stream, sending: Sending) -> std::result::Result<Stream, String> {
+    if stream.congestion == sending.control() {
+        return Ok(stream);
+    }
+    Err(format!("iperf3 sent by {}, not by {}", stream.congestion, sending.control()))
 }

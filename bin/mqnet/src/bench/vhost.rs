@@ -190,6 +190,8 @@ struct Pair {
     device: Process,
     /// It is the device that receives.
     to_device: bool,
+    /// The driver receives and nobody sends to the device.
+    device_is_second: bool,
     calls: Option<Calls>,
 }
 
@@ -333,7 +335,8 @@ impl Pair {
         }
         let driver = starter.open(Side::Driver)?;
         let to_device = row.to_device && row.side != Side::Link;
-        let mut pair = Self { driver, device, to_device, calls: None };
+        let mut pair =
+            Self { driver, device, to_device, device_is_second: !row.to_device, calls: None };
         if slices::moves_frames(&mut pair)? {
             return Ok(pair);
         }
@@ -344,7 +347,8 @@ impl Pair {
 
 impl End for Pair {
     fn pids(&self) -> Vec<u32> {
-        vec![self.driver.pid(), self.device.pid()]
+        let [device, driver] = [self.device.pid(), self.driver.pid()];
+        if self.device_is_second { vec![driver, device] } else { vec![device, driver] }
     }
 
     fn frames_received(&mut self) -> Result<u64> {

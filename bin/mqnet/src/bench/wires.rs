@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::child::{self, Child, RunFolder};
 use super::hosts::Host;
 use super::hugepages::HugePages;
-use super::{Result, ovs, peers, testpmd};
+use super::{Result, ovs, peers, slices, testpmd};
 
 /// Addresses of the two hosts.
 pub(super) const CLIENT: &str = "10.91.0.1/24";
@@ -114,20 +114,16 @@ impl World {
 
     /// Nobody uses it for now.
     pub(super) fn sleep(&self) -> Result<()> {
-        self.signal(process::freeze)
+        slices::freeze(&self.who_spins())
     }
 
     /// Its turn comes.
     pub(super) fn wake(&self) -> Result<()> {
-        self.signal(process::thaw)
+        slices::thaw(&self.who_spins())
     }
 
-    fn signal(&self, send: fn(u32) -> std::io::Result<()>) -> Result<()> {
-        for process in self.wire.iter().filter(|_| self.spins) {
-            let pid = process.pid();
-            send(pid).map_err(|error| format!("cannot freeze or thaw process {pid}: {error}"))?;
-        }
-        Ok(())
+    fn who_spins(&self) -> Vec<u32> {
+        self.wire.iter().filter(|_| self.spins).map(Child::pid).collect()
     }
 
     /// Ends both links; returns how many kicks each gave for a frame.

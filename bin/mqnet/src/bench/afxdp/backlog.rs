@@ -100,7 +100,7 @@ impl Bench {
     /// when too few looks saw it.
     fn drain(&self, pairs: usize, frames: u64) -> Result<Option<f64>> {
         let pid = self.forwarder.pid();
-        process::freeze(pid)?;
+        slices::freeze(&[pid])?;
         let sent = self.devices[..pairs].iter().try_for_each(|pair| self.send(pair, frames));
         let before = sent.and_then(|()| self.arrived());
         // A worker that shares our CPU would have half of it forwarded before our first look.

@@ -14,12 +14,13 @@ use mqnet_netdev::{
 };
 use mqnet_shmem::Span;
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::{clock, poll, process};
+use mqnet_sysio::{clock, poll};
 use mqnet_wire::VnetHdr;
 
 use super::super::Result;
 use super::super::child::{self, Child, RunFolder};
 use super::super::histogram::Histogram;
+use super::super::slices;
 use super::super::traffic::{Role, Traffic};
 use crate::endpoint::Open;
 
@@ -292,7 +293,7 @@ impl Pair {
         // The first turns find no link yet.
         for _ in 0..50 {
             if pair.ask(Duration::from_millis(20), Duration::from_millis(1))?.len() > 0 {
-                pair.signal(process::freeze)?;
+                slices::freeze(&pair.pids())?;
                 return Ok(pair);
             }
         }
@@ -304,18 +305,11 @@ impl Pair {
         [self.asks.pid(), self.answers.pid()]
     }
 
-    fn signal(&self, send: fn(u32) -> std::io::Result<()>) -> Result<()> {
-        for pid in self.pids() {
-            send(pid).map_err(|error| format!("cannot freeze or thaw process {pid}: {error}"))?;
-        }
-        Ok(())
-    }
-
     /// One turn, awake.
     pub(super) fn turn(&mut self, length: Duration, gap: Duration) -> Result<Histogram> {
-        self.signal(process::thaw)?;
+        slices::thaw(&self.pids())?;
         let histogram = self.ask(length, gap)?;
-        self.signal(process::freeze)?;
+        slices::freeze(&self.pids())?;
         Ok(histogram)
     }
 
