@@ -174,7 +174,9 @@ fn paced(
     let idle = |c: &Contender| stats::median(c.streams.idle.get(1..)?);
     let idle: Vec<String> =
         took_part.map(|c| format!("{} {:.2}", c.wire.who(), idle(c).unwrap_or(f64::NAN))).collect();
-    report.notes.push(format!("share of idle CPU time in paced streams: {}", idle.join(", ")));
+    if !idle.is_empty() {
+        report.notes.push(format!("share of idle CPU time in paced streams: {}", idle.join(", ")));
+    }
     Ok(())
 }
 
