@@ -18,23 +18,6 @@ fn busy(stat: &str) -> Option<u64> {
     Some(ticks.get(..3)?.iter().chain(ticks.get(5..7)?).sum())
 }
 
-/// Ticks in which CPUs had nothing to do, and all, since the machine started.
-pub(super) fn idle_and_all() -> Option<[u64; 2]> {
-    idle_of(&fs::read_to_string("/proc/stat").ok()?)
-}
-
-fn idle_of(stat: &str) -> Option<[u64; 2]> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    Some([ticks.get(3..5)?.iter().sum(), ticks.get(..8)?.iter().sum()])
-}
-
-/// The share of idle ones among those between two looks.
-pub(super) fn idle_share(before: Option<[u64; 2]>, after: Option<[u64; 2]>) -> Option<f64> {
-    let [idle, all] = [0, 1].map(|at| Some(after?[at].saturating_sub(before?[at]) as f64));
-    Some(idle? / all?.max(1.0))
-}
-
 /// Seconds that all threads of these processes have run; `None` where the kernel does not say.
 pub(super) fn of(pids: &[u32]) -> Option<f64> {
     let mut sum = 0.0;
@@ -64,16 +47,6 @@ mod tests {
         assert_eq!(busy("cpu  1 2 4 8 16 32 64 128 256 512\ncpu0 1"), Some(1 + 2 + 4 + 32 + 64));
         assert_eq!(busy("cpu  1 2"), None);
         assert_eq!(busy("intr 1 2 3 4 5 6 7 8"), None);
-    }
-
-    // Goal: of the ticks between two looks, those in which nobody wanted a CPU; a stolen one is not
-    // among them.
-    #[test]
-    fn idle_ticks_are_a_share_of_all() {
-        let [before, after] = ["cpu  1 2 4 8 16 32 64 128 9 9", "cpu  3 2 4 11 17 32 64 132 9 9"];
-        assert_eq!(idle_of(before), Some([24, 255]));
-        assert_eq!(idle_share(idle_of(before), idle_of(after)), Some(0.4));
-        assert_eq!(idle_share(None, idle_of(after)), None);
     }
 
     // Goal: what a thread burns is seen, of the thread, of its process and of the machine.

@@ -9,19 +9,24 @@ const QUIET: f64 = 0.05;
 
 /// Share of all CPU time that is used while we sleep; `None` when the kernel does not say.
 pub(super) fn share() -> Option<f64> {
-    let before = parse(&std::fs::read_to_string("/proc/stat").ok()?)?;
+    let before = look()?;
     std::thread::sleep(WINDOW);
-    let after = parse(&std::fs::read_to_string("/proc/stat").ok()?)?;
-    share_of(before, after)
+    share_of(before, look()?)
 }
 
-fn share_of(before: [u64; 2], after: [u64; 2]) -> Option<f64> {
+/// Idle and all ticks by now.
+pub(super) fn look() -> Option<[u64; 2]> {
+    parse(&std::fs::read_to_string("/proc/stat").ok()?)
+}
+
+/// What was used of all CPU time between two looks.
+pub(super) fn share_of(before: [u64; 2], after: [u64; 2]) -> Option<f64> {
     let [idle, all] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
     (all > 0).then(|| 1.0 - idle as f64 / all as f64)
 }
 
 /// Idle and all ticks of all CPUs.
-pub(super) fn parse(stat: &str) -> Option<[u64; 2]> {
+fn parse(stat: &str) -> Option<[u64; 2]> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
     // user nice system idle iowait irq softirq steal; guest time is part of user time.

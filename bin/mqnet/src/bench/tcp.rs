@@ -15,7 +15,7 @@ use super::limits;
 use super::report::{Case, Line, Report, Unit};
 use super::stats::{self, Class, Sample};
 use super::wires::{Wire, World};
-use super::{Result, Session};
+use super::{Result, Session, others};
 
 /// Rounds unless somebody asks for another number: they are long.
 pub(super) const ROUNDS: u32 = 10;
@@ -274,9 +274,9 @@ pub(super) fn measure(
             let pids: Vec<u32> = running.wire.iter().map(Child::pid).collect();
             let cpu = || [cpu::machine().unwrap_or(f64::NAN), cpu::of(&pids).unwrap_or(f64::NAN)];
             running.wake()?;
-            let (before, all) = (cpu(), cpu::idle_and_all());
+            let (before, all) = (cpu(), others::look());
             let streamed = iperf.stream(session, &running.hosts[0], seconds)?;
-            let (after, idle) = (cpu(), cpu::idle_share(all, cpu::idle_and_all()));
+            let (after, idle) = (cpu(), idle_since(all));
             running.sleep()?;
             match streamed.and_then(|stream| by(stream, sending)) {
                 // Far too long for the two CPUs to keep their distance.
@@ -297,6 +297,10 @@ pub(super) fn measure(
         }
     }
     Ok(())
+}
+
+fn idle_since(before: Option<[u64; 2]>) -> Option<f64> {
+    others::share_of(before?, others::look()?).map(|used| 1.0 - used)
 }
 
 /// The stream, if it was sent as it had to be.
