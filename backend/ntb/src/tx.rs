@@ -208,7 +208,7 @@ impl TxBrings for TxHalf {
     }
 
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
-        let Manner { streaming, watch } = self.stores.begin();
+        let Manner { streaming, watch, .. } = self.stores.begin();
         let taken = match streaming {
             None => self.place(burst, from, None)?,
             Some(streaming) => self.place_streamed(burst, from, streaming)?,

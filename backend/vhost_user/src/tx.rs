@@ -97,7 +97,7 @@ impl TxBrings for GuestRx {
         let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, self.hashed);
         let buffers = place::Buffers { memory, hdr_len, mergeable, hashed, log };
         let room = &mut self.room;
-        let Manner { streaming, watch } = self.stores.begin();
+        let Manner { streaming, watch, .. } = self.stores.begin();
         let placed = match streaming {
             None => on_ring!(ring, ring => room.submit(ring, buffers, burst, from, None)),
             Some(streaming) => {

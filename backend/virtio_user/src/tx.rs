@@ -48,6 +48,9 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     stats: Arc<ChannelStats>,
     broken: Option<Broken>,
     stores: Stores,
+    /// Half of the ring was in flight when the device was shown something last: it waits for
+    /// lines, not for frames.
+    is_behind: bool,
 }
 
 /// The header as two words in front of the frame: 4 bytes that align it, then its 12 bytes. The
@@ -84,6 +87,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             stats,
             broken: None,
             stores: Stores::default(),
+            is_behind: false,
         }
     }
 
@@ -200,6 +204,12 @@ impl<Q: DriverQueue> TxCore<Q> {
         }
     }
 
+    /// Hands on the first lines of a slot, for which the device waits.
+    #[inline(always)]
+    fn hand_on(&self, slot: u32, len: u32) {
+        self.slots.demote(slot, FIRST_LINES.min(TX_FRONT + len));
+    }
+
     /// Where the device finds the header in a slot.
     #[inline(always)]
     fn at_of(&self, slot: u32) -> u64 {
@@ -227,7 +237,11 @@ impl<Q: DriverQueue> TxCore<Q> {
             self.queue.disarm();
         }
         // Early: a slot that is used again at once is still in the cache.
-        self.reclaim()
+        self.reclaim()?;
+        if !self.unpublished {
+            self.is_behind = self.queue.in_flight() >= self.queue.size() / 2;
+        }
+        Ok(())
     }
 
     fn publish(&mut self) -> Result<(), String> {
@@ -245,9 +259,9 @@ impl<Q: DriverQueue> TxCore<Q> {
     /// Copies frames into slots; how many were taken.
     fn submit(&mut self, burst: &Burst<'_>, from: usize, room: u32) -> Result<usize, Broken> {
         self.begin()?;
-        let Manner { streaming, watch } = self.stores.begin();
+        let Manner { streaming, demotes, watch } = self.stores.begin();
         let taken = match streaming {
-            None => self.fill(burst, from, room, None)?,
+            None => self.fill(burst, from, room, demotes && self.is_behind, None)?,
             Some(streaming) => self.stream(burst, from, room, streaming)?,
         };
         if let Some(watch) = watch {
@@ -266,7 +280,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         room: u32,
         streaming: Streaming,
     ) -> Result<usize, Broken> {
-        self.fill(burst, from, room, Some(&streaming))
+        self.fill(burst, from, room, false, Some(&streaming))
     }
 
     #[inline(always)]
@@ -275,6 +289,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         burst: &Burst<'_>,
         from: usize,
         room: u32,
+        demotes: bool,
         streaming: Option<&Streaming>,
     ) -> Result<usize, Broken> {
         let (mut taken, mut copies, mut bytes) = (0, 0, 0);
@@ -314,6 +329,9 @@ impl<Q: DriverQueue> TxCore<Q> {
                 self.slots.store_unit(slot, front);
                 let room = self.slots.write(slot + TX_FRONT, frame.len);
                 gather(room, frame.head, burst.more(frame), streaming);
+            }
+            if demotes {
+                self.hand_on(slot, frame.len);
             }
             self.queue.add_taken(id, Piece { at: self.at_of(slot), len: HDR_LEN + frame.len });
             bytes += u64::from(frame.len);
@@ -482,7 +500,11 @@ impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
 
     fn commit(&mut self, frame: &FrameMeta) {
         if let (Some(core), Some(id)) = (&mut self.core, self.reserved.take()) {
-            core.slots.store_unit(u32::from(id) * core.stride, front(frame.hdr));
+            let slot = u32::from(id) * core.stride;
+            core.slots.store_unit(slot, front(frame.hdr));
+            if core.is_behind && core.stores.demotes() {
+                core.hand_on(slot, frame.len);
+            }
             core.send(id, frame.len);
             core.count(1, frame.len.into());
         }

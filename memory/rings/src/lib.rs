@@ -6,6 +6,7 @@
 //! - [`return_ring`]: many producers hand entries back to one owner, a batch at a time.
 //! - [`arm`]: how a side that found nothing to do goes to sleep without missing the other side's
 //!   next move, and how the other side learns that a doorbell is due.
+//! - [`demote`]: what was written, handed on to the cache that all CPUs share.
 //!
 //! Every atomic comes from [`primitive`], so that loom checks the very algorithm that runs.
 
@@ -13,6 +14,7 @@
 
 pub mod arm;
 pub mod cursor;
+pub mod demote;
 mod lines;
 pub mod mpsc;
 pub mod primitive;

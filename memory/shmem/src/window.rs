@@ -4,6 +4,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use mqnet_rings::demote;
+
 use crate::{Region, Segments, Span, SpanMut, Streaming, copies, stream};
 
 /// `len` bytes of a region in which ring positions wrap. It holds the region alive.
@@ -139,6 +141,13 @@ impl Window {
             prefetch_for_writing(line);
             line = line.wrapping_add(64);
         }
+    }
+
+    /// Hands on what was written, `len` bytes from ring position `at` on, to the cache that all
+    /// CPUs share: where [`Stores::demotes`](crate::Stores::demotes) says so.
+    #[inline(always)]
+    pub fn demote(&self, at: u32, len: u32) {
+        demote::lines(self.base.as_ptr().wrapping_add(at as usize), len as usize);
     }
 
     /// The same of two lines at each of `count` positions, the first at `at`, `stride` bytes apart.

@@ -400,7 +400,8 @@ fn later_ones_move_up() {
 }
 
 // Goal: of what was only read the device names the last one, and all up to it are free, also over
-// the end of the ring; one that was not added yet, or is back already, is found out.
+// the end of the ring, and of several that it names one by one; one that was not added yet, or is
+// back already, is found out.
 #[test]
 fn what_was_sent_comes_back_at_once() {
     for (mut driver, mut device) in in_order() {
@@ -418,11 +419,89 @@ fn what_was_sent_comes_back_at_once() {
             assert_eq!(driver.take_sent().unwrap(), Some(ids[6]));
             assert_eq!(driver.free(), SIZE);
         }
+        for all in [1, 5, 9] {
+            for at in 0..all {
+                let id = driver.take_id().unwrap();
+                driver.add_taken(id, Piece { at, len: 60 });
+            }
+            driver.publish();
+            let ids: Vec<u16> = (0..all).map(|_| device.take().unwrap().0).collect();
+            ids.iter().for_each(|id| device.give(*id, 0, 1));
+            let last = std::iter::from_fn(|| driver.take_sent().unwrap()).last();
+            assert_eq!((last, driver.free()), (ids.last().copied(), SIZE));
+        }
         let id = driver.take_id().unwrap();
         driver.add_taken(id, Piece { at: 0, len: 60 });
         driver.publish();
         device.give((id + 1) % SIZE, 0, 1);
         assert!(driver.take_sent().unwrap_err().what.contains("not after buffer"));
+    }
+}
+
+// Goal: what was sent comes back whole where buffers had several descriptors, too: in one go, and
+// after one that had one.
+#[test]
+fn chains_that_were_sent_come_back() {
+    for (mut driver, mut device) in in_order() {
+        let pieces = [1, 2, 3].map(|at| Piece { at, len: 60 });
+        for round in 0..20 {
+            driver.add(&pieces[..1 + round % 3], 3).unwrap();
+            driver.add(&pieces, 3).unwrap();
+            driver.publish();
+            let found: Vec<Found> = (0..2).map(|_| device.take().unwrap()).collect();
+            for (id, pieces) in &found {
+                device.give(*id, 0, pieces.len() as u16);
+            }
+            let sent: Vec<u16> = std::iter::from_fn(|| driver.take_sent().unwrap()).collect();
+            assert_eq!(sent.last(), Some(&found[1].0), "round {round}");
+            assert_eq!(driver.free(), SIZE, "round {round}");
+        }
+    }
+}
+
+// Goal: the device finds each descriptor as it was meant in this round, whatever lay there: one as
+// it was, another place, another length, one that it was to write, a chain, and what it has written
+// there itself.
+#[test]
+fn a_descriptor_is_of_this_round() {
+    for in_order in [false, true] {
+        let region = Arc::new(Region::private(4096, false, None).unwrap());
+        let areas = || tables(&region, layout::split::areas(SIZE));
+        let mut driver = split_driver(areas(), false, in_order);
+        let mut device =
+            SplitDevice { areas: areas(), event_idx: false, taken: 0, given: 0, told: 0 };
+        let [desc, ..] = areas();
+        let (here, there) = (Piece { at: 0x1000, len: 60 }, Piece { at: 0x2000, len: 60 });
+        let longer = Piece { at: 0x2000, len: 1514 };
+        for piece in [here, here, there, longer, longer, here] {
+            for scribble in [None, Some(0u32), Some(2), Some(3)] {
+                for _ in 0..SIZE {
+                    let id = driver.take_id().unwrap();
+                    driver.add_taken(id, piece);
+                }
+                driver.publish();
+                for _ in 0..SIZE {
+                    let (id, pieces) = device.take().unwrap();
+                    assert_eq!(pieces, [(piece, false)], "after {scribble:?}");
+                    device.give(id, 0, 1);
+                }
+                while driver.take_sent().unwrap().is_some() {}
+                if let Some(word) = scribble {
+                    (0..u32::from(SIZE))
+                        .for_each(|id| desc.word(16 * id + 4 * word).store(!0, Relaxed));
+                }
+            }
+            // Now those that are written, and chains.
+            driver.add(&[here; 4], 2).unwrap();
+            driver.add_one(here, false).unwrap();
+            driver.publish();
+            for count in [4, 1] {
+                let (id, pieces) = device.take().unwrap();
+                assert_eq!(pieces.len(), count);
+                device.give(id, 0, count as u16);
+                assert!(driver.take_used().unwrap().is_some());
+            }
+        }
     }
 }
 

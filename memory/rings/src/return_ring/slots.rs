@@ -15,6 +15,7 @@
 //! Every word carries the parity, not only first ones: what is a first word in this lap may have
 //! been any other one in the last.
 
+use crate::demote;
 use crate::lines::Lines;
 use crate::primitive::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,20 +30,28 @@ const LENGTH_SHIFT: u32 = 21;
 const ENTRY_MASK: u32 = ENTRY_LIMIT - 1;
 const PARITY: u32 = 1 << 31;
 
+/// Words of a cache line.
+const LINE: usize = 16;
+
 #[derive(Debug)]
-pub(super) struct Slots(Lines<AtomicU32>);
+pub(super) struct Slots {
+    words: Lines<AtomicU32>,
+    /// What is published is handed on.
+    demotes: bool,
+}
 
 impl Slots {
     /// So many empty slots, a power of two.
     pub(super) fn new(size: u32) -> Self {
         debug_assert!(size.is_power_of_two());
         // The parity of the first lap is 1: these zeros are "not yet written".
-        Self(Lines::new(size as usize, || AtomicU32::new(0)))
+        let words = Lines::new(size as usize, || AtomicU32::new(0));
+        Self { words, demotes: demote::is_possible() }
     }
 
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.words.len()
     }
 
     #[inline]
@@ -63,7 +72,7 @@ impl Slots {
     #[inline]
     pub(super) unsafe fn publish(&self, index: u64, entries: &[u32]) {
         let (at, parity) = (self.position(index), self.parity(index));
-        let slots: &[AtomicU32] = &self.0;
+        let slots: &[AtomicU32] = &self.words;
         let (one, two) = entries.split_at(entries.len().min(slots.len() - at));
         // SAFETY: ours by the caller's word, and the owner looks at none of them before the first.
         unsafe {
@@ -81,6 +90,14 @@ impl Slots {
         // with the things that the entries name, come first.
         let first = one[0] & ENTRY_MASK;
         slots[at].store(first | follow << LENGTH_SHIFT | parity, Ordering::Release);
+        if self.demotes && entries.len() >= LINE {
+            // Most owners are on another CPU, or would have freed them themselves. Not the last
+            // line, which the next batch goes on in.
+            let whole = (at % LINE + one.len()) / LINE * LINE;
+            demote::lines(slots[at - at % LINE..].as_ptr().cast(), size_of_val(&slots[..whole]));
+            let whole = two.len() / LINE * LINE;
+            demote::lines(slots.as_ptr().cast(), size_of_val(&slots[..whole]));
+        }
     }
 
     /// Entries of the batch that begins at `index`; 0 while there is none.
@@ -88,7 +105,7 @@ impl Slots {
     pub(super) fn published(&self, index: u64) -> usize {
         // Pairs with the Release store in `publish`: the whole batch and what its producer did
         // before.
-        let first = self.0[self.position(index)].load(Ordering::Acquire);
+        let first = self.words[self.position(index)].load(Ordering::Acquire);
         if first & PARITY != self.parity(index) {
             return 0;
         }
@@ -101,7 +118,7 @@ impl Slots {
     /// The caller is the owner, and they are of a batch that [`published`](Self::published) told.
     #[inline]
     pub(super) unsafe fn read(&self, index: u64, out: &mut [u32]) {
-        let slots: &[AtomicU32] = &self.0;
+        let slots: &[AtomicU32] = &self.words;
         let (at, n) = (self.position(index), out.len());
         let (one, two) = out.split_at_mut(n.min(slots.len() - at));
         // SAFETY: published, and nobody writes them before the owner's index has passed them.

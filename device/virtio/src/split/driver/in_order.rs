@@ -2,7 +2,8 @@
 //!
 //! Descriptors are used one after the other (virtio 1.3, 2.7.9), so the available ring says the
 //! same in every round while buffers have one descriptor: it is written once, and its lines stay in
-//! the caches of both sides.
+//! the caches of both sides. So do those of descriptors that are as they were in the round before:
+//! of slots that always lie in the same place, with frames as long as the ones before.
 
 use mqnet_shmem::Table;
 
@@ -114,7 +115,11 @@ impl DriverQueue for InOrder {
         self.free = self.free.checked_sub(1)?;
         let id = self.add & self.mask;
         self.buffers.lend_one(id, if readable { 0 } else { piece.len });
-        self.ring.write(id, piece, if readable { 0 } else { flag::WRITE }, 0);
+        if readable {
+            self.ring.write_if_new(id, piece);
+        } else {
+            self.ring.write(id, piece, flag::WRITE, 0);
+        }
         self.announce(id, 1);
         Some(id)
     }
@@ -147,7 +152,7 @@ impl DriverQueue for InOrder {
     #[inline(always)]
     fn add_taken(&mut self, id: u16, piece: Piece) {
         self.buffers.lend_readable(id);
-        self.ring.write(id, piece, 0, 0);
+        self.ring.write_if_new(id, piece);
         self.announce(id, 1);
     }
 
@@ -172,11 +177,18 @@ impl DriverQueue for InOrder {
     fn take_sent(&mut self) -> Result<Option<u16>, Broken> {
         let Some([id, _]) = self.ring.entry()? else { return Ok(None) };
         let (first, waiting) = (self.back & self.mask, self.waiting());
-        let (buffers, slots) = self.buffers.up_to(first, id, waiting)?;
+        let (buffers, slots, last) = match self.buffers.up_to(first, id, waiting)? {
+            // How many there are the index says, and in which order was promised: of all entries
+            // the first is looked at, and the lines of the others stay with the device.
+            _ if self.buffers.singles => {
+                (waiting, waiting, first.wrapping_add(waiting - 1) & self.mask)
+            }
+            (buffers, slots) => (buffers, slots, id as u16),
+        };
         self.ring.taken = self.ring.taken.wrapping_add(buffers);
         self.back = self.back.wrapping_add(slots);
         self.free += slots;
-        Ok(Some(id as u16))
+        Ok(Some(last))
     }
 
     #[inline(always)]

@@ -72,6 +72,20 @@ impl Ring {
         rest.store(word.to_le(), Ordering::Relaxed);
     }
 
+    /// The same of one that the device reads, where it is likely to lie there already: a line that
+    /// is not stored to stays in the caches of both sides, and a device that waits for frames would
+    /// wait for it, too (64 B: 19 and 28 M frames a second). What a device has written there, which
+    /// it may not, is written over.
+    #[inline(always)]
+    pub(super) fn write_if_new(&self, id: u16, piece: Piece) {
+        let [addr, rest] = self.desc.at(id);
+        // The device reads all of it, and `next` is nothing: flags and next are 0.
+        let (at, word) = (piece.at.to_le(), u64::from(piece.len).to_le());
+        if addr.load(Ordering::Relaxed) != at || rest.load(Ordering::Relaxed) != word {
+            self.write(id, piece, 0, 0);
+        }
+    }
+
     /// Writes the next entry of the available ring.
     #[inline(always)]
     pub(super) fn announce(&mut self, head: u16) {
