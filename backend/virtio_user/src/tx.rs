@@ -3,6 +3,8 @@
 //! An id that came back last is used first, so that under light load the same few slots are used
 //! again and again, and stay in the cache; with a device that keeps the order they go round.
 
+mod lag;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ use mqnet_wire::VnetHdr;
 
 use crate::memory::TX_FRONT;
 use crate::slot::Slot;
+use lag::Lag;
 
 /// How many slots ahead one is asked for where frames come one by one.
 const AHEAD: u16 = 8;
@@ -48,9 +51,8 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     stats: Arc<ChannelStats>,
     broken: Option<Broken>,
     stores: Stores,
-    /// Half of the ring was in flight when the device was shown something last: it waits for
-    /// lines, not for frames.
-    is_behind: bool,
+    /// As of this burst's begin, or that of the first of those that are published together.
+    lag: Lag,
 }
 
 /// The header as two words in front of the frame: 4 bytes that align it, then its 12 bytes. The
@@ -87,7 +89,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             stats,
             broken: None,
             stores: Stores::default(),
-            is_behind: false,
+            lag: Lag::default(),
         }
     }
 
@@ -237,9 +239,10 @@ impl<Q: DriverQueue> TxCore<Q> {
             self.queue.disarm();
         }
         // Early: a slot that is used again at once is still in the cache.
+        let before = self.queue.in_flight();
         self.reclaim()?;
         if !self.unpublished {
-            self.is_behind = self.queue.in_flight() >= self.queue.size() / 2;
+            self.lag.look(self.queue.size(), before, self.queue.in_flight());
         }
         Ok(())
     }
@@ -261,7 +264,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         self.begin()?;
         let Manner { streaming, demotes, watch } = self.stores.begin();
         let taken = match streaming {
-            None => self.fill(burst, from, room, demotes && self.is_behind, None)?,
+            None => self.fill(burst, from, room, demotes && self.lag.is_behind(), None)?,
             Some(streaming) => self.stream(burst, from, room, streaming)?,
         };
         if let Some(watch) = watch {
@@ -502,7 +505,7 @@ impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
         if let (Some(core), Some(id)) = (&mut self.core, self.reserved.take()) {
             let slot = u32::from(id) * core.stride;
             core.slots.store_unit(slot, front(frame.hdr));
-            if core.is_behind && core.stores.demotes() {
+            if core.lag.is_behind() && core.stores.demotes() {
                 core.hand_on(slot, frame.len);
             }
             core.send(id, frame.len);

@@ -186,7 +186,7 @@ Endpoint addresses:
 
 Environment:
   MQNET_STORES=auto|cached|streamed  how frames are stored into memory that another CPU reads (ntb:,
-                vhost-user:, virtio-user:): as measured, through the cache, or past it
+                vhost-user:, virtio-user:): as measured, through the cache as it is, or past it
 
 Example, two hosts (network namespaces of one machine; ip netns add b) that talk:
   mqnet link tap:a,address=10.0.0.1/24 ntb:/run/x.sock --channels 4

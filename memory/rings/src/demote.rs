@@ -3,10 +3,11 @@
 //! A reader whose CPU asks for a line that lies changed in the caches of another one waits for that
 //! one. `cldemote` (Intel, since 2020) is a hint to move it into the shared cache, from where it
 //! comes sooner. A device of DPDK that waits for each header had 18 M frames of 64 B a second
-//! without, and 28 M with it (docs/findings.md, *handed on*). It costs the writer 1 to 3 ns a line,
-//! and 35 ns where the reader turns out to run on the writer's own CPU. So it is for a writer who
-//! has the time (one whose reader is behind), and for lines that a reader waits for one after the
-//! other: those that come in order its CPU has asked for by itself.
+//! without, and 28 to 30 M with it (docs/findings.md, *handed on*). It costs the writer 1 to 3 ns a
+//! line, and 35 ns where the reader turns out to run on the writer's own CPU. So it is for a writer
+//! who has the time (one whose reader is behind), and for lines that a reader waits for one after
+//! the other: those that come in order its CPU has asked for by itself. (The batches of a return
+//! ring come in order, too, but only a few lines at a time.)
 
 /// A cache line.
 const LINE: usize = 64;

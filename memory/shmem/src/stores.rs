@@ -91,7 +91,7 @@ pub enum Preference {
     /// What is measured.
     #[default]
     Auto = 0,
-    /// The user: through the cache.
+    /// The user: through the cache, and nothing is handed on.
     Cached = 1,
     /// The user: past the cache, where the machine can.
     Streamed = 2,

@@ -143,13 +143,6 @@ impl Window {
         }
     }
 
-    /// Hands on what was written, `len` bytes from ring position `at` on, to the cache that all
-    /// CPUs share: where [`Stores::demotes`](crate::Stores::demotes) says so.
-    #[inline(always)]
-    pub fn demote(&self, at: u32, len: u32) {
-        demote::lines(self.base.as_ptr().wrapping_add(at as usize), len as usize);
-    }
-
     /// The same of two lines at each of `count` positions, the first at `at`, `stride` bytes apart.
     #[inline(always)]
     pub fn prefetch_pairs_for_writing(&self, at: u32, stride: u32, count: usize) {
@@ -159,6 +152,13 @@ impl Window {
             prefetch_for_writing(line.wrapping_add(64));
             line = line.wrapping_add(stride as usize);
         }
+    }
+
+    /// Hands on what was written, `len` bytes from ring position `at` on, to the cache that all
+    /// CPUs share: where a [`Manner`](crate::Manner) allows it.
+    #[inline(always)]
+    pub fn demote(&self, at: u32, len: u32) {
+        demote::lines(self.base.as_ptr().wrapping_add(at as usize), len as usize);
     }
 
     /// The 16 bytes at the ring position `at`, read once. (Positions are multiples of 16; the

@@ -15,6 +15,8 @@
 //! Every word carries the parity, not only first ones: what is a first word in this lap may have
 //! been any other one in the last.
 
+use std::ops::Range;
+
 use crate::demote;
 use crate::lines::Lines;
 use crate::primitive::sync::atomic::{AtomicU32, Ordering};
@@ -93,10 +95,10 @@ impl Slots {
         if self.demotes && entries.len() >= LINE {
             // Most owners are on another CPU, or would have freed them themselves. Not the last
             // line, which the next batch goes on in.
-            let whole = (at % LINE + one.len()) / LINE * LINE;
-            demote::lines(slots[at - at % LINE..].as_ptr().cast(), size_of_val(&slots[..whole]));
-            let whole = two.len() / LINE * LINE;
-            demote::lines(slots.as_ptr().cast(), size_of_val(&slots[..whole]));
+            for lines in [whole_lines(at, one.len()), whole_lines(0, two.len())] {
+                let lines = &slots[lines];
+                demote::lines(lines.as_ptr().cast(), size_of_val(lines));
+            }
         }
     }
 
@@ -129,6 +131,14 @@ impl Slots {
     }
 }
 
+/// The slots of the lines that `n` slots from `at` on have a part in, without a last one that they
+/// do not fill.
+#[inline]
+fn whole_lines(at: usize, n: usize) -> Range<usize> {
+    let first = at / LINE * LINE;
+    first..((at + n) / LINE * LINE).max(first)
+}
+
 /// # Safety
 /// Nobody else reads or writes these slots meanwhile.
 #[inline]
@@ -159,5 +169,29 @@ unsafe fn read(slots: &[AtomicU32], out: &mut [u32]) {
         #[cfg(loom)]
         let word = unsafe { slot.unsync_load() };
         *out = word & ENTRY_MASK;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    // Goal: lines that are full, or were begun by an earlier batch; never one that goes on.
+    #[test]
+    fn only_full_lines_are_handed_on() {
+        for (at, n, lines) in [
+            (0, 16, 0..16),
+            (0, 15, 0..0),
+            (0, 63, 0..48),
+            (5, 16, 0..16),
+            (5, 11, 0..16),
+            (5, 10, 0..0),
+            (31, 1, 16..32),
+            (33, 64, 32..96),
+            (48, 0, 48..48),
+            (50, 0, 48..48),
+        ] {
+            assert_eq!(whole_lines(at, n), lines, "{n} from {at}");
+        }
     }
 }
