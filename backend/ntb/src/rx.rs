@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES};
 use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings, Trigger};
-use mqnet_rings::{Cursor, IndexViolation, Ringer, Waiter};
+use mqnet_rings::{Cursor, IndexViolation, Ringer, Waiter, prefetch};
 use mqnet_shmem::{Region, Window};
 use mqnet_sysio::eventfd::EventFd;
 
@@ -229,7 +229,7 @@ impl Queue for RxHalf {
         // The tail is on a line that the peer has just written, and so are the first records; the
         // hardware fetches ahead by itself after some lines. Only of what is known to be there: a
         // line that the peer is about to write it would have to take back (a sixth of its time).
-        mqnet_shmem::prefetch(self.common.inbound.get(control::TAIL));
+        prefetch::for_reading(self.common.inbound.get(control::TAIL));
         self.ring.prefetch(self.cursor.position(), FIRST_LINES.min(self.cursor.available()));
     }
 }

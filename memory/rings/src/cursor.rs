@@ -87,6 +87,14 @@ impl Cursor {
         if self.local >= self.size { self.local - self.size } else { self.local }
     }
 
+    /// Position `n` units further on, `n` at most [`size`](Self::size).
+    #[inline]
+    pub fn position_after(&self, n: u32) -> u32 {
+        debug_assert!(n <= self.size);
+        let at = self.position() + n;
+        if at >= self.size { at - self.size } else { at }
+    }
+
     /// Units that this side may use, by the last [`refresh`](Self::refresh).
     #[inline]
     pub fn available(&self) -> u32 {
@@ -163,6 +171,23 @@ mod tests {
     }
 
     proptest! {
+        // Goal: a position further on is where the cursor stands when it has moved as far.
+        #[test]
+        fn a_position_is_told_before_it_is_reached(
+            size in 1u32..40,
+            steps in prop::collection::vec(0u32..40, 1..20),
+        ) {
+            let mut cursor = Cursor::producer(size);
+            for step in steps {
+                let step = step % (size + 1);
+                let after = cursor.position_after(step);
+                cursor.advance(step);
+                prop_assert_eq!(after, cursor.position());
+                let consumer = cursor.index();
+                cursor.refresh(consumer).unwrap();
+            }
+        }
+
         // Goal: two cursors agree with plain counting (the oracle: two u64 that never wrap),
         // whatever the size; a forged index is refused unless an honest peer could have sent it.
         #[test]

@@ -9,8 +9,7 @@
 //! the other: those that come in order its CPU has asked for by itself. (The batches of a return
 //! ring come in order, too, but only a few lines at a time.)
 
-/// A cache line.
-const LINE: usize = 64;
+use crate::prefetch::{LINE, lines_of};
 
 /// Whether this machine has such a hint.
 #[cfg(target_arch = "x86_64")]
@@ -35,18 +34,12 @@ pub fn is_possible() -> bool {
     false
 }
 
-/// Lines that `len` bytes at an address have a part in.
-#[inline(always)]
-fn count(at: usize, len: usize) -> usize {
-    if len == 0 { 0 } else { (at % LINE + len).div_ceil(LINE) }
-}
-
 /// Hands on the lines of `len` bytes from `at` on. Any address may be given; only where
 /// [`is_possible`].
 #[inline(always)]
 pub fn lines(at: *const u8, len: usize) {
     let mut line = at.wrapping_sub(at.addr() % LINE);
-    for _ in 0..count(at.addr(), len) {
+    for _ in 0..lines_of(at.addr(), len) {
         hand_on(line);
         line = line.wrapping_add(LINE);
     }
@@ -66,25 +59,6 @@ fn hand_on(line: *const u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // Goal: all lines that a range has a part in, and no other.
-    #[test]
-    fn lines_are_counted() {
-        for (at, len, lines) in [
-            (0, 0, 0),
-            (63, 0, 0),
-            (0, 1, 1),
-            (63, 1, 1),
-            (63, 2, 2),
-            (64, 64, 1),
-            (80, 64, 2),
-            (16, 112, 2),
-            (16, 113, 3),
-            (usize::MAX - 100, 90, 2),
-        ] {
-            assert_eq!(count(at, len), lines, "{len} bytes at {at}");
-        }
-    }
 
     // Goal: whatever the range, memory holds what it held, and no address is a fault (nor, on an
     // older CPU, the instruction).

@@ -6,6 +6,7 @@
 //! - [`return_ring`]: many producers hand entries back to one owner, a batch at a time.
 //! - [`arm`]: how a side that found nothing to do goes to sleep without missing the other side's
 //!   next move, and how the other side learns that a doorbell is due.
+//! - [`prefetch`]: what will be used, asked for.
 //! - [`demote`]: what was written, handed on to the cache that all CPUs share.
 //!
 //! Every atomic comes from [`primitive`], so that loom checks the very algorithm that runs.
@@ -17,6 +18,7 @@ pub mod cursor;
 pub mod demote;
 mod lines;
 pub mod mpsc;
+pub mod prefetch;
 pub mod primitive;
 pub mod return_ring;
 pub mod spsc;

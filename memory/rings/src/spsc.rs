@@ -10,6 +10,8 @@ use std::ptr;
 use arrayvec::ArrayVec;
 
 use crate::cursor::Cursor;
+use crate::lines::Lines;
+use crate::prefetch;
 use crate::primitive::cell::UnsafeCell;
 use crate::primitive::sync::Arc;
 use crate::primitive::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +27,7 @@ struct Shared<T> {
     tail: Padded<AtomicU32>,
     /// Written by the consumer only.
     head: Padded<AtomicU32>,
-    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    slots: Lines<UnsafeCell<MaybeUninit<T>>>,
 }
 
 // SAFETY: a slot is touched by one side at a time: by the producer while it is free, by the
@@ -33,6 +35,19 @@ struct Shared<T> {
 unsafe impl<T: Send> Sync for Shared<T> {}
 // SAFETY: as above; T: Send moves with its slot.
 unsafe impl<T: Send> Send for Shared<T> {}
+
+/// Slots of a burst that are in one piece, and the others, from the ring's begin on.
+type Burst<'a, T> = (&'a [UnsafeCell<MaybeUninit<T>>], &'a [UnsafeCell<MaybeUninit<T>>]);
+
+impl<T> Shared<T> {
+    /// The slots of `n` entries from `position` on.
+    #[inline(always)]
+    fn burst(&self, position: u32, n: usize) -> Burst<'_, T> {
+        let at = position as usize;
+        let first = n.min(self.slots.len() - at);
+        (&self.slots[at..at + first], &self.slots[..n - first])
+    }
+}
 
 /// The half that fills the ring.
 #[derive(Debug)]
@@ -53,7 +68,7 @@ pub struct Consumer<T> {
 /// # Panics
 /// When `size` is 0 or above [`crate::cursor::SIZE_MAX`].
 pub fn ring<T: Send>(size: u32) -> (Producer<T>, Consumer<T>) {
-    let slots = (0..size).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
+    let slots = Lines::new(size as usize, || UnsafeCell::new(MaybeUninit::uninit()));
     let (tail, head) = (Padded(AtomicU32::new(0)), Padded(AtomicU32::new(0)));
     let shared = Arc::new(Shared { tail, head, slots });
     let producer = Producer { cursor: Cursor::producer(size), shared: shared.clone() };
@@ -114,17 +129,17 @@ impl<T: Send> Producer<T> {
     #[inline]
     pub fn push_from<const N: usize>(&mut self, entries: &mut ArrayVec<T, N>) -> usize {
         let n = self.room_for(entries.len());
-        let at = self.cursor.position() as usize;
-        let first = n.min(self.shared.slots.len() - at);
+        let (slots, more) = self.shared.burst(self.cursor.position(), n);
         let left = entries.len() - n;
+        ask_for_room(slots, more);
         // SAFETY: an entry is in one place only: `entries` forgets all before the first is copied
         // and gets back those behind the n; the cursor says that so many slots are free.
         unsafe {
             // First: it borrows all of `entries`, and would end an older pointer's right to it.
             entries.set_len(0);
             let from = entries.as_mut_ptr();
-            move_in(&self.shared.slots[at..at + first], from);
-            move_in(&self.shared.slots[..n - first], from.add(first));
+            move_in(slots, from);
+            move_in(more, from.add(slots.len()));
             if left > 0 {
                 ptr::copy(from.add(n), from, left);
                 entries.set_len(left);
@@ -167,13 +182,13 @@ impl<T: Copy + Send> Producer<T> {
     #[inline]
     pub fn push(&mut self, entries: &[T]) -> usize {
         let n = self.room_for(entries.len());
-        let at = self.cursor.position() as usize;
-        let first = n.min(self.shared.slots.len() - at);
-        let (one, two) = entries[..n].split_at(first);
+        let (slots, more) = self.shared.burst(self.cursor.position(), n);
+        let (one, two) = entries[..n].split_at(slots.len());
+        ask_for_room(slots, more);
         // SAFETY: the cursor says that these slots are free, and what is copied stays what it is.
         unsafe {
-            move_in(&self.shared.slots[at..at + first], one.as_ptr());
-            move_in(&self.shared.slots[..n - first], two.as_ptr());
+            move_in(slots, one.as_ptr());
+            move_in(more, two.as_ptr());
         }
         self.publish(n);
         n
@@ -225,16 +240,16 @@ impl<T: Send> Consumer<T> {
     #[inline]
     pub fn pop_into<const N: usize>(&mut self, out: &mut ArrayVec<T, N>) -> usize {
         let n = self.there_of(out.remaining_capacity());
-        let at = self.cursor.position() as usize;
-        let first = n.min(self.shared.slots.len() - at);
+        let (slots, more) = self.shared.burst(self.cursor.position(), n);
         let len = out.len();
+        self.ask_for_next(n);
         // SAFETY: `out` has room for n more, and counts them when all are there; the cursor says
         // that so many slots are published, and the index store below makes them free, so that
         // nobody reads them again.
         unsafe {
             let into = out.as_mut_ptr().add(len);
-            move_out(&self.shared.slots[at..at + first], into);
-            move_out(&self.shared.slots[..n - first], into.add(first));
+            move_out(slots, into);
+            move_out(more, into.add(slots.len()));
             out.set_len(len + n);
         }
         self.give_back(n);
@@ -260,6 +275,20 @@ impl<T: Send> Consumer<T> {
         n.min(wanted)
     }
 
+    /// Has the next entries fetched, as many as are taken now, as far as they are known to be
+    /// there. (Those of this burst are loaded at once as it is, and asking for them is in the way;
+    /// what is not published yet would be taken from the producer.)
+    #[inline(always)]
+    fn ask_for_next(&self, n: usize) {
+        let known = self.cursor.available() as usize;
+        if n * size_of::<T>() > prefetch::LINE && known > n {
+            let next = self.cursor.position_after(n as u32);
+            let (slots, more) = self.shared.burst(next, n.min(known - n));
+            prefetch::slots(slots, prefetch::for_reading);
+            prefetch::slots(more, prefetch::for_reading);
+        }
+    }
+
     #[inline]
     fn give_back(&mut self, n: usize) {
         self.cursor.advance(n as u32);
@@ -273,13 +302,13 @@ impl<T: Copy + Send> Consumer<T> {
     #[inline]
     pub fn pop(&mut self, out: &mut [T]) -> usize {
         let n = self.there_of(out.len());
-        let at = self.cursor.position() as usize;
-        let first = n.min(self.shared.slots.len() - at);
-        let (one, two) = out[..n].split_at_mut(first);
+        let (slots, more) = self.shared.burst(self.cursor.position(), n);
+        let (one, two) = out[..n].split_at_mut(slots.len());
+        self.ask_for_next(n);
         // SAFETY: the cursor says that these slots are published; both rooms are as long.
         unsafe {
-            move_out(&self.shared.slots[at..at + first], one.as_mut_ptr());
-            move_out(&self.shared.slots[..n - first], two.as_mut_ptr());
+            move_out(slots, one.as_mut_ptr());
+            move_out(more, two.as_mut_ptr());
         }
         self.give_back(n);
         n
@@ -307,6 +336,17 @@ const ROUND: usize = 16;
 /// Of larger entries a round would not stay in registers.
 const fn in_rounds<T>() -> bool {
     size_of::<T>() <= 8
+}
+
+/// Has the lines of a burst fetched, all at once, for the stores that follow; one is not worth it.
+#[inline(always)]
+fn ask_for_room<T>(slots: &[UnsafeCell<MaybeUninit<T>>], more: &[UnsafeCell<MaybeUninit<T>>]) {
+    if (slots.len() + more.len()) * size_of::<T>() > prefetch::LINE {
+        prefetch::slots(slots, prefetch::for_writing);
+        if !more.is_empty() {
+            prefetch::slots(more, prefetch::for_writing);
+        }
+    }
 }
 
 /// # Safety

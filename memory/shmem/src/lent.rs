@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use mqnet_rings::prefetch;
+
 use crate::stream::{self, LINE};
-use crate::window::prefetch_for_writing;
 use crate::{MemoryMap, Span, SpanMut, Streaming, copies};
 
 /// A range of addresses and where its bytes are.
@@ -101,7 +102,7 @@ impl Lent {
         if let Some(place) = self.find(at.wrapping_add(header), 1)
             && !(is_streamed && place.addr().is_multiple_of(LINE))
         {
-            prefetch_for_writing(place);
+            prefetch::for_writing(place);
         }
     }
 

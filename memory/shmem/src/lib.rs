@@ -31,4 +31,4 @@ pub use region::{Error, PageKind, Region};
 pub use span::{BatchWriter, Scatter, Segments, Span, SpanMut, copies, read_into, write_from};
 pub use stores::{Manner, Preference, Stores, Watch, prefer};
 pub use stream::Streaming;
-pub use window::{Sight, Window, prefetch};
+pub use window::{Sight, Window};

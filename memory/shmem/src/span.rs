@@ -7,6 +7,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 
+use mqnet_rings::prefetch;
 use mqnet_sysio::vectored::{self, RawRange};
 
 use crate::{Streaming, stream};
@@ -113,8 +114,8 @@ impl<'a> Span<'a> {
     /// nothing.
     #[inline(always)]
     pub fn prefetch(self) {
-        crate::prefetch(self.ptr);
-        crate::prefetch(self.ptr.wrapping_add(64));
+        prefetch::for_reading(self.ptr);
+        prefetch::for_reading(self.ptr.wrapping_add(64));
     }
 
     /// The bytes of private memory.

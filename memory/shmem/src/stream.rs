@@ -1,6 +1,6 @@
 //! Copies past the cache (`movntdq` on x86-64; elsewhere there are none).
 
-use crate::window::prefetch_for_writing;
+use mqnet_rings::prefetch;
 
 /// What is stored at once.
 pub(crate) const UNIT: usize = 16;
@@ -93,7 +93,7 @@ pub(crate) unsafe fn copy_lines(from: *const u8, to: *mut u8, n: usize) {
     unsafe {
         let behind = to.add(front + whole);
         if rest > 0 {
-            prefetch_for_writing(behind);
+            prefetch::for_writing(behind);
         }
         std::ptr::copy_nonoverlapping(from, to, front);
         copy(from.add(front), to.add(front), whole);

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mqnet_rings::demote;
+use mqnet_rings::{demote, prefetch};
 
 use crate::{Region, Segments, Span, SpanMut, Streaming, copies, stream};
 
@@ -121,14 +121,14 @@ impl Window {
     pub fn prefetch(&self, at: u32, len: u32) {
         for line in (at..self.len.min(at.saturating_add(len))).step_by(64) {
             // SAFETY: in range, as the loop's bound says.
-            prefetch(unsafe { self.base.as_ptr().add(line as usize) });
+            prefetch::for_reading(unsafe { self.base.as_ptr().add(line as usize) });
         }
     }
 
     /// Has the cache line at ring position `at` fetched for reading.
     #[inline(always)]
     pub fn prefetch_line(&self, at: u32) {
-        prefetch(self.base.as_ptr().wrapping_add(at as usize));
+        prefetch::for_reading(self.base.as_ptr().wrapping_add(at as usize));
     }
 
     /// Has the cache lines from ring position `at` on fetched, up to `len` bytes, for writing.
@@ -138,7 +138,7 @@ impl Window {
         let end = line.wrapping_add(len as usize);
         // No iterator: it takes twice as many instructions, for every frame.
         while line < end {
-            prefetch_for_writing(line);
+            prefetch::for_writing(line);
             line = line.wrapping_add(64);
         }
     }
@@ -148,8 +148,8 @@ impl Window {
     pub fn prefetch_pairs_for_writing(&self, at: u32, stride: u32, count: usize) {
         let mut line = self.base.as_ptr().wrapping_add(at as usize);
         for _ in 0..count {
-            prefetch_for_writing(line);
-            prefetch_for_writing(line.wrapping_add(64));
+            prefetch::for_writing(line);
+            prefetch::for_writing(line.wrapping_add(64));
             line = line.wrapping_add(stride as usize);
         }
     }
@@ -239,18 +239,6 @@ impl Window {
     }
 }
 
-/// Has a cache line fetched for reading, if the machine can be told so. Any address may be given.
-#[inline(always)]
-pub fn prefetch<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch neither faults nor changes anything; every x86-64 has SSE.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
 /// A range of a region that is looked at, and never written, through this: somebody else may.
 #[derive(Debug)]
 pub struct Sight(Window);
@@ -266,19 +254,6 @@ impl Sight {
     pub fn piece(&self, at: u32, len: u32) -> Option<Span<'_>> {
         self.0.piece(at, len)
     }
-}
-
-/// Has a cache line fetched for writing. Any address may be given. (What the machine makes of
-/// `prefetchw`, which every x86-64 takes, is its own affair.)
-#[inline(always)]
-pub(crate) fn prefetch_for_writing<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch neither faults nor changes anything.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 #[cfg(test)]

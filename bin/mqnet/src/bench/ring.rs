@@ -3,6 +3,7 @@
 
 use std::hint::{black_box, spin_loop};
 
+use mqnet_counters::Padded;
 use mqnet_rings::spsc;
 
 use super::pingpong::{Slice, one_cpu_slice, two_cpu_slice};
@@ -16,8 +17,11 @@ const PEER: &str = "rte_ring SP/SC";
 pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     let mut peers = Peers::start(session);
     peers.note(report);
-    let (mut producer, mut consumer) = spsc::ring::<u64>(ENTRIES);
-    let mut hop = || two_cpus(session, &mut producer, &mut consumer);
+    let (producer, consumer) = spsc::ring::<u64>(ENTRIES);
+    // Each side writes its own half and its own entries: in lines that the other one does not use.
+    // (Side by side on this stack they shared lines or did not, as the stack happened to begin.)
+    let (mut from, mut into) = (Padded((producer, [1u64; BULK])), Padded((consumer, [0u64; BULK])));
+    let mut hop = || two_cpus(session, &mut from.0, &mut into.0);
     let rivals = [Rival { who: PEER, verb: "ring" }];
     let name = "hop CPU to CPU, bulk 32";
     report.cases.push(session.versus(&mut peers, name, &rivals, &mut [("mqnet", &mut hop)])?);
@@ -48,22 +52,20 @@ pub(super) fn both_ways(
 
 fn two_cpus(
     session: &Session,
-    producer: &mut spsc::Producer<u64>,
-    consumer: &mut spsc::Consumer<u64>,
+    (producer, entries): &mut (spsc::Producer<u64>, [u64; BULK]),
+    (consumer, out): &mut (spsc::Consumer<u64>, [u64; BULK]),
 ) -> Result<Slice> {
-    let entries = [1u64; BULK];
-    let mut out = [0u64; BULK];
     let produce = || {
-        if !producer.push_bulk(black_box(&entries)) {
+        if !producer.push_bulk(black_box(&*entries)) {
             spin_loop();
         }
     };
     let consume = || {
-        if !consumer.pop_bulk(&mut out) {
+        if !consumer.pop_bulk(out) {
             spin_loop();
             return 0;
         }
-        black_box(&out);
+        black_box(&mut *out);
         BULK
     };
     two_cpu_slice(session.cpus, session.slice, produce, consume)

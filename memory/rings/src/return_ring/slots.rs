@@ -19,6 +19,7 @@ use std::ops::Range;
 
 use crate::demote;
 use crate::lines::Lines;
+use crate::prefetch;
 use crate::primitive::sync::atomic::{AtomicU32, Ordering};
 
 /// Entries are below this: the other bits of a word are the ring's.
@@ -76,6 +77,10 @@ impl Slots {
         let (at, parity) = (self.position(index), self.parity(index));
         let slots: &[AtomicU32] = &self.words;
         let (one, two) = entries.split_at(entries.len().min(slots.len() - at));
+        if entries.len() > LINE {
+            prefetch::slots(&slots[at..at + one.len()], prefetch::for_writing);
+            prefetch::slots(&slots[..two.len()], prefetch::for_writing);
+        }
         // SAFETY: ours by the caller's word, and the owner looks at none of them before the first.
         unsafe {
             // The first few by themselves, the rest as it lies in the batch: a load that takes
