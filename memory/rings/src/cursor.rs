@@ -89,7 +89,7 @@ impl Cursor {
 
     /// Position `n` units further on, `n` at most [`size`](Self::size).
     #[inline]
-    pub fn position_after(&self, n: u32) -> u32 {
+    pub(crate) fn position_after(&self, n: u32) -> u32 {
         debug_assert!(n <= self.size);
         let at = self.position() + n;
         if at >= self.size { at - self.size } else { at }

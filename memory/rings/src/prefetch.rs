@@ -3,7 +3,7 @@
 //! A core's stores leave it in order, so that a burst into slots which the other side has read
 //! waits for their lines one after the other, unless all of them are asked for before the first
 //! store. And a reader that asks for the lines of its next burst while it works on this one finds
-//! them there. Through [`spsc`](crate::spsc) 720 to 800 million entries of 8 bytes a second in
+//! them there. Through [`spsc`](crate::spsc) 690 to 800 million entries of 8 bytes a second in
 //! bursts of 32, for 450 to 500 without (docs/findings.md, *rings*).
 
 /// A cache line.
@@ -43,16 +43,22 @@ pub(crate) fn lines_of(at: usize, len: usize) -> usize {
     if len == 0 { 0 } else { (at % LINE + len).div_ceil(LINE) }
 }
 
-/// Has the lines of these slots asked for by `ask`, one after the other, the first [`LINES_MAX`].
+/// Has the lines of a burst asked for by `ask`, those up to the ring's end and those from its begin
+/// on: the first [`LINES_MAX`]. A burst that is not longer than a line is not worth it.
 #[inline(always)]
-pub(crate) fn slots<T>(slots: &[T], ask: impl Fn(*const u8)) {
-    let first = slots.as_ptr().cast::<u8>();
-    let end = first.wrapping_add(size_of_val(slots).min(LINES_MAX * LINE));
-    // No iterator: it takes twice as many instructions.
-    let mut line = first.wrapping_sub(first.addr() % LINE);
-    while line < end {
-        ask(line);
-        line = line.wrapping_add(LINE);
+pub(crate) fn burst<T>(one: &[T], two: &[T], ask: impl Fn(*const u8)) {
+    if size_of_val(one) + size_of_val(two) <= LINE {
+        return;
+    }
+    let mut left = LINES_MAX;
+    for piece in [one, two] {
+        let mut line = piece.as_ptr().cast::<u8>();
+        let lines = lines_of(line.addr(), size_of_val(piece)).min(left);
+        for _ in 0..lines {
+            ask(line);
+            line = line.wrapping_add(LINE);
+        }
+        left -= lines;
     }
 }
 
@@ -81,20 +87,38 @@ mod tests {
         }
     }
 
-    // Goal: each line of a burst is asked for once, of a long one only the first.
+    // Goal: each line of both pieces is asked for once, of many only the first, and of a burst that
+    // is no longer than a line none.
     #[test]
     fn each_line_once() {
         let all = [0u64; 512];
-        let first = all.as_ptr().align_offset(LINE);
-        for (from, n) in [(0, 0), (0, 8), (3, 8), (7, 2), (0, 32), (1, 33), (2, 400)] {
-            let burst = &all[first + from..][..n];
-            let asked = RefCell::new(Vec::new());
-            slots(burst, |line| asked.borrow_mut().push(line.addr() / LINE));
+        let begin = all.as_ptr().align_offset(LINE);
+        let lines = |from: usize, n: usize| {
+            let piece = &all[begin + from..][..n];
             let mut lines: Vec<usize> =
-                burst.iter().map(|entry| std::ptr::from_ref(entry).addr() / LINE).collect();
+                piece.iter().map(|entry| std::ptr::from_ref(entry).addr() / LINE).collect();
             lines.dedup();
-            lines.truncate(LINES_MAX + 1);
-            assert_eq!(asked.into_inner(), lines, "{n} from {from}");
+            (piece, lines)
+        };
+        for (from, n, cut) in [
+            (3, 0, 0),
+            (0, 8, 0),
+            (3, 5, 3),
+            (3, 8, 1),
+            (7, 2, 0),
+            (0, 32, 0),
+            (1, 33, 0),
+            (5, 27, 5),
+            (2, 400, 0),
+            (2, 100, 40),
+        ] {
+            let (one, mut expected) = lines(from, n);
+            let (two, more) = lines(0, cut);
+            expected.extend(more);
+            expected.truncate(if n + cut <= 8 { 0 } else { LINES_MAX });
+            let asked = RefCell::new(Vec::new());
+            burst(one, two, |line| asked.borrow_mut().push(line.addr() / LINE));
+            assert_eq!(asked.into_inner(), expected, "{n} from {from}, and {cut}");
         }
     }
 

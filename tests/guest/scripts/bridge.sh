@@ -26,16 +26,24 @@ for dev in /sys/bus/pci/devices/*; do
     links[subnet]=$!
     [ $subnet = 9 ] && subnet=7 || subnet=0
 done
+# Ticks since boot: of this guest's CPUs busy and idle, and of the links of subnets 9 and 7 in their
+# own code and in the kernel.
+cat > /tmp/clocks <<- END
+	#!/bin/bash
+	awk 'FNR == 1 && FILENAME == "/proc/stat" {print \$2+\$3+\$4+\$7+\$8, \$5+\$6; nextfile}
+	    {print \$14, \$15}' /proc/stat /proc/${links[9]}/stat /proc/${links[7]}/stat | tr '\n' ' '
+	END
+chmod +x /tmp/clocks
 # Whoever reads from it waits for ever.
 mkfifo /tmp/ask /tmp/told; exec 5<> /tmp/ask 6<> /tmp/told
 if [ $ME = 2 ]; then
-    # How many frames have come through the third device, and how many to the card.
+    # How many frames have come through the third device, how many to the card, and the clocks.
     mqnet bench-end rx "ntb:ivshmem=$raw" 64 1 1 <&5 >&6 2> /tmp/raw.log &
     cat > /tmp/count <<- END
 	#!/bin/bash
 	echo > /tmp/ask
 	read -r frames rest < /tmp/told
-	echo "\$frames \$(cat /sys/class/net/$card/statistics/rx_packets)"
+	echo "\$frames \$(cat /sys/class/net/$card/statistics/rx_packets) \$(/tmp/clocks)"
 	END
     chmod +x /tmp/count
     (while :; do nc -l -p 7002 -e /tmp/count; done) 2> /dev/null &
@@ -46,14 +54,20 @@ for net in 8 9 7; do
     fail "nobody answers at 10.$net.0.$PEER"
 done
 
+# The clocks of both guests.
+clocks() { echo "$(/tmp/clocks)" "$(count 3-8)"; }
 # iperf3, again when the other end was not ready for it; a run that never worked says so.
 stream() {
-    local file=$1 net=$2
+    local file=$1 net=$2 before
     shift 2
     for _ in 1 2 3 4 5; do
+        before=$(clocks)
         timeout $((SECONDS_EACH + 60)) iperf3 -J -c 10.$net.0.$PEER --connect-timeout 10000 \
             -t "$SECONDS_EACH" "$@" > "$RESULTS/$file"
-        if ! grep -q '"error"' "$RESULTS/$file" && grep -q '"sum_received"' "$RESULTS/$file"; then return; fi
+        if ! grep -q '"error"' "$RESULTS/$file" && grep -q '"sum_received"' "$RESULTS/$file"; then
+            echo "$before $(clocks)" > "$RESULTS/${file%.json}.clocks"
+            return
+        fi
         echo "again: $(grep '"error"' "$RESULTS/$file")"
         sleep 2
     done
@@ -116,10 +130,10 @@ for round in $(seq "$ROUNDS"); do
         for path in virtio:8 ivshmem:9 shared:7; do
             IFS=: read -r name net <<< "$path"
             case $kind in
-                tcp) how=(-P "$CHANNELS") ;;
-                *) how=(-u -b 0 -l "${kind#udp}" -P "$CHANNELS") ;;
+                tcp) how=() ;;
+                *) how=(-u -b 0 -l "${kind#udp}") ;;
             esac
-            stream "$round.$name.$kind.json" "$net" "${how[@]}"
+            stream "$round.$name.$kind.json" "$net" "${how[@]}" -P $((4 * CHANNELS))
             echo "round $round: $kind over $name"
         done
     done

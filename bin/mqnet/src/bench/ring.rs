@@ -18,7 +18,7 @@ pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     let mut peers = Peers::start(session);
     peers.note(report);
     let (producer, consumer) = spsc::ring::<u64>(ENTRIES);
-    // Each side writes its own half and its own entries: in lines that the other one does not use.
+    // Each side has its half and its entries in lines that the other one does not use.
     // (Side by side on this stack they shared lines or did not, as the stack happened to begin.)
     let (mut from, mut into) = (Padded((producer, [1u64; BULK])), Padded((consumer, [0u64; BULK])));
     let mut hop = || two_cpus(session, &mut from.0, &mut into.0);

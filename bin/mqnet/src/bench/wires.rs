@@ -145,7 +145,7 @@ fn set_up([a, b]: &[Host; 2]) -> Result<()> {
     b.set_up("b", SERVER)
 }
 
-/// Starts one of our programs and waits until its link is up.
+/// Starts one of our programs.
 fn start_mqnet(folder: &RunFolder, ends: [&str; 2], more: &str) -> Result<Child> {
     let mut command = child::own(&["link", "--json", ends[0], ends[1]])?;
     command.args(more.split_whitespace()).env("MQNET_RUNTIME_DIR", &folder.path);

@@ -33,8 +33,7 @@ const LENGTH_SHIFT: u32 = 21;
 const ENTRY_MASK: u32 = ENTRY_LIMIT - 1;
 const PARITY: u32 = 1 << 31;
 
-/// Words of a cache line.
-const LINE: usize = 16;
+const WORDS_OF_A_LINE: usize = prefetch::LINE / size_of::<u32>();
 
 #[derive(Debug)]
 pub(super) struct Slots {
@@ -77,10 +76,10 @@ impl Slots {
         let (at, parity) = (self.position(index), self.parity(index));
         let slots: &[AtomicU32] = &self.words;
         let (one, two) = entries.split_at(entries.len().min(slots.len() - at));
-        if entries.len() > LINE {
-            prefetch::slots(&slots[at..at + one.len()], prefetch::for_writing);
-            prefetch::slots(&slots[..two.len()], prefetch::for_writing);
-        }
+        // All lines are on the way before the first store: the owner has read them, and stores
+        // leave a core in order.
+        let room = (&slots[at..at + one.len()], &slots[..two.len()]);
+        prefetch::burst(room.0, room.1, prefetch::for_writing);
         // SAFETY: ours by the caller's word, and the owner looks at none of them before the first.
         unsafe {
             // The first few by themselves, the rest as it lies in the batch: a load that takes
@@ -97,7 +96,7 @@ impl Slots {
         // with the things that the entries name, come first.
         let first = one[0] & ENTRY_MASK;
         slots[at].store(first | follow << LENGTH_SHIFT | parity, Ordering::Release);
-        if self.demotes && entries.len() >= LINE {
+        if self.demotes && entries.len() >= WORDS_OF_A_LINE {
             // Most owners are on another CPU, or would have freed them themselves. Not the last
             // line, which the next batch goes on in.
             for lines in [whole_lines(at, one.len()), whole_lines(0, two.len())] {
@@ -140,8 +139,8 @@ impl Slots {
 /// do not fill.
 #[inline]
 fn whole_lines(at: usize, n: usize) -> Range<usize> {
-    let first = at / LINE * LINE;
-    first..((at + n) / LINE * LINE).max(first)
+    let first = at / WORDS_OF_A_LINE * WORDS_OF_A_LINE;
+    first..((at + n) / WORDS_OF_A_LINE * WORDS_OF_A_LINE).max(first)
 }
 
 /// # Safety

@@ -3,6 +3,33 @@ use super::*;
 #[cfg(not(loom))]
 use proptest::prelude::*;
 
+// Goal: what is asked for ahead is what comes behind the burst that is taken, around the ring's end
+// too, and never what is not known to be published.
+#[cfg(not(loom))]
+#[test]
+fn what_follows_is_as_long_as_what_is_taken() {
+    let (mut tx, mut rx) = ring::<u64>(40);
+    let check = |rx: &Consumer<u64>, n: usize, expected: &[usize]| {
+        let (slots, more) = rx.burst_after(n);
+        let places: Vec<_> = slots.iter().chain(more).map(std::ptr::from_ref).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|&i| std::ptr::from_ref(&rx.shared.slots[i])).collect();
+        assert_eq!(places, expected, "behind {n}");
+    };
+    tx.push(&[0; 40]);
+    rx.len();
+    check(&rx, 2, &[2, 3]);
+    check(&rx, 40, &[]);
+    assert_eq!(rx.pop(&mut [0; 36]), 36);
+    check(&rx, 3, &[39]);
+    tx.push(&[0; 36]);
+    // These are published, and nobody has looked.
+    check(&rx, 3, &[39]);
+    rx.len();
+    check(&rx, 3, &[39, 0, 1]);
+    check(&rx, 4, &[0, 1, 2, 3]);
+}
+
 #[cfg(not(loom))]
 proptest! {
     // Goal: the ring is a bounded FIFO (the oracle: a VecDeque) for every size, burst and bulk.

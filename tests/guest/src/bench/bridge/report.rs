@@ -61,6 +61,36 @@ impl Kind {
 /// The paths, as the script names them.
 const PATHS: [&str; 3] = ["virtio", "ivshmem", "shared"];
 
+/// Those that a link of ours serves, and which of the two links of [`Share::read`].
+const LINKS: [(&str, usize); 2] = [(PATHS[1], 0), (PATHS[2], 1)];
+
+/// What of the time that both guests' CPUs were busy was a link's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    /// Our code.
+    pub own: f64,
+    /// The kernel's, in system calls of ours: its own half of a TAP, and the stack behind it.
+    pub kernel: f64,
+}
+
+impl Share {
+    /// From the clocks of both guests before and after: for each of them CPUs busy and idle, then
+    /// each link in its own code and in the kernel.
+    fn read(text: &str, link: usize) -> Option<Self> {
+        let ticks: Vec<f64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        let ticks: &[[[f64; 6]; 2]; 2] = ticks.as_chunks().0.as_chunks().0.first_chunk()?;
+        let took =
+            |i: usize| (0..2).map(|guest| ticks[1][guest][i] - ticks[0][guest][i]).sum::<f64>();
+        let [busy, own, kernel] = [0, 2 + 2 * link, 3 + 2 * link].map(took);
+        (busy > 0.0).then(|| Self { own: own / busy, kernel: kernel / busy })
+    }
+
+    /// What a rate would be at most if our code took no time.
+    fn without_ours(&self, rate: f64) -> f64 {
+        rate / (1.0 - self.own)
+    }
+}
+
 /// One kind in one round, over each of the paths.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
@@ -70,12 +100,19 @@ pub struct Line {
     pub kind: Kind,
     /// Over virtio, ivshmem, and ivshmem with one vector; `None` for a run that failed.
     pub figures: [Option<f64>; 3],
+    /// What our link took, over ivshmem and with one vector; of bare frames it is not measured.
+    pub shares: [Option<Share>; 2],
 }
 
 impl Line {
     /// How much better than `than` the path `path` is.
     pub fn ratio(&self, path: usize, than: usize) -> Option<f64> {
         Some(self.figures[path]? / self.figures[than]?)
+    }
+
+    /// The ratio of ivshmem to virtio if our code took no time.
+    fn without_ours(&self) -> Option<f64> {
+        Some(self.shares[0]?.without_ours(self.ratio(1, 0)?))
     }
 }
 
@@ -155,12 +192,13 @@ impl Report {
         let (mut lines, mut wakes) = (Vec::new(), Vec::new());
         for round in 1..=settings.rounds {
             for kind in Kind::ALL {
-                let figures = PATHS.map(|path| {
-                    let name = format!("{round}.{path}.{}.json", kind.name());
-                    let text = outcome.text(&name).ok()?;
-                    kind.figure(&serde_json::from_str(&text).ok()?)
-                });
-                lines.push(Line { round, kind, figures });
+                let file = |path: &str, end: &str| {
+                    outcome.text(&format!("{round}.{path}.{}.{end}", kind.name())).ok()
+                };
+                let figures = PATHS
+                    .map(|path| kind.figure(&serde_json::from_str(&file(path, "json")?).ok()?));
+                let shares = LINKS.map(|(path, link)| Share::read(&file(path, "clocks")?, link));
+                lines.push(Line { round, kind, figures, shares });
             }
             for shared in [false, true] {
                 let path = PATHS[1 + usize::from(shared)];
@@ -212,12 +250,26 @@ impl Report {
             let over = |path, than| lines().filter_map(|line| line.ratio(path, than)).collect();
             let [cards, bridge, one]: [Vec<f64>; 3] = [0, 1, 2].map(of);
             let [ratios, vectors]: [Vec<f64>; 2] = [over(1, 0), over(2, 1)];
-            figures.case(
-                &name(kind),
-                unit,
-                &[("ivshmem", &bridge), ("virtio cards", &cards), ("one vector", &one)],
-                &[("ivshmem / virtio cards", &ratios), ("one vector / each", &vectors)],
-            )
+            let without: Vec<f64> = lines().filter_map(Line::without_ours).collect();
+            let mut all = vec![("ivshmem / virtio cards", &ratios[..])];
+            if !without.is_empty() {
+                all.push(("ivshmem, our code for nothing / virtio cards", &without));
+            }
+            all.push(("one vector / each", &vectors));
+            let contenders =
+                [("ivshmem", &bridge[..]), ("virtio cards", &cards), ("one vector", &one)];
+            let figures = figures.case(&name(kind), unit, &contenders, &all);
+            let shares = || lines().filter_map(|line| line.shares[0]);
+            let percent = |part: fn(&Share) -> f64| -> Vec<f64> {
+                shares().map(|share| 100.0 * part(&share)).collect()
+            };
+            let [own, kernel] = [percent(|share| share.own), percent(|share| share.kernel)];
+            if own.is_empty() {
+                return figures;
+            }
+            let busy = format!("{}: of the time that the guests' CPUs are busy", name(kind));
+            let parts = [("our code", &own[..]), ("the kernel for it", &kernel)];
+            figures.case(&busy, "percent", &parts, &[])
         };
         Kind::ALL.into_iter().fold(Figures::of(part, part), add)
     }
@@ -226,10 +278,12 @@ impl Report {
         let Settings { channels, queues, rounds, seconds } = self.settings;
         let line = |line: &Line| {
             let [virtio, ivshmem, shared] = line.figures;
+            let share = |share: &Share| json!({ "own": share.own, "kernel": share.kernel });
             json!({
                 "round": line.round, "kind": line.kind.name(), "unit": line.kind.unit(),
                 "virtio": virtio, "ivshmem": ivshmem, "ivshmem-one-vector": shared,
-                "ratio": line.ratio(1, 0),
+                "ratio": line.ratio(1, 0), "ratio-without-our-code": line.without_ours(),
+                "busy": line.shares[0].as_ref().map(share),
             })
         };
         let ratio = |kind: &Kind| (kind.name(), json!(self.ratios(*kind, 1, 0)));
@@ -245,14 +299,20 @@ impl Report {
     /// A table for people.
     pub fn table(&self) -> String {
         let figure = |figure: Option<f64>| figure.map_or("-".to_owned(), |n| format!("{n:.0}"));
-        let mut out = "round kind    unit         virtio    ivshmem one vector  ratio\n".to_owned();
+        let mut out = "round kind    unit         virtio    ivshmem one vector  ratio  \
+                       of busy CPUs: ours, kernel for it\n"
+            .to_owned();
         for line in &self.lines {
             let [virtio, ivshmem, shared] = line.figures.map(figure);
             let ratio = line.ratio(1, 0).map_or("-".to_owned(), |n| format!("{n:.2}"));
+            let percent = |share: Share| {
+                format!("{:>7.0} % {:>11.0} %", 100.0 * share.own, 100.0 * share.kernel)
+            };
+            let busy = line.shares[0].map_or(String::new(), percent);
             let (round, name, unit) = (line.round, line.kind.name(), line.kind.unit());
             out += &format!(
                 "{round:>5} {name:<7} {unit:<8} {virtio:>10} {ivshmem:>10} {shared:>10} \
-                 {ratio:>6}\n"
+                 {ratio:>6}  {busy}\n"
             );
         }
         out += "\nleast / middle / most of the rounds\n";
@@ -290,9 +350,27 @@ mod tests {
         assert_eq!(Kind::Tcp.figure(&json!({"error": "busy"})), None);
         assert_eq!(Kind::Frames.figure(&json!({"frames": 90, "seconds": 4.5})), Some(20.0));
         assert_eq!(Kind::Frames.figure(&json!({"frames": 0, "seconds": 4.5})), None);
-        let line = |figures| Line { round: 1, kind: Kind::Tcp, figures };
+        let line = |figures| Line { round: 1, kind: Kind::Tcp, figures, shares: [None; 2] };
         assert_eq!(line([Some(2.0), Some(5.0), None]).ratio(1, 0), Some(2.5));
         assert_eq!(line([None, Some(5.0), None]).ratio(1, 0), None);
+    }
+
+    // Goal: what a link took of both guests' busy time, each link by its own clocks; a text that is
+    // cut off tells nothing, nor do guests that did nothing.
+    #[test]
+    fn shares_are_those_of_a_link() {
+        let text = "100 50 10 20 0 0  200 50 0 0 5 5  200 60 20 60 0 5  300 60 10 30 5 15\n";
+        assert_eq!(Share::read(text, 0), Some(Share { own: 0.1, kernel: 0.35 }));
+        assert_eq!(Share::read(text, 1), Some(Share { own: 0.0, kernel: 0.075 }));
+        assert_eq!(Share::read(&text[..60], 0), None);
+        assert_eq!(Share::read("1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1", 0), None);
+        let line = Line {
+            round: 1,
+            kind: Kind::Tcp,
+            figures: [Some(4.0), Some(3.0), None],
+            shares: [Some(Share { own: 0.25, kernel: 0.5 }), None],
+        };
+        assert_eq!(line.without_ours(), Some(1.0));
     }
 
     // Goal: the middle of an even number of rounds lies between the two in the middle.
