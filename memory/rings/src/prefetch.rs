@@ -87,8 +87,8 @@ mod tests {
         }
     }
 
-    // Goal: each line of both pieces is asked for once, of many only the first, and of a burst that
-    // is no longer than a line none.
+    // Goal: each line of each piece is asked for once, of both together only the first 16, and of a
+    // burst that is no longer than a line none.
     #[test]
     fn each_line_once() {
         let all = [0u64; 512];

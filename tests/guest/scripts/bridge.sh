@@ -1,7 +1,8 @@
 # One of two guests with a virtio card at a bridge of the host (10.8.0.x) and two ivshmem devices:
 # the first has a vector for each queue pair (10.9.0.x), the second one for everything (10.7.0.x).
 # ME is 1, which asks, or 2, which serves until it is killed. CHANNELS, CARD_QUEUES, ROUNDS and
-# SECONDS_EACH come from the host. Each run leaves ROUND.PATH.KIND.json.
+# SECONDS_EACH come from the host. Each run leaves ROUND.PATH.KIND.json, those of iperf3 that worked
+# also .clocks (of both guests before, of both after).
 PEER=$((3 - ME))
 modprobe -q virtio_pci; modprobe -q virtio_net; modprobe vfio_iommu_type1; modprobe vfio_pci
 fail() { echo "failed: $1"; dmesg | tail -20; cat /tmp/*.log; exit 1; }

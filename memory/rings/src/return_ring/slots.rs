@@ -76,8 +76,8 @@ impl Slots {
         let (at, parity) = (self.position(index), self.parity(index));
         let slots: &[AtomicU32] = &self.words;
         let (one, two) = entries.split_at(entries.len().min(slots.len() - at));
-        // All lines are on the way before the first store: the owner has read them, and stores
-        // leave a core in order.
+        // The lines (of a long batch the first 16) are on the way before the first store: the
+        // owner has read them, and stores leave a core in order.
         let room = (&slots[at..at + one.len()], &slots[..two.len()]);
         prefetch::burst(room.0, room.1, prefetch::for_writing);
         // SAFETY: ours by the caller's word, and the owner looks at none of them before the first.

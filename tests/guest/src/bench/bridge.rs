@@ -49,7 +49,7 @@ pub struct Settings {
 impl Default for Settings {
     /// One channel and queue: emulated, the four CPUs of two guests share those of the host, and
     /// with two channels four workers that poll take them from each other and from both stacks (UDP
-    /// 0.55 to 0.7 of virtio on a host of two CPUs, 1.1 to 1.2 with one).
+    /// 0.55 to 0.7 of virtio on a host of two CPUs, 1.0 and 1.16 with one).
     fn default() -> Self {
         Self { channels: 1, queues: 1, rounds: 5, seconds: 5 }
     }

@@ -15,7 +15,7 @@ use crate::{Result, programs};
 pub enum Kind {
     /// Datagrams of so many bytes, as fast as iperf3 can; frames/s of those that its server got.
     Udp(u32),
-    /// As many streams as channels; Mbit/s.
+    /// Four streams a channel; Mbit/s.
     Tcp,
     /// Frames of 64 bytes that no program makes and no stack sees: of the kernel's generator
     /// through the card, and of ours through the bridge. Frames/s that came.
@@ -69,7 +69,8 @@ const LINKS: [(&str, usize); 2] = [(PATHS[1], 0), (PATHS[2], 1)];
 pub struct Share {
     /// Our code.
     pub own: f64,
-    /// The kernel's, in system calls of ours: its own half of a TAP, and the stack behind it.
+    /// The kernel's, in system calls of ours: its half of a TAP, the stack behind it, and what a
+    /// worker that polls spends there (yields, empty reads).
     pub kernel: f64,
 }
 
@@ -267,9 +268,10 @@ impl Report {
             if own.is_empty() {
                 return figures;
             }
-            let busy = format!("{}: of the time that the guests' CPUs are busy", name(kind));
+            // Not "two guests": the table of rates has all that begin so.
+            let busy = format!("busy CPUs of {}", name(kind));
             let parts = [("our code", &own[..]), ("the kernel for it", &kernel)];
-            figures.case(&busy, "percent", &parts, &[])
+            figures.case(&busy, "% of the guests' busy time", &parts, &[])
         };
         Kind::ALL.into_iter().fold(Figures::of(part, part), add)
     }
