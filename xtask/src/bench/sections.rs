@@ -31,19 +31,19 @@ pub(super) const SECTIONS: &[Section] = &[
         packages: DPDK, root: false, seconds: 10, quick: Some(("--slice-ms 8", 4)) },
     Section { name: "link", answers: "How fast is a link of two processes, against DPDK's memif \
         and a bare copy?",
-        packages: DPDK, root: false, seconds: 50,
+        packages: DPDK, root: false, seconds: 46,
         quick: Some(("--slice-ms 8 --size 64,1514", 15)) },
     Section { name: "channels", answers: "What do 64 channels cost beside one?",
-        packages: &["valgrind"], root: false, seconds: 40,
+        packages: &["valgrind"], root: false, seconds: 34,
         quick: Some(("--slice-ms 8 --size 64", 12)) },
     Section { name: "group", answers: "What does it cost a frame that its channel is one of a \
         group?",
-        packages: &["valgrind"], root: false, seconds: 40, quick: None },
+        packages: &["valgrind"], root: false, seconds: 36, quick: None },
     Section { name: "vhost", answers: "How fast are our virtio device and driver, against DPDK's?",
         packages: DPDK, root: false, seconds: 390,
         quick: Some(("--slice-ms 8 --side device --ring split --size 64", 15)) },
     Section { name: "rxbuf", answers: "Do RX buffers that are parts of pages cost anything?",
-        packages: &["valgrind"], root: false, seconds: 60, quick: None },
+        packages: &["valgrind"], root: false, seconds: 48, quick: None },
     Section { name: "tap", answers: "What do batches of system calls save on the way to a TAP?",
         packages: &[], root: true, seconds: 4, quick: Some(("--slice-ms 10", 3)) },
     Section { name: "tcp", answers: "How fast is TCP through TAPs and a bridge, against a relay \
@@ -52,15 +52,15 @@ pub(super) const SECTIONS: &[Section] = &[
         quick: Some(("--seconds 1 --only unpaced", 45)) },
     Section { name: "relays", answers: "What does a gigabit of TCP cost, through us, veth, a \
         bridge, a relay, socat, vde2, OVS-DPDK and DPDK's TAPs?",
-        packages: RELAYS, root: true, seconds: 120, quick: None },
+        packages: RELAYS, root: true, seconds: 166, quick: None },
     Section { name: "afxdp", answers: "How fast are we from veth to veth, against DPDK's AF_XDP \
         ports and a packet relay?",
-        packages: PORTS, root: true, seconds: 60,
+        packages: PORTS, root: true, seconds: 46,
         quick: Some(("--slice-ms 8 --size 60", 25)) },
     Section { name: "latency", answers: "How long does an answer take, idle, asleep and under \
         load, against veth and relays?",
-        packages: &["gcc", "iproute2", "socat"], root: true, seconds: 90,
-        quick: Some(("--slice-ms 50 --only tcp", 12)) },
+        packages: &["gcc", "iproute2", "socat"], root: true, seconds: 115,
+        quick: Some(("--slice-ms 50 --only tcp", 14)) },
     Section { name: "scaling", answers: "What do more workers bring, and what do more channels \
         cost?",
         packages: &[], root: false, seconds: 20, quick: Some(("--slice-ms 8", 5)) },
@@ -68,11 +68,11 @@ pub(super) const SECTIONS: &[Section] = &[
         packages: HOSTS, root: true, seconds: 130, quick: None },
     Section { name: "queueing", answers: "Is nothing lost under pressure, is nobody starved, and \
         what does it cost?",
-        packages: &["valgrind"], root: false, seconds: 180,
+        packages: &["valgrind"], root: false, seconds: 174,
         quick: Some(("--slice-ms 20 --only table", 16)) },
     Section { name: "instr", answers: "How many instructions does a frame take, exactly?",
-        packages: &["gcc", "pkg-config", "libdpdk-dev", "valgrind"], root: false, seconds: 150,
-        quick: Some(("--only link", 20)) },
+        packages: &["gcc", "pkg-config", "libdpdk-dev", "valgrind"], root: false, seconds: 128,
+        quick: Some(("--only link", 18)) },
 ];
 
 /// Every section is asked for at least this many ratios in a quick look.

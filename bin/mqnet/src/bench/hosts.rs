@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Result;
 use super::child;
@@ -18,7 +19,10 @@ pub(super) struct Host {
 impl Host {
     /// Makes one; the name says whose it is.
     pub(super) fn create(who: &str, side: &str) -> Result<Self> {
-        let name = format!("{PREFIX}{}-{who}-{side}", std::process::id());
+        // Of the same kind there may be several.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{}-{number}-{who}-{side}", std::process::id());
         ip(&["netns", "add", &name])?;
         let host = Self { name };
         host.ip(&["link", "set", "lo", "up"])?;

@@ -24,6 +24,17 @@ pub(super) struct Stream {
     pub(super) congestion: String,
 }
 
+/// Where the two ends of a stream run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// Each on a CPU of its own, so that a round differs from the next one by who carries the
+    /// stream and not by where the scheduler has put its ends.
+    Pinned,
+    /// Where the scheduler puts them, as people run them. Who is pinned cannot make room for what
+    /// is between, and on few CPUs that decides.
+    Placed,
+}
+
 /// An iperf3 that listens on the second host.
 pub(super) struct Iperf {
     server: Child,
@@ -56,10 +67,11 @@ impl Iperf {
         session: &Session,
         host: &Host,
         seconds: u64,
+        ends: Ends,
     ) -> Result<std::result::Result<Stream, String>> {
         let mark = self.server.mark();
         let deadline = Instant::now() + Duration::from_secs(seconds) + SOON;
-        let mut client = match client(host, seconds, session.cpus) {
+        let mut client = match client(host, seconds, session.cpus, ends) {
             Ok(client) => client,
             Err(error) => return Ok(Err(error.to_string())),
         };
@@ -77,13 +89,12 @@ impl Iperf {
     }
 }
 
-/// Both ends are pinned, each to a CPU of its own, so that a round differs from the next one by who
-/// carries the stream and not by where the scheduler has put its ends.
-fn client(host: &Host, seconds: u64, [here, there]: [usize; 2]) -> Result<Child> {
+fn client(host: &Host, seconds: u64, [here, there]: [usize; 2], ends: Ends) -> Result<Child> {
     let (to, length, pins) =
         (without_prefix(SERVER), seconds.to_string(), format!("{here},{there}"));
-    let words = ["iperf3", "-J", "-c", to, "-t", &length, "-A", &pins, "--connect-timeout", "5000"];
-    Child::spawn("iperf3", host.command(&words)?, Stdio::null())
+    let words = ["iperf3", "-J", "-c", to, "-t", &length, "--connect-timeout", "5000"];
+    let pins: &[&str] = if ends == Ends::Pinned { &["-A", &pins] } else { &[] };
+    Child::spawn("iperf3", host.command(&[&words, pins].concat())?, Stdio::null())
 }
 
 fn listens(said: &str) -> Option<()> {

@@ -13,10 +13,12 @@ use super::histogram::{self, Histogram};
 use super::hosts::remove_orphans;
 use super::report::{Case, Line, Report, Unit};
 use super::stats::{Class, Sample};
+use super::tcp::Sending;
 use super::wires::{Wire, World};
 use super::{Result, Session, cpu, pingpong, slices};
 
 pub(crate) use ping::{PingArgs, ping};
+use rr::Round;
 pub(crate) use rr::{RrArgs, rr};
 
 /// A part of the benchmark.
@@ -188,10 +190,11 @@ type Contender = (Wire, std::result::Result<rr::Hosts, String>);
 
 fn worlds(session: &Session, folder: &RunFolder) -> Result<Vec<Contender>> {
     let mut worlds = Vec::new();
-    for wire in [Wire::Mqnet, Wire::Veth, Wire::Relay, Wire::Socat] {
+    for wire in [Wire::Mqnet, Wire::MqnetDirect, Wire::Veth, Wire::Relay, Wire::Socat] {
         session.progress.show(&format!("latency: starting {}", wire.who()));
-        let hosts =
-            World::start(wire, folder, "").and_then(|world| rr::Hosts::start(world, session.cpus));
+        let control = Sending::Unpaced.control();
+        let hosts = World::start(wire, folder, "")
+            .and_then(|world| rr::Hosts::start(world, session.cpus, control));
         session.check()?;
         worlds.push((wire, hosts.map_err(|error| error.to_string())));
     }
@@ -202,13 +205,21 @@ fn worlds(session: &Session, folder: &RunFolder) -> Result<Vec<Contender>> {
 fn tcp(session: &Session, report: &mut Report, worlds: &mut [Contender]) -> Result<()> {
     let [here, there] = session.cpus;
     report.notes.push(format!(
-        "TCP_RR: who asks, and the bulk flow, on CPU {here}; who answers on CPU {there}"
+        "TCP_RR: who asks, and the bulk flow, on CPU {here}; who answers on CPU {there}; nobody \
+         pinned: where the scheduler puts them; the bulk is sent by {} with at most 1 MiB on its \
+         way",
+        Sending::Unpaced.control()
     ));
-    for (name, loaded) in [("TCP_RR", false), ("TCP_RR beside a bulk", true)] {
+    let rounds_of = [
+        ("TCP_RR", Round { loaded: false, pinned: true }),
+        ("TCP_RR beside a bulk", Round { loaded: true, pinned: true }),
+        ("TCP_RR beside a bulk, nobody pinned", Round { loaded: true, pinned: false }),
+    ];
+    for (name, round) in rounds_of {
         let series = rounds(session, name, worlds.len(), |at| {
             let (_, hosts) = &mut worlds[at];
             let Ok(running) = hosts else { return Ok(Histogram::default()) };
-            let turn = running.turn(session.slice, loaded);
+            let turn = running.turn(session.slice, round);
             session.check()?;
             Ok(turn.unwrap_or_else(|error| {
                 *hosts = Err(error.to_string());

@@ -10,7 +10,7 @@
 use super::child::{Child, RunFolder};
 use super::cpu;
 use super::hosts::remove_orphans;
-use super::iperf::{Iperf, Stream};
+use super::iperf::{Ends, Iperf, Stream};
 use super::limits;
 use super::report::{Case, Line, Report, Unit};
 use super::stats::{self, Class, Sample};
@@ -142,7 +142,7 @@ fn unpaced(
     seconds: u64,
     cpus: usize,
 ) -> Result<()> {
-    measure(session, contenders, seconds, Sending::Unpaced)?;
+    measure(session, contenders, seconds, Sending::Unpaced, Ends::Pinned)?;
     let (limits, note) = limits_of_forwarders(session, contenders, cpus)?;
     report.notes.push(note);
     let lines = lines(contenders).into_iter().chain(limits).collect();
@@ -167,7 +167,7 @@ fn paced(
         report.cases.push(Case::new(name, Unit::Bits, lines));
         return Ok(());
     }
-    measure(session, contenders, seconds, Sending::Paced)?;
+    measure(session, contenders, seconds, Sending::Paced, Ends::Pinned)?;
     report.cases.push(Case::new(name, Unit::Bits, lines(contenders)));
     let took_part = contenders.iter().filter(|contender| contender.world.is_ok());
     // The first turn of each warms up.
@@ -250,6 +250,7 @@ pub(super) fn measure(
     contenders: &mut [Contender],
     seconds: u64,
     sending: Sending,
+    ends: Ends,
 ) -> Result<()> {
     for contender in &mut *contenders {
         contender.streams = Streams::default();
@@ -275,7 +276,7 @@ pub(super) fn measure(
             let cpu = || [cpu::machine().unwrap_or(f64::NAN), cpu::of(&pids).unwrap_or(f64::NAN)];
             running.wake()?;
             let (before, all) = (cpu(), others::look());
-            let streamed = iperf.stream(session, &running.hosts[0], seconds)?;
+            let streamed = iperf.stream(session, &running.hosts[0], seconds, ends)?;
             let (after, idle) = (cpu(), idle_since(all));
             running.sleep()?;
             match streamed.and_then(|stream| by(stream, sending)) {

@@ -46,7 +46,8 @@ pub(super) enum Wire {
 impl Wire {
     pub(super) fn who(self) -> &'static str {
         match self {
-            Self::Mqnet | Self::MqnetDirect => "mqnet",
+            Self::Mqnet => "mqnet",
+            Self::MqnetDirect => "mqnet-one-process",
             Self::Relay => "relay",
             Self::Veth => "veth",
             Self::Bridge => "bridge",

@@ -14,6 +14,7 @@ use super::super::wires::{SERVER, SOON, World, without_prefix};
 use super::super::{Result, pingpong};
 use super::ping::ask;
 
+/// Of who is pinned; the next one is of who is not.
 const PORT: u16 = 7788;
 /// What the first byte of a connection says it is for.
 const QUESTIONS: u8 = b'q';
@@ -27,23 +28,27 @@ const WARM_UP: Duration = Duration::from_millis(20);
 /// What the hidden subcommand `bench-rr` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RrArgs {
-    /// Where all its threads run
-    cpu: usize,
+    /// Where all its threads run; without it the scheduler decides
+    #[arg(long)]
+    cpu: Option<usize>,
     /// Asks this address; without one it answers.
     address: Option<String>,
 }
 
 pub(crate) fn rr(args: &RrArgs) -> Result<()> {
-    // Threads that are started later stay there too.
-    pingpong::pin(args.cpu)?;
+    if let Some(cpu) = args.cpu {
+        // Threads that are started later stay there too.
+        pingpong::pin(cpu)?;
+    }
+    let port = PORT + u16::from(args.cpu.is_none());
     match &args.address {
-        Some(address) => asks(address),
-        None => answers(),
+        Some(address) => asks(address, port),
+        None => answers(port),
     }
 }
 
-fn answers() -> Result<()> {
-    let listener = TcpListener::bind(("0.0.0.0", PORT))?;
+fn answers(port: u16) -> Result<()> {
+    let listener = TcpListener::bind(("0.0.0.0", port))?;
     println!("ready");
     for stream in listener.incoming() {
         let stream = stream?;
@@ -64,15 +69,16 @@ fn serve(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-fn connect(address: &str, what: u8) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect((address, PORT))?;
+fn connect(address: &str, port: u16, what: u8) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect((address, port))?;
     stream.set_nodelay(true)?;
     stream.write_all(&[what])?;
     Ok(stream)
 }
 
-fn asks(address: &str) -> Result<()> {
-    let (mut questions, mut bulk) = (connect(address, QUESTIONS)?, connect(address, BULK)?);
+fn asks(address: &str, port: u16) -> Result<()> {
+    let mut questions = connect(address, port, QUESTIONS)?;
+    let mut bulk = connect(address, port, BULK)?;
     println!("ready");
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line)? > 0 {
@@ -140,32 +146,59 @@ fn flow(stream: &mut TcpStream, stop: &AtomicBool) -> io::Result<()> {
     }
 }
 
-/// Two hosts, who asks and who answers, each on a CPU of its own.
-pub(super) struct Hosts {
-    asks: Child,
-    _answers: Child,
-    pub(super) world: World,
+/// How questions are asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Round {
+    /// Beside a bulk flow.
+    pub(super) loaded: bool,
+    /// Who asks and who answers may not move.
+    pub(super) pinned: bool,
 }
 
-impl Hosts {
-    pub(super) fn start(world: World, [here, there]: [usize; 2]) -> Result<Self> {
+/// Who asks and who answers.
+struct Pair {
+    asks: Child,
+    _answers: Child,
+}
+
+impl Pair {
+    fn start(world: &World, cpus: Option<[usize; 2]>) -> Result<Self> {
         let own = own_path()?;
         let own = own.to_str().ok_or("this program has a strange name")?;
         let ready = |said: &str| said.contains("ready\n").then_some(());
-        let start = |host: usize, cpu: usize, words: &[&str]| -> Result<Child> {
-            let cpu = cpu.to_string();
-            let command = world.hosts[host].command(&[&[own, "bench-rr", &cpu], words].concat())?;
+        let start = |host: usize, words: &[&str]| -> Result<Child> {
+            let cpu = cpus.map(|cpus| format!("--cpu={}", cpus[host]));
+            let words = [&[own, "bench-rr"], words, cpu.as_deref().as_slice()].concat();
+            let command = world.hosts[host].command(&words)?;
             let child = Child::spawn("mqnet bench-rr", command, Stdio::piped())?;
             child.wait_for(0, SOON, ready)?;
             Ok(child)
         };
-        let answers = start(1, there, &[])?;
-        let asks = start(0, here, &[without_prefix(SERVER)])?;
-        Ok(Self { asks, _answers: answers, world })
+        let _answers = start(1, &[])?;
+        Ok(Self { asks: start(0, &[without_prefix(SERVER)])?, _answers })
+    }
+}
+
+/// Two hosts, and between them a pair of which each has a CPU of its own, and one that runs where
+/// the scheduler puts it.
+pub(super) struct Hosts {
+    pinned: Pair,
+    placed: Pair,
+    pub(super) world: World,
+}
+
+impl Hosts {
+    /// The bulk flow is sent by `control`.
+    pub(super) fn start(world: World, cpus: [usize; 2], control: &str) -> Result<Self> {
+        world.hosts.iter().try_for_each(|host| host.control(control))?;
+        let pinned = Pair::start(&world, Some(cpus))?;
+        let placed = Pair::start(&world, None)?;
+        Ok(Self { pinned, placed, world })
     }
 
-    pub(super) fn turn(&mut self, length: Duration, loaded: bool) -> Result<Histogram> {
-        let line = format!("{} {}", length.as_millis(), u8::from(loaded));
-        ask(&mut self.asks, length, &line)
+    pub(super) fn turn(&mut self, length: Duration, round: Round) -> Result<Histogram> {
+        let line = format!("{} {}", length.as_millis(), u8::from(round.loaded));
+        let pair = if round.pinned { &mut self.pinned } else { &mut self.placed };
+        ask(&mut pair.asks, length, &line)
     }
 }
