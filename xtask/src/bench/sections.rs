@@ -31,7 +31,7 @@ pub(super) const SECTIONS: &[Section] = &[
         packages: DPDK, root: false, seconds: 10, quick: Some(("--slice-ms 8", 4)) },
     Section { name: "link", answers: "How fast is a link of two processes, against DPDK's memif \
         and a bare copy?",
-        packages: DPDK, root: false, seconds: 46,
+        packages: DPDK, root: false, seconds: 50,
         quick: Some(("--slice-ms 8 --size 64,1514", 15)) },
     Section { name: "channels", answers: "What do 64 channels cost beside one?",
         packages: &["valgrind"], root: false, seconds: 34,
@@ -40,7 +40,7 @@ pub(super) const SECTIONS: &[Section] = &[
         group?",
         packages: &["valgrind"], root: false, seconds: 36, quick: None },
     Section { name: "vhost", answers: "How fast are our virtio device and driver, against DPDK's?",
-        packages: DPDK, root: false, seconds: 390,
+        packages: DPDK, root: false, seconds: 384,
         quick: Some(("--slice-ms 8 --side device --ring split --size 64", 15)) },
     Section { name: "rxbuf", answers: "Do RX buffers that are parts of pages cost anything?",
         packages: &["valgrind"], root: false, seconds: 48, quick: None },
@@ -52,7 +52,7 @@ pub(super) const SECTIONS: &[Section] = &[
         quick: Some(("--seconds 1 --only unpaced", 45)) },
     Section { name: "relays", answers: "What does a gigabit of TCP cost, through us, veth, a \
         bridge, a relay, socat, vde2, OVS-DPDK and DPDK's TAPs?",
-        packages: RELAYS, root: true, seconds: 166, quick: None },
+        packages: RELAYS, root: true, seconds: 180, quick: None },
     Section { name: "afxdp", answers: "How fast are we from veth to veth, against DPDK's AF_XDP \
         ports and a packet relay?",
         packages: PORTS, root: true, seconds: 46,
@@ -68,10 +68,10 @@ pub(super) const SECTIONS: &[Section] = &[
         packages: HOSTS, root: true, seconds: 130, quick: None },
     Section { name: "queueing", answers: "Is nothing lost under pressure, is nobody starved, and \
         what does it cost?",
-        packages: &["valgrind"], root: false, seconds: 174,
+        packages: &["valgrind"], root: false, seconds: 168,
         quick: Some(("--slice-ms 20 --only table", 16)) },
     Section { name: "instr", answers: "How many instructions does a frame take, exactly?",
-        packages: &["gcc", "pkg-config", "libdpdk-dev", "valgrind"], root: false, seconds: 128,
+        packages: &["gcc", "pkg-config", "libdpdk-dev", "valgrind"], root: false, seconds: 122,
         quick: Some(("--only link", 18)) },
 ];
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::Result;
 use super::child;
 
-/// Names of our namespaces: this, the process, the contender, the side.
+/// Names of our namespaces: this, the process, a number, the contender, the side.
 const PREFIX: &str = "mqnet-bench-";
 
 /// A network namespace, removed when dropped.
@@ -19,7 +19,7 @@ pub(super) struct Host {
 impl Host {
     /// Makes one; the name says whose it is.
     pub(super) fn create(who: &str, side: &str) -> Result<Self> {
-        // Of the same kind there may be several.
+        // A run may have two worlds of one kind.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}-{who}-{side}", std::process::id());

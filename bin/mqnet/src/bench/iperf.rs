@@ -30,8 +30,8 @@ pub(super) enum Ends {
     /// Each on a CPU of its own, so that a round differs from the next one by who carries the
     /// stream and not by where the scheduler has put its ends.
     Pinned,
-    /// Where the scheduler puts them, as people run them. Who is pinned cannot make room for what
-    /// is between, and on few CPUs that decides.
+    /// Where the scheduler puts them, as people run them. Pinned ends cannot make room for what is
+    /// between, and on few CPUs that decides.
     Placed,
 }
 

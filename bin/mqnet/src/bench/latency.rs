@@ -205,15 +205,15 @@ fn worlds(session: &Session, folder: &RunFolder) -> Result<Vec<Contender>> {
 fn tcp(session: &Session, report: &mut Report, worlds: &mut [Contender]) -> Result<()> {
     let [here, there] = session.cpus;
     report.notes.push(format!(
-        "TCP_RR: who asks, and the bulk flow, on CPU {here}; who answers on CPU {there}; nobody \
-         pinned: where the scheduler puts them; the bulk is sent by {} with at most 1 MiB on its \
-         way",
+        "TCP_RR: who asks, and the bulk flow, on CPU {here}; who answers on CPU {there}; ends \
+         not pinned: where the scheduler puts them; the bulk is sent by {} with at most 1 MiB on \
+         its way",
         Sending::Unpaced.control()
     ));
     let rounds_of = [
         ("TCP_RR", Round { loaded: false, pinned: true }),
         ("TCP_RR beside a bulk", Round { loaded: true, pinned: true }),
-        ("TCP_RR beside a bulk, nobody pinned", Round { loaded: true, pinned: false }),
+        ("TCP_RR beside a bulk, ends not pinned", Round { loaded: true, pinned: false }),
     ];
     for (name, round) in rounds_of {
         let series = rounds(session, name, worlds.len(), |at| {

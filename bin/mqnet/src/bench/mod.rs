@@ -127,7 +127,8 @@ enum What {
               value_delimiter = ',')]
         sizes: Vec<usize>,
     },
-    /// How long an answer takes: bare frames, TCP, and a link that sleeps; the CPU of an idle link
+    /// How long an answer takes: bare frames, TCP (through one process and two, alone and beside a
+    /// bulk, with pinned ends and without), and a link that sleeps; the CPU of an idle link
     Latency {
         /// One of the four parts
         #[arg(long, value_name = "PART")]
@@ -136,8 +137,9 @@ enum What {
     /// Frames a second with more and more workers, and what a frame costs with more and more
     /// channels; the laws that fit both
     Scaling(scaling::ScalingArgs),
-    /// TCP through our link, veth, a bridge, a minimal relay, socat, vde2, OVS-DPDK and testpmd's
-    /// TAPs (root, iperf3), with the CPU time that a gigabit costs
+    /// TCP through our link (one process, and two with a bridge), veth, a bridge, a minimal relay,
+    /// socat, vde2, OVS-DPDK and testpmd's TAPs (root, iperf3), with the CPU time that a gigabit
+    /// costs; the fastest once more with ends that are pinned
     Relays {
         /// Seconds of one stream
         #[arg(long, default_value_t = 1, value_name = "S",

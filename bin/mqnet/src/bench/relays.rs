@@ -1,7 +1,7 @@
 //! TCP between two hosts through everything that is at hand to join them, and what a gigabit costs.
 
 use super::child::RunFolder;
-use super::hosts::remove_orphans;
+use super::hosts::{remove_orphans, run_short};
 use super::iperf::Ends;
 use super::report::{Case, Line, Report, Unit};
 use super::stats::{Class, Sample};
@@ -21,8 +21,10 @@ const WIRES: [Wire; 9] = [
     Wire::TestpmdTap,
 ];
 
-/// Of those, the ones that are also measured with pinned ends.
+/// The fastest of those are also measured with pinned ends.
 const AMONG_PINNED: [Wire; 4] = [Wire::MqnetDirect, Wire::Mqnet, Wire::Veth, Wire::Relay];
+/// Once more for that, on the CPU of who receives.
+const AT_RECEIVER: [Wire; 2] = [Wire::MqnetDirect, Wire::Relay];
 
 pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Result<()> {
     remove_orphans();
@@ -30,15 +32,15 @@ pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Resul
     let folder = RunFolder::new()?;
     let mut contenders = tcp::start_all(session, &folder, &WIRES, "")?;
     let [_, there] = session.cpus;
-    let beside = format!("one process, --cpus {there}");
-    let mut at_server =
-        tcp::start_all(session, &folder, &[Wire::MqnetDirect], &format!("--cpus {there}"))?;
+    let mut at_receiver =
+        tcp::start_all(session, &folder, &AT_RECEIVER, &format!("--cpus {there}"))?;
+    keep_on(there, &at_receiver)?;
     tcp::measure(session, &mut contenders, seconds, Sending::Unpaced, Ends::Placed)?;
-    report.notes.push(
+    report.notes.push(format!(
         "one process of ours is from TAP to TAP, as the relays are, mqnet two and a bridge; the \
-         scheduler decides where the ends of a stream run, but for the case of pinned ends"
-            .to_owned(),
-    );
+         scheduler decides where the ends of a stream run and where the relay does, but for pinned \
+         ends, and what is at the receiver, on CPU {there}"
+    ));
     report.notes.push(format!(
         "one iperf3 stream of {seconds} s a run, MTU 1500, {}; socat, vde2, OVS and testpmd know \
          no offloads, the others pass segments of 64 KiB",
@@ -59,15 +61,25 @@ pub(super) fn run(session: &Session, report: &mut Report, seconds: u64) -> Resul
     report.cases.push(cost(name, &contenders, |c| &c.streams.machine));
     let name = "CPU of the processes between";
     report.cases.push(cost(name, &contenders, |c| &c.streams.between));
-    // Two CPUs for three programs of which two may not move: what is between has to.
+    // A worker is pinned, and others are moved away from it. Ends that are pinned cannot be, and
+    // share a CPU with it.
     contenders.retain(|contender| AMONG_PINNED.contains(&contender.wire));
-    contenders.append(&mut at_server);
+    let placed = contenders.len();
+    contenders.append(&mut at_receiver);
     tcp::measure(session, &mut contenders, seconds, Sending::Unpaced, Ends::Pinned)?;
     let mut pinned: Vec<Line> = contenders.iter().map(|c| c.line(&c.streams.samples)).collect();
-    if let Some(line) = pinned.last_mut() {
-        line.who = beside;
+    pinned[placed..].iter_mut().for_each(|line| line.who += " at the receiver");
+    report.cases.push(Case::new("pinned ends, goodput", Unit::Bits, pinned));
+    Ok(())
+}
+
+/// Keeps all threads of the processes between on a CPU.
+fn keep_on(cpu: usize, contenders: &[Contender]) -> Result<()> {
+    let worlds = contenders.iter().filter_map(|contender| contender.world.as_ref().ok());
+    for child in worlds.flat_map(|(_, world)| &world.wire) {
+        let (cpu, pid) = (cpu.to_string(), child.pid().to_string());
+        run_short("taskset", &["--all-tasks", "--cpu-list", "--pid", &cpu, &pid])?;
     }
-    report.cases.push(Case::new("with pinned ends", Unit::Bits, pinned));
     Ok(())
 }
 

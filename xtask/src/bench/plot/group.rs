@@ -187,8 +187,8 @@ mod tests {
         // Nanoseconds of a frame, and frames a second, against 1 to 64 channels.
         assert_eq!(count("scaling", "channels"), 2);
         assert_eq!(count("scaling", "workers"), 1);
-        // Bare frames, two gaps, TCP_RR alone and beside a bulk.
-        assert_eq!(count("latency", "percentile"), 5);
+        // Bare frames, two gaps, TCP_RR alone, beside a bulk, and that with ends not pinned.
+        assert_eq!(count("latency", "percentile"), 6);
         assert_eq!(count("queueing", "senders"), 2);
         assert_eq!(count("queueing", "percentile"), 1);
         assert_eq!(count("rxbuf", "flows"), 1);

@@ -14,7 +14,7 @@ use super::super::wires::{SERVER, SOON, World, without_prefix};
 use super::super::{Result, pingpong};
 use super::ping::ask;
 
-/// Of who is pinned; the next one is of who is not.
+/// Of the pair that is pinned; the other one, in the same two hosts, has the next port.
 const PORT: u16 = 7788;
 /// What the first byte of a connection says it is for.
 const QUESTIONS: u8 = b'q';
@@ -174,13 +174,14 @@ impl Pair {
             child.wait_for(0, SOON, ready)?;
             Ok(child)
         };
-        let _answers = start(1, &[])?;
-        Ok(Self { asks: start(0, &[without_prefix(SERVER)])?, _answers })
+        let answers = start(1, &[])?;
+        let asks = start(0, &[without_prefix(SERVER)])?;
+        Ok(Self { asks, _answers: answers })
     }
 }
 
-/// Two hosts, and between them a pair of which each has a CPU of its own, and one that runs where
-/// the scheduler puts it.
+/// Two hosts, and two pairs between them: one pinned, to a CPU each, and one that the scheduler
+/// places.
 pub(super) struct Hosts {
     pinned: Pair,
     placed: Pair,
