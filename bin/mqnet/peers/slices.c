@@ -27,7 +27,9 @@
 static struct { _Atomic uint64_t v; char pad[120]; } line __rte_aligned(128);
 static struct { _Atomic bool v; char pad[127]; } stop __rte_aligned(128);
 
-static struct rte_ring *ring;
+// Each ring keeps a speed of its own: slices of rings alone take one after the other.
+#define RINGS 8
+static struct rte_ring *rings[RINGS], *ring;
 static struct rte_mempool *pool, *mbufs;
 static enum { RING, POOL, MBUF } kind; // where the objects come from
 static uint64_t taken;
@@ -147,7 +149,9 @@ static void produce_from_pool(uint64_t end)
 
 static void two_cpus(double length)
 {
+	static unsigned turn;
 	void *objects[BULK];
+	ring = rings[kind == RING ? turn++ % RINGS : 0];
 	rte_ring_reset(ring);
 	atomic_store(&line.v, 0);
 	atomic_store(&stop.v, false);
@@ -195,10 +199,16 @@ int main(int argc, char **argv)
 	double ms;
 	if (rte_eal_init(argc, argv) < 0)
 		return 1;
-	ring = rte_ring_create("r", 1024, 0, RING_F_SP_ENQ | RING_F_SC_DEQ);
+	bool made = true;
+	for (int i = 0; i < RINGS; i++) {
+		snprintf(text, sizeof(text), "r%d", i);
+		rings[i] = rte_ring_create(text, 1024, 0, RING_F_SP_ENQ | RING_F_SC_DEQ);
+		made = made && rings[i];
+	}
+	ring = rings[0];
 	pool = rte_mempool_create("p", 8191, 64, 512, 0, NULL, NULL, NULL, NULL, 0, 0);
 	mbufs = rte_pktmbuf_pool_create("m", 8191, 512, 0, 2176, 0);
-	if (!ring || !pool || !mbufs || rte_lcore_count() < 2) {
+	if (!made || !pool || !mbufs || rte_lcore_count() < 2) {
 		puts("error: no ring, no pool or only one lcore");
 		return 1;
 	}

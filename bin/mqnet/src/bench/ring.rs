@@ -13,15 +13,35 @@ use super::{Peers, Result, Rival, Session};
 pub(super) const ENTRIES: u32 = 1024;
 pub(super) const BULK: usize = 32;
 const PEER: &str = "rte_ring SP/SC";
+/// Each ring keeps a speed of its own, at which another process finds it again or not: one slice
+/// after the other takes another ring, here and there (`peers/slices.c`).
+const RINGS: usize = 8;
+
+/// A ring, and what its sides move. Each side has its half and its entries in lines that the other
+/// one does not use. (Side by side on a stack they shared lines or did not, as it happened to
+/// begin.)
+struct Apart {
+    from: Padded<(spsc::Producer<u64>, [u64; BULK])>,
+    into: Padded<(spsc::Consumer<u64>, [u64; BULK])>,
+}
+
+impl Apart {
+    fn new() -> Self {
+        let (producer, consumer) = spsc::ring::<u64>(ENTRIES);
+        Self { from: Padded((producer, [1; BULK])), into: Padded((consumer, [0; BULK])) }
+    }
+}
 
 pub(super) fn run(session: &Session, report: &mut Report) -> Result<()> {
     let mut peers = Peers::start(session);
     peers.note(report);
-    let (producer, consumer) = spsc::ring::<u64>(ENTRIES);
-    // Each side has its half and its entries in lines that the other one does not use.
-    // (Side by side on this stack they shared lines or did not, as the stack happened to begin.)
-    let (mut from, mut into) = (Padded((producer, [1u64; BULK])), Padded((consumer, [0u64; BULK])));
-    let mut hop = || two_cpus(session, &mut from.0, &mut into.0);
+    let mut rings: Vec<Apart> = (0..RINGS).map(|_| Apart::new()).collect();
+    let mut turns = 0;
+    let mut hop = || {
+        turns += 1;
+        let ring = &mut rings[turns % RINGS];
+        two_cpus(session, &mut ring.from.0, &mut ring.into.0)
+    };
     let rivals = [Rival { who: PEER, verb: "ring" }];
     let name = "hop CPU to CPU, bulk 32";
     report.cases.push(session.versus(&mut peers, name, &rivals, &mut [("mqnet", &mut hop)])?);
