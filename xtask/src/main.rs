@@ -11,6 +11,7 @@ mod kept;
 mod project;
 mod setup;
 mod soak;
+mod stated_rust;
 mod test;
 mod tidy;
 
@@ -44,6 +45,8 @@ enum Tool {
     },
     /// Check the law of the rooms
     Tidy,
+    /// Check the workspace with exactly the Rust version that Cargo.toml states
+    StatedRust,
     /// Install the packages that the tests need, or say which are missing; get parts of guests
     Setup,
     /// Measure what is promised, against the peers, and draw it
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         }
         Tool::Test { steps, words, .. } => test::run(&steps, &words),
         Tool::Tidy => tidy::run(&project::root()).map(|findings| findings == 0),
+        Tool::StatedRust => stated_rust::check().map(|()| true),
         Tool::Setup => setup::run().and_then(|missing| {
             setup::guests()?;
             Ok(missing.is_empty())

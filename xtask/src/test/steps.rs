@@ -79,6 +79,14 @@ pub(super) const STEPS: &[Step] = &[
         limit_seconds: 60,
     },
     Step {
+        name: "stated-rust",
+        title: "check with the stated Rust version",
+        commands: &[run("{xtask} stated-rust")],
+        has_tests: false,
+        each: None,
+        limit_seconds: 900,
+    },
+    Step {
         name: "unit",
         title: "unit and property tests",
         commands: &[run("cargo test --workspace --exclude mqnet-conformance \
