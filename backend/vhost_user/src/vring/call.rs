@@ -23,7 +23,7 @@ pub struct Call {
 
 impl Call {
     pub(crate) fn new(queue: u16) -> Result<Self, VringError> {
-        let event = EventFd::new().map_err(|source| {
+        let event = EventFd::for_peer().map_err(|source| {
             let what = "a descriptor for interrupts";
             VringError::System { queue, what, source }
         })?;

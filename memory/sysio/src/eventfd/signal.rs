@@ -1,0 +1,160 @@
+//! Eventfd signal that never blocks.
+//!
+//! A `write` to an eventfd waits while the counter is full and `O_NONBLOCK` is clear. The flag and
+//! the counter belong to the open file description, so a peer that holds the eventfd controls both,
+//! and a check before the write races with the peer. A completion of Linux AIO signals an eventfd
+//! from within the kernel instead: a full counter saturates, and the caller never waits
+//! (`io_submit(2)`, `IOCB_FLAG_RESFD`).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use crate::memory;
+
+/// Completions that the context holds until they are reaped.
+const COMPLETIONS: usize = 128;
+/// Submissions that fail for lack of room in the context before the signal is given up.
+const ATTEMPTS: usize = 64;
+
+const IOCB_CMD_PREAD: u16 = 0;
+const IOCB_FLAG_RESFD: u32 = 1;
+
+/// `struct iocb` of `linux/aio_abi.h`.
+#[repr(C)]
+#[derive(Default)]
+struct Iocb {
+    data: u64,
+    /// `aio_key` and `aio_rw_flags`, in the order of the byte order; both are zero.
+    key_and_flags: [u32; 2],
+    opcode: u16,
+    priority: i16,
+    fd: u32,
+    buffer: u64,
+    length: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    result_fd: u32,
+}
+
+/// `struct io_event` of `linux/aio_abi.h`.
+#[repr(C)]
+#[derive(Default, Clone, Copy)]
+struct IoEvent {
+    data: u64,
+    object: u64,
+    result: i64,
+    result2: i64,
+}
+
+const _: () = assert!(size_of::<Iocb>() == 64);
+const _: () = assert!(size_of::<IoEvent>() == 32);
+
+/// AIO context of the process, with the file that its reads of zero bytes name.
+struct Context {
+    id: usize,
+    file: OwnedFd,
+}
+
+impl Context {
+    /// `None` where the kernel or a sandbox offers no AIO, or `fs.aio-max-nr` is exhausted.
+    fn new() -> Option<Self> {
+        let file = memory::memory_file("signal", 1, false).ok()?;
+        let mut id = 0_usize;
+        // SAFETY: the kernel writes the context's id, one word, to `id`.
+        let made = unsafe { libc::syscall(libc::SYS_io_setup, COMPLETIONS, &raw mut id) };
+        (made == 0).then_some(Self { id, file })
+    }
+
+    /// Completes a read of zero bytes, whose completion adds one to `event`.
+    fn signal(&self, event: BorrowedFd<'_>) -> io::Result<()> {
+        let mut request = Iocb {
+            opcode: IOCB_CMD_PREAD,
+            fd: self.file.as_raw_fd().cast_unsigned(),
+            flags: IOCB_FLAG_RESFD,
+            result_fd: event.as_raw_fd().cast_unsigned(),
+            ..Iocb::default()
+        };
+        for _ in 0..ATTEMPTS {
+            let mut list = [&raw mut request];
+            // SAFETY: the list has one pointer to a request that outlives the call. The request
+            // reads zero bytes of a memory file, which the kernel completes within the call.
+            let taken =
+                unsafe { libc::syscall(libc::SYS_io_submit, self.id, 1, list.as_mut_ptr()) };
+            if taken == 1 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::EAGAIN) {
+                return Err(error);
+            }
+            self.reap();
+        }
+        Err(io::Error::from_raw_os_error(libc::EAGAIN))
+    }
+
+    /// Discards the completions of earlier signals.
+    fn reap(&self) {
+        let mut events = [IoEvent::default(); COMPLETIONS];
+        let mut no_wait = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel writes at most `COMPLETIONS` events to the array, and reads the time.
+        unsafe {
+            let to = events.as_mut_ptr();
+            let (id, most) = (self.id, COMPLETIONS);
+            libc::syscall(libc::SYS_io_getevents, id, 0_usize, most, to, &raw mut no_wait);
+        }
+    }
+}
+
+/// Adds one to the eventfd `event` without blocking, or returns `None` where the system offers no
+/// way to do that.
+///
+/// A descriptor that is no eventfd is refused with `EINVAL`.
+pub(super) fn signal(event: BorrowedFd<'_>) -> Option<io::Result<()>> {
+    static CONTEXT: OnceLock<Option<Context>> = OnceLock::new();
+    CONTEXT.get_or_init(Context::new).as_ref().map(|context| context.signal(event))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use nix::sys::eventfd::{EfdFlags, EventFd};
+
+    use super::*;
+
+    /// A full eventfd without `O_NONBLOCK` neither blocks nor fails a signal: it saturates.
+    #[test]
+    fn full_blocking_counter_saturates() {
+        let event = EventFd::from_value_and_flags(0, EfdFlags::empty()).unwrap();
+        event.write(u64::MAX - 1).unwrap();
+        for _ in 0..3 {
+            signal(event.as_fd()).unwrap().unwrap();
+        }
+        assert_eq!(event.read().unwrap(), u64::MAX);
+    }
+
+    /// More signals than the context has room for all arrive, from several threads at a time.
+    #[test]
+    fn every_signal_counts() {
+        let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap();
+        let each = 10 * COMPLETIONS as u64;
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..each).for_each(|_| signal(event.as_fd()).unwrap().unwrap()));
+            }
+        });
+        assert_eq!(event.read().unwrap(), 4 * each);
+    }
+
+    /// A descriptor that is no eventfd is refused.
+    #[test]
+    fn other_descriptors_are_refused() {
+        let (read, write) = nix::unistd::pipe().unwrap();
+        for pipe in [&read, &write] {
+            let refused = signal(pipe.as_fd()).unwrap().unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+        }
+    }
+}
