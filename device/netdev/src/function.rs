@@ -30,6 +30,17 @@ pub struct OpenError {
     pub what: String,
 }
 
+impl Plan {
+    /// Refuses a plan with more channels than a function has.
+    pub fn check_channels(&self, function: &str, most: u16) -> Result<(), OpenError> {
+        if self.channels <= most {
+            return Ok(());
+        }
+        let what = format!("{} channels wanted, at most {most} are possible", self.channels);
+        Err(OpenError { function: function.to_owned(), what })
+    }
+}
+
 /// How flows are spread over RX queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indirection {
