@@ -355,6 +355,7 @@ impl Function for TapFunction {
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        plan.check_channels(&self.address, self.queues.most())?;
         let batches = batches(self.io, plan.channels).map_err(|what| self.error(what))?;
         let done = self.apply(plan).and_then(|()| self.queues.use_exactly(plan.channels));
         done.map_err(|what| self.error(what))?;
@@ -367,6 +368,7 @@ impl Function for TapFunction {
     }
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        plan.check_channels(&self.address, self.queues.most())?;
         let old = self.plan.clone().ok_or_else(|| self.error("is not open".to_owned()))?;
         let batches = batches(self.io, plan.channels).map_err(|what| self.error(what))?;
         let before = if self.queues.steers() { None } else { self.dropped_outside() };

@@ -122,10 +122,13 @@ impl Life {
         let make = |end| End { function: Some(setup.make(end)), ..End::default() };
         let ends = (0..count).map(make).collect();
         let log = vec![format!("{}, seed {seed}", setup.name())];
+        // Another sequence for each setup, too (FNV-1a).
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let dice = setup.name().bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, mix) | 1;
         Self {
             setup,
             ends,
-            dice: seed * 7919 + 1,
+            dice,
             skew: Duration::ZERO,
             plugged: true,
             log,
@@ -155,7 +158,11 @@ impl Life {
     }
 
     fn note(&mut self, what: impl Into<String>) {
-        self.log.push(what.into());
+        let what = what.into();
+        if std::env::var_os("LIFE_LOG").is_some() {
+            println!("{:?} {what}", clock::monotonic());
+        }
+        self.log.push(what);
     }
 
     #[track_caller]
@@ -257,7 +264,8 @@ impl Life {
     /// An end is dropped without a word, like its process.
     fn kill(&mut self, end: usize) {
         self.note(format!("kill {end}"));
-        self.ends[end] = End::default();
+        self.ends[end].drop_channels();
+        self.ends[end].function = None;
         self.lose_others(end, Loss::Killed);
     }
 
@@ -300,22 +308,22 @@ impl Life {
         self.note(format!("abort {at}"));
     }
 
-    /// Everything is closed, and as much is in use as the last time that it was.
-    fn check_closed(&mut self) {
-        let (least, most) = self.setup.channels().into_inner();
-        self.open_all(most, false);
-        self.exchange();
+    fn close_all(&mut self) {
         for end in self.shuffled() {
             if self.ends[end].open.is_some() {
                 self.close(end, "the test looks");
             }
         }
-        self.open_all(least, false);
-        self.exchange();
-        for end in self.shuffled() {
-            if self.ends[end].open.is_some() {
-                self.close(end, "the test looks");
-            }
+    }
+
+    /// Everything is closed, and as much is in use as the last time that it was.
+    fn check_closed(&mut self) {
+        self.close_all();
+        let (least, most) = self.setup.channels().into_inner();
+        for channels in [most, least] {
+            self.open_all(channels, false);
+            self.exchange();
+            self.close_all();
         }
         self.until("ends that can be up are", |life| {
             let statuses = life.turn();

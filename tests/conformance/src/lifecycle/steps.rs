@@ -1,5 +1,6 @@
 //! The steps of a life.
 
+use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_netdev::{OpenError, Plan};
 
 use super::{End, Injection, Life, Open};
@@ -180,9 +181,8 @@ impl Life {
         injection: Injection,
         call: impl FnOnce(&mut End, &Plan) -> Result<Vec<mqnet_netdev::Channel>, OpenError>,
     ) -> (Option<Open>, String) {
-        let most = self.ends[at].function().caps().channels;
         let plan = match injection {
-            Injection::TooMany => Plan { channels: most + 1, ..plan.clone() },
+            Injection::TooMany => Plan { channels: CHANNELS_MAX + 1, ..plan.clone() },
             _ => plan.clone(),
         };
         match inject(injection, || call(&mut self.ends[at], &plan)) {
