@@ -294,11 +294,12 @@ impl Life {
 
     /// Gives up the change of one end.
     fn abort_one(&mut self, at: usize) {
+        let steers_back = self.chance(2);
         let end = &mut self.ends[at];
         if end.next.take().is_none() {
             return;
         }
-        if let (true, Some(open)) = (end.steered, &end.open) {
+        if let (true, Some(open)) = (end.steered && steers_back, &end.open) {
             let channels = open.plan.channels;
             let back = end.function().steer(channels);
             self.note(format!("steer {at} back to {channels}: {back:?}"));

@@ -43,6 +43,9 @@ pub trait Setup {
     /// The backend's name.
     fn name(&self) -> String;
 
+    /// The kind of it.
+    fn rig_name(&self) -> &'static str;
+
     /// Number of functions.
     fn ends(&self) -> usize {
         2

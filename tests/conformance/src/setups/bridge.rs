@@ -78,6 +78,10 @@ impl Setup for Bridge {
         }
     }
 
+    fn rig_name(&self) -> &'static str {
+        "ntb"
+    }
+
     fn make(&mut self, _end: usize) -> Box<dyn Function> {
         let mut functions: Vec<_> = (0..self.count()).map(|at| self.function(at)).collect();
         match self.members {

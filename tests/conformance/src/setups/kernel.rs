@@ -48,6 +48,10 @@ impl Setup for Taps {
         format!("tap ({:?})", self.io)
     }
 
+    fn rig_name(&self) -> &'static str {
+        "tap"
+    }
+
     fn make(&mut self, end: usize) -> Box<dyn Function> {
         let config = || TapConfig { name: TAPS[end].into(), io: self.io, ..TapConfig::default() };
         // The kernel may still be at work on the last one of this name.
@@ -58,6 +62,16 @@ impl Setup for Taps {
 
     fn keeps_descriptors(&self) -> bool {
         true
+    }
+
+    /// The bridge forwards to a port a moment after that has a carrier.
+    fn opened(&mut self, end: usize, function: &mut dyn Function) {
+        function.set_carrier(true);
+        let state = format!("/sys/class/net/{}/brport/state", TAPS[end]);
+        mqnet_testkit::until("the bridge forwards", || {
+            let state = std::fs::read_to_string(&state).unwrap_or_default();
+            (state.trim() == "3").then_some(())
+        });
     }
 
     fn unplug(&mut self) -> Vec<usize> {
@@ -98,6 +112,10 @@ impl Drop for Nics {
 impl Setup for Nics {
     fn name(&self) -> String {
         format!("af_xdp ({:?})", self.mode)
+    }
+
+    fn rig_name(&self) -> &'static str {
+        "af_xdp"
     }
 
     fn make(&mut self, end: usize) -> Box<dyn Function> {

@@ -25,6 +25,10 @@ impl Setup for Loopbacks {
         }
     }
 
+    fn rig_name(&self) -> &'static str {
+        "loopback"
+    }
+
     fn ends(&self) -> usize {
         1
     }
@@ -70,6 +74,10 @@ impl Setup for Nothing {
         "null".to_owned()
     }
 
+    fn rig_name(&self) -> &'static str {
+        "null"
+    }
+
     fn ends(&self) -> usize {
         1
     }
@@ -95,6 +103,10 @@ const PORTS: u16 = 3;
 impl Setup for Ports {
     fn name(&self) -> String {
         "port".to_owned()
+    }
+
+    fn rig_name(&self) -> &'static str {
+        "port"
     }
 
     fn ends(&self) -> usize {

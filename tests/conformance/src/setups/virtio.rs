@@ -43,6 +43,10 @@ impl Setup for Virtio {
         format!("virtio (packed {packed}, ctrl {ctrl}, rich {rich}, reversed {reversed})")
     }
 
+    fn rig_name(&self) -> &'static str {
+        "virtio"
+    }
+
     fn make(&mut self, end: usize) -> Box<dyn Function> {
         let path = self.folder.0.join("v.sock");
         if end == DEVICE {
