@@ -456,6 +456,7 @@ impl Function for TapFunction {
         if let Some(plan) = self.plan.clone() {
             // What was in force a moment ago; a device that is gone shows up in its queues.
             let _ = self.apply(&plan);
+            let _ = self.queues.steer_back(plan.channels);
             let _ = self.queues.retire(plan.channels, &self.stats);
         }
     }

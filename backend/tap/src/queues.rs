@@ -363,6 +363,11 @@ impl Queues {
         Ok(())
     }
 
+    /// Moves flows back to `queues` queues where a change has moved them.
+    pub(crate) fn steer_back(&mut self, queues: u16) -> Result<(), String> {
+        if self.steers() && self.steered != queues { self.steer(queues) } else { Ok(()) }
+    }
+
     /// Returns when no frame is on its way by an old table. It is so from the choice of its queue
     /// until it is in the ring, with soft interrupts off.
     fn barrier(&mut self) {

@@ -116,6 +116,14 @@ pub fn live(make: &mut dyn FnMut() -> Box<dyn Setup>, seed: u64, steps: u32) -> 
     seen
 }
 
+impl Drop for Life {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("steps: {:#?}", self.log);
+        }
+    }
+}
+
 impl Life {
     fn new(mut setup: Box<dyn Setup>, seed: u64) -> Self {
         let count = setup.ends();
@@ -158,16 +166,12 @@ impl Life {
     }
 
     fn note(&mut self, what: impl Into<String>) {
-        let what = what.into();
-        if std::env::var_os("LIFE_LOG").is_some() {
-            println!("{:?} {what}", clock::monotonic());
-        }
-        self.log.push(what);
+        self.log.push(what.into());
     }
 
     #[track_caller]
     fn fail(&self, what: &str) -> ! {
-        panic!("{what}: {:#?}", self.log)
+        panic!("{what}")
     }
 
     /// Lets a moment pass.

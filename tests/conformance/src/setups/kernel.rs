@@ -67,10 +67,10 @@ impl Setup for Taps {
     /// The bridge forwards to a port a moment after that has a carrier.
     fn opened(&mut self, end: usize, function: &mut dyn Function) {
         function.set_carrier(true);
-        let state = format!("/sys/class/net/{}/brport/state", TAPS[end]);
         mqnet_testkit::until("the bridge forwards", || {
-            let state = std::fs::read_to_string(&state).unwrap_or_default();
-            (state.trim() == "3").then_some(())
+            let shown = Command::new("ip").args(["-d", "link", "show", TAPS[end]]).output();
+            let shown = String::from_utf8_lossy(&shown.expect("ip").stdout).into_owned();
+            shown.contains("state forwarding").then_some(())
         });
     }
 
