@@ -183,6 +183,7 @@ impl TapFunction {
 
     /// Goes on with a device that was made anew.
     pub(crate) fn renew(&mut self, queues: Queues, info: &LinkInfo) -> Result<(), String> {
+        let queues = queues.succeed(&self.queues);
         (self.queues, self.index, self.mtu) = (queues, info.index, info.mtu);
         (self.told, self.session) = (None, self.session + 1);
         let origin = std::mem::replace(&mut self.origin, Origin::Inherited);

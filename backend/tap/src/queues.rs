@@ -110,6 +110,12 @@ impl Queues {
         }
     }
 
+    /// Takes over what a user has chosen for the queues of the device that was removed.
+    pub(crate) fn succeed(mut self, old: &Self) -> Self {
+        self.leave_to_kernel = old.leave_to_kernel;
+        self
+    }
+
     /// The device is called this now.
     pub(crate) fn rename(&mut self, name: &str) {
         if let Some(opener) = &mut self.opener {

@@ -344,7 +344,8 @@ impl Life {
                     self.turn();
                     if begin.elapsed() > PATIENCE {
                         let now = Resources::now();
-                        self.fail(&format!("not given back: {before:?}, {now:?}"));
+                        let open = crate::resources::descriptors();
+                        self.fail(&format!("not given back: {before:?}, {now:?}: {open:?}"));
                     }
                     std::thread::sleep(Duration::from_millis(1));
                 }

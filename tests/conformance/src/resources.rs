@@ -28,6 +28,13 @@ impl Resources {
     }
 }
 
+/// What the descriptors of this process are, for messages.
+pub fn descriptors() -> Vec<String> {
+    let open = fs::read_dir("/proc/self/fd").expect("proc is mounted");
+    let links = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    links.map(|link| link.display().to_string()).collect()
+}
+
 /// Runs `call` while this process can open `more` descriptors and no more.
 pub fn with_descriptors<T>(more: usize, call: impl FnOnce() -> T) -> T {
     let open: Vec<u64> = fs::read_dir("/proc/self/fd")

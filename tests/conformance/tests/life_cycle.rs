@@ -83,7 +83,9 @@ fn virtio() {
 fn tap() {
     let _alone = alone();
     if rigs::own_network() {
-        eventful(|| Taps::new(Io::Auto), 3, 50);
+        for steering in [true, false] {
+            eventful(|| Taps::new(Io::Auto, steering), 3, 50);
+        }
     }
 }
 

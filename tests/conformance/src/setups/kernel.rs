@@ -18,17 +18,19 @@ pub(crate) fn ip(args: &str) {
 /// Two TAPs on one kernel bridge.
 pub struct Taps {
     io: Io,
+    /// Our own program chooses the queues.
+    steering: bool,
 }
 
 /// Names of the TAPs.
 const TAPS: [&str; 2] = ["ta", "tb"];
 
 impl Taps {
-    /// TAPs to which frames are written so.
-    pub fn new(io: Io) -> Self {
+    /// TAPs to which frames are written so, with our own steering program or without.
+    pub fn new(io: Io, steering: bool) -> Self {
         ip("link add br0 type bridge mcast_snooping 0");
         ip("link set br0 up");
-        Self { io }
+        Self { io, steering }
     }
 }
 
@@ -45,7 +47,7 @@ fn join(tap: &str) {
 
 impl Setup for Taps {
     fn name(&self) -> String {
-        format!("tap ({:?})", self.io)
+        format!("tap ({:?}, steering {})", self.io, self.steering)
     }
 
     fn rig_name(&self) -> &'static str {
@@ -55,7 +57,10 @@ impl Setup for Taps {
     fn make(&mut self, end: usize) -> Box<dyn Function> {
         let config = || TapConfig { name: TAPS[end].into(), io: self.io, ..TapConfig::default() };
         // The kernel may still be at work on the last one of this name.
-        let tap = mqnet_testkit::until("a TAP", || TapFunction::open(config()).ok());
+        let mut tap = mqnet_testkit::until("a TAP", || TapFunction::open(config()).ok());
+        if !self.steering {
+            tap.set_flag("flow-steering", false).expect("a flag of every TAP");
+        }
         join(TAPS[end]);
         Box::new(tap)
     }
