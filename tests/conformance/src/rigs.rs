@@ -87,7 +87,9 @@ pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_key(|end| setup.follows(*end).is_some());
     let mut opened: Vec<Vec<Channel>> = (0..count).map(|_| Vec::new()).collect();
-    let mut frame_max = u32::MAX;
+    let lossless = setup.lossless();
+    // Behind a kernel frames are no larger than its devices' MTU.
+    let mut frame_max = if lossless { u32::MAX } else { setup.frame_max() as u32 };
     for end in order {
         mqnet_testkit::until("an end is up", || {
             let now = clock::monotonic();
@@ -117,7 +119,7 @@ pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
     rest.extend(opened.into_iter().flatten());
     let name = setup.rig_name();
     let keep = Box::new(Stand { _rest: rest, _functions: functions, _setup: setup });
-    Rig { name, tx, rx, tx_stats, rx_stats, frame_max, lossless: true, keep }
+    Rig { name, tx, rx, tx_stats, rx_stats, frame_max, lossless, keep }
 }
 
 /// Two ends of a bridge that have shaken hands.

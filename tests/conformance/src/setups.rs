@@ -3,6 +3,7 @@
 mod bridge;
 mod kernel;
 mod plain;
+mod vduse;
 mod virtio;
 
 use std::ops::RangeInclusive;
@@ -14,6 +15,7 @@ use mqnet_netdev::{Caps, Function};
 pub use bridge::{Bridge, Hardware, bridges};
 pub use kernel::{Nics, Taps};
 pub use plain::{Loopbacks, Nothing, Ports};
+pub use vduse::Vduse;
 pub use virtio::Virtio;
 
 /// Where frames arrive that are sent through an end.
@@ -57,6 +59,11 @@ pub trait Setup {
     /// Numbers of channels that can be opened.
     fn channels(&self) -> RangeInclusive<u16> {
         1..=4
+    }
+
+    /// False where what lies between the ends drops what it has no room for.
+    fn lossless(&self) -> bool {
+        true
     }
 
     /// True when there can be another number of them without a new life of the link.

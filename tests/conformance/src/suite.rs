@@ -19,6 +19,21 @@ fn rx_queue(rig: &mut Rig) -> &mut dyn Queue {
     rig.rx.queue()
 }
 
+/// Every check. True when frames can leave the RX queue with their memory.
+pub fn whole(make: &mut dyn FnMut() -> Rig) -> bool {
+    frames_arrive_in_order(&mut make());
+    partial_bursts_lose_nothing(&mut make());
+    full_is_an_outcome(&mut make());
+    an_armed_queue_is_woken(&mut make());
+    a_stopped_queue_is_woken(&mut make());
+    all_is_enough(&mut make());
+    counters_add_up(&mut make());
+    let keeps = kept_frames_stay(&mut make());
+    keeping_too_much_is_an_outcome(&mut make());
+    closing_returns_everything(make);
+    keeps
+}
+
 /// Frames of every length arrive whole, once and in order.
 pub fn frames_arrive_in_order(rig: &mut Rig) {
     let max = rig.frame_max as usize;

@@ -25,17 +25,7 @@ fn own_network() -> Option<Vec<Io>> {
 /// True when frames can leave the backend's RX queue with their memory.
 fn whole_suite(make: &mut dyn FnMut() -> Rig) -> bool {
     let _alone = alone();
-    suite::frames_arrive_in_order(&mut make());
-    suite::partial_bursts_lose_nothing(&mut make());
-    suite::full_is_an_outcome(&mut make());
-    suite::an_armed_queue_is_woken(&mut make());
-    suite::a_stopped_queue_is_woken(&mut make());
-    suite::all_is_enough(&mut make());
-    suite::counters_add_up(&mut make());
-    let keeps = suite::kept_frames_stay(&mut make());
-    suite::keeping_too_much_is_an_outcome(&mut make());
-    suite::closing_returns_everything(make);
-    keeps
+    suite::whole(make)
 }
 
 // Goal: the device without an operating system keeps the contract.

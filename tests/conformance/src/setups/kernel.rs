@@ -15,6 +15,15 @@ pub(crate) fn ip(args: &str) {
     assert!(done.success(), "ip {args}");
 }
 
+/// Waits until a bridge forwards to a port, which it does a moment after that has a carrier.
+pub(crate) fn until_forwarding(port: &str) {
+    mqnet_testkit::until("the bridge forwards", || {
+        let shown = Command::new("ip").args(["-d", "link", "show", port]).output();
+        let shown = String::from_utf8_lossy(&shown.expect("ip").stdout).into_owned();
+        shown.contains("state forwarding").then_some(())
+    });
+}
+
 /// Two TAPs on one kernel bridge.
 pub struct Taps {
     io: Io,
@@ -69,14 +78,9 @@ impl Setup for Taps {
         true
     }
 
-    /// The bridge forwards to a port a moment after that has a carrier.
     fn opened(&mut self, end: usize, function: &mut dyn Function) {
         function.set_carrier(true);
-        mqnet_testkit::until("the bridge forwards", || {
-            let shown = Command::new("ip").args(["-d", "link", "show", TAPS[end]]).output();
-            let shown = String::from_utf8_lossy(&shown.expect("ip").stdout).into_owned();
-            shown.contains("state forwarding").then_some(())
-        });
+        until_forwarding(TAPS[end]);
     }
 
     fn unplug(&mut self) -> Vec<usize> {
