@@ -58,7 +58,7 @@ pub struct AfXdpFunction {
     memory: Placing,
     /// Channels of the link, and those of the change that is under way.
     channels: u16,
-    next_channels: u16,
+    next_channels: Option<u16>,
     /// What a user wants the interface's table to be, in every session.
     table: Option<Vec<u16>>,
     /// Somebody counts on its table being in force, in every session.
@@ -101,7 +101,7 @@ impl AfXdpFunction {
             queues: None,
             memory: Placing::default(),
             channels: 1,
-            next_channels: 1,
+            next_channels: None,
             table: None,
             is_followed: false,
             dropped: 0,
@@ -340,6 +340,7 @@ impl Function for AfXdpFunction {
 
     fn close(&mut self, _why: &str) {
         self.is_open = false;
+        self.next_channels = None;
         // They would leave as soon as it is up again, behind all that went another way meanwhile.
         // Only with its socket a frame that was shown to the kernel can be taken back.
         self.is_stale = self.is_stuck();
@@ -347,13 +348,17 @@ impl Function for AfXdpFunction {
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         let channels = self.make(plan)?;
-        self.next_channels = plan.channels;
+        self.next_channels = Some(plan.channels);
         Ok(channels)
     }
 
     fn commit(&mut self) -> Result<(), OpenError> {
-        self.channels = self.next_channels;
+        self.channels = self.next_channels.take().unwrap_or(self.channels);
         Ok(())
+    }
+
+    fn abort(&mut self) {
+        self.next_channels = None;
     }
 
     /// The interface chooses the queue, and each has a channel, however many there are.

@@ -183,6 +183,7 @@ impl TapFunction {
 
     /// Goes on with a device that was made anew.
     pub(crate) fn renew(&mut self, queues: Queues, info: &LinkInfo) -> Result<(), String> {
+        let queues = queues.succeed(&self.queues);
         (self.queues, self.index, self.mtu) = (queues, info.index, info.mtu);
         (self.told, self.session) = (None, self.session + 1);
         let origin = std::mem::replace(&mut self.origin, Origin::Inherited);
@@ -355,6 +356,7 @@ impl Function for TapFunction {
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        plan.check_channels(&self.address, self.queues.most())?;
         let batches = batches(self.io, plan.channels).map_err(|what| self.error(what))?;
         let done = self.apply(plan).and_then(|()| self.queues.use_exactly(plan.channels));
         done.map_err(|what| self.error(what))?;
@@ -367,6 +369,7 @@ impl Function for TapFunction {
     }
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        plan.check_channels(&self.address, self.queues.most())?;
         let old = self.plan.clone().ok_or_else(|| self.error("is not open".to_owned()))?;
         let batches = batches(self.io, plan.channels).map_err(|what| self.error(what))?;
         let before = if self.queues.steers() { None } else { self.dropped_outside() };
@@ -454,6 +457,7 @@ impl Function for TapFunction {
         if let Some(plan) = self.plan.clone() {
             // What was in force a moment ago; a device that is gone shows up in its queues.
             let _ = self.apply(&plan);
+            let _ = self.queues.steer_back(plan.channels);
             let _ = self.queues.retire(plan.channels, &self.stats);
         }
     }

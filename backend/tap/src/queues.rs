@@ -110,6 +110,12 @@ impl Queues {
         }
     }
 
+    /// Takes over what a user has chosen for the queues of the device that was removed.
+    pub(crate) fn succeed(mut self, old: &Self) -> Self {
+        self.leave_to_kernel = old.leave_to_kernel;
+        self
+    }
+
     /// The device is called this now.
     pub(crate) fn rename(&mut self, name: &str) {
         if let Some(opener) = &mut self.opener {
@@ -361,6 +367,11 @@ impl Queues {
         self.steered = queues;
         self.barrier();
         Ok(())
+    }
+
+    /// Moves flows back to `queues` queues where a change has moved them.
+    pub(crate) fn steer_back(&mut self, queues: u16) -> Result<(), String> {
+        if self.steers() && self.steered != queues { self.steer(queues) } else { Ok(()) }
     }
 
     /// Returns when no frame is on its way by an old table. It is so from the choice of its queue

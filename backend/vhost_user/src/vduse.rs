@@ -190,6 +190,7 @@ impl Function for VduseFunction {
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        plan.check_channels(&self.name, 1)?;
         let error = |what: String| OpenError { function: self.name.clone(), what };
         let state = self.shared.lock();
         if let Some(why) = state.why_down() {

@@ -124,7 +124,8 @@ impl GroupFunction {
             return Err(self.error("a member is being replaced"));
         }
         let here = match &self.far {
-            Some(far) => far.next.clone(),
+            Some(far) if far.next.len() == self.members.len() => far.next.clone(),
+            Some(_) => return Err(self.error("the far end has not agreed to a change")),
             None => self.here(),
         };
         let (mut made, channels) = self.make_all(plan, How::Prepare, &here)?;

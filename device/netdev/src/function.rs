@@ -30,6 +30,17 @@ pub struct OpenError {
     pub what: String,
 }
 
+impl Plan {
+    /// Refuses a plan with more channels than a function has.
+    pub fn check_channels(&self, function: &str, most: u16) -> Result<(), OpenError> {
+        if self.channels <= most {
+            return Ok(());
+        }
+        let what = format!("{} channels wanted, at most {most} are possible", self.channels);
+        Err(OpenError { function: function.to_owned(), what })
+    }
+}
+
 /// How flows are spread over RX queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indirection {
@@ -85,6 +96,12 @@ pub struct Vectors {
 /// [`prepare`](Self::prepare) makes the next ones beside those in use; the engine moves the
 /// traffic over; then either [`commit`](Self::commit) or [`abort`](Self::abort) ends the change.
 /// At most one change is open at a time.
+///
+/// A call that fails leaves what was. After a failed `open` nothing is open, and the caller closes
+/// the function; after a failed `prepare` or `steer` the channels in use carry frames as before.
+/// A plan with more channels than there are is refused. The caller drops channels before the call
+/// that ends them: the old ones before `commit`, the new ones before `abort`, all before `close`
+/// and before the function itself. `tests/conformance` checks this on every backend.
 pub trait Function: Send {
     /// Its endpoint address, for messages.
     fn name(&self) -> &str;
@@ -218,13 +235,15 @@ pub trait Function: Send {
     fn set_xdp(&mut self, _attached: bool) {}
 
     /// The channels of the last [`prepare`](Self::prepare) are the ones now; the caller has dropped
-    /// the older ones. What cannot be tidied up is said, and does no harm.
+    /// the older ones. What cannot be tidied up is said, and does no harm. Without an open change
+    /// nothing happens.
     fn commit(&mut self) -> Result<(), OpenError> {
         Ok(())
     }
 
     /// The caller has dropped the channels of the last [`prepare`](Self::prepare); everything is
-    /// as before it.
+    /// as before it, also where [`steer`](Self::steer) has moved flows. Without an open change
+    /// nothing happens.
     fn abort(&mut self) {}
 
     /// The end behind this function, if it has a say in changes.

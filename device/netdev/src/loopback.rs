@@ -61,6 +61,7 @@ impl Function for Loopback {
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        plan.check_channels(self.name(), self.stats.len() as u16)?;
         let stats = self.stats.iter().take(usize::from(plan.channels));
         stats.map(|stats| open_channel(plan, stats)).collect()
     }

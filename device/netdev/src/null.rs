@@ -51,6 +51,7 @@ impl Function for Null {
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        plan.check_channels(self.name(), self.stats.len() as u16)?;
         let channel = |stats: &Arc<ChannelStats>| Channel {
             rx: Rx::Borrows(Box::new(Silence)),
             tx: Tx::Borrows(Box::new(Swallow(stats.clone()))),

@@ -250,6 +250,7 @@ impl Function for PortFunction {
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        plan.check_channels(&self.config.name, self.config.channels)?;
         let mut channels = Vec::new();
         for (dock, stats) in self.docks.iter().zip(&self.stats).take(plan.channels.into()) {
             let taken = || self.error("a queue is still in use by an older life of the link");

@@ -6,7 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod flows;
+pub mod lifecycle;
+pub mod resources;
 pub mod rigs;
+pub mod setups;
 pub mod suite;
 pub mod world;
 
@@ -60,61 +63,66 @@ pub fn number_of(bytes: &[u8]) -> Option<u32> {
     Some(number)
 }
 
-impl Rig {
-    /// Sends one burst; returns how many frames were taken.
-    pub fn send(&mut self, frames: &[Vec<u8>]) -> usize {
-        let mut burst = Burst::new();
-        for bytes in frames {
-            burst.push(VnetHdr::default(), bytes.len() as u32, Span::of(bytes));
-        }
-        match &mut self.tx {
-            Tx::Borrows(tx) => tx.submit(&burst, 0).expect("submit"),
-            Tx::Brings(tx) => {
-                let taken = tx.submit(&burst, 0).expect("submit");
-                tx.flush().expect("flush");
-                taken
+/// Sends one burst; returns how many frames were taken.
+pub fn send(tx: &mut Tx, frames: &[Vec<u8>]) -> usize {
+    let mut burst = Burst::new();
+    for bytes in frames {
+        burst.push(VnetHdr::default(), bytes.len() as u32, Span::of(bytes));
+    }
+    let taken = tx.submit(&burst, 0).expect("submit");
+    tx.flush().expect("flush");
+    taken
+}
+
+/// Takes up to `budget` frames of at most `frame_max` bytes, each as its bytes; releases all but
+/// the last `keep` of them, which come again.
+pub fn receive(rx: &mut Rx, frame_max: u32, budget: usize, keep: usize) -> Vec<Vec<u8>> {
+    match rx {
+        Rx::Borrows(rx) => {
+            let mut out = Vec::new();
+            let mut room = vec![0; frame_max as usize + 1];
+            while out.len() < budget {
+                let head = SpanMut::of(&mut room);
+                let mut segments = Segments::new(head, SpanMut::empty());
+                match rx.recv(&mut segments).expect("recv") {
+                    Recv::Frame(f) => out.push(room[..f.len as usize].to_vec()),
+                    Recv::Dropped { .. } => {}
+                    Recv::Empty => break,
+                }
             }
+            out
+        }
+        Rx::Brings(rx) => {
+            let out = {
+                let mut burst = Burst::new();
+                rx.peek(&mut burst, budget).expect("peek");
+                let copy = |f: &mqnet_netdev::Frame<'_>| {
+                    let mut bytes = vec![0; f.len as usize];
+                    let mut at = f.head.read_header(&mut bytes);
+                    for piece in burst.more(f) {
+                        at += piece.read_header(&mut bytes[at..]);
+                    }
+                    assert_eq!(at, bytes.len(), "pieces do not add up");
+                    bytes
+                };
+                burst.frames().iter().map(copy).collect::<Vec<_>>()
+            };
+            let taken = out.len() - keep.min(out.len());
+            rx.release(taken).expect("release");
+            out[..taken].to_vec()
         }
     }
+}
 
-    /// Takes up to `budget` frames, each as its bytes; releases all but the last `keep` of them,
-    /// which come again.
+impl Rig {
+    /// See [`send`].
+    pub fn send(&mut self, frames: &[Vec<u8>]) -> usize {
+        send(&mut self.tx, frames)
+    }
+
+    /// See [`receive`].
     pub fn receive(&mut self, budget: usize, keep: usize) -> Vec<Vec<u8>> {
-        match &mut self.rx {
-            Rx::Borrows(rx) => {
-                let mut out = Vec::new();
-                let mut room = vec![0; self.frame_max as usize + 1];
-                while out.len() < budget {
-                    let head = SpanMut::of(&mut room);
-                    let mut segments = Segments::new(head, SpanMut::empty());
-                    match rx.recv(&mut segments).expect("recv") {
-                        Recv::Frame(f) => out.push(room[..f.len as usize].to_vec()),
-                        Recv::Dropped { .. } => {}
-                        Recv::Empty => break,
-                    }
-                }
-                out
-            }
-            Rx::Brings(rx) => {
-                let out = {
-                    let mut burst = Burst::new();
-                    rx.peek(&mut burst, budget).expect("peek");
-                    let copy = |f: &mqnet_netdev::Frame<'_>| {
-                        let mut bytes = vec![0; f.len as usize];
-                        let mut at = f.head.read_header(&mut bytes);
-                        for piece in burst.more(f) {
-                            at += piece.read_header(&mut bytes[at..]);
-                        }
-                        assert_eq!(at, bytes.len(), "pieces do not add up");
-                        bytes
-                    };
-                    burst.frames().iter().map(copy).collect::<Vec<_>>()
-                };
-                let taken = out.len() - keep.min(out.len());
-                rx.release(taken).expect("release");
-                out[..taken].to_vec()
-            }
-        }
+        receive(&mut self.rx, self.frame_max, budget, keep)
     }
 
     /// Takes everything that is there now; the numbers of our frames.

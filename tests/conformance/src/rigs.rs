@@ -12,6 +12,11 @@ use mqnet_sysio::{clock, namespace, process};
 use mqnet_tap::{Io, TapConfig, TapFunction};
 
 use crate::Rig;
+use crate::setups::{Setup, partner};
+
+mod program;
+
+pub use program::{from_program, to_program};
 
 /// A folder of its own that goes when the test ends.
 pub struct Folder(pub std::path::PathBuf);
@@ -63,6 +68,58 @@ pub fn loopback() -> Rig {
         lossless: true,
         keep: Box::new(function),
     }
+}
+
+/// What a rig of a setup stands on, in the order in which it ends.
+struct Stand {
+    _rest: Vec<Channel>,
+    _functions: Vec<Box<dyn Function>>,
+    _setup: Box<dyn Setup>,
+}
+
+/// Channel `channel` of a setup: what is sent through end `from` arrives at the other, or at the
+/// same where there is one end.
+pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
+    let count = setup.ends();
+    let channels = *setup.channels().start();
+    let mut functions: Vec<_> = (0..count).map(|end| setup.make(end)).collect();
+    functions.iter_mut().for_each(|function| function.set_partner(&partner(channels)));
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by_key(|end| setup.follows(*end).is_some());
+    let mut opened: Vec<Vec<Channel>> = (0..count).map(|_| Vec::new()).collect();
+    let lossless = setup.lossless();
+    // Behind a kernel frames are no larger than its devices' MTU.
+    let mut frame_max = if lossless { u32::MAX } else { setup.frame_max() as u32 };
+    for end in order {
+        mqnet_testkit::until("an end is up", || {
+            let now = clock::monotonic();
+            setup.turn(now);
+            let statuses: Vec<_> = functions.iter_mut().map(|f| f.poll_link(now)).collect();
+            matches!(statuses[end], LinkStatus::Up { .. }).then_some(())
+        });
+        let function = &mut functions[end];
+        let agreed = function.peer().map(|peer| peer.plan().expect("up").mirrored());
+        let plan = agreed.unwrap_or_else(|| {
+            Plan::join(&function.caps(), &partner(channels)).expect("a plan")
+        });
+        frame_max = frame_max.min(plan.frame_max);
+        opened[end] = function.open(&plan).expect("open");
+        setup.opened(end, &mut **function);
+    }
+    let to = if count == 1 { from } else { 1 - from };
+    let [tx_stats, rx_stats] = [from, to].map(|end| functions[end].stats()[channel].clone());
+    let near = opened[from].remove(channel);
+    let (tx, rx, mut rest) = match count {
+        1 => (near.tx, near.rx, Vec::new()),
+        _ => {
+            let far = opened[to].remove(channel);
+            (near.tx, far.rx, vec![Channel { rx: near.rx, tx: far.tx }])
+        }
+    };
+    rest.extend(opened.into_iter().flatten());
+    let name = setup.rig_name();
+    let keep = Box::new(Stand { _rest: rest, _functions: functions, _setup: setup });
+    Rig { name, tx, rx, tx_stats, rx_stats, frame_max, lossless, keep }
 }
 
 /// Two ends of a bridge that have shaken hands.

@@ -3,7 +3,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mqnet_af_xdp::ModeWish;
+use mqnet_conformance::setups::{Bridge, Hardware, Loopbacks, Setup, Virtio};
 use mqnet_conformance::{Rig, rigs, suite};
+use mqnet_group::OnLoss;
 use mqnet_shmem::{Preference, prefer};
 use mqnet_tap::Io;
 
@@ -23,17 +25,7 @@ fn own_network() -> Option<Vec<Io>> {
 /// True when frames can leave the backend's RX queue with their memory.
 fn whole_suite(make: &mut dyn FnMut() -> Rig) -> bool {
     let _alone = alone();
-    suite::frames_arrive_in_order(&mut make());
-    suite::partial_bursts_lose_nothing(&mut make());
-    suite::full_is_an_outcome(&mut make());
-    suite::an_armed_queue_is_woken(&mut make());
-    suite::a_stopped_queue_is_woken(&mut make());
-    suite::all_is_enough(&mut make());
-    suite::counters_add_up(&mut make());
-    let keeps = suite::kept_frames_stay(&mut make());
-    suite::keeping_too_much_is_an_outcome(&mut make());
-    suite::closing_returns_everything(make);
-    keeps
+    suite::whole(make)
 }
 
 // Goal: the device without an operating system keeps the contract.
@@ -48,6 +40,49 @@ fn loopback() {
 fn ntb() {
     assert!(!whole_suite(&mut || rigs::ntb(2 << 20)));
     assert!(!whole_suite(&mut || rigs::ntb(80 << 10)));
+}
+
+/// The suite on a channel of a setup, in the direction from the end `from`.
+fn of_setup<S: Setup + 'static>(make: impl Fn() -> S, from: usize, channel: usize) -> bool {
+    whole_suite(&mut || rigs::of_setup(Box::new(make()), from, channel))
+}
+
+// Goal: the same over the memory of an ivshmem server.
+#[test]
+fn ivshmem() {
+    assert!(!of_setup(|| Bridge::new(Hardware::Ivshmem, 512 << 10), 0, 0));
+}
+
+// Goal: a guest's device and the driver of a device keep the contract, each with the other as its
+// peer: on split and packed rings, with a control queue and without, with mergeable buffers and
+// buffers for whole frames. Frames can leave the driver with their memory.
+#[test]
+fn virtio() {
+    for packed in [false, true] {
+        for (ctrl, rich) in [(false, true), (true, false)] {
+            assert!(of_setup(|| Virtio::new(packed, ctrl, rich), 0, 0), "to the driver");
+            assert!(!of_setup(|| Virtio::new(packed, ctrl, rich), 1, 0), "to the device");
+        }
+    }
+}
+
+// Goal: channels of a group keep the contract, on each of its members, whether it can lose members
+// or not.
+#[test]
+fn groups() {
+    for on_loss in [OnLoss::Destroy, OnLoss::Degrade] {
+        for channel in [0, 1] {
+            assert!(!of_setup(|| Loopbacks::Group(on_loss), 0, channel));
+            assert!(!of_setup(|| Bridge::groups(Hardware::Memfd, on_loss), 0, channel));
+        }
+    }
+}
+
+// Goal: a port keeps the contract, towards the program and from it.
+#[test]
+fn port() {
+    assert!(!whole_suite(&mut rigs::to_program));
+    assert!(!whole_suite(&mut rigs::from_program));
 }
 
 // Goal: the same where every frame is stored past the cache.

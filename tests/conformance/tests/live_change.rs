@@ -45,7 +45,7 @@ fn resizes_with_failures(seed: u64, attached: Option<&str>) {
             };
             let victim = (random(&mut dice) % 2) as usize;
             world.ends[victim].flows.state().fail = fail;
-            let before = [world.ends[0].channels(), world.ends[0].channels()];
+            let before = world.ends.each_ref().map(End::channels);
             let steered = world.ends.each_ref().map(|e| e.flows.state().steered_to);
             match world.resize(side, wanted) {
                 Ok(_) => {
@@ -59,7 +59,7 @@ fn resizes_with_failures(seed: u64, attached: Option<&str>) {
                     failures += 1;
                     assert!(why.contains("injected"), "{why}");
                     world.settle();
-                    assert_eq!([world.ends[0].channels(), world.ends[1].channels()], before);
+                    assert_eq!(world.ends.each_ref().map(End::channels), before);
                     let now = world.ends.each_ref().map(|e| e.flows.state().steered_to);
                     assert_eq!(now, steered, "a failed change left flows elsewhere");
                 }

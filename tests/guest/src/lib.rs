@@ -28,7 +28,7 @@ mod tools;
 pub use guest::{Done, Guest, Outcome, prepare, shell};
 pub use kernel::Kernel;
 pub use monitor::Monitor;
-pub use programs::{build, profile};
+pub use programs::{build, build_one, profile};
 pub use running::Running;
 pub use store::Store;
 

@@ -20,6 +20,11 @@ pub fn profile() -> String {
 
 /// Builds the programs; cargo does nothing when they are up to date.
 pub fn build() -> Result<()> {
+    cargo(&["--bins", "-p", "mqnet", "-p", "mqnet-guest"])
+}
+
+/// Builds what these words choose.
+fn cargo(words: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     // What cargo told the running test about itself, its children would take for their own.
     for (name, _) in std::env::vars_os() {
@@ -28,11 +33,18 @@ pub fn build() -> Result<()> {
             cargo.env_remove(&name);
         }
     }
-    cargo.current_dir(root()).args(["build", "--quiet", "--bins", "--profile", &profile()]);
-    cargo.args(["--target", TARGET, "-p", "mqnet", "-p", "mqnet-guest"]);
+    cargo.current_dir(root()).args(["build", "--quiet", "--profile", &profile()]);
+    cargo.args(["--target", TARGET]).args(words);
     cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").env("CARGO_TARGET_DIR", target());
     let status = cargo.status().map_err(|e| format!("cargo: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("{cargo:?}: {status}").into()) }
+}
+
+/// Builds one more program, of another package, and returns its content.
+pub fn build_one(package: &str, name: &str) -> Result<Vec<u8>> {
+    cargo(&["-p", package, "--bin", name])?;
+    let path = program(name);
+    Ok(fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?)
 }
 
 /// The built programs, as files of a guest.

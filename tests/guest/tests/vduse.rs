@@ -18,17 +18,20 @@ const OTHERS: u64 = 10;
 /// Frames of a few streams that surely use a card.
 const MANY: u64 = 10;
 
-fn run(kernel: Kernel, script: &str) -> Option<Outcome> {
+fn guest(kernel: Kernel, script: &str) -> Option<Guest> {
     if !there(kernel) {
         return None;
     }
     mqnet_guest::build().unwrap();
     let script = format!("{script}{}", include_str!("../scripts/vduse_group.sh"));
     let guest = Guest::new(kernel, &format!("test-vduse-{kernel}"));
-    let guest = guest.limit(Duration::from_secs(400)).script("vduse", &script);
+    Some(guest.limit(Duration::from_secs(400)).script("vduse", &script))
+}
+
+fn run(kernel: Kernel, guest: Guest) -> Outcome {
     let outcome = guest.run().unwrap();
     println!("{kernel}: {:.1} s", outcome.wall.as_secs_f64());
-    Some(outcome)
+    outcome
 }
 
 /// Two cards that were one side of a link have both carried streams in both directions.
@@ -70,7 +73,9 @@ fn nothing_is_dropped_outside(outcome: &Outcome) {
 // link.
 #[test]
 fn the_engine_is_a_card_of_its_own_kernel() {
-    let Some(outcome) = run(Kernel::V7_3, include_str!("../scripts/vduse.sh")) else { return };
+    let kernel = Kernel::V7_3;
+    let Some(guest) = guest(kernel, include_str!("../scripts/vduse.sh")) else { return };
+    let outcome = run(kernel, guest);
     let said = &outcome.passed("vduse").unwrap().output;
     println!("{said}");
     assert!(said.contains("one queue pair each"), "doctor says nothing of it: {said}");
@@ -96,12 +101,19 @@ fn the_engine_is_a_card_of_its_own_kernel() {
 }
 
 // Goal: on the oldest kernel that we promise the card is a netdev with one queue pair that answers;
-// it cuts datagrams itself until it is told not to; two cards make a group.
+// it cuts datagrams itself until it is told not to; two cards make a group. Its queues and its life
+// cycle keep the contract.
 #[test]
 fn an_older_kernel_has_the_card_too() {
-    let Some(outcome) = run(Kernel::V6_12, include_str!("../scripts/vduse_short.sh")) else {
-        return;
-    };
+    let kernel = Kernel::V6_12;
+    let Some(guest) = guest(kernel, include_str!("../scripts/vduse_short.sh")) else { return };
+    let suite = mqnet_guest::build_one("mqnet-conformance", "conformance-vduse").unwrap();
+    let guest = guest.file("bin/conformance-vduse", suite);
+    let guest = guest.script("conformance", include_str!("../scripts/vduse_conformance.sh"));
+    let outcome = run(kernel, guest);
+    let said = &outcome.passed("conformance").unwrap().output;
+    println!("{said}");
+    assert!(said.ends_with("== done\n"), "{said}");
     let said = &outcome.passed("vduse").unwrap().output;
     println!("{said}");
     assert!(said.contains("one queue pair each"), "doctor says nothing of it: {said}");

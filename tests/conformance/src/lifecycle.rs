@@ -1,0 +1,369 @@
+//! The life cycle of a function: random sequences of the contract's calls, with failures injected
+//! into them, against a model.
+//!
+//! The model knows which channels are in use. After each step every end must be in the state that
+//! the contract names: a call that failed left what was, a change that was given up too, frames
+//! cross on the channels in use and on no others, and the link is down exactly when the other end
+//! or what is behind it was taken away. Whenever everything is closed, as many descriptors,
+//! mappings and threads are there as before.
+
+mod steps;
+mod traffic;
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use mqnet_netdev::{Channel, Function, LinkStatus, Outlook, Plan, RingWish};
+use mqnet_sysio::clock;
+
+use crate::resources::Resources;
+use crate::setups::{Loss, Setup, partner};
+use crate::world::random;
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Time that passes between two polls, as functions see it.
+const POLL: Duration = Duration::from_millis(7);
+
+/// Channels that are open.
+struct Open {
+    plan: Plan,
+    channels: Vec<Channel>,
+}
+
+/// One end and what the model knows of it.
+#[derive(Default)]
+struct End {
+    /// `None`: its process is dead.
+    function: Option<Box<dyn Function>>,
+    open: Option<Open>,
+    /// The channels of the change that is open.
+    next: Option<Open>,
+    steered: bool,
+    /// Session in which it was opened.
+    session: u64,
+}
+
+impl End {
+    fn function(&mut self) -> &mut dyn Function {
+        &mut **self.function.as_mut().expect("it lives")
+    }
+
+    fn drop_channels(&mut self) {
+        (self.open, self.next, self.steered) = (None, None, false);
+    }
+}
+
+/// How a call is made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Injection {
+    None,
+    /// This process can open so many descriptors more.
+    Descriptors(usize),
+    /// The plan has more channels than there are.
+    TooMany,
+}
+
+/// A life of one setup.
+pub struct Life {
+    setup: Box<dyn Setup>,
+    ends: Vec<End>,
+    dice: u64,
+    /// Time that has passed for functions alone.
+    skew: Duration,
+    plugged: bool,
+    /// What was done, for messages.
+    log: Vec<String>,
+    /// Test frames that were sent, and those that have arrived.
+    sent: u32,
+    arrived: HashSet<u32>,
+    /// Failures that were injected and did make a call fail.
+    failures: u32,
+    /// Changes that were committed.
+    changes: u32,
+    /// Resources in use while everything is closed.
+    closed: Option<Resources>,
+}
+
+/// What a life has seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// Calls that an injection made fail.
+    pub failures: u32,
+    /// Changes that were committed.
+    pub changes: u32,
+}
+
+/// Lives one life of `steps` steps and checks that nothing of it is left.
+pub fn live(make: &mut dyn FnMut() -> Box<dyn Setup>, seed: u64, steps: u32) -> Seen {
+    let before = Resources::now();
+    let mut life = Life::new(make(), seed);
+    life.check_closed();
+    for _ in 0..steps {
+        life.step();
+    }
+    life.check_closed();
+    let seen = Seen { failures: life.failures, changes: life.changes };
+    let log = std::mem::take(&mut life.log);
+    drop(life);
+    let begin = Instant::now();
+    while Resources::now() != before {
+        let now = Resources::now();
+        assert!(begin.elapsed() < PATIENCE, "left behind: {before:?}, {now:?}: {log:#?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    seen
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("steps: {:#?}", self.log);
+        }
+    }
+}
+
+impl Life {
+    fn new(mut setup: Box<dyn Setup>, seed: u64) -> Self {
+        let count = setup.ends();
+        let make = |end| End { function: Some(setup.make(end)), ..End::default() };
+        let ends = (0..count).map(make).collect();
+        let log = vec![format!("{}, seed {seed}", setup.name())];
+        // Another sequence for each setup, too (FNV-1a).
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let dice = setup.name().bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, mix) | 1;
+        Self {
+            setup,
+            ends,
+            dice,
+            skew: Duration::ZERO,
+            plugged: true,
+            log,
+            sent: 0,
+            arrived: HashSet::new(),
+            failures: 0,
+            changes: 0,
+            closed: None,
+        }
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        random(&mut self.dice) % below
+    }
+
+    fn chance(&mut self, of: u64) -> bool {
+        self.random(of) == 0
+    }
+
+    /// All ends in a random order.
+    fn shuffled(&mut self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.ends.len()).collect();
+        if self.chance(2) {
+            order.reverse();
+        }
+        order
+    }
+
+    fn note(&mut self, what: impl Into<String>) {
+        self.log.push(what.into());
+    }
+
+    #[track_caller]
+    fn fail(&self, what: &str) -> ! {
+        panic!("{what}")
+    }
+
+    /// Lets a moment pass.
+    fn turn(&mut self) -> Vec<LinkStatus> {
+        self.skew += POLL;
+        let now = clock::monotonic() + self.skew;
+        self.setup.turn(now);
+        let dead = || LinkStatus::Down("dead".to_owned());
+        let poll = |end: &mut End| end.function.as_mut().map_or_else(dead, |f| f.poll_link(now));
+        self.ends.iter_mut().map(poll).collect()
+    }
+
+    /// Lets time pass until something is so.
+    #[track_caller]
+    fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let begin = Instant::now();
+        loop {
+            let statuses = self.turn();
+            if let Some(found) = look(self) {
+                return found;
+            }
+            if begin.elapsed() > PATIENCE {
+                self.fail(&format!("{what}: not within {PATIENCE:?}: {statuses:?}"));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Lets time pass until an end is up; its session.
+    fn until_up(&mut self, end: usize) -> u64 {
+        let begin = Instant::now();
+        loop {
+            match self.turn().swap_remove(end) {
+                LinkStatus::Up { session } => return session,
+                LinkStatus::Down(why) if begin.elapsed() > PATIENCE => {
+                    self.fail(&format!("end {end} is not up: {why}"))
+                }
+                LinkStatus::Down(_) => std::thread::sleep(Duration::from_micros(200)),
+            }
+        }
+    }
+
+    /// True when an end's channels must be closed.
+    fn is_lost(&mut self, end: usize) -> bool {
+        let session = self.ends[end].session;
+        self.turn().swap_remove(end) != LinkStatus::Up { session }
+    }
+
+    /// Every open end is up in the session in which it was opened.
+    fn check_up(&mut self) {
+        for _ in 0..3 {
+            let statuses = self.turn();
+            for (at, (end, status)) in self.ends.iter().zip(statuses).enumerate() {
+                let expected = LinkStatus::Up { session: end.session };
+                if end.open.is_some() && status != expected {
+                    self.fail(&format!("end {at} is {status:?}, expected {expected:?}"));
+                }
+            }
+        }
+    }
+
+    /// The plan with which an end is opened for `channels` channels.
+    fn plan(&mut self, end: usize, channels: u16) -> Plan {
+        let there = partner(channels);
+        let function = self.ends[end].function();
+        let agreed = function.peer().map(|peer| peer.plan().expect("an agreement").mirrored());
+        agreed.unwrap_or_else(|| Plan::join(&function.caps(), &there).expect("a plan"))
+    }
+
+    /// The plan of a change to `channels` channels, on which the peers agree first.
+    fn next_plan(&mut self, end: usize, channels: u16) -> Plan {
+        if self.ends[end].function().peer().is_none() {
+            return self.plan(end, channels);
+        }
+        for end in &mut self.ends {
+            let peer = end.function().peer().expect("both ends have one");
+            peer.wish(&partner(channels), RingWish::default());
+        }
+        let outlook = |life: &mut Self| match life.ends[end].function().peer()?.outlook() {
+            Outlook::Change(plan) if plan.channels == channels => Some(plan.mirrored()),
+            _ => None,
+        };
+        self.until("both ends want the same", outlook)
+    }
+
+    /// Closes an end, with what that means for the other.
+    fn close(&mut self, end: usize, why: &str) {
+        self.note(format!("close {end}: {why}"));
+        self.ends[end].drop_channels();
+        self.ends[end].function().close(why);
+        self.lose_others(end, Loss::Closed);
+    }
+
+    /// An end is dropped without a word, like its process.
+    fn kill(&mut self, end: usize) {
+        self.note(format!("kill {end}"));
+        self.ends[end].drop_channels();
+        self.ends[end].function = None;
+        self.lose_others(end, Loss::Killed);
+    }
+
+    /// The other end goes down, or stays up, after the loss of this one.
+    fn lose_others(&mut self, lost: usize, loss: Loss) {
+        for other in (0..self.ends.len()).filter(|other| *other != lost) {
+            if self.ends[other].function.is_none() {
+                continue;
+            }
+            if self.ends[other].open.is_some() && self.setup.notices(other, loss) {
+                self.end_lost(other);
+            } else {
+                self.abort_one(other);
+            }
+        }
+        self.check_up();
+    }
+
+    /// Waits until an open end is down or in another session, and closes it.
+    fn end_lost(&mut self, end: usize) {
+        self.until("a lost link is seen", |life| life.is_lost(end).then_some(()));
+        self.ends[end].drop_channels();
+        self.ends[end].function().close("the link is down");
+        self.note(format!("end {end} was lost"));
+    }
+
+    /// Gives up the change of one end.
+    fn abort_one(&mut self, at: usize) {
+        let steers_back = self.chance(2);
+        let end = &mut self.ends[at];
+        if end.next.take().is_none() {
+            return;
+        }
+        if let (true, Some(open)) = (end.steered && steers_back, &end.open) {
+            let channels = open.plan.channels;
+            let back = end.function().steer(channels);
+            self.note(format!("steer {at} back to {channels}: {back:?}"));
+        }
+        self.ends[at].steered = false;
+        self.ends[at].function().abort();
+        self.note(format!("abort {at}"));
+    }
+
+    fn close_all(&mut self) {
+        for end in self.shuffled() {
+            if self.ends[end].open.is_some() {
+                self.close(end, "the test looks");
+            }
+        }
+    }
+
+    /// Everything is closed, and as much is in use as the last time that it was.
+    fn check_closed(&mut self) {
+        self.close_all();
+        let (least, most) = self.setup.channels().into_inner();
+        for channels in [most, least] {
+            self.open_all(channels, false);
+            self.exchange();
+            self.close_all();
+        }
+        self.until("ends that can be up are", |life| {
+            let statuses = life.turn();
+            let free = |at: &usize| life.setup.follows(*at).is_none();
+            let is_up = |at: usize| matches!(statuses[at], LinkStatus::Up { .. });
+            (0..statuses.len()).filter(free).all(is_up).then_some(())
+        });
+        match self.closed {
+            None => self.closed = Some(self.still()),
+            Some(before) => {
+                let begin = Instant::now();
+                while Resources::now() != before {
+                    self.turn();
+                    if begin.elapsed() > PATIENCE {
+                        let now = Resources::now();
+                        let open = crate::resources::descriptors();
+                        self.fail(&format!("not given back: {before:?}, {now:?}: {open:?}"));
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        self.note("closed");
+    }
+
+    /// What is in use when that has not changed for a while.
+    fn still(&mut self) -> Resources {
+        let (mut last, mut since) = (Resources::now(), 0);
+        while since < 20 {
+            self.turn();
+            std::thread::sleep(Duration::from_millis(5));
+            let now = Resources::now();
+            since = if now == last { since + 1 } else { 0 };
+            last = now;
+        }
+        last
+    }
+}

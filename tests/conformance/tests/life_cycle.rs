@@ -1,0 +1,101 @@
+//! The life cycle of every backend's function: random calls in any order that the contract allows,
+//! with failures injected into each.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mqnet_af_xdp::ModeWish;
+use mqnet_conformance::lifecycle::{Seen, live};
+use mqnet_conformance::rigs;
+use mqnet_conformance::setups::{
+    Bridge, Hardware, Loopbacks, Nics, Nothing, Ports, Setup, Taps, Virtio,
+};
+use mqnet_group::OnLoss;
+use mqnet_tap::Io;
+
+/// One life at a time: descriptors of the whole process are counted and limited.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lives one life for each seed.
+fn lives<S: Setup + 'static>(make: impl Fn() -> S, seeds: u64, steps: u32) -> Seen {
+    let mut all = Seen::default();
+    let more = std::env::var("MQNET_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    for seed in 1..=seeds * more {
+        let seen = live(&mut || Box::new(make()), seed, steps);
+        all.failures += seen.failures;
+        all.changes += seen.changes;
+    }
+    println!("{}: {all:?}", make().name());
+    all
+}
+
+/// The same of a backend that fails and changes.
+fn eventful<S: Setup + 'static>(make: impl Fn() -> S, seeds: u64, steps: u32) {
+    let Seen { failures, changes } = lives(make, seeds, steps);
+    assert!(failures > 0 && changes > 0, "{failures} failures, {changes} changes");
+}
+
+// Goal: devices that need no operating system keep the life cycle.
+#[test]
+fn loopback_null_and_port() {
+    let _alone = alone();
+    eventful(|| Loopbacks::One, 20, 100);
+    eventful(|| Nothing, 20, 100);
+    lives(Ports::default, 20, 100);
+}
+
+// Goal: both kinds of bridges keep the life cycle.
+#[test]
+fn bridges() {
+    let _alone = alone();
+    eventful(|| Bridge::new(Hardware::Memfd, 2 << 20), 10, 80);
+    eventful(|| Bridge::new(Hardware::Ivshmem, 2 << 20), 5, 60);
+}
+
+// Goal: groups keep it, over members with a peer and without.
+#[test]
+fn groups() {
+    let _alone = alone();
+    for on_loss in [OnLoss::Destroy, OnLoss::Degrade] {
+        eventful(|| Loopbacks::Group(on_loss), 10, 80);
+        eventful(|| Bridge::groups(Hardware::Memfd, on_loss), 5, 60);
+        eventful(|| Bridge::groups(Hardware::Ivshmem, on_loss), 2, 50);
+    }
+}
+
+// Goal: a guest's device and the driver of a device keep it, each with the other as its peer.
+#[test]
+fn virtio() {
+    let _alone = alone();
+    for packed in [false, true] {
+        for (ctrl, rich) in [(false, true), (true, true), (true, false)] {
+            eventful(|| Virtio::new(packed, ctrl, rich), 3, 80);
+        }
+    }
+    eventful(|| Virtio::new(true, true, true).reversed(), 3, 80);
+}
+
+// Goal: TAPs keep it.
+#[test]
+fn tap() {
+    let _alone = alone();
+    if rigs::own_network() {
+        for steering in [true, false] {
+            eventful(|| Taps::new(Io::Auto, steering), 3, 50);
+        }
+    }
+}
+
+// Goal: interfaces that were taken over keep it.
+#[test]
+fn af_xdp() {
+    let _alone = alone();
+    if rigs::own_network() {
+        for mode in [ModeWish::Native, ModeWish::Generic] {
+            eventful(|| Nics::new(mode), 3, 50);
+        }
+    }
+}
