@@ -2,9 +2,13 @@
  * longest frame, entry 1 how often a helper failed. */
 #include "xdp.h"
 
+#ifndef SECTION
+#define SECTION "xdp.frags"
+#endif
+
 ARRAY_OF_COUNTS;
 
-SEC("xdp.frags") int large(struct xdp_md *ctx)
+SEC(SECTION) int large(struct xdp_md *ctx)
 {
 	u32 longest = 0, failed = 1;
 	u64 len = buff_len(ctx);

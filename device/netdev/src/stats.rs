@@ -121,6 +121,8 @@ pub struct XdpStats {
     pub sent: Counter,
     /// Dropped, for whatever reason (`xdp_drops`).
     pub drops: Counter,
+    /// Frames beyond the first that were made of one large frame for a program that takes none.
+    pub segments: Counter,
 }
 
 /// One RX queue. Written by the worker that owns the queue.

@@ -140,6 +140,11 @@ impl Program {
         &self.section
     }
 
+    /// True for a program that takes large frames whole, as libbpf has it: `xdp.frags`.
+    pub fn takes_large(&self) -> bool {
+        self.section == "xdp.frags" || self.section.starts_with("xdp.frags/")
+    }
+
     /// How many instructions it has.
     pub fn insns(&self) -> usize {
         self.insns

@@ -8,6 +8,7 @@
 
 mod hook;
 mod inlet;
+mod prepare;
 mod way;
 
 use std::any::Any;

@@ -5,6 +5,7 @@ mod checksum;
 mod cut;
 mod merge;
 mod parse;
+mod renew;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,7 @@ pub use checksum::Sum;
 pub use cut::{Cut, Segment};
 pub use merge::{MERGED_HEADERS_MAX, Merge, Part};
 pub use parse::{Headers, Transport};
+pub use renew::renew_checksum;
 
 use crate::VnetHdr;
 

@@ -172,7 +172,7 @@ impl Driven {
         [
             sum(0, &|s| s.rx.packets.get()),
             sum(1, &|s| s.tx.packets.get() + s.tx.merged.get()),
-            sum(1, &|s| s.tx.segments.get()),
+            sum(0, &|s| s.rx.xdp.segments.get()) + sum(1, &|s| s.tx.segments.get()),
             drops,
         ]
     }
@@ -302,6 +302,36 @@ fn a_program_sees_what_is_cut_behind_it() {
     assert_cut(link.forth());
     assert!(link.stats[0].iter().any(|stats| stats.rx.xdp.packets.get() > 0), "no program ran");
     link.end();
+}
+
+// Goal: a program that does not take large frames gets none, though both ends exchange them: no
+// frame is longer than the MTU, and every checksum is right at an end that checks it.
+#[test]
+fn programs_without_frags_get_frames_of_the_mtu() {
+    if !has(&crate::xdp::NEEDS) {
+        return;
+    }
+    let world = World::create();
+    let object = std::fs::read(crate::xdp::object(&world, "small")).expect("an object");
+    for takes in [Offloads::ALL, Offloads::NONE] {
+        let program = Program::load(&object, None, Mode::BEST, CHANNELS_MAX).expect("a program");
+        let a = tap(&world.a, "a", 1, true, Offloads::ALL);
+        let b = tap(&world.b, "b", 2, false, takes);
+        let attached = program.clone();
+        let (link, up) = Driven::start_with(Box::new(a), Box::new(b), |link| {
+            link.attach_xdp(0, attached, [1, 2]).expect("it is attached");
+        });
+        up.recv_timeout(Duration::from_secs(60)).expect("the link is up");
+        traffic(&world);
+        assert_cut(link.forth());
+        let [longest, failed] = [0u32, 1].map(|key| {
+            let value = program.maps()[0].get(&key.to_le_bytes()).expect("an entry").concat();
+            u64::from_le_bytes(value.try_into().expect("8 bytes"))
+        });
+        assert!((60..=1514).contains(&longest), "{longest}");
+        assert_eq!(failed, 0);
+        link.end();
+    }
 }
 
 // Goal: channels come and go while frames are cut: the lanes of every set cut, and no byte of a

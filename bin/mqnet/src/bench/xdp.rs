@@ -89,6 +89,7 @@ pub(super) fn burst(bytes: usize, drops: bool) -> Result<impl FnMut() -> usize> 
         stats: stats.clone(),
         pages: Pages::new(FRAME_MAX),
         frame_max: FRAME_MAX,
+        offloads: Offloads::NONE,
         tx_offloads: Offloads::NONE,
         outlet,
         hooked: Hooked::default(),

@@ -55,7 +55,7 @@ impl LaneSums {
         self.kicks += rx.kicks.get() + tx.kicks.get();
         self.copies += tx.copies.get();
         self.syscalls += rx.syscalls.get() + tx.syscalls.get();
-        self.segments += tx.segments.get();
+        self.segments += tx.segments.get() + rx.xdp.segments.get();
         self.merged += tx.merged.get();
     }
 

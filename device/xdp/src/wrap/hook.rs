@@ -11,9 +11,10 @@ use mqnet_netdev::{
     RxBrings,
 };
 use mqnet_shmem::{Segments, Span, SpanMut};
-use mqnet_wire::{GsoKind, VnetFields, VnetHdr};
+use mqnet_wire::{GsoKind, VnetHdr};
 
 use super::Parcel;
+use super::prepare::{Large, Received, complete, cut, segment};
 use super::way::Outlet;
 use crate::run::{Action, HEADROOM, Origin, Program};
 
@@ -38,6 +39,8 @@ pub struct HookConfig {
     pub pages: Pages,
     /// Largest frame of the plan.
     pub frame_max: u32,
+    /// How frames that pass may be unfinished.
+    pub offloads: Offloads,
     /// How what is sent back may be unfinished.
     pub tx_offloads: Offloads,
     /// Where it goes.
@@ -133,9 +136,12 @@ pub(super) struct Hook {
     other: u32,
     stats: Arc<ChannelStats>,
     frame_max: u32,
+    offloads: Offloads,
     tx_offloads: Offloads,
     outlet: Option<Outlet>,
     hooked: Hooked,
+    /// Frames for which the program has had no turn: large ones, and those behind them.
+    received: VecDeque<Received>,
     ready: VecDeque<Parcel>,
     free: Vec<Box<[u8]>>,
     page_len: usize,
@@ -151,9 +157,11 @@ impl Hook {
             other: config.other,
             stats: config.stats,
             frame_max: config.frame_max,
+            offloads: config.offloads,
             tx_offloads: config.tx_offloads,
             outlet: Some(config.outlet),
             hooked: config.hooked,
+            received: VecDeque::with_capacity(BURST_FRAMES),
             ready: VecDeque::with_capacity(BURST_FRAMES + 1),
             free: config.pages.free,
             page_len: config.pages.len,
@@ -168,7 +176,7 @@ impl Hook {
         let len = bytes.len().min(room);
         page[HEADROOM..][..len].copy_from_slice(&bytes[..len]);
         self.ready.push_back(Parcel { page, start: HEADROOM as u32, len: len as u32, hdr });
-        self.hooked.set(self.ready.len());
+        self.note_waiting();
     }
 
     /// From now on frames go by untouched.
@@ -180,7 +188,16 @@ impl Hook {
     }
 
     fn is_empty(&self) -> bool {
-        self.ready.is_empty()
+        self.ready.is_empty() && self.received.is_empty()
+    }
+
+    /// Frames that wait, with the segments of those that are cut.
+    fn waiting(&self) -> usize {
+        self.ready.len() + self.received.iter().map(Received::frames).sum::<usize>()
+    }
+
+    fn note_waiting(&self) {
+        self.hooked.set(self.waiting());
     }
 
     /// There is something to show, or more to look at than a turn had time for.
@@ -197,6 +214,9 @@ impl Hook {
     pub(super) fn take_passed(&mut self) -> Vec<(Vec<u8>, VnetHdr)> {
         if self.program.is_some() {
             return Vec::new();
+        }
+        while !self.received.is_empty() {
+            self.work(usize::MAX);
         }
         self.hooked.set(0);
         self.ready.drain(..).map(|parcel| (parcel.bytes().to_vec(), parcel.hdr)).collect()
@@ -228,15 +248,100 @@ impl Hook {
         self.free(page);
     }
 
-    /// Decides about a frame that lies in a page behind the headroom; true when it was sent back.
-    fn decide(&mut self, mut page: Box<[u8]>, len: u32, hdr: VnetHdr) -> bool {
-        let Some(program) = &self.program else {
+    /// Takes a frame in that lies in a page behind the headroom; true when one was sent back.
+    fn take(&mut self, page: Box<[u8]>, len: u32, hdr: VnetHdr, budget: usize) -> bool {
+        if self.received.is_empty() && !hdr.is_large() {
+            return self.small(page, len, hdr);
+        }
+        self.received.push_back(Received { page, len, hdr, begun: None });
+        self.work(budget)
+    }
+
+    /// Decides about frames that were received until `budget` of them are ready, or many were
+    /// dropped in a row; true when one was sent back.
+    fn work(&mut self, budget: usize) -> bool {
+        let mut sent = false;
+        for _ in 0..DROPS_MAX {
+            if self.ready.len() >= budget {
+                break;
+            }
+            let Some(frame) = self.received.pop_front() else { break };
+            let takes_large = self.program.as_ref().is_none_or(|program| program.takes_large());
+            sent |= match (frame.begun, frame.hdr.is_large()) {
+                (None, false) => self.small(frame.page, frame.len, frame.hdr),
+                (None, true) if takes_large => self.large(frame),
+                _ => self.next_segment(frame),
+            };
+        }
+        sent
+    }
+
+    fn small(&mut self, mut page: Box<[u8]>, len: u32, hdr: VnetHdr) -> bool {
+        if self.program.is_none() {
             self.ready.push_back(Parcel { page, start: HEADROOM as u32, len, hdr });
             return false;
+        }
+        if complete(&mut page[HEADROOM..][..len as usize], hdr).is_none() {
+            self.drop(page, (HEADROOM, len as usize), DropReason::BadHeader);
+            return false;
+        }
+        self.decide(page, len, None)
+    }
+
+    fn large(&mut self, frame: Received) -> bool {
+        let Received { page, len, hdr, .. } = frame;
+        if self.program.is_none() {
+            self.ready.push_back(Parcel { page, start: HEADROOM as u32, len, hdr });
+            return false;
+        }
+        match Large::find(&page[HEADROOM..][..len as usize], hdr) {
+            Some(large) => self.decide(page, len, Some(large)),
+            None => {
+                self.drop(page, (HEADROOM, len as usize), DropReason::BadHeader);
+                false
+            }
+        }
+    }
+
+    /// Decides about the next segment of a large frame, which comes first again if it has more.
+    fn next_segment(&mut self, mut frame: Received) -> bool {
+        let large = &frame.page[HEADROOM..][..frame.len as usize];
+        let begun = frame.begun.or_else(|| cut(large, frame.hdr).map(|cut| (cut, 0)));
+        let Some((how, number)) = begun else {
+            self.drop(frame.page, (HEADROOM, frame.len as usize), DropReason::BadHeader);
+            return false;
         };
+        if number == 0 {
+            self.stats.rx.xdp.segments.add(u64::from(how.count()) - 1);
+        }
+        let mut page = self.page();
+        let len = segment(&how, number, large, &mut page[HEADROOM..]);
+        if number + 1 < how.count() {
+            frame.begun = Some((how, number + 1));
+            self.received.push_front(frame);
+        } else {
+            self.free(frame.page);
+        }
+        match len {
+            None => {
+                self.drop(page, (HEADROOM, 0), DropReason::BadHeader);
+                false
+            }
+            Some(len) if self.program.is_none() => {
+                let hdr = VnetHdr::default();
+                self.ready.push_back(Parcel { page, start: HEADROOM as u32, len, hdr });
+                false
+            }
+            Some(len) => self.decide(page, len, None),
+        }
+    }
+
+    /// Runs the program on a frame that lies in a page behind the headroom; true when the frame was
+    /// sent back. `large`: what a large frame was before.
+    fn decide(&mut self, mut page: Box<[u8]>, len: u32, large: Option<Large>) -> bool {
+        let Some(program) = &self.program else { return false };
         self.stats.rx.xdp.packets.add(1);
         let verdict = program.run(&mut page, HEADROOM, len as usize, self.origin);
-        let moved = HEADROOM as i64 - verdict.start as i64;
         let action = match verdict.action {
             Action::Redirect(to) if to == self.origin.ifindex => Action::Tx,
             action => action,
@@ -259,10 +364,15 @@ impl Hook {
             _ => {}
         }
         let len = verdict.len as u32;
-        let Some(hdr) = moved_header(hdr, moved, len).filter(|_| len <= self.frame_max) else {
-            let too_long = len > self.frame_max;
-            let reason = if too_long { DropReason::TooLong } else { DropReason::BadHeader };
-            self.drop(page, place, reason);
+        if len > self.frame_max {
+            self.drop(page, place, DropReason::TooLong);
+            return false;
+        }
+        let frame = &mut page[verdict.start..][..verdict.len];
+        let hdr = large.map_or(Some(VnetHdr::default()), |large| large.describe(frame));
+        let goes = |hdr: &VnetHdr| action == Action::Tx || self.offloads.covers(*hdr);
+        let Some(hdr) = hdr.filter(goes) else {
+            self.drop(page, place, DropReason::BadHeader);
             return false;
         };
         let parcel = Parcel { page, start: verdict.start as u32, len, hdr };
@@ -292,6 +402,13 @@ impl Hook {
         }
     }
 
+    /// Goes on with frames that were received before.
+    fn go_on(&mut self, budget: usize) {
+        if !self.received.is_empty() && self.work(budget) {
+            self.wake();
+        }
+    }
+
     fn wake(&self) {
         if let Some(outlet) = &self.outlet {
             outlet.wake();
@@ -310,33 +427,17 @@ impl Hook {
                 self.free(parcel.page);
             }
         }
-        self.hooked.set(self.ready.len());
+        self.note_waiting();
     }
 }
 
 impl Drop for Hook {
     fn drop(&mut self) {
         self.hooked.end();
-        if !self.ready.is_empty() {
-            self.stats.rx.drops.count(DropReason::LinkClosed, self.ready.len() as u64);
+        if !self.is_empty() {
+            self.stats.rx.drops.count(DropReason::LinkClosed, self.waiting() as u64);
         }
     }
-}
-
-/// The header of a frame that begins `moved` bytes earlier now; `None`: it does not fit any more.
-fn moved_header(hdr: VnetHdr, moved: i64, len: u32) -> Option<VnetHdr> {
-    if hdr.is_finished() {
-        return Some(hdr);
-    }
-    let fields = hdr.fields();
-    let shift = |n: u16| u16::try_from(i64::from(n) + moved).ok();
-    let csum_start = match fields.flags & NEEDS_CSUM {
-        0 => fields.csum_start,
-        _ => shift(fields.csum_start)?,
-    };
-    let hdr_len = if fields.gso_size == 0 { fields.hdr_len } else { shift(fields.hdr_len)? };
-    let hdr = VnetHdr::new(VnetFields { csum_start, hdr_len, ..fields });
-    hdr.check(len).ok().map(|()| hdr)
 }
 
 /// What must be taken unfinished by whoever takes this frame.
@@ -368,7 +469,8 @@ impl OverBrings {
     }
 
     /// Copies what the queue shows into pages and decides; returns how many frames there were.
-    fn take_in(&mut self, room: usize) -> Result<usize, Fault> {
+    fn take_in(&mut self, budget: usize) -> Result<usize, Fault> {
+        let room = budget - self.hook.ready.len();
         let Self { inner, hook, .. } = self;
         let mut sent = false;
         let n = {
@@ -387,7 +489,7 @@ impl OverBrings {
                     hook.drop(page, (HEADROOM, done.min(most)), DropReason::TooLong);
                     continue;
                 }
-                sent |= hook.decide(page, frame.len, frame.hdr);
+                sent |= hook.take(page, frame.len, frame.hdr, budget);
             }
             burst.frames().len()
         };
@@ -420,13 +522,14 @@ impl RxBrings for OverBrings {
         if self.shows_inner {
             return self.inner.peek(burst, budget);
         }
+        self.hook.go_on(budget);
         if self.hook.program.is_some() && !self.hook.hooked.is_closing() {
             let mut seen = 0;
             let more = loop {
                 if self.hook.ready.len() >= budget || seen >= DROPS_MAX {
                     break true;
                 }
-                match self.take_in(budget - self.hook.ready.len())? {
+                match self.take_in(budget)? {
                     0 => break false,
                     n => seen += n,
                 }
@@ -436,7 +539,7 @@ impl RxBrings for OverBrings {
             };
             self.hook.hooked.set_more(more);
         }
-        self.hook.hooked.set(self.hook.ready.len());
+        self.hook.note_waiting();
         self.hook.show(burst, budget);
         Ok(())
     }
@@ -465,14 +568,17 @@ impl OverBorrows {
     fn take_in(&mut self, budget: usize) -> Result<(), Fault> {
         let (mut seen, mut sent, mut more) = (0, false, true);
         let result = loop {
-            if self.hook.ready.len() >= budget || seen >= DROPS_MAX {
+            let is_behind = !self.hook.received.is_empty();
+            if is_behind || self.hook.ready.len() >= budget || seen >= DROPS_MAX {
                 break Ok(());
             }
             let mut page = self.hook.page();
             let end = page.len() - TAILROOM;
             let room = SpanMut::of(&mut page[HEADROOM..end]);
             match self.inner.recv(&mut Segments::new(room, SpanMut::empty())) {
-                Ok(Recv::Frame(frame)) => sent |= self.hook.decide(page, frame.len, frame.hdr),
+                Ok(Recv::Frame(frame)) => {
+                    sent |= self.hook.take(page, frame.len, frame.hdr, budget);
+                }
                 Ok(Recv::Dropped { .. }) => self.hook.free(page),
                 Ok(Recv::Empty) => {
                     self.hook.free(page);
@@ -511,12 +617,13 @@ impl Queue for OverBorrows {
 
 impl RxBrings for OverBorrows {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        self.hook.go_on(budget);
         // Without a program only what is left is shown, so that it can be taken off soon.
         let takes = self.hook.program.is_some() || self.hook.is_empty();
         if takes && !self.hook.hooked.is_closing() {
             self.take_in(budget)?;
         }
-        self.hook.hooked.set(self.hook.ready.len());
+        self.hook.note_waiting();
         self.hook.show(burst, budget);
         Ok(())
     }
@@ -526,3 +633,6 @@ impl RxBrings for OverBorrows {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,9 +96,10 @@ impl Link {
         let bell = Arc::new(EventFd::new()?);
         let (hooked, joined) = (Hooked::default(), Hooked::default());
         self.programs.placed[side].extend([hooked.clone(), joined.clone()]);
-        // The program sees frames as they arrive: where large ones are cut, before that.
+        // The program is in front of what cuts frames for the sink.
         let way_in = if side == 0 { Way::Forth } else { Way::Back };
-        let arrives = as_source_sees(plan, way_in).rx_frame_max();
+        let plan_in = as_source_sees(plan, way_in);
+        let (arrives, offloads) = (plan_in.rx_frame_max(), plan_in.rx_offloads);
         let frame_max = plan.frame_max;
         let tx_offloads = if side == 0 { plan.tx_offloads } else { plan.rx_offloads };
         let (count, own) = (stats.clone(), joined.clone());
@@ -115,6 +116,7 @@ impl Link {
             stats,
             pages: Pages::new(arrives),
             frame_max: arrives,
+            offloads,
             tx_offloads,
             outlet,
             hooked,

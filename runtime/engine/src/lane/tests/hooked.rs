@@ -52,6 +52,7 @@ fn hook_with(bench: &mut Bench, verdict: i32, outlet: Outlet) {
         stats: bench.stats.clone(),
         pages: Pages::new(65_554),
         frame_max: 65_554,
+        offloads: Offloads::ALL,
         tx_offloads: Offloads::ALL,
         outlet,
         hooked: Hooked::default(),

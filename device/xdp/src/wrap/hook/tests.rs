@@ -1,0 +1,166 @@
+//! Large frames at a program.
+
+use mqnet_netdev::Rx;
+
+use super::super::prepare::tests::{frame, gso, sum};
+use super::super::{InletConfig, hook, strip, unhook, way};
+use super::*;
+use crate::Insn;
+use crate::elf::Object;
+use crate::run::Mode;
+
+struct Silent;
+
+impl super::super::Bell for Silent {
+    fn ring(&self) {}
+}
+
+/// A queue with these frames.
+struct Frames(VecDeque<(Vec<u8>, VnetHdr)>);
+
+impl Queue for Frames {
+    fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
+        Ok(Armed::Sleep)
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        None
+    }
+}
+
+impl RxBrings for Frames {
+    fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
+        for (bytes, hdr) in self.0.iter().take(budget) {
+            burst.push(*hdr, bytes.len() as u32, Span::of(bytes));
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, frames: usize) -> Result<(), Fault> {
+        self.0.drain(..frames);
+        Ok(())
+    }
+}
+
+struct Bench {
+    rx: Rx,
+    stats: Arc<ChannelStats>,
+    hooked: Hooked,
+}
+
+impl Bench {
+    fn new(frames: Vec<(Vec<u8>, VnetHdr)>, section: &str, verdict: i32) -> Self {
+        let answer = Insn { code: 0xb7, imm: verdict, ..Insn::default() };
+        let exit = Insn { code: 0x95, ..Insn::default() };
+        let (name, section) = ("all".to_owned(), section.to_owned());
+        let object = Object { name, section, insns: vec![answer, exit], maps: Vec::new() };
+        let program = Program::new(object, Mode::Interpret, 1).expect("a program");
+        let (stats, hooked) = (Arc::<ChannelStats>::default(), Hooked::default());
+        let inlet = InletConfig {
+            stats: stats.clone(),
+            frame_max: 70_000,
+            tx_offloads: Offloads::ALL,
+            joined: Hooked::default(),
+        };
+        let config = HookConfig {
+            program,
+            origin: Origin::default(),
+            other: 0,
+            stats: stats.clone(),
+            pages: Pages::new(70_000),
+            frame_max: 70_000,
+            offloads: Offloads::ALL,
+            tx_offloads: Offloads::ALL,
+            outlet: way(inlet, Box::new(Silent)).0,
+            hooked: hooked.clone(),
+        };
+        let rx = hook(Rx::Brings(Box::new(Frames(frames.into()))), config, None);
+        Self { rx, stats, hooked }
+    }
+
+    /// What is shown, which is then released.
+    fn poll(&mut self, budget: usize) -> Vec<(Vec<u8>, VnetHdr)> {
+        let Rx::Brings(rx) = &mut self.rx else { panic!("it brings memory") };
+        let mut seen = Vec::new();
+        let mut burst = Burst::new();
+        rx.peek(&mut burst, budget).expect("frames");
+        for frame in burst.frames() {
+            let mut bytes = vec![0; frame.len as usize];
+            SpanMut::of(&mut bytes).copy_from(frame.head);
+            seen.push((bytes, frame.hdr));
+        }
+        drop(burst);
+        rx.release(seen.len()).expect("released");
+        seen
+    }
+}
+
+fn large(payload: usize, size: u16) -> (Vec<u8>, VnetHdr) {
+    let mut bytes = frame(false, true, payload, 0);
+    let hdr = gso(&mut bytes, size);
+    (bytes, hdr)
+}
+
+// Goal: a program without frags sees each segment of a large frame, in order, finished, as many as
+// there is room for, and what is counted says how many there are.
+#[test]
+fn large_frames_reach_the_program_as_segments() {
+    let small = frame(true, false, 100, 0x1111);
+    let frames = vec![large(60_000, 100), (small.clone(), VnetHdr::default()), large(300, 100)];
+    let mut bench = Bench::new(frames, "xdp", 2);
+    let mut seen = Vec::new();
+    loop {
+        let shown = bench.poll(64);
+        assert!(shown.len() <= 64);
+        if shown.is_empty() {
+            break;
+        }
+        seen.extend(shown);
+        assert_eq!(bench.hooked.waiting() == 0, seen.len() == 604);
+    }
+    assert_eq!((seen.len(), &seen[600].0), (604, &small));
+    assert!(seen.iter().all(|(bytes, hdr)| bytes.len() <= 162 && hdr.is_finished()));
+    seen.remove(600);
+    assert!(seen.iter().all(|(bytes, _)| bytes.len() == 154 && sum(bytes) == 0xffff));
+    let xdp = &bench.stats.rx.xdp;
+    assert_eq!((xdp.packets.get(), xdp.segments.get(), xdp.drops.get()), (604, 601, 0));
+}
+
+// Goal: a program in xdp.frags gets a large frame whole, and it stays one.
+#[test]
+fn frags_programs_get_large_frames_whole() {
+    for section in ["xdp.frags", "xdp.frags/name"] {
+        let (bytes, hdr) = large(60_000, 1000);
+        let mut bench = Bench::new(vec![(bytes.clone(), hdr)], section, 2);
+        assert_eq!(bench.poll(64), [(bytes, hdr)]);
+        assert_eq!(bench.stats.rx.xdp.packets.get(), 1);
+    }
+}
+
+// Goal: every segment is accounted for when a program drops them, when the queue ends, and when
+// the program goes in the middle of a frame.
+#[test]
+fn segments_are_accounted_for() {
+    let mut bench = Bench::new(vec![large(60_000, 100)], "xdp", 1);
+    while !bench.poll(64).is_empty() || bench.hooked.waiting() > 0 {}
+    assert_eq!(bench.stats.rx.drops.get(DropReason::XdpDrop), 600);
+
+    let mut bench = Bench::new(vec![large(60_000, 100)], "xdp", 2);
+    assert_eq!(bench.poll(10).len(), 10);
+    drop(bench.rx);
+    assert_eq!(bench.stats.rx.drops.get(DropReason::LinkClosed), 590);
+
+    let mut bench = Bench::new(vec![large(60_000, 100)], "xdp", 2);
+    assert_eq!(bench.poll(10).len(), 10);
+    bench.rx = unhook(bench.rx);
+    assert_eq!(bench.poll(10).len(), 10);
+    let (_, passed) = strip(bench.rx);
+    assert_eq!(passed.len(), 580);
+    assert!(passed.iter().all(|(bytes, hdr)| sum(bytes) == 0xffff && hdr.is_finished()));
+
+    let mut wrong = large(60_000, 100);
+    wrong.0[23] = 1;
+    let mut bench = Bench::new(vec![wrong], "xdp", 2);
+    assert!(bench.poll(64).is_empty());
+    assert_eq!(bench.stats.rx.drops.get(DropReason::BadHeader), 1);
+}

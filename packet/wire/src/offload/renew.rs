@@ -1,0 +1,44 @@
+//! Checksums computed again from the headers of a frame.
+
+use super::{Headers, UNFINISHED_HEADERS_MAX, fill_checksum, pseudo_header};
+use crate::{Layer, VnetFields, VnetHdr};
+
+const NEEDS_CSUM: u8 = 1;
+
+impl Headers {
+    /// Bytes of the frame up to the end of its IP packet, by the packet's own length; `None` when
+    /// that lies outside the frame or within the headers.
+    fn packet_end(&self, frame: &[u8]) -> Option<usize> {
+        let at = if self.is_v6 { self.ip + 4 } else { self.ip + 2 };
+        let length = usize::from(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
+        let end = self.ip + length + if self.is_v6 { 40 } else { 0 };
+        (self.payload..=frame.len()).contains(&end).then_some(end)
+    }
+
+    /// Writes the sum of the pseudo header into the checksum field of a frame with these headers,
+    /// which ends with its IP packet. Returns the header that says what is missing: the checksum.
+    ///
+    /// # Panics
+    /// When the frame is shorter than its headers.
+    pub fn begin_checksum(&self, frame: &mut [u8]) -> VnetHdr {
+        let (field, transport) = (self.checksum(), self.transport);
+        let sum = pseudo_header(self, frame, (frame.len() - transport) as u32);
+        frame[field..field + 2].copy_from_slice(&sum.unfinished());
+        VnetHdr::new(VnetFields {
+            flags: NEEDS_CSUM,
+            csum_start: transport as u16,
+            csum_offset: (field - transport) as u16,
+            ..VnetFields::default()
+        })
+    }
+}
+
+/// Computes the TCP or UDP checksum of a frame that lies in one piece, whatever its field holds.
+/// `None`, and nothing is changed, for a frame that carries neither, or a fragment.
+pub fn renew_checksum(frame: &mut [u8], layer: Layer) -> Option<()> {
+    let headers = Headers::find(&frame[..frame.len().min(UNFINISHED_HEADERS_MAX)], layer)?;
+    let end = headers.packet_end(frame)?;
+    let packet = &mut frame[..end];
+    let hdr = headers.begin_checksum(packet);
+    fill_checksum(hdr, packet, std::iter::empty())
+}
