@@ -171,7 +171,8 @@ fn sockets(places: &Places) -> Vec<String> {
 
 fn is_ours(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name == "ctl.sock" || name.starts_with("link-") && name.ends_with(".sock")
+    let pid = name.strip_prefix("link-").and_then(|rest| rest.strip_suffix(".sock"));
+    name == "ctl.sock" || pid.is_some_and(|pid| pid.parse::<u32>().is_ok())
 }
 
 /// Inode of the network namespace of the calling process, in which device names are meant.
