@@ -12,6 +12,7 @@ mod xdp;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -271,6 +272,13 @@ impl Host for LinkHost {
     fn add_link(&mut self, name: &str, spec: &LinkSpec) -> Change {
         let since = Instant::now();
         self.daemon_only("adding a link")?;
+        mqnet_address::check_link_name(name)?;
+        for (field, end) in [("a", &spec.a), ("b", &spec.b)] {
+            if mqnet_address::absolute(end, Path::new("/")) != *end {
+                let why = "the daemon has a folder of its own: write paths from / on";
+                return Err(ApiError::field(field, format!("{field}: endpoint '{end}': {why}")));
+            }
+        }
         let checked = crate::config::check(spec)?;
         if let Some(there) = self.entries.iter().find(|entry| entry.name == name)
             && there.checked == checked

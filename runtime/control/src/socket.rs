@@ -30,7 +30,7 @@ use mqnet_sysio::socket::FileLock;
 use socket2::{Domain, Socket, Type};
 
 pub use address::Address;
-pub use owner::{Owner, parse_mode};
+pub use owner::{Owner, group_id, parse_mode, user_id};
 pub use place::Places;
 
 /// Clients that may wait to be accepted.
