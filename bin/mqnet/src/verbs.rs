@@ -143,7 +143,7 @@ pub(crate) fn run(command: &Command, control: Option<&str>) -> Result<Option<()>
         Command::Show(args) => show::run(args, &*link(args.name.as_deref(), &search)?, out)?,
         Command::Plan(args) => plan::run(args, &|| running(&search), out)?,
         Command::Why(args) => {
-            why::run(args, &find_device(&args.name, own_netns(), &search)?.client(), out)?;
+            why::run(args, &find_link(&args.name, own_netns(), &search)?.client(), out)?;
         }
         Command::Monitor(args) => run_monitor(args, &search)?,
         Command::Capture(args) => run_capture(args, &search)?,
