@@ -10,6 +10,7 @@ use mqnet_netdev::{
     Caps, Channel, ChannelStats, Device, Function, LinkStatus, Offloads, OpenError, Peer, Plan,
     RingWish, Seat,
 };
+use mqnet_sysio::listen::Access;
 use mqnet_wire::Layer;
 
 use crate::hw::ivshmem::{Ivshmem, IvshmemConfig};
@@ -77,7 +78,12 @@ impl NtbFunction {
     /// A bridge between two processes that meet at a socket. `seed` is any number that differs
     /// from life to life (a random one); generations come from it.
     pub fn memfd(config: &NtbConfig, seed: u64) -> Self {
-        let hw = Memfd::new(&config.path, config.window, CHANNELS_MAX);
+        Self::memfd_as(config, Access::default(), seed)
+    }
+
+    /// The same, with permissions of the socket for the end that listens.
+    pub fn memfd_as(config: &NtbConfig, access: Access, seed: u64) -> Self {
+        let hw = Memfd::new(&config.path, config.window, CHANNELS_MAX).with_access(access);
         let name = format!("ntb:{}", config.path.display());
         Self::with_hw(name, Box::new(hw), config.mtu, seed)
     }

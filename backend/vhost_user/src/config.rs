@@ -3,11 +3,15 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use mqnet_sysio::listen::Access;
+
 /// How the socket comes to be.
 #[derive(Debug)]
 pub enum Meet {
     /// We listen; the VMM connects, as often as it likes.
     Listen(PathBuf),
+    /// The same, with permissions of the socket.
+    ListenAs(PathBuf, Access),
     /// The VMM listens; we connect until it does.
     Connect(PathBuf),
     /// A parent process left it open: a listening socket, or one connection.

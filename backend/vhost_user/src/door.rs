@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::listen::{Access, Kind, ListenError, SocketFile, listen_at};
 use mqnet_sysio::poll;
 use mqnet_virtio::Features;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt};
@@ -23,32 +23,19 @@ use crate::state::Shared;
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Attempts to listen where somebody else does.
+/// Attempts to listen where another process does: it may be one that is being killed.
 const DYING: u32 = 5;
+/// Connections that may wait to be accepted.
+const BACKLOG: u16 = 128;
 
 /// A wait that only the end of the thread ends.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 /// How to get a connection.
 enum Way {
-    Listen { listener: UnixListener, socket: Option<Socket> },
+    Listen { listener: UnixListener, socket: Option<SocketFile> },
     Connect(PathBuf),
     Once(Option<UnixStream>),
-}
-
-/// A socket's file that is ours to remove.
-struct Socket {
-    path: PathBuf,
-    inode: u64,
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        // Somebody else may have put theirs in its place.
-        if std::fs::metadata(&self.path).is_ok_and(|there| there.ino() == self.inode) {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
 }
 
 /// The thread; ends when dropped.
@@ -110,35 +97,27 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(fd.into())
 }
 
-/// Makes the socket. One that a dead process left behind is in nobody's way; one that somebody
-/// listens at may be that of a process which is being killed this moment.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    for _ in 0..DYING {
-        match UnixListener::bind(path) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
-            bound => return bound,
+fn listen(path: &Path, access: Access) -> io::Result<Way> {
+    let mut tries = 1;
+    loop {
+        match listen_at(path, Kind::Stream, access, BACKLOG) {
+            Ok((fd, file)) => return Ok(Way::Listen { listener: fd.into(), socket: Some(file) }),
+            Err(ListenError::InUse(_)) if tries < DYING => poll::pause(RETRY),
+            Err(e @ ListenError::InUse(_)) => {
+                let why = format!("{e} (the option connect connects to it)");
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+            }
+            Err(e) => return Err(e.into()),
         }
-        match connect(path) {
-            Ok(_) => poll::pause(RETRY),
-            // Somebody listens, and has no room for one more.
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => poll::pause(RETRY),
-            Err(_) => std::fs::remove_file(path)?,
-        }
+        tries += 1;
     }
-    let why = "another process listens there (or use the option connect)";
-    Err(io::Error::new(io::ErrorKind::AddrInUse, why))
-}
-
-fn listen(path: &Path) -> io::Result<Way> {
-    let listener = bind(path)?;
-    let inode = std::fs::metadata(path)?.ino();
-    Ok(Way::Listen { listener, socket: Some(Socket { path: path.to_owned(), inode }) })
 }
 
 impl Way {
     fn new(meet: Meet) -> io::Result<Self> {
         match meet {
-            Meet::Listen(path) => listen(&path),
+            Meet::Listen(path) => listen(&path, Access::default()),
+            Meet::ListenAs(path, access) => listen(&path, access),
             Meet::Connect(path) => Ok(Self::Connect(path)),
             Meet::Inherited(fd) => Self::inherited(fd),
         }
@@ -160,7 +139,7 @@ impl Way {
     fn waiting(&self) -> String {
         match self {
             Self::Listen { socket: Some(socket), .. } => {
-                format!("waiting for a VMM to connect to {}", socket.path.display())
+                format!("waiting for a VMM to connect to {}", socket.path().display())
             }
             Self::Listen { socket: None, .. } => "waiting for a VMM to connect".to_owned(),
             Self::Connect(path) => format!("waiting for a VMM to listen at {}", path.display()),

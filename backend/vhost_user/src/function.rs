@@ -60,8 +60,8 @@ impl VhostUserFunction {
         let error = |e: std::io::Error| OpenError { function: name.clone(), what: e.to_string() };
         let shared = Arc::new(Shared::new(Offer { mac, mtu, pairs, packed, ctrl }).map_err(error)?);
         let place = match &meet {
-            Meet::Listen(path) | Meet::Connect(path) => format!("{}: ", path.display()),
-            Meet::Inherited(_) => String::new(),
+            Meet::Connect(path) => format!("{}: ", path.display()),
+            Meet::Listen(_) | Meet::ListenAs(..) | Meet::Inherited(_) => String::new(),
         };
         let door = Door::open(meet, shared.clone())
             .map_err(|e| OpenError { function: name.clone(), what: format!("{place}{e}") })?;

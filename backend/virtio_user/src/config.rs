@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use mqnet_sysio::listen::Access;
 use mqnet_virtio::rxbuf::layout::Wish;
 
 use crate::provided::ProvidedMemory;
@@ -13,6 +14,8 @@ pub struct VirtioUserConfig {
     pub path: PathBuf,
     /// Listen at the socket, instead of connecting to it.
     pub server: bool,
+    /// Permissions of the socket that a server makes.
+    pub access: Access,
     /// Most queue pairs; otherwise as many as the device has.
     pub queues: Option<u16>,
     /// Wanted MTU.
@@ -39,6 +42,7 @@ impl VirtioUserConfig {
         Self {
             path: path.into(),
             server: false,
+            access: Access::default(),
             queues: None,
             mtu: None,
             mac: None,

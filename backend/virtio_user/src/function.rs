@@ -12,6 +12,7 @@ use mqnet_netdev::{
     Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan, Rx, RxMemory,
 };
 use mqnet_sysio::clock;
+use mqnet_sysio::listen::{Kind, SocketFile, listen_at};
 use mqnet_virtio::net::{rx_queue, tx_queue};
 use mqnet_virtio::rxbuf::layout::{Cause, Wish};
 use mqnet_wire::Layer;
@@ -23,6 +24,9 @@ use crate::config::VirtioUserConfig;
 use crate::fold::Fold;
 use crate::memory::RX_RING;
 use crate::session::{Lasting, Session};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u16 = 8;
 
 /// Every RX buffer has a page of its own.
 const FULL_PAGE: &str = "full-page-rx";
@@ -38,7 +42,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct VirtioUserFunction {
     address: String,
     config: VirtioUserConfig,
-    listener: Option<UnixListener>,
+    /// The socket at which a server listens, and its file.
+    listener: Option<(UnixListener, SocketFile)>,
     partner: Option<Caps>,
     lasting: Lasting,
     session: Option<Session>,
@@ -103,7 +108,7 @@ impl VirtioUserFunction {
 
     /// A fresh connection, if there is one to be had.
     fn connection(&self) -> io::Result<Option<UnixStream>> {
-        if let Some(listener) = &self.listener {
+        if let Some((listener, _)) = &self.listener {
             return match listener.accept() {
                 Ok((stream, _)) => stream.set_nonblocking(false).map(|()| Some(stream)),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -302,22 +307,9 @@ fn taken(plan: &Plan) -> Offloads {
     plan.rx_offloads.minus(plan.rx_emulation.offloads)
 }
 
-fn listen(config: &VirtioUserConfig) -> io::Result<UnixListener> {
-    let path = &config.path;
-    let bound = UnixListener::bind(path).or_else(|e| {
-        // A file that nobody listens at was left behind.
-        let stale = e.kind() == io::ErrorKind::AddrInUse
-            && UnixStream::connect(path)
-                .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
-        if !stale {
-            return Err(e);
-        }
-        std::fs::remove_file(path)?;
-        UnixListener::bind(path)
-    });
-    let listener = bound?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+fn listen(config: &VirtioUserConfig) -> io::Result<(UnixListener, SocketFile)> {
+    let (fd, file) = listen_at(&config.path, Kind::Stream, config.access, BACKLOG)?;
+    Ok((fd.into(), file))
 }
 
 impl Function for VirtioUserFunction {
@@ -363,7 +355,8 @@ impl Function for VirtioUserFunction {
     fn events(&self) -> Vec<BorrowedFd<'_>> {
         let attempt = self.attempt.as_ref().map(Attempt::fd);
         let session = self.session.as_ref().map(Session::fd);
-        session.or(attempt).or(self.listener.as_ref().map(AsFd::as_fd)).into_iter().collect()
+        let listener = self.listener.as_ref().map(|(listener, _)| listener.as_fd());
+        session.or(attempt).or(listener).into_iter().collect()
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {

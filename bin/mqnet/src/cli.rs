@@ -8,8 +8,9 @@ use clap::{Args, Parser, Subcommand, value_parser};
 
 use mqnet_address::config::DaemonConfig;
 use mqnet_address::{BadAddress, CHANNELS, POLL_WINDOW, WORKERS, parse, parse_cpus};
-use mqnet_control::socket::{Address, Options, Owner, parse_mode};
+use mqnet_control::socket::{Address, Options, Owner, group_id, parse_mode, user_id};
 use mqnet_control_api::{ApiError, Code, LinkSpec};
+use mqnet_sysio::listen::Access;
 
 use crate::bench::{self, BenchArgs};
 use crate::capture::CaptureArgs;
@@ -155,7 +156,8 @@ Endpoint addresses:
                 persist fd=N[:N...] (queues that the parent process has attached)
                 io=auto|uring|plain (many frames a system call if possible, or always, or never)
   ntb:SOCKET    a bridge to the mqnet that uses the same socket; options: window=SIZE (16M) mtu=N
-                name=N (two ends on one machine need two)
+                name=N (two ends on one machine need two) mode=OCTAL owner=USER group=GROUP (of the
+                socket; the end that starts first makes it)
   ntb:ivshmem=SOCKET|FILE|pci|BUS:DEV.FN  a bridge in the memory of an ivshmem device: on the host
                 the server's socket or the memory's file, in the guest the only such PCI function or
                 the named one; options: side=0|1 mtu=N name=N
@@ -163,11 +165,13 @@ Endpoint addresses:
                 listens) queues=N (most queue pairs, 64) packed=on|off mac=M mtu=N name=N
                 ctrl=on (a control queue, for peers that are the driver themselves)
                 fd=N (instead of a socket: vhost-user:,fd=N)
+                mode=OCTAL owner=USER group=GROUP (of the socket, so that the VMM's user may connect)
   virtio-user:SOCKET  a virtio device in another process, of which we are the driver. Options:
                 server (the device connects) queues=N packed[=on|off] mrg=on|off mac=M mtu=N name=N
                 in-order=on|off (rely on the order that a device promises)
                 csum=on|off (leave checksums and segmentation to a device that does them)
                 rx-buf-layout=auto|frag|full (how receive buffers lie in pages)
+                mode=OCTAL owner=USER group=GROUP (of the socket, with server)
   xdp:IFNAME    an interface of this kernel, taken over by AF_XDP sockets; options: netns=NAME|PATH
                 mode=auto|native|generic (where in the kernel) zerocopy=auto|on|off queues=N (set
                 them) ring=N (frames a ring) mtu=N promisc=on|off name=N
@@ -295,6 +299,41 @@ impl ControlArgs {
         let address = self.control.as_deref().map(Address::from_str).transpose()?;
         let owner = self.control_owner.as_deref().map(Owner::from_str).transpose()?;
         Ok(Options { address, mode: self.control_mode, owner })
+    }
+}
+
+/// Permissions of a socket that others connect to.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct AccessArgs {
+    /// Permissions of the socket [default: as the umask leaves them].
+    #[arg(long = "socket-mode", value_name = "MODE", value_parser = mode)]
+    mode: Option<u32>,
+    /// Its owner.
+    #[arg(long = "socket-owner", value_name = "USER")]
+    owner: Option<String>,
+    /// Its group.
+    #[arg(long = "socket-group", value_name = "GROUP")]
+    group: Option<String>,
+}
+
+impl AccessArgs {
+    /// With names looked up.
+    pub(crate) fn get(&self) -> Result<Access, Failure> {
+        let bad = |option: &str| {
+            let option = option.to_owned();
+            move |why| Failure::BadInput(format!("{option}: {why}"))
+        };
+        let uid = self.owner.as_deref().map(user_id).transpose().map_err(bad("--socket-owner"))?;
+        let gid = self.group.as_deref().map(group_id).transpose().map_err(bad("--socket-group"))?;
+        Ok(Access { mode: self.mode, uid, gid })
+    }
+
+    /// As options of an endpoint address, each with a comma before it.
+    pub(crate) fn options(&self) -> String {
+        let mode = self.mode.map(|mode| format!(",mode={mode:04o}"));
+        let owner = self.owner.as_ref().map(|owner| format!(",owner={owner}"));
+        let group = self.group.as_ref().map(|group| format!(",group={group}"));
+        [mode, owner, group].into_iter().flatten().collect()
     }
 }
 

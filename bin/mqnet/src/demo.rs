@@ -15,6 +15,7 @@ mod tracker;
 mod udp;
 mod world;
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use clap::value_parser;
@@ -41,19 +42,24 @@ pub(crate) struct DemoArgs {
 
 /// Runs the demo.
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
+    // Before the traffic: a run whose plot cannot be written is not worth its time.
+    if let Some(path) = &args.plot {
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        file.map_err(|e| Failure::BadInput(format!("--plot {}: {e}", path.display())))?;
+    }
     kernel::check_tun().map_err(Failure::Broken)?;
     let mut script = Script::start()?;
     let played = script.play(args.seconds)?;
     let world = script.end();
     let report = Report::new(&played, &world);
-    if let Some(path) = &args.plot {
-        plot::draw(path, &played, &world)
-            .map_err(|e| Failure::Broken(format!("drawing {}: {e}", path.display())))?;
-    }
     if args.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
         print!("{}", report.table());
+    }
+    if let Some(path) = &args.plot {
+        plot::draw(path, &played, &world)
+            .map_err(|e| Failure::Broken(format!("drawing {}: {e}", path.display())))?;
     }
     match report.problems().is_empty() {
         true => Ok(()),

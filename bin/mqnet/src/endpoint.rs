@@ -5,18 +5,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish, ZeroCopy};
+use mqnet_control::socket::{group_id, user_id};
 use mqnet_group::{GroupConfig, GroupFunction, OnLoss};
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT, frame_of_mtu};
 use mqnet_netdev::{Function, OpenError, null::Null};
 use mqnet_ntb::layout::Geometry;
 use mqnet_ntb::{IvshmemConfig, NtbConfig, NtbFunction, Place};
+use mqnet_sysio::listen::Access;
 use mqnet_tap::{TapConfig, TapError, TapFunction};
 use mqnet_vhost_user::vduse::{VduseConfig, VduseFunction};
 use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};
 use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction, Wish};
 
 use mqnet_address::{
-    AfXdp, Group, Ivshmem, IvshmemAt, RxBufLayout, Tap, Vduse, VirtioUser, XdpMode,
+    AfXdp, Group, Ivshmem, IvshmemAt, RxBufLayout, SocketAccess, Tap, Vduse, VirtioUser, XdpMode,
 };
 pub(crate) use mqnet_address::{Endpoint, VhostUser};
 
@@ -55,6 +57,9 @@ impl Open for Endpoint {
             let each = if group.degrade { all } else { share };
             return group.members.iter().try_for_each(|member| member.check(each));
         }
+        if let Some(access) = socket_access(self) {
+            permissions(access)?;
+        }
         let Self::Ntb { window, mtu, .. } = self else { return Ok(()) };
         let frame = frame_of_mtu(mtu.unwrap_or(MTU_DEFAULT));
         let need = Geometry::window_for(channels, frame);
@@ -91,14 +96,18 @@ impl Open for Endpoint {
             Self::Vduse(card) => return Ok(vduse(card, netns)?),
             Self::Group(members) => (Box::new(group(members)?), "mqnet-group"),
             Self::Null => (Box::new(Null::new(CHANNELS_MAX)), NULL),
-            Self::Ntb { path, window, mtu, .. } => {
+            Self::Ntb { path, window, mtu, access, .. } => {
                 let config = NtbConfig { path, window, mtu };
-                (Box::new(NtbFunction::memfd(&config, random_seed())), "mqnet-ntb")
+                let access = permissions(&access)?;
+                (Box::new(NtbFunction::memfd_as(&config, access, random_seed())), "mqnet-ntb")
             }
             Self::Ivshmem(device) => (Box::new(ivshmem(device)), "mqnet-ntb"),
             Self::VhostUser(card) => (Box::new(vhost_user(card, &name, fds)?), "mqnet-vhost-user"),
             Self::VirtioUser(virtio) => {
-                (Box::new(VirtioUserFunction::new(virtio_user(virtio))?), "mqnet-virtio-user")
+                let address = format!("virtio-user:{}", virtio.path.display());
+                let function = VirtioUserFunction::new(virtio_user(virtio)?);
+                let function = function.map_err(|e| format!("{address}: {e}"))?;
+                (Box::new(function), "mqnet-virtio-user")
             }
             Self::AfXdp(nic) => (Box::new(AfXdpFunction::new(af_xdp(nic))?), "mqnet-af-xdp"),
         };
@@ -140,8 +149,9 @@ fn ivshmem(device: Ivshmem) -> NtbFunction {
 }
 
 /// A device of which we are the driver.
-fn virtio_user(virtio: VirtioUser) -> VirtioUserConfig {
-    VirtioUserConfig {
+fn virtio_user(virtio: VirtioUser) -> Result<VirtioUserConfig, String> {
+    Ok(VirtioUserConfig {
+        access: permissions(&virtio.access)?,
         path: virtio.path,
         server: virtio.server,
         queues: virtio.queues,
@@ -157,7 +167,28 @@ fn virtio_user(virtio: VirtioUser) -> VirtioUserConfig {
             RxBufLayout::Auto => Wish::Auto,
         },
         rx_memory: None,
+    })
+}
+
+/// Permissions of the socket that an endpoint makes, if it makes one.
+fn socket_access(end: &Endpoint) -> Option<&SocketAccess> {
+    match end {
+        Endpoint::Ntb { access, .. } => Some(access),
+        Endpoint::VhostUser(card) => Some(&card.access),
+        Endpoint::VirtioUser(virtio) => Some(&virtio.access),
+        _ => None,
     }
+}
+
+/// The permissions, with names looked up on this machine.
+fn permissions(access: &SocketAccess) -> Result<Access, String> {
+    let owner = access.owner.as_deref().map(user_id).transpose();
+    let group = access.group.as_deref().map(group_id).transpose();
+    Ok(Access {
+        mode: access.mode,
+        uid: owner.map_err(|why| format!("owner=: {why}"))?,
+        gid: group.map_err(|why| format!("group=: {why}"))?,
+    })
 }
 
 /// An interface of the kernel.
@@ -205,13 +236,14 @@ fn vhost_user(
     card: VhostUser,
     name: &str,
     fds: Vec<OwnedFd>,
-) -> Result<VhostUserFunction, OpenError> {
+) -> Result<VhostUserFunction, Box<dyn std::error::Error>> {
+    let access = permissions(&card.access)?;
     let meet = match (fds.into_iter().next(), card.connect) {
         (Some(fd), _) => Meet::Inherited(fd),
         (None, true) => Meet::Connect(card.path),
-        (None, false) => Meet::Listen(card.path),
+        (None, false) => Meet::ListenAs(card.path, access),
     };
-    VhostUserFunction::open(VhostUserConfig {
+    Ok(VhostUserFunction::open(VhostUserConfig {
         name: format!("vhost-user:{name}"),
         meet,
         mac: card.mac,
@@ -219,7 +251,7 @@ fn vhost_user(
         queues: card.queues,
         packed: card.packed,
         ctrl: card.ctrl,
-    })
+    })?)
 }
 
 /// A network card of this kernel.
@@ -256,10 +288,30 @@ mod tests {
     // Goal: a window that could never carry a frame is refused with numbers that work.
     #[test]
     fn impossible_windows_are_refused() {
-        let ntb = |window| Endpoint::Ntb { path: "/x".into(), window, mtu: Some(9000), name: None };
+        let ntb = |window| Endpoint::Ntb {
+            path: "/x".into(),
+            window,
+            mtu: Some(9000),
+            name: None,
+            access: SocketAccess::default(),
+        };
         let text = ntb(64 << 10).check(8).unwrap_err();
         let need = Geometry::window_for(8, frame_of_mtu(9000)) as u32;
         assert!(text.contains(&format!("window={need} or more or --channels")), "{text}");
         assert_eq!(ntb(need).check(8), Ok(()));
+    }
+
+    // Goal: a user or a group that this machine does not have is refused before anything is opened.
+    #[test]
+    fn unknown_owners_are_refused() {
+        for (options, words) in [
+            ("owner=no-such-user", "owner=: no user `no-such-user`"),
+            ("group=no-such-group", "group=: no group `no-such-group`"),
+        ] {
+            let card = mqnet_address::parse(&format!("vhost-user:/x,{options}")).unwrap();
+            assert_eq!(card.check(1), Err(words.to_owned()));
+        }
+        let card = mqnet_address::parse("vhost-user:/x,mode=0660,owner=0,group=0").unwrap();
+        assert_eq!(card.check(1), Ok(()));
     }
 }

@@ -12,16 +12,18 @@ mod xdp;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mqnet_address::CheckedLink;
+use mqnet_control::names::{self, Named};
 use mqnet_control_api::{
     ApiError, CaptureFilter, Change, Channels, Class, Coalesce, Code, DriverInfo, Event, Feature,
-    Filter, FlowRules, FrameSink, Host, Instance, LinkInfo, LinkSpec, LinkStats, NamedCounter,
-    Napi, NetdevInfo, Outcome, PagePool, PagePoolStats, PrivFlag, QStats, Qdisc, Queue, Rings, Rss,
-    SetChannels, SetCoalesce, SetFeatures, SetFlowRules, SetMtu, SetPrivFlags, SetRings, SetRss,
-    SetXdp, TcRequest, Ticket, XdpEntry, XdpInfo, XdpMapRequest,
+    Filter, FlowRules, FoundNetdev, FrameSink, Host, Instance, LinkInfo, LinkSpec, LinkStats,
+    NamedCounter, Napi, NetdevInfo, Outcome, PagePool, PagePoolStats, PrivFlag, QStats, Qdisc,
+    Queue, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetFlowRules, SetMtu, SetPrivFlags,
+    SetRings, SetRss, SetXdp, TcRequest, Ticket, XdpEntry, XdpInfo, XdpMapRequest,
 };
 use mqnet_engine::{LinkError, Notice};
 use mqnet_sysio::clock;
@@ -215,17 +217,25 @@ impl LinkHost {
 
     /// The link and the side of a netdev.
     fn netdev(&mut self, dev: &str) -> Result<(&mut Entry, usize), ApiError> {
-        let side = |entry: &Entry| entry.netdevs.iter().position(|netdev| netdev.name == dev);
-        let found = self.entries.iter_mut().find_map(|entry| side(entry).map(|side| (entry, side)));
-        found.ok_or_else(|| ApiError::new(Code::NoDevice, format!("no netdev '{dev}' here")))
+        let all = self.names();
+        let at = names::only(dev, "netdev", &names::devices(dev, None, &all), &all)?;
+        Ok((&mut self.entries[at / 2], at % 2))
+    }
+
+    /// The netdevs of all links, two for each.
+    fn names(&self) -> Vec<Named<'_>> {
+        let mut all = Vec::with_capacity(2 * self.entries.len());
+        for entry in &self.entries {
+            for dev in &entry.netdevs {
+                let (link, name, netns) = (&*entry.name, &*dev.name, dev.netns);
+                all.push(Named { process: 0, link, name, netns });
+            }
+        }
+        all
     }
 
     fn link(&mut self, name: &str) -> Result<&mut Entry, ApiError> {
-        let named = |entry: &Entry| entry.name == name;
-        let at = self.entries.iter().position(named).or_else(|| {
-            let has = |entry: &Entry| entry.netdevs.iter().any(|netdev| netdev.name == name);
-            self.entries.iter().position(has)
-        });
+        let at = self.entries.iter().position(|entry| entry.name == name);
         at.map(|at| &mut self.entries[at]).ok_or_else(|| no_link(name))
     }
 
@@ -268,9 +278,29 @@ impl Host for LinkHost {
         self.entries.iter_mut().flat_map(|entry| show::link(entry).netdevs).collect()
     }
 
+    fn find_netdev(&mut self, asked: &str, caller: Option<u64>) -> Result<FoundNetdev, ApiError> {
+        let all = self.names();
+        let at = names::only(asked, "netdev", &names::devices(asked, caller, &all), &all)?;
+        let (netdev, link) = (names::reference(at, &all), all[at].link.to_owned());
+        Ok(FoundNetdev { netdev, link })
+    }
+
+    fn find_link(&mut self, asked: &str, caller: Option<u64>) -> Result<String, ApiError> {
+        let all = self.names();
+        let found = names::links(asked, caller, &all);
+        names::only(asked, "link or netdev", &found, &all).map(|at| all[at].link.to_owned())
+    }
+
     fn add_link(&mut self, name: &str, spec: &LinkSpec) -> Change {
         let since = Instant::now();
         self.daemon_only("adding a link")?;
+        mqnet_address::check_link_name(name)?;
+        for (field, end) in [("a", &spec.a), ("b", &spec.b)] {
+            if mqnet_address::absolute(end, Path::new("/")) != *end {
+                let why = "the daemon has a folder of its own: write paths from / on";
+                return Err(ApiError::field(field, format!("{field}: endpoint '{end}': {why}")));
+            }
+        }
         let checked = crate::config::check(spec)?;
         if let Some(there) = self.entries.iter().find(|entry| entry.name == name)
             && there.checked == checked

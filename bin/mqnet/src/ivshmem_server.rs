@@ -11,7 +11,7 @@ use mqnet_ntb::{Server, ServerConfig};
 use mqnet_sysio::signal::StopSignals;
 use mqnet_sysio::{clock, poll};
 
-use crate::cli::Failure;
+use crate::cli::{AccessArgs, Failure};
 
 #[derive(Args, Debug)]
 pub(crate) struct ServerArgs {
@@ -26,6 +26,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "N", default_value_t = 9,
           value_parser = vectors())]
     vectors: u16,
+    #[command(flatten)]
+    access: AccessArgs,
 }
 
 fn vectors() -> impl TypedValueParser<Value = u16> {
@@ -54,7 +56,7 @@ fn flags(args: &ServerArgs) -> String {
 pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
     let signals = StopSignals::take()?;
     let config = ServerConfig { path: args.path.clone(), size: args.size, vectors: args.vectors };
-    let mut server = Server::new(config).map_err(Failure::Broken)?;
+    let mut server = Server::new_as(config, args.access.get()?).map_err(Failure::Broken)?;
     println!("{}", flags(args));
     while !signals.pending() {
         for text in server.turn(clock::monotonic()) {

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
+use mqnet_control::names;
 use mqnet_control_api::{
     ChannelPlace, Instance, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo, WayOffloads,
     WorkerInfo,
@@ -34,13 +35,16 @@ pub(crate) fn run(args: &ShowArgs, api: &dyn Api, out: &mut dyn Write) -> Result
     put(out, &text)
 }
 
-/// Every link, or the one that has this name or a netdev of it.
+/// Every link, or the one that a name stands for.
 pub(crate) fn links(api: &dyn Api, name: Option<&str>) -> Result<Vec<LinkInfo>, Failure> {
     let all: Vec<LinkInfo> = api::get(api, "/v1/links")?;
     let Some(name) = name else { return Ok(all) };
-    let netdev = |link: &LinkInfo| link.netdevs.iter().any(|dev| dev.name == name);
-    if let Some(link) = all.iter().find(|link| link.name == name || netdev(link)) {
-        return Ok(vec![link.clone()]);
+    let named = names::of_links(&all);
+    let found = names::links(name, names::own_netns(), &named);
+    if !found.is_empty() {
+        let at = names::only(name, "link or netdev", &found, &named)?;
+        let is_it = |link: &&LinkInfo| link.name == named[at].link;
+        return Ok(all.iter().find(is_it).cloned().into_iter().collect());
     }
     let known: Vec<&str> =
         all.iter().flat_map(|link| link.netdevs.iter()).map(|dev| &dev.name[..]).collect();

@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
+use mqnet_control::names;
 use mqnet_control_api::{LinkInfo, LinkStats};
 
 use crate::api::{self, Api};
@@ -102,12 +103,32 @@ pub(crate) fn read(api: &dyn Api, name: Option<&str>) -> Result<Vec<LinkStats>, 
         let all = several.into_iter().map(|one| read(one, name));
         return Ok(all.collect::<Result<Vec<_>, _>>()?.concat());
     }
-    let one = |name: &str| api::get(api, &format!("/v1/links/{}/stats", segment(name)));
     match name {
-        Some(name) => Ok(vec![one(name)?]),
+        Some(name) => Ok(vec![of_name(api, name)?]),
         None => {
             let links: Vec<LinkInfo> = api::get(api, "/v1/links")?;
-            Ok(links.iter().map(|link| one(&link.name)).collect::<Result<_, _>>()?)
+            links.iter().map(|link| of_link(api, link, &links)).collect()
+        }
+    }
+}
+
+fn of_name(api: &dyn Api, name: &str) -> Result<LinkStats, Failure> {
+    Ok(api::get(api, &format!("/v1/links/{}/stats", segment(name)))?)
+}
+
+/// The counters of one of these links, whatever else has its name.
+pub(crate) fn of_link(
+    api: &dyn Api,
+    link: &LinkInfo,
+    all: &[LinkInfo],
+) -> Result<LinkStats, Failure> {
+    let named = names::of_links(all);
+    match names::links(&link.name, names::own_netns(), &named)[..] {
+        [at] if named[at].link == link.name => of_name(api, &link.name),
+        // Named through one of its netdevs it is this link and no other.
+        _ => {
+            let netdev = link.netdevs.first().map(|dev| format!("{}/{}", link.name, dev.name));
+            of_name(api, &netdev.unwrap_or_else(|| link.name.clone()))
         }
     }
 }

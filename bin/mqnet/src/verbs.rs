@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
+use mqnet_address::{absolute, check_link_name};
 use mqnet_control::client::{Client, segment};
 use mqnet_control::discover::{Search, find_device, find_link, own_netns, survey};
 use mqnet_control_api::{
@@ -142,7 +143,7 @@ pub(crate) fn run(command: &Command, control: Option<&str>) -> Result<Option<()>
         Command::Show(args) => show::run(args, &*link(args.name.as_deref(), &search)?, out)?,
         Command::Plan(args) => plan::run(args, &|| running(&search), out)?,
         Command::Why(args) => {
-            why::run(args, &find_device(&args.name, own_netns(), &search)?.client(), out)?;
+            why::run(args, &find_link(&args.name, own_netns(), &search)?.client(), out)?;
         }
         Command::Monitor(args) => run_monitor(args, &search)?,
         Command::Capture(args) => run_capture(args, &search)?,
@@ -288,9 +289,12 @@ fn daemon(search: &Search) -> Result<Client, ApiError> {
 }
 
 fn add(args: &AddArgs, search: &Search) -> Result<(), Failure> {
+    check_link_name(&args.link)?;
+    // The daemon has a working folder of its own.
+    let here = std::env::current_dir()?;
     let spec = LinkSpec {
-        a: args.a.clone(),
-        b: args.b.clone(),
+        a: absolute(&args.a, &here),
+        b: absolute(&args.b, &here),
         channels: args.channels,
         workers: None,
         cpus: None,

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use clap::Args;
 use mqnet_address::VhostUser;
 
-use crate::cli::{Failure, LinkArgs};
+use crate::cli::{AccessArgs, Failure, LinkArgs};
 
 /// Queue pairs of a guest for which nobody has said a number.
 const PAIRS: u16 = 4;
@@ -62,6 +62,8 @@ pub(crate) struct BackendArgs {
     /// Say as JSON what this program is, and nothing else.
     #[arg(long)]
     print_capabilities: bool,
+    #[command(flatten)]
+    access: AccessArgs,
     /// The endpoint on the other side, such as tap:vm0.
     #[arg(long = "link", value_name = "ENDPOINT", default_value = "tap:vm%d")]
     other: String,
@@ -77,7 +79,7 @@ impl BackendArgs {
         let card = match (&self.socket_path, self.fd) {
             (_, Some(fd)) => format!("vhost-user:,fd={fd}"),
             (path, None) => format!("vhost-user:{}", path.as_deref().unwrap_or_default()),
-        };
+        } + &self.access.options();
         LinkArgs::of(&self.other, &card).map(Some)
     }
 }

@@ -78,7 +78,7 @@ fn run_at(
     let mut all = String::new();
     let mut reports = Vec::new();
     for link in links(api, Some(&args.name))? {
-        let stats = read(api, Some(&link.name))?;
+        let stats = read(api, Some(&args.name))?;
         let stopped = stats.iter().flat_map(|stats| answers(stats, now)).collect();
         let dropped_outside = stats.iter().flat_map(outside).collect();
         let (name, state, reason) = (link.name.clone(), link.state, link.reason.clone());
@@ -202,7 +202,7 @@ mod tests {
 
     fn asked(state: &str, stats: &LinkStats, json: bool) -> String {
         let api =
-            FakeApi::default().on("/v1/links", vec![link(state)]).on("/v1/links/vm0/stats", stats);
+            FakeApi::default().on("/v1/links", vec![link(state)]).on("/v1/links/ntb0/stats", stats);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         let mut out = Vec::new();
         run_at(&WhyArgs { name: "ntb0".into(), json }, &api, &mut out, now).unwrap();

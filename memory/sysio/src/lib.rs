@@ -8,6 +8,7 @@ pub mod bpf;
 pub mod clock;
 pub mod epoll;
 pub mod eventfd;
+pub mod listen;
 pub mod memory;
 pub mod namespace;
 pub mod nic;

@@ -7,8 +7,13 @@ use std::path::Path;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-    UnixAddr, accept4, bind, connect, listen, recv, recvmsg, sendmsg, socket,
+    UnixAddr, accept4, bind, connect, recv, recvmsg, sendmsg, socket,
 };
+
+use crate::listen::{self, Access, Kind, ListenError, SocketFile};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u16 = 8;
 
 /// Most descriptors that one message may carry (the kernel's `SCM_MAX_FD`).
 pub const FDS_MAX: usize = 253;
@@ -50,7 +55,7 @@ fn connect_to(path: &Path, kind: SockType) -> io::Result<OwnedFd> {
 fn listen_at(path: &Path, kind: SockType) -> io::Result<OwnedFd> {
     let fd = new_socket(kind)?;
     bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-    listen(&fd, Backlog::new(8)?)?;
+    nix::sys::socket::listen(&fd, Backlog::new(i32::from(BACKLOG))?)?;
     Ok(fd)
 }
 
@@ -103,6 +108,12 @@ impl SeqSocket {
         Ok(Self { fd: listen_at(path, SockType::SeqPacket)? })
     }
 
+    /// Listens at `path`, where the socket of a process that is gone is replaced.
+    pub fn serve(path: &Path, access: Access) -> Result<(Self, SocketFile), ListenError> {
+        let (fd, file) = listen::listen_at(path, Kind::SeqPacket, access, BACKLOG)?;
+        Ok((Self { fd }, file))
+    }
+
     /// Takes one waiting connection; `None` when there is none.
     pub fn accept(&self) -> io::Result<Option<Self>> {
         Ok(accept_from(&self.fd)?.map(|fd| Self { fd }))
@@ -143,6 +154,12 @@ impl StreamSocket {
         Ok(Self { fd: listen_at(path, SockType::Stream)? })
     }
 
+    /// Listens at `path`, where the socket of a process that is gone is replaced.
+    pub fn serve(path: &Path, access: Access) -> Result<(Self, SocketFile), ListenError> {
+        let (fd, file) = listen::listen_at(path, Kind::Stream, access, BACKLOG)?;
+        Ok((Self { fd }, file))
+    }
+
     /// Takes one waiting connection; `None` when there is none.
     pub fn accept(&self) -> io::Result<Option<Self>> {
         Ok(accept_from(&self.fd)?.map(|fd| Self { fd }))
@@ -173,9 +190,20 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// Takes the lock at `path`, creating the file; `None` when another process holds it.
+    /// Takes the lock at `path`, creating the file; `None` when another process holds it. Only an
+    /// empty regular file is a lock file: anything else is refused and stays as it is.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
-        Self::of(std::fs::File::options().create(true).append(true).open(path)?)
+        use std::os::unix::fs::OpenOptionsExt;
+        // Neither follows a link nor waits for the other end of a pipe.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file =
+            std::fs::File::options().create(true).append(true).custom_flags(flags).open(path)?;
+        let data = file.metadata()?;
+        if !data.is_file() || data.len() > 0 {
+            let why = "it exists and is not an empty lock file: remove it";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        }
+        Self::of(file)
     }
 
     /// Takes the lock of an open file; `None` when another process holds it.
@@ -198,7 +226,7 @@ impl FileLock {
         use std::os::unix::fs::MetadataExt;
         let place = |data: std::fs::Metadata| (data.dev(), data.ino());
         let ours = self.held.metadata().map(place);
-        let theirs = std::fs::metadata(path).map(place);
+        let theirs = std::fs::symlink_metadata(path).map(place);
         matches!((ours, theirs), (Ok(ours), Ok(theirs)) if ours == theirs)
     }
 }

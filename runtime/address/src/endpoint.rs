@@ -1,5 +1,7 @@
 //! Endpoint addresses: `kind:target,key=value,...`.
 
+mod absolute;
+mod access;
 mod af_xdp;
 mod auto;
 mod egress;
@@ -17,6 +19,8 @@ use mqnet_engine::EgressConfig;
 use mqnet_netdev::limits::{MTU_MAX, MTU_MIN};
 use mqnet_netdev::{Address, Io};
 
+pub use absolute::absolute;
+pub use access::SocketAccess;
 pub use af_xdp::{AfXdp, XdpMode};
 pub use auto::{Found, find_group};
 pub use group::Group;
@@ -36,11 +40,21 @@ pub struct BadAddress {
 
 impl fmt::Display for BadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "endpoint '{}': {}", self.address, self.what)
+        // Neither is to move the cursor of a terminal.
+        write!(f, "endpoint '{}': {}", visible(&self.address), visible(&self.what))
     }
 }
 
 impl std::error::Error for BadAddress {}
+
+/// The text with its control characters as escapes.
+fn visible(text: &str) -> String {
+    let one = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(one).collect()
+}
 
 /// A parsed endpoint address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +71,8 @@ pub enum Endpoint {
         mtu: Option<u32>,
         /// Name of the netdev; otherwise that of the socket's file.
         name: Option<String>,
+        /// Permissions of the socket, for the end that makes it.
+        access: SocketAccess,
     },
     /// One end of a bridge in the memory of an ivshmem device.
     Ivshmem(Ivshmem),
@@ -112,6 +128,10 @@ pub fn parse(address: &str) -> Result<Endpoint, BadAddress> {
 /// leave through it, `qdisc=WORDS`, `full=stop|drop`, `rx-locality=off|learn`.
 pub fn parse_both(address: &str) -> Result<(Endpoint, EgressConfig), BadAddress> {
     let bad = |what: String| BadAddress { address: address.to_owned(), what };
+    // Names of sockets become names of netdevs, which are shown.
+    if address.contains(char::is_control) {
+        return Err(bad("a control character: not allowed".to_owned()));
+    }
     if let Some(found) = find_group(address, Path::new("/"))? {
         return parse_both(&found.address);
     }
@@ -256,6 +276,7 @@ impl Endpoint {
 
 fn parse_ntb(path: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
     let (mut window, mut mtu, mut name) = (WINDOW_DEFAULT, None, None);
+    let mut access = SocketAccess::default();
     while let Some((key, value)) = options.next() {
         match (key, value) {
             ("window", Some(v)) => {
@@ -267,10 +288,15 @@ fn parse_ntb(path: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
             }
             ("mtu", Some(v)) => mtu = Some(parse_mtu(v)?),
             ("name", Some(v)) => name = Some(device_name(v)?.to_owned()),
-            _ => return Err(options.unknown("window= mtu= name= qdisc= full= rx-locality=")),
+            _ => match access.take(key, value) {
+                Some(taken) => taken?,
+                None => {
+                    return Err(access::unknown(&options, "window= mtu= name=", egress::ALLOWED));
+                }
+            },
         }
     }
-    Ok(Endpoint::Ntb { path: socket_path(path)?, window, mtu, name })
+    Ok(Endpoint::Ntb { path: socket_path(path)?, window, mtu, name, access })
 }
 
 #[cfg(test)]

@@ -96,6 +96,18 @@ fn enough_for_groups(channels: Option<u16>, ends: [&Endpoint; 2]) -> Result<(), 
     Ok(())
 }
 
+/// Checks the name of a link. Names stand in paths of the control interface, in metrics, in logs
+/// and on command lines.
+pub fn check_link_name(name: &str) -> Result<(), ApiError> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if name.len() <= 63 && starts_well && name.chars().all(good) {
+        return Ok(());
+    }
+    let allowed = "1 to 63 letters, digits, '.', '_' and '-', the first a letter or digit";
+    Err(ApiError::field("link", format!("{name:?} is no name of a link: {allowed}")))
+}
+
 /// Checks a link that comes from a file or over the control interface.
 pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     let ((a, from_a), (b, from_b)) = (endpoint("a", &spec.a)?, endpoint("b", &spec.b)?);

@@ -21,6 +21,8 @@ pub(crate) use wire::get;
 
 /// How long an answer may take, unless the caller says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// The same for a change, which waits up to 30 s for others and then takes up to 15 s.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(50);
 /// How long it may take all in all while the process waits for the kernel: with a machine whose
 /// CPUs were taken from it, grace periods of 10 to 20 s were seen (`synchronize_rcu_expedited`),
 /// under the lock of all network configuration.
@@ -90,7 +92,10 @@ impl Client {
         let limited = async {
             let mut asked = std::pin::pin!(asked);
             let mut waited = Duration::ZERO;
-            let mut limit = self.timeout;
+            let mut limit = match method {
+                "GET" => self.timeout,
+                _ => self.timeout.max(CHANGE_TIMEOUT),
+            };
             loop {
                 if let Ok(done) = tokio::time::timeout(limit, &mut asked).await {
                     return done;

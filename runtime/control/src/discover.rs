@@ -4,7 +4,6 @@
 mod tests;
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -15,6 +14,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::client::{self, Client, KERNELS_TIMEOUT, Whereabouts};
+pub use crate::names::own_netns;
+use crate::names::{self, Named};
 use crate::socket::{self, Address, Places};
 
 /// How long a process may take to say who it is. Longer than a change that waits for the kernel
@@ -68,12 +69,10 @@ impl Found {
         Client::new(&self.socket)
     }
 
-    fn has_netdev(&self, name: &str) -> bool {
-        self.netdevs.iter().any(|dev| dev.name == name)
-    }
-
-    fn has_link(&self, name: &str) -> bool {
-        self.links.iter().any(|link| link.name == name)
+    /// True when a name may stand for one of its netdevs or links.
+    fn has(&self, name: &str) -> bool {
+        let name = name.rsplit('/').next().unwrap_or_default();
+        self.netdevs.iter().any(|dev| dev.name == name || dev.link == name)
     }
 }
 
@@ -171,92 +170,70 @@ fn sockets(places: &Places) -> Vec<String> {
 
 fn is_ours(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name == "ctl.sock" || name.starts_with("link-") && name.ends_with(".sock")
-}
-
-/// Inode of the network namespace of the calling process, in which device names are meant.
-pub fn own_netns() -> Option<u64> {
-    std::fs::metadata("/proc/self/ns/net").ok().map(|data| data.ino())
+    let pid = name.strip_prefix("link-").and_then(|rest| rest.strip_suffix(".sock"));
+    name == "ctl.sock" || pid.is_some_and(|pid| pid.parse::<u32>().is_ok())
 }
 
 /// The process that has a netdev of this name.
 pub fn find_device(name: &str, netns: Option<u64>, search: &Search) -> Result<Found, ApiError> {
-    let has = |found: &[Found]| found.iter().any(|one| one.has_netdev(name));
-    survey_until(search, has)?.device(name, netns)
+    survey_until(search, |found| found.iter().any(|one| one.has(name)))?.device(name, netns)
 }
 
 /// The process that has a link of this name, or a link with a netdev of this name.
 pub fn find_link(name: &str, netns: Option<u64>, search: &Search) -> Result<Found, ApiError> {
-    let has = |one: &Found| one.has_link(name) || one.has_netdev(name);
-    survey_until(search, |found| found.iter().any(has))?.link(name, netns)
+    survey_until(search, |found| found.iter().any(|one| one.has(name)))?.link(name, netns)
 }
 
 impl Survey {
-    /// The process that has a netdev of this name. One whose name is valid in the caller's network
-    /// namespace wins over others; two claims of one rank are an error.
+    /// The process that has a netdev of this name, as [`crate::names`] resolves it.
     pub fn device(self, name: &str, netns: Option<u64>) -> Result<Found, ApiError> {
-        let here = |found: &Found| {
-            let valid = |dev: &NetdevInfo| dev.name == name && dev.netns == netns;
-            netns.is_some() && found.netdevs.iter().any(valid)
-        };
-        let anywhere = |found: &Found| found.has_netdev(name);
-        if self.found.iter().any(here) {
-            return self.only(name, "device", here);
-        }
-        self.only(name, "device", anywhere)
+        let all = self.names();
+        let found = names::devices(name, netns, &all);
+        self.only(name, "device", &found, &all)
     }
 
-    /// The process that has a link of this name; else the one that has a netdev of this name. Most
-    /// links are called as one of their netdevs, so here, too, the caller's namespace decides.
+    /// The process that has a link of this name, or a link with a netdev of this name.
     pub fn link(self, name: &str, netns: Option<u64>) -> Result<Found, ApiError> {
-        let has = |found: &Found| found.has_link(name);
-        let here = |found: &Found| {
-            let own = |dev: &NetdevInfo| netns.is_some() && dev.netns == netns;
-            let named = |link: &LinkInfo| link.name == name && link.netdevs.iter().any(own);
-            found.links.iter().any(named)
-        };
-        if self.found.iter().any(here) {
-            return self.only(name, "link", here);
-        }
-        if self.found.iter().any(has) {
-            return self.only(name, "link", has);
-        }
-        if self.found.iter().any(|found| found.has_netdev(name)) {
-            return self.device(name, netns);
-        }
-        self.only(name, "link or device", has)
+        let all = self.names();
+        let found = names::links(name, netns, &all);
+        self.only(name, "link or device", &found, &all)
+    }
+
+    /// The netdevs of all processes.
+    fn names(&self) -> Vec<Named<'_>> {
+        let processes = self.found.iter().enumerate();
+        let named = processes
+            .flat_map(|(at, found)| found.netdevs.iter().map(move |dev| Named::new(at, dev)));
+        named.collect()
     }
 
     fn only(
-        mut self,
+        &self,
         name: &str,
         what: &str,
-        claims: impl Fn(&Found) -> bool,
+        found: &[usize],
+        all: &[Named<'_>],
     ) -> Result<Found, ApiError> {
-        let silent = self.silence();
-        self.found.retain(claims);
-        match self.found.len() {
-            1 => Ok(self.found.remove(0)),
-            0 => {
-                let why = format!("no running mqnet has a {what} `{name}`{silent}");
+        match found {
+            [one] => Ok(self.found[all[*one].process].clone()),
+            [] => {
+                let why = format!("no running mqnet has a {what} `{name}`{}", self.silence());
                 // Who was too busy to answer may have it: that is no reason to say it is not there.
                 let is_late = |(_, e): &(String, ApiError)| e.code == Code::TimedOut;
                 let late = self.silent.iter().any(is_late);
                 Err(ApiError::new(if late { Code::TimedOut } else { Code::NoDevice }, why))
             }
-            n => {
-                let who = |found: &Found| format!("pid {} ({})", found.instance.pid, found.socket);
-                let all: Vec<String> = self.found.iter().map(who).collect();
-                let number = if n == 2 { "two".to_owned() } else { n.to_string() };
-                let why = format!(
-                    "{number} mqnet processes claim {name}: {}: choose with --control SOCKET",
-                    all.join(", ")
-                );
-                // Nothing is wrong with the request: which of them is meant is not known.
-                Err(ApiError {
-                    field: Some("control".to_owned()),
-                    ..ApiError::new(Code::Busy, why)
-                })
+            several => {
+                let place = |&at: &usize| {
+                    let found = &self.found[all[at].process];
+                    let (pid, socket) = (found.instance.pid, &found.socket);
+                    format!("{}, pid {pid} ({socket})", names::place(at, all))
+                };
+                let list: Vec<String> = several.iter().map(place).collect();
+                let first = all[several[0]].process;
+                let is_one = several.iter().all(|&at| all[at].process == first);
+                let more = if is_one { "" } else { ", or choose a process with --control SOCKET" };
+                Err(names::ambiguous(name, &list.join(", "), more))
             }
         }
     }

@@ -10,6 +10,7 @@ pub mod client;
 pub mod discover;
 #[cfg(feature = "fake")]
 pub mod fake;
+pub mod names;
 pub mod notify;
 mod server;
 pub mod socket;

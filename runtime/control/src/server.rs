@@ -2,12 +2,14 @@
 
 mod answer;
 mod capture;
+mod connections;
 mod document;
 mod events;
 mod links;
 mod metrics;
 mod netdevs;
-mod request;
+mod queue;
+pub(crate) mod request;
 mod router;
 mod tc;
 #[cfg(test)]
@@ -21,6 +23,7 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use mqnet_control_api::Host;
@@ -28,17 +31,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
+use connections::{Activity, Answering, Connections, Watched};
 pub use events::Events;
 pub use router::openapi;
 
 /// The host, as the server and its owner share it. It is locked for the length of one call.
 pub type SharedHost = Arc<Mutex<dyn Host>>;
 
-/// Connections that are served at the same time; more wait in the listen queue, so that nobody
-/// takes the descriptors that links need.
-const CONNECTIONS_MAX: usize = 128;
-/// A client that has not sent a request after this time is let go.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// A connection without a request ends after this time, and earlier where others need its place.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is looked whether there is room for one more connection.
+const ROOM_PAUSE: Duration = Duration::from_millis(50);
 /// How long to wait when the system has no descriptor for a new connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -98,13 +101,20 @@ impl Source for TcpListener {
 
 /// Accepts and serves.
 async fn run(source: impl Source, router: Router) -> Infallible {
-    let mut connections = JoinSet::new();
+    let (mut tasks, mut connections) = (JoinSet::new(), Connections::default());
     loop {
+        let has_room = connections.has_room();
         tokio::select! {
-            Some(_) = connections.join_next() => {}
-            accepted = source.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+            Some(done) = tasks.join_next_with_id() => {
+                connections.ended(done.map_or_else(|e| e.id(), |(id, ())| id));
+            }
+            () = tokio::time::sleep(ROOM_PAUSE), if !has_room => {}
+            accepted = source.accept(), if has_room => match accepted {
                 Ok(stream) => {
-                    connections.spawn(connection(stream, router.clone()));
+                    connections.make_room();
+                    let activity = Arc::<Activity>::default();
+                    let served = connection(stream, router.clone(), activity.clone());
+                    connections.add(tasks.spawn(served), activity);
                 }
                 Err(e) => {
                     tracing::warn!("control socket: cannot accept a connection: {e}");
@@ -115,14 +125,21 @@ async fn run(source: impl Source, router: Router) -> Infallible {
     }
 }
 
-async fn connection<S>(stream: S, router: Router)
+async fn connection<S>(stream: S, router: Router, activity: Arc<Activity>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let stream = TokioIo::new(Watched::new(stream, activity.clone()));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        let answering = Answering::new(activity.clone());
+        let answer = router.call(request);
+        async move { answer.await.map(|answer| answer.map(|body| answering.with(body))) }
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .serve_connection(stream, service)
         .await;
     if let Err(e) = served {
         // The client left in mid-answer or does not speak HTTP: nothing that we could mend.

@@ -19,22 +19,22 @@ mod tests;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mqnet_control_api::{ApiError, Code, Instance};
+use mqnet_sysio::listen::{Access, Kind, ListenError, Occupant, SocketFile, listen_at, occupant};
 use mqnet_sysio::process::take_inherited;
 use mqnet_sysio::socket::FileLock;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
 pub use address::Address;
-pub use owner::{Owner, parse_mode};
+pub use owner::{Owner, group_id, parse_mode, user_id};
 pub use place::Places;
 
 /// Clients that may wait to be accepted.
-const BACKLOG: i32 = 128;
+const BACKLOG: u16 = 1024;
 /// Another process may look whether the socket is stale, or be about to end: how often and how long
 /// apart the lock is tried.
 const LOCK_TRIES: u32 = 25;
@@ -72,20 +72,22 @@ pub struct ControlSocket {
 }
 
 /// The socket file and its lock, removed in this order when dropped: while the lock file has its
-/// name, nobody else makes a socket there.
+/// name, no other process makes a socket there.
 #[derive(Debug)]
 struct Files {
-    socket: PathBuf,
+    socket: Option<SocketFile>,
     lock: PathBuf,
-    _held: FileLock,
+    held: FileLock,
 }
 
 impl Drop for Files {
     fn drop(&mut self) {
-        for path in [&self.socket, &self.lock] {
-            if let Err(e) = fs::remove_file(path) {
-                tracing::debug!("cannot remove {}: {e}", path.display());
-            }
+        drop(self.socket.take());
+        // A lock counts only under its name; another file there is not ours.
+        if self.held.is_at(&self.lock)
+            && let Err(e) = fs::remove_file(&self.lock)
+        {
+            tracing::debug!("cannot remove {}: {e}", self.lock.display());
         }
     }
 }
@@ -97,32 +99,28 @@ impl ControlSocket {
             Some(address) => address.clone(),
             None => default_address(role, places)?,
         };
-        let mode = options.mode.unwrap_or(0o660);
-        let opened = match &address {
+        let (listener, files) = match &address {
             Address::Abstract(_) if options.mode.is_some() || options.owner.is_some() => {
                 let why = "an abstract control socket has neither mode nor owner: \
                            root and its own user may use it";
                 return Err(ApiError::field("control", why));
             }
-            Address::Abstract(_) => listen(&address, |_| Ok(())).map(|listener| (listener, None)),
+            Address::Abstract(_) => match listen_at_name(&address) {
+                Ok(listener) => (listener, None),
+                Err(e) if e.kind() == io::ErrorKind::AddrInUse => return Err(in_use(&address)),
+                Err(e) => return Err(cannot(&address, "listen", &e)),
+            },
             Address::File(path) => {
-                let files = claim(path)?;
-                // Refused until `listen`: nobody gets in before mode and owner are set.
-                let admit = |path: &Path| {
-                    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-                    let Some(owner) = options.owner else { return Ok(()) };
-                    chown(path, Some(owner.uid), owner.gid)
+                let access = Access {
+                    mode: Some(options.mode.unwrap_or(0o660)),
+                    uid: options.owner.map(|owner| owner.uid),
+                    gid: options.owner.and_then(|owner| owner.gid),
                 };
-                listen(&address, admit).map(|listener| (listener, Some(files)))
+                let (listener, files) = listen_at_path(path, access)?;
+                (listener, Some(files))
             }
         };
-        match opened {
-            Ok((listener, files)) => {
-                Ok(Self { listener, address: address.to_string(), _files: files })
-            }
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => Err(in_use(&address)),
-            Err(e) => Err(cannot(&address, "listen", &e)),
-        }
+        Ok(Self { listener, address: address.to_string(), _files: files })
     }
 
     /// The socket that systemd opened for this process, if it did (`LISTEN_FDS`). Call this before
@@ -182,30 +180,21 @@ fn default_address(role: Role, places: &Places) -> Result<Address, ApiError> {
     Address::file(&path)
 }
 
-/// Takes the lock of a path and clears the way for a socket there.
-fn claim(path: &Path) -> Result<Files, ApiError> {
+/// Takes the lock of a path and listens there. A failed attempt removes the lock file again.
+fn listen_at_path(path: &Path, access: Access) -> Result<(UnixListener, Files), ApiError> {
     let lock = lock_path(path);
     let held = take_lock(path, &lock)?;
-    if let Err(e) = clear(path) {
-        // What lies there is not ours and stays; the lock file is.
-        let _ = fs::remove_file(&lock);
-        return Err(e);
-    }
-    Ok(Files { socket: path.to_owned(), lock, _held: held })
-}
-
-fn clear(path: &Path) -> Result<(), ApiError> {
-    match fs::symlink_metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(cannot_file(path, "look at it", &e)),
-        Ok(data) if !data.file_type().is_socket() => {
-            let why = format!("{} exists and is not a socket; it was not touched", path.display());
-            Err(ApiError::field("control", why))
+    let mut files = Files { socket: None, lock, held };
+    match listen_at(path, Kind::Stream, access, BACKLOG) {
+        Ok((fd, file)) => {
+            files.socket = Some(file);
+            Ok((fd.into(), files))
         }
-        Ok(_) if has_listener(path) => Err(in_use(&Address::File(path.to_owned()))),
-        Ok(_) => {
-            fs::remove_file(path).map_err(|e| cannot_file(path, "remove the stale socket", &e))
+        Err(ListenError::InUse(path)) => Err(in_use(&Address::File(path))),
+        Err(e @ ListenError::NotASocket(_)) => {
+            Err(ApiError::field("control", format!("control socket: {e}")))
         }
+        Err(ListenError::System(path, step, e)) => Err(cannot_file(&path, step, &e)),
     }
 }
 
@@ -214,7 +203,7 @@ fn take_lock(path: &Path, lock: &Path) -> Result<FileLock, ApiError> {
         match FileLock::try_take(lock) {
             Ok(Some(held)) if held.is_at(lock) => return Ok(held),
             Ok(Some(_)) => continue,
-            Ok(None) if has_listener(path) => break,
+            Ok(None) if is_in_use(path) => break,
             Ok(None) => std::thread::sleep(LOCK_PAUSE),
             Err(e) => return Err(cannot_file(lock, "lock", &e)),
         }
@@ -228,50 +217,35 @@ fn lock_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Binds, lets `admit` set who may connect, and listens: until then connections are refused.
-fn listen(
-    address: &Address,
-    admit: impl FnOnce(&Path) -> io::Result<()>,
-) -> io::Result<UnixListener> {
+/// Listens at an abstract name.
+fn listen_at_name(address: &Address) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&address.to_socket()?)?;
-    if let Address::File(path) = address {
-        admit(path)?;
-    }
-    socket.listen(BACKLOG)?;
+    socket.listen(BACKLOG.into())?;
     Ok(UnixListener::from(OwnedFd::from(socket)))
 }
 
-/// Whether a process listens at `path`, without waiting for it to accept.
-fn has_listener(path: &Path) -> bool {
-    let connect = || {
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        socket.set_nonblocking(true)?;
-        socket.connect(&SockAddr::unix(path)?)
-    };
-    match connect() {
-        Ok(()) => true,
-        // A full listen queue; or we may not know: then it is not ours to remove either.
-        Err(e) => !matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound),
-    }
+/// Whether a process has a socket at `path`. One that cannot be examined may be in use.
+fn is_in_use(path: &Path) -> bool {
+    occupant(path).map_or(true, |there| there == Occupant::LiveSocket)
+}
+
+fn is_stale(path: &Path) -> bool {
+    occupant(path).is_ok_and(|there| there == Occupant::StaleSocket)
 }
 
 /// Removes the socket of a process that ended without doing so. False when it is in use or cannot
 /// be removed.
 pub fn remove_stale(path: &Path) -> bool {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
-    if !is_socket || has_listener(path) {
+    if !is_stale(path) {
         return false;
     }
     let lock = lock_path(path);
     match FileLock::try_take(&lock) {
         Ok(Some(held)) if held.is_at(&lock) => {
-            // It may have come to life before we had the lock.
-            let stale = !has_listener(path);
-            if stale {
-                drop(Files { socket: path.to_owned(), lock, _held: held });
-            }
-            stale
+            let _files = Files { socket: None, lock, held };
+            // A process may have begun to listen before the lock was held.
+            is_stale(path) && fs::remove_file(path).is_ok()
         }
         _ => false,
     }

@@ -25,9 +25,12 @@ pub enum Code {
     /// This device cannot do it (422).
     #[serde(rename = "EOPNOTSUPP")]
     NotSupported,
-    /// Another change is under way, or the name is taken (409).
+    /// The name is taken, or it stands for several (409).
     #[serde(rename = "EBUSY")]
     Busy,
+    /// Another change is under way; the same request is possible when it is done (409).
+    #[serde(rename = "EAGAIN")]
+    Changing,
     /// The link or its peer is down (409).
     #[serde(rename = "ENETDOWN")]
     Down,

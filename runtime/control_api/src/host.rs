@@ -52,6 +52,15 @@ pub trait FrameSink: Send {
     fn take(&mut self, frames: &mut Vec<CapturedFrame>) -> u64;
 }
 
+/// A netdev that was found by a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundNetdev {
+    /// A name that stands for it alone.
+    pub netdev: String,
+    /// Name of its link.
+    pub link: String,
+}
+
 fn no_rules(dev: &str) -> ApiError {
     ApiError::new(Code::NotSupported, format!("{dev}: takes no rules"))
 }
@@ -69,6 +78,15 @@ pub trait Host: Send {
     fn links(&mut self) -> Vec<LinkInfo>;
     /// Every netdev.
     fn netdevs(&mut self) -> Vec<NetdevInfo>;
+    /// Finds a netdev by a name as a client writes it; `caller` is the inode of the network
+    /// namespace of the client, if that is known. The other calls take names that this one returns.
+    fn find_netdev(&mut self, asked: &str, _caller: Option<u64>) -> Result<FoundNetdev, ApiError> {
+        Ok(FoundNetdev { netdev: asked.to_owned(), link: asked.to_owned() })
+    }
+    /// Finds a link by its name or by one of its netdevs, and returns its name.
+    fn find_link(&mut self, asked: &str, _caller: Option<u64>) -> Result<String, ApiError> {
+        Ok(asked.to_owned())
+    }
     /// Adds a link (a daemon only).
     fn add_link(&mut self, name: &str, spec: &LinkSpec) -> Change;
     /// Ends a link. A foreground `link` ends with it.

@@ -24,7 +24,7 @@ pub use ethtool::{
     PrivFlag, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetFlowRules, SetMtu,
     SetPrivFlags, SetRings, SetRss,
 };
-pub use host::{CaptureFilter, CapturedFrame, FrameDirection, FrameSink, Host};
+pub use host::{CaptureFilter, CapturedFrame, FoundNetdev, FrameDirection, FrameSink, Host};
 pub use link::{
     ChannelPlace, Event, FunctionPlace, Instance, LinkInfo, LinkSpec, LinkState, MemberInfo,
     NetdevInfo, RxBufferInfo, WayOffloads, WorkerInfo,

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use mqnet_shmem::Region;
 use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::listen::{Access, SocketFile};
 use mqnet_sysio::socket::{FileLock, SeqSocket};
 
 use super::{Doorbell, Hw, HwLink, MemoryWindows};
@@ -57,7 +58,9 @@ pub struct Memfd {
     path: PathBuf,
     window: u32,
     bells: usize,
-    listener: Option<(SeqSocket, FileLock)>,
+    access: Access,
+    /// The socket, its file, and the lock that is held while it listens.
+    listener: Option<(SeqSocket, SocketFile, FileLock)>,
     port: Option<Port>,
     session: u64,
     second: bool,
@@ -73,6 +76,7 @@ impl Memfd {
             path: path.to_owned(),
             window,
             bells: 1 + usize::from(queue_pairs),
+            access: Access::default(),
             listener: None,
             port: None,
             session: 0,
@@ -81,6 +85,13 @@ impl Memfd {
             resting: false,
             why_down: "waiting for a peer".to_owned(),
         }
+    }
+
+    /// Permissions of the socket, if this end is the one that listens.
+    #[must_use]
+    pub fn with_access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
     }
 
     fn down(&mut self, why: impl Into<String>) -> HwLink {
@@ -94,7 +105,7 @@ impl Memfd {
         if self.resting {
             return Ok(None);
         }
-        if let Some((listener, _)) = &self.listener {
+        if let Some((listener, ..)) = &self.listener {
             let accepted = listener.accept();
             self.resting = accepted.is_err();
             return accepted.map_err(|e| format!("{}: accept: {e}", self.path.display()));
@@ -124,19 +135,10 @@ impl Memfd {
         let Some(lock) = lock else {
             return Ok(()); // Somebody else is about to listen: connect next time.
         };
-        if let Ok(there) = std::fs::symlink_metadata(&self.path) {
-            use std::os::unix::fs::FileTypeExt;
-            if !there.file_type().is_socket() {
-                return Err(format!("{} exists and is not a socket", self.path.display()));
-            }
-            // We hold the lock, so whoever made it is gone.
-            std::fs::remove_file(&self.path)
-                .map_err(|e| format!("cannot remove stale {}: {e}", self.path.display()))?;
-        }
-        let socket = SeqSocket::listen(&self.path)
-            .map_err(|e| format!("cannot listen at {}: {e}", self.path.display()))?;
+        let (socket, file) =
+            SeqSocket::serve(&self.path, self.access).map_err(|e| e.to_string())?;
         self.second = false;
-        self.listener = Some((socket, lock));
+        self.listener = Some((socket, file, lock));
         Ok(())
     }
 
@@ -159,7 +161,7 @@ impl Memfd {
     }
 
     fn turn_away_third(&self) {
-        if let Some((listener, _)) = &self.listener
+        if let Some((listener, ..)) = &self.listener
             && let Ok(Some(third)) = listener.accept()
         {
             let _ = third.send(&hello::busy(), &[]);
@@ -235,7 +237,7 @@ impl Hw for Memfd {
     fn events(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = Vec::new();
         // While the link rests, a peer that knocks must not keep the control thread awake.
-        if let Some((listener, _)) = self.listener.as_ref().filter(|_| !self.resting) {
+        if let Some((listener, ..)) = self.listener.as_ref().filter(|_| !self.resting) {
             fds.push(listener.as_fd());
         }
         if let Some(port) = &self.port {
@@ -292,15 +294,6 @@ impl Hw for Memfd {
 
     fn is_second(&self) -> bool {
         self.second
-    }
-}
-
-impl Drop for Memfd {
-    fn drop(&mut self) {
-        if self.listener.is_some() {
-            // The lock file stays: removing it would let two processes lock two files.
-            let _ = std::fs::remove_file(&self.path);
-        }
     }
 }
 

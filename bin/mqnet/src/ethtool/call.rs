@@ -177,7 +177,9 @@ impl Call<'_> {
     /// room for an errno only. Codes that no kernel gives there carry our own reason.
     pub(super) fn perror(&mut self, what: &str, error: &ApiError, exit: u8) -> io::Result<u8> {
         let reason = match error.code {
-            Code::Busy | Code::Down | Code::TimedOut | Code::Failed => error.message.as_str(),
+            Code::Busy | Code::Changing | Code::Down | Code::TimedOut | Code::Failed => {
+                error.message.as_str()
+            }
             code => errno::text(code),
         };
         writeln!(self.err, "{what}: {reason}")?;

@@ -11,7 +11,7 @@ pub(crate) fn text(code: Code) -> &'static str {
         Code::Invalid => "Invalid argument",
         Code::Range => "Numerical result out of range",
         Code::NotSupported => "Operation not supported",
-        Code::Busy => "Device or resource busy",
+        Code::Busy | Code::Changing => "Device or resource busy",
         Code::Down => "Network is down",
         Code::TimedOut => "Connection timed out",
         Code::Permission => "Operation not permitted",

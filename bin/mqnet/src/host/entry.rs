@@ -169,7 +169,7 @@ impl Entry {
         let changed = *self.link.wish() != wish;
         let since = Instant::now();
         self.link.ask(wish, clock::monotonic()).map_err(|e| match e {
-            AskError::Busy => ApiError::new(Code::Busy, e.to_string()),
+            AskError::Busy => ApiError::new(Code::Changing, e.to_string()),
             AskError::Impossible(why) => ApiError::new(Code::Invalid, why),
         })?;
         let ticket = Ticket::open();

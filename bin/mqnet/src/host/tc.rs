@@ -55,6 +55,7 @@ pub(crate) fn listed(infos: &[FilterInfo]) -> Vec<Filter> {
 /// `tc ... add|change|replace|del`.
 pub(super) fn set(entry: &mut Entry, side: usize, want: &TcRequest) -> Change {
     let since = Instant::now();
+    super::tune::not_while_changing(entry)?;
     let command = command(want, &entry.link.tree(side).qdiscs(channels(entry)))?;
     let changed = entry.link.tc(side, &command).map_err(refused)?;
     done(changed, since)

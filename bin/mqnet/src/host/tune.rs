@@ -19,7 +19,7 @@ pub(super) fn plain(code: Code, message: &str) -> ApiError {
 /// Lanes of a change under way would be missed.
 pub(super) fn not_while_changing(entry: &Entry) -> Result<(), ApiError> {
     match entry.link.is_changing() {
-        true => Err(plain(Code::Busy, "another change is under way")),
+        true => Err(plain(Code::Changing, "another change is under way")),
         false => Ok(()),
     }
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use mqnet_address::{absolute, check_link_name};
 use mqnet_control::client::{Client, segment};
 use mqnet_control::discover::{Search, survey};
 use mqnet_control::socket::Places;
@@ -19,7 +20,11 @@ pub(super) fn run(args: &LinkArgs, spec: &LinkSpec) -> Result<(), Failure> {
     let daemon = there.found.iter().find(|found| found.instance.mode == "daemon");
     if let (Some(daemon), false) = (daemon, args.control.is_explicit()) {
         let name = mqnet_address::parse(&spec.a).map(|end| end.netdev_name()).unwrap_or_default();
-        let body = serde_json::to_value(spec)?;
+        check_link_name(&name)?;
+        // The daemon has a working folder of its own.
+        let here = std::env::current_dir()?;
+        let [a, b] = [&spec.a, &spec.b].map(|end| absolute(end, &here));
+        let body = serde_json::to_value(LinkSpec { a, b, ..spec.clone() })?;
         let path = format!("/v1/links/{}", segment(&name));
         Client::new(&daemon.socket).request("PUT", &path, Some(&body))?;
         println!("{name}: handed to the daemon, pid {}", daemon.instance.pid);

@@ -42,7 +42,7 @@ impl Fail {
             // The server is the one that reads these words, for the file and the library too.
             (Code::Invalid | Code::Range, Some("options")) => Self::new(1, error.message.clone()),
             (Code::TimedOut | Code::Failed | Code::Down | Code::Permission, _)
-            | (Code::Busy, Some("control")) => Self::new(1, format!("mqnet: {}", error.message)),
+            | (Code::Busy, Some("name")) => Self::new(1, format!("mqnet: {}", error.message)),
             _ if error.message.is_empty() || error.message == strerror => answer(error.code),
             _ => Self::new(2, format!("Error: {}.", error.message)),
         }

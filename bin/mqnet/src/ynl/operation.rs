@@ -1,5 +1,6 @@
 //! Carrying a request out, over every running mqnet.
 
+use mqnet_control::names::{self, Named};
 use mqnet_control_api::{ApiError, Code, NetdevInfo, QueueType};
 use serde_json::{Map, Value, json};
 
@@ -13,12 +14,14 @@ type Hosts = [Box<dyn Api>];
 /// A netdev and the process that has it.
 struct Device<'a> {
     info: NetdevInfo,
+    /// A name that stands for it alone in its process.
+    reference: String,
     api: &'a dyn Api,
 }
 
 impl Device<'_> {
     fn get(&self, what: &str) -> Result<Vec<Value>, ApiError> {
-        api::get(self.api, &format!("/v1/netdevs/{}/{what}", segment(&self.info.name)))
+        api::get(self.api, &format!("/v1/netdevs/{}/{what}", segment(&self.reference)))
     }
 }
 
@@ -43,7 +46,11 @@ fn devices(hosts: &Hosts) -> Result<Vec<Device<'_>>, Fault> {
     for host in hosts {
         match api::get::<Vec<NetdevInfo>>(&**host, "/v1/netdevs") {
             Ok(infos) => {
-                devices.extend(infos.into_iter().map(|info| Device { info, api: &**host }))
+                let all: Vec<Named<'_>> = infos.iter().map(|dev| Named::new(0, dev)).collect();
+                let references = (0..all.len()).map(|at| names::reference(at, &all));
+                let references: Vec<String> = references.collect();
+                let device = |(info, reference)| Device { info, reference, api: &**host };
+                devices.extend(infos.into_iter().zip(references).map(device));
             }
             Err(e) => failed = Some(e),
         }
@@ -55,21 +62,30 @@ fn devices(hosts: &Hosts) -> Result<Vec<Device<'_>>, Fault> {
     Ok(devices)
 }
 
-/// The netdev with an index. Indices are unique in one network namespace only: ours wins.
+/// The netdev with an index. Indices are unique in one network namespace only: ours wins, and two
+/// elsewhere are refused.
 fn by_index(hosts: &Hosts, ifindex: u32) -> Result<Option<Device<'_>>, Fault> {
     let mut found = devices(hosts)?;
     found.retain(|device| device.info.ifindex == ifindex);
-    let here = own_netns();
-    let ours = found.iter().position(|device| device.info.netns == here);
-    Ok(match ours {
-        Some(i) => Some(found.swap_remove(i)),
-        None => found.into_iter().next(),
-    })
-}
-
-fn own_netns() -> Option<u64> {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self/ns/net").ok().map(|meta| meta.ino())
+    let here = names::own_netns();
+    if found.iter().any(|device| device.info.netns == here) {
+        found.retain(|device| device.info.netns == here);
+    }
+    if found.len() > 1 {
+        let named = |device: &Device<'_>| {
+            let netns = device.info.netns.map(names::netns_name);
+            let netns = netns.map(|name| format!(", network namespace {name}")).unwrap_or_default();
+            format!("{} (link {}{netns})", device.info.name, device.info.link)
+        };
+        let all: Vec<String> = found.iter().map(named).collect();
+        let why = format!(
+            "ifindex {ifindex}: ambiguous: {}: run it in the network namespace (ip netns exec), or \
+             choose a process with --control SOCKET",
+            all.join(", ")
+        );
+        return Err(Fault::Local(why));
+    }
+    Ok(found.pop())
 }
 
 fn dump(request: &Request, hosts: &Hosts, what: &str) -> Result<Value, Fault> {

@@ -7,16 +7,9 @@ use mqnet_control_api::{ApiError, LinkSpec};
 
 use super::Link;
 use super::document::{Document, Key, Value};
-use crate::{CHANNELS, CheckedLink, Endpoint, POLL_WINDOW, WORKERS};
+use crate::{CHANNELS, CheckedLink, Endpoint, POLL_WINDOW, WORKERS, check_link_name};
 
 const KEYS: [&str; 6] = ["a", "b", "channels", "workers", "cpus", "poll-window"];
-
-/// Names stand in paths of the control interface, in metrics and on command lines.
-fn is_name(text: &str) -> bool {
-    let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
-    text.len() <= 63 && starts_well && text.chars().all(good)
-}
 
 /// Reads all links of a file into `links`.
 pub(super) fn read<'a>(
@@ -27,9 +20,8 @@ pub(super) fn read<'a>(
 ) {
     for (key, value) in document.table(value, "link", "a table for each link, [link.NAME]") {
         let name = key.get_ref().as_ref();
-        if !is_name(name) {
-            let allowed = "1 to 63 letters, digits, '.', '_' and '-', the first a letter or digit";
-            document.report(key.span(), format!("{name:?} is no name of a link: {allowed}"));
+        if let Err(e) = check_link_name(name) {
+            document.report(key.span(), e.message);
             continue;
         }
         if let Some(first) = links.get(name) {

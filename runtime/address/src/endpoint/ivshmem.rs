@@ -54,6 +54,11 @@ fn pci_address(text: &str) -> Option<String> {
     Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
 }
 
+/// True for a PCI function, false for a path.
+pub(super) fn is_device(device: &str) -> bool {
+    device == "pci" || pci_address(device).is_some()
+}
+
 pub(super) fn parse(device: &str, mut options: Options<'_>) -> Result<Ivshmem, String> {
     let (mut side, mut mtu, mut name) = (None, None, None);
     while let Some((key, value)) = options.next() {

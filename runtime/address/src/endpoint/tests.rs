@@ -26,7 +26,13 @@ fn good_addresses() {
     let ntb = parse("ntb:/run/x.sock,window=512K").unwrap();
     assert_eq!(
         ntb,
-        Endpoint::Ntb { path: "/run/x.sock".into(), window: 512 << 10, mtu: None, name: None }
+        Endpoint::Ntb {
+            path: "/run/x.sock".into(),
+            window: 512 << 10,
+            mtu: None,
+            name: None,
+            access: SocketAccess::default(),
+        }
     );
     assert_eq!(parse("null:"), Ok(Endpoint::Null));
     let card = |address: &str| match parse(address) {
@@ -58,6 +64,26 @@ fn every_kind_has_an_egress() {
         assert_eq!(egress.qdisc.as_deref(), Some("fq_codel limit 100"), "{address}");
         assert_eq!(egress.full, Full::Drop, "{address}");
         assert_eq!(parse_both(plain).unwrap().1, EgressConfig::default());
+    }
+}
+
+// Goal: the permissions of a socket are read, of each kind that makes one.
+#[test]
+fn sockets_have_permissions() {
+    let wanted = SocketAccess {
+        mode: Some(0o660),
+        owner: Some("libvirt-qemu".to_owned()),
+        group: Some("64055".to_owned()),
+    };
+    let options = "mode=0660,owner=libvirt-qemu,group=64055";
+    for address in ["vhost-user:/x", "virtio-user:/x,server", "ntb:/x"] {
+        let access = match parse(&format!("{address},{options}")).unwrap() {
+            Endpoint::VhostUser(card) => card.access,
+            Endpoint::VirtioUser(virtio) => virtio.access,
+            Endpoint::Ntb { access, .. } => access,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(access, wanted, "{address}");
     }
 }
 
@@ -94,6 +120,16 @@ fn bad_addresses_name_the_field() {
         ("vhost-user:,connect,fd=7", "vhost-user:,fd=N"),
         ("vhost-user:,fd=2", "above 2"),
         ("vhost-user:/x,server", "allowed: connect queues="),
+        ("vhost-user:/x,mode=999", "mode=999: must be octal"),
+        ("vhost-user:/x,mode=1777", "from 0 to 0777"),
+        ("vhost-user:/x,mode", "unknown option 'mode'"),
+        ("vhost-user:/x,owner=", "owner=: must be a name or a number"),
+        ("vhost-user:/x,group=a:b", "group=a:b: must be"),
+        ("vhost-user:/x,connect,mode=0660", "a socket that mqnet makes: not with connect"),
+        ("vhost-user:,fd=7,group=kvm", "a socket that mqnet makes: not with fd="),
+        ("virtio-user:/x,mode=0660", "a socket that mqnet makes: with server"),
+        ("ntb:/x,user=me", "mode= owner= group= qdisc="),
+        ("ntb:/tmp/\u{1b}[31m.sock", "control character"),
         ("null:,a", "unknown option 'a'; allowed: qdisc= full= rx-locality="),
         ("tap:a,full=on", "full=on: must be stop or drop"),
         ("ntb:/x,full", "unknown option 'full'"),

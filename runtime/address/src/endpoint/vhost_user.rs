@@ -1,12 +1,12 @@
 //! `vhost-user:SOCKET[,connect][,queues=N][,packed=on|off][,ctrl=on|off][,mac=M][,mtu=N][,name=N]
-//! [,fd=N]`
+//! [,fd=N][,mode=M][,owner=USER][,group=GROUP]`
 
 use std::path::PathBuf;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 
 use super::options::{Options, on_off, parse_mac};
-use super::{device_name, parse_mtu, socket_path, stem_of};
+use super::{SocketAccess, access, device_name, egress, parse_mtu, socket_path, stem_of};
 
 /// The network card of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct VhostUser {
     pub name: Option<String>,
     /// A socket that the parent process left open.
     pub fd: Option<i32>,
+    /// Permissions of the socket that we listen at.
+    pub access: SocketAccess,
 }
 
 impl VhostUser {
@@ -49,6 +51,7 @@ pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<VhostUser, S
         mtu: None,
         name: None,
         fd: None,
+        access: SocketAccess::default(),
     };
     while let Some((key, value)) = options.next() {
         match (key, value) {
@@ -67,13 +70,17 @@ pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<VhostUser, S
                 let fd = v.parse().ok().filter(|&fd| fd > 2);
                 card.fd = Some(fd.ok_or(format!("fd={v}: must be a descriptor number above 2"))?);
             }
-            _ => {
-                let allowed = "connect queues= packed= ctrl= mac= mtu= name= fd= qdisc= full= \
-                               rx-locality=";
-                return Err(options.unknown(allowed));
-            }
+            _ => match card.access.take(key, value) {
+                Some(taken) => taken?,
+                None => {
+                    let allowed = "connect queues= packed= ctrl= mac= mtu= name= fd=";
+                    return Err(access::unknown(&options, allowed, egress::ALLOWED));
+                }
+            },
         }
     }
+    card.access.is_ours(!card.connect, "not with connect")?;
+    card.access.is_ours(card.fd.is_none(), "not with fd=")?;
     match card.fd {
         Some(_) if !path.is_empty() || card.connect => {
             Err("fd= is instead of a socket path: write vhost-user:,fd=N".to_owned())

@@ -1,12 +1,13 @@
 //! `virtio-user:SOCKET[,server][,queues=N][,mtu=N][,mac=M][,packed[=on|off]][,in-order=on|off]`
 //! `[,csum=on|off][,mrg=on|off][,rx-buf-layout=auto|frag|full][,name=NAME]`
+//! `[,mode=M][,owner=USER][,group=GROUP]`
 
 use std::path::PathBuf;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 
 use super::options::{Options, on_off, parse_mac};
-use super::{Endpoint, device_name, parse_mtu, socket_path};
+use super::{Endpoint, SocketAccess, access, device_name, egress, parse_mtu, socket_path};
 
 /// How RX buffers lie in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,12 +55,15 @@ pub struct VirtioUser {
     pub rx_buf_layout: RxBufLayout,
     /// Name of the netdev; otherwise that of the socket's file.
     pub name: Option<String>,
+    /// Permissions of the socket that a server makes.
+    pub access: SocketAccess,
 }
 
 pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
     let (mut server, mut queues, mut mtu, mut packed) = (false, None, None, false);
     let (mut in_order, mut csum, mut mergeable) = (true, true, true);
     let (mut name, mut mac) = (None, None);
+    let mut access = SocketAccess::default();
     let mut rx_buf_layout = RxBufLayout::default();
     while let Some((key, value)) = options.next() {
         match (key, value) {
@@ -78,13 +82,17 @@ pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<Endpoint, St
             ("mrg", Some(v)) => mergeable = on_off(key, v)?,
             ("rx-buf-layout", Some(v)) => rx_buf_layout = layout(v)?,
             ("name", Some(v)) => name = Some(device_name(v)?.to_owned()),
-            _ => {
-                let known = "server queues= mtu= mac= packed= in-order= csum= mrg= \
-                             rx-buf-layout= name= qdisc= full= rx-locality=";
-                return Err(options.unknown(known));
-            }
+            _ => match access.take(key, value) {
+                Some(taken) => taken?,
+                None => {
+                    let known = "server queues= mtu= mac= packed= in-order= csum= mrg= \
+                                 rx-buf-layout= name=";
+                    return Err(access::unknown(&options, known, egress::ALLOWED));
+                }
+            },
         }
     }
+    access.is_ours(server, "with server")?;
     let path = socket_path(path)?;
     Ok(Endpoint::VirtioUser(VirtioUser {
         path,
@@ -98,6 +106,7 @@ pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<Endpoint, St
         mergeable,
         rx_buf_layout,
         name,
+        access,
     }))
 }
 
@@ -121,6 +130,7 @@ mod tests {
             mergeable: true,
             rx_buf_layout: RxBufLayout::Frag,
             name: None,
+            access: SocketAccess::default(),
         };
         let read = |text: &str| parse(&format!("virtio-user:/run/v.sock{text}")).unwrap();
         assert_eq!(read(""), Endpoint::VirtioUser(plain.clone()));

@@ -18,6 +18,8 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use super::whereabouts::Whereabouts;
+use crate::names;
+use crate::server::request::NETNS;
 use crate::socket::Address;
 
 /// Largest answer: 64 channels of statistics are a hundredth of it.
@@ -78,6 +80,9 @@ pub(super) async fn open(
     });
     let bytes = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
     let mut request = Request::builder().method(method).uri(path).header(header::HOST, "mqnet");
+    if let Some(netns) = names::own_netns() {
+        request = request.header(NETNS, netns);
+    }
     if body.is_some() {
         request = request.header(header::CONTENT_TYPE, "application/json");
     }

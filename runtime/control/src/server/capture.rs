@@ -56,7 +56,7 @@ impl Parameters for Wanted {
         body = Vec<u8>)))]
 pub(super) async fn capture(
     State(host): State<SharedHost>,
-    Name(dev): Name,
+    dev: Name,
     Asked(wanted): Asked<Wanted>,
 ) -> Result<Response, Refusal> {
     let snaplen = wanted.snaplen.unwrap_or(SNAPLEN_MAX);
@@ -65,8 +65,11 @@ pub(super) async fn capture(
         return Err(ApiError::field("snaplen", why).into());
     }
     let filter = CaptureFilter { channel: wanted.channel, drops: wanted.drops, snaplen };
-    let writer = Writer::new(&dev, snaplen)?;
-    let sink = call(&host, |host| host.capture(&dev, filter))??;
+    let writer = Writer::new(&dev.name, snaplen)?;
+    let sink = call(&host, |host| {
+        let found = host.find_netdev(&dev.name, dev.netns)?;
+        host.capture(&found.netdev, filter)
+    })??;
     let body = Body::new(Growing { sink, writer, look: look() });
     Ok(([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response())
 }

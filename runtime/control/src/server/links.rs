@@ -6,7 +6,7 @@ use mqnet_control_api::{
 };
 
 use super::SharedHost;
-use super::answer::{Answer, Json, ask, change, tell};
+use super::answer::{Answer, Json, ask, call, change, tell};
 use super::request::{Body, Name};
 
 /// The process that answers.
@@ -43,26 +43,30 @@ pub(super) async fn links(State(host): State<SharedHost>) -> Answer<Vec<LinkInfo
     responses((status = 200, description = "It is there", body = Outcome)))]
 pub(super) async fn add(
     State(host): State<SharedHost>,
-    Name(link): Name,
+    link: Name,
     Body(spec): Body<LinkSpec>,
 ) -> Answer<Outcome> {
-    change(&host, |host| host.add_link(&link, &spec)).await
+    change(&host, |host| host.add_link(&link.name, &spec)).await
 }
 
 /// Ends a link. A process in the foreground ends with its link.
 #[utoipa::path(delete, path = "/v1/links/{link}", tag = "links",
     params(("link" = String, Path, description = "Name of a link")),
     responses((status = 200, description = "It is gone", body = Outcome)))]
-pub(super) async fn delete(State(host): State<SharedHost>, Name(link): Name) -> Answer<Outcome> {
-    change(&host, |host| host.del_link(&link)).await
+pub(super) async fn delete(State(host): State<SharedHost>, link: Name) -> Answer<Outcome> {
+    let found = call(&host, |host| host.find_link(&link.name, link.netns))??;
+    change(&host, |host| host.del_link(&found)).await
 }
 
 /// Every counter of a link.
 #[utoipa::path(get, path = "/v1/links/{link}/stats", tag = "links",
     params(("link" = String, Path, description = "Name of a link or of one of its netdevs")),
     responses((status = 200, description = "The counters", body = LinkStats)))]
-pub(super) async fn stats(State(host): State<SharedHost>, Name(link): Name) -> Answer<LinkStats> {
-    ask(&host, |host| host.stats(&link))
+pub(super) async fn stats(State(host): State<SharedHost>, link: Name) -> Answer<LinkStats> {
+    ask(&host, |host| {
+        let found = host.find_link(&link.name, link.netns)?;
+        host.stats(&found)
+    })
 }
 
 /// Every netdev.

@@ -14,6 +14,7 @@ use prometheus::{
 
 use super::SharedHost;
 use super::answer::{Refusal, call};
+use crate::names;
 use qdiscs::Qdiscs;
 
 /// What one scrape reads.
@@ -21,8 +22,12 @@ struct Seen {
     instance: Instance,
     links: Vec<LinkInfo>,
     stats: Vec<LinkStats>,
-    qdiscs: Vec<(String, Vec<Qdisc>)>,
+    qdiscs: Vec<(Labels, Vec<Qdisc>)>,
 }
+
+/// Labels of a netdev: its name, its link, and its side of the link. Two devices of one name in
+/// two network namespaces differ in the others.
+type Labels = [String; 3];
 
 /// Every counter for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "metrics",
@@ -33,8 +38,12 @@ pub(super) async fn metrics(State(host): State<SharedHost>) -> Result<Response, 
         let links = host.links();
         // A link that went away in between has no counters any more.
         let stats = links.iter().filter_map(|link| host.stats(&link.name).ok()).collect();
-        let names = links.iter().flat_map(|link| &link.netdevs).map(|netdev| netdev.name.clone());
-        let qdiscs = names.filter_map(|name| host.qdiscs(&name).ok().map(|all| (name, all)));
+        let named = names::of_links(&links);
+        let sides = ["a", "b"].into_iter().cycle();
+        let qdiscs = (0..named.len()).zip(sides).filter_map(|(at, side)| {
+            let labels = [named[at].name, named[at].link, side].map(str::to_owned);
+            host.qdiscs(&names::reference(at, &named)).ok().map(|all| (labels, all))
+        });
         let qdiscs = qdiscs.collect();
         Seen { instance: host.instance(), links, stats, qdiscs }
     })?;
@@ -102,7 +111,7 @@ struct Board {
 
 impl Board {
     fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let queue = ["device", "channel"];
+        let queue = ["device", "link", "side", "channel"];
         let of_queue = |name: &str, help: &str| counter(registry, name, help, &queue);
         let of_worker = |name: &str, help: &str| counter(registry, name, help, &["link", "worker"]);
         let stopped = Opts::new("queue_stopped_seconds_total", "Time that a TX queue was full.");
@@ -125,13 +134,13 @@ impl Board {
                 registry,
                 "netdev_receive_outside_drops_total",
                 "Frames that the system dropped before the device saw them.",
-                &["device"],
+                &["device", "link", "side"],
             )?,
             drops: counter(
                 registry,
                 "drops_total",
                 "Frames that a device received and that were dropped on the way to its partner.",
-                &["device", "channel", "direction", "reason"],
+                &["device", "link", "side", "channel", "direction", "reason"],
             )?,
             lost: of_queue("lost_total", "Frames sent that a lost peer had not taken.")?,
             in_flight: gauge(
@@ -158,7 +167,7 @@ impl Board {
                 registry,
                 "function_bytes_total",
                 "Bytes of a function, by whether its channel's worker runs on the same NUMA node.",
-                &["device", "function", "node", "locality"],
+                &["device", "link", "function", "node", "locality"],
             )?,
         })
     }
@@ -175,31 +184,34 @@ impl Board {
     }
 
     fn stats(&self, stats: &LinkStats) {
-        for (device, dropped) in
-            [(&stats.a, stats.dropped_outside_a), (&stats.b, stats.dropped_outside_b)]
+        let link = &*stats.link;
+        for (device, side, dropped) in
+            [(&stats.a, "a", stats.dropped_outside_a), (&stats.b, "b", stats.dropped_outside_b)]
         {
             if let Some(dropped) = dropped {
-                self.outside.with_label_values(&[device]).inc_by(dropped);
+                self.outside.with_label_values(&[&**device, link, side]).inc_by(dropped);
             }
         }
         for one in &stats.locality {
             let (function, node) = (one.function.to_string(), one.node.to_string());
             for (name, bytes) in [("local", one.local_bytes), ("cross", one.cross_bytes)] {
-                let labels = [&*one.netdev, &*function, &*node, name];
+                let labels = [&*one.netdev, link, &*function, &*node, name];
                 self.locality.with_label_values(&labels).inc_by(bytes);
             }
         }
         for channel in &stats.channels {
             let id = channel.id.to_string();
-            self.lane(&channel.a_to_b, &id, "a-to-b");
-            self.lane(&channel.b_to_a, &id, "b-to-a");
+            self.lane(&channel.a_to_b, [link, "a", "b"], &id, "a-to-b");
+            self.lane(&channel.b_to_a, [link, "b", "a"], &id, "b-to-a");
         }
     }
 
     /// What a lane takes is received by `from`; stops, wakes, kicks and copies are counted for the
     /// queue of `to`, which is what stops and is written to.
-    fn lane(&self, lane: &LaneStats, channel: &str, direction: &str) {
-        let (from, to) = ([&*lane.from, channel], [&*lane.to, channel]);
+    fn lane(&self, lane: &LaneStats, place: [&str; 3], channel: &str, direction: &str) {
+        let [link, from_side, to_side] = place;
+        let from = [&*lane.from, link, from_side, channel];
+        let to = [&*lane.to, link, to_side, channel];
         self.received[0].with_label_values(&from).inc_by(lane.rx_packets);
         self.received[1].with_label_values(&from).inc_by(lane.rx_bytes);
         self.transmitted[0].with_label_values(&to).inc_by(lane.tx_packets);
@@ -215,7 +227,7 @@ impl Board {
         self.segments.with_label_values(&to).inc_by(lane.segments);
         self.merged.with_label_values(&to).inc_by(lane.merged);
         for drop in &lane.drops {
-            let labels = [&*lane.from, channel, direction, &drop.reason];
+            let labels = [&*lane.from, link, from_side, channel, direction, &drop.reason];
             self.drops.with_label_values(&labels).inc_by(drop.frames);
         }
     }

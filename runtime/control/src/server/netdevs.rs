@@ -10,7 +10,7 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::SharedHost;
-use super::answer::{Answer, ask, change};
+use super::answer::{Answer, ask_netdev, change_netdev};
 use super::request::{Asked, Body, Name, Parameters};
 
 /// A question about a netdev.
@@ -22,9 +22,9 @@ macro_rules! read {
             responses((status = 200, description = $what, body = $($answer)+)))]
         pub(super) async fn $name(
             State(host): State<SharedHost>,
-            Name(dev): Name,
+            dev: Name,
         ) -> Answer<$($answer)+> {
-            ask(&host, |host| host.$name(&dev))
+            ask_netdev(&host, &dev, |host, dev| host.$name(dev))
         }
     };
 }
@@ -38,10 +38,10 @@ macro_rules! write {
                     responses((status = 200, description = "What came of it", body = Outcome)))]
         pub(super) async fn $name(
             State(host): State<SharedHost>,
-            Name(dev): Name,
+            dev: Name,
             Body(want): Body<$body>,
         ) -> Answer<Outcome> {
-            change(&host, |host| host.$name(&dev, &want)).await
+            change_netdev(&host, &dev, |host, dev| host.$name(dev, &want)).await
         }
     };
 }
@@ -97,8 +97,8 @@ impl Parameters for ByScope {
     responses((status = 200, description = "The counters", body = Vec<QStats>)))]
 pub(super) async fn qstats(
     State(host): State<SharedHost>,
-    Name(dev): Name,
+    dev: Name,
     Asked(asked): Asked<ByScope>,
 ) -> Answer<Vec<QStats>> {
-    ask(&host, |host| host.qstats(&dev, asked.scope == Scope::Queue))
+    ask_netdev(&host, &dev, |host, dev| host.qstats(dev, asked.scope == Scope::Queue))
 }

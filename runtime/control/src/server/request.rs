@@ -11,14 +11,26 @@ use mqnet_control_api::ApiError;
 use serde::de::DeserializeOwned;
 
 use super::answer::Refusal;
+use super::queue::Queues;
 
 /// Largest request body in bytes.
 const BODY_MAX: usize = 1 << 20;
 /// A body that has not arrived after this time does not come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Header with the inode of the client's network namespace, in which its names of devices are
+/// meant. Without it a name that several devices have is refused.
+pub(crate) const NETNS: &str = "mqnet-netns";
+
 /// The name in a path: of a netdev or of a link.
-pub(super) struct Name(pub(super) String);
+pub(super) struct Name {
+    /// As the client wrote it.
+    pub(super) name: String,
+    /// Network namespace of the client.
+    pub(super) netns: Option<u64>,
+    /// Where changes wait for each other.
+    pub(super) queues: Queues,
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for Name {
     type Rejection = Refusal;
@@ -27,10 +39,20 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
         let name: Result<Path<String>, PathRejection> =
             Path::from_request_parts(parts, state).await;
         match name {
-            Ok(Path(name)) => Ok(Self(name)),
+            Ok(Path(name)) => {
+                let queues = parts.extensions.get::<Queues>().cloned().unwrap_or_default();
+                Ok(Self { name, netns: netns(parts)?, queues })
+            }
             Err(e) => Err(ApiError::field("path", e.body_text()).into()),
         }
     }
+}
+
+fn netns(parts: &Parts) -> Result<Option<u64>, Refusal> {
+    let Some(value) = parts.headers.get(NETNS) else { return Ok(None) };
+    let number = value.to_str().ok().and_then(|text| text.parse().ok());
+    let why = format!("{NETNS}: must be the inode number of a network namespace");
+    number.map(Some).ok_or_else(|| ApiError::field(NETNS, why).into())
 }
 
 /// Parameters after the question mark.

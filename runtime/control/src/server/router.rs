@@ -2,18 +2,19 @@
 
 use std::sync::LazyLock;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use mqnet_control_api::{ApiError, Code, VERSION};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::Refusal;
+use super::queue::Queues;
 use super::{SharedHost, capture, document, events, links, metrics, netdevs, tc, xdp};
 
 /// Ends of the paths that take parameters.
@@ -79,7 +80,8 @@ pub(super) fn metrics_only(host: SharedHost) -> Router {
 }
 
 fn finish(router: Router) -> Router {
-    router.method_not_allowed_fallback(no_method).layer(from_fn(well_formed))
+    let queues = Extension(Queues::default());
+    router.method_not_allowed_fallback(no_method).layer(from_fn(well_formed)).layer(queues)
 }
 
 async fn no_path(uri: Uri) -> Refusal {

@@ -4,15 +4,15 @@ use axum::extract::State;
 use mqnet_control_api::{Outcome, SetXdp, XdpEntry, XdpInfo, XdpMapRequest};
 
 use super::SharedHost;
-use super::answer::{Answer, ask, change};
+use super::answer::{Answer, ask_netdev, change_netdev};
 use super::request::{Body, Name};
 
 /// The program that is attached, with its counters and maps.
 #[utoipa::path(get, path = "/v1/netdevs/{dev}/xdp", tag = "xdp",
     params(("dev" = String, Path, description = "Name of a netdev")),
     responses((status = 200, description = "The program, if there is one", body = XdpInfo)))]
-pub(super) async fn xdp(State(host): State<SharedHost>, Name(dev): Name) -> Answer<XdpInfo> {
-    ask(&host, |host| host.xdp(&dev))
+pub(super) async fn xdp(State(host): State<SharedHost>, dev: Name) -> Answer<XdpInfo> {
+    ask_netdev(&host, &dev, |host, dev| host.xdp(dev))
 }
 
 /// Attaches a program, or takes it off.
@@ -21,10 +21,10 @@ pub(super) async fn xdp(State(host): State<SharedHost>, Name(dev): Name) -> Answ
     responses((status = 200, description = "What came of it", body = Outcome)))]
 pub(super) async fn set_xdp(
     State(host): State<SharedHost>,
-    Name(dev): Name,
+    dev: Name,
     Body(want): Body<SetXdp>,
 ) -> Answer<Outcome> {
-    change(&host, |host| host.set_xdp(&dev, &want)).await
+    change_netdev(&host, &dev, |host, dev| host.set_xdp(dev, &want)).await
 }
 
 /// Reads or writes a map of the program.
@@ -34,8 +34,8 @@ pub(super) async fn set_xdp(
                body = Vec<XdpEntry>)))]
 pub(super) async fn xdp_map(
     State(host): State<SharedHost>,
-    Name(dev): Name,
+    dev: Name,
     Body(want): Body<XdpMapRequest>,
 ) -> Answer<Vec<XdpEntry>> {
-    ask(&host, |host| host.xdp_map(&dev, &want))
+    ask_netdev(&host, &dev, |host, dev| host.xdp_map(dev, &want))
 }

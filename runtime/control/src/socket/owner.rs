@@ -23,21 +23,22 @@ impl FromStr for Owner {
             Some((user, group)) => (user, Some(group)),
             None => (text, None),
         };
-        let uid = user
-            .parse()
-            .ok()
-            .or_else(|| User::from_name(user).ok().flatten().map(|user| user.uid.as_raw()));
-        let Some(uid) = uid else { return Err(refused(text, &format!("no user `{user}`"))) };
-        let Some(group) = group else { return Ok(Self { uid, gid: None }) };
-        let gid = group
-            .parse()
-            .ok()
-            .or_else(|| Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw()));
-        match gid {
-            Some(gid) => Ok(Self { uid, gid: Some(gid) }),
-            None => Err(refused(text, &format!("no group `{group}`"))),
-        }
+        let uid = user_id(user).map_err(|why| refused(text, &why))?;
+        let gid = group.map(group_id).transpose().map_err(|why| refused(text, &why))?;
+        Ok(Self { uid, gid })
     }
+}
+
+/// A user, by number or name.
+pub fn user_id(user: &str) -> Result<u32, String> {
+    let named = || User::from_name(user).ok().flatten().map(|user| user.uid.as_raw());
+    user.parse().ok().or_else(named).ok_or_else(|| format!("no user `{user}`"))
+}
+
+/// A group, by number or name.
+pub fn group_id(group: &str) -> Result<u32, String> {
+    let named = || Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
+    group.parse().ok().or_else(named).ok_or_else(|| format!("no group `{group}`"))
 }
 
 fn refused(text: &str, why: &str) -> ApiError {

@@ -125,7 +125,7 @@ fn the_lock_survives_its_removal() {
                     served.fetch_add(1, Ordering::SeqCst);
                     std::thread::yield_now();
                     holders.fetch_sub(1, Ordering::SeqCst);
-                    drop(Files { socket: path.clone(), lock, _held: held });
+                    drop(Files { socket: None, lock, held });
                 }
             });
         }
@@ -133,18 +133,26 @@ fn the_lock_survives_its_removal() {
     assert!(served.load(Ordering::SeqCst) > 4);
 }
 
-// Goal: nobody connects before mode and owner are set.
+// Goal: a file that only has the name of a lock is neither used nor removed, and a socket that
+// another process put in the place of ours is kept.
 #[test]
-fn nobody_comes_in_early() {
-    let folder = Folder::new("early");
+fn foreign_locks_and_sockets_are_kept() {
+    let folder = Folder::new("foreign");
     let path = folder.path().join("s");
-    let address = Address::file(&path).unwrap();
-    let early = |path: &Path| {
-        assert!(UnixStream::connect(path).is_err());
-        Ok(())
-    };
-    let _listener = listen(&address, early).unwrap();
+    fs::write(lock_path(&path), "precious").unwrap();
+    let e = open(&folder.options("s")).unwrap_err();
+    assert!(e.message.contains("not an empty lock file"), "{e}");
+    assert_eq!(fs::read_to_string(lock_path(&path)).unwrap(), "precious");
+    fs::remove_file(lock_path(&path)).unwrap();
+    let ours = open(&folder.options("s")).unwrap();
+    fs::remove_file(&path).unwrap();
+    let theirs = UnixListener::bind(&path).unwrap();
+    fs::remove_file(lock_path(&path)).unwrap();
+    fs::write(lock_path(&path), "precious").unwrap();
+    drop(ours);
     UnixStream::connect(&path).unwrap();
+    assert_eq!(names(&folder), ["s", "s.lock"]);
+    drop(theirs);
 }
 
 // Goal: addresses, modes and owners that cannot be are refused in words.

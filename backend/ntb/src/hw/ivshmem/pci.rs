@@ -137,7 +137,8 @@ fn by_sysfs(folder: &Path, lengths: [u64; 3]) -> Result<([Bar; 2], FileLock), St
         Ok::<_, String>(Bar { file: file.into(), offset: 0, len: lengths[number] })
     };
     let bars = [bar(REGISTERS)?, bar(MEMORY)?];
-    let lock = FileLock::try_take(&folder.join(format!("resource{MEMORY}")));
+    let memory = fs::File::open(folder.join(format!("resource{MEMORY}")));
+    let lock = memory.and_then(FileLock::of);
     let lock = lock.map_err(|e| format!("{}: {e}", folder.display()))?;
     let lock = lock.ok_or("another process uses this ivshmem device")?;
     Ok((bars, lock))

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::listen::{Access, SocketFile};
 use mqnet_sysio::memory;
 use mqnet_sysio::socket::{FileLock, StreamSocket};
 
@@ -63,55 +64,49 @@ struct Peer {
 pub struct Server {
     config: ServerConfig,
     memory: OwnedFd,
-    listener: StreamSocket,
+    listener: Listener,
     /// Joins are not taken before: there were no descriptors left.
     resting: Option<Duration>,
-    _lock: FileLock,
     peers: BTreeMap<u16, Peer>,
 }
 
-fn listen(path: &Path) -> Result<(StreamSocket, FileLock), String> {
+/// The socket, its file, and the lock that two servers cannot hold. The lock file stays at the end:
+/// removing it would let two processes lock two files.
+type Listener = (StreamSocket, SocketFile, FileLock);
+
+fn listen(path: &Path, access: Access) -> Result<Listener, String> {
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
     let shown = path.display();
     let lock =
         FileLock::try_take(Path::new(&lock_path)).map_err(|e| format!("{shown}.lock: {e}"))?;
     let lock = lock.ok_or_else(|| format!("another server is at {shown} already"))?;
-    if let Ok(there) = std::fs::symlink_metadata(path) {
-        use std::os::unix::fs::FileTypeExt;
-        if !there.file_type().is_socket() {
-            return Err(format!("{shown} exists and is not a socket"));
-        }
-        // Somebody else's server, which knows nothing of our lock, would still answer, or be too
-        // busy to.
-        match StreamSocket::connect(path) {
-            Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {}
-            Ok(_) => return Err(format!("somebody listens at {shown} already")),
-            Err(e) => return Err(format!("{shown}: somebody may listen there already: {e}")),
-        }
-        std::fs::remove_file(path).map_err(|e| format!("cannot remove stale {shown}: {e}"))?;
-    }
-    let socket =
-        StreamSocket::listen(path).map_err(|e| format!("cannot listen at {shown}: {e}"))?;
-    Ok((socket, lock))
+    // Another program's server, which does not know the lock, is refused by the socket itself.
+    let (socket, file) = StreamSocket::serve(path, access).map_err(|e| e.to_string())?;
+    Ok((socket, file, lock))
 }
 
 impl Server {
     /// Listens, with fresh memory.
     pub fn new(config: ServerConfig) -> Result<Self, String> {
+        Self::new_as(config, Access::default())
+    }
+
+    /// The same, with permissions of the socket.
+    pub fn new_as(config: ServerConfig, access: Access) -> Result<Self, String> {
         check_size(config.size)?;
-        let (listener, lock) = listen(&config.path)?;
+        let listener = listen(&config.path, access)?;
         let failed = |e| format!("shared memory of {} bytes: {e}", config.size);
         let memory = memory::memory_file("ivshmem", config.size as usize, false).map_err(failed)?;
         memory::seal_size(memory.as_fd()).map_err(failed)?;
         let (resting, peers) = (None, BTreeMap::new());
-        Ok(Self { config, memory, listener, resting, _lock: lock, peers })
+        Ok(Self { config, memory, listener, resting, peers })
     }
 
     /// Descriptors whose readiness asks for a [`turn`](Self::turn).
     pub fn events(&self) -> Vec<BorrowedFd<'_>> {
         let peers = self.peers.values().map(|peer| peer.socket.as_fd());
-        let listener = self.resting.is_none().then(|| self.listener.as_fd());
+        let listener = self.resting.is_none().then(|| self.listener.0.as_fd());
         listener.into_iter().chain(peers).collect()
     }
 
@@ -137,7 +132,7 @@ impl Server {
             self.resting = None;
         }
         while self.resting.is_none() {
-            match self.listener.accept() {
+            match self.listener.0.accept() {
                 Ok(Some(socket)) => said.push(match self.join(socket, now) {
                     Ok(id) => format!("peer {id} joined"),
                     Err(why) => format!("a peer was turned away: {why}"),
@@ -233,13 +228,6 @@ impl Peer {
             return Err("it does not read what it is told".to_owned());
         }
         Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The lock file stays: removing it would let two processes lock two files.
-        let _ = std::fs::remove_file(&self.config.path);
     }
 }
 

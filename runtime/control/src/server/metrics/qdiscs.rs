@@ -15,7 +15,7 @@ pub(super) struct Qdiscs {
 }
 
 /// Leaves that nobody attached share a handle; their parents differ.
-const LABELS: [&str; 4] = ["device", "kind", "handle", "parent"];
+const LABELS: [&str; 6] = ["device", "link", "side", "kind", "handle", "parent"];
 
 impl Qdiscs {
     pub(super) fn new(registry: &Registry) -> prometheus::Result<Self> {
@@ -36,9 +36,10 @@ impl Qdiscs {
         })
     }
 
-    pub(super) fn of_device(&self, device: &str, qdiscs: &[Qdisc]) {
+    pub(super) fn of_device(&self, [device, link, side]: &super::Labels, qdiscs: &[Qdisc]) {
         for Qdisc { kind, handle, parent, counters, .. } in qdiscs {
-            let labels = [device, kind, handle, parent.as_deref().unwrap_or("root")];
+            let parent = parent.as_deref().unwrap_or("root");
+            let labels = [device, link, side, kind, handle, parent];
             let level = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
             self.backlog[0].with_label_values(&labels).set(level(counters.backlog));
             self.backlog[1].with_label_values(&labels).set(level(counters.qlen));

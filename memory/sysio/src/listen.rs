@@ -1,0 +1,235 @@
+//! Listening Unix sockets: permissions before the first connection, and replacement of stale files.
+//!
+//! Only the socket file of a process that is gone is replaced. Anything else at the path stays: a
+//! regular file, a link, a device node, and a socket of any type that some process has bound.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, open};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
+};
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::{Gid, Uid, fchownat};
+
+use crate::poll;
+use crate::socket::FileLock;
+
+/// Attempts to lock the folder of a socket, and the time between two.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Type of a listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A byte stream.
+    Stream,
+    /// Sequenced packets.
+    SeqPacket,
+}
+
+/// Permissions of a socket file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Permission bits; absent: as the umask leaves them.
+    pub mode: Option<u32>,
+    /// Owner; absent: the user of the process.
+    pub uid: Option<u32>,
+    /// Group; absent: the group of the process.
+    pub gid: Option<u32>,
+}
+
+/// Reason why a path cannot become a listening socket.
+#[derive(Debug)]
+pub enum ListenError {
+    /// The path exists and is no socket.
+    NotASocket(PathBuf),
+    /// A process has bound a socket there.
+    InUse(PathBuf),
+    /// The system refused a step.
+    System(PathBuf, &'static str, io::Error),
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotASocket(path) => {
+                let path = path.display();
+                write!(f, "{path} exists and is not a socket: remove it, or choose another path")
+            }
+            Self::InUse(path) => {
+                let path = path.display();
+                write!(f, "another process listens at {path}: end it, or choose another path")
+            }
+            Self::System(path, step, e) => write!(f, "{}: cannot {step}: {e}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ListenError {}
+
+impl From<ListenError> for io::Error {
+    fn from(e: ListenError) -> Self {
+        let kind = match &e {
+            ListenError::NotASocket(_) => io::ErrorKind::AlreadyExists,
+            ListenError::InUse(_) => io::ErrorKind::AddrInUse,
+            ListenError::System(_, _, e) => e.kind(),
+        };
+        Self::new(kind, e)
+    }
+}
+
+/// What a path holds, for a process that wants to listen there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occupant {
+    /// Nothing.
+    Nothing,
+    /// The socket file of a process that is gone.
+    StaleSocket,
+    /// A socket of a process that runs.
+    LiveSocket,
+    /// Anything else.
+    Other,
+}
+
+/// Examines a path without disturbing a process that listens there.
+///
+/// The probe is a datagram socket: it is refused where no process has bound the file, also before
+/// `listen`, and never becomes a connection that the other process would have to accept.
+pub fn occupant(path: &Path) -> io::Result<Occupant> {
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Occupant::Nothing),
+        Err(e) => return Err(e),
+        Ok(data) if !data.file_type().is_socket() => return Ok(Occupant::Other),
+        Ok(_) => {}
+    }
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let probe = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
+    Ok(match connect(probe.as_raw_fd(), &UnixAddr::new(path)?) {
+        Err(Errno::ECONNREFUSED) => Occupant::StaleSocket,
+        Err(Errno::ENOENT) => Occupant::Nothing,
+        // Another type, a full queue, or no permission to find out: not ours to remove.
+        _ => Occupant::LiveSocket,
+    })
+}
+
+/// A socket file that this process made; removed when dropped, unless another file has its name.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|there| there == self.identity) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Identity of a socket file. Its inode is not used again while the socket is open.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let data = fs::symlink_metadata(path)?;
+    let not_ours = || io::Error::other("another file took its place");
+    data.file_type().is_socket().then_some((data.dev(), data.ino())).ok_or_else(not_ours)
+}
+
+/// Listens at `path`, non-blocking. Replaces the file of a process that is gone, and nothing else.
+/// Connections are refused until mode and owner are set.
+pub fn listen_at(
+    path: &Path,
+    kind: Kind,
+    access: Access,
+    backlog: u16,
+) -> Result<(OwnedFd, SocketFile), ListenError> {
+    let failed = |step| move |e: io::Error| ListenError::System(path.to_owned(), step, e);
+    // Two processes that find the same stale file must not remove each other's new one.
+    let folder = lock_folder(path);
+    match occupant(path).map_err(failed("examine it"))? {
+        Occupant::Nothing => {}
+        Occupant::StaleSocket => {
+            fs::remove_file(path).map_err(failed("remove the stale socket"))?;
+        }
+        Occupant::LiveSocket => return Err(ListenError::InUse(path.to_owned())),
+        Occupant::Other => return Err(ListenError::NotASocket(path.to_owned())),
+    }
+    let kind = match kind {
+        Kind::Stream => SockType::Stream,
+        Kind::SeqPacket => SockType::SeqPacket,
+    };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let made = || -> nix::Result<OwnedFd> {
+        let fd = socket(AddressFamily::Unix, kind, flags, None)?;
+        if let Some(mode) = access.mode {
+            // Bits that the file is created with, less the umask.
+            fchmod(&fd, Mode::from_bits_truncate(mode))?;
+        }
+        Ok(fd)
+    };
+    let fd = made().map_err(|e| failed("make a socket")(e.into()))?;
+    let address = UnixAddr::new(path).map_err(|e| failed("listen")(e.into()))?;
+    bind(fd.as_raw_fd(), &address).map_err(|e| failed("listen")(e.into()))?;
+    let identity = identity(path).map_err(failed("examine it"))?;
+    let file = SocketFile { path: path.to_owned(), identity };
+    drop(folder);
+    admit(&file, access).map_err(failed("set its mode and owner"))?;
+    let backlog = Backlog::new(i32::from(backlog)).unwrap_or(Backlog::MAXCONN);
+    listen(&fd, backlog).map_err(|e| failed("listen")(e.into()))?;
+    Ok((fd, file))
+}
+
+/// Holds the lock of the folder, as long as it can be had soon: a folder that may not be read
+/// cannot be locked, and a program that cleans up may hold it.
+fn lock_folder(path: &Path) -> Option<FileLock> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    for _ in 0..LOCK_TRIES {
+        match fs::File::open(folder).and_then(FileLock::of) {
+            Ok(None) => poll::pause(LOCK_PAUSE),
+            Ok(held) => return held,
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// Sets owner and mode of the file itself: a link that took its place meanwhile is not followed.
+fn admit(file: &SocketFile, access: Access) -> io::Result<()> {
+    if access == Access::default() {
+        return Ok(());
+    }
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let held = open(&file.path, flags, Mode::empty())?;
+    let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+    let data = fs::metadata(&by_descriptor)?;
+    if (data.dev(), data.ino()) != file.identity {
+        return Err(io::Error::other("another file took its place"));
+    }
+    if access.uid.is_some() || access.gid.is_some() {
+        let (uid, gid) = (access.uid.map(Uid::from_raw), access.gid.map(Gid::from_raw));
+        fchownat(&held, "", uid, gid, AtFlags::AT_EMPTY_PATH)?;
+    }
+    if let Some(mode) = access.mode {
+        fs::set_permissions(&by_descriptor, fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

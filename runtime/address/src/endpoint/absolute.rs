@@ -1,0 +1,77 @@
+//! Relative paths in an address, made absolute: another process has another working folder.
+
+use std::path::Path;
+
+use super::group::members_of;
+use super::ivshmem::is_device;
+
+/// Kinds whose target is the path of a socket.
+const OF_SOCKETS: [&str; 3] = ["ntb", "vhost-user", "virtio-user"];
+
+/// The address with its relative paths below `base`. Text that is no address is returned as it is:
+/// what is wrong with it is found where it is parsed.
+pub fn absolute(address: &str, base: &Path) -> String {
+    let members = members_of(address).unwrap_or_else(|| vec![address]);
+    let members: Vec<String> = members.iter().map(|member| one(member, base)).collect();
+    members.join("+")
+}
+
+fn one(address: &str, base: &Path) -> String {
+    let Some((kind, rest)) = address.split_once(':') else { return address.to_owned() };
+    let mut parts = rest.split(',');
+    let target = parts.next().unwrap_or_default();
+    let target = match target.strip_prefix("ivshmem=") {
+        Some(device) if kind == "ntb" && is_device(device) => target.to_owned(),
+        Some(path) if kind == "ntb" => format!("ivshmem={}", below(base, path)),
+        _ if OF_SOCKETS.contains(&kind) => below(base, target),
+        _ => target.to_owned(),
+    };
+    let options = parts.map(|option| match option.strip_prefix("netns=") {
+        // Without a slash it is a name, not a path.
+        Some(path) if path.contains('/') => format!("netns={}", below(base, path)),
+        _ => option.to_owned(),
+    });
+    let all: Vec<String> = std::iter::once(format!("{kind}:{target}")).chain(options).collect();
+    all.join(",")
+}
+
+fn below(base: &Path, path: &str) -> String {
+    match path {
+        "" => String::new(),
+        path => base.join(path).to_string_lossy().into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: paths of sockets and of namespaces become absolute, in groups too; names, numbers and
+    // absolute paths stay.
+    #[test]
+    fn relative_paths_become_absolute() {
+        let there = |address: &str| absolute(address, Path::new("/home/me"));
+        for (address, wanted) in [
+            ("vhost-user:x.sock,queues=2", "vhost-user:/home/me/x.sock,queues=2"),
+            ("virtio-user:./x,server", "virtio-user:/home/me/./x,server"),
+            ("ntb:sub/x.sock", "ntb:/home/me/sub/x.sock"),
+            ("ntb:a+ntb:b,name=z", "ntb:/home/me/a+ntb:/home/me/b,name=z"),
+            ("ntb:ivshmem=iv.sock", "ntb:ivshmem=/home/me/iv.sock"),
+            ("tap:a,netns=ns/blue", "tap:a,netns=/home/me/ns/blue"),
+        ] {
+            assert_eq!(there(address), wanted);
+        }
+        for same in [
+            "vhost-user:/run/x",
+            "vhost-user:,fd=7",
+            "ntb:ivshmem=pci",
+            "ntb:ivshmem=00:04.0",
+            "tap:a,netns=blue",
+            "xdp:eth0,netns=/run/netns/blue",
+            "null:",
+            "no address",
+        ] {
+            assert_eq!(there(same), same);
+        }
+    }
+}
