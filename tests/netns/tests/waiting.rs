@@ -123,7 +123,8 @@ fn third_end_is_told_once() {
     let world = World::create();
     let bridge = format!("ntb:{}", world.socket().display());
     let (first, second) = (link(&world, &["null:", &bridge]), link(&world, &["null:", &bridge]));
-    (first.wait_up(1), second.wait_up(1));
+    first.wait_up(1);
+    second.wait_up(1);
     let third = link(&world, &["null:", &bridge]);
     third.wait_down("both ends of this bridge are taken");
     std::thread::sleep(Duration::from_secs(2));

@@ -1,5 +1,5 @@
-//! The two functions of a link: their states, and the replacement of one that was not open before or
-//! whose device is gone.
+//! The two functions of a link: their states, and the replacement of one that was not open before
+//! or lost its device.
 
 use std::time::Duration;
 
