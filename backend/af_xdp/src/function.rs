@@ -433,6 +433,10 @@ impl Function for AfXdpFunction {
         &self.stats
     }
 
+    fn share_stats(&mut self, stats: &[Arc<ChannelStats>]) {
+        self.stats = stats.to_vec();
+    }
+
     fn dropped_outside(&mut self) -> Option<u64> {
         Some(self.dropped + self.session.as_ref().map_or(0, Session::dropped))
     }

@@ -49,6 +49,8 @@ pub struct NtbFunction {
     hw: Box<dyn Hw>,
     mtu: Option<u32>,
     partner: Option<Caps>,
+    /// Why our partner carries nothing, if it does not.
+    partner_down: Option<String>,
     rings: RingWish,
     /// Its place in a group, which then says what is to be said.
     seat: Option<Seat>,
@@ -103,6 +105,7 @@ impl NtbFunction {
             hw,
             mtu,
             partner: None,
+            partner_down: None,
             rings: RingWish::default(),
             seat: None,
             stats: (0..CHANNELS_MAX).map(|_| Arc::default()).collect(),
@@ -276,6 +279,9 @@ impl NtbFunction {
         self.step(Happening::PeerAccepts, now)?;
         // What has been wished for since the offer.
         self.publish_wish();
+        if self.our_letters == 0 && self.tells_partners() {
+            self.post();
+        }
         Ok(())
     }
 

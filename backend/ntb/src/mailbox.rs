@@ -17,20 +17,28 @@
 //! | 7 | wanted RX ring in bytes, 0 for none | wanted TX ring |
 //! | 8..24 | the reason, UTF-8, up to 128 bytes | |
 //! | 24 | members of its group that the writer has up, a bit each | |
+//! | 25 | state of the writer's partner: 1 up, 2 down | bytes of the reason |
+//! | 26..42 | that reason, UTF-8, up to 128 bytes | |
+//!
+//! Words from 25 on are of version 5 of the layout; older writers leave them at 0.
 
 use std::sync::atomic::{Ordering, fence};
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, MTU_MIN};
-use mqnet_netdev::{Caps, Offloads, RingWish, Step, Word};
+use mqnet_netdev::{Caps, FarPartner, Offloads, RingWish, Step, Word};
 use mqnet_wire::Layer;
 
 use crate::hw::MemoryWindows;
 use crate::layout::MAILBOX;
 
 /// Words of a letter after the sequence.
-const BODY: usize = 24;
-/// Words of the reason.
+const BODY: usize = PARTNER + 1 + TEXT;
+/// Words of a reason.
 const TEXT: usize = 16;
+/// Word of the body with the members of the group.
+const HERE: usize = 23;
+/// Word of the body with the state of the writer's partner.
+const PARTNER: usize = 24;
 
 const _: () = assert!((1 + BODY) * 8 <= MAILBOX);
 
@@ -43,25 +51,49 @@ pub(crate) struct Letter {
     pub(crate) word: Word,
     /// Members of its group that are up.
     pub(crate) here: u8,
+    /// State of the writer's partner.
+    pub(crate) partner: FarPartner,
 }
 
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
+/// The bytes of a text that fit, cut at a character.
+fn cut(text: &str) -> &[u8] {
+    let end = (0..=TEXT * 8).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    &text.as_bytes()[..end.min(text.len())]
+}
+
+fn put_text(words: &mut [u64], text: &[u8]) {
+    for (to, bytes) in words.iter_mut().zip(text.chunks(8)) {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        *to = u64::from_le_bytes(word);
+    }
+}
+
+/// A text of a peer, shown to people: no control characters of a stranger on their terminals.
+fn read_text(words: &[u64], len: usize) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(len).collect();
+    String::from_utf8_lossy(&bytes).replace(char::is_control, "?")
+}
+
 impl Letter {
     /// What an end says that has said nothing.
     pub(crate) fn blank(caps: &Caps) -> Self {
         let (rings, word) = (RingWish::default(), Word::default());
-        Self { wish: 0, caps: caps.clone(), rings, word, here: 0 }
+        let partner = FarPartner::Unknown;
+        Self { wish: 0, caps: caps.clone(), rings, word, here: 0, partner }
     }
 
     pub(crate) fn encode(&self) -> [u64; BODY] {
-        let mut why = self.word.why.as_bytes();
-        if why.len() > TEXT * 8 {
-            let end = (0..=TEXT * 8).rev().find(|&at| self.word.why.is_char_boundary(at));
-            why = &why[..end.unwrap_or(0)];
-        }
+        let why = cut(&self.word.why);
+        let (partner, partner_why) = match &self.partner {
+            FarPartner::Unknown => (0, &[][..]),
+            FarPartner::Up => (1, &[][..]),
+            FarPartner::Down(why) => (2, cut(why)),
+        };
         let (caps, word) = (&self.caps, &self.word);
         let counts = u32::from(caps.channels) | u32::from(caps.wanted.unwrap_or(0)) << 16;
         let mut body = [0; BODY];
@@ -74,12 +106,10 @@ impl Letter {
             pair(caps.rx_offloads.bits(), caps.tx_offloads.bits()),
             pair(self.rings.rx.unwrap_or(0), self.rings.tx.unwrap_or(0)),
         ]);
-        for (to, bytes) in body[7..7 + TEXT].iter_mut().zip(why.chunks(8)) {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            *to = u64::from_le_bytes(word);
-        }
-        body[BODY - 1] = u64::from(self.here);
+        put_text(&mut body[7..7 + TEXT], why);
+        body[HERE] = u64::from(self.here);
+        body[PARTNER] = pair(partner, partner_why.len() as u32);
+        put_text(&mut body[PARTNER + 1..], partner_why);
         body
     }
 
@@ -94,7 +124,8 @@ impl Letter {
         let step = Step::decode(low(1));
         let step = step.ok_or_else(|| format!("the peer is in step {}, which is none", low(1)))?;
         let len = check("a reason of bytes", high(1), high(1) as usize <= TEXT * 8)? as usize;
-        let text: Vec<u8> = body[7..7 + TEXT].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let reason = high(PARTNER);
+        let reason = check("a reason of bytes", reason, reason as usize <= TEXT * 8)? as usize;
         let (channels, wanted) = (low(3) & 0xffff, low(3) >> 16);
         let most = u32::from(CHANNELS_MAX);
         let mtus = MTU_MIN..=MTU_MAX;
@@ -119,10 +150,17 @@ impl Letter {
                 attempt: high(0),
                 step,
                 wishes: [low(2), high(2)],
-                // Shown to people: no control characters of a stranger on their terminals.
-                why: String::from_utf8_lossy(&text[..len]).replace(char::is_control, "?"),
+                why: read_text(&body[7..7 + TEXT], len),
             },
-            here: low(BODY - 1) as u8,
+            here: low(HERE) as u8,
+            partner: match low(PARTNER) {
+                0 => FarPartner::Unknown,
+                1 => FarPartner::Up,
+                2 => FarPartner::Down(read_text(&body[PARTNER + 1..], reason)),
+                other => {
+                    return Err(format!("the peer's partner is in state {other}, which is none"));
+                }
+            },
         })
     }
 }
@@ -183,6 +221,7 @@ mod tests {
             rings: RingWish { rx: Some(65536), tx: None },
             word: Word { attempt: 3, step: Step::Refuse, wishes: [1, 7], why: why.to_owned() },
             here: 5,
+            partner: FarPartner::Down("eth8 has no carrier".to_owned()),
         }
     }
 
@@ -193,16 +232,20 @@ mod tests {
         assert_eq!(Letter::decode(&plain.encode()), Ok(plain));
         let long = Letter::decode(&letter(&"ä".repeat(100)).encode()).unwrap();
         assert_eq!(long.word.why, "ä".repeat(64));
+        for partner in [FarPartner::Unknown, FarPartner::Up, FarPartner::Down("ä".repeat(64))] {
+            let sent = Letter { partner: partner.clone(), ..letter("") };
+            assert_eq!(Letter::decode(&sent.encode()).unwrap().partner, partner);
+        }
     }
 
     proptest! {
         // Goal: any body is refused in words or is a letter whose encoding means the same.
         #[test]
         fn any_body_is_read(
-            body in prop::array::uniform24(any::<u64>()),
-            edits in prop::collection::vec((0usize..24, any::<u64>()), 0..4),
+            body in prop::collection::vec(any::<u64>(), BODY),
+            edits in prop::collection::vec((0..BODY, any::<u64>()), 0..4),
         ) {
-            let _ = Letter::decode(&body);
+            let _ = Letter::decode(&body.try_into().unwrap());
             let mut honest = letter("x").encode();
             for (at, value) in edits {
                 honest[at] = value;
@@ -210,6 +253,9 @@ mod tests {
             if let Ok(letter) = Letter::decode(&honest) {
                 prop_assert!(letter.caps.channels >= 1);
                 prop_assert!(!letter.word.why.contains(char::is_control));
+                if let FarPartner::Down(why) = &letter.partner {
+                    prop_assert!(!why.contains(char::is_control));
+                }
                 prop_assert!(Letter::decode(&letter.encode()).is_ok());
             }
         }

@@ -481,6 +481,10 @@ impl Function for TapFunction {
         &self.stats
     }
 
+    fn share_stats(&mut self, stats: &[Arc<ChannelStats>]) {
+        self.stats = stats.to_vec();
+    }
+
     fn dropped_outside(&mut self) -> Option<u64> {
         self.netlink.link(&self.device).ok().map(|info| info.tx_dropped)
     }

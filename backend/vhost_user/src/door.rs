@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::{Access, Kind, ListenError, SocketFile, listen_at};
-use mqnet_sysio::poll;
+use mqnet_sysio::{clock, poll};
 use mqnet_virtio::Features;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt};
 use vhost::vhost_user::{BackendReqHandler, Error};
@@ -22,6 +22,13 @@ use crate::state::Shared;
 
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// Connections that end sooner are not tried again at once: somebody else may have the socket.
+const BRIEF: Duration = Duration::from_secs(1);
+/// Delay after a brief connection; each further one doubles it.
+const BRIEF_RETRY: Duration = Duration::from_millis(500);
+/// Longest such delay.
+const BRIEF_RETRY_LONGEST: Duration = Duration::from_secs(10);
 
 /// Attempts to listen where another process does: it may be one that is being killed.
 const DYING: u32 = 5;
@@ -178,9 +185,12 @@ struct Keeper {
 
 impl Keeper {
     fn run(self, mut way: Way) {
-        let mut said = String::new();
+        let (mut said, mut delay) = (String::new(), None);
         while !self.is_over() {
-            self.absent(way.waiting(), &mut said);
+            // The reason of a brief connection stays until one lasts.
+            if delay.is_none() {
+                self.absent(way.waiting(), &mut said);
+            }
             let Some(stream) = way.meet(&self.end) else { continue };
             if !self.talk_with(&stream) {
                 return;
@@ -188,9 +198,17 @@ impl Keeper {
             said.clear();
             self.shared.lock().absent = None;
             self.shared.tell();
+            let since = clock::monotonic();
             let why = self.serve(stream);
             lock(&self.talking).with = None;
             self.leave(&format!("the VMM is gone ({why})"));
+            let is_brief = clock::monotonic().saturating_sub(since) < BRIEF;
+            delay = (is_brief && matches!(way, Way::Connect(_))).then(|| {
+                delay.map_or(BRIEF_RETRY, |delay: Duration| (delay * 2).min(BRIEF_RETRY_LONGEST))
+            });
+            if let Some(delay) = delay {
+                let _ = poll::wait_readable(&[self.end.as_fd()], delay);
+            }
         }
     }
 

@@ -140,10 +140,9 @@ impl VirtioUserFunction {
         match Attempt::begin(stream, config, takes, self.lasting.clone()) {
             Ok(attempt) => {
                 self.attempt = Some(attempt);
-                self.why = match &self.failed {
-                    Some(last) => format!("shaking hands with the device again: {last}"),
-                    None => "shaking hands with the device".to_owned(),
-                };
+                // The reason of a failure stays until a handshake succeeds.
+                let shaking = || "shaking hands with the device".to_owned();
+                self.why = self.failed.clone().unwrap_or_else(shaking);
             }
             Err(why) => self.fail(&why, now),
         }

@@ -143,13 +143,15 @@ struct Sink {
     target: Target,
     blocks: Blocks,
     frames: u64,
+    /// Frames that were not captured: they came faster than they were read.
+    missed: u64,
     count: Option<u64>,
     failed: Option<io::Error>,
 }
 
 impl Sink {
     fn new(target: Target, count: Option<u64>) -> Self {
-        Self { target, blocks: Blocks::default(), frames: 0, count, failed: None }
+        Self { target, blocks: Blocks::default(), frames: 0, missed: 0, count, failed: None }
     }
 
     fn enough(&self) -> bool {
@@ -157,8 +159,16 @@ impl Sink {
     }
 
     fn summary(&self) {
+        let _ = writeln!(io::stderr(), "mqnet: {}", self.in_words());
+    }
+
+    fn in_words(&self) -> String {
         let plural = if self.frames == 1 { "" } else { "s" };
-        let _ = writeln!(io::stderr(), "mqnet: {} frame{plural} captured", self.frames);
+        let captured = format!("{} frame{plural} captured", self.frames);
+        match self.missed {
+            0 => format!("{captured}, none missed"),
+            n => format!("{captured}, {n} missed: they came faster than they were written"),
+        }
     }
 
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -167,6 +177,7 @@ impl Sink {
             let Some(block) = self.blocks.next()? else { return Ok(()) };
             self.target.write(&block.bytes)?;
             self.frames += u64::from(block.is_frame);
+            self.missed = block.missed.unwrap_or(self.missed);
         }
         Ok(())
     }

@@ -83,15 +83,18 @@ pub(crate) enum Command {
     IvshmemServer(ServerArgs),
     /// Build two hosts, link them, run traffic, kill one side and watch the link heal (no root).
     Demo(DemoArgs),
-    /// Run the links of the configuration, and those that are asked for.
+    /// Run the links of the configuration, and those that are asked for. A link of the
+    /// configuration whose ends cannot be opened yet waits, and is tried again.
     Daemon(DaemonArgs),
-    /// Add a link to the daemon.
+    /// Add a link to the daemon. Fails when an end cannot be opened; links of the configuration
+    /// wait instead.
     Add(AddArgs),
     /// End a link, in whatever process it is.
     Del(DelArgs),
     /// Change a running netdev: channels, MTU, rings.
     Set(SetArgs),
-    /// Let the daemon read its configuration again; links that did not change go on.
+    /// Let the daemon read its configuration again; links that did not change go on, those that
+    /// wait are tried at once.
     Reload,
     /// Show links and netdevs.
     Show(ShowArgs),

@@ -15,7 +15,7 @@ use mqnet_sysio::{clock, process};
 
 use crate::cli::{ControlArgs, Failure};
 use crate::config::{DEFAULT_FILE, check, sources};
-use crate::host::{Entry, LinkHost, Mode};
+use crate::host::{Entry, LinkHost, Mode, Opening};
 use crate::run::{self, Frontend};
 
 /// How long what all links have taken may take to arrive when the daemon is stopped: much less than
@@ -106,8 +106,8 @@ impl Daemon {
         }
         for name in &plan.add {
             let link = &config.links[name];
-            let none = [Vec::new(), Vec::new()];
-            let add = host.add(Some(name), link.spec.clone(), link.checked.clone(), none);
+            let opening = Opening::plain(true);
+            let add = host.add(Some(name), link.spec.clone(), link.checked.clone(), opening);
             if !note(name, add) {
                 config.links.remove(name);
             }
@@ -125,12 +125,17 @@ impl Daemon {
         problems
     }
 
-    fn reload(&mut self, host: &mut LinkHost) -> Result<(), ApiError> {
+    /// Returns what the user should know: the links that wait.
+    fn reload(&mut self, host: &mut LinkHost) -> Result<Option<String>, ApiError> {
         let config = read(&self.file).map_err(|why| ApiError::new(Code::Invalid, why))?;
-        match self.apply(host, config).join("; ") {
-            problems if problems.is_empty() => Ok(()),
-            problems => Err(ApiError::new(Code::Failed, problems)),
+        let problems = self.apply(host, config).join("; ");
+        host.retry_now();
+        if !problems.is_empty() {
+            return Err(ApiError::new(Code::Failed, problems));
         }
+        let line = |(name, why): (&str, &str)| format!("link {name} waits: {why}");
+        let waiting: Vec<String> = host.waiting().map(line).collect();
+        Ok((!waiting.is_empty()).then(|| waiting.join("; ")))
     }
 }
 
@@ -138,7 +143,10 @@ impl Frontend for Daemon {
     fn notice(&mut self, entry: &mut Entry, notice: &Notice) {
         let name = &entry.name;
         match notice {
-            Notice::Up(plan) => tracing::info!("{name}: up, {} channels", plan.channels),
+            Notice::Up(plan) => {
+                let plural = if plan.channels == 1 { "" } else { "s" };
+                tracing::info!("{name}: up, {} channel{plural}", plan.channels);
+            }
             Notice::Down(why) => tracing::warn!("{name}: down: {why}"),
             Notice::Changed { plan, .. } => tracing::info!("{name}: {} channels", plan.channels),
             Notice::ChangeFailed(why) => tracing::warn!("{name}: not changed: {why}"),
@@ -150,7 +158,7 @@ impl Frontend for Daemon {
             let since = Instant::now();
             let done = self.reload(host);
             let took_us = since.elapsed().as_micros() as u64;
-            ticket.settle(done.map(|()| Outcome { changed: true, note: None, took_us }));
+            ticket.settle(done.map(|note| Outcome { changed: true, note, took_us }));
         }
         Duration::from_secs(1)
     }

@@ -3,12 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish, ZeroCopy};
 use mqnet_control::socket::{group_id, user_id};
 use mqnet_group::{GroupConfig, GroupFunction, OnLoss};
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT, frame_of_mtu};
-use mqnet_netdev::{Function, OpenError, null::Null};
+use mqnet_netdev::{ChannelStats, Function, OpenError, absent::Absent, null::Null};
 use mqnet_ntb::layout::Geometry;
 use mqnet_ntb::{IvshmemConfig, NtbConfig, NtbFunction, Place};
 use mqnet_sysio::listen::Access;
@@ -45,6 +46,12 @@ pub(crate) trait Open {
 
     /// The network namespace in which the name of the netdev is valid.
     fn home(&self) -> Option<u64>;
+
+    /// Name of the backend.
+    fn driver(&self) -> &'static str;
+
+    /// A placeholder for the function while it cannot be opened.
+    fn absent(&self, address: &str, reason: String, stats: Vec<Arc<ChannelStats>>) -> Opened;
 
     /// Opens the function. `fds` are the descriptors named in the address, taken over by `main`.
     fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>>;
@@ -89,27 +96,48 @@ impl Open for Endpoint {
         std::fs::metadata(file).ok().map(|there| there.ino())
     }
 
+    fn driver(&self) -> &'static str {
+        match self {
+            Self::Tap(_) => "mqnet-tap",
+            Self::Vduse(_) => "mqnet-vduse",
+            Self::Group(_) => "mqnet-group",
+            Self::Null => NULL,
+            Self::Ntb { .. } | Self::Ivshmem(_) => "mqnet-ntb",
+            Self::VhostUser(_) => "mqnet-vhost-user",
+            Self::VirtioUser(_) => "mqnet-virtio-user",
+            Self::AfXdp(_) => "mqnet-af-xdp",
+        }
+    }
+
+    fn absent(&self, address: &str, reason: String, stats: Vec<Arc<ChannelStats>>) -> Opened {
+        Opened {
+            function: Box::new(Absent::new(address.to_owned(), reason, stats)),
+            name: self.netdev_name(),
+            ifindex: None,
+            netns: self.home(),
+            driver: self.driver(),
+        }
+    }
+
     fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>> {
-        let (name, netns) = (self.netdev_name(), self.home());
-        let (function, driver): (Box<dyn Function>, _) = match self {
+        let (name, netns, driver) = (self.netdev_name(), self.home(), self.driver());
+        let function: Box<dyn Function> = match self {
             Self::Tap(config) => return Ok(tap(config, netns, fds)?),
             Self::Vduse(card) => return Ok(vduse(card, netns)?),
-            Self::Group(members) => (Box::new(group(members)?), "mqnet-group"),
-            Self::Null => (Box::new(Null::new(CHANNELS_MAX)), NULL),
+            Self::Group(members) => Box::new(group(members)?),
+            Self::Null => Box::new(Null::new(CHANNELS_MAX)),
             Self::Ntb { path, window, mtu, access, .. } => {
                 let config = NtbConfig { path, window, mtu };
-                let access = permissions(&access)?;
-                (Box::new(NtbFunction::memfd_as(&config, access, random_seed())), "mqnet-ntb")
+                Box::new(NtbFunction::memfd_as(&config, permissions(&access)?, random_seed()))
             }
-            Self::Ivshmem(device) => (Box::new(ivshmem(device)), "mqnet-ntb"),
-            Self::VhostUser(card) => (Box::new(vhost_user(card, &name, fds)?), "mqnet-vhost-user"),
+            Self::Ivshmem(device) => Box::new(ivshmem(device)),
+            Self::VhostUser(card) => Box::new(vhost_user(card, &name, fds)?),
             Self::VirtioUser(virtio) => {
                 let address = format!("virtio-user:{}", virtio.path.display());
                 let function = VirtioUserFunction::new(virtio_user(virtio)?);
-                let function = function.map_err(|e| format!("{address}: {e}"))?;
-                (Box::new(function), "mqnet-virtio-user")
+                Box::new(function.map_err(|e| format!("{address}: {e}"))?)
             }
-            Self::AfXdp(nic) => (Box::new(AfXdpFunction::new(af_xdp(nic))?), "mqnet-af-xdp"),
+            Self::AfXdp(nic) => Box::new(AfXdpFunction::new(af_xdp(nic))?),
         };
         Ok(Opened { function, name, ifindex: None, netns, driver })
     }

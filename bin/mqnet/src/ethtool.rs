@@ -45,7 +45,8 @@ Usage: mqnet ethtool [--json] VERB DEVICE [ARGUMENTS]     (as ethtool 6.1)
   -i, --driver               what serves the device
   -k, --show-features, --show-offload                         [--json]
                              [--sides] both sides, and what is done for them
-  -K, --features, --offload  FEATURE on|off ...
+  -K, --features, --offload  FEATURE on|off ...; tx: what mqnet sends into the device,
+                             so for a TAP the opposite of the kernel's 'ethtool -K TAP'
   --show-priv-flags          private flags
   --set-priv-flags           FLAG on|off ...
 ";

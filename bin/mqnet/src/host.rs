@@ -8,6 +8,7 @@ mod show;
 mod stats;
 pub(crate) mod tc;
 mod tune;
+mod waiting;
 mod xdp;
 
 use std::collections::VecDeque;
@@ -31,7 +32,7 @@ use tokio::sync::Notify;
 
 use crate::endpoint::{Endpoint, Open};
 use crate::leftovers;
-pub(crate) use entry::Entry;
+pub(crate) use entry::{Entry, Opening};
 
 /// Events that are remembered for those who ask late.
 const EVENTS_MAX: usize = 1000;
@@ -90,18 +91,18 @@ impl LinkHost {
         name: Option<&str>,
         spec: LinkSpec,
         link: CheckedLink,
-        fds: [Vec<OwnedFd>; 2],
+        opening: Opening,
     ) -> Result<(), ApiError> {
         if name.is_some_and(|name| self.entries.iter().any(|entry| entry.name == name)) {
             let why = format!("there is a link '{}' already", name.unwrap_or_default());
             return Err(ApiError::new(Code::Busy, why));
         }
         for (field, end) in [("a", &link.a), ("b", &link.b)] {
-            self.is_free(field, end)?;
+            self.is_free(field, end, None)?;
         }
         // Before it looks at anything: what is there shall be the kernel's own.
         leftovers::take_care();
-        let entry = Entry::open(name, spec, link, fds, self.made, &self.entries)?;
+        let entry = Entry::open(name, spec, link, opening, self.made, &self.entries)?;
         self.made += 1;
         let (name, text) = (entry.name.clone(), format!("{} <-> {}", entry.spec.a, entry.spec.b));
         self.entries.push(entry);
@@ -110,11 +111,15 @@ impl LinkHost {
     }
 
     /// Looked at before anything is opened: what another link has must not even be touched.
-    fn is_free(&self, field: &str, end: &Endpoint) -> Result<(), ApiError> {
+    /// `own` is the number of the link that the end belongs to.
+    fn is_free(&self, field: &str, end: &Endpoint, own: Option<usize>) -> Result<(), ApiError> {
         let (name, home) = (end.netdev_name(), end.home());
-        let has = |entry: &&Entry| entry.netdevs.iter().any(|d| d.name == name && d.netns == home);
-        let Some(other) = self.entries.iter().find(has) else { return Ok(()) };
-        if *end == Endpoint::Null {
+        let has = |entry: &Entry| entry.netdevs.iter().any(|d| d.name == name && d.netns == home);
+        let mut others = self.entries.iter().enumerate().filter(|(number, _)| Some(*number) != own);
+        let Some((_, other)) = others.find(|(_, entry)| has(entry)) else { return Ok(()) };
+        // Nobody knows yet which namespace it will be.
+        let is_open = home.is_some() || !waiting::names_namespace(end);
+        if *end == Endpoint::Null || !is_open {
             return Ok(());
         }
         let (other, knob) = (&other.name, end.rename_knob());
@@ -148,6 +153,7 @@ impl LinkHost {
     ) -> Result<(), LinkError> {
         let mut happened = Vec::new();
         let mut lost = None;
+        self.open_waiting();
         for (number, entry) in self.entries.iter_mut().enumerate() {
             loop {
                 let notice = match one_step(entry) {
@@ -180,6 +186,34 @@ impl LinkHost {
             self.happened(event, &link, text);
         }
         Ok(())
+    }
+
+    /// Tries to open ends that wait and are due.
+    fn open_waiting(&mut self) {
+        let now = clock::monotonic();
+        for number in 0..self.entries.len() {
+            for side in self.entries[number].due_ends(now) {
+                let end = self.entries[number].endpoint(side).clone();
+                let free = self.is_free(["a", "b"][side], &end, Some(number));
+                leftovers::take_care();
+                let opened = match free {
+                    Ok(()) => end.open(Vec::new()).map_err(|e| e.to_string()),
+                    Err(e) => Err(e.message),
+                };
+                self.entries[number].attempted(side, opened, clock::monotonic());
+            }
+        }
+    }
+
+    /// Links with an end that cannot be opened yet, each with the reason.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.entries.iter().filter_map(|entry| Some((&entry.name[..], entry.waits_for()?)))
+    }
+
+    /// Tries all ends that wait now, whenever they are due.
+    pub(crate) fn retry_now(&mut self) {
+        self.entries.iter_mut().for_each(Entry::hurry);
+        self.open_waiting();
     }
 
     /// How long to wait for an event before the next turn.
@@ -307,7 +341,8 @@ impl Host for LinkHost {
         {
             return done(false, since);
         }
-        self.add(Some(name), spec.clone(), checked, [Vec::new(), Vec::new()])?;
+        // Whoever asks is told: only links of the configuration wait.
+        self.add(Some(name), spec.clone(), checked, Opening::plain(false))?;
         self.wake.notify_one();
         done(true, since)
     }

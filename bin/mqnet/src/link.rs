@@ -19,7 +19,7 @@ use mqnet_sysio::signal::StopSignals;
 use crate::cli::{Failure, LinkArgs};
 use crate::config::check;
 use crate::endpoint::Endpoint;
-use crate::host::{Entry, LinkHost, Mode};
+use crate::host::{Entry, LinkHost, Mode, Opening};
 use crate::run::{self, Frontend};
 use crate::status::{Status, StatusStyle};
 use crate::vmm;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
         Endpoint::VhostUser(card) => vmm::flags(card, checked.channels),
         _ => None,
     });
-    host.add(None, spec, checked, fds)?;
+    host.add(None, spec, checked, Opening { fds, may_wait: false })?;
     if !args.json {
         told.into_iter().flatten().for_each(|flags| eprint!("{flags}"));
     }

@@ -44,8 +44,8 @@ fn broken(e: Box<dyn std::error::Error>) -> Failure {
     Failure::Broken(e.to_string())
 }
 
-fn run(command: Command, control: Option<&str>) -> Result<(), Failure> {
-    if let Some(done) = verbs::run(&command, control)? {
+fn run(command: Command, control: Option<&str>, verbose: bool) -> Result<(), Failure> {
+    if let Some(done) = verbs::run(&command, control, verbose)? {
         return Ok(done);
     }
     run::take_stores()?;
@@ -85,7 +85,8 @@ fn words() -> Vec<OsString> {
 fn main() -> ExitCode {
     let cli = Cli::parse_from(words());
     let filter = match cli.verbose {
-        0 => "warn",
+        // A log that shows links go down shows them come up.
+        0 => "warn,mqnet::daemon=info",
         1 => "info",
         _ => "debug",
     };
@@ -95,7 +96,7 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .init();
-    let done = run(cli.command, cli.control.as_deref());
+    let done = run(cli.command, cli.control.as_deref(), cli.verbose > 0);
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::BadInput(what)) => {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use mqnet_control::names;
@@ -27,11 +27,16 @@ pub(crate) struct ShowArgs {
     pub(crate) json: bool,
 }
 
-/// Runs the command.
-pub(crate) fn run(args: &ShowArgs, api: &dyn Api, out: &mut dyn Write) -> Result<(), Failure> {
+/// Runs the command. `verbose` adds what is as people expect it.
+pub(crate) fn run(
+    args: &ShowArgs,
+    verbose: bool,
+    api: &dyn Api,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let instance: Instance = api::get(api, "/v1/instance")?;
     let links = links(api, args.name.as_deref())?;
-    let text = if args.json { json(&instance, &links)? } else { text(&instance, &links) };
+    let text = if args.json { json(&instance, &links)? } else { text(&instance, &links, verbose) };
     put(out, &text)
 }
 
@@ -60,11 +65,20 @@ fn state(state: LinkState) -> &'static str {
     }
 }
 
+/// Time from now to `at_ms`, milliseconds since the epoch.
+fn seconds_to(at_ms: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let left = Duration::from_millis(at_ms).saturating_sub(now);
+    format!("{:.1} s", left.as_secs_f64())
+}
+
 /// How a link stands, in a few words.
 pub(crate) fn standing(link: &LinkInfo) -> String {
     let mut out = state(link.state).to_owned();
-    if let Some(reason) = &link.reason {
-        let _ = write!(out, " ({reason})");
+    let next = link.next_attempt_ms.map(|at| format!("next attempt in {}", seconds_to(at)));
+    let notes: Vec<&str> = link.reason.as_deref().into_iter().chain(next.as_deref()).collect();
+    if !notes.is_empty() {
+        let _ = write!(out, " ({})", notes.join("; "));
     }
     if link.channels > 0 {
         let plural = if link.channels == 1 { "" } else { "s" };
@@ -116,7 +130,7 @@ fn members(dev: &NetdevInfo) -> Vec<Vec<String>> {
 }
 
 /// What the engine does to frames of one direction, if anything.
-fn emulation(way: &WayOffloads) -> Option<String> {
+fn emulation(way: &WayOffloads, verbose: bool) -> Option<String> {
     let list = |names: &[String]| {
         if names.is_empty() { "none".to_owned() } else { names.join(",") }
     };
@@ -127,14 +141,23 @@ fn emulation(way: &WayOffloads) -> Option<String> {
     if way.cuts {
         done.push("frames beyond the largest cut".to_owned());
     }
-    if !way.merged.is_empty() {
-        done.push(format!("small frames merged into {}", list(&way.merged)));
-    }
-    (!done.is_empty()).then(|| {
-        let (from, to) = (&way.from, &way.to);
+    let (from, to) = (&way.from, &way.to);
+    let mut lines = String::new();
+    if !done.is_empty() {
         let (arriving, leaving) = (list(&way.arriving), list(&way.leaving));
-        format!("  {from} -> {to}: {arriving} comes, {leaving} goes: {}\n", done.join(", "))
-    })
+        let done = done.join(", ");
+        let _ = writeln!(lines, "  {from} -> {to}: {arriving} comes, {leaving} goes: {done}");
+    }
+    if verbose && !way.merged.is_empty() {
+        let has = |kind: &str| way.merged.iter().any(|name| name.starts_with(kind));
+        let kinds = match (has("tso"), has("uso")) {
+            (true, true) => "TCP and UDP",
+            (false, true) => "UDP",
+            _ => "TCP",
+        };
+        let _ = writeln!(lines, "  {from} -> {to}: small {kinds} frames are coalesced");
+    }
+    (!lines.is_empty()).then_some(lines)
 }
 
 /// How the buffers of an RX queue lie; queues that agree are one line.
@@ -191,7 +214,7 @@ fn place(place: &ChannelPlace) -> Vec<String> {
     cells
 }
 
-fn text(instance: &Instance, links: &[LinkInfo]) -> String {
+fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
     let uptime = humantime::format_duration(Duration::from_secs(instance.uptime_ms / 1000));
     let mut out = format!(
         "mqnet {} ({}), pid {}, started {uptime} ago\n",
@@ -213,7 +236,8 @@ fn text(instance: &Instance, links: &[LinkInfo]) -> String {
             members(dev).into_iter().for_each(|row| table.row(row));
             push_rows(&mut out, &table);
         }
-        link.offloads.iter().filter_map(emulation).for_each(|line| out.push_str(&line));
+        let emulated = link.offloads.iter().filter_map(|way| emulation(way, verbose));
+        emulated.for_each(|line| out.push_str(&line));
         for line in rx_buffers(link) {
             let _ = writeln!(out, "  {line}");
         }
@@ -267,7 +291,7 @@ mod tests {
         let api =
             FakeApi::default().on("/v1/instance", instance).on("/v1/links", vec![link(state)]);
         let mut out = Vec::new();
-        run(&ShowArgs { name: name.map(str::to_owned), json }, &api, &mut out)?;
+        run(&ShowArgs { name: name.map(str::to_owned), json }, false, &api, &mut out)?;
         Ok(String::from_utf8(out).unwrap())
     }
 
@@ -349,16 +373,20 @@ mod tests {
             leaving: names(&["csum", "tso4"]),
             ..WayOffloads::default()
         };
-        assert_eq!(emulation(&way), None);
+        assert_eq!(emulation(&way, true), None);
         (way.leaving, way.emulated) = (Vec::new(), names(&["csum", "tso4"]));
         way.cuts = true;
         assert_eq!(
-            emulation(&way).unwrap(),
+            emulation(&way, false).unwrap(),
             "  vm0 -> tap0: csum,tso4 comes, none goes: csum,tso4 done here, frames beyond the \
              largest cut\n"
         );
-        let way = WayOffloads { merged: names(&["tso4"]), ..WayOffloads::default() };
-        assert!(emulation(&way).unwrap().ends_with("small frames merged into tso4\n"));
+        let merged = names(&["tso4", "uso4"]);
+        let way =
+            WayOffloads { from: "a".into(), to: "b".into(), merged, ..WayOffloads::default() };
+        assert_eq!(emulation(&way, false), None);
+        let line = "  a -> b: small TCP and UDP frames are coalesced\n";
+        assert_eq!(emulation(&way, true).unwrap(), line);
     }
 
     // Goal: a link that is down says why; its state and the owner are in the JSON.
@@ -369,6 +397,19 @@ mod tests {
         let value: Value = serde_json::from_str(&shown(None, true, "down").unwrap()).unwrap();
         assert_eq!(value[0]["state"], "down");
         assert_eq!(value[0]["instance"]["pid"], 42);
+    }
+
+    // Goal: a link whose end cannot be opened yet shows the reason and when it is tried next.
+    #[test]
+    fn next_attempt_is_shown() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+        let mut waiting = link("down");
+        waiting.next_attempt_ms = Some(now + 3_600_000);
+        let text = standing(&waiting);
+        let start = "down (the peer has ended; next attempt in ";
+        assert!(text.starts_with(start) && text.ends_with(" s)"), "{text}");
+        waiting.next_attempt_ms = Some(now - 1);
+        assert_eq!(standing(&waiting), format!("{start}0.0 s)"));
     }
 
     // Goal: an unknown name fails in one line that names what there is.

@@ -34,13 +34,24 @@ pub(crate) struct Status {
     before: [LaneSums; 2],
     up: Option<String>,
     line_open: bool,
+    /// Columns of the line that is shown.
+    line_len: usize,
 }
 
 impl Status {
     pub(crate) fn new(style: StatusStyle, interval: Duration) -> Self {
         let now = clock::monotonic();
         let before = [LaneSums::default(); 2];
-        Self { style, interval, started: now, last: now, before, up: None, line_open: false }
+        Self {
+            style,
+            interval,
+            started: now,
+            last: now,
+            before,
+            up: None,
+            line_open: false,
+            line_len: 0,
+        }
     }
 
     /// Something happened to the link.
@@ -142,7 +153,7 @@ impl Status {
         let seconds = passed.as_secs_f64();
         let rate = |s: &LaneSums| {
             format!(
-                "{:>8} f/s {:>6.2} Gb/s",
+                "{:>7}f/s {:>6.2} Gb/s",
                 si(s.rx_packets as f64 / seconds),
                 s.rx_bytes as f64 * 8.0 / seconds / 1e9
             )
@@ -153,21 +164,34 @@ impl Status {
         let kicks: u64 = rates.iter().map(|s| s.kicks).sum();
         let per_frame = if frames == 0 { 0.0 } else { kicks as f64 / frames as f64 };
         let total = (self.last - self.started).as_secs();
-        say(format_args!(
-            "\r{:>3}:{:02} {:>6}  -> {}  <- {}  drops {drops:>4}  stops {stops:>4}  \
-             kicks/frame {per_frame:.4} ",
-            total / 60,
-            total % 60,
-            self.up.as_deref().unwrap_or("down"),
-            rate(&rates[0]),
-            rate(&rates[1]),
-        ));
+        let parts = [
+            format!(
+                "{:>3}:{:02} {:>6}",
+                total / 60,
+                total % 60,
+                self.up.as_deref().unwrap_or("down")
+            ),
+            format!(" -> {}", rate(&rates[0])),
+            format!(" <- {}", rate(&rates[1])),
+            format!(" drops {drops:>4}"),
+            format!("  stops {stops:>4}"),
+            format!("  kicks/frame {per_frame:.4}"),
+        ];
+        let size = ratatui::crossterm::terminal::window_size();
+        let columns = size.map_or(0, |size| size.columns);
+        let columns = if columns == 0 { COLUMNS } else { columns };
+        let text = fitting(&parts, columns);
+        // What the line before had more is overwritten.
+        let width = self.line_len.min(room(columns));
+        say(format_args!("\r{text:<width$}"));
+        self.line_len = text.len();
         self.line_open = true;
     }
 
     fn close_line(&mut self) {
         if std::mem::take(&mut self.line_open) {
             say(format_args!("\n"));
+            self.line_len = 0;
         }
     }
 
@@ -179,6 +203,26 @@ impl Status {
             _ => say(format_args!("{}", table::text(link))),
         }
     }
+}
+
+/// Columns of a terminal that does not tell.
+const COLUMNS: u16 = 80;
+
+/// Columns for a line that must not wrap: some terminals wrap behind the last one.
+fn room(columns: u16) -> usize {
+    usize::from(columns).saturating_sub(1)
+}
+
+/// As many of the parts of a line, from the first on, as a terminal has room for.
+fn fitting(parts: &[String], columns: u16) -> String {
+    let mut line = String::new();
+    for part in parts {
+        if line.len() + part.len() > room(columns) {
+            break;
+        }
+        line += part;
+    }
+    line
 }
 
 /// Writes to standard output. Whoever read it may be gone (`| head -1`): the link goes on.
@@ -194,5 +238,22 @@ pub(crate) fn si(value: f64) -> String {
         v if v >= 1e6 => format!("{:.2} M", v / 1e6),
         v if v >= 1e3 => format!("{:.1} k", v / 1e3),
         v => format!("{v:.0} "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the line ends before the last column, whatever the width, and loses its last parts
+    // first.
+    #[test]
+    fn lines_fit_the_terminal() {
+        let parts = [13, 26, 26, 11, 12, 20].map(|width| "x".repeat(width));
+        for (columns, len) in
+            [(200, 108), (109, 108), (108, 88), (80, 76), (60, 39), (5, 0), (0, 0)]
+        {
+            assert_eq!(fitting(&parts, columns).len(), len, "{columns}");
+        }
     }
 }

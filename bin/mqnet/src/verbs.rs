@@ -131,7 +131,11 @@ fn link(name: Option<&str>, search: &Search) -> Result<Box<dyn Api>, ApiError> {
 }
 
 /// Runs a verb; `None` when the command is none.
-pub(crate) fn run(command: &Command, control: Option<&str>) -> Result<Option<()>, Failure> {
+pub(crate) fn run(
+    command: &Command,
+    control: Option<&str>,
+    verbose: bool,
+) -> Result<Option<()>, Failure> {
     let search = Search::new(control).map_err(|e| Failure::BadInput(e.to_string()))?;
     let out = &mut stdout();
     match command {
@@ -140,7 +144,9 @@ pub(crate) fn run(command: &Command, control: Option<&str>) -> Result<Option<()>
         Command::Tc(args) => return run_tc(args, &search).map(Some),
         Command::Stats(args) => stats::run(args, &*link(args.name.as_deref(), &search)?, out)?,
         Command::Top(args) => top::run(args, &*link(args.name.as_deref(), &search)?, out)?,
-        Command::Show(args) => show::run(args, &*link(args.name.as_deref(), &search)?, out)?,
+        Command::Show(args) => {
+            show::run(args, verbose, &*link(args.name.as_deref(), &search)?, out)?;
+        }
         Command::Plan(args) => plan::run(args, &|| running(&search), out)?,
         Command::Why(args) => {
             why::run(args, &find_link(&args.name, own_netns(), &search)?.client(), out)?;
@@ -155,7 +161,10 @@ pub(crate) fn run(command: &Command, control: Option<&str>) -> Result<Option<()>
             found.client().request("DELETE", &path("links", &args.link), None)?;
         }
         Command::Reload => {
-            daemon(&search)?.request("POST", "/v1/reload", None)?;
+            let answer = daemon(&search)?.request("POST", "/v1/reload", None)?;
+            if let Some(note) = answer["note"].as_str() {
+                println!("{note}");
+            }
         }
         _ => return Ok(None),
     }

@@ -12,7 +12,9 @@
 //! both ends know from the two wishes; so nothing is lost or overtaken. When one is lost there is
 //! no time to agree on anything: see [`Map::stand_in`](crate::Map::stand_in).
 
-use mqnet_netdev::{Caps, LinkStatus, Outlook, Peer, Plan, RingSizes, RingWish, Seat, Voice, Word};
+use mqnet_netdev::{
+    Caps, FarPartner, LinkStatus, Outlook, Peer, Plan, RingSizes, RingWish, Seat, Voice, Word,
+};
 
 use crate::group::{GroupFunction, Member};
 use crate::{GroupError, Map};
@@ -322,5 +324,26 @@ impl Peer for GroupFunction {
 
     fn rings(&self) -> RingSizes {
         self.far.as_ref().map(|far| far.ring_sizes).unwrap_or_default()
+    }
+
+    fn set_partner_down(&mut self, reason: Option<&str>) {
+        for member in &mut self.members {
+            if let Some(peer) = member.function.peer() {
+                peer.set_partner_down(reason);
+            }
+        }
+    }
+
+    /// The far end of every member has the same partner, and publishes its state through one member
+    /// after the other: a member that has not heard it yet does not count.
+    fn far_partner(&mut self) -> FarPartner {
+        let up = self.members.iter_mut().filter(|m| matches!(m.status, LinkStatus::Up { .. }));
+        let states = up.filter_map(|member| Some(member.function.peer()?.far_partner()));
+        states
+            .reduce(|one, other| match (&one, &other) {
+                (FarPartner::Down(_), _) | (_, FarPartner::Unknown) => one,
+                _ => other,
+            })
+            .unwrap_or_default()
     }
 }

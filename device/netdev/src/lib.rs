@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod absent;
 mod address;
 mod burst;
 mod caps;
@@ -57,7 +58,7 @@ pub use function::{
 pub use io::Io;
 pub use kept::{Kept, KeptPiece};
 pub use member::MemberView;
-pub use peer::{Outlook, Peer, RingSizes, RingWish, Seat, Step, Voice, Word};
+pub use peer::{FarPartner, Outlook, Peer, RingSizes, RingWish, Seat, Step, Voice, Word};
 pub use queue::{
     Armed, Channel, Event, Fault, Fill, FrameMeta, Queue, Recv, Rx, RxBorrows, RxBrings, Trigger,
     Tx, TxBorrows, TxBrings,

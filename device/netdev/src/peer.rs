@@ -119,6 +119,18 @@ pub enum Outlook {
     Impossible(String),
 }
 
+/// State of the function behind the far end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum FarPartner {
+    /// The far end has not sent it yet.
+    #[default]
+    Unknown,
+    /// Frames go on from the far end.
+    Up,
+    /// Frames would end at the far end, for this reason.
+    Down(String),
+}
+
 /// A far end that has a say in changes. All calls are cheap; only while the link is up.
 pub trait Peer {
     /// True at the end that begins changes. Exactly one of the two.
@@ -148,6 +160,13 @@ pub trait Peer {
 
     /// Ring sizes in use.
     fn rings(&self) -> RingSizes;
+
+    /// Publishes the state of our partner: `None` while it is up, otherwise why it is not. While
+    /// the link is down, it is published with the next one.
+    fn set_partner_down(&mut self, reason: Option<&str>);
+
+    /// State of the function behind the far end, as the far end published it.
+    fn far_partner(&mut self) -> FarPartner;
 
     /// For a function with a [seat](crate::Function::take_seat) alone: what its part of the group
     /// wants, and what the group says, in place of [`wish`](Self::wish) and [`say`](Self::say).

@@ -14,7 +14,7 @@ use crate::ApiError;
 pub struct Outcome {
     /// False when everything was as wanted already.
     pub changed: bool,
-    /// What the user should know, such as "settled on 2 channels: the peer wants no more".
+    /// What the user should know, such as "2 channels: the other side has no more".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// How long it took, in microseconds.

@@ -65,6 +65,9 @@ pub struct LinkInfo {
     /// Why it is down, or what is being changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Milliseconds since the epoch: when an end that cannot be opened yet is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_ms: Option<u64>,
     /// Its two netdevs.
     pub netdevs: Vec<NetdevInfo>,
     /// Channels in use, 0 while down.

@@ -3,6 +3,7 @@
 mod capture;
 mod deliver;
 mod disciplines;
+mod ends;
 mod learning;
 mod merging;
 mod refit;
@@ -160,6 +161,8 @@ pub struct Link {
     /// Why the link is down, and since when that is the reason.
     said: Option<String>,
     said_at: Duration,
+    /// Why the link could not start although both functions are up.
+    start_failed: Option<String>,
 }
 
 impl Link {
@@ -208,6 +211,7 @@ impl Link {
             line,
             said: None,
             said_at: Duration::ZERO,
+            start_failed: None,
         };
         link.publish_wish();
         Ok(link)
@@ -252,8 +256,7 @@ impl Link {
         if let Some(end) = self.end_by_faults(&faults, !survives)? {
             return Ok(Some(end));
         }
-        let [a, b] = &mut self.ends;
-        let status = (a.poll_link(now), b.poll_link(now));
+        let status = self.poll_ends(now);
         self.look_at_caps();
         let refitted = self.let_take_over(&mut faults)?;
         if let Some(end) = self.end_by_faults(&faults, true)? {
@@ -344,13 +347,11 @@ impl Link {
             Ok(plan) => plan,
             Err(why) => {
                 // The peers must not believe in a link that goes nowhere.
-                self.ends.iter_mut().for_each(|end| end.close("the two functions do not fit"));
-                return Ok(self.say_down(why));
+                return Ok(self.cannot_start(why, "the two functions do not fit"));
             }
         };
         if let Err(e) = self.crew.grow(plan.channels, self.side(), self.homes()) {
-            self.ends.iter_mut().for_each(|end| end.close("workers could not be started"));
-            return Ok(self.say_down(format!("workers: {e}")));
+            return Ok(self.cannot_start(format!("workers: {e}"), "workers could not be started"));
         }
         let opened = self.open(&plan);
         let lanes = opened.and_then(|(a, b)| self.make_lanes(self.sets, a, b, &plan));
@@ -361,11 +362,11 @@ impl Link {
                 lanes.into_iter().flatten().for_each(|lane| self.crew.attach(lane));
             }
             Err(why) => {
-                self.ends.iter_mut().for_each(|end| end.close("a function could not be opened"));
-                return Ok(self.say_down(why));
+                return Ok(self.cannot_start(why, "a function could not be opened"));
             }
         }
         self.said = None;
+        self.has_started();
         self.at_rest = Rest::default();
         self.widest = self.widest.max(plan.channels);
         self.note_counted();

@@ -28,7 +28,7 @@ fn bridge(world: &World) -> String {
 }
 
 // Goal: the links of the file and of conf.d/ come up and carry traffic; one that cannot be opened
-// is named with the reason and stops no other.
+// waits, is named with the reason and stops no other.
 #[test]
 fn the_links_of_the_files_come_up() {
     if !has(&[Need::Root]) {
@@ -42,9 +42,9 @@ fn the_links_of_the_files_come_up() {
     for link in ["one", "left", "right"] {
         control.wait_up(link);
     }
-    assert_eq!(control.links(), ["left", "one", "right"]);
+    assert_eq!(control.links(), ["bad", "left", "one", "right"]);
     let err = daemon.err();
-    assert!(err.contains("link bad: tap:x: network namespace /run/netns/no-such-netns"), "{err}");
+    assert!(err.contains("bad: down: tap:x: network namespace /run/netns/no-such-netns"), "{err}");
     assert!(!err.contains('\x1b'), "colours in a file: {err}");
     ["onea", "a"].iter().for_each(|device| world.a.lengthen(device));
     for address in ["10.9.1.2", "10.8.0.2"] {

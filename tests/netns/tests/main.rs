@@ -38,5 +38,6 @@ mod tc_live;
 mod transfer;
 mod unprivileged;
 mod virtio_user;
+mod waiting;
 mod xdp;
 mod xdp_with;

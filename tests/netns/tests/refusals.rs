@@ -100,7 +100,7 @@ fn a_third_process_is_turned_away() {
     let mut third = world.folder().program();
     third.args(["link", "--json", "null:", &bridge]);
     let third = mqnet_testkit::LinkProcess::spawn(third);
-    let text = third.wait_down("has a peer already");
+    let text = third.wait_down("both ends of this bridge are taken");
     println!("{text}");
     flow.wait_more(1 << 20);
     assert_eq!((pair.a.ups(), pair.b.ups()), (1, 1), "the third process cut the link");

@@ -118,7 +118,7 @@ fn two_hundred_resizes_from_either_end() {
         let words = format!("ethtool -L {} combined {channels}", ["a", "b"][end]);
         // The other end may still be tidying up after the last one.
         let said = load.during(BETWEEN, || world.tell(&words));
-        let note = format!("netlink warning: settled on {settled} channels: ");
+        let note = format!("netlink warning: {settled} channels: ");
         match channels == settled {
             true => assert_eq!(said, "", "resize {resize} to {channels}"),
             false => assert!(said.starts_with(&note), "resize {resize} to {channels}: {said}"),

@@ -1,9 +1,9 @@
 //! The far end of the bridge, where another engine has a say in changes.
 
-use mqnet_netdev::{Caps, Outlook, Peer, Plan, RingSizes, RingWish, Voice, Word};
+use mqnet_netdev::{Caps, FarPartner, Outlook, Peer, Plan, RingSizes, RingWish, Voice, Word};
 
 use super::{NtbFunction, refusal_text};
-use crate::layout::{Geometry, Phase};
+use crate::layout::{Geometry, Phase, VERSION_PARTNER};
 use crate::link::{self, Agreement, Refusal, State};
 use crate::mailbox;
 
@@ -33,7 +33,16 @@ impl NtbFunction {
         (self.ours.caps, self.ours.rings) = (caps, rings);
     }
 
-    fn post(&mut self) {
+    /// True when both ends send the state of their partners.
+    pub(super) fn tells_partners(&self) -> bool {
+        self.their_offer.as_ref().is_some_and(|offer| offer.versions.1 >= VERSION_PARTNER)
+    }
+
+    pub(super) fn post(&mut self) {
+        self.ours.partner = match &self.partner_down {
+            None => FarPartner::Up,
+            Some(reason) => FarPartner::Down(reason.clone()),
+        };
         let Some(windows) = self.hw.windows() else { return };
         mailbox::post(&windows, &mut self.our_letters, &self.ours);
         // Rings the doorbell of the link; the phase stays what it is.
@@ -115,5 +124,96 @@ impl Peer for NtbFunction {
             tx: agreement.outbound.depth,
             tx_max: most(outbound),
         }
+    }
+
+    fn set_partner_down(&mut self, reason: Option<&str>) {
+        if self.partner_down.as_deref() == reason {
+            return;
+        }
+        self.partner_down = reason.map(str::to_owned);
+        if self.state == State::Up && self.tells_partners() {
+            self.post();
+        }
+    }
+
+    fn far_partner(&mut self) -> FarPartner {
+        match self.state {
+            State::Up if self.tells_partners() => self.theirs.partner.clone(),
+            State::Up => FarPartner::Up,
+            _ => FarPartner::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mqnet_netdev::{Function, LinkStatus};
+
+    use super::*;
+    use crate::NtbConfig;
+
+    fn end(name: &str, seed: u64) -> NtbFunction {
+        let path = std::env::temp_dir().join(format!("mqnet-{name}-{}", std::process::id()));
+        NtbFunction::memfd(&NtbConfig { path, window: 1 << 20, mtu: None }, seed)
+    }
+
+    /// Polls both ends until `done`.
+    fn until(
+        ends: [&mut NtbFunction; 2],
+        now: &mut Duration,
+        mut done: impl FnMut(&mut NtbFunction, &mut NtbFunction) -> bool,
+    ) {
+        let [a, b] = ends;
+        for _ in 0..1000 {
+            *now += Duration::from_millis(5);
+            a.poll_link(*now);
+            b.poll_link(*now);
+            if done(a, b) {
+                return;
+            }
+        }
+        panic!("never: {:?} {:?}", a.far_partner(), b.far_partner());
+    }
+
+    // Goal: the state of the function behind one end is known at the other before traffic can
+    // flow, follows every change, and is sent anew to the next peer.
+    #[test]
+    fn partner_state_crosses_the_bridge() {
+        let name = "partner-state";
+        let mut now = Duration::from_secs(1);
+        let (mut a, mut b) = (end(name, 1), end(name, 2));
+        a.set_partner_down(Some("eth8 is missing\n"));
+        assert_eq!(b.far_partner(), FarPartner::Unknown);
+        let missing = FarPartner::Down("eth8 is missing?".to_owned());
+        until([&mut a, &mut b], &mut now, |_, b| {
+            assert_ne!(b.far_partner(), FarPartner::Up);
+            b.far_partner() == missing
+        });
+        until([&mut a, &mut b], &mut now, |a, _| a.far_partner() == FarPartner::Up);
+        a.set_partner_down(None);
+        until([&mut a, &mut b], &mut now, |_, b| b.far_partner() == FarPartner::Up);
+        b.set_partner_down(Some("no carrier"));
+        let down = FarPartner::Down("no carrier".to_owned());
+        until([&mut a, &mut b], &mut now, |a, _| a.far_partner() == down);
+        drop(a);
+        let mut a = end(name, 3);
+        until([&mut a, &mut b], &mut now, |a, _| a.far_partner() == down);
+        assert!(matches!(a.poll_link(now), LinkStatus::Up { .. }));
+    }
+
+    // Goal: an end of version 4, which sends no state, counts as one with something behind it.
+    #[test]
+    fn older_far_end_counts_as_up() {
+        let mut now = Duration::from_secs(1);
+        let (mut a, mut b) = (end("older-end", 1), end("older-end", 2));
+        until([&mut a, &mut b], &mut now, |a, b| a.state == State::Up && b.state == State::Up);
+        a.their_offer.as_mut().unwrap().versions = (4, 4);
+        a.theirs.partner = FarPartner::Unknown;
+        assert_eq!(a.far_partner(), FarPartner::Up);
+        let letters = a.our_letters;
+        a.set_partner_down(Some("no carrier"));
+        assert_eq!(a.our_letters, letters, "a letter that nobody reads");
     }
 }

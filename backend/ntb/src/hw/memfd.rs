@@ -8,6 +8,7 @@
 
 mod hello;
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use mqnet_shmem::Region;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::{Access, SocketFile};
-use mqnet_sysio::socket::{FileLock, SeqSocket};
+use mqnet_sysio::socket::{FileLock, Received, SeqSocket};
 
 use super::{Doorbell, Hw, HwLink, MemoryWindows};
 use crate::layout::PADS;
@@ -31,6 +32,12 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long to wait before looking for a peer again.
 const RETRY: Duration = Duration::from_millis(10);
+
+/// Delay of the next attempt after a port that was reached refused us, or is none; each further
+/// refusal doubles it.
+const REFUSED: Duration = Duration::from_millis(100);
+/// Longest such delay.
+const REFUSED_LONGEST: Duration = Duration::from_secs(10);
 
 const _: () = assert!(PADS * 8 <= WINDOW_AT);
 
@@ -67,6 +74,8 @@ pub struct Memfd {
     retry_at: Duration,
     resting: bool,
     why_down: String,
+    /// Delay after the last introduction, if that failed. Its reason stays until one succeeds.
+    refused: Option<Duration>,
 }
 
 impl Memfd {
@@ -84,6 +93,7 @@ impl Memfd {
             retry_at: Duration::ZERO,
             resting: false,
             why_down: "waiting for a peer".to_owned(),
+            refused: None,
         }
     }
 
@@ -97,6 +107,15 @@ impl Memfd {
     fn down(&mut self, why: impl Into<String>) -> HwLink {
         self.why_down = why.into();
         HwLink::Down(self.why_down.clone())
+    }
+
+    /// An introduction failed. Who listens cannot rest: the right peer may come next.
+    fn note_refusal(&mut self, now: Duration) {
+        let delay = self.refused.map_or(REFUSED, |delay| (delay * 2).min(REFUSED_LONGEST));
+        self.refused = Some(delay);
+        if self.listener.is_none() {
+            self.retry_at = now + delay;
+        }
     }
 
     /// One step towards a connected socket.
@@ -117,8 +136,8 @@ impl Memfd {
                 return Ok(Some(socket));
             }
             Err(e) => match e.kind() {
-                std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {}
-                std::io::ErrorKind::WouldBlock => return Ok(None),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {}
+                ErrorKind::WouldBlock => return Ok(None),
                 _ => return Err(format!("cannot connect to {}: {e}", self.path.display())),
             },
         }
@@ -139,6 +158,10 @@ impl Memfd {
             SeqSocket::serve(&self.path, self.access).map_err(|e| e.to_string())?;
         self.second = false;
         self.listener = Some((socket, file, lock));
+        if self.refused.take().is_some() {
+            // Who refused us is gone.
+            self.why_down = "waiting for a peer".to_owned();
+        }
         Ok(())
     }
 
@@ -155,7 +178,7 @@ impl Memfd {
         let hello = Hello { window: self.window, doorbells: self.bells as u32 };
         let mut fds: Vec<BorrowedFd<'_>> = ours.file().into_iter().collect();
         fds.extend(our_bells.iter().map(|bell| bell.as_fd()));
-        socket.send(&hello.encode(), &fds).map_err(|e| format!("peer: {e}"))?;
+        socket.send(&hello.encode(), &fds).map_err(|e| refusal(&socket, &e))?;
         let deadline = now + HELLO_TIMEOUT;
         Ok(Port { socket, ours: Arc::new(ours), our_bells, peer: None, deadline })
     }
@@ -165,15 +188,34 @@ impl Memfd {
             && let Ok(Some(third)) = listener.accept()
         {
             let _ = third.send(&hello::busy(), &[]);
+            // What it sent and nobody reads would be a reset there.
+            let _ = third.receive(&mut [0; HELLO + 1]);
         }
     }
+}
+
+/// Receives a message. A reset is reported before what was sent in front of it.
+fn receive(socket: &SeqSocket, bytes: &mut [u8]) -> std::io::Result<Option<Received>> {
+    match socket.receive(bytes) {
+        Err(e) if e.kind() == ErrorKind::ConnectionReset => socket.receive(bytes),
+        received => received,
+    }
+}
+
+/// Why a port hung up before it was told anything.
+fn refusal(socket: &SeqSocket, error: &std::io::Error) -> String {
+    let mut bytes = [0u8; HELLO + 1];
+    let told = receive(socket, &mut bytes).ok().flatten();
+    let told = told.filter(|message| message.len > 0);
+    let why = told.and_then(|m| Hello::decode(&bytes[..m.len.min(HELLO + 1)]).err());
+    why.unwrap_or_else(|| format!("peer: {error}"))
 }
 
 impl Port {
     /// Takes what the peer sent: its introduction, or its end.
     fn hear(&mut self, now: Duration) -> Result<(), String> {
         let mut bytes = [0u8; HELLO + 1];
-        let message = match self.socket.receive(&mut bytes) {
+        let message = match receive(&self.socket, &mut bytes) {
             Ok(None) if self.peer.is_none() && now > self.deadline => {
                 return Err("the peer connected and did not introduce itself in 2 s".to_owned());
             }
@@ -182,7 +224,7 @@ impl Port {
             Err(e) => return Err(format!("the peer is gone: {e}")),
         };
         if message.len == 0 {
-            return Err("the peer is gone (its process ended)".to_owned());
+            return Err("the other end was closed".to_owned());
         }
         if self.peer.is_some() {
             return Err("the peer introduced itself twice".to_owned());
@@ -207,10 +249,15 @@ impl Port {
 impl Hw for Memfd {
     fn poll_link(&mut self, now: Duration) -> HwLink {
         if self.port.is_none() {
-            let found = self.find_peer(now);
-            let port = found.and_then(|s| s.map(|s| self.introduce(s, now)).transpose());
-            match port {
-                Ok(port) => self.port = port,
+            match self.find_peer(now) {
+                Ok(None) => {}
+                Ok(Some(socket)) => match self.introduce(socket, now) {
+                    Ok(port) => self.port = Some(port),
+                    Err(why) => {
+                        self.note_refusal(now);
+                        return self.down(why);
+                    }
+                },
                 Err(why) => return self.down(why),
             }
         }
@@ -220,14 +267,21 @@ impl Hw for Memfd {
         let had_peer = port.peer.is_some();
         if let Err(why) = port.hear(now) {
             self.port = None;
+            if !had_peer {
+                self.note_refusal(now);
+            }
             return self.down(why);
         }
         let introduced = port.peer.is_some();
         // Only now is it known that our peer lives, and that whoever waits is a third.
         self.turn_away_third();
         if !introduced {
-            return HwLink::Down("the peer is introducing itself".to_owned());
+            return HwLink::Down(match self.refused {
+                Some(_) => self.why_down.clone(),
+                None => "the peer is introducing itself".to_owned(),
+            });
         }
+        self.refused = None;
         if !had_peer {
             self.session += 1;
         }
@@ -300,4 +354,54 @@ impl Hw for Memfd {
 /// Reads a peer's introduction: the parser alone, for fuzzing.
 pub(crate) fn check_hello(bytes: &[u8]) -> Result<(), String> {
     Hello::decode(bytes).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    // Goal: a third end gives one reason however often it asks, asks a few times in 5 s, and takes
+    // the place of an end that leaves.
+    #[test]
+    fn third_end_backs_off() {
+        let path = std::env::temp_dir().join(format!("mqnet-third-{}", std::process::id()));
+        let port = || Memfd::new(&path, 1 << 20, 1);
+        let (mut first, mut second, mut third) = (port(), port(), port());
+        let mut now = Duration::from_secs(1);
+        let mut step = || {
+            now += Duration::from_millis(5);
+            now
+        };
+        loop {
+            let states = [first.poll_link(step()), second.poll_link(step())];
+            if states.iter().all(|state| matches!(state, HwLink::Up(_))) {
+                break;
+            }
+        }
+        let (mut reasons, mut attempts, mut last) = (BTreeSet::new(), 0, Duration::ZERO);
+        for _ in 0..500 {
+            if let HwLink::Down(why) = third.poll_link(step()) {
+                reasons.insert(why);
+            }
+            attempts += u32::from(third.retry_at != last);
+            last = third.retry_at;
+            assert!(matches!(first.poll_link(step()), HwLink::Up(_)));
+        }
+        reasons.retain(|why| !why.contains("introducing") && !why.contains("waiting"));
+        assert_eq!(
+            reasons.into_iter().collect::<Vec<_>>(),
+            ["both ends of this bridge are taken: use another path"]
+        );
+        assert!((2..=14).contains(&attempts), "{attempts}");
+        drop(second);
+        for _ in 0..5000 {
+            let states = [first.poll_link(step()), third.poll_link(step())];
+            if states.iter().all(|state| matches!(state, HwLink::Up(_))) {
+                return;
+            }
+        }
+        panic!("the third end was never let in: {:?}", third.poll_link(step()));
+    }
 }

@@ -6,6 +6,9 @@ const SECTION: u32 = 0x0a0d_0d0a;
 const MAGIC: u32 = 0x1a2b_3c4d;
 const ENHANCED_PACKET: u32 = 6;
 const SIMPLE_PACKET: u32 = 3;
+const INTERFACE_STATISTICS: u32 = 5;
+/// `isb_ifdrop`: frames that were not captured.
+const DROPPED: u16 = 5;
 
 /// Type and length in front, length at the end.
 const FRAMING: usize = 12;
@@ -17,6 +20,31 @@ const BLOCK_MAX: usize = 16 << 20;
 pub(super) struct Block {
     pub(super) bytes: Vec<u8>,
     pub(super) is_frame: bool,
+    /// Frames missed since the start, where the block has that number.
+    pub(super) missed: Option<u64>,
+}
+
+/// The number of frames that were missed, in a block of statistics.
+fn missed(block: &[u8], big_endian: bool) -> Option<u64> {
+    let half = |at: usize| {
+        let bytes = block.get(at..at.checked_add(2)?)?.try_into().ok()?;
+        Some(if big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
+    };
+    // Behind type, length, interface and time.
+    let mut at = 20;
+    loop {
+        let (code, len) = (half(at)?, usize::from(half(at + 2)?));
+        let value = block.get(at + 4..at + 4 + len)?;
+        match code {
+            DROPPED => {
+                let bytes = value.try_into().ok()?;
+                let order = if big_endian { u64::from_be_bytes } else { u64::from_le_bytes };
+                return Some(order(bytes));
+            }
+            0 => return None,
+            _ => at += 4 + len.next_multiple_of(4),
+        }
+    }
 }
 
 /// What has come and is not a whole block yet.
@@ -63,7 +91,9 @@ impl Blocks {
         }
         let rest = self.waiting.split_off(len);
         let bytes = std::mem::replace(&mut self.waiting, rest);
-        Ok(Some(Block { bytes, is_frame: [ENHANCED_PACKET, SIMPLE_PACKET].contains(&kind) }))
+        let is_frame = [ENHANCED_PACKET, SIMPLE_PACKET].contains(&kind);
+        let missed = (kind == INTERFACE_STATISTICS).then(|| missed(&bytes, big)).flatten();
+        Ok(Some(Block { bytes, is_frame, missed }))
     }
 }
 

@@ -244,3 +244,26 @@ fn an_interrupt_ends_it_cleanly() {
     assert_eq!(std::fs::read(&path).unwrap(), whole);
     std::fs::remove_file(path).unwrap();
 }
+
+// Goal: the end of a capture tells how many frames it has, and how many it missed, in either order
+// of bytes; statistics that are cut short count nothing.
+#[test]
+fn summary_counts_missed_frames() {
+    for big in [false, true] {
+        let half = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+        let missed = if big { 42u64.to_be_bytes() } else { 42u64.to_le_bytes() };
+        let statistics = |missed: &[u8]| {
+            let head = [&[0; 12][..], &half(2), &half(8), &[0; 8]].concat();
+            let len = missed.len() as u16;
+            block(5, &[&head[..], &half(5), &half(len), missed, &[0; 4]].concat(), big)
+        };
+        let mut blocks = file(2, big);
+        let mut sink = Sink::new(Target::Open(Box::new(Memory::default())), None);
+        sink.take(&blocks.concat()).unwrap();
+        assert_eq!(sink.in_words(), "2 frames captured, none missed");
+        blocks = vec![statistics(&missed), statistics(&[0; 4]), block(5, &[0; 4], big)];
+        sink.take(&blocks.concat()).unwrap();
+        let words = "2 frames captured, 42 missed: they came faster than they were written";
+        assert_eq!(sink.in_words(), words);
+    }
+}

@@ -10,7 +10,8 @@ use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, Wi
 use mqnet_sysio::clock;
 
 use super::place::{self, Elsewhere};
-use crate::endpoint::{NULL, Open};
+use super::waiting::{self, Attempts};
+use crate::endpoint::{Endpoint, NULL, Open, Opened};
 use crate::plan::apply::Applied;
 
 /// Numbers of netdevs that the kernel does not know begin here.
@@ -41,6 +42,21 @@ struct Waiting {
     changed: bool,
 }
 
+/// How to open the ends of a link.
+pub(crate) struct Opening {
+    /// Descriptors named in the addresses.
+    pub(crate) fds: [Vec<OwnedFd>; 2],
+    /// An end that cannot be opened yet waits; otherwise the link is refused.
+    pub(crate) may_wait: bool,
+}
+
+impl Opening {
+    /// Without descriptors.
+    pub(crate) fn plain(may_wait: bool) -> Self {
+        Self { fds: [Vec::new(), Vec::new()], may_wait }
+    }
+}
+
 /// One link.
 pub(crate) struct Entry {
     pub(crate) name: String,
@@ -50,6 +66,8 @@ pub(crate) struct Entry {
     pub(crate) link: Link,
     napi_base: u32,
     waiting: Option<Waiting>,
+    /// Ends that cannot be opened yet.
+    pub(super) waiting_ends: waiting::Waiting,
     /// Interrupts and senders of the interfaces behind it, as its workers want them.
     applied: Option<Applied>,
     /// What the kernel knows of interfaces in other network namespaces.
@@ -70,26 +88,43 @@ fn name_nulls(netdevs: &mut [Netdev; 2], others: &[Entry]) {
     }
 }
 
+/// Opens an end. One that cannot be opened yet waits where that is allowed.
+fn open_end(
+    end: &Endpoint,
+    address: &str,
+    fds: Vec<OwnedFd>,
+    may_wait: bool,
+) -> Result<(Opened, Option<Attempts>), ApiError> {
+    match end.clone().open(fds) {
+        Ok(opened) => Ok((opened, None)),
+        Err(e) if may_wait => {
+            let reason = e.to_string();
+            let absent = end.absent(waiting::short(address), reason.clone(), Vec::new());
+            Ok((absent, Some(Attempts::new(reason, clock::monotonic()))))
+        }
+        Err(e) => Err(ApiError::new(Code::Failed, e.to_string())),
+    }
+}
+
 impl Entry {
     pub(super) fn open(
         name: Option<&str>,
         spec: LinkSpec,
         checked: CheckedLink,
-        fds: [Vec<OwnedFd>; 2],
+        Opening { fds: [a_fds, b_fds], may_wait }: Opening,
         number: u32,
         others: &[Self],
     ) -> Result<Self, ApiError> {
-        let failed = |e: Box<dyn std::error::Error>| ApiError::new(Code::Failed, e.to_string());
-        let [a_fds, b_fds] = fds;
-        let a = checked.a.clone().open(a_fds).map_err(failed)?;
-        let b = checked.b.clone().open(b_fds).map_err(failed)?;
-        let netdev = |opened: &crate::endpoint::Opened, side: u32, address: &str| Netdev {
+        let (a, a_waits) = open_end(&checked.a, &spec.a, a_fds, may_wait)?;
+        let (b, b_waits) = open_end(&checked.b, &spec.b, b_fds, may_wait)?;
+        let netdev = |opened: &Opened, side: u32, address: &str| Netdev {
             name: opened.name.clone(),
             ifindex: opened.ifindex.unwrap_or(IFINDEX_BASE + number * 2 + side),
             netns: opened.netns,
             driver: opened.driver,
             address: address.to_owned(),
         };
+        let homes = [a.netns, b.netns];
         let mut netdevs = [netdev(&a, 0, &spec.a), netdev(&b, 1, &spec.b)];
         name_nulls(&mut netdevs, others);
         let config = LinkConfig {
@@ -112,6 +147,7 @@ impl Entry {
             link,
             napi_base: NAPI_BASE + number * NAPIS,
             waiting: None,
+            waiting_ends: waiting::Waiting::new([a_waits, b_waits], homes),
             applied: None,
             elsewhere: Elsewhere::default(),
         })

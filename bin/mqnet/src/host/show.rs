@@ -4,6 +4,7 @@ use mqnet_control_api::{
     DriverInfo, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo, WayOffloads, WorkerInfo,
 };
 use mqnet_netdev::{Function, MemberView, Offloads, Plan, RxMemory};
+use mqnet_sysio::clock;
 
 use super::{Entry, place};
 
@@ -119,6 +120,7 @@ pub(super) fn link(entry: &mut Entry) -> LinkInfo {
         spec: entry.spec.clone(),
         state,
         reason,
+        next_attempt_ms: entry.next_attempt_ms(clock::monotonic()),
         netdevs: vec![info(0), info(1)],
         channels: plan.as_ref().map_or(0, |plan| plan.channels),
         mtu: plan.as_ref().map(|plan| plan.mtu),

@@ -190,10 +190,17 @@ impl Learning {
         ends: &[Box<dyn Function>; 2],
     ) -> Result<Self, LinkError> {
         let wanted = [egress[1].learn, egress[0].learn];
-        match (0..2).find(|&side| wanted[side] && !ends[side].can_follow()) {
-            Some(side) => Err(LinkError::Learning(ends[side].name().to_owned())),
-            None => Ok(Self { wanted, followers: [Vec::new(), Vec::new()], next: Duration::ZERO }),
+        let learning = Self { wanted, followers: Default::default(), next: Duration::ZERO };
+        (0..2).try_for_each(|side| learning.check(side, &*ends[side]))?;
+        Ok(learning)
+    }
+
+    /// Refuses a function whose table is to follow and cannot.
+    pub(super) fn check(&self, side: usize, end: &dyn Function) -> Result<(), LinkError> {
+        if self.wanted[side] && !end.can_follow() {
+            return Err(LinkError::Learning(end.name().to_owned()));
         }
+        Ok(())
     }
 
     pub(super) fn is_on(&self) -> bool {

@@ -148,12 +148,12 @@ impl Link {
         let peer = self.peer().and_then(|peer| peer.peer_wants());
         (have != want).then(|| match peer {
             _ if have > want => {
-                format!("settled on {have} channels: each member of a group needs one")
+                format!("{have} channels: each member of a group needs one")
             }
             Some(theirs) if theirs == have => {
-                format!("settled on {have} channels: the peer wants no more")
+                format!("{have} channels: the other end was set to {have} (mqnet ethtool -L there)")
             }
-            _ => format!("settled on {have} channels: the other side has no more"),
+            _ => format!("{have} channels: the other side has no more"),
         })
     }
 

@@ -49,6 +49,10 @@ impl Programs {
     pub(super) fn any_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
+
+    pub(super) fn is_attached(&self, side: usize) -> bool {
+        self.attached[side].is_some()
+    }
 }
 
 struct Rings(Arc<EventFd>);
@@ -183,6 +187,12 @@ impl Link {
             self.crew.edit(LaneId { set, channel, way }, Box::new(hook));
         }
         Ok(())
+    }
+
+    /// The numbers of both netdevs, where a function was replaced.
+    pub fn set_ifindexes(&mut self, ifindexes: [u32; 2]) {
+        let attached = self.programs.attached.iter_mut().flatten();
+        attached.for_each(|attached| attached.ifindexes = ifindexes);
     }
 
     /// Takes the program of a side off. What it has passed on or sent back still goes its way.

@@ -15,6 +15,8 @@ use super::{Attachment, Bus, check_size, half_of};
 
 /// Between two attempts to reach the server.
 const RETRY: Duration = Duration::from_millis(250);
+/// Longest delay after a server that ended connections before they were of use.
+const RETRY_LONGEST: Duration = Duration::from_secs(10);
 /// The server does not say how many events we have: all that came before a silence of this length.
 const QUIET: Duration = Duration::from_millis(20);
 /// How long a server may take to say what everybody has to know.
@@ -39,12 +41,14 @@ pub(super) struct Client {
     number: u64,
     retry_at: Duration,
     why: String,
+    /// Delay after the last connection, if that ended before it was of use.
+    refused: Option<Duration>,
 }
 
 impl Client {
     pub(super) fn new(path: PathBuf) -> Self {
         let why = "waiting for the ivshmem server".to_owned();
-        Self { path, connection: None, number: 0, retry_at: Duration::ZERO, why }
+        Self { path, connection: None, number: 0, retry_at: Duration::ZERO, why, refused: None }
     }
 
     fn connect(&mut self, now: Duration) -> Result<(), String> {
@@ -134,15 +138,22 @@ impl Connection {
 impl Bus for Client {
     fn poll(&mut self, now: Duration) -> Result<(u64, &Attachment), String> {
         if let Err(why) = self.step(now) {
-            if self.connection.take().is_some() {
-                self.retry_at = now + RETRY;
+            if let Some(ended) = self.connection.take() {
+                self.refused = ended
+                    .attachment
+                    .is_none()
+                    .then(|| self.refused.map_or(RETRY, |delay| (delay * 2).min(RETRY_LONGEST)));
+                self.retry_at = now + self.refused.unwrap_or(RETRY);
             }
             self.why.clone_from(&why);
             return Err(why);
         }
         let attachment = self.connection.as_ref().and_then(|c| c.attachment.as_ref());
-        let waiting = "the ivshmem server is introducing itself";
-        attachment.map(|found| (self.number, found)).ok_or_else(|| waiting.to_owned())
+        attachment.map(|found| (self.number, found)).ok_or_else(|| match self.refused {
+            // The reason stays until a connection is of use.
+            Some(_) => self.why.clone(),
+            None => "the ivshmem server is introducing itself".to_owned(),
+        })
     }
 
     fn has(&self, id: u32) -> Option<bool> {

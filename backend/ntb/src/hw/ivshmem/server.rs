@@ -67,6 +67,8 @@ pub struct Server {
     listener: Listener,
     /// Joins are not taken before: there were no descriptors left.
     resting: Option<Duration>,
+    /// Why the last one was refused; others are refused for the same reason without a message.
+    refused: Option<String>,
     peers: BTreeMap<u16, Peer>,
 }
 
@@ -99,8 +101,8 @@ impl Server {
         let failed = |e| format!("shared memory of {} bytes: {e}", config.size);
         let memory = memory::memory_file("ivshmem", config.size as usize, false).map_err(failed)?;
         memory::seal_size(memory.as_fd()).map_err(failed)?;
-        let (resting, peers) = (None, BTreeMap::new());
-        Ok(Self { config, memory, listener, resting, peers })
+        let (resting, refused, peers) = (None, None, BTreeMap::new());
+        Ok(Self { config, memory, listener, resting, refused, peers })
     }
 
     /// Descriptors whose readiness asks for a [`turn`](Self::turn).
@@ -133,14 +135,20 @@ impl Server {
         }
         while self.resting.is_none() {
             match self.listener.0.accept() {
-                Ok(Some(socket)) => said.push(match self.join(socket, now) {
-                    Ok(id) => format!("peer {id} joined"),
-                    Err(why) => format!("a peer was turned away: {why}"),
-                }),
+                Ok(Some(socket)) => match self.join(socket, now) {
+                    Ok(id) => {
+                        self.refused = None;
+                        said.push(format!("peer {id} joined"));
+                    }
+                    Err(why) => {
+                        said.extend(self.note_refusal(format!("a peer was refused: {why}")))
+                    }
+                },
                 Ok(None) => break,
                 Err(e) => {
                     let path = self.config.path.display();
-                    said.push(format!("{path}: accept: {e} (ulimit -n); again in a second"));
+                    let what = format!("{path}: accept: {e} (ulimit -n); again in a second");
+                    said.extend(self.note_refusal(what));
                     // Who waits to join stays in front of the door: no reason to look all the time.
                     self.resting = Some(now + REST);
                 }
@@ -157,6 +165,12 @@ impl Server {
             }
         }
         said
+    }
+
+    /// What to print of a refusal: nothing, if it was printed already.
+    fn note_refusal(&mut self, what: String) -> Option<String> {
+        let is_news = self.refused.as_ref() != Some(&what);
+        is_news.then(|| self.refused.insert(what).clone())
     }
 
     fn tell_others(&mut self, id: u16, parcels: &[Parcel]) {

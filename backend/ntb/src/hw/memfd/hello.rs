@@ -45,7 +45,7 @@ impl Hello {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         if bytes[..8] == BUSY {
-            return Err("the port at this socket has a peer already: use another path".to_owned());
+            return Err("both ends of this bridge are taken: use another path".to_owned());
         }
         if bytes[..8] != MAGIC {
             return Err("what answers at this socket is not an mqnet NTB port".to_owned());
@@ -84,7 +84,7 @@ mod tests {
     fn introductions_are_checked() {
         let hello = Hello { window: 2 << 20, doorbells: 5 };
         assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
-        assert!(Hello::decode(&busy()).unwrap_err().contains("has a peer already"));
+        assert!(Hello::decode(&busy()).unwrap_err().contains("both ends"));
         assert!(Hello::decode(b"short").is_err());
         for (at, value) in [(0, 0u8), (8, 9), (19, 1)] {
             let mut bad = hello.encode();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use mqnet_control_api::{Code, Feature, Outcome, SetFeatures};
+use mqnet_control_api::{Code, DriverInfo, Feature, Outcome, SetFeatures};
 
 use super::super::call::{Call, Refusal, attribute};
 use super::names::{KERNEL, LEGACY, Legacy};
@@ -19,6 +19,8 @@ struct Changed {
     /// Everything that was asked for, older names resolved.
     asked: BTreeMap<String, bool>,
     outcome: Option<Outcome>,
+    /// The device is a TAP, which the kernel's ethtool knows under the same name.
+    is_tap: bool,
 }
 
 /// `-K`.
@@ -78,10 +80,30 @@ fn change(call: &Call<'_>, given: &[(&String, bool)]) -> Result<Changed, Refusal
         .map(|(name, on)| (name.clone(), *on))
         .collect();
     if features.is_empty() {
-        return Ok(Changed { after: before.clone(), before, asked, outcome: None });
+        let (after, outcome) = (before.clone(), None);
+        return Ok(Changed { after, before, asked, outcome, is_tap: false });
     }
     let outcome: Outcome = device.patch("features", &SetFeatures { features })?;
-    Ok(Changed { before, after: all(&device)?, asked, outcome: Some(outcome) })
+    // What cannot be asked is not worth a failure: the change is made.
+    let driver = device.get::<DriverInfo>("driver");
+    let is_tap = driver.is_ok_and(|driver| driver.driver == "mqnet-tap");
+    Ok(Changed { before, after: all(&device)?, asked, outcome: Some(outcome), is_tap })
+}
+
+/// The direction of the features that were changed at a TAP: `ethtool` without `mqnet` has the
+/// opposite one under the same names.
+fn direction(changed: &Changed, dev: &str) -> Option<String> {
+    let has = |prefix: &str| changed.asked.keys().any(|name| name.starts_with(prefix));
+    let (name, ours, kernels) = match (has("tx-"), has("rx-")) {
+        _ if !changed.is_tap => return None,
+        (true, _) => ("tx", "mqnet writes into", "sends into"),
+        (_, true) => ("rx", "mqnet reads from", "receives from"),
+        _ => return None,
+    };
+    Some(format!(
+        "{dev}: {name} features are here those of frames that {ours} the TAP; those of frames that \
+         the kernel {kernels} it: ethtool -K {dev}"
+    ))
 }
 
 /// Says what became different from what was asked for.
@@ -115,6 +137,9 @@ fn report(call: &mut Call<'_>, changed: &Changed) -> io::Result<u8> {
         }
     }
     call.note(changed.outcome.as_ref())?;
+    if let Some(line) = direction(changed, call.dev) {
+        writeln!(call.err, "mqnet: {line}")?;
+    }
     if missed == changed.asked.len() {
         return call.complain("Could not change any device features");
     }

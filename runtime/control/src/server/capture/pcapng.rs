@@ -9,6 +9,9 @@ use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPa
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
+use pcap_file::pcapng::blocks::interface_statistics::{
+    InterfaceStatisticsBlock, InterfaceStatisticsOption,
+};
 use pcap_file::{DataLink, PcapError};
 
 /// Timestamps count 10^-9 s.
@@ -22,6 +25,10 @@ pub(super) struct Writer {
     file: PcapNgWriter<Vec<u8>>,
     /// Frames that were missed since the last frame written.
     missed: u64,
+    /// Frames that were missed since the start.
+    missed_in_all: u64,
+    /// Time of the last frame.
+    time: u64,
 }
 
 impl Writer {
@@ -37,12 +44,22 @@ impl Writer {
             ],
         };
         file.write_pcapng_block(interface).map_err(failed)?;
-        Ok(Self { file, missed: 0 })
+        Ok(Self { file, missed: 0, missed_in_all: 0, time: 0 })
     }
 
-    /// Adds frames; `missed` were lost before them.
+    /// Adds frames; `missed` were lost before them. Readers take the last statistics of a file.
     pub(super) fn add(&mut self, frames: &[CapturedFrame], missed: u64) -> Result<(), ApiError> {
         self.missed = self.missed.saturating_add(missed);
+        if missed > 0 {
+            self.missed_in_all = self.missed_in_all.saturating_add(missed);
+            let statistics = InterfaceStatisticsBlock {
+                interface_id: 0,
+                timestamp: upper_half_first(frames.first().map_or(self.time, |f| f.time_ns)),
+                options: vec![InterfaceStatisticsOption::IsbIfDrop(self.missed_in_all)],
+            };
+            self.file.write_pcapng_block(statistics).map_err(failed)?;
+        }
+        self.time = frames.last().map_or(self.time, |frame| frame.time_ns);
         frames.iter().try_for_each(|frame| self.add_one(frame))
     }
 
@@ -75,6 +92,11 @@ impl Writer {
     pub(super) fn take(&mut self) -> Vec<u8> {
         std::mem::take(self.file.get_mut())
     }
+}
+
+/// A time as the format has it, where the library writes a plain number in the machine's order.
+fn upper_half_first(time: u64) -> u64 {
+    if cfg!(target_endian = "little") { time.rotate_left(32) } else { time }
 }
 
 fn failed(e: PcapError) -> ApiError {
@@ -111,12 +133,20 @@ mod tests {
             let bytes = writer.take();
             prop_assert!(writer.take().is_empty());
             let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
-            let mut read = Vec::new();
+            let (mut read, mut in_all) = (Vec::new(), 0);
             while let Some(block) = reader.next_block() {
-                if let Block::EnhancedPacket(packet) = block.unwrap() {
-                    read.push(packet.into_owned());
+                match block.unwrap() {
+                    Block::EnhancedPacket(packet) => read.push(packet.into_owned()),
+                    Block::InterfaceStatistics(all) => {
+                        let [InterfaceStatisticsOption::IsbIfDrop(n)] = all.options[..] else {
+                            return Err(TestCaseError::fail("no number"));
+                        };
+                        in_all = n;
+                    }
+                    _ => {}
                 }
             }
+            prop_assert_eq!(in_all, missed);
             prop_assert_eq!(read.len(), frames.len());
             for (index, (packet, frame)) in read.iter().zip(&frames).enumerate() {
                 prop_assert_eq!(packet.timestamp.as_nanos(), u128::from(time));

@@ -1,0 +1,85 @@
+//! Placeholder of a function that is not open: always down, with the reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_wire::Layer;
+
+use crate::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
+use crate::{
+    Caps, Channel, ChannelStats, FlowRule, Function, LinkStatus, Offloads, OpenError, Plan,
+};
+
+/// A function that is not open yet, or not any more. It stands in a link in place of the function,
+/// so that the link exists and states why it carries nothing.
+#[derive(Debug)]
+pub struct Absent {
+    name: String,
+    reason: String,
+    stats: Vec<Arc<ChannelStats>>,
+}
+
+impl Absent {
+    /// A placeholder for the function with this address. `stats` are those of the function that it
+    /// replaces, if there was one.
+    pub fn new(name: String, reason: String, stats: Vec<Arc<ChannelStats>>) -> Self {
+        Self { name, reason, stats }
+    }
+
+    fn error(&self) -> OpenError {
+        OpenError { function: self.name.clone(), what: format!("not open: {}", self.reason) }
+    }
+}
+
+impl Function for Absent {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn caps(&self) -> Caps {
+        Caps {
+            layer: Layer::Ethernet,
+            channels: CHANNELS_MAX,
+            wanted: None,
+            mtu: None,
+            mtu_max: MTU_MAX,
+            frame_max: FRAME_MAX,
+            rx_offloads: Offloads::NONE,
+            tx_offloads: Offloads::NONE,
+            rx_fixed: Offloads::NONE,
+        }
+    }
+
+    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
+        LinkStatus::Down(self.reason.clone())
+    }
+
+    fn open(&mut self, _plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        Err(self.error())
+    }
+
+    fn set_indirection(&mut self, _table: &[u16], _user_set: bool) -> Result<(), OpenError> {
+        Err(self.error())
+    }
+
+    fn can_follow(&self) -> bool {
+        // Not known before it is open.
+        true
+    }
+
+    fn set_rules(&mut self, _rules: &[FlowRule]) -> Result<(), OpenError> {
+        Err(self.error())
+    }
+
+    fn set_flag(&mut self, _flag: &str, _on: bool) -> Result<(), OpenError> {
+        Err(self.error())
+    }
+
+    fn full_means(&self) -> &'static str {
+        "the device is not open"
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+}

@@ -1,0 +1,88 @@
+//! The two functions of a link: their states, and the replacement of one that was not open before
+//! or lost its device.
+
+use std::time::Duration;
+
+use mqnet_netdev::{FarPartner, Function, LinkStatus};
+
+use super::{Link, LinkError, Notice};
+
+impl Link {
+    /// Polls both functions. The function with a far end publishes there how its partner stands,
+    /// and counts as down while nothing is up behind the far end: a TAP without a way to the other
+    /// side has no carrier, and no frames wait in rings that nobody reads.
+    pub(super) fn poll_ends(&mut self, now: Duration) -> (LinkStatus, LinkStatus) {
+        let first = usize::from(self.peer_side == Some(0));
+        let early = self.poll_end(first, now);
+        self.publish_state(1 - first, &early);
+        let late = self.poll_end(1 - first, now);
+        self.publish_state(first, &late);
+        if first == 0 { (early, late) } else { (late, early) }
+    }
+
+    fn poll_end(&mut self, side: usize, now: Duration) -> LinkStatus {
+        let end = &mut self.ends[side];
+        let status = end.poll_link(now);
+        if matches!(status, LinkStatus::Down(_)) {
+            return status;
+        }
+        match end.peer().map(|peer| peer.far_partner()) {
+            None | Some(FarPartner::Up) => status,
+            Some(FarPartner::Unknown) => LinkStatus::Down("negotiating with the peer".to_owned()),
+            Some(FarPartner::Down(why)) => {
+                LinkStatus::Down(format!("nothing is up behind the other end: {why}"))
+            }
+        }
+    }
+
+    /// Publishes at the far end of a side how the function of the other side stands.
+    fn publish_state(&mut self, side: usize, partner: &LinkStatus) {
+        let Some(peer) = self.ends[side].peer() else { return };
+        peer.set_partner_down(match partner {
+            LinkStatus::Down(why) => Some(why),
+            LinkStatus::Up { .. } => self.start_failed.as_deref(),
+        });
+    }
+
+    /// The link cannot start although both functions are up. The far end learns it.
+    pub(super) fn cannot_start(&mut self, why: String, told: &str) -> Option<Notice> {
+        self.ends.iter_mut().for_each(|end| end.close(told));
+        self.start_failed = Some(why.clone());
+        self.say_down(why)
+    }
+
+    /// The link has started.
+    pub(super) fn has_started(&mut self) {
+        if self.start_failed.take().is_some()
+            && let Some(peer) = self.peer()
+        {
+            peer.set_partner_down(None);
+        }
+    }
+
+    /// Puts `function` in place of the function of a side. A link that is up goes down first; what
+    /// the user wants of the link stays. Counters go on where the new function has room for them.
+    pub fn replace_end(
+        &mut self,
+        side: usize,
+        mut function: Box<dyn Function>,
+        why: &str,
+    ) -> Result<(), LinkError> {
+        self.learning.check(side, &*function)?;
+        if self.running.is_some() {
+            self.take_down(why)?;
+        }
+        let before = self.ends[side].stats();
+        if before.len() >= function.stats().len() {
+            function.share_stats(before);
+        }
+        if self.programs.is_attached(side) {
+            function.set_xdp(true);
+        }
+        self.ends[side] = function;
+        self.peer_side = (0..2).find(|&side| self.ends[side].peer().is_some());
+        self.start_failed = None;
+        self.publish_wish();
+        Ok(())
+    }
+}

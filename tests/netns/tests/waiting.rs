@@ -1,0 +1,137 @@
+//! Links that cannot open yet, bridges with nothing behind their far end, and third ends.
+
+use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
+
+use mqnet_testkit::{Control, LinkProcess, Need, World, has, until};
+use serde_json::Value;
+
+fn shown(control: &Control, link: &str) -> Option<Value> {
+    // The daemon may not answer yet.
+    let links: Vec<Value> = serde_json::from_str(&control.say(&["show", "--json"]).out).ok()?;
+    links.into_iter().find(|one| one["name"] == link)
+}
+
+/// A process with one link.
+fn link(world: &World, words: &[&str]) -> LinkProcess {
+    let mut program = world.folder().program();
+    program.args(["link", "--json"]).args(words);
+    LinkProcess::spawn(program)
+}
+
+// Goal: a link whose namespace is missing is in `show` and in the metrics from its configuration
+// on, down with the reason and the time of the next attempt; it comes up by itself, follows the
+// namespace of its name when that is another one, and can be deleted while it waits.
+#[test]
+fn link_waits_for_its_namespace() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let (world, control) = (World::create(), Control::create());
+    let late = control.file("late");
+    let text = |name: &str, path: &str| {
+        format!("[link.{name}]\na = 'tap:{name},netns={path}'\nb = 'null:'\nchannels = 2\n")
+    };
+    let text = text("l", &late.display().to_string()) + &text("m", "/nonexistent/mqnet");
+    let file = control.write("mqnet.toml", &text).display().to_string();
+    let daemon = control.start(&["daemon", "-f", &file]);
+    let waiting = until("the link", || shown(&control, "l"));
+    assert_eq!(waiting["state"], "down", "{waiting}");
+    assert!(waiting["reason"].as_str().is_some_and(|why| why.contains("network namespace")));
+    assert!(waiting["next-attempt-ms"].as_u64().is_some(), "{waiting}");
+    let text = control.ok(&["show", "l"]);
+    assert!(text.contains("link l: down (tap:l: network namespace"), "{text}");
+    assert!(text.contains("; next attempt in "), "{text}");
+    // What is set meanwhile counts when it is up.
+    control.ok(&["ethtool", "-L", "l", "combined", "3"]);
+    symlink(format!("/run/netns/{}", world.a.name()), &late).expect("a link");
+    assert_eq!(control.wait_up("l")["channels"], 3);
+    assert!(world.a.device("l").is_some());
+    daemon.wait_err("l: up, 3 channels");
+    std::fs::remove_file(&late).expect("the link");
+    symlink(format!("/run/netns/{}", world.b.name()), &late).expect("a link");
+    until("the device in the other namespace", || world.b.device("l"));
+    assert!(world.a.device("l").is_none(), "the device in the first namespace stays");
+    let up = control.wait_up("l");
+    assert_eq!(up["channels"], 3);
+    assert!(up["next-attempt-ms"].is_null(), "{up}");
+    control.ok(&["del", "m"]);
+    assert_eq!(control.links(), ["l"]);
+    // It waits again after this.
+    control.ok(&["reload"]);
+    let begin = Instant::now();
+    daemon.stop();
+    assert!(begin.elapsed() < Duration::from_secs(8), "the end waited for an attempt");
+}
+
+// Goal: whoever adds a link by hand is told that it cannot be opened, and nothing is left of it.
+#[test]
+fn link_added_by_hand_does_not_wait() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let control = Control::create();
+    let file = control.write("mqnet.toml", "").display().to_string();
+    let daemon = control.start(&["daemon", "-f", &file]);
+    until("the daemon", || control.runtime("ctl.sock").exists().then_some(()));
+    let said = control.say(&["add", "x", "tap:x,netns=/nonexistent/mqnet", "null:"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("network namespace /nonexistent/mqnet"), "{said:?}");
+    assert!(control.links().is_empty());
+    daemon.stop();
+}
+
+// Goal: a TAP in front of a bridge has a carrier only while something is up behind the far end, and
+// says what is missing there; frames sent before do not arrive later.
+#[test]
+fn carrier_follows_the_far_side() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let bridge = format!("ntb:{}", world.socket().display());
+    let (a, b) = (world.a.name().to_owned(), world.b.name().to_owned());
+    let far = link(&world, &[&format!("xdp:far,netns={b}"), &bridge]);
+    let tap = format!("tap:near,netns={a},address=10.7.0.1/24");
+    let near = link(&world, &[&tap, &bridge]);
+    let why = near.wait_down("nothing is up behind the other end: ");
+    assert!(why.contains("there is no interface far"), "{why}");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!world.a.has_carrier("near"), "a carrier with nothing behind the far end");
+    assert_eq!(near.ups(), 0);
+    world.b.run(&["ip", "link", "add", "far", "type", "veth", "peer", "name", "peer"]);
+    world.b.run(&["ip", "link", "set", "peer", "up"]);
+    world.b.run(&["ip", "link", "set", "far", "up"]);
+    near.wait_up(1);
+    far.wait_up(1);
+    until("the carrier", || world.a.has_carrier("near").then_some(()));
+    world.b.run(&["ip", "link", "set", "peer", "down"]);
+    until("no carrier", || (!world.a.has_carrier("near")).then_some(()));
+    near.wait_down("far has no carrier");
+    world.b.run(&["ip", "link", "set", "peer", "up"]);
+    near.wait_up(2);
+    far.stop().assert_law();
+    near.stop().assert_law();
+}
+
+// Goal: a third end is told that both ends are taken, once, and takes the place of one that leaves.
+#[test]
+fn third_end_is_told_once() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let bridge = format!("ntb:{}", world.socket().display());
+    let (first, second) = (link(&world, &["null:", &bridge]), link(&world, &["null:", &bridge]));
+    first.wait_up(1);
+    second.wait_up(1);
+    let third = link(&world, &["null:", &bridge]);
+    third.wait_down("both ends of this bridge are taken");
+    std::thread::sleep(Duration::from_secs(2));
+    let downs = third.downs();
+    assert!(downs.len() <= 3, "{downs:?}");
+    second.stop();
+    third.wait_up(1);
+    third.stop();
+    first.stop();
+}
