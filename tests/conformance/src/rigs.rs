@@ -99,9 +99,8 @@ pub fn of_setup(mut setup: Box<dyn Setup>, from: usize, channel: usize) -> Rig {
         });
         let function = &mut functions[end];
         let agreed = function.peer().map(|peer| peer.plan().expect("up").mirrored());
-        let plan = agreed.unwrap_or_else(|| {
-            Plan::join(&function.caps(), &partner(channels)).expect("a plan")
-        });
+        let plan = agreed
+            .unwrap_or_else(|| Plan::join(&function.caps(), &partner(channels)).expect("a plan"));
         frame_max = frame_max.min(plan.frame_max);
         opened[end] = function.open(&plan).expect("open");
         setup.opened(end, &mut **function);

@@ -35,7 +35,8 @@ impl Bridge {
     /// A bridge with windows of `window` bytes.
     pub fn new(hardware: Hardware, window: u32) -> Self {
         let (members, servers) = (None, Vec::new());
-        let mut bridge = Self { hardware, window, members, servers, seed: 0, folder: Folder::new() };
+        let mut bridge =
+            Self { hardware, window, members, servers, seed: 0, folder: Folder::new() };
         bridge.plug();
         bridge
     }

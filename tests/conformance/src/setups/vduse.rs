@@ -41,7 +41,8 @@ impl Drop for Vduse {
 fn netdev() -> Option<String> {
     let card = fs::read_dir("/sys/bus/vdpa/devices/v0").ok()?;
     let nets = card.filter_map(|entry| fs::read_dir(entry.ok()?.path().join("net")).ok());
-    let names = nets.flat_map(|net| net.filter_map(|entry| entry.ok()?.file_name().into_string().ok()));
+    let names =
+        nets.flat_map(|net| net.filter_map(|entry| entry.ok()?.file_name().into_string().ok()));
     names.into_iter().next()
 }
 
