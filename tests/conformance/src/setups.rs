@@ -12,7 +12,7 @@ use std::time::Duration;
 use mqnet_netdev::loopback::Loopback;
 use mqnet_netdev::{Caps, Function};
 
-pub use bridge::{Bridge, Hardware, bridges};
+pub use bridge::{Bridge, Hardware};
 pub use kernel::{Nics, Taps};
 pub use plain::{Loopbacks, Nothing, Ports};
 pub use vduse::Vduse;

@@ -1,5 +1,7 @@
 //! The checks. Each takes a rig fresh from its factory.
 
+pub mod memory;
+
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::mpsc;
@@ -28,6 +30,9 @@ pub fn whole(make: &mut dyn FnMut() -> Rig) -> bool {
     a_stopped_queue_is_woken(&mut make());
     all_is_enough(&mut make());
     counters_add_up(&mut make());
+    memory::reservations_carry_frames(&mut make());
+    memory::held_frames_wait(&mut make());
+    memory::parked_queues_go_on(&mut make());
     let keeps = kept_frames_stay(&mut make());
     keeping_too_much_is_an_outcome(&mut make());
     closing_returns_everything(make);

@@ -48,6 +48,12 @@ const PROGRAMS: Command = Command {
            -p mqnet -p mqnet-guest",
     env: &[("RUSTFLAGS", "-C target-feature=+crt-static"), ("CARGO_TARGET_DIR", "{target}")],
 };
+/// The conformance suite for a guest, built as its test builds it.
+const SUITE: Command = Command {
+    line: "cargo build --quiet --profile tested --target x86_64-unknown-linux-gnu \
+           -p mqnet-conformance --bin conformance-vduse",
+    env: PROGRAMS.env,
+};
 const PROGRAM: (&str, &str) = ("MQNET_BIN", "{target}/x86_64-unknown-linux-gnu/tested/mqnet");
 
 /// As a test builds it (`tests/netns/tests/library.rs`), which has its time for itself then.
@@ -183,7 +189,7 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "guest",
         title: "other kernels, in virtual machines",
-        commands: &[PROGRAMS],
+        commands: &[PROGRAMS, SUITE],
         has_tests: true,
         each: Some(Each {
             package: "mqnet-guest",

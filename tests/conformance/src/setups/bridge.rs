@@ -125,13 +125,3 @@ impl Setup for Bridge {
         }
     }
 }
-
-/// Every kind of bridge.
-pub fn bridges() -> Vec<Bridge> {
-    vec![
-        Bridge::new(Hardware::Memfd, 2 << 20),
-        Bridge::new(Hardware::Ivshmem, 2 << 20),
-        Bridge::groups(Hardware::Memfd, OnLoss::Destroy),
-        Bridge::groups(Hardware::Ivshmem, OnLoss::Destroy),
-    ]
-}

@@ -1,0 +1,117 @@
+//! What only a TX queue with memory has: reservations, holding back, draining.
+
+use std::time::Instant;
+
+use mqnet_netdev::{Burst, FrameMeta, Rx, Tx};
+use mqnet_shmem::{Segments, Span};
+use mqnet_wire::VnetHdr;
+
+use super::{PATIENCE, expect_next};
+use crate::{Rig, frame};
+
+/// Puts a frame into its room.
+fn place(room: &mut Segments<'_>, bytes: &[u8]) {
+    let mut rest = bytes;
+    rest = &rest[room.head.copy_from(Span::of(rest))..];
+    rest = &rest[room.tail.copy_from(Span::of(rest))..];
+    for mut piece in room.more() {
+        rest = &rest[piece.copy_from(Span::of(rest))..];
+    }
+    assert!(rest.is_empty(), "{} bytes have no room", rest.len());
+}
+
+/// Frames that are placed in a reservation arrive, whatever their length; a reservation that is not
+/// committed is forgotten, and so is what was put there.
+pub fn reservations_carry_frames(rig: &mut Rig) {
+    if !matches!(rig.tx, Tx::Brings(_)) {
+        return;
+    }
+    let (max, mut expected) = (rig.frame_max, 0u32);
+    let deadline = Instant::now() + PATIENCE;
+    for number in 0..300u32 {
+        let len = [60, max, 1514, 64, max / 2][number as usize % 5].min(max);
+        let bytes = frame(number, len as usize);
+        loop {
+            assert!(Instant::now() < deadline, "{}: no room for frame {number}", rig.name);
+            let Tx::Brings(tx) = &mut rig.tx else { return };
+            if number % 3 == 0
+                && let Some(mut room) = tx.reserve(max).expect("reserve")
+            {
+                place(&mut room, &frame(7777, 60));
+            }
+            if let Some(mut room) = tx.reserve(len).expect("reserve") {
+                assert!(room.len() >= len as usize, "{}: {} bytes", rig.name, room.len());
+                place(&mut room, &bytes);
+                tx.commit(&FrameMeta { len, hdr: VnetHdr::default() });
+                tx.flush().expect("flush");
+                break;
+            }
+            expect_next(rig, &mut expected);
+        }
+        if number % 4 == 0 {
+            expect_next(rig, &mut expected);
+        }
+    }
+    while expected < 300 {
+        assert!(Instant::now() < deadline, "{}: {expected} of 300 frames arrived", rig.name);
+        expect_next(rig, &mut expected);
+    }
+}
+
+/// A queue that is held keeps frames from the peer, and gives them up in order when it is let go;
+/// when all were taken it is drained, and as empty as before.
+pub fn held_frames_wait(rig: &mut Rig) {
+    let (mut sent, mut expected) = (0u32, 0u32);
+    let deadline = Instant::now() + PATIENCE;
+    for _ in 0..10 {
+        rig.tx.hold(true).expect("hold");
+        let is_held = matches!(rig.tx, Tx::Brings(_));
+        let frames: Vec<_> = (sent..sent + 20).map(|number| frame(number, 200)).collect();
+        sent += rig.send(&frames) as u32;
+        if is_held {
+            assert!(rig.drain().is_empty(), "{}: a held frame was seen", rig.name);
+        }
+        rig.tx.hold(false).expect("let go");
+        while expected < sent {
+            assert!(Instant::now() < deadline, "{}: {expected} of {sent} frames came", rig.name);
+            expect_next(rig, &mut expected);
+        }
+        while !rig.tx.is_drained().expect("drained") {
+            assert!(Instant::now() < deadline, "{}: it is never drained", rig.name);
+            rig.drain();
+        }
+        let Some(fill) = rig.tx.fill(0).expect("fill") else { continue };
+        assert!(fill.used <= fill.size, "{}: {fill:?}", rig.name);
+    }
+    // It takes frames as before.
+    while rig.send(&[frame(sent, 100)]) == 0 {
+        assert!(Instant::now() < deadline, "{}: full after it was held", rig.name);
+    }
+    while expected == sent {
+        assert!(Instant::now() < deadline, "{}: frame {sent} did not come", rig.name);
+        expect_next(rig, &mut expected);
+    }
+}
+
+/// Queues that are parked go on when they are used again: what was shown and not released comes
+/// again, and nothing is lost.
+pub fn parked_queues_go_on(rig: &mut Rig) {
+    let (mut sent, mut expected) = (0u32, 0u32);
+    let deadline = Instant::now() + PATIENCE;
+    for round in 0..20u32 {
+        let frames: Vec<_> = (sent..sent + 10).map(|number| frame(number, 300)).collect();
+        sent += rig.send(&frames) as u32;
+        if let Rx::Brings(rx) = &mut rig.rx {
+            rx.peek(&mut Burst::new(), 4).expect("peek");
+        }
+        rig.rx.queue().park();
+        if round % 2 == 0 {
+            rig.tx.queue().park();
+        }
+        while expected < sent {
+            assert!(Instant::now() < deadline, "{}: {expected} of {sent} frames came", rig.name);
+            expect_next(rig, &mut expected);
+        }
+    }
+    assert!(sent > 0, "{}: nothing was sent", rig.name);
+}
