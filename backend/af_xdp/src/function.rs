@@ -198,12 +198,8 @@ impl AfXdpFunction {
         if let Err(e) = done {
             tracing::warn!("{}: its table is not what it was: {e}", self.name);
         }
-        if nics.driver(&config.interface).is_ok_and(|driver| driver == "veth") {
-            tracing::warn!(
-                "{}: a veth hands over checksums that its peer left unfinished; at the peer: \
-                 ethtool -K PEER tx off",
-                self.name
-            );
+        for loss in &session.losses {
+            tracing::warn!("{}: {loss}", self.name);
         }
         self.session = Some(session);
         self.sessions += 1;

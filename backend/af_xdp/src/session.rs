@@ -1,5 +1,6 @@
 //! One life of the sockets: from a look at the interface until something about it changes.
 
+use std::ffi::CStr;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,11 +22,14 @@ use crate::pages::Closing;
 use crate::side::{CHUNK, RxSide, TxSide, Xsk};
 use crate::spread::Spread;
 use crate::watch::Seen;
-use crate::words::{Step, explain};
+use crate::words::{Step, explain, losses};
 
 /// Largest MTU at which every driver has a frame in one page, with its headroom and what the
 /// kernel keeps behind it.
 const MTU_ONE_PAGE: u32 = 3498;
+
+/// Functions of the kernel are for programs under the GPL.
+const LICENSE: &CStr = c"Dual MIT/GPL";
 
 /// More than the frames of a TX ring take, so that their memory is not the limit.
 const SEND_BUFFER: i32 = 16 << 20;
@@ -47,6 +51,17 @@ pub(crate) struct Session {
     pub(crate) seen: Seen,
     /// What became of the wishes, for people.
     pub(crate) manner: String,
+    /// What of the frames does not arrive, for people.
+    pub(crate) losses: Vec<String>,
+}
+
+/// How frames get to the sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Generic,
+    Native,
+    /// The driver is asked for VLAN tags beside the frames.
+    NativeWithTags,
 }
 
 /// The sockets of all queues, in front of which nothing is yet.
@@ -60,6 +75,8 @@ struct Attempt<'a> {
     config: &'a AfXdpConfig,
     seen: Seen,
     memory: &'a Placing,
+    /// VLAN tags may lie beside the frames.
+    wants_tags: bool,
     /// Until this time of the clock a queue that somebody has is waited for.
     patient_until: Duration,
 }
@@ -182,29 +199,44 @@ impl Attempt<'_> {
         clock::monotonic() < self.patient_until
     }
 
-    /// The program that sends frames to these sockets.
-    fn program(&self, bound: &Bound) -> io::Result<XdpProgram> {
+    /// The map of these sockets.
+    fn map(&self, bound: &Bound) -> io::Result<SocketMap> {
         let map = SocketMap::create(bound.sockets.len() as u32)?;
         for (queue, xsk) in (0..).zip(&bound.sockets) {
             map.set(queue, &xsk.socket)?;
         }
-        XdpProgram::to_sockets(&map, self.has_frags(), c"Dual MIT/GPL")
+        Ok(map)
+    }
+
+    /// Attaches a program to the driver that puts VLAN tags back into the frames.
+    fn attach_with_tags(&self, map: &SocketMap) -> io::Result<XdpLink> {
+        let index = self.seen.look.index;
+        let program = XdpProgram::to_sockets_with_tags(map, self.has_frags(), LICENSE, index)?;
+        program.attach(index, Mode::Native)
     }
 
     /// Sockets, and the program in front of them, in one of the modes that are allowed.
-    fn take_over(&self) -> Result<(Bound, XdpLink, Mode), String> {
+    fn take_over(&self) -> Result<(Bound, XdpLink, Manner), String> {
         let generic_only = self.config.mode == ModeWish::Generic;
         let bound = self.bind_all(generic_only)?;
-        let program = self.program(&bound).map_err(self.failed(Step::Program))?;
+        let map = self.map(&bound).map_err(self.failed(Step::Program))?;
+        if self.wants_tags && !generic_only {
+            match self.attach_with_tags(&map) {
+                Ok(link) => return Ok((bound, link, Manner::NativeWithTags)),
+                Err(e) => tracing::debug!("{}: VLAN tags: {e}", self.config.interface),
+            }
+        }
+        let program = XdpProgram::to_sockets(&map, self.has_frags(), LICENSE);
+        let program = program.map_err(self.failed(Step::Program))?;
         let look = self.seen.look;
         let attach = |mode: Mode| program.attach(look.index, mode);
         let failed = |generic: bool| self.failed(Step::Attach { generic, mtu: look.mtu });
         if generic_only {
             let link = attach(Mode::Generic).map_err(failed(true))?;
-            return Ok((bound, link, Mode::Generic));
+            return Ok((bound, link, Manner::Generic));
         }
         let error = match attach(Mode::Native) {
-            Ok(link) => return Ok((bound, link, Mode::Native)),
+            Ok(link) => return Ok((bound, link, Manner::Native)),
             Err(e) => e,
         };
         // What is in the way of one is in the way of the other, too; and the stack has no frames
@@ -218,7 +250,7 @@ impl Attempt<'_> {
         tracing::info!("{why}; trying mode=generic");
         // The same sockets: the kernel takes its time to let go of others.
         let link = attach(Mode::Generic).map_err(failed(true))?;
-        Ok((bound, link, Mode::Generic))
+        Ok((bound, link, Manner::Generic))
     }
 }
 
@@ -268,14 +300,18 @@ impl Session {
         let interface = &config.interface;
         let look = nics.look(interface).map_err(|e| format!("{interface}: {e}"))?;
         let seen = Seen { look, channels: nics.channels(interface).ok() };
-        let attempt =
-            Attempt { config, seen, memory, patient_until: clock::monotonic() + patience };
-        let (bound, link, mode) = attempt.take_over()?;
+        let is_veth = nics.driver(interface).is_ok_and(|driver| driver == "veth");
+        let strips = nics.strips_tags(interface).unwrap_or(false);
+        let patient_until = clock::monotonic() + patience;
+        let wants_tags = is_veth || strips;
+        let attempt = Attempt { config, seen, memory, wants_tags, patient_until };
+        let (bound, link, manner) = attempt.take_over()?;
+        let losses = losses(interface, is_veth, strips, manner == Manner::NativeWithTags);
         let promiscuous = match config.keep_filter {
             true => None,
             false => Some(Promiscuous::new(look.index).map_err(attempt.failed(Step::Promiscuous))?),
         };
-        let mode = if mode == Mode::Native { "native" } else { "generic" };
+        let mode = if manner == Manner::Generic { "generic" } else { "native" };
         let copying = if bound.is_zero_copy() { "zero-copy" } else { "copying" };
         let manner = format!("{} queues, {mode} XDP, {copying}", bound.sockets.len());
         let (mut rx, mut tx) = (Vec::new(), Vec::new());
@@ -294,6 +330,7 @@ impl Session {
             _queues: queues.take(),
             seen,
             manner,
+            losses,
         })
     }
 

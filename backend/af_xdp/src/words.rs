@@ -96,9 +96,54 @@ pub(crate) fn explain(step: Step, interface: &str, error: &io::Error) -> String 
     }
 }
 
+/// What of the frames does not reach an AF_XDP socket, with the knob. `has_tags`: the driver is
+/// asked for VLAN tags.
+pub(crate) fn losses(
+    interface: &str,
+    is_veth: bool,
+    strips_tags: bool,
+    has_tags: bool,
+) -> Vec<String> {
+    let mut losses = Vec::new();
+    if is_veth {
+        losses.push(
+            "a veth hands over checksums that its peer left unfinished; at the peer: \
+             ethtool -K PEER tx off"
+                .to_owned(),
+        );
+    }
+    match (is_veth, strips_tags) {
+        _ if has_tags => {}
+        (true, _) => losses.push(
+            "a veth hands over frames without the VLAN tags that its peer keeps beside them; at \
+             the peer: ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off"
+                .to_owned(),
+        ),
+        (false, true) => losses.push(format!(
+            "VLAN tags are taken out of frames before they arrive: ethtool -K {interface} rxvlan \
+             off"
+        )),
+        (false, false) => {}
+    }
+    losses
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Goal: a device whose VLAN tags get lost is named with the knob that helps: on a veth the
+    // peer's.
+    #[test]
+    fn lost_tags_name_a_knob() {
+        let veth = losses("eth7", true, true, false).join("\n");
+        assert!(veth.contains("tx off") && veth.contains("PEER txvlan off"), "{veth}");
+        assert!(!veth.contains("rxvlan"), "{veth}");
+        assert!(losses("eth7", false, true, false)[0].contains("ethtool -K eth7 rxvlan off"));
+        assert!(losses("eth7", false, false, false).is_empty());
+        assert!(losses("eth7", false, true, true).is_empty());
+        assert_eq!(losses("eth7", true, true, true).len(), 1);
+    }
 
     // Goal: what users run into is told with what helps.
     #[test]

@@ -51,9 +51,12 @@ struct AttachArgs {
     dev: String,
     /// An object file, as `clang -O2 -g -target bpf -c` makes it.
     object: PathBuf,
-    /// The section with the program [default: the only one that begins with xdp].
+    /// The section with the program [default: any that begins with xdp].
     #[arg(long, value_name = "NAME")]
     section: Option<String>,
+    /// The program's function, where there are several.
+    #[arg(long, value_name = "NAME")]
+    program: Option<String>,
     /// Run it as machine code (x86-64; the default there).
     #[arg(long, conflicts_with = "interpret")]
     jit: bool,
@@ -149,7 +152,8 @@ fn attach(args: &AttachArgs, api: &dyn Api, path: &str) -> Result<(), Failure> {
         _ => XdpMode::Auto,
     };
     let object = Some(words::hex(&bytes));
-    let want = SetXdp { object, section: args.section.clone(), mode };
+    let (section, program) = (args.section.clone(), args.program.clone());
+    let want = SetXdp { object, section, program, mode };
     let _: Outcome = api::post(api, path, &want).map_err(|e| match e.field.as_deref() {
         Some("object") => Failure::BadInput(format!("{file}: {e}")),
         _ => Failure::from(e),
@@ -209,9 +213,12 @@ fn map(
     };
     let info: XdpInfo = api::get(api, path)?;
     let maps = info.program.map(|program| program.maps).unwrap_or_default();
-    // Without one, the answer says what there is.
-    let def = maps.into_iter().find(|map| map.name == *name).unwrap_or_default();
+    // Without the map, sizes are unknown, and the answer lists the maps that there are.
+    let found = maps.into_iter().find(|map| map.name == *name);
+    let is_known = found.is_some();
+    let def = found.unwrap_or_default();
     let part = |what: &str, text: Option<&String>, size: u32| {
+        let text = text.filter(|_| is_known);
         let bytes = text.map(|text| words::bytes(what, text, size)).transpose();
         bytes.map_err(Failure::BadInput)
     };
@@ -231,7 +238,7 @@ fn map(
 
 fn write_entry(entry: &XdpEntry, def: &XdpMap, out: &mut dyn Write) -> Result<(), Failure> {
     let key = words::readable(&entry.key);
-    if !def.kind.starts_with("percpu") {
+    if !def.kind.contains("percpu") {
         let value = entry.values.first().map(|value| words::readable(value));
         writeln!(out, "{key}: {}", value.unwrap_or_default())?;
         return Ok(());

@@ -11,7 +11,8 @@ use object::{
 use crate::inline::inline;
 use crate::insn::Insn;
 use crate::map::{MapDef, MapKind};
-use btf::{Btf, Declared};
+use btf::Btf;
+use code::Function;
 
 /// Most instructions of a program.
 pub const INSNS_MAX: usize = 16384;
@@ -24,7 +25,16 @@ const LEGACY_MAP: usize = 20;
 #[error("{0}")]
 pub struct LoadError(pub(crate) String);
 
-/// One program of a file, with every map of that file.
+/// Which program of a file is meant. Without both: the only one whose section begins with `xdp`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Selector<'a> {
+    /// Name of its section.
+    pub section: Option<&'a str>,
+    /// Name of its function.
+    pub program: Option<&'a str>,
+}
+
+/// One program of a file, with the maps that it uses.
 #[derive(Clone, Debug)]
 pub struct Object {
     /// Name of its function.
@@ -52,23 +62,36 @@ struct Place {
     at: Option<u64>,
 }
 
+/// The maps of a file. Those that the program does not use need not be valid.
 struct Maps {
-    defs: Vec<MapDef>,
+    defs: Vec<Result<MapDef, LoadError>>,
     places: Vec<Place>,
 }
 
+impl Maps {
+    fn push(&mut self, def: Result<MapDef, LoadError>, section: SectionIndex, at: Option<u64>) {
+        self.defs.push(def);
+        self.places.push(Place { section, at });
+    }
+}
+
 impl Object {
-    /// Loads the program of `section`, or the only one whose section's name begins with `xdp`.
-    pub fn load(bytes: &[u8], section: Option<&str>) -> Result<Self, LoadError> {
+    /// Loads a program.
+    pub fn load(bytes: &[u8], which: Selector<'_>) -> Result<Self, LoadError> {
         let file = File::parse(bytes).map_err(broken)?;
         if file.architecture() != Architecture::Bpf || !file.is_little_endian() {
             return bad("not an object for little-endian BPF: compile with clang -target bpf");
         }
-        let text = choose(&file, section)?;
+        let function = choose(&file, which)?;
+        let section = file.section_by_index(function.section).map_err(broken)?;
+        let (section, name) = (section_name(&section)?.to_owned(), function.name.clone());
         let maps = find_maps(&file)?;
-        let (section, name) = (section_name(&text)?.to_owned(), function_name(&file, &text));
-        let insns = inline(code::link(&file, &text, &maps)?)?;
-        Ok(Self { name, section, insns, maps: maps.defs })
+        let (insns, used) = code::link(&file, function, &maps)?;
+        if used.len() > MAPS_MAX {
+            return bad(format!("{} maps, at most {MAPS_MAX}", used.len()));
+        }
+        let defs: Result<Vec<_>, _> = used.iter().map(|&n| maps.defs[n].clone()).collect();
+        Ok(Self { name, section, insns: inline(insns)?, maps: defs? })
     }
 }
 
@@ -76,76 +99,67 @@ fn section_name<'a>(section: &Section<'a, '_>) -> Result<&'a str, LoadError> {
     section.name().map_err(broken)
 }
 
-fn choose<'a, 'f>(file: &'f File<'a>, wanted: Option<&str>) -> Result<Section<'a, 'f>, LoadError> {
-    let is_xdp = |name: &str| name == "xdp" || name.starts_with("xdp.") || name.starts_with("xdp/");
-    let named = |s: Section<'a, 'f>| Some((section_name(&s).ok()?, s));
-    let code = file.sections().filter(|s| s.kind() == SectionKind::Text && s.size() > 0);
-    let mut code: Vec<_> = code.filter_map(named).collect();
-    let names = |code: &[(&str, Section<'_, '_>)]| {
-        let names: Vec<&str> = code.iter().map(|(name, _)| *name).collect();
-        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+/// Finds the one function that is meant.
+fn choose(file: &File<'_>, which: Selector<'_>) -> Result<Function, LoadError> {
+    let is_meant = |name: &str| match which.section {
+        Some(section) => name == section,
+        None => name.starts_with("xdp"),
     };
-    let all = names(&code);
-    match wanted {
-        Some(wanted) => code.retain(|(name, _)| *name == wanted),
-        None => code.retain(|(name, _)| is_xdp(name)),
+    let (mut sections, mut found) = (Vec::new(), Vec::new());
+    for section in file.sections().filter(|s| s.kind() == SectionKind::Text && s.size() > 0) {
+        let name = section_name(&section)?.to_owned();
+        if is_meant(&name) {
+            let functions = code::functions(file, &section)?.into_iter();
+            found.extend(functions.map(|function| (function, name.clone())));
+        }
+        sections.push(name);
     }
-    match (code.len(), wanted) {
-        (1, _) => Ok(code.remove(0).1),
-        (0, Some(wanted)) => bad(format!("no section '{wanted}' with code; there are: {all}")),
-        (0, None) => bad(format!("no section 'xdp' with code; there are: {all}")),
-        (_, _) => bad(format!("several programs, choose one by its section: {}", names(&code))),
+    if found.is_empty() {
+        let (all, section) = (list(&sections), which.section.unwrap_or("xdp"));
+        return bad(format!("no section '{section}' with code; there are: {all}"));
+    }
+    let text =
+        |(function, section): &(Function, String)| format!("{} (section {section})", function.name);
+    let all: Vec<String> = found.iter().map(text).collect();
+    if let Some(program) = which.program {
+        found.retain(|(function, _)| function.name == program);
+    }
+    match (found.len(), which.program) {
+        (1, _) => Ok(found.remove(0).0),
+        (0, Some(program)) => bad(format!("no program '{program}'; there are: {}", list(&all))),
+        (n, _) => {
+            bad(format!("{n} programs: {}; choose one by its name (--program NAME)", list(&all)))
+        }
     }
 }
 
-fn function_name(file: &File<'_>, text: &Section<'_, '_>) -> String {
-    let here = |s: &object::Symbol<'_, '_>| {
-        s.section_index() == Some(text.index())
-            && s.address() == 0
-            && s.kind() == object::SymbolKind::Text
-    };
-    let found = file.symbols().find(here);
-    found.and_then(|s| s.name().ok()).unwrap_or("xdp").to_owned()
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 fn find_maps(file: &File<'_>) -> Result<Maps, LoadError> {
     let mut maps = Maps { defs: Vec::new(), places: Vec::new() };
-    let mut declared: Vec<Declared> = Vec::new();
-    let btf_bytes = file.section_by_name(".BTF").map(|s| s.data()).transpose().map_err(broken)?;
-    if file.section_by_name(".maps").is_some() {
-        let Some(bytes) = btf_bytes else {
-            return bad("section .maps needs type information: compile with -g");
-        };
-        declared = Btf::parse(bytes)?.maps()?;
-    }
+    let types = file.section_by_name(".BTF").map(|s| s.data().map_err(broken).and_then(Btf::parse));
     for section in file.sections() {
         let name = section_name(&section)?;
-        match name {
-            ".maps" | "maps" => {
-                for symbol in file.symbols().filter(|s| s.section_index() == Some(section.index()))
-                {
-                    let symbol_name = symbol.name().map_err(broken)?;
-                    if symbol.kind() == object::SymbolKind::Section || symbol_name.is_empty() {
-                        continue;
-                    }
-                    let found = declared.iter().find(|d| d.name == symbol_name);
-                    let def = match (name, found) {
-                        (".maps", Some(found)) => from_declared(found)?,
-                        (".maps", None) => {
-                            return bad(format!("map '{symbol_name}' has no type information"));
-                        }
-                        _ => from_legacy(symbol_name, &section, symbol.address())?,
-                    };
-                    maps.defs.push(def);
-                    let at = Some(symbol.address());
-                    maps.places.push(Place { section: section.index(), at });
-                }
-            }
-            _ => variables(&section, name, &mut maps)?,
+        if !matches!(name, ".maps" | "maps") {
+            variables(&section, name, &mut maps)?;
+            continue;
         }
-    }
-    if maps.defs.len() > MAPS_MAX {
-        return bad(format!("{} maps, at most {MAPS_MAX}", maps.defs.len()));
+        let index = section.index();
+        for symbol in file.symbols().filter(|s| s.section_index() == Some(index)) {
+            let symbol_name = symbol.name().map_err(broken)?;
+            if symbol.kind() == object::SymbolKind::Section || symbol_name.is_empty() {
+                continue;
+            }
+            let def = match &types {
+                _ if name == "maps" => from_legacy(symbol_name, &section, symbol.address()),
+                None => bad("section .maps needs type information: compile with -g"),
+                Some(Err(e)) => Err(e.clone()),
+                Some(Ok(types)) => from_types(symbol_name, types),
+            };
+            maps.push(def, index, Some(symbol.address()));
+        }
     }
     Ok(maps)
 }
@@ -163,7 +177,7 @@ fn variables(section: &Section<'_, '_>, name: &str, maps: &mut Maps) -> Result<(
         return bad(format!("{name} is too large"));
     };
     let init = if bss { Vec::new() } else { section.data().map_err(broken)?.to_vec() };
-    maps.defs.push(MapDef {
+    let def = MapDef {
         name: name.to_owned(),
         kind: MapKind::Array,
         key_size: 4,
@@ -171,12 +185,15 @@ fn variables(section: &Section<'_, '_>, name: &str, maps: &mut Maps) -> Result<(
         max_entries: 1,
         init,
         readonly: ro,
-    });
-    maps.places.push(Place { section: section.index(), at: None });
+    };
+    maps.push(Ok(def), section.index(), None);
     Ok(())
 }
 
-fn from_declared(d: &Declared) -> Result<MapDef, LoadError> {
+fn from_types(name: &str, types: &Btf<'_>) -> Result<MapDef, LoadError> {
+    let Some(d) = types.map(name)? else {
+        return bad(format!("map '{name}' has no type information"));
+    };
     MapDef::checked(&d.name, d.kind, [d.key_size, d.value_size, d.max_entries, d.flags])
 }
 

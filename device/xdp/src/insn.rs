@@ -57,6 +57,19 @@ pub(crate) const LDDW: u8 = 0x18;
 /// Modes of memory access.
 pub(crate) const MODE_MEM: u8 = 0x60;
 pub(crate) const MODE_ATOMIC: u8 = 0xc0;
+
+/// Operations of an atomic access: the constant of the instruction.
+pub(crate) mod atomic {
+    pub(crate) const ADD: i32 = 0x00;
+    pub(crate) const OR: i32 = 0x40;
+    pub(crate) const AND: i32 = 0x50;
+    pub(crate) const XOR: i32 = 0xa0;
+    /// The bit by which the source register gets what was there before.
+    pub(crate) const FETCH: i32 = 0x01;
+    pub(crate) const XCHG: i32 = 0xe0 | FETCH;
+    /// Compares with r0, which gets what was there before.
+    pub(crate) const CMPXCHG: i32 = 0xf0 | FETCH;
+}
 /// In the source field of [`LDDW`]: the number of a map, and an address in its first value.
 pub(crate) const PSEUDO_MAP: u8 = 1;
 pub(crate) const PSEUDO_VALUE: u8 = 2;
@@ -118,6 +131,26 @@ impl Insn {
             && !matches!(self.op(), jmp::CALL | jmp::EXIT)
     }
 
+    /// True for an atomic access.
+    pub(crate) fn is_atomic(self) -> bool {
+        self.class() == class::STX && self.mode() == MODE_ATOMIC
+    }
+
+    /// True for an atomic operation that there is.
+    pub(crate) fn is_known_atomic(self) -> bool {
+        use atomic::{ADD, AND, CMPXCHG, FETCH, OR, XCHG, XOR};
+        let plain = matches!(self.imm & !FETCH, ADD | OR | AND | XOR);
+        self.is_atomic() && self.size() >= 4 && (plain || matches!(self.imm, XCHG | CMPXCHG))
+    }
+
+    /// The register that gets what was in memory before an atomic operation.
+    pub(crate) fn fetches(self) -> Option<u8> {
+        match self.imm {
+            atomic::CMPXCHG => Some(0),
+            imm => (imm & atomic::FETCH != 0).then_some(self.src),
+        }
+    }
+
     /// Bytes of a memory access.
     pub(crate) fn size(self) -> u32 {
         match self.code & 0x18 {
@@ -153,6 +186,26 @@ impl Insn {
         }
     }
 
+    fn write_atomic(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dst, src, off, .. } = self;
+        let (t, fetch) =
+            (self.type_name(), if self.imm & atomic::FETCH != 0 { " fetch" } else { "" });
+        let name = match self.imm & !atomic::FETCH {
+            atomic::ADD => "+=",
+            atomic::OR => "|=",
+            atomic::AND => "&=",
+            atomic::XOR => "^=",
+            _ => match self.imm {
+                atomic::XCHG => return write!(f, "r{src} = xchg(({t} *)(r{dst} {off:+}), r{src})"),
+                atomic::CMPXCHG => {
+                    return write!(f, "r0 = cmpxchg(({t} *)(r{dst} {off:+}), r0, r{src})");
+                }
+                other => return write!(f, "atomic operation {other:#x}"),
+            },
+        };
+        write!(f, "lock{fetch} *({t} *)(r{dst} {off:+}) {name} r{src}")
+    }
+
     fn write_jump(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.op() {
             jmp::JA => return write!(f, "goto {:+}", self.off),
@@ -182,9 +235,7 @@ impl fmt::Display for Insn {
             class::JMP | class::JMP32 => self.write_jump(f),
             class::LDX if self.mode() == MODE_MEM => write!(f, "r{dst} = *({t} *)(r{src} {off:+})"),
             class::STX if self.mode() == MODE_MEM => write!(f, "*({t} *)(r{dst} {off:+}) = r{src}"),
-            class::STX if self.mode() == MODE_ATOMIC => {
-                write!(f, "lock *({t} *)(r{dst} {off:+}) += r{src}")
-            }
+            class::STX if self.mode() == MODE_ATOMIC => self.write_atomic(f),
             class::ST if self.mode() == MODE_MEM => write!(f, "*({t} *)(r{dst} {off:+}) = {imm}"),
             _ if self.code == LDDW && src == PSEUDO_MAP => write!(f, "r{dst} = map {imm}"),
             _ if self.code == LDDW && src == PSEUDO_VALUE => write!(f, "r{dst} = data {imm}"),

@@ -17,7 +17,7 @@ mod run;
 mod verify;
 pub mod wrap;
 
-pub use elf::{LoadError, Object};
+pub use elf::{LoadError, Object, Selector};
 pub use insn::Insn;
 pub use map::{Map, MapDef, MapError, MapKind};
 pub use run::{Action, HEADROOM, Mode, Origin, Program, ProgramError, Verdict};

@@ -35,6 +35,11 @@ pub enum MapKind {
     PercpuHash,
     /// As [`Array`](Self::Array), with a value for each channel.
     PercpuArray,
+    /// As [`Hash`](Self::Hash); an update that finds no room takes that of an entry that was not
+    /// looked up lately.
+    LruHash,
+    /// As [`LruHash`](Self::LruHash), with a value for each channel.
+    LruPercpuHash,
     /// Prefixes; the longest that matches.
     LpmTrie,
     /// Numbers of netdevs, to redirect to.
@@ -48,6 +53,8 @@ impl MapKind {
             2 => Self::Array,
             5 => Self::PercpuHash,
             6 => Self::PercpuArray,
+            9 => Self::LruHash,
+            10 => Self::LruPercpuHash,
             11 => Self::LpmTrie,
             14 => Self::Devmap,
             _ => return None,
@@ -61,6 +68,8 @@ impl MapKind {
             Self::Array => "array",
             Self::PercpuHash => "percpu_hash",
             Self::PercpuArray => "percpu_array",
+            Self::LruHash => "lru_hash",
+            Self::LruPercpuHash => "lru_percpu_hash",
             Self::LpmTrie => "lpm_trie",
             Self::Devmap => "devmap",
         }
@@ -68,7 +77,11 @@ impl MapKind {
 
     /// True when each channel has a value of its own.
     pub fn is_per_channel(self) -> bool {
-        matches!(self, Self::PercpuArray | Self::PercpuHash)
+        matches!(self, Self::PercpuArray | Self::PercpuHash | Self::LruPercpuHash)
+    }
+
+    pub(crate) fn is_lru(self) -> bool {
+        matches!(self, Self::LruHash | Self::LruPercpuHash)
     }
 
     pub(crate) fn is_array(self) -> bool {
@@ -101,15 +114,18 @@ impl MapDef {
         let bad = |what: String| LoadError(format!("map '{name}': {what}"));
         let [key_size, value_size, max_entries, flags] = numbers;
         let Some(kind) = MapKind::from_number(kind) else {
-            let known = "hash (1), array (2), percpu_hash (5), percpu_array (6), lpm_trie (11), \
-                         devmap (14)";
+            let known = "hash (1), array (2), percpu_hash (5), percpu_array (6), lru_hash (9), \
+                         lru_percpu_hash (10), lpm_trie (11), devmap (14)";
             return Err(bad(format!("type {kind} is not supported; there are {known}")));
         };
-        // Memory is always taken at the start, and never of a certain node.
-        const NO_PREALLOC: u32 = 1;
-        let readonly = flags & 0x80 != 0;
-        if flags & !(NO_PREALLOC | 0x80) != 0 {
-            return Err(bad(format!("flags {flags:#x}: only 1 and 0x80 are known")));
+        const RDONLY_PROG: u32 = 0x80;
+        // How the kernel takes memory (NO_PREALLOC, NO_COMMON_LRU, NUMA_NODE, ZERO_SEED, MMAPABLE)
+        // changes nothing that a program sees.
+        const WITHOUT_EFFECT: u32 = 0x1 | 0x2 | 0x4 | 0x40 | 0x400;
+        let readonly = flags & RDONLY_PROG != 0;
+        if flags & !(WITHOUT_EFFECT | RDONLY_PROG) != 0 {
+            let known = WITHOUT_EFFECT | RDONLY_PROG;
+            return Err(bad(format!("flags {flags:#x}: only those of {known:#x} are supported")));
         }
         let keys = match kind {
             _ if kind.is_array() => 4..=4,
@@ -220,7 +236,11 @@ impl Map {
 
     /// Where the value of a key lies, for the program.
     pub(crate) fn lookup(&self, key: &[u8], channel: u16) -> Option<u64> {
-        let word = self.first_word(self.slot(key)?, channel.into());
+        let slot = self.slot(key)?;
+        if let Some(table) = &self.table {
+            table.touch(slot);
+        }
+        let word = self.first_word(slot, channel.into());
         Some(self.values[word].as_ptr() as u64)
     }
 
@@ -261,6 +281,8 @@ impl Map {
                 }
             } else if flags == NOEXIST {
                 return errno::EXIST;
+            } else {
+                table.touch(slot);
             }
             write(first);
             0

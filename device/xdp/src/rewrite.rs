@@ -2,19 +2,22 @@
 //!
 //! Fields of the context become 64-bit loads, maps become numbers and addresses, and what the
 //! runtime's compiler does wrongly or not at all becomes something that it does right: it copies
-//! all 64 bits for a 32-bit move, does nothing for a conversion to little endian, and panics at an
-//! atomic add; its interpreter takes negative constants of comparisons for 32 bits, and panics
-//! where the least number is negated.
+//! all 64 bits for a 32-bit move, does nothing for a conversion to little endian, and panics at
+//! atomic operations; its interpreter takes negative constants of comparisons for 32 bits, and
+//! panics where the least number is negated; and both leave the high half as it is where a 32-bit
+//! modulo by 0 clears it.
 
-use crate::insn::{Insn, LDDW, MODE_ATOMIC, PSEUDO_MAP, PSEUDO_VALUE, X, alu, class, jmp};
+use crate::insn::{Insn, LDDW, PSEUDO_MAP, PSEUDO_VALUE, X, alu, atomic, class, jmp};
 use crate::map::Map;
 use crate::run::Mode;
 use crate::verify::{Kind, Proof, live_registers};
 
 /// The interpreter of the runtime counts instructions in 16 bits, with a sign.
 const LENGTH_MAX: usize = i16::MAX as usize;
-/// Our own helper: the atomic add.
-pub(crate) const ATOMIC_ADD: i32 = 0x1_0000;
+/// Our own helper: atomic operations.
+pub(crate) const ATOMIC: i32 = 0x1_0000;
+/// In its third argument, next to the operation: memory of 8 bytes, else of 4.
+pub(crate) const ATOMIC_WIDE: i32 = 0x100;
 
 const MOV64: u8 = class::ALU64 | alu::MOV;
 const ADD64: u8 = class::ALU64 | alu::ADD;
@@ -55,17 +58,18 @@ pub(crate) fn rewrite(
             // Six fields of 4 bytes, here of 8.
             new.push(Insn { code: LOAD64, off: one.off * 2, ..one });
         } else if one.code == class::ALU | alu::MOV | X {
-            new.push(Insn { code: MOV64 | X, ..one });
-            new.push(insn(OR32, one.dst, 0, 0, 0));
+            new.extend([Insn { code: MOV64 | X, ..one }, insn(OR32, one.dst, 0, 0, 0)]);
         } else if one.code == class::ALU | alu::END {
             match one.imm {
                 16 => new.push(insn(AND64, one.dst, 0, 0, 0xffff)),
                 32 => new.push(insn(OR32, one.dst, 0, 0, 0)),
                 _ => new.push(insn(MOV64 | X, one.dst, one.dst, 0, 0)),
             }
-        } else if one.class() == class::STX && one.mode() == MODE_ATOMIC {
+        } else if one.is_atomic() {
             let after = live.get(at + 1).copied().unwrap_or(0);
-            atomic_add(&mut new, one, after, proof.deepest)?;
+            atomic_call(&mut new, one, after, proof.deepest)?;
+        } else if one.code == class::ALU | alu::MOD | X {
+            new.extend([one, insn(OR32, one.dst, 0, 0, 0)]);
         } else if mode == Mode::Interpret && one.code == class::ALU64 | alu::NEG {
             new.push(insn(XOR64, one.dst, 0, 0, -1));
             new.push(insn(ADD64, one.dst, 0, 0, 1));
@@ -121,24 +125,40 @@ fn address(one: Insn, half: Insn, maps: &[Map]) -> u64 {
     }
 }
 
-/// A call that leaves every register as it is.
-fn atomic_add(new: &mut Vec<Insn>, one: Insn, live: u16, deepest: i32) -> Result<(), String> {
+/// A call that leaves every register as it is, but for the one that gets what was there before.
+fn atomic_call(new: &mut Vec<Insn>, one: Insn, live: u16, deepest: i32) -> Result<(), String> {
+    // Places for six registers, and for both operands.
+    const BYTES: i32 = 64;
     let free = deepest & !7;
-    let place = |n: i32| (free - 8 * (n + 1)) as i16;
-    if place(6) < -512 {
+    let place = |n: u8| (free - 8 * (i32::from(n) + 1)) as i16;
+    if free - BYTES < -512 {
         return Err(format!(
-            "the atomic add needs 56 bytes of the stack, and the program uses {} of 512",
+            "an atomic operation needs {BYTES} bytes of the stack, and the program uses {} of 512",
             -deepest
         ));
     }
-    let kept = || (0..=5u8).filter(|r| live >> r & 1 == 1);
-    new.extend(kept().map(|r| insn(STORE64, 10, r, place(r.into()), 0)));
+    let result = one.fetches();
+    let kept = || (0..=5u8).filter(|r| live >> r & 1 == 1 && Some(*r) != result);
+    new.extend(kept().map(|r| insn(STORE64, 10, r, place(r), 0)));
     new.push(insn(STORE64, 10, one.src, place(6), 0));
+    let compares = one.imm == atomic::CMPXCHG;
+    if compares {
+        new.push(insn(STORE64, 10, 0, place(7), 0));
+    }
     new.push(insn(MOV64 | X, 1, one.dst, 0, 0));
     new.push(insn(ADD64, 1, 0, 0, one.off.into()));
     new.push(insn(LOAD64, 2, 10, place(6), 0));
-    new.push(insn(MOV64, 3, 0, 0, one.size() as i32));
-    new.push(insn(class::JMP | jmp::CALL, 0, 0, 0, ATOMIC_ADD));
-    new.extend(kept().map(|r| insn(LOAD64, r, 10, place(r.into()), 0)));
+    let wide = if one.size() == 8 { ATOMIC_WIDE } else { 0 };
+    new.push(insn(MOV64, 3, 0, 0, one.imm | wide));
+    if compares {
+        new.push(insn(LOAD64, 4, 10, place(7), 0));
+    }
+    new.push(insn(class::JMP | jmp::CALL, 0, 0, 0, ATOMIC));
+    if let Some(reg) = result
+        && reg != 0
+    {
+        new.push(insn(MOV64 | X, reg, 0, 0, 0));
+    }
+    new.extend(kept().map(|r| insn(LOAD64, r, 10, place(r), 0)));
     Ok(())
 }

@@ -6,7 +6,7 @@ mod raw;
 
 use std::sync::Arc;
 
-use crate::elf::{LoadError, Object};
+use crate::elf::{LoadError, Object, Selector};
 use crate::map::Map;
 use crate::rewrite::rewrite;
 use crate::verify::{Refused, verify};
@@ -112,11 +112,11 @@ impl Program {
     /// `channels` channels.
     pub fn load(
         bytes: &[u8],
-        section: Option<&str>,
+        which: Selector<'_>,
         mode: Mode,
         channels: u16,
     ) -> Result<Arc<Self>, ProgramError> {
-        Self::new(Object::load(bytes, section)?, mode, channels)
+        Self::new(Object::load(bytes, which)?, mode, channels)
     }
 
     /// The same from an object that was loaded.

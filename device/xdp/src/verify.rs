@@ -17,7 +17,7 @@ mod state;
 use std::collections::VecDeque;
 
 use crate::elf::INSNS_MAX;
-use crate::insn::{Insn, LDDW, MODE_ATOMIC, MODE_MEM, PSEUDO_MAP, PSEUDO_VALUE, class, jmp};
+use crate::insn::{Insn, LDDW, MODE_MEM, PSEUDO_MAP, PSEUDO_VALUE, atomic, class, jmp};
 use crate::map::MapDef;
 pub(crate) use live::registers as live_registers;
 use range::Range;
@@ -168,13 +168,8 @@ impl Verifier<'_> {
             return Err("names a register that does not exist".to_owned());
         }
         let is_memory = matches!(insn.class(), class::LDX | class::ST | class::STX);
-        if is_memory && insn.mode() != MODE_MEM {
-            let add = insn.class() == class::STX && insn.mode() == MODE_ATOMIC && insn.imm == 0;
-            if !add || insn.size() < 4 {
-                let why = "only the atomic add without a result is supported: compile with \
-                           -mcpu=v2, and do not use what __sync_fetch_and_add returns";
-                return Err(why.to_owned());
-            }
+        if is_memory && insn.mode() != MODE_MEM && !insn.is_known_atomic() {
+            return Err("is not known: compile with -mcpu=v3 or lower".to_owned());
         }
         if insn.class() == class::LD && insn.code != LDDW {
             return Err("reads the packet as classic BPF does, which XDP cannot".to_owned());
@@ -304,7 +299,7 @@ impl Verifier<'_> {
                 let got = self.load(s, at, base, insn.off, insn.size())?;
                 write(s, d, got)?;
             }
-            class::STX if insn.mode() == MODE_ATOMIC => self.atomic_add(s, at, insn)?,
+            class::STX if insn.is_atomic() => self.atomic(s, at, insn)?,
             class::STX => {
                 let (base, what) = (read(s, d)?, read(s, r)?);
                 self.store(s, at, base, insn.off, insn.size(), what)?;
@@ -322,28 +317,28 @@ impl Verifier<'_> {
         Ok(Next::Step)
     }
 
-    fn atomic_add(&mut self, s: &mut State, at: usize, insn: Insn) -> Result<(), String> {
+    fn atomic(&mut self, s: &mut State, at: usize, insn: Insn) -> Result<(), String> {
         let base = read(s, insn.dst.into())?;
-        let Reg::Scalar { .. } = read(s, insn.src.into())? else {
-            return Err("adds a pointer to memory".to_owned());
-        };
-        let natural = match base {
-            Reg::Value { least, most, .. } => {
-                least == most && (least + i64::from(insn.off)) % i64::from(insn.size()) == 0
-            }
-            Reg::Stack { off } => (off + i32::from(insn.off)) % insn.size() as i32 == 0,
-            _ => return Err("the atomic add is for map values and the stack alone".to_owned()),
-        };
-        if !natural {
-            return Err(format!("the atomic add is not aligned to {} bytes", insn.size()));
+        let compares = insn.imm == atomic::CMPXCHG;
+        for reg in [Some(insn.src), compares.then_some(0)].into_iter().flatten() {
+            let Reg::Scalar { .. } = read(s, reg.into())? else {
+                return Err("a pointer is an operand of an atomic operation".to_owned());
+            };
+        }
+        if !matches!(base, Reg::Value { .. } | Reg::Stack { .. }) {
+            return Err("atomic operations are for map values and the stack alone".to_owned());
         }
         let old = self.load(s, at, base, insn.off, insn.size())?;
         debug_assert!(old != Reg::Uninit);
         if !matches!(old, Reg::Scalar { .. }) {
-            return Err("adds to a pointer on the stack".to_owned());
+            return Err("an atomic operation changes a pointer on the stack".to_owned());
         }
         let any = Reg::scalar(Range::of_size(insn.size()));
-        self.store(s, at, base, insn.off, insn.size(), any)
+        self.store(s, at, base, insn.off, insn.size(), any)?;
+        match insn.fetches() {
+            Some(reg) => write(s, reg.into(), any),
+            None => Ok(()),
+        }
     }
 
     fn wide_constant(&self, at: usize, insn: Insn) -> Result<Reg, String> {

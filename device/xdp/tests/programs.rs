@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use mqnet_testkit::{Need, has};
-use mqnet_xdp::{Action, HEADROOM, Mode, Origin, Program, ProgramError, Verdict};
+use mqnet_xdp::{Action, HEADROOM, Mode, Origin, Program, ProgramError, Selector, Verdict};
 
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/xdp")
@@ -26,7 +26,7 @@ fn object(source: &Path, cpu: &str) -> Vec<u8> {
 
 fn load(name: &str, cpu: &str, mode: Mode) -> Arc<Program> {
     let source = sources().join(name).with_extension("c");
-    let loaded = Program::load(&object(&source, cpu), None, mode, 4);
+    let loaded = Program::load(&object(&source, cpu), Selector::default(), mode, 4);
     loaded.unwrap_or_else(|e| panic!("{name} {cpu}: {e}"))
 }
 
@@ -261,7 +261,7 @@ fn evil_programs_are_refused() {
         let first = text.lines().next().unwrap();
         let want = first.strip_prefix("/* refused: ").and_then(|s| s.strip_suffix(" */")).unwrap();
         for cpu in ["v2", "v3"] {
-            match Program::load(&object(&path, cpu), None, Mode::BEST, 1) {
+            match Program::load(&object(&path, cpu), Selector::default(), Mode::BEST, 1) {
                 Err(e) if e.to_string().contains(want) => seen += 1,
                 Err(e) => wrong.push(format!("{} {cpu}: {e}, not {want}", path.display())),
                 Ok(_) => wrong.push(format!("{} {cpu}: ACCEPTED", path.display())),
@@ -280,19 +280,83 @@ fn broken_files_do_no_harm() {
     }
     let whole = object(&sources().join("sum.c"), "v2");
     for n in (0..whole.len()).step_by(41) {
-        let _ = Program::load(&whole[..n], None, Mode::Interpret, 1);
+        let _ = Program::load(&whole[..n], Selector::default(), Mode::Interpret, 1);
     }
     for at in (0..whole.len()).step_by(13) {
         for change in [1u8, 0xff] {
             let mut bytes = whole.clone();
             bytes[at] ^= change;
-            let loaded = Program::load(&bytes, None, Mode::Interpret, 1);
+            let loaded = Program::load(&bytes, Selector::default(), Mode::Interpret, 1);
             if let Ok(program) = loaded {
                 run(&program, &[3; 60]);
             }
         }
     }
-    let none = Program::load(&whole, Some("xdp/other"), Mode::Interpret, 1).unwrap_err();
+    let other = Selector { section: Some("xdp/other"), ..Selector::default() };
+    let none = Program::load(&whole, other, Mode::Interpret, 1).unwrap_err();
     assert!(matches!(none, ProgramError::Load(_)));
     assert_eq!(none.to_string(), "no section 'xdp/other' with code; there are: xdp");
+}
+
+// Goal: a program is chosen by its name or section among several, maps that it does not use do not
+// matter, and without a choice the message lists what there is.
+#[test]
+fn programs_are_chosen_by_name() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    let bytes = object(&sources().join("several.c"), "v3");
+    let load = |section, program| {
+        let which = Selector { section, program };
+        Program::load(&bytes, which, Mode::BEST, 2).map_err(|e| e.to_string())
+    };
+    let all = "limit (section xdp_limit), exchange (section xdp_limit), \
+               unsupported (section xdp/unsupported)";
+    let none = load(None, None).unwrap_err();
+    assert_eq!(none, format!("3 programs: {all}; choose one by its name (--program NAME)"));
+    let wrong = load(None, Some("other")).unwrap_err();
+    assert_eq!(wrong, format!("no program 'other'; there are: {all}"));
+    let two = load(Some("xdp_limit"), None).unwrap_err();
+    assert!(two.starts_with("2 programs: limit (section xdp_limit), exchange"), "{two}");
+    let ring = load(None, Some("unsupported")).unwrap_err();
+    assert!(ring.starts_with("map 'ring': type 27 is not supported"), "{ring}");
+    for (name, section, map) in
+        [("limit", None, "flows"), ("exchange", Some("xdp_limit"), "counts")]
+    {
+        let program = load(section, Some(name)).expect(name);
+        assert_eq!((program.name(), program.section()), (name, "xdp_limit"));
+        let maps: Vec<_> = program.maps().iter().map(|map| &*map.def().name).collect();
+        assert_eq!(maps, [map]);
+    }
+}
+
+// Goal: an LRU map has room for every new key and keeps the keys in use; atomic operations return
+// what was there before, in both runtimes.
+#[test]
+fn lru_maps_and_atomic_results() {
+    if !has(&[Need::Program("clang")]) {
+        return;
+    }
+    let bytes = object(&sources().join("several.c"), "v3");
+    for mode in [Mode::Interpret, Mode::BEST] {
+        let load = |name| {
+            let which = Selector { program: Some(name), ..Selector::default() };
+            Program::load(&bytes, which, mode, 2).unwrap_or_else(|e| panic!("{name}: {e}"))
+        };
+        let limit = load("limit");
+        let pass = |flow: u8| run(&limit, &[flow; 60]).0;
+        assert_eq!(
+            [1, 1, 1, 1].map(pass),
+            [Action::Pass, Action::Pass, Action::Drop, Action::Drop]
+        );
+        for other in 2..200 {
+            assert_eq!((pass(other), pass(1)), (Action::Pass, Action::Drop), "{mode:?} {other}");
+        }
+        assert_eq!(limit.maps()[0].dump(10).len(), 4);
+        let exchange = load("exchange");
+        let answers = [0; 3].map(|_| run(&exchange, &[1; 60]).0);
+        assert_eq!(answers, [Action::Pass, Action::Tx, Action::Tx]);
+        let value = |key: u32| le(&exchange.maps()[0].get(&key.to_le_bytes()).unwrap()[0]);
+        assert_eq!((value(0), value(1)), (5, 5));
+    }
 }

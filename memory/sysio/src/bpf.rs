@@ -1,5 +1,6 @@
 //! The bpf(2) system call (`linux/bpf.h`): an array map, and a program of type "socket filter".
 
+mod btf;
 pub mod xdp;
 
 use std::ffi::CStr;
@@ -69,10 +70,13 @@ const MOV64_REG: u8 = 0xbf;
 const LD_IMM64: u8 = 0x18;
 const PSEUDO_MAP_FD: u8 = 1;
 const STORE_WORD: u8 = 0x63;
+const STORE_HALF: u8 = 0x6b;
+const LOAD_HALF: u8 = 0x69;
 const LOAD_WORD: u8 = 0x61;
 const JUMP: u8 = 0x05;
 const JUMP_EQ: u8 = 0x15;
 const JUMP_NE: u8 = 0x55;
+const JUMP_GT_REG: u8 = 0x2d;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const MAP_LOOKUP: i32 = 1;

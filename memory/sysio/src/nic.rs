@@ -12,11 +12,14 @@ const SIOCGIFINDEX: c_ulong = 0x8933;
 const SIOCETHTOOL: c_ulong = 0x8946;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GLINK: u32 = 0x0a;
+const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_SCHANNELS: u32 = 0x3d;
 const ETHTOOL_GRXFH: u32 = 0x29;
 const ETHTOOL_GRSSH: u32 = 0x46;
 const ETHTOOL_SRSSH: u32 = 0x47;
+/// `ETH_FLAG_RXVLAN` of `ETHTOOL_GFLAGS`.
+const FLAG_RXVLAN: u32 = 1 << 8;
 /// No change of how a driver prepares what it hashes.
 const RXH_XFRM_NO_CHANGE: u8 = 0xff;
 /// Most buckets of a table: what drivers have is a quarter of it at most.
@@ -346,6 +349,13 @@ impl Nics {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => set(0),
             done => done,
         }
+    }
+
+    /// True when the device takes VLAN tags out of the frames that arrive (`rxvlan on`).
+    pub fn strips_tags(&self, name: &str) -> io::Result<bool> {
+        let mut request = [ETHTOOL_GFLAGS, 0];
+        self.ethtool(name, &mut request)?;
+        Ok(request[1] & FLAG_RXVLAN != 0)
     }
 
     /// The name of its driver.

@@ -74,9 +74,12 @@ pub struct SetXdp {
     /// The object file in hexadecimal; absent: the program is taken off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// The section with the program; absent: the only one that begins with `xdp`.
+    /// The section with the program; absent: any that begins with `xdp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section: Option<String>,
+    /// The name of the program, where there are several; absent: the only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     /// How it runs.
     #[serde(default)]
     pub mode: XdpMode,

@@ -505,3 +505,51 @@ fn a_slow_network_stops_the_lane() {
     let outside = outside(&table) + table.dropped_outside();
     assert_eq!((out.drops, out.lost, table.back().drops, outside), (0, 0, 0, 0), "{}", table.0);
 }
+
+/// Prints the VLAN tag of the first frame of a protocol of ours.
+const SEE_TAG: &str = "import socket,struct
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s.bind(('t', 0))
+s.setsockopt(263, 8, 1)
+s.settimeout(30)
+print('bound', flush=True)
+while True:
+    data, more, _, _ = s.recvmsg(2000, 200)
+    if data[12:14] == b'\\x88\\xb5':
+        print(struct.unpack('=IIIHHHH', more[0][2][:20])[5], flush=True)
+        break
+";
+const SEND_TAGGED: &str = "import socket
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(('peer', 0))
+for _ in range(5):
+    s.send(b'\\2\\0\\0\\0\\0\\1\\2\\0\\0\\0\\0\\2\\x88\\xb5' + bytes(60))
+";
+
+// Goal: a VLAN tag that the peer of a veth keeps beside the frame is in the frame that arrives.
+#[test]
+fn native_xdp_puts_vlan_tags_back() {
+    use std::io::{BufRead, BufReader};
+    let needs = [Need::Root, Need::Program("clang"), Need::Program("tc"), Need::Program("python3")];
+    let types = std::fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
+    let name = b"bpf_xdp_metadata_rx_vlan_tag\0";
+    if !has(&needs) || !types.windows(name.len()).any(|bytes| bytes == name) {
+        return;
+    }
+    let rig = Rig::start(",mode=native", 1500, &[]);
+    let (a, b) = (&rig.world.a, &rig.world.b);
+    let object = crate::xdp::object(&rig.world, "tag").display().to_string();
+    b.run(&["tc", "qdisc", "add", "dev", "peer", "clsact"]);
+    let filter = ["tc", "filter", "add", "dev", "peer", "egress", "bpf", "da", "obj", &object];
+    b.run(&[&filter[..], &["sec", "classifier"]].concat());
+    let mut see = a.command(&["python3", "-c", SEE_TAG]);
+    let mut see = see.stdout(std::process::Stdio::piped()).spawn().expect("the receiver");
+    let mut lines = BufReader::new(see.stdout.take().expect("its output")).lines();
+    assert_eq!(lines.next().expect("a line").expect("text"), "bound");
+    b.run(&["python3", "-c", SEND_TAGGED]);
+    let tag = lines.next().map(|line| line.expect("text"));
+    let _ = see.wait();
+    assert_eq!(tag.as_deref(), Some("7"));
+    b.run(&["tc", "qdisc", "del", "dev", "peer", "clsact"]);
+    rig.stop();
+}

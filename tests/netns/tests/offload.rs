@@ -12,7 +12,7 @@ use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::clock;
 use mqnet_tap::{TapConfig, TapFunction};
 use mqnet_testkit::{Host, Need, Stream, World, has};
-use mqnet_xdp::{Mode, Program};
+use mqnet_xdp::{Mode, Program, Selector};
 
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("python3")];
 
@@ -290,7 +290,8 @@ fn a_program_sees_what_is_cut_behind_it() {
     }
     let world = World::create();
     let object = std::fs::read(crate::xdp::object(&world, "large")).expect("an object");
-    let program = Program::load(&object, None, Mode::Interpret, CHANNELS_MAX).expect("a program");
+    let program = Program::load(&object, Selector::default(), Mode::Interpret, CHANNELS_MAX)
+        .expect("a program");
     let a = tap(&world.a, "a", 1, true, Offloads::ALL);
     let b = tap(&world.b, "b", 2, false, Offloads::NONE);
     let (link, up) = Driven::start_with(Box::new(a), Box::new(b), |link| {
@@ -314,7 +315,8 @@ fn programs_without_frags_get_frames_of_the_mtu() {
     let world = World::create();
     let object = std::fs::read(crate::xdp::object(&world, "small")).expect("an object");
     for takes in [Offloads::ALL, Offloads::NONE] {
-        let program = Program::load(&object, None, Mode::BEST, CHANNELS_MAX).expect("a program");
+        let program = Program::load(&object, Selector::default(), Mode::BEST, CHANNELS_MAX)
+            .expect("a program");
         let a = tap(&world.a, "a", 1, true, Offloads::ALL);
         let b = tap(&world.b, "b", 2, false, takes);
         let attached = program.clone();

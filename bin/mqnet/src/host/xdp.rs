@@ -8,7 +8,7 @@ use mqnet_control_api::{
 };
 use mqnet_engine::XdpError;
 use mqnet_netdev::limits::CHANNELS_MAX;
-use mqnet_xdp::{Map, MapError, MapKind, Mode, Program};
+use mqnet_xdp::{Map, MapError, MapKind, Mode, Program, Selector};
 
 use super::entry::Netdev;
 use super::{Entry, done};
@@ -86,7 +86,8 @@ pub(super) fn set(entry: &mut Entry, side: usize, want: &SetXdp) -> Change {
         XdpMode::Jit => Mode::Jit,
         XdpMode::Interpret => Mode::Interpret,
     };
-    let program = Program::load(&object, want.section.as_deref(), mode, CHANNELS_MAX)
+    let which = Selector { section: want.section.as_deref(), program: want.program.as_deref() };
+    let program = Program::load(&object, which, mode, CHANNELS_MAX)
         .map_err(|e| ApiError::field("object", e.to_string()))?;
     let ifindexes = [entry.netdevs[0].ifindex, entry.netdevs[1].ifindex];
     entry.link.attach_xdp(side, program, ifindexes).map_err(|e| refused(&e))?;
@@ -104,6 +105,12 @@ fn can_redirect(netdevs: &[Netdev; 2], value: &[u8]) -> Result<(), ApiError> {
     Err(ApiError::field("value", why))
 }
 
+fn no_map<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    format!("no map '{wanted}' in this program; maps: {names}")
+}
+
 /// Reads or writes a map.
 pub(super) fn map(
     entry: &Entry,
@@ -113,9 +120,8 @@ pub(super) fn map(
     let program = entry.link.xdp(side).ok_or_else(|| refused(&XdpError::None))?;
     let named = |map: &&Map| map.def().name == want.map;
     let map = program.maps().iter().find(named).ok_or_else(|| {
-        let names: Vec<&str> = program.maps().iter().map(|map| &*map.def().name).collect();
-        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        ApiError::new(Code::NoEntry, format!("no map '{}'; there are: {names}", want.map))
+        let names = program.maps().iter().map(|map| &*map.def().name);
+        ApiError::new(Code::NoEntry, no_map(&want.map, names))
     })?;
     let bad = |e: MapError| match e {
         MapError::NoKey(_) => ApiError::new(Code::NoEntry, e.to_string()),

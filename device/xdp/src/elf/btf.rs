@@ -142,15 +142,20 @@ impl<'a> Btf<'a> {
         if t.kind == kind::ARRAY { Ok(t.words[2]) } else { Err(bad("a map's number is none")) }
     }
 
-    /// The maps of section `.maps`.
-    pub(super) fn maps(&self) -> Result<Vec<Declared>, LoadError> {
+    /// The map of section `.maps` with this name.
+    pub(super) fn map(&self, name: &str) -> Result<Option<Declared>, LoadError> {
         let is_maps = |t: &&Type| t.kind == kind::DATASEC && self.name(t.name) == ".maps";
-        let Some(section) = self.types.iter().find(is_maps) else { return Ok(Vec::new()) };
-        section.words.chunks_exact(3).map(|entry| self.map(entry[0])).collect()
+        let Some(section) = self.types.iter().find(is_maps) else { return Ok(None) };
+        for entry in section.words.chunks_exact(3) {
+            let var = self.get(entry[0])?;
+            if self.name(var.name) == name {
+                return self.declared(var).map(Some);
+            }
+        }
+        Ok(None)
     }
 
-    fn map(&self, var: u32) -> Result<Declared, LoadError> {
-        let var = self.get(var)?;
+    fn declared(&self, var: &Type) -> Result<Declared, LoadError> {
         let body = self.plain(var.size)?;
         if var.kind != kind::VAR || body.kind != kind::STRUCT {
             return Err(bad("a map is not declared as a variable of a struct"));
@@ -173,7 +178,8 @@ impl<'a> Btf<'a> {
                 "map_flags" => map.flags = self.number(id)?,
                 "key" => map.key_size = self.size_of(self.pointee(id)?, 0)?,
                 "value" => map.value_size = self.size_of(self.pointee(id)?, 0)?,
-                "pinning" => {}
+                // Memory is taken where the workers are, and nothing is pinned.
+                "pinning" | "numa_node" => {}
                 other => {
                     let why = format!("map '{}': member '{other}' is not known here", map.name);
                     return Err(LoadError(why));

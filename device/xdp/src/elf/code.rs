@@ -1,24 +1,36 @@
 //! Instructions of a program and of the functions that it calls, one after another.
 
 use object::{File, Object as _, ObjectSection, ObjectSymbol, RelocationTarget, Section};
-use object::{SectionIndex, SectionKind, Symbol};
+use object::{SectionIndex, SectionKind, Symbol, SymbolKind};
 
 use super::{INSNS_MAX, LoadError, Maps, bad, broken, section_name};
 use crate::insn::{Insn, LDDW, PSEUDO_CALL, PSEUDO_MAP, PSEUDO_VALUE, class, jmp};
+
+/// A function: instructions of a section, by number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Function {
+    pub(super) name: String,
+    pub(super) section: SectionIndex,
+    pub(super) first: usize,
+    pub(super) end: usize,
+}
 
 /// A call of a function in any section.
 struct Call {
     at: usize,
     section: SectionIndex,
-    target: i64,
+    target: usize,
 }
 
-struct Linker<'m> {
-    maps: &'m Maps,
+struct Linker<'f, 'a> {
+    file: &'f File<'a>,
+    maps: &'f Maps,
     insns: Vec<Insn>,
-    /// Sections, and where they begin in `insns`.
-    starts: Vec<(SectionIndex, usize)>,
+    /// Functions, and where they begin in `insns`.
+    starts: Vec<(Function, usize)>,
     calls: Vec<Call>,
+    /// Which maps are referred to.
+    used: Vec<bool>,
 }
 
 fn decode(text: &Section<'_, '_>) -> Result<Vec<Insn>, LoadError> {
@@ -27,39 +39,84 @@ fn decode(text: &Section<'_, '_>) -> Result<Vec<Insn>, LoadError> {
     if !rest.is_empty() {
         return bad("the program ends within an instruction");
     }
-    if insns.len() > INSNS_MAX {
-        return bad(format!("{} instructions, at most {INSNS_MAX}", insns.len()));
-    }
     Ok(insns.iter().map(Insn::from_bytes).collect())
 }
 
-/// The program of a section, then whatever else it calls; with references to maps as numbers.
-pub(super) fn link(
+/// The functions of a section, by their symbols; a section without any is one function.
+pub(super) fn functions(
     file: &File<'_>,
     text: &Section<'_, '_>,
+) -> Result<Vec<Function>, LoadError> {
+    let (section, last) = (text.index(), (text.size() / 8) as usize);
+    let here = |s: &Symbol<'_, '_>| {
+        s.section_index() == Some(section) && s.kind() == SymbolKind::Text && s.is_definition()
+    };
+    let mut found = Vec::new();
+    for symbol in file.symbols().filter(here) {
+        let name = symbol.name().map_err(broken)?.to_owned();
+        let (first, size) = ((symbol.address() / 8) as usize, (symbol.size() / 8) as usize);
+        let end = if size == 0 { last } else { first.saturating_add(size) };
+        if symbol.address() % 8 != 0 || first >= end || end > last {
+            return bad(format!("function '{name}' lies outside its section"));
+        }
+        found.push(Function { name, section, first, end });
+    }
+    found.sort_by_key(|function| function.first);
+    if found.is_empty() && last > 0 {
+        found.push(Function { name: "xdp".to_owned(), section, first: 0, end: last });
+    }
+    Ok(found)
+}
+
+/// A program, then whatever functions it calls. References to maps are numbers of the maps that
+/// are listed with it, in the order of the file.
+pub(super) fn link(
+    file: &File<'_>,
+    program: Function,
     maps: &Maps,
-) -> Result<Vec<Insn>, LoadError> {
-    let mut linker = Linker { maps, insns: Vec::new(), starts: Vec::new(), calls: Vec::new() };
-    linker.add(file, text)?;
+) -> Result<(Vec<Insn>, Vec<usize>), LoadError> {
+    let (insns, starts, calls) = (Vec::new(), Vec::new(), Vec::new());
+    let used = vec![false; maps.places.len()];
+    let mut linker = Linker { file, maps, insns, starts, calls, used };
+    linker.add(program)?;
     let mut next = 0;
-    while let Some(section) = linker.calls.get(next).map(|call| call.section) {
+    while let Some(call) = linker.calls.get(next) {
         next += 1;
-        if linker.start(section).is_none() {
-            let section = file.section_by_index(section).map_err(broken)?;
-            linker.add(file, &section)?;
+        let (section, target) = (call.section, call.target);
+        if linker.start(section, target).is_none() {
+            let function = linker.function_at(section, target)?;
+            linker.add(function)?;
         }
     }
     linker.resolve()
 }
 
-impl Linker<'_> {
-    fn start(&self, section: SectionIndex) -> Option<usize> {
-        self.starts.iter().find(|(index, _)| *index == section).map(|(_, start)| *start)
+impl Linker<'_, '_> {
+    fn start(&self, section: SectionIndex, target: usize) -> Option<usize> {
+        let is_it = |(f, _): &&(Function, usize)| (f.section, f.first) == (section, target);
+        self.starts.iter().find(is_it).map(|(_, start)| *start)
     }
 
-    fn add(&mut self, file: &File<'_>, text: &Section<'_, '_>) -> Result<(), LoadError> {
-        let mut insns = decode(text)?;
-        let start = self.insns.len();
+    fn function_at(&self, section: SectionIndex, target: usize) -> Result<Function, LoadError> {
+        let text = self.file.section_by_index(section).map_err(broken)?;
+        let found = functions(self.file, &text)?;
+        if let Some(function) = found.into_iter().find(|function| function.first == target) {
+            return Ok(function);
+        }
+        let end = (text.size() / 8) as usize;
+        if target >= end {
+            return bad("calls what lies outside the file");
+        }
+        Ok(Function { name: String::new(), section, first: target, end })
+    }
+
+    fn add(&mut self, function: Function) -> Result<(), LoadError> {
+        let text = self.file.section_by_index(function.section).map_err(broken)?;
+        let all = decode(&text)?;
+        let Some(insns) = all.get(function.first..function.end) else {
+            return bad(format!("function '{}' lies outside its section", function.name));
+        };
+        let (mut insns, start, first) = (insns.to_vec(), self.insns.len(), function.first);
         if start + insns.len() > INSNS_MAX {
             return bad(format!("more than {INSNS_MAX} instructions with all functions"));
         }
@@ -72,28 +129,39 @@ impl Linker<'_> {
             }
             at += if insn.code == LDDW { 2 } else { 1 };
         }
+        let mut relocated = vec![false; insns.len()];
         for (offset, relocation) in text.relocations() {
-            let at = (offset / 8) as usize;
+            let Some(at) = ((offset / 8) as usize).checked_sub(first) else { continue };
+            let Some(&insn) = insns.get(at) else { continue };
             let RelocationTarget::Symbol(symbol) = relocation.target() else {
                 return bad(format!("insn {at}: a relocation without a symbol"));
             };
-            let symbol = file.symbol_by_index(symbol).map_err(broken)?;
-            if insns.get(at).is_some_and(|insn| insn.code == class::JMP | jmp::CALL) {
-                let insn = insns[at];
-                let call = function(file, &symbol, insn, at)?;
+            let symbol = self.file.symbol_by_index(symbol).map_err(broken)?;
+            relocated[at] = true;
+            if insn.code == class::JMP | jmp::CALL {
+                let call = called(self.file, &symbol, insn, at)?;
                 self.calls.push(Call { at: start + at, ..call });
             } else {
                 self.refer(&symbol, &mut insns, at)?;
             }
         }
-        self.starts.push((text.index(), start));
+        // Calls within a section need no relocation.
+        for (at, insn) in insns.iter().enumerate() {
+            let is_call = insn.code == class::JMP | jmp::CALL && insn.src == PSEUDO_CALL;
+            if is_call && !relocated[at] {
+                let target = usize::try_from((first + at) as i64 + i64::from(insn.imm) + 1);
+                let target = target.unwrap_or(usize::MAX);
+                self.calls.push(Call { at: start + at, section: function.section, target });
+            }
+        }
+        self.starts.push((function, start));
         self.insns.extend(insns);
         Ok(())
     }
 
     /// An instruction that refers to a map or to a variable.
     fn refer(
-        &self,
+        &mut self,
         symbol: &Symbol<'_, '_>,
         insns: &mut [Insn],
         at: usize,
@@ -116,24 +184,34 @@ impl Linker<'_> {
         insns[at].src = if is_map { PSEUDO_MAP } else { PSEUDO_VALUE };
         insns[at].imm = number as i32;
         insns[at + 1].imm = if is_map { 0 } else { offset as i32 };
+        self.used[number] = true;
         Ok(())
     }
 
-    fn resolve(mut self) -> Result<Vec<Insn>, LoadError> {
+    fn resolve(mut self) -> Result<(Vec<Insn>, Vec<usize>), LoadError> {
         for Call { at, section, target } in std::mem::take(&mut self.calls) {
-            let to = self.start(section).map_or(-1, |start| start as i64 + target);
-            if !(0..self.insns.len() as i64).contains(&to) {
+            let Some(to) = self.start(section, target) else {
                 return bad(format!("insn {at}: calls what lies outside the file"));
-            }
+            };
             self.insns[at].src = PSEUDO_CALL;
-            self.insns[at].imm = (to - at as i64 - 1) as i32;
+            self.insns[at].imm = (to as i64 - at as i64 - 1) as i32;
         }
-        Ok(self.insns)
+        let used: Vec<usize> = (0..self.used.len()).filter(|number| self.used[*number]).collect();
+        let mut at = 0;
+        while let Some(insn) = self.insns.get_mut(at) {
+            let wide = insn.code == LDDW;
+            if wide && insn.src != 0 {
+                let number = used.iter().position(|number| *number as i32 == insn.imm);
+                insn.imm = number.map_or(-1, |number| number as i32);
+            }
+            at += if wide { 2 } else { 1 };
+        }
+        Ok((self.insns, used))
     }
 }
 
 /// The function that a call means.
-fn function(
+fn called(
     file: &File<'_>,
     symbol: &Symbol<'_, '_>,
     insn: Insn,
@@ -150,5 +228,6 @@ fn function(
         return bad(format!("insn {at}: calls '{name}' in section {section}, which is no code"));
     }
     let target = (symbol.address() / 8) as i64 + i64::from(insn.imm) + 1;
+    let target = usize::try_from(target).unwrap_or(usize::MAX);
     Ok(Call { at, section, target })
 }

@@ -2,7 +2,7 @@
 
 mod helpers;
 
-use crate::insn::{Insn, LDDW, PSEUDO_VALUE, X, alu, class, jmp};
+use crate::insn::{Insn, LDDW, PSEUDO_VALUE, X, alu, atomic, class, jmp};
 
 const MOV: u8 = class::ALU64 | alu::MOV;
 const ADD: u8 = class::ALU64 | alu::ADD;
@@ -37,6 +37,19 @@ const OPERATIONS: [u8; 13] = [
     alu::MOV,
     alu::ARSH,
     alu::NEG,
+];
+
+const ATOMICS: [i32; 10] = [
+    atomic::ADD,
+    atomic::OR,
+    atomic::AND,
+    atomic::XOR,
+    atomic::ADD | atomic::FETCH,
+    atomic::OR | atomic::FETCH,
+    atomic::AND | atomic::FETCH,
+    atomic::XOR | atomic::FETCH,
+    atomic::XCHG,
+    atomic::CMPXCHG,
 ];
 
 fn op(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
@@ -388,7 +401,8 @@ impl<'a> Generator<'a> {
         let Some(s) = self.find(Likely::Number) else { return };
         let code = if self.below(2) == 0 { 0xdb } else { 0xc3 };
         let off = if self.rarely() { off } else { off & !7 };
-        self.push(op(code, p, s, off, 0));
+        let imm = ATOMICS[usize::from(self.below(10))];
+        self.push(op(code, p, s, off, imm));
     }
 
     fn stack(&mut self) {

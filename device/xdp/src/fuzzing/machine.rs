@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::insn::{Insn, MODE_ATOMIC, PSEUDO_MAP, PSEUDO_VALUE, X, alu, class, jmp};
+use crate::insn::{Insn, PSEUDO_MAP, PSEUDO_VALUE, X, alu, atomic, class, jmp};
 use crate::map::{MapDef, MapKind};
 use crate::verify::State;
 use crate::verify::claims::Seen;
@@ -278,12 +278,26 @@ impl<'a> Machine<'a> {
             }
             class::LDX if self.regs[s] == CONTEXT => self.regs[d] = self.field(insn)?,
             class::LDX => self.regs[d] = self.number(place(self.regs[s]), size)?,
+            class::STX if insn.is_atomic() => {
+                let mask = if size == 8 { u64::MAX } else { u64::from(u32::MAX) };
+                let (at, by) = (place(self.regs[d]), self.regs[s]);
+                let old = self.number(at, size)?;
+                let new = match insn.imm & !atomic::FETCH {
+                    atomic::ADD => old.wrapping_add(by),
+                    atomic::OR => old | by,
+                    atomic::AND => old & by,
+                    atomic::XOR => old ^ by,
+                    _ if insn.imm == atomic::CMPXCHG && old != self.regs[0] & mask => old,
+                    _ => by,
+                };
+                self.write(at, &new.to_le_bytes()[..size as usize])?;
+                if let Some(reg) = insn.fetches() {
+                    self.regs[usize::from(reg)] = old;
+                }
+            }
             class::ST | class::STX => {
                 let is_reg = insn.class() == class::STX;
-                let mut value = if is_reg { self.regs[s] } else { i64::from(insn.imm) as u64 };
-                if is_reg && insn.mode() == MODE_ATOMIC {
-                    value = value.wrapping_add(self.number(place(self.regs[d]), size)?);
-                }
+                let value = if is_reg { self.regs[s] } else { i64::from(insn.imm) as u64 };
                 self.write(place(self.regs[d]), &value.to_le_bytes()[..size as usize])?;
             }
             class::ALU | class::ALU64 => self.regs[d] = self.arithmetic(insn)?,

@@ -4,10 +4,13 @@
 //! bucket is odd while a writer changes it, and another one afterwards. Writers take turns. An
 //! entry that was deleted is the last to be used again, because programs may still have its
 //! address; as in the kernel, one that keeps it for long sees the next value there.
+//!
+//! A full LRU table makes room by a clock: a hand goes round, passes entries that were used since
+//! it came by last, and stops at the first that was not.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{KEY_MAX, MapDef, MapKind};
@@ -20,6 +23,8 @@ const FEW_WORDS: usize = 4;
 const PREFIX_MAX: usize = 20;
 /// Times that a bucket may change under a reader before it waits for the writers.
 const TRIES: usize = 8;
+/// Entries that the hand of an LRU table passes at most: an update must not take long.
+const PASSES_MAX: u32 = 128;
 
 #[derive(Debug)]
 struct Bucket {
@@ -40,6 +45,10 @@ pub(super) struct Table {
     hasher: RandomState,
     /// How many prefixes there are of each length, for prefixes.
     lengths: Box<[AtomicU32]>,
+    /// Entries that were used since the hand came by, for LRU; else none.
+    used: Box<[AtomicBool]>,
+    /// Where the hand is; changed by writers alone.
+    hand: AtomicU32,
 }
 
 /// Changes a table, alone.
@@ -85,6 +94,10 @@ impl Table {
             free: Mutex::new((0..def.max_entries).collect()),
             hasher: RandomState::new(),
             lengths: numbers(if is_prefix { 8 * (key_size - 4) + 1 } else { 0 }, 0),
+            used: (0..if def.kind.is_lru() { n } else { 0 })
+                .map(|_| AtomicBool::new(false))
+                .collect(),
+            hand: AtomicU32::new(0),
         }
     }
 
@@ -112,6 +125,15 @@ impl Table {
             *byte &= !(0xffu16 >> length.saturating_sub(8 * i).min(8)) as u8;
         }
         true
+    }
+
+    /// Notes that an entry was used.
+    pub(super) fn touch(&self, slot: u32) {
+        if let Some(used) = self.used.get(slot as usize)
+            && !used.load(Ordering::Relaxed)
+        {
+            used.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
@@ -194,7 +216,9 @@ impl Writer<'_> {
             if let Err(why) = or {
                 return why;
             }
-            let Some(slot) = self.free.pop_front() else { return super::errno::TOO_BIG };
+            let Some(slot) = self.free.pop_front().or_else(|| self.evict()) else {
+                return super::errno::TOO_BIG;
+            };
             let done = make(slot, true);
             self.insert(words, slot);
             if let Some(count) = table.lengths.get(length) {
@@ -226,21 +250,49 @@ impl Writer<'_> {
         });
     }
 
+    /// Takes an entry out of its bucket.
+    fn unlink(&self, words: &[u64], slot: u32) -> Option<()> {
+        let table = self.table;
+        let bucket = table.bucket(words);
+        let mut before = &bucket.first;
+        loop {
+            match before.load(Ordering::Relaxed) {
+                at if at == slot => break,
+                NONE => return None,
+                at => before = &table.next[at as usize],
+            }
+        }
+        let after = table.next[slot as usize].load(Ordering::Relaxed);
+        self.change(bucket, || before.store(after, Ordering::Relaxed));
+        Some(())
+    }
+
+    /// Takes an entry out of a full LRU table that was not used lately.
+    fn evict(&self) -> Option<u32> {
+        let table = self.table;
+        let entries = table.used.len() as u32;
+        if entries == 0 {
+            return None;
+        }
+        let mut slot = table.hand.load(Ordering::Relaxed);
+        for _ in 0..PASSES_MAX {
+            if !table.used[slot as usize].swap(false, Ordering::Relaxed) {
+                break;
+            }
+            slot = (slot + 1) % entries;
+        }
+        table.hand.store((slot + 1) % entries, Ordering::Relaxed);
+        let key = &table.keys[slot as usize * table.words..][..table.words];
+        let mut words = [0; WORDS];
+        words.iter_mut().zip(key).for_each(|(to, word)| *to = word.load(Ordering::Relaxed));
+        self.unlink(&words[..table.words], slot).map(|()| slot)
+    }
+
     pub(super) fn remove(&mut self, key: &[u8]) -> bool {
         let table = self.table;
         let removed = table.with(key, |words, length| {
             let slot = table.find_words(words)?;
-            let bucket = table.bucket(words);
-            let mut before = &bucket.first;
-            loop {
-                match before.load(Ordering::Relaxed) {
-                    at if at == slot => break,
-                    NONE => return None,
-                    at => before = &table.next[at as usize],
-                }
-            }
-            let after = table.next[slot as usize].load(Ordering::Relaxed);
-            self.change(bucket, || before.store(after, Ordering::Relaxed));
+            self.unlink(words, slot)?;
             if let Some(count) = table.lengths.get(length) {
                 count.fetch_sub(1, Ordering::Relaxed);
             }

@@ -17,9 +17,9 @@ use rbpf::EbpfVmMbuff;
 use super::compiled::Compiled;
 use super::{Action, Mode, Origin, Verdict};
 use crate::helper;
-use crate::insn::Insn;
+use crate::insn::{Insn, atomic};
 use crate::map::Map;
-use crate::rewrite::ATOMIC_ADD;
+use crate::rewrite::{ATOMIC, ATOMIC_WIDE};
 
 const ABORTED: u64 = 0;
 const REDIRECT: u64 = 4;
@@ -373,15 +373,57 @@ fn store_bytes(at: u64, offset: u64, memory: u64, len: u64, _: u64) -> u64 {
     copy(at, offset, memory, len, true)
 }
 
-fn atomic_add(at: u64, by: u64, size: u64, _: u64, _: u64) -> u64 {
-    if size == 8 {
-        // SAFETY: proven: an aligned word of a map value or of the stack.
-        unsafe { AtomicU64::from_ptr(at as *mut u64) }.fetch_add(by, Ordering::Relaxed);
+/// Makes a function that does an atomic operation and returns what was there before. In memory that
+/// is not aligned, where the processor has no such operation, readers may see half of it.
+macro_rules! atomic_operation {
+    ($name:ident, $number:ty, $atomic:ty) => {
+        fn $name(at: u64, by: u64, op: i32, compared: u64) -> u64 {
+            let (at, by, compared) = (at as *mut $number, by as $number, compared as $number);
+            if !at.is_aligned() {
+                // SAFETY: proven: memory of that size in a map value or on the stack.
+                let old = unsafe { at.read_unaligned() };
+                let new = match op & !atomic::FETCH {
+                    atomic::ADD => old.wrapping_add(by),
+                    atomic::OR => old | by,
+                    atomic::AND => old & by,
+                    atomic::XOR => old ^ by,
+                    _ if op == atomic::CMPXCHG && old != compared => old,
+                    _ => by,
+                };
+                // SAFETY: as above.
+                unsafe { at.write_unaligned(new) };
+                return old.into();
+            }
+            // SAFETY: as above, and aligned.
+            let word = unsafe { <$atomic>::from_ptr(at) };
+            // Pairs with atomic: what programs on other channels order by it, as in the kernel.
+            let order = Ordering::SeqCst;
+            let old = match op & !atomic::FETCH {
+                atomic::ADD => word.fetch_add(by, order),
+                atomic::OR => word.fetch_or(by, order),
+                atomic::AND => word.fetch_and(by, order),
+                atomic::XOR => word.fetch_xor(by, order),
+                _ if op == atomic::CMPXCHG => {
+                    let done = word.compare_exchange(compared, by, order, order);
+                    done.unwrap_or_else(|old| old)
+                }
+                _ => word.swap(by, order),
+            };
+            old.into()
+        }
+    };
+}
+
+atomic_operation!(atomic_32, u32, AtomicU32);
+atomic_operation!(atomic_64, u64, AtomicU64);
+
+fn atomic(at: u64, by: u64, how: u64, compared: u64, _: u64) -> u64 {
+    let op = how as i32 & !ATOMIC_WIDE;
+    if how as i32 & ATOMIC_WIDE != 0 {
+        atomic_64(at, by, op, compared)
     } else {
-        // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(at as *mut u32) }.fetch_add(by as u32, Ordering::Relaxed);
+        atomic_32(at, by, op, compared)
     }
-    0
 }
 
 /// A helper as compiled code can call it: the compiler of the runtime calls with a stack that is
@@ -438,7 +480,7 @@ stubs! {
     helper::BUFF_LEN => buff_len,
     helper::LOAD_BYTES => load_bytes,
     helper::STORE_BYTES => store_bytes,
-    ATOMIC_ADD => atomic_add,
+    ATOMIC => atomic,
 }
 
 #[cfg(not(target_arch = "x86_64"))]

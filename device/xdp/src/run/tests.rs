@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::insn::{Insn, LDDW, PSEUDO_MAP, PSEUDO_VALUE, X, alu, class, jmp};
+use crate::insn::{Insn, LDDW, PSEUDO_MAP, PSEUDO_VALUE, X, alu, atomic, class, jmp};
 use crate::map::{MapDef, MapKind};
 
 const VALUE: u32 = 64;
@@ -247,6 +247,101 @@ fn programs_of_that_kind_are_accepted() {
     assert!(load_it(&with(32), Mode::BEST).is_ok());
     let refused = load_it(&with(33), Mode::BEST).unwrap_err().to_string();
     assert!(refused.contains("offset 33..65 may lie outside the value"), "{refused}");
+}
+
+// Goal: division and modulo by 0 are as RFC 9669 has them, in both runtimes: 0, and the number
+// itself, of which 32-bit arithmetic keeps the low half.
+#[test]
+fn division_by_zero() {
+    let number = 0x1234_5678_9abc_def0u64;
+    let cases = [
+        (class::ALU64 | alu::DIV, 0),
+        (class::ALU | alu::DIV, 0),
+        (class::ALU64 | alu::MOD, number),
+        (class::ALU | alu::MOD, number & 0xffff_ffff),
+    ];
+    for mode in [Mode::Interpret, Mode::BEST] {
+        for (code, want) in cases {
+            for (dst, src) in [(7, 8), (0, 3), (3, 0), (2, 7), (4, 5)] {
+                let insns = [
+                    op(LDDW, 9, PSEUDO_VALUE, 0, 0),
+                    Insn::default(),
+                    op(LDDW, dst, 0, 0, number as i32),
+                    op(0, 0, 0, 0, (number >> 32) as i32),
+                    // The high half does not count in 32 bits.
+                    op(MOV, src, 0, 0, i32::from(code & 7 == class::ALU)),
+                    op(class::ALU64 | alu::LSH, src, 0, 0, 32),
+                    op(code | X, dst, src, 0, 0),
+                    store(3, 9, dst, 0),
+                    op(MOV, 0, 0, 0, 2),
+                    op(class::JMP | jmp::EXIT, 0, 0, 0, 0),
+                ];
+                let program = load_it(&insns, mode).unwrap();
+                let (_, action, value) = run(&program, &[0; 32]);
+                let got = u64::from_le_bytes(value[..8].try_into().unwrap());
+                assert_eq!((action, got), (Action::Pass, want), "{mode:?} {}", insns[6]);
+            }
+        }
+    }
+}
+
+/// A program that does an atomic operation on the first word of the map, and puts r0 and r7 (the
+/// operand) behind it.
+fn atomically(code: u8, imm: i32, off: i16, operand: i32, compared: i32) -> Vec<Insn> {
+    vec![
+        op(LDDW, 9, PSEUDO_VALUE, 0, 0),
+        Insn::default(),
+        op(MOV, 0, 0, 0, compared),
+        op(MOV, 7, 0, 0, operand),
+        op(MOV, 1, 0, 0, 11),
+        op(code, 9, 7, off, imm),
+        store(3, 9, 0, 32),
+        store(3, 9, 7, 40),
+        store(3, 9, 1, 48),
+        op(MOV, 0, 0, 0, 2),
+        op(class::JMP | jmp::EXIT, 0, 0, 0, 0),
+    ]
+}
+
+// Goal: atomic operations change memory and return what was there before, in 32 and 64 bits, also
+// where memory is not aligned, and leave every other register alone.
+#[test]
+fn atomic_operations() {
+    let before: Vec<u8> = (0..VALUE as u8).collect();
+    for mode in [Mode::Interpret, Mode::BEST] {
+        for (code, size) in [(0xdb, 8), (0xc3, 4)] {
+            for off in [0i16, 8, 3] {
+                let at = off as usize;
+                let mut room = [0; 8];
+                room[..size].copy_from_slice(&before[at..at + size]);
+                let old = u64::from_le_bytes(room);
+                let mask = u64::MAX >> (64 - 8 * size);
+                let by = -5i64 as u64;
+                let equal = old as u32 as i32;
+                for (imm, compared, new, fetched) in [
+                    (atomic::ADD, 3, old.wrapping_add(by), None),
+                    (atomic::ADD | atomic::FETCH, 3, old.wrapping_add(by), Some(7)),
+                    (atomic::OR | atomic::FETCH, 3, old | by, Some(7)),
+                    (atomic::AND | atomic::FETCH, 3, old & by, Some(7)),
+                    (atomic::XOR | atomic::FETCH, 3, old ^ by, Some(7)),
+                    (atomic::XCHG, 3, by, Some(7)),
+                    (atomic::CMPXCHG, 3, old, Some(0)),
+                    (atomic::CMPXCHG, equal, if size == 4 { by } else { old }, Some(0)),
+                ] {
+                    let insns = atomically(code, imm, off, by as i32, compared);
+                    let program = load_it(&insns, mode).unwrap();
+                    let value = run(&program, &[0; 32]).2;
+                    let word =
+                        |at: usize| u64::from_le_bytes(value[at..at + 8].try_into().unwrap());
+                    let what = format!("{mode:?} {}", insns[5]);
+                    assert_eq!(value[at..at + size], new.to_le_bytes()[..size], "{what}");
+                    let r0 = if fetched == Some(0) { old } else { compared as i64 as u64 };
+                    let r7 = if fetched == Some(7) { old & mask } else { by };
+                    assert_eq!([word(32), word(40), word(48)], [r0, r7, 11], "{what}");
+                }
+            }
+        }
+    }
 }
 
 // Goal: a map is never 0, as the verifier says of every pointer: the way that it does not walk

@@ -1,6 +1,6 @@
 //! Which registers are read before they are written, from each instruction on.
 
-use crate::insn::{Insn, LDDW, MODE_ATOMIC, alu, class, jmp};
+use crate::insn::{Insn, LDDW, alu, atomic, class, jmp};
 
 /// Registers that an instruction reads, and those that it writes, as bits.
 fn uses(insn: Insn) -> (u16, u16) {
@@ -10,7 +10,11 @@ fn uses(insn: Insn) -> (u16, u16) {
         class::LD => (0, d),
         class::LDX => (s, d),
         class::ST => (d, 0),
-        class::STX => (d | s, if insn.mode() == MODE_ATOMIC { s } else { 0 }),
+        class::STX if insn.is_atomic() => {
+            let compared = if insn.imm == atomic::CMPXCHG { bit(0) } else { 0 };
+            (d | s | compared, insn.fetches().map_or(0, bit))
+        }
+        class::STX => (d | s, 0),
         class::ALU | class::ALU64 => {
             let src = if insn.is_reg() && insn.op() != alu::END { s } else { 0 };
             (if insn.op() == alu::MOV { src } else { src | d }, d)

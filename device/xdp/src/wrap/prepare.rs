@@ -1,8 +1,9 @@
 //! Frames as a program gets them, and their headers after the program has run.
 //!
-//! A program gets what a driver of the kernel gives to native XDP: a frame in one piece with complete
-//! checksums. A large frame is cut first, unless the program takes large frames (`xdp.frags`).
-//! Whatever the program has changed, nothing that was known of the frame before is kept.
+//! A program gets what a driver of the kernel gives to native XDP: a frame in one piece with
+//! complete checksums. A large frame is cut first, unless the program takes large frames
+//! (`xdp.frags`). Whatever the program has changed, nothing that was known of the frame before is
+//! kept.
 
 use mqnet_wire::offload::{Cut, Headers, Transport, UNFINISHED_HEADERS_MAX};
 use mqnet_wire::offload::{fill_checksum, renew_checksum};

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use super::{
-    CALL, Element, Insn, LD_IMM64, MAP_UPDATE_ELEM, PROG_LOAD, PSEUDO_MAP_FD, Reg, address, bpf,
-    create_map, raw_fd,
+    CALL, Element, Insn, JUMP_GT_REG, LD_IMM64, LOAD_HALF, MAP_UPDATE_ELEM, PROG_LOAD,
+    PSEUDO_MAP_FD, Reg, STORE_HALF, address, bpf, btf, create_map, raw_fd,
 };
 
 const LINK_CREATE: i64 = 28;
@@ -15,7 +15,13 @@ const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 const HAS_FRAGS: u32 = 1 << 5;
+/// The program may ask the driver for what lies beside a frame.
+const DEVICE_BOUND: u32 = 1 << 6;
 const REDIRECT_MAP: i32 = 51;
+const ADJUST_HEAD: i32 = 44;
+const PSEUDO_KERNEL_CALL: u8 = 2;
+const MOV64: u8 = 0xb7;
+const TO_BIG_ENDIAN: u8 = 0xdc;
 /// `XDP_PASS`.
 const PASS: u32 = 2;
 /// Where `struct xdp_md` has the number of the RX queue.
@@ -88,10 +94,11 @@ impl SocketMap {
         unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
     }
 
-    /// `bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`: what has no socket passes.
-    fn redirect(&self) -> [Insn; 6] {
+    /// `bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`: what has no socket passes. The
+    /// context is in a register.
+    fn redirect(&self, context: Reg) -> [Insn; 6] {
         [
-            Insn::load(Reg::R2, Reg::R1, RX_QUEUE_INDEX),
+            Insn::load(Reg::R2, context, RX_QUEUE_INDEX),
             Insn::new(LD_IMM64, Reg::R1, PSEUDO_MAP_FD, 0, self.fd.as_raw_fd()),
             Insn::new(0, Reg::R0, 0, 0, 0),
             Insn::alu(super::Alu::Set, Reg::R3, PASS),
@@ -99,6 +106,62 @@ impl SocketMap {
             Insn::exit(),
         ]
     }
+}
+
+/// Puts the VLAN tag that lies beside the frame, if there is one, back into it: 4 bytes behind the
+/// addresses. A frame without room for it goes on without. The context is in `R6`, on entry in
+/// `R1`.
+fn insert_tag(rx_vlan_tag: u32) -> Vec<Insn> {
+    const TAG: i32 = 4;
+    /// Both addresses and the tag.
+    const HEAD: i32 = 16;
+    // On the stack: where the kernel writes the protocol, in network order, and the tag, as a
+    // number.
+    const PROTOCOL: i16 = -4;
+    const TCI: i16 = -8;
+    let half = |to: Reg, from: Reg, at| Insn::new(LOAD_HALF, to, from as u8, at, 0);
+    let put_half = |to: Reg, at, from: Reg| Insn::new(STORE_HALF, to, from as u8, at, 0);
+    let mut insert = vec![
+        Insn::copy(Reg::R1, Reg::R6),
+        Insn::new(MOV64, Reg::R2, 0, 0, -TAG),
+        Insn::new(CALL, Reg::R0, 0, 0, ADJUST_HEAD),
+    ];
+    let mut rest = vec![
+        Insn::load(Reg::R2, Reg::R6, 0),
+        Insn::load(Reg::R3, Reg::R6, 4),
+        Insn::copy(Reg::R1, Reg::R2),
+        Insn::advance(Reg::R1, HEAD),
+    ];
+    let mut write = Vec::new();
+    for at in [0, 4, 8] {
+        write.push(Insn::load(Reg::R1, Reg::R2, at + TAG as i16));
+        write.push(Insn::store(Reg::R2, at, Reg::R1));
+    }
+    write.extend([
+        half(Reg::R1, Reg::R10, PROTOCOL),
+        put_half(Reg::R2, 12, Reg::R1),
+        half(Reg::R1, Reg::R10, TCI),
+        Insn::new(TO_BIG_ENDIAN, Reg::R1, 0, 0, 16),
+        put_half(Reg::R2, 14, Reg::R1),
+    ]);
+    rest.push(Insn::new(JUMP_GT_REG, Reg::R1, Reg::R3 as u8, write.len() as i16, 0));
+    rest.extend(write);
+    insert.push(Insn::jump_unless_equal(Reg::R0, 0, rest.len() as i16));
+    insert.extend(rest);
+    let mut all = vec![
+        Insn::copy(Reg::R6, Reg::R1),
+        Insn::new(MOV64, Reg::R0, 0, 0, 0),
+        Insn::store(Reg::R10, PROTOCOL, Reg::R0),
+        Insn::store(Reg::R10, TCI, Reg::R0),
+        Insn::copy(Reg::R2, Reg::R10),
+        Insn::advance(Reg::R2, PROTOCOL.into()),
+        Insn::copy(Reg::R3, Reg::R10),
+        Insn::advance(Reg::R3, TCI.into()),
+        Insn::new(CALL, Reg::R0, PSEUDO_KERNEL_CALL, 0, rx_vlan_tag as i32),
+        Insn::jump_unless_equal(Reg::R0, 0, insert.len() as i16),
+    ];
+    all.extend(insert);
+    all
 }
 
 /// A program of type XDP.
@@ -111,7 +174,29 @@ impl XdpProgram {
     /// Loads the one that sends each frame to the socket of its queue. With `frags` it takes
     /// frames that lie in several pages. Needs CAP_BPF and CAP_NET_ADMIN.
     pub fn to_sockets(map: &SocketMap, frags: bool, license: &CStr) -> io::Result<Self> {
-        let insns = map.redirect();
+        Self::load(&map.redirect(Reg::R1), frags, 0, license)
+    }
+
+    /// The same for one device, whose driver (in native mode alone) is asked for the VLAN tag
+    /// beside each frame, which is put back into it. An error where the kernel or the driver has
+    /// no such tags to tell.
+    pub fn to_sockets_with_tags(
+        map: &SocketMap,
+        frags: bool,
+        license: &CStr,
+        ifindex: u32,
+    ) -> io::Result<Self> {
+        let function = btf::rx_vlan_tag().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::Unsupported, "the kernel does not tell of VLAN tags")
+        })?;
+        let mut insns = insert_tag(function);
+        insns.extend(map.redirect(Reg::R6));
+        Self::load(&insns, frags, ifindex, license)
+    }
+
+    /// Loads a program, bound to a device unless `ifindex` is 0.
+    fn load(insns: &[Insn], frags: bool, ifindex: u32, license: &CStr) -> io::Result<Self> {
+        let bound = if ifindex == 0 { 0 } else { DEVICE_BOUND };
         let mut attributes = LoadXdp {
             kind: PROG_TYPE_XDP,
             insn_count: insns.len() as u32,
@@ -121,9 +206,9 @@ impl XdpProgram {
             log_size: 0,
             log: 0,
             kernel_version: 0,
-            flags: if frags { HAS_FRAGS } else { 0 },
+            flags: bound | if frags { HAS_FRAGS } else { 0 },
             name: *b"mqnet_af_xdp\0\0\0\0",
-            ifindex: 0,
+            ifindex,
             attach_type: ATTACH_XDP,
         };
         // SAFETY: each address is that of a slice with its length, or of a string with its end;

@@ -58,7 +58,7 @@ pub(in crate::wrap) fn sum(frame: &[u8]) -> u32 {
     let protocol = [0, if headers.kind == Transport::Tcp { 6 } else { 17 }];
     let bytes = [addresses, &carried, &protocol, &frame[transport..]].concat();
     let words = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | w.get(1).map_or(0, |b| (*b).into()));
-    words.fold(0, |sum, word| (sum + word & 0xffff) + (sum + word >> 16))
+    words.fold(0, |sum, word| ((sum + word) & 0xffff) + ((sum + word) >> 16))
 }
 
 proptest! {
@@ -118,7 +118,8 @@ proptest! {
         let hdr = large.describe(&mut new).expect("a large frame");
         let how = cut(&new, hdr).expect("a large frame");
         let grows = if is_tcp || !translates || is_v6 { 0 } else { 20 };
-        prop_assert!(how.longest() <= before + 4 * tags as u32 + grows, "{} {before}", how.longest());
+        let longest = how.longest();
+        prop_assert!(longest <= before + 4 * tags as u32 + grows, "{longest} {before}");
         for number in 0..how.count() {
             let mut page = vec![0; 2000];
             let len = segment(&how, number, &new, &mut page).expect("a segment") as usize;

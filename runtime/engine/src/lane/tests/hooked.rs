@@ -13,11 +13,11 @@ pub(super) const DROP: i32 = 1;
 pub(super) const PASS: i32 = 2;
 const TX: i32 = 3;
 
-/// A program that decides the same about every frame.
+/// A program that decides the same about every frame, and takes large ones whole.
 fn program(verdict: i32) -> Arc<Program> {
     let answer = Insn { code: 0xb7, imm: verdict, ..Insn::default() };
     let exit = Insn { code: 0x95, ..Insn::default() };
-    let (name, section) = ("all".to_owned(), "xdp".to_owned());
+    let (name, section) = ("all".to_owned(), "xdp.frags".to_owned());
     let object = Object { name, section, insns: vec![answer, exit], maps: Vec::new() };
     Program::new(object, Mode::Interpret, 1).unwrap()
 }

@@ -1,0 +1,105 @@
+//! Frames on their way to the program: completed, cut, or whole.
+
+use mqnet_netdev::DropReason;
+use mqnet_wire::VnetHdr;
+
+use super::super::Parcel;
+use super::super::prepare::{Large, Received, complete, cut, segment};
+use super::{DROPS_MAX, HEADROOM, Hook};
+
+impl Hook {
+    /// Takes a frame in that lies in a page behind the headroom; true when one was sent back.
+    pub(super) fn take(&mut self, page: Box<[u8]>, len: u32, hdr: VnetHdr, budget: usize) -> bool {
+        if self.received.is_empty() && !hdr.is_large() {
+            return self.small(page, len, hdr);
+        }
+        self.received.push_back(Received { page, len, hdr, begun: None });
+        self.work(budget)
+    }
+
+    /// Decides about frames that were received until `budget` of them are ready, or many were
+    /// dropped in a row; true when one was sent back.
+    pub(super) fn work(&mut self, budget: usize) -> bool {
+        let mut sent = false;
+        for _ in 0..DROPS_MAX {
+            if self.ready.len() >= budget {
+                break;
+            }
+            let Some(frame) = self.received.pop_front() else { break };
+            let takes_large = self.program.as_ref().is_none_or(|program| program.takes_large());
+            sent |= match (frame.begun, frame.hdr.is_large()) {
+                (None, false) => self.small(frame.page, frame.len, frame.hdr),
+                (None, true) if takes_large => self.large(frame),
+                _ => self.next_segment(frame),
+            };
+        }
+        sent
+    }
+
+    fn small(&mut self, mut page: Box<[u8]>, len: u32, hdr: VnetHdr) -> bool {
+        if self.program.is_none() {
+            self.ready.push_back(Parcel { page, start: HEADROOM as u32, len, hdr });
+            return false;
+        }
+        if complete(&mut page[HEADROOM..][..len as usize], hdr).is_none() {
+            self.drop(page, (HEADROOM, len as usize), DropReason::BadHeader);
+            return false;
+        }
+        self.decide(page, len, None)
+    }
+
+    fn large(&mut self, frame: Received) -> bool {
+        let Received { page, len, hdr, .. } = frame;
+        if self.program.is_none() {
+            self.ready.push_back(Parcel { page, start: HEADROOM as u32, len, hdr });
+            return false;
+        }
+        match Large::find(&page[HEADROOM..][..len as usize], hdr) {
+            Some(large) => self.decide(page, len, Some(large)),
+            None => {
+                self.drop(page, (HEADROOM, len as usize), DropReason::BadHeader);
+                false
+            }
+        }
+    }
+
+    /// Decides about the next segment of a large frame, which comes first again if it has more.
+    fn next_segment(&mut self, mut frame: Received) -> bool {
+        let large = &frame.page[HEADROOM..][..frame.len as usize];
+        let begun = frame.begun.or_else(|| cut(large, frame.hdr).map(|cut| (cut, 0)));
+        let Some((how, number)) = begun else {
+            self.drop(frame.page, (HEADROOM, frame.len as usize), DropReason::BadHeader);
+            return false;
+        };
+        if number == 0 {
+            self.stats.rx.xdp.segments.add(u64::from(how.count()) - 1);
+        }
+        let mut page = self.page();
+        let len = segment(&how, number, large, &mut page[HEADROOM..]);
+        if number + 1 < how.count() {
+            frame.begun = Some((how, number + 1));
+            self.received.push_front(frame);
+        } else {
+            self.free(frame.page);
+        }
+        match len {
+            None => {
+                self.drop(page, (HEADROOM, 0), DropReason::BadHeader);
+                false
+            }
+            Some(len) if self.program.is_none() => {
+                let hdr = VnetHdr::default();
+                self.ready.push_back(Parcel { page, start: HEADROOM as u32, len, hdr });
+                false
+            }
+            Some(len) => self.decide(page, len, None),
+        }
+    }
+
+    /// Goes on with frames that were received before.
+    pub(super) fn go_on(&mut self, budget: usize) {
+        if !self.received.is_empty() && self.work(budget) {
+            self.wake();
+        }
+    }
+}
