@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Device, Function, LinkStatus, Offloads, OpenError, Peer, Plan,
-    RingWish, Seat,
+    Caps, Channel, ChannelStats, Device, FullCause, Function, LinkStatus, Offloads, OpenError,
+    Peer, Plan, RingWish, Seat,
 };
 use mqnet_sysio::listen::Access;
 use mqnet_wire::Layer;
@@ -72,6 +72,8 @@ pub struct NtbFunction {
     theirs: Letter,
     their_mark: u64,
     why_down: String,
+    /// The last handshake ended with a refusal, whose reason stays to be read.
+    was_refused: bool,
     seed: u64,
     now: Duration,
 }
@@ -121,6 +123,7 @@ impl NtbFunction {
             theirs: blank,
             their_mark: 0,
             why_down: "waiting for a peer".to_owned(),
+            was_refused: false,
             seed,
             now: Duration::ZERO,
         }
@@ -265,6 +268,7 @@ impl NtbFunction {
                 self.hw.peer_spad_write(pad::ARG1, b);
                 self.announce(Phase::Refuse);
                 self.why_down = format!("refused: {}", Refusal::text(code, a, b, true));
+                self.was_refused = true;
                 Ok(())
             }
         }
@@ -305,6 +309,7 @@ impl NtbFunction {
         self.step(Happening::PeerRefuses, now)?;
         let text = Refusal::text(pads[pad::CODE], pads[pad::ARG0], pads[pad::ARG1], false);
         self.why_down = format!("refused by the peer: {text}");
+        self.was_refused = true;
         Ok(())
     }
 
@@ -336,6 +341,7 @@ impl NtbFunction {
             }
             self.make_offer();
             self.why_down = "negotiating with the peer".to_owned();
+            self.was_refused = false;
         }
         if let Err(why) = self.listen(now) {
             return self.drop_link(why, now, Some(FAULT_REST));
@@ -401,7 +407,7 @@ impl Function for NtbFunction {
                     let refused = self.state == State::Refused;
                     let keep = std::mem::take(&mut self.why_down);
                     self.drop_link(if refused { keep } else { why }, now, None);
-                } else if !self.why_down.starts_with("refused") {
+                } else if !self.was_refused {
                     self.why_down = why;
                 }
             }
@@ -471,6 +477,10 @@ impl Function for NtbFunction {
 
     fn share_stats(&mut self, stats: &[Arc<ChannelStats>]) {
         self.stats = stats.to_vec();
+    }
+
+    fn full_cause(&self) -> FullCause {
+        FullCause::Peer
     }
 
     fn full_means(&self) -> &'static str {

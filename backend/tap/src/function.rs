@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{FRAME_MAX, l2_header, mtu_max};
 use mqnet_netdev::{
-    Buckets, Caps, Channel, ChannelStats, FlowRule, Function, Indirection, LinkStatus, Offloads,
-    OpenError, Plan, Rx, Tx,
+    Buckets, Caps, Channel, ChannelStats, FlowRule, FullCause, Function, Indirection, LinkStatus,
+    Offloads, OpenError, Plan, Rx, Tx,
 };
 use mqnet_sysio::namespace;
 use mqnet_sysio::tap as sys;
@@ -460,6 +460,10 @@ impl Function for TapFunction {
             let _ = self.queues.steer_back(plan.channels);
             let _ = self.queues.retire(plan.channels, &self.stats);
         }
+    }
+
+    fn full_cause(&self) -> FullCause {
+        FullCause::Memory
     }
 
     fn full_means(&self) -> &'static str {

@@ -1,5 +1,6 @@
 //! `mqnet daemon`: the links of the configuration, and those that are asked for.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,6 +22,9 @@ use crate::run::{self, Frontend};
 /// How long what all links have taken may take to arrive when the daemon is stopped: much less than
 /// systemd waits (`TimeoutStopSec=`).
 const STOPPING: Duration = Duration::from_secs(2);
+
+/// Time between two attempts to listen at the address of the metrics.
+const METRICS_RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug)]
 pub(crate) struct DaemonArgs {
@@ -53,11 +57,7 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<(), Failure> {
         }
         run::serve(control.as_ref(), &host)?;
         if let Some(address) = config.daemon.metrics {
-            let listener = tokio::net::TcpListener::bind(address).await?;
-            let shared: SharedHost = host.clone();
-            tokio::spawn(async move {
-                mqnet_control::serve_metrics_tcp(listener, shared).await;
-            });
+            tokio::spawn(serve_metrics(address, host.clone()));
         }
         let links = run::lock(&host).entries.len();
         notify::ready(&format!("{links} links")).await;
@@ -72,6 +72,23 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<(), Failure> {
         first?;
         ended
     })
+}
+
+/// Serves the metrics. An address that cannot be used now keeps no link down: it is tried again.
+async fn serve_metrics(address: SocketAddr, host: SharedHost) {
+    let mut last = None;
+    let listener = loop {
+        match tokio::net::TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(e) if last == Some(e.kind()) => {}
+            Err(e) => {
+                tracing::warn!("metrics = \"{address}\": {e}; tried again every second");
+                last = Some(e.kind());
+            }
+        }
+        tokio::time::sleep(METRICS_RETRY).await;
+    };
+    mqnet_control::serve_metrics_tcp(listener, host).await;
 }
 
 /// Reads the configuration, or says everything that is wrong with it.

@@ -128,6 +128,14 @@ fn dispatch(
             let mut call = Call { dev, args, json, find, out, err };
             (verb.run)(&mut call)
         }
+        (None, [option, _, ..]) if !json && option.starts_with('-') => {
+            writeln!(err, "mqnet ethtool does not support {}", option.escape_debug())?;
+            Ok(1)
+        }
+        (None, [dev]) if !dev.is_empty() && !dev.starts_with('-') => {
+            writeln!(err, "mqnet ethtool does not support a device without an option")?;
+            Ok(1)
+        }
         _ => {
             err.write_all(BAD_COMMAND.as_bytes())?;
             Ok(1)

@@ -26,8 +26,8 @@ use mqnet_control_api::{
     Queue, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetFlowRules, SetMtu, SetPrivFlags,
     SetRings, SetRss, SetXdp, TcRequest, Ticket, XdpEntry, XdpInfo, XdpMapRequest,
 };
-use mqnet_engine::{LinkError, Notice};
-use mqnet_sysio::clock;
+use mqnet_engine::{Cpus, LinkError, Notice};
+use mqnet_sysio::{affinity, clock};
 use tokio::sync::Notify;
 
 use crate::endpoint::{Endpoint, Open};
@@ -99,6 +99,9 @@ impl LinkHost {
         }
         for (field, end) in [("a", &link.a), ("b", &link.b)] {
             self.is_free(field, end, None)?;
+        }
+        if let Cpus::List(cpus) = &link.cpus {
+            may_run_on(cpus)?;
         }
         // Before it looks at anything: what is there shall be the kernel's own.
         leftovers::take_care();
@@ -282,6 +285,16 @@ impl LinkHost {
             )),
         }
     }
+}
+
+/// Refuses CPUs on which this process may not run.
+fn may_run_on(cpus: &[usize]) -> Result<(), ApiError> {
+    let Ok(allowed) = affinity::allowed_cpus() else { return Ok(()) };
+    let Some(other) = cpus.iter().find(|cpu| !allowed.contains(cpu)) else { return Ok(()) };
+    let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
+    let why =
+        format!("cpus: this process may not run on CPU {other}: allowed: {}", allowed.join(","));
+    Err(ApiError::field("cpus", why))
 }
 
 fn no_link(name: &str) -> ApiError {

@@ -34,9 +34,17 @@ pub(crate) fn run(
     api: &dyn Api,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let instance: Instance = api::get(api, "/v1/instance")?;
-    let links = links(api, args.name.as_deref())?;
-    let text = if args.json { json(&instance, &links)? } else { text(&instance, &links, verbose) };
+    // Links of several processes stand below the process that has them.
+    let (mut texts, mut values) = (Vec::new(), Vec::new());
+    for one in api.several().unwrap_or_else(|| vec![api]) {
+        let instance: Instance = api::get(one, "/v1/instance")?;
+        let links = links(one, args.name.as_deref())?;
+        match args.json {
+            true => values.extend(json(&instance, &links)?),
+            false => texts.push(text(&instance, &links, verbose)),
+        }
+    }
+    let text = if args.json { json_text(&values, true)? } else { texts.join("\n") };
     put(out, &text)
 }
 
@@ -264,7 +272,7 @@ fn push_rows(out: &mut String, table: &Table) {
 }
 
 /// The links as they came, each with the process that owns it.
-fn json(instance: &Instance, links: &[LinkInfo]) -> Result<String, Failure> {
+fn json(instance: &Instance, links: &[LinkInfo]) -> Result<Vec<Value>, Failure> {
     let owner = serde_json::to_value(instance)?;
     let mut all = Vec::new();
     for link in links {
@@ -274,7 +282,7 @@ fn json(instance: &Instance, links: &[LinkInfo]) -> Result<String, Failure> {
         }
         all.push(value);
     }
-    json_text(&all, true)
+    Ok(all)
 }
 
 #[cfg(test)]

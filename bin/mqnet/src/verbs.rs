@@ -8,6 +8,7 @@ use clap::Args;
 use mqnet_address::{absolute, check_link_name};
 use mqnet_control::client::{Client, segment};
 use mqnet_control::discover::{Search, find_device, find_link, own_netns, survey};
+use mqnet_control::socket::Places;
 use mqnet_control_api::{
     ApiError, Channels, Code, LinkInfo, LinkSpec, Rings, SetChannels, SetMtu, SetRings,
 };
@@ -92,7 +93,7 @@ impl Api for All {
 
     fn get(&self, path: &str) -> Result<Value, ApiError> {
         match self.0.as_slice() {
-            [] => Err(ApiError::new(Code::NoDevice, NONE_RUNS)),
+            [] => Err(ApiError::new(Code::NoDevice, none_runs())),
             [one] => one.get(path),
             all => {
                 let mut list = Vec::new();
@@ -112,7 +113,13 @@ impl Api for All {
     }
 }
 
-const NONE_RUNS: &str = "no mqnet runs here, or none that this user may ask";
+fn none_runs() -> String {
+    let looked: Vec<String> = match Search::new(None) {
+        Ok(Search::At(socket)) => vec![socket],
+        _ => Places::from_env().searched().iter().map(|at| at.display().to_string()).collect(),
+    };
+    format!("no mqnet process found (looked in {})", looked.join(", "))
+}
 
 fn all(search: &Search) -> Result<All, ApiError> {
     let survey = survey(search)?;
@@ -217,7 +224,7 @@ fn run_tc(args: &TcArgs, search: &Search) -> Result<(), Failure> {
 fn run_monitor(args: &MonitorArgs, search: &Search) -> Result<(), Failure> {
     let clients = all(search)?.0;
     if clients.is_empty() {
-        return Err(Failure::Broken(NONE_RUNS.to_owned()));
+        return Err(Failure::Broken(none_runs()));
     }
     std::thread::scope(|scope| {
         let watch = |client: Client| {

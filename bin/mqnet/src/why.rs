@@ -5,7 +5,9 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use mqnet_control_api::{LaneStats, LinkInfo, LinkState, LinkStats, RxBufferInfo, StopState};
+use mqnet_control_api::{
+    LaneStats, LinkInfo, LinkState, LinkStats, RxBufferInfo, StopCause, StopState,
+};
 use serde::Serialize;
 
 use crate::api::Api;
@@ -121,9 +123,9 @@ fn outside(stats: &LinkStats) -> Vec<Outside> {
 }
 
 fn answer(channel: u16, lane: &LaneStats, now: SystemTime) -> Answer {
-    let (by, for_ns) = match &lane.stopped {
-        Some(stopped) => (stopped.by.clone(), stopped.for_ns),
-        None => ("nobody is named".to_owned(), 0),
+    let (by, cause, for_ns) = match &lane.stopped {
+        Some(stopped) => (stopped.by.clone(), stopped.cause, stopped.for_ns),
+        None => ("the cause is not known".to_owned(), StopCause::Device, 0),
     };
     let since = now.checked_sub(Duration::from_nanos(for_ns)).unwrap_or(SystemTime::UNIX_EPOCH);
     let since = since.max(SystemTime::UNIX_EPOCH);
@@ -133,29 +135,31 @@ fn answer(channel: u16, lane: &LaneStats, now: SystemTime) -> Answer {
         to: lane.to.clone(),
         since: humantime::format_rfc3339_millis(since).to_string(),
         for_ns,
-        advice: advice(&by, &lane.to, for_ns),
+        advice: advice(cause, &lane.to, for_ns),
         by,
     }
 }
 
 /// The knob to turn, by who is in the way and for how long.
-fn advice(by: &str, to: &str, for_ns: u64) -> String {
+fn advice(cause: StopCause, to: &str, for_ns: u64) -> String {
     if for_ns < 1_000_000_000 {
         return format!(
             "nothing, if it goes on within a second: a slower sink stops its source now and then \
              (mqnet top {to} shows how often)"
         );
     }
-    if by.contains("peer") {
-        return format!(
+    match cause {
+        StopCause::Peer => format!(
             "look at the host behind {to}: is its mqnet frozen (kill -CONT), without a CPU, or \
              stopped itself (run mqnet why there)?"
-        );
+        ),
+        StopCause::Memory => {
+            format!("free memory, or raise the limit of this cgroup: {to} takes frames then")
+        }
+        StopCause::Device => {
+            format!("find out why {to} takes no frames (mqnet show {to}, mqnet stats {to})")
+        }
     }
-    if by.contains("memory") || by.contains("kernel") {
-        return format!("free memory, or raise the limit of this cgroup: {to} takes frames then");
-    }
-    format!("find out why {to} takes no frames (mqnet show {to}, mqnet stats {to})")
 }
 
 fn text(link: &LinkInfo, report: &Report) -> String {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Device, Function, Indirection, LinkStatus, MemberView, OpenError,
-    Peer, Plan, RxMemory,
+    Caps, Channel, ChannelStats, Device, FullCause, Function, Indirection, LinkStatus, MemberView,
+    OpenError, Peer, Plan, RxMemory,
 };
 
 use crate::group::{GroupFunction, Layout, Member, OnLoss};
@@ -299,6 +299,10 @@ impl Function for GroupFunction {
     fn dropped_outside(&mut self) -> Option<u64> {
         let each = self.members.iter_mut().filter_map(|member| member.function.dropped_outside());
         each.reduce(|one, other| one + other)
+    }
+
+    fn full_cause(&self) -> FullCause {
+        self.primary().full_cause()
     }
 
     fn full_means(&self) -> &'static str {

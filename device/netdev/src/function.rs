@@ -89,6 +89,18 @@ pub struct Vectors {
     pub of_queue: Vec<u16>,
 }
 
+/// What keeps a TX queue full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FullCause {
+    /// The device takes no frames.
+    #[default]
+    Device,
+    /// The other end of a bridge takes no frames.
+    Peer,
+    /// The kernel has no memory for a frame.
+    Memory,
+}
+
 /// One opened way to reach a peer. Only the control thread calls it.
 ///
 /// # Life
@@ -278,7 +290,12 @@ pub trait Function: Send {
         None
     }
 
-    /// Who is in the way when its TX queue is full, and what helps.
+    /// What keeps its TX queues full when they are.
+    fn full_cause(&self) -> FullCause {
+        FullCause::Device
+    }
+
+    /// The same in words, with what helps.
     fn full_means(&self) -> &'static str {
         "the device takes no frames"
     }

@@ -45,12 +45,28 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
+/// What keeps a queue full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StopCause {
+    /// The device takes no frames.
+    #[default]
+    Device,
+    /// The other end of a bridge takes no frames.
+    Peer,
+    /// The kernel has no memory for a frame.
+    Memory,
+}
+
 /// Why and since when a lane does not move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Stopped {
     /// Who is in the way, such as `the peer's ring is full: the peer does not take frames`.
     pub by: String,
+    /// The same for programs.
+    #[serde(default)]
+    pub cause: StopCause,
     /// Nanoseconds since it stopped.
     pub for_ns: u64,
 }

@@ -29,7 +29,7 @@ pub use egress::{EgressConfig, Full};
 pub use idle::{IdlePolicy, Pause};
 pub use lane::{Lane, LaneError, LaneId, Polled, Rest, Way};
 pub use link::{
-    AskError, CaptureRequest, Captures, Cpus, Link, LinkConfig, LinkError, Notice, Running, Wish,
-    XdpError,
+    AskError, CaptureRequest, Captures, Cpus, Link, LinkConfig, LinkError, Notice, RequestError,
+    Running, Wish, XdpError,
 };
 pub use worker::WorkerStats;

@@ -37,7 +37,7 @@ use disciplines::Attached;
 use learning::Learning;
 use merging::Merger;
 use request::Pending;
-pub use request::{AskError, Wish};
+pub use request::{AskError, RequestError, Wish};
 use xdp::Programs;
 pub use xdp::XdpError;
 
@@ -155,7 +155,7 @@ pub struct Link {
     /// Where lanes show their page pools: those of the set that runs, and of the next one.
     shown_pools: Vec<(LaneId, ShownPool)>,
     pending: Option<Pending>,
-    answer: Option<Result<Option<String>, String>>,
+    answer: Option<Result<Option<String>, RequestError>>,
     faults: Receiver<LaneFault>,
     line: FaultLine,
     /// Why the link is down, and since when that is the reason.

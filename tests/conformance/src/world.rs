@@ -130,7 +130,7 @@ impl World {
         let begin = Instant::now();
         loop {
             if let Some(answer) = self.ends[side].link.answer() {
-                return answer;
+                return answer.map_err(|e| e.to_string());
             }
             assert!(begin.elapsed() < Duration::from_secs(20), "no answer: {:?}", self.logs());
             self.turn();

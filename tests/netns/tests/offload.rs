@@ -146,7 +146,7 @@ impl Driven {
                     link.ask(wish, clock::monotonic()).expect("a request");
                 }
                 if let Some(done) = link.answer() {
-                    let _ = answer.send(done);
+                    let _ = answer.send(done.map_err(|e| e.to_string()));
                 }
                 std::thread::sleep(link.patience().min(Duration::from_millis(2)));
             }

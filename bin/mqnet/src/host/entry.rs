@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mqnet_address::CheckedLink;
 use mqnet_control_api::{ApiError, Code, LinkSpec, Outcome, Ticket};
-use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, Wish};
+use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, RequestError, Wish};
 use mqnet_sysio::clock;
 
 use super::place::{self, Elsewhere};
@@ -239,8 +239,8 @@ impl Entry {
         let took_us = since.elapsed().as_micros() as u64;
         ticket.settle(match answer {
             Ok(note) => Ok(Outcome { changed, note, took_us }),
-            Err(why) if why.contains("not done within") => Err(ApiError::new(Code::TimedOut, why)),
-            Err(why) => Err(ApiError::new(Code::Failed, why)),
+            Err(RequestError::TimedOut(why)) => Err(ApiError::new(Code::TimedOut, why)),
+            Err(RequestError::Undone(why)) => Err(ApiError::new(Code::Failed, why)),
         });
     }
 

@@ -4,11 +4,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use mqnet_control_api::{
     ApiError, CaptureFilter, CapturedFrame, ChannelStats, Code, DropCount, FrameDirection,
-    FrameSink, LaneStats, LinkStats, NamedCounter, PoolUse, StopState, Stopped,
+    FrameSink, LaneStats, LinkStats, NamedCounter, PoolUse, StopCause, StopState, Stopped,
 };
 use mqnet_engine::{CaptureRequest, Captures, Way};
 use mqnet_netdev::wrap::capture::{Captured, Direction};
-use mqnet_netdev::{ChannelStats as Counters, DropReason, RxMemory};
+use mqnet_netdev::{ChannelStats as Counters, DropReason, FullCause, RxMemory};
 use mqnet_sysio::clock;
 
 use super::{Entry, place};
@@ -51,14 +51,20 @@ fn lane(entry: &Entry, from: usize, napi_id: u32, sums: &LaneSums) -> LaneStats 
 fn stop_state(
     counters: &Counters,
     active: bool,
-    by: &str,
+    (by, cause): (&str, FullCause),
     now: u64,
 ) -> (StopState, Option<Stopped>) {
     match counters.tx.stopped_since_ns.get() {
         _ if !active => (StopState::Unused, None),
         0 => (StopState::Running, None),
         since => {
-            let stopped = Stopped { by: by.to_owned(), for_ns: now.saturating_sub(since) };
+            let cause = match cause {
+                FullCause::Device => StopCause::Device,
+                FullCause::Peer => StopCause::Peer,
+                FullCause::Memory => StopCause::Memory,
+            };
+            let for_ns = now.saturating_sub(since);
+            let stopped = Stopped { by: by.to_owned(), cause, for_ns };
             (StopState::Stopped, Some(stopped))
         }
     }
@@ -68,7 +74,7 @@ fn stop_state(
 pub(super) fn link(entry: &mut Entry) -> LinkStats {
     let now = clock::monotonic().as_nanos() as u64;
     let active = entry.link.running().map_or(0, |running| running.plan.channels);
-    let full = entry.link.functions().map(|function| function.full_means());
+    let full = entry.link.functions().map(|one| (one.full_means(), one.full_cause()));
     let outside = entry.link.functions().map(|function| function.dropped_outside());
     let [a, b] = entry.link.stats().map(<[_]>::to_vec);
     let mut sums = [LaneSums::default(); 2];

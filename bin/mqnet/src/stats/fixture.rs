@@ -86,6 +86,7 @@ pub(crate) fn stats(seconds: u64) -> LinkStats {
     forth.stopped_ns = 250_000_000 * (t - 1);
     forth.state = StopState::Stopped;
     forth.stopped = Some(Stopped {
+        cause: mqnet_control_api::StopCause::Peer,
         by: "the peer's ring is full: the peer does not take frames".into(),
         for_ns: 1_250_000_000,
     });

@@ -1,7 +1,8 @@
 //! Counters that stand still and obey the conservation law.
 
 use mqnet_control_api::{
-    ChannelStats, DropCount, LaneStats, LinkStats, NamedCounter, PoolUse, StopState, Stopped,
+    ChannelStats, DropCount, LaneStats, LinkStats, NamedCounter, PoolUse, StopCause, StopState,
+    Stopped,
 };
 
 use super::link::FakeLink;
@@ -33,7 +34,11 @@ fn lane(link: &FakeLink, from: usize, channel: u16) -> LaneStats {
         copies: 0,
         syscalls: 0,
         state: if stopped { StopState::Stopped } else { StopState::Running },
-        stopped: stopped.then(|| Stopped { by: "the peer's ring is full".to_owned(), for_ns: 5 }),
+        stopped: stopped.then(|| Stopped {
+            by: "the peer's ring is full".to_owned(),
+            cause: StopCause::Peer,
+            for_ns: 5,
+        }),
     }
 }
 

@@ -195,3 +195,44 @@ fn an_abstract_socket_serves() {
     let server = Server::start(&options, FakeHost::new());
     assert_eq!(server.client().get("/v1/instance").unwrap()["mode"], "daemon");
 }
+
+// Goal: more silent connections than there is room for hold up nobody; the oldest are closed.
+#[test]
+fn silent_connections_hold_up_nobody() {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    let folder = Folder::new("silent");
+    let server = server(&folder);
+    let silent = |_| UnixStream::connect(&server.socket).unwrap();
+    let mut all: Vec<UnixStream> = (0..300).map(silent).collect();
+    let begin = std::time::Instant::now();
+    assert_eq!(server.client().get("/v1/links").unwrap().as_array().unwrap().len(), 2);
+    // Far less than the time after which a silent connection ends by itself would take in turns.
+    assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
+    all[0].set_read_timeout(Some(Duration::from_secs(9))).unwrap();
+    assert_eq!(all[0].read(&mut [0]).unwrap(), 0);
+}
+
+// Goal: a change waits for the one before it on its link, and then is done.
+#[test]
+fn changes_of_a_link_queue_up() {
+    let folder = Folder::new("queue");
+    let server = server(&folder);
+    server.host.lock().unwrap().hold();
+    let set = |combined: u16| {
+        let body = serde_json::json!({ "combined": combined });
+        server.client().request("PATCH", "/v1/netdevs/vm0/channels", Some(&body))
+    };
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (1..4).map(|n| scope.spawn(move || set(n))).collect();
+        let done = || all.iter().all(|thread| thread.is_finished());
+        crate::testing::wait_for("all changes", || {
+            let mut host = server.host.lock().unwrap();
+            assert!(host.release() <= 1, "two changes of one link at a time");
+            host.hold();
+            drop(host);
+            done()
+        });
+        all.into_iter().for_each(|thread| drop(thread.join().unwrap().unwrap()));
+    });
+}

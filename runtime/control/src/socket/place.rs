@@ -25,11 +25,28 @@ impl Places {
     /// As the environment has them.
     pub fn from_env() -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let user = outer_user();
+        // Without the variable, the session's folder is where it would be.
+        let session = path("XDG_RUNTIME_DIR").map(PathBuf::from).or_else(|| {
+            Some(PathBuf::from(format!("/run/user/{user}")))
+                .filter(|folder| private(folder).is_ok())
+        });
         Self {
             chosen: path("MQNET_RUNTIME_DIR").map(PathBuf::from),
             system: "/run/mqnet".into(),
-            session: path("XDG_RUNTIME_DIR").map(|folder| Path::new(&folder).join("mqnet")),
-            last: format!("/tmp/mqnet-{}", geteuid()).into(),
+            session: session.map(|folder| folder.join("mqnet")),
+            last: format!("/tmp/mqnet-{user}").into(),
+        }
+    }
+
+    /// Every directory that is searched, whether it is there or not.
+    pub fn searched(&self) -> Vec<PathBuf> {
+        match &self.chosen {
+            Some(folder) => vec![folder.clone()],
+            None => {
+                let session = self.session.as_ref();
+                std::iter::once(&self.system).chain(session).chain([&self.last]).cloned().collect()
+            }
         }
     }
 
@@ -77,6 +94,24 @@ impl Places {
         }
         folders
     }
+}
+
+/// The user as processes outside a user namespace know it, so that those inside and outside agree
+/// on a directory.
+fn outer_user() -> u32 {
+    let own = geteuid().as_raw();
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    outside(own, &map).unwrap_or(own)
+}
+
+/// A user outside, by the lines of a `uid_map`: first inside, first outside, how many.
+fn outside(user: u32, map: &str) -> Option<u32> {
+    map.lines().find_map(|line| {
+        let mut numbers = line.split_whitespace().map(|word| word.parse::<u32>().ok());
+        let (inside, outside, count) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        let at = user.checked_sub(inside).filter(|&at| at < count)?;
+        outside.checked_add(at)
+    })
 }
 
 fn make(folder: &Path, mode: u32) -> io::Result<()> {
@@ -137,6 +172,16 @@ mod tests {
         places.chosen = Some(folder.join("missing/chosen"));
         let e = places.writable().unwrap_err();
         assert!(e.message.contains("MQNET_RUNTIME_DIR"), "{e}");
+    }
+
+    // Goal: root of a user namespace and its user outside have one directory.
+    #[test]
+    fn users_are_those_outside() {
+        assert_eq!(outside(0, "         0       1000          1\n"), Some(1000));
+        assert_eq!(outside(7, "0 1000 1\n1 100000 65536\n"), Some(100_006));
+        assert_eq!(outside(1000, "0 0 4294967295\n"), Some(1000));
+        assert_eq!(outside(5, "0 1000 1\n"), None);
+        assert_eq!(outside(5, "not numbers\n"), None);
     }
 
     // Goal: a directory in /tmp that somebody could have prepared is neither used nor searched.

@@ -36,6 +36,17 @@ pub enum AskError {
     Impossible(String),
 }
 
+/// Why a request was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// It took too long.
+    #[error("{0}")]
+    TimedOut(String),
+    /// It was undone.
+    #[error("{0}")]
+    Undone(String),
+}
+
 /// A request under way.
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -73,7 +84,7 @@ impl Link {
     }
 
     /// The answer to the last request, once: done, with what the user should know, or not, and why.
-    pub fn answer(&mut self) -> Option<Result<Option<String>, String>> {
+    pub fn answer(&mut self) -> Option<Result<Option<String>, RequestError>> {
         self.answer.take()
     }
 
@@ -126,15 +137,20 @@ impl Link {
 
     /// A change has ended, or there is none to make.
     pub(crate) fn end_request(&mut self, ended: Ended) {
-        let Some(pending) = self.pending.take() else { return };
-        self.answer = Some(match ended {
-            Ended::Committed => Ok(self.settled_note()),
-            Ended::Undone(why) => {
-                self.wish = pending.before;
-                self.publish_wish();
-                Err(why)
+        match ended {
+            Ended::Committed if self.pending.take().is_some() => {
+                self.answer = Some(Ok(self.settled_note()));
             }
-        });
+            Ended::Committed => {}
+            Ended::Undone(why) => self.undo_request(RequestError::Undone(why)),
+        }
+    }
+
+    fn undo_request(&mut self, why: RequestError) {
+        let Some(pending) = self.pending.take() else { return };
+        self.wish = pending.before;
+        self.publish_wish();
+        self.answer = Some(Err(why));
     }
 
     /// Channels that the peer's user asked for.
@@ -168,7 +184,7 @@ impl Link {
                 Some(_) => "not done within 10 s: the peer does not take what is on its way",
                 None => "not done within 10 s: the peer does not answer",
             };
-            self.end_request(Ended::Undone(why.to_owned()));
+            self.undo_request(RequestError::TimedOut(why.to_owned()));
         }
     }
 }
