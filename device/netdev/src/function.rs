@@ -247,7 +247,7 @@ pub trait Function: Send {
     fn set_xdp(&mut self, _attached: bool) {}
 
     /// The channels of the last [`prepare`](Self::prepare) are the ones now; the caller has dropped
-    /// the older ones. What cannot be tidied up is said, and does no harm. Without an open change
+    /// the older ones. A failed cleanup is reported, and does no harm. Without an open change
     /// nothing happens.
     fn commit(&mut self) -> Result<(), OpenError> {
         Ok(())

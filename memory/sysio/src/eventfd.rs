@@ -123,7 +123,7 @@ mod tests {
     }
 
     // Goal: a peer that filled the counter and cleared O_NONBLOCK cannot block the caller, whatever
-    // the way by which the eventfd came to be shared.
+    // how the eventfd came to be shared.
     #[test]
     fn shared_full_blocking_eventfd_is_rung_without_waiting() {
         let blocking =

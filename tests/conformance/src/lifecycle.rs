@@ -73,7 +73,7 @@ pub struct Life {
     /// Time that has passed for functions alone.
     skew: Duration,
     plugged: bool,
-    /// What was done, for messages.
+    /// Steps taken, for messages.
     log: Vec<String>,
     /// Test frames that were sent, and those that have arrived.
     sent: u32,
@@ -86,7 +86,7 @@ pub struct Life {
     closed: Option<Resources>,
 }
 
-/// What a life has seen.
+/// Counts of the steps of one sequence.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Calls that an injection made fail.
@@ -354,7 +354,7 @@ impl Life {
         self.note("closed");
     }
 
-    /// What is in use when that has not changed for a while.
+    /// Resources in use, once the count has been stable for a while.
     fn still(&mut self) -> Resources {
         let (mut last, mut since) = (Resources::now(), 0);
         while since < 20 {

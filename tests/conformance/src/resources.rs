@@ -13,7 +13,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// What is in use now.
+    /// Resources in use now.
     pub fn now() -> Self {
         let count = |folder: &str| fs::read_dir(folder).expect("proc is mounted").count();
         let maps = fs::read_to_string("/proc/self/maps").expect("proc is mounted");
@@ -28,7 +28,7 @@ impl Resources {
     }
 }
 
-/// What the descriptors of this process are, for messages.
+/// Descriptors of this process as text, for messages.
 pub fn descriptors() -> Vec<String> {
     let open = fs::read_dir("/proc/self/fd").expect("proc is mounted");
     let links = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
@@ -40,7 +40,7 @@ pub fn with_descriptors<T>(more: usize, call: impl FnOnce() -> T) -> T {
     let open: Vec<u64> = fs::read_dir("/proc/self/fd")
         .expect("proc is mounted")
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        // The descriptor by which they are read is the highest of its moment, or fills a gap.
+        // The descriptor of the listing itself is the highest of its moment, or fills a gap.
         .collect();
     let is_open = |fd: &u64| fs::read_link(format!("/proc/self/fd/{fd}")).is_ok();
     let open: Vec<u64> = open.into_iter().filter(is_open).collect();
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    // Goal: exactly as many descriptors as asked for can be opened.
+    // Goal: exactly the requested number of descriptors can be opened.
     #[test]
     fn descriptors_are_limited_exactly() {
         for more in [0, 1, 5] {

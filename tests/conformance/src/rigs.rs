@@ -70,7 +70,7 @@ pub fn loopback() -> Rig {
     }
 }
 
-/// What a rig of a setup stands on, in the order in which it ends.
+/// Resources under a rig of a setup, in the order of their teardown.
 struct Stand {
     _rest: Vec<Channel>,
     _functions: Vec<Box<dyn Function>>,

@@ -18,7 +18,7 @@ pub use plain::{Loopbacks, Nothing, Ports};
 pub use vduse::Vduse;
 pub use virtio::Virtio;
 
-/// Where frames arrive that are sent through an end.
+/// Place where frames arrive that are sent through an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// At the same end.
@@ -31,7 +31,7 @@ pub enum Delivery {
     Nowhere,
 }
 
-/// What happens to an end.
+/// Event that an end undergoes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// It is closed.

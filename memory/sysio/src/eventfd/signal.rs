@@ -67,7 +67,7 @@ impl Context {
         (made == 0).then_some(Self { id, file })
     }
 
-    /// Completes a read of zero bytes, whose completion adds one to `event`.
+    /// Submits a read of zero bytes. Its completion adds one to `event`.
     fn signal(&self, event: BorrowedFd<'_>) -> io::Result<()> {
         let mut request = Iocb {
             opcode: IOCB_CMD_PREAD,

@@ -302,7 +302,7 @@ impl Life {
         }
         self.plugged = false;
         self.note("unplug");
-        // What is called before the loss was seen may fail, and does no harm.
+        // A call before the loss is detected may fail, and does no harm.
         for at in self.shuffled() {
             if self.ends[at].open.is_some() && self.ends[at].next.is_none() && self.chance(2) {
                 let plan = self.ends[at].open.as_ref().expect("it is open").plan.clone();

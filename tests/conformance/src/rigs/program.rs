@@ -1,4 +1,4 @@
-//! A port, whose other end is the program: what that receives and sends, as queues.
+//! Queues at the program's end of a port.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use mqnet_wire::{Layer, VnetHdr};
 use super::first;
 use crate::Rig;
 
-/// What the program receives.
+/// Frames that the program receives.
 struct Received(Receiver, Arc<ChannelStats>);
 
-/// What the program sends.
+/// Frames that the program sends.
 struct Sent(Sender, Arc<ChannelStats>);
 
 impl Queue for Received {
