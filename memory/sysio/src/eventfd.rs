@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd as sys;
 
+use crate::descriptors::explained;
+
 /// A counting event descriptor.
 #[derive(Debug)]
 pub struct EventFd {
@@ -20,7 +22,7 @@ impl EventFd {
     /// Creates a non-blocking eventfd with a zero count.
     pub fn new() -> io::Result<Self> {
         let flags = sys::EfdFlags::EFD_NONBLOCK | sys::EfdFlags::EFD_CLOEXEC;
-        Ok(Self { fd: sys::EventFd::from_value_and_flags(0, flags)?.into() })
+        Ok(Self { fd: sys::EventFd::from_value_and_flags(0, flags).map_err(explained)?.into() })
     }
 
     /// Another descriptor for the eventfd that `owner` holds, whose type knows no borrowed ones.

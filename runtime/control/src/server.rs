@@ -24,6 +24,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use mqnet_control_api::Host;
+use mqnet_sysio::descriptors::explained;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -107,7 +108,7 @@ async fn run(source: impl Source, router: Router) -> Infallible {
                     connections.spawn(connection(stream, router.clone()));
                 }
                 Err(e) => {
-                    tracing::warn!("control socket: cannot accept a connection: {e}");
+                    tracing::warn!("control socket: cannot accept a connection: {}", explained(e));
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
