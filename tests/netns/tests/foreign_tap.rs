@@ -24,7 +24,8 @@ fn seen(world: &World, device: &str) -> String {
         format!("{name} {}", at.map_or("", |at| words[at + 1]))
     };
     let names = ["mtu", "link/ether", "pi", "vnet_hdr", "multi_queue", "gso_max_size"];
-    let features = world.a.run(&["ethtool", "-k", device]);
+    // What is requested follows the next TUNSETOFFLOAD; what is in force counts.
+    let features = world.a.run(&["ethtool", "-k", device]).replace(" [requested on]", "");
     let is_ours = |line: &&str| line.starts_with("tx-") || line.starts_with("tcp-");
     let features: Vec<&str> = features.lines().filter(is_ours).collect();
     format!("{} {}", names.map(after).join(" "), features.join(" "))
