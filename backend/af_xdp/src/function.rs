@@ -74,6 +74,21 @@ fn memory_near(root: &Path, node: u32) -> u32 {
     Topology::read(&root.join("sys/devices/system"), None).memory_near(node)
 }
 
+/// Frames of the other end begin with an Ethernet header, and so must those of the interface.
+fn check_link_type(interface: &str, link_type: u16) -> Result<(), String> {
+    match link_type {
+        libc::ARPHRD_ETHER => Ok(()),
+        // It has the header, but receives all that it sends: each frame would come back.
+        libc::ARPHRD_LOOPBACK => Err(format!(
+            "{interface} is a loopback, which returns all that is sent: use one end of a veth pair"
+        )),
+        other => Err(format!(
+            "{interface} has no Ethernet header (link type {other}, ip link show dev {interface}): \
+             allowed: Ethernet interfaces, such as a NIC, a veth or a TAP"
+        )),
+    }
+}
+
 impl AfXdpFunction {
     /// Prepares to take over an interface, which may come when it likes.
     pub fn new(config: AfXdpConfig) -> Result<Self, OpenError> {
@@ -134,6 +149,7 @@ impl AfXdpFunction {
             _ => format!("{interface}: {e}"),
         })?;
         self.seen = Some(seen);
+        check_link_type(interface, seen.look.link_type)?;
         let mtu = seen.look.mtu;
         match self.config.mtu.filter(|&wanted| wanted > mtu) {
             Some(wanted) => Err(format!(
@@ -453,6 +469,20 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    // Goal: an interface without Ethernet header, and a loopback, are refused with the reason.
+    #[test]
+    fn link_types_are_checked() {
+        assert_eq!(check_link_type("eth7", libc::ARPHRD_ETHER), Ok(()));
+        for (link_type, words) in [
+            (libc::ARPHRD_NONE, "tun7 has no Ethernet header (link type 65534"),
+            (libc::ARPHRD_PPP, "no Ethernet header (link type 512"),
+            (libc::ARPHRD_LOOPBACK, "returns all that is sent"),
+        ] {
+            let why = check_link_type("tun7", link_type).unwrap_err();
+            assert!(why.contains(words), "{why}");
+        }
+    }
 
     // Goal: frames lie on the interface's own node, on the nearest with memory when that has none.
     #[test]

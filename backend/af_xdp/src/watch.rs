@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use mqnet_sysio::descriptors::explained;
 use mqnet_sysio::nic::{Channels, Look, Nics};
 use mqnet_sysio::poll;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -33,7 +34,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn open() -> io::Result<Self> {
-        let mut news = Socket::new(NETLINK_ROUTE)?;
+        let mut news = Socket::new(NETLINK_ROUTE).map_err(explained)?;
         news.bind(&SocketAddr::new(0, LINKS))?;
         Ok(Self { nics: Nics::open()?, news })
     }

@@ -7,6 +7,7 @@ use crate::TapConfig;
 use crate::function::TapFunction;
 use crate::open::create;
 use crate::queues::{Opener, Queues};
+use crate::restore::Restore;
 
 /// What the kernel says of a queue without a device (identical on every architecture we know).
 const EBADFD: i32 = 77;
@@ -51,15 +52,22 @@ impl TapFunction {
             return Err(format!("waiting for 'ip tuntap add dev {name} mode {mode} multi_queue'"));
         };
         let Origin::Named(config) = &self.origin else { return Ok(()) };
-        let opened = match &config.netns {
-            None => create(&name, layer),
-            Some(path) => namespace::run_in_net(path, || create(&name, layer))
+        let (netns, persist) = (config.netns.as_deref(), config.persist);
+        let open = || {
+            let device = create(&name, layer)?;
+            let restore = Restore::begin(&device, netns, persist);
+            device.set_header().map(|()| (device, restore))
+        };
+        let opened = match netns {
+            None => open(),
+            Some(path) => namespace::run_in_net(path, open)
                 .map_err(|e| format!("network namespace {}: {e}", path.display()))?,
         };
-        let (_, fd, flags) = opened?;
+        let (device, restore) = opened?;
         let home = config.netns.as_ref().map(std::fs::File::open).transpose();
         let home = home.map_err(|e| format!("network namespace: {e}"))?;
-        let queues = Queues::new(vec![fd], layer, Some(Opener { name, flags, home }));
-        self.renew(queues, &info)
+        let opener = Opener::of(&device.name, device.flags, home);
+        let queues = Queues::new(device.fds, layer, opener);
+        self.renew(queues, restore, &info)
     }
 }

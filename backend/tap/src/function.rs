@@ -6,21 +6,24 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_netdev::limits::{FRAME_MAX, l2_header, mtu_max};
+use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, l2_header, mtu_max};
 use mqnet_netdev::{
     Buckets, Caps, Channel, ChannelStats, FlowRule, FullCause, Function, Indirection, LinkStatus,
     Offloads, OpenError, Plan, Rx, Tx,
 };
 use mqnet_sysio::namespace;
 use mqnet_sysio::tap as sys;
+use mqnet_undo::Value;
 use mqnet_wire::Layer;
 
 use crate::batching::{Batch, batches, choose};
 use crate::comeback::Origin;
+use crate::fallback::{Fallback, Refused};
 use crate::netlink::{LinkInfo, Netlink};
-use crate::open::{adopt, create};
+use crate::open::{Attached, adopt, create};
 use crate::queue::{TapRx, TapTx};
 use crate::queues::{Opener, Queues};
+use crate::restore::{Restore, Which};
 use crate::steering::bucket;
 use crate::{Io, TapConfig};
 
@@ -57,6 +60,8 @@ pub struct TapFunction {
     device: String,
     index: u32,
     queues: Queues,
+    /// Dropped after the queues.
+    restore: Restore,
     stats: Vec<Arc<ChannelStats>>,
     netlink: Netlink,
     mtu: u32,
@@ -65,6 +70,9 @@ pub struct TapFunction {
     /// What the kernel was told last that we take.
     told: Option<Offloads>,
     backpressure: bool,
+    /// Which frames the kernel refuses, and which of them is known to the user.
+    refused: Refused,
+    warned: Offloads,
     /// How frames are written; with [`Io::Auto`] they can be written many at once.
     io: Io,
     /// How it was opened, to open it again.
@@ -96,12 +104,10 @@ impl TapFunction {
         }
         let given = std::mem::take(&mut config.fds);
         let inherited = !given.is_empty();
-        let (name, fds, flags) = match inherited {
-            true => adopt(given, layer)?,
-            false => {
-                create(&config.name, layer).map(|(name, fd, flags)| (name, vec![fd], flags))?
-            }
-        };
+        let device = if inherited { adopt(given, layer)? } else { create(&config.name, layer)? };
+        let restore = Restore::begin(&device, config.netns.as_deref(), config.persist);
+        device.set_header()?;
+        let Attached { name, fds, flags, .. } = device;
         let offloads = enable_offloads(&fds[0], Offloads::NONE)?;
         let io = choose(config.io, &fds[0])?;
         let mut netlink = Netlink::open().map_err(|e| format!("netlink: {e}"))?;
@@ -110,24 +116,26 @@ impl TapFunction {
             Some(path) => Some(File::open(path).map_err(|e| format!("{}: {e}", path.display()))?),
             None => None,
         };
-        let queues = Queues::new(
-            fds,
-            layer,
-            (!inherited).then_some(Opener { name: name.clone(), flags, home }),
-        );
-        let stats = (0..queues.most()).map(|_| Arc::default()).collect();
+        let opener = if inherited { None } else { Opener::of(&name, flags, home) };
+        let queues = Queues::new(fds, layer, opener);
+        // A device that comes back may have more queues.
+        let most = if inherited { queues.most() } else { CHANNELS_MAX };
+        let stats = (0..most).map(|_| Arc::default()).collect();
         let mut tap = Self {
             address: format!("{}:{name}", kind(layer)),
             layer,
             device: name,
             index: info.index,
             queues,
+            restore,
             stats,
             netlink,
             mtu: info.mtu,
             wanted_mtu: config.mtu,
             told: None,
             offloads,
+            refused: Refused::default(),
+            warned: Offloads::NONE,
             io,
             backpressure: flags & sys::flag::BACKPRESSURE != 0,
             origin: Origin::Inherited,
@@ -152,11 +160,10 @@ impl TapFunction {
         }
         self.set_carrier(false);
         if let Some(mac) = config.mac {
-            self.netlink.set_mac(self.index, mac).map_err(|e| fail("mac", e))?;
+            self.change_mac(mac).map_err(|e| fail("mac", e))?;
         }
         if let Some(mtu) = config.mtu.filter(|&mtu| mtu != self.mtu) {
-            self.netlink.set_mtu(self.index, mtu).map_err(|e| fail("mtu", e))?;
-            self.mtu = mtu;
+            self.change_mtu(mtu).map_err(|e| fail("mtu", e))?;
         }
         for address in &config.addresses {
             let what = format!("address {address}");
@@ -182,10 +189,17 @@ impl TapFunction {
     }
 
     /// Goes on with a device that was made anew.
-    pub(crate) fn renew(&mut self, queues: Queues, info: &LinkInfo) -> Result<(), String> {
+    pub(crate) fn renew(
+        &mut self,
+        queues: Queues,
+        restore: Restore,
+        info: &LinkInfo,
+    ) -> Result<(), String> {
         let queues = queues.succeed(&self.queues);
         (self.queues, self.index, self.mtu) = (queues, info.index, info.mtu);
+        self.restore = restore;
         (self.told, self.session) = (None, self.session + 1);
+        (self.refused, self.warned) = (Refused::default(), Offloads::NONE);
         let origin = std::mem::replace(&mut self.origin, Origin::Inherited);
         let done = match &origin {
             Origin::Named(config) => self.configure(config),
@@ -213,11 +227,10 @@ impl TapFunction {
     /// Sets MTU, offloads and the limit of large frames as the plan says.
     fn apply(&mut self, plan: &Plan) -> Result<(), String> {
         if plan.mtu != self.mtu {
-            self.netlink.set_mtu(self.index, plan.mtu).map_err(|e| {
+            self.change_mtu(plan.mtu).map_err(|e| {
                 let (from, to) = (self.mtu, plan.mtu);
                 format!("changing the mtu from {from} to the link's {to}: {e}")
             })?;
-            self.mtu = plan.mtu;
         }
         let mut rx = plan.rx_offloads;
         if rx.any_large() && !self.limit_large_frames(plan.frame_max) {
@@ -237,9 +250,29 @@ impl TapFunction {
         let size = frame_max.saturating_sub(l2_header(self.layer)).min(GSO_MAX_DEFAULT);
         match self.netlink.link(&self.device) {
             Ok(info) if info.gso_max_size == size => true,
-            Ok(_) => self.netlink.set_gso_max(self.index, size).is_ok(),
+            Ok(info) => {
+                let Self { restore, netlink, index, device, .. } = self;
+                let values = [info.gso_max_size, size].map(Value::Number);
+                let set = || netlink.set_gso_max(*index, size);
+                restore.change(Which::GsoMaxSize, device, values, set).is_ok()
+            }
             Err(_) => false,
         }
+    }
+
+    fn change_mtu(&mut self, mtu: u32) -> io::Result<()> {
+        let Self { restore, netlink, index, device, .. } = self;
+        let values = [self.mtu, mtu].map(Value::Number);
+        restore.change(Which::Mtu, device, values, || netlink.set_mtu(*index, mtu))?;
+        self.mtu = mtu;
+        Ok(())
+    }
+
+    fn change_mac(&mut self, mac: [u8; 6]) -> io::Result<()> {
+        let Self { restore, netlink, index, device, .. } = self;
+        let before = netlink.link(device)?.mac.unwrap_or_default();
+        let values = [before, mac].map(Value::mac);
+        restore.change(Which::Mac, device, values, || netlink.set_mac(*index, mac))
     }
 
     /// Sees that the device is still where more queues would be opened: it may have been renamed,
@@ -283,6 +316,19 @@ impl TapFunction {
         })
     }
 
+    /// Takes no more frames of a kind that the kernel refuses.
+    fn look_at_refusals(&mut self) {
+        let refused = self.refused.get();
+        if refused != self.warned {
+            let address = &self.address;
+            tracing::warn!(
+                "{address}: the kernel refuses frames that it promised to take: {refused}; they \
+                 are sent as their parts, and none is made any more (ethtool -k)"
+            );
+            self.warned = refused;
+        }
+    }
+
     fn error(&self, what: String) -> OpenError {
         OpenError { function: self.address.clone(), what }
     }
@@ -292,7 +338,8 @@ impl TapFunction {
             let (fd, stats) = (self.queues.fd(channel), &self.stats[usize::from(channel)]);
             let frame_max = plan.frame_max;
             let rx = TapRx { channel, fd: fd.clone(), frame_max, stats: stats.clone() };
-            let tx = TapTx { channel, fd, stats: stats.clone(), batch };
+            let fallback = Fallback::new(self.layer, frame_max, self.refused.clone());
+            let tx = TapTx { channel, fd, stats: stats.clone(), batch, fallback };
             Channel { rx: Rx::Borrows(Box::new(rx)), tx: Tx::Borrows(Box::new(tx)) }
         };
         (0u16..).zip(batches).map(channel).collect()
@@ -338,7 +385,7 @@ impl Function for TapFunction {
             mtu_max: mtu_max(self.layer),
             frame_max: FRAME_MAX,
             rx_offloads: self.offloads,
-            tx_offloads: self.offloads,
+            tx_offloads: self.offloads.without(self.warned),
             rx_fixed: Offloads::NONE,
         }
     }
@@ -348,6 +395,7 @@ impl Function for TapFunction {
             // A device that is gone shows in its queues; anything else is tried again.
             tracing::debug!("{}: {what}", self.address);
         }
+        self.look_at_refusals();
         self.look()
     }
 
@@ -491,5 +539,11 @@ impl Function for TapFunction {
 
     fn dropped_outside(&mut self) -> Option<u64> {
         self.netlink.link(&self.device).ok().map(|info| info.tx_dropped)
+    }
+}
+
+impl Drop for TapFunction {
+    fn drop(&mut self) {
+        self.restore.put_back(self.queues.first());
     }
 }

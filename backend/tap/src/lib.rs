@@ -18,11 +18,13 @@
 mod batching;
 mod comeback;
 mod config;
+mod fallback;
 mod function;
 mod netlink;
 mod open;
 mod queue;
 mod queues;
+mod restore;
 pub mod steering;
 
 pub use config::{Address, Io, TapConfig};

@@ -3,13 +3,13 @@
 
 use std::io;
 
+use mqnet_sysio::descriptors::explained;
+use mqnet_undo::TunInfo;
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, Nla,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{
-    InfoData, InfoTun, LinkAttribute, LinkFlags, LinkInfo as Kind, LinkMessage,
-};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -30,35 +30,17 @@ pub(crate) struct LinkInfo {
     pub(crate) tx_dropped: u64,
     /// Frames that each of the device's rings has room for.
     pub(crate) ring: u32,
-    /// Queues that programs have open, attached or not.
-    pub(crate) queues: u32,
+    /// Flags and queues, of a TUN or TAP.
+    pub(crate) tun: Option<TunInfo>,
+    pub(crate) mac: Option<[u8; 6]>,
+    pub(crate) carrier: bool,
     /// It has the discipline of a device that does not send yet.
     pub(crate) inactive: bool,
 }
 
-/// Attributes of a TAP that the library does not name.
-const NUM_QUEUES: u16 = 8;
-const NUM_DISABLED_QUEUES: u16 = 9;
-
-fn open_queues(kind: &[Kind]) -> u32 {
-    let data = kind.iter().find_map(|part| match part {
-        Kind::Data(InfoData::Tun(data)) => Some(data),
-        _ => None,
-    });
-    let queues = |part: &InfoTun| {
-        let mut value = [0; 4];
-        if ![NUM_QUEUES, NUM_DISABLED_QUEUES].contains(&part.kind()) || part.value_len() != 4 {
-            return 0;
-        }
-        part.emit_value(&mut value);
-        u32::from_ne_bytes(value)
-    };
-    data.map_or(0, |data| data.iter().map(queues).sum())
-}
-
 impl Netlink {
     pub(crate) fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        let mut socket = Socket::new(NETLINK_ROUTE).map_err(explained)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
         Ok(Self { socket, sequence: 0 })
@@ -110,7 +92,9 @@ impl Netlink {
                 LinkAttribute::TxQueueLen(frames) => info.ring = frames,
                 LinkAttribute::Stats64(stats) => info.tx_dropped = stats.tx_dropped,
                 LinkAttribute::Qdisc(name) => info.inactive = name == "noop",
-                LinkAttribute::LinkInfo(kind) => info.queues = open_queues(&kind),
+                LinkAttribute::LinkInfo(kind) => info.tun = TunInfo::find(&kind),
+                LinkAttribute::Address(bytes) => info.mac = bytes.try_into().ok(),
+                LinkAttribute::Carrier(on) => info.carrier = on != 0,
                 _ => {}
             }
         }

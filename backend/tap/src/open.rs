@@ -1,7 +1,7 @@
 //! Opening a TAP device and its queues.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use mqnet_sysio::tap as sys;
 use mqnet_sysio::{clock, namespace, poll, process};
 use mqnet_wire::Layer;
 
-use crate::netlink::Netlink;
+use crate::netlink::{LinkInfo, Netlink};
+use crate::restore::is_elsewhere;
 
 /// The flag of a device that carries such frames, and what `ip tuntap` calls it.
 fn kind(layer: Layer) -> (u32, &'static str) {
@@ -27,13 +28,55 @@ fn open_clone_device() -> Result<OwnedFd, String> {
     })
 }
 
+/// A device with queues, of which nothing was set yet.
+pub(crate) struct Attached {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    pub(crate) fds: Vec<OwnedFd>,
+    /// Flags to open more queues with.
+    pub(crate) flags: u32,
+    /// How it was found; `None` for a device that was made here.
+    pub(crate) found: Option<LinkInfo>,
+}
+
+impl Attached {
+    /// The device is in another network namespace than the calling thread.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        is_elsewhere(self.fds[0].as_fd())
+    }
+
+    /// Sets the size of the header in front of each frame.
+    pub(crate) fn set_header(&self) -> Result<(), String> {
+        let set = |fd: &OwnedFd| sys::set_vnet_header(fd.as_fd());
+        self.fds.iter().try_for_each(set).map_err(|e| format!("vnet header: {e}"))
+    }
+}
+
+/// The flags with which a device can be attached to. Several queues are wanted, and one is taken
+/// of a device that has no more.
+///
 /// The kernel lets any program of the same user add queues to a multi-queue TAP, and would give
-/// them a part of the frames of whoever has it.
-fn is_free(name: &str) -> Result<(), String> {
-    let there = Netlink::open().and_then(|mut netlink| netlink.link(name));
-    match there.map_or(0, |device| device.queues) {
-        0 => Ok(()),
-        n => Err(format!("the device is in use by another program, which has {n} of its queues")),
+/// them a part of the frames of the program that has it. A queue that is detached gets none.
+fn flags_for(found: Option<&LinkInfo>, layer: Layer) -> Result<u32, String> {
+    let (kind, mode) = kind(layer);
+    let wanted = kind | sys::flag::NO_PI | sys::flag::VNET_HDR;
+    let Some(found) = found else { return Ok(wanted | sys::flag::MULTI_QUEUE) };
+    let Some(tun) = found.tun else {
+        let what = mode.to_uppercase();
+        return Err(format!("the interface exists and is no {what}: choose another name"));
+    };
+    if tun.flags & kind == 0 {
+        let (other, what) = if layer == Layer::Ip { ("TAP", "tun") } else { ("TUN", "tap") };
+        return Err(format!(
+            "the device exists and is a {other}: ip tuntap add dev NAME mode {what} makes the other"
+        ));
+    }
+    match tun.attached {
+        0 => Ok(wanted | (tun.flags & sys::flag::MULTI_QUEUE)),
+        n => Err(format!(
+            "the device is in use by another program, which has {n} of its queues attached: end \
+             it, or let it pass a queue (fd=)"
+        )),
     }
 }
 
@@ -57,13 +100,14 @@ pub fn wait_until_active(netns: Option<&Path>, device: &str, most: Duration) -> 
     }
 }
 
-/// Creates the device or attaches to it: its name, the first queue, and the flags for more.
-pub(crate) fn create(name: &str, layer: Layer) -> Result<(String, OwnedFd, u32), String> {
-    is_free(name)?;
+/// Creates the device or attaches to it.
+pub(crate) fn create(name: &str, layer: Layer) -> Result<Attached, String> {
+    let mut netlink = Netlink::open().map_err(|e| format!("netlink: {e}"))?;
+    let found = netlink.link(name).ok();
+    let mut flags = flags_for(found.as_ref(), layer)?;
     let first = open_clone_device()?;
     let known = sys::features(first.as_fd()).map_err(|e| format!("features: {e}"))?;
-    let (kind, mode) = kind(layer);
-    let mut flags = kind | sys::flag::NO_PI | sys::flag::VNET_HDR | sys::flag::MULTI_QUEUE;
+    let mode = kind(layer).1;
     flags |= known & sys::flag::BACKPRESSURE;
     let fail = |e: io::Error| match e.raw_os_error() {
         Some(1) if process::is_root() => format!("creating: {e}: CAP_NET_ADMIN is missing"),
@@ -79,8 +123,9 @@ pub(crate) fn create(name: &str, layer: Layer) -> Result<(String, OwnedFd, u32),
         _ => format!("queue 0: {e}"),
     };
     let name = sys::attach(first.as_fd(), name, flags).map_err(fail)?;
-    sys::set_vnet_header(first.as_fd()).map_err(|e| format!("vnet header: {e}"))?;
-    Ok((name, first, flags))
+    let info = netlink.link(&name).map_err(|e| format!("reading the device: {e}"))?;
+    let found = found.filter(|found| found.index == info.index);
+    Ok(Attached { name, index: info.index, fds: vec![first], flags, found })
 }
 
 /// Opens one more queue of a device, attached.
@@ -94,28 +139,59 @@ pub(crate) fn one_more(name: &str, flags: u32) -> Result<OwnedFd, String> {
     Ok(fd)
 }
 
-/// Takes over queues that somebody else has attached.
-pub(crate) fn adopt(
-    fds: Vec<OwnedFd>,
-    layer: Layer,
-) -> Result<(String, Vec<OwnedFd>, u32), String> {
-    let (kind, mode) = kind(layer);
-    let mut device: Option<(String, u32)> = None;
-    for (i, fd) in fds.iter().enumerate() {
-        let this = sys::identify(fd.as_fd())
-            .map_err(|e| format!("inherited descriptor {i} is not an attached TAP queue: {e}"))?;
-        let want = kind | sys::flag::NO_PI | sys::flag::VNET_HDR;
-        if this.1 & want != want {
-            let kind = mode.to_uppercase();
-            return Err(format!("inherited queue {i} lacks IFF_{kind}, IFF_NO_PI or IFF_VNET_HDR"));
+/// Takes over queues that another program has attached.
+pub(crate) fn adopt(fds: Vec<OwnedFd>, layer: Layer) -> Result<Attached, String> {
+    let mut device: Option<String> = None;
+    for fd in &fds {
+        let number = fd.as_raw_fd();
+        let name =
+            adopt_queue(fd.as_fd(), layer).map_err(|e| format!("descriptor {number}: {e}"))?;
+        if device.as_ref().is_some_and(|device| *device != name) {
+            return Err(format!("descriptor {number}: belongs to another device: {name}"));
         }
-        if device.as_ref().is_some_and(|d| d.0 != this.0) {
-            return Err(format!("inherited queue {i} belongs to another device, {}", this.0));
-        }
-        process::set_nonblocking(fd.as_fd()).map_err(|e| format!("inherited queue {i}: {e}"))?;
-        sys::set_vnet_header(fd.as_fd()).map_err(|e| format!("vnet header: {e}"))?;
-        device = Some(this);
+        device = Some(name);
     }
-    let (name, flags) = device.ok_or("no descriptor was given")?;
-    Ok((name, fds, flags))
+    let (Some(name), Some(first)) = (device, fds.first()) else {
+        return Err("no descriptor was given".to_owned());
+    };
+    let found = Netlink::open().and_then(|mut netlink| netlink.link(&name));
+    let found = match found {
+        Ok(found) if !is_elsewhere(first.as_fd()) => found,
+        Ok(_) => return Err(format!("{name}: is in another network namespace: {NETNS}")),
+        Err(e) => return Err(format!("reading the device {name}: {e}: {NETNS}")),
+    };
+    // TUNGETIFF does not tell: there IFF_NO_PI and IFF_NOFILTER are one bit.
+    if found.tun.is_some_and(|tun| tun.flags & sys::flag::NO_PI == 0) {
+        return Err(format!(
+            "{name}: puts packet information in front of each frame: open it with IFF_NO_PI"
+        ));
+    }
+    let flags = found.tun.map_or(0, |tun| tun.flags);
+    Ok(Attached { name, index: found.index, fds, flags, found: Some(found) })
 }
+
+const NETNS: &str = "netns= names the file of its network namespace";
+
+/// The device of a queue, which is attached afterwards.
+fn adopt_queue(fd: BorrowedFd<'_>, layer: Layer) -> Result<String, String> {
+    let (name, flags) = sys::identify(fd).map_err(|e| {
+        format!("is not an attached queue of a TUN or TAP: {e}: TUNSETIFF attaches one")
+    })?;
+    let (kind, mode) = kind(layer);
+    if flags & kind == 0 {
+        let is = if layer == Layer::Ip { "TAP" } else { "TUN" };
+        let want = mode.to_uppercase();
+        return Err(format!("{name} is a {is}, and not a {want}"));
+    }
+    if flags & sys::flag::VNET_HDR == 0 {
+        return Err(format!("{name} has no virtio_net_hdr: open it with IFF_VNET_HDR"));
+    }
+    if flags & sys::flag::DETACHED != 0 {
+        sys::set_queue(fd, true).map_err(|e| format!("attaching the queue of {name}: {e}"))?;
+    }
+    process::set_nonblocking(fd).map_err(|e| e.to_string())?;
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests;

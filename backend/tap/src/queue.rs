@@ -12,12 +12,16 @@ use mqnet_shmem::{Segments, Span, read_into, write_from};
 use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
 
 use crate::batching::Batch;
+use crate::fallback::Fallback;
 
 /// Error numbers that are outcomes here (identical on every Linux architecture that we know).
 const EIO: i32 = 5;
+const E2BIG: i32 = 7;
 const ENOMEM: i32 = 12;
 const EINVAL: i32 = 22;
 const EBADFD: i32 = 77;
+const EMSGSIZE: i32 = 90;
+const EOPNOTSUPP: i32 = 95;
 const ENOBUFS: i32 = 105;
 
 fn fault(channel: u16, error: &io::Error) -> Fault {
@@ -80,6 +84,7 @@ pub(crate) struct TapTx {
     pub(crate) fd: Arc<OwnedFd>,
     pub(crate) stats: Arc<ChannelStats>,
     pub(crate) batch: Batch,
+    pub(crate) fallback: Fallback,
 }
 
 /// Fewer frames are written one by one: two in one call take longer than two calls, four do not.
@@ -117,6 +122,10 @@ impl Queue for TapTx {
 enum Sent {
     Yes,
     Full,
+    /// The kernel has no memory for it; for a smaller one it may have.
+    NoMemory,
+    /// The kernel does not take such a frame.
+    Refused,
     Dropped(DropReason),
 }
 
@@ -124,8 +133,8 @@ fn send(fd: BorrowedFd<'_>, frame: &Frame<'_>, more: &[Span<'_>]) -> Result<Sent
     match write_from(fd, &frame.hdr.to_bytes(), frame.head, more) {
         Ok(_) => Ok(Sent::Yes),
         Err(e) => match e.raw_os_error() {
-            Some(ENOMEM | ENOBUFS) => Ok(Sent::Full),
-            Some(EINVAL) => Ok(Sent::Dropped(DropReason::Refused)),
+            Some(ENOMEM | ENOBUFS) => Ok(Sent::NoMemory),
+            Some(EINVAL | E2BIG | EMSGSIZE | EOPNOTSUPP) => Ok(Sent::Refused),
             Some(EIO) => Ok(Sent::Dropped(DropReason::DeviceDown)),
             _ if e.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Full),
             _ => Err(e),
@@ -133,40 +142,124 @@ fn send(fd: BorrowedFd<'_>, frame: &Frame<'_>, more: &[Span<'_>]) -> Result<Sent
     }
 }
 
+/// What one submission has done, for the counters.
+#[derive(Default)]
+struct Done {
+    packets: u64,
+    bytes: u64,
+    calls: u64,
+}
+
+impl TapTx {
+    /// Writes one frame alone, or its parts where the kernel refuses it; false when it is full.
+    fn send_alone(
+        &mut self,
+        frame: &Frame<'_>,
+        more: &[Span<'_>],
+        done: &mut Done,
+    ) -> Result<bool, Fault> {
+        if self.fallback.is_begun()
+            && let Some(taken) = self.send_parts(frame, more, done)?
+        {
+            return Ok(taken);
+        }
+        done.calls += 1;
+        match send(self.fd.as_fd(), frame, more).map_err(|e| fault(self.channel, &e))? {
+            Sent::Yes => {
+                done.packets += 1;
+                done.bytes += u64::from(frame.len);
+                self.fallback.note_taken(std::slice::from_ref(frame));
+            }
+            Sent::Full => return Ok(false),
+            Sent::Dropped(reason) => self.stats.tx.drops.count(reason, 1),
+            Sent::NoMemory => {
+                let is_large = frame.hdr.is_large();
+                let taken = if is_large { self.send_parts(frame, more, done)? } else { None };
+                return Ok(taken.unwrap_or(false));
+            }
+            Sent::Refused => {
+                let before = done.packets;
+                match self.send_parts(frame, more, done)? {
+                    None => self.stats.tx.drops.count(DropReason::Refused, 1),
+                    Some(taken) => {
+                        if done.packets > before {
+                            self.fallback.note_refused(frame.hdr);
+                        }
+                        return Ok(taken);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes the parts of a frame that the kernel refused; see [`Fallback::send`].
+    #[cold]
+    fn send_parts(
+        &mut self,
+        frame: &Frame<'_>,
+        more: &[Span<'_>],
+        done: &mut Done,
+    ) -> Result<Option<bool>, Fault> {
+        let Self { fallback, fd, stats, channel, .. } = self;
+        let each = |burst: &Burst<'_>, from: usize| {
+            let mut taken = 0;
+            for part in &burst.frames()[from..] {
+                done.calls += 1;
+                match send(fd.as_fd(), part, burst.more(part)) {
+                    Ok(Sent::Yes) => {
+                        done.packets += 1;
+                        done.bytes += u64::from(part.len);
+                    }
+                    Ok(Sent::Full | Sent::NoMemory) => break,
+                    Ok(Sent::Refused) => stats.tx.drops.count(DropReason::Refused, 1),
+                    Ok(Sent::Dropped(reason)) => stats.tx.drops.count(reason, 1),
+                    // What was taken before must be counted: the next one tells.
+                    Err(_) if taken > 0 => break,
+                    Err(e) => return Err(fault(*channel, &e)),
+                }
+                taken += 1;
+            }
+            Ok(taken)
+        };
+        fallback.send((frame, more), stats, each)
+    }
+}
+
 impl TxBorrows for TapTx {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let frames = &burst.frames()[from..];
-        let (mut taken, mut dropped, mut calls, mut bytes) = (0, 0, 0, 0);
-        let (mut in_batches, mut gone) = (self.batch.is_some(), None);
+        let (mut taken, mut done) = (0, Done::default());
+        let (mut in_batches, mut gone) = (self.batch.is_some() && !self.fallback.is_begun(), None);
         while taken < frames.len() {
             if in_batches && frames.len() - taken >= BATCH_MIN {
                 let sent = self.send_many(burst, from + taken);
-                bytes += frames[taken..][..sent].iter().map(|f| u64::from(f.len)).sum::<u64>();
+                let written = &frames[taken..][..sent];
+                done.packets += sent as u64;
+                done.bytes += written.iter().map(|f| u64::from(f.len)).sum::<u64>();
+                self.fallback.note_taken(written);
                 taken += sent;
                 in_batches = sent >= BATCH_MIN;
             }
             // What could not be written with others is written alone, and tells why.
             let Some(frame) = frames.get(taken) else { break };
-            calls += 1;
-            match send(self.fd.as_fd(), frame, burst.more(frame)) {
-                Ok(Sent::Yes) => bytes += u64::from(frame.len),
-                Ok(Sent::Full) => break,
-                Ok(Sent::Dropped(reason)) => {
-                    self.stats.tx.drops.count(reason, 1);
-                    dropped += 1;
-                }
-                Err(e) => {
-                    gone = Some(fault(self.channel, &e));
+            match self.send_alone(frame, burst.more(frame), &mut done) {
+                Ok(true) => taken += 1,
+                Ok(false) => break,
+                Err(fault) => {
+                    gone = Some(fault);
                     break;
                 }
             }
-            taken += 1;
         }
         let stats = &self.stats.tx;
-        stats.syscalls.add(calls);
-        stats.packets.add((taken - dropped) as u64);
-        stats.bytes.add(bytes);
+        stats.syscalls.add(done.calls);
+        stats.packets.add(done.packets);
+        stats.bytes.add(done.bytes);
         // What was taken before must be released by the caller: the next submit tells.
         gone.filter(|_| taken == 0).map_or(Ok(taken), Err)
     }
 }
+
+#[cfg(test)]
+mod tests;

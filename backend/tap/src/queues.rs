@@ -52,6 +52,12 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
+    /// Opens more queues of a device; `None` for one that has no more.
+    pub(crate) fn of(name: &str, flags: u32, home: Option<File>) -> Option<Self> {
+        let has_more = flags & sys::flag::MULTI_QUEUE != 0;
+        has_more.then(|| Self { name: name.to_owned(), flags, home })
+    }
+
     fn open(&self) -> Result<OwnedFd, String> {
         let Some(home) = &self.home else { return one_more(&self.name, self.flags) };
         let path = PathBuf::from(format!("/proc/self/fd/{}", home.as_raw_fd()));
@@ -153,7 +159,7 @@ impl Queues {
                 (Some(fd), _) => sys::set_queue(fd.as_fd(), true)
                     .map_err(|e| format!("attaching queue {queue}: {e}"))?,
                 (None, Some(opener)) => self.fds.push(Arc::new(opener.open()?)),
-                (None, None) => return Err(format!("there are only {queue} inherited queues")),
+                (None, None) => return Err(format!("the device has only {queue} queues")),
             }
             self.attached += 1;
         }
@@ -301,7 +307,7 @@ impl Queues {
             return Ok(());
         }
         if self.opener.is_none() {
-            return Err(format!("there are only {} inherited queues", self.fds.len()));
+            return Err(format!("the device has only {} queues", self.fds.len()));
         }
         // The kernel spreads flows over a new queue at once, and purges it when it is detached.
         self.pause(true)?;

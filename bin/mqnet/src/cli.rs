@@ -158,6 +158,8 @@ Endpoint addresses:
   tap:NAME      a TAP device; options: netns=NAME|PATH mac=M mtu=N address=IP/PREFIX (repeatable)
                 persist fd=N[:N...] (queues that the parent process has attached)
                 io=auto|uring|plain (many frames a system call if possible, or always, or never)
+                A device that exists is used (without multi_queue: for one channel) and left as it
+                was. Before Linux 7.3 the kernel drops what its ring has no room for (txqueuelen)
   ntb:SOCKET    a bridge to the mqnet that uses the same socket; options: window=SIZE (16M) mtu=N
                 name=N (two ends on one machine need two) mode=OCTAL owner=USER group=GROUP (of the
                 socket; the end that starts first makes it)

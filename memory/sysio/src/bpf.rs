@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::c_long;
 
+use crate::descriptors::explained;
+
 /// One instruction as the kernel takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -221,7 +223,7 @@ unsafe fn bpf<T>(command: i64, attributes: &mut T) -> io::Result<c_long> {
     let attributes = std::ptr::from_mut(attributes);
     // SAFETY: the structure is exclusively ours and its size is told; the caller promises the rest.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 { Err(explained(io::Error::last_os_error())) } else { Ok(result) }
 }
 
 fn address<T: ?Sized>(of: *const T) -> u64 {

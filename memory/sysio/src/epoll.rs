@@ -7,6 +7,8 @@ use std::time::Duration;
 use nix::sys::epoll as sys;
 use nix::sys::epoll::{EpollCreateFlags, EpollEvent, EpollFlags};
 
+use crate::descriptors::explained;
+
 /// Which readiness wakes a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
@@ -37,7 +39,7 @@ pub struct Epoll {
 impl Epoll {
     /// Creates an instance (close-on-exec).
     pub fn new() -> io::Result<Self> {
-        Ok(Self { inner: sys::Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)? })
+        Ok(Self { inner: sys::Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(explained)? })
     }
 
     /// Watches `fd`; `key` comes back in [`Ready`].

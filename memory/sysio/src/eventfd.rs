@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd as sys;
 
+use crate::descriptors::explained;
+
 /// A counting event descriptor.
 #[derive(Debug)]
 pub struct EventFd {
@@ -26,7 +28,8 @@ impl EventFd {
     /// Creates a non-blocking eventfd with a zero count.
     pub fn new() -> io::Result<Self> {
         let flags = sys::EfdFlags::EFD_NONBLOCK | sys::EfdFlags::EFD_CLOEXEC;
-        Ok(Self::of(sys::EventFd::from_value_and_flags(0, flags)?.into(), false))
+        let event = sys::EventFd::from_value_and_flags(0, flags).map_err(explained)?;
+        Ok(Self::of(event.into(), false))
     }
 
     /// Creates an eventfd that [`become_same_as`](Self::become_same_as) may exchange for a peer's.

@@ -6,6 +6,7 @@
 pub mod affinity;
 pub mod bpf;
 pub mod clock;
+pub mod descriptors;
 pub mod epoll;
 pub mod eventfd;
 pub mod listen;

@@ -12,6 +12,8 @@ use nix::sys::mman::{
 };
 use nix::sys::statfs;
 
+use crate::descriptors::explained;
+
 /// Size of a small page.
 pub const PAGE: usize = 4096;
 /// Size of a huge page.
@@ -24,7 +26,7 @@ pub fn memory_file(name: &str, len: usize, huge: bool) -> io::Result<OwnedFd> {
     if huge {
         flags |= MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB;
     }
-    let fd = memfd_create(name, flags)?;
+    let fd = memfd_create(name, flags).map_err(explained)?;
     nix::unistd::ftruncate(&fd, len as i64)?;
     Ok(fd)
 }

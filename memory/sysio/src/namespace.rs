@@ -3,10 +3,14 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::descriptors::explained;
 
 /// Enters a new user namespace in which the caller is root, and a new network namespace that it
 /// owns. Needs no privilege where unprivileged user namespaces are enabled.
@@ -22,7 +26,7 @@ pub fn enter_new_user_and_net() -> io::Result<()> {
 /// Runs `f` on a new thread inside the network namespace at `path` (for example
 /// `/run/netns/NAME` or `/proc/PID/ns/net`); the calling thread stays where it is.
 pub fn run_in_net<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> io::Result<T> {
-    let file = File::open(path)?;
+    let file = File::open(path).map_err(explained)?;
     std::thread::scope(|scope| {
         // Not `scope.spawn`, which panics where there is no thread to be had.
         let inside =
@@ -48,6 +52,13 @@ pub fn run_in_sysfs<T: Send>(path: Option<&Path>, f: impl FnOnce() -> T + Send) 
         mount(Some("mqnet"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
         Ok(f())
     })?
+}
+
+/// True for the network namespace of the calling thread.
+pub fn is_current_net(namespace: &impl AsFd) -> io::Result<bool> {
+    let there = File::from(namespace.as_fd().try_clone_to_owned()?).metadata()?;
+    let here = fs::metadata("/proc/thread-self/ns/net")?;
+    Ok((there.dev(), there.ino()) == (here.dev(), here.ino()))
 }
 
 /// Moves the calling thread, and it alone, into a new network namespace. Needs CAP_SYS_ADMIN.

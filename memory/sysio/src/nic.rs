@@ -6,8 +6,18 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use libc::{c_char, c_int, c_short, c_ulong, c_void, socklen_t};
 
+use crate::descriptors::explained;
+
+mod features;
+
+pub use features::Feature;
+
+const SIOCGIFNAME: c_ulong = 0x8910;
 const SIOCGIFFLAGS: c_ulong = 0x8913;
 const SIOCGIFMTU: c_ulong = 0x8921;
+const SIOCSIFMTU: c_ulong = 0x8922;
+const SIOCSIFHWADDR: c_ulong = 0x8924;
+const SIOCGIFHWADDR: c_ulong = 0x8927;
 const SIOCGIFINDEX: c_ulong = 0x8933;
 const SIOCETHTOOL: c_ulong = 0x8946;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
@@ -37,9 +47,19 @@ union Value {
     number: c_int,
     flags: c_short,
     data: *mut c_void,
+    address: HardwareAddress,
     room: [u64; 3],
 }
 
+/// `struct sockaddr` of a link-layer address.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct HardwareAddress {
+    kind: u16,
+    bytes: [u8; 14],
+}
+
+const _: () = assert!(size_of::<HardwareAddress>() == 16);
 const _: () = assert!(size_of::<Value>() == 24);
 const _: () = assert!(size_of::<Request>() == 40);
 
@@ -155,6 +175,8 @@ pub struct Look {
     pub is_running: bool,
     /// Its MTU.
     pub mtu: u32,
+    /// Type of its link-layer header (`ARPHRD_...` of `linux/if_arp.h`).
+    pub link_type: u16,
 }
 
 /// The queues of an interface.
@@ -212,7 +234,7 @@ fn check(result: c_int) -> io::Result<()> {
 fn socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
     // SAFETY: the call takes numbers only.
     let raw = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) };
-    check(raw)?;
+    check(raw).map_err(explained)?;
     // SAFETY: the socket was just made; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
@@ -243,6 +265,7 @@ impl Nics {
         let index = self.ask(name, SIOCGIFINDEX, zero())?;
         let flags = self.ask(name, SIOCGIFFLAGS, zero())?;
         let mtu = self.ask(name, SIOCGIFMTU, zero())?;
+        let link_type = self.hardware_address(name)?.kind;
         // SAFETY: each answer has a number at its start, and any bytes are one.
         let (index, flags, mtu) = unsafe { (index.number, flags.flags, mtu.number) };
         let has = |bit: c_int| c_int::from(flags) & bit != 0;
@@ -251,12 +274,52 @@ impl Nics {
             is_up: has(libc::IFF_UP),
             is_running: has(libc::IFF_UP) && has(libc::IFF_RUNNING) && self.has_carrier(name),
             mtu: mtu as u32,
+            link_type,
         })
+    }
+
+    fn hardware_address(&self, name: &str) -> io::Result<HardwareAddress> {
+        let answer = self.ask(name, SIOCGIFHWADDR, Value { room: [0; 3] })?;
+        // SAFETY: the answer is an address, and any bytes are one.
+        Ok(unsafe { answer.address })
+    }
+
+    /// Ethernet address of an interface.
+    pub fn mac(&self, name: &str) -> io::Result<[u8; 6]> {
+        let [a, b, c, d, e, f, ..] = self.hardware_address(name)?.bytes;
+        Ok([a, b, c, d, e, f])
+    }
+
+    /// Sets the Ethernet address. Needs CAP_NET_ADMIN.
+    pub fn set_mac(&self, name: &str, mac: [u8; 6]) -> io::Result<()> {
+        let mut address = HardwareAddress { kind: libc::ARPHRD_ETHER, bytes: [0; 14] };
+        address.bytes[..6].copy_from_slice(&mac);
+        let mut value = Value { room: [0; 3] };
+        value.address = address;
+        self.ask(name, SIOCSIFHWADDR, value).map(drop)
+    }
+
+    /// Sets the MTU. Needs CAP_NET_ADMIN.
+    pub fn set_mtu(&self, name: &str, mtu: u32) -> io::Result<()> {
+        let mut value = Value { room: [0; 3] };
+        value.number = mtu as c_int;
+        self.ask(name, SIOCSIFMTU, value).map(drop)
+    }
+
+    /// Name of the interface with this index.
+    pub fn name_of(&self, index: u32) -> io::Result<String> {
+        let mut value = Value { room: [0; 3] };
+        value.number = index as c_int;
+        let mut ifreq = Request { name: [0; libc::IFNAMSIZ], value };
+        // SAFETY: the request reads and writes one ifreq (40 bytes, asserted above).
+        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), SIOCGIFNAME, &raw mut ifreq) };
+        check(done)?;
+        Ok(ifreq.name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect())
     }
 
     /// The carrier as the driver has it now: the kernel's flag follows it up to a second later.
     /// True where the driver does not tell.
-    fn has_carrier(&self, name: &str) -> bool {
+    pub fn has_carrier(&self, name: &str) -> bool {
         let mut request = [ETHTOOL_GLINK, 1];
         self.ethtool(name, &mut request).map_or(true, |()| request[1] != 0)
     }

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use crate::descriptors::explained;
+
 /// SIGINT, SIGTERM and SIGHUP as a readable descriptor. They must be taken before the first
 /// thread starts, so that every thread inherits the mask.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ impl StopSignals {
         }
         set.thread_block()?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-        Ok(Self { fd: SignalFd::with_flags(&set, flags)? })
+        Ok(Self { fd: SignalFd::with_flags(&set, flags).map_err(explained)? })
     }
 
     /// True when a stop signal has arrived since the last call.

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
+
+use crate::descriptors::explained;
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
     UnixAddr, accept4, bind, connect, recv, recvmsg, sendmsg, socket,
@@ -43,7 +45,7 @@ pub struct Received {
 
 fn new_socket(kind: SockType) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    Ok(socket(AddressFamily::Unix, kind, flags, None)?)
+    socket(AddressFamily::Unix, kind, flags, None).map_err(explained)
 }
 
 fn connect_to(path: &Path, kind: SockType) -> io::Result<OwnedFd> {

@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::{c_char, c_int, c_short, c_uint, c_ulong};
+
+use crate::descriptors::explained;
 
 /// Flag bits of a TAP queue as `TUNSETIFF`, `TUNGETIFF` and `TUNGETFEATURES` use them.
 pub mod flag {
@@ -12,12 +14,16 @@ pub mod flag {
     pub const TUN: u32 = 0x0001;
     /// Ethernet frames (not IP packets).
     pub const TAP: u32 = 0x0002;
+    /// The carrier is off after `TUNSETIFF` (Linux 6.2). Older kernels accept the bit silently.
+    pub const NO_CARRIER: u32 = 0x0040;
     /// A full ring stops the qdisc instead of dropping (Linux 7.3). Older kernels accept the bit
     /// silently, so only `TUNGETFEATURES` tells.
     pub const BACKPRESSURE: u32 = 0x0080;
+    /// The queue is detached, in an answer of `TUNGETIFF`.
+    pub const DETACHED: u32 = 0x0400;
     /// Several queues, one descriptor each.
     pub const MULTI_QUEUE: u32 = 0x0100;
-    /// No packet information header.
+    /// No packet information header. In an answer of `TUNGETIFF` the bit is `IFF_NOFILTER`.
     pub const NO_PI: u32 = 0x1000;
     /// A `virtio_net_hdr` in front of each frame.
     pub const VNET_HDR: u32 = 0x4000;
@@ -46,11 +52,14 @@ const TUNSETOFFLOAD: c_ulong = 0x4004_54d0;
 const TUNSETTXFILTER: c_ulong = 0x4004_54d1;
 const TUNGETIFF: c_ulong = 0x8004_54d2;
 const TUNSETSNDBUF: c_ulong = 0x4004_54d4;
+const TUNGETVNETHDRSZ: c_ulong = 0x8004_54d7;
 const TUNSETVNETHDRSZ: c_ulong = 0x4004_54d8;
 const TUNSETQUEUE: c_ulong = 0x4004_54d9;
 const TUNSETSTEERINGEBPF: c_ulong = 0x8004_54e0;
 const TUNSETVNETLE: c_ulong = 0x4004_54dc;
+const TUNGETVNETLE: c_ulong = 0x8004_54dd;
 const TUNSETCARRIER: c_ulong = 0x4004_54e2;
+const TUNGETDEVNETNS: c_ulong = 0x54e3;
 const ATTACH_QUEUE: c_short = 0x0200;
 const DETACH_QUEUE: c_short = 0x0400;
 
@@ -104,7 +113,7 @@ pub fn open_clone_device() -> io::Result<OwnedFd> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = File::options();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
-    Ok(options.open("/dev/net/tun")?.into())
+    Ok(options.open("/dev/net/tun").map_err(explained)?.into())
 }
 
 /// Flag bits that this kernel knows.
@@ -126,6 +135,30 @@ pub fn identify(fd: BorrowedFd<'_>) -> io::Result<(String, u32)> {
     let mut request = IfReq::new("", 0)?;
     ioctl_ifreq(fd, TUNGETIFF, &mut request)?;
     Ok((request.name(), u32::from(request.flags as u16)))
+}
+
+/// The network namespace of the device that `fd` is attached to. Needs CAP_NET_ADMIN there.
+pub fn namespace_of(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: the request takes no argument and returns a descriptor.
+    let raw = unsafe { libc::ioctl(fd.as_raw_fd(), TUNGETDEVNETNS, 0) };
+    check(raw)?;
+    // SAFETY: the descriptor was just made; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Size in bytes of the `virtio_net_hdr` of a device, and whether its fields are little-endian
+/// whatever the host is (`TUNSETVNETLE`).
+pub fn vnet_header(fd: BorrowedFd<'_>) -> io::Result<(u32, bool)> {
+    let (mut size, mut little): (c_int, c_int) = (0, 0);
+    ioctl_int(fd, TUNGETVNETHDRSZ, &mut size)?;
+    ioctl_int(fd, TUNGETVNETLE, &mut little)?;
+    Ok((size as c_uint, little != 0))
+}
+
+/// Sets what [`vnet_header`] returns.
+pub fn restore_vnet_header(fd: BorrowedFd<'_>, (size, little): (u32, bool)) -> io::Result<()> {
+    ioctl_int(fd, TUNSETVNETHDRSZ, &mut (size as c_int))?;
+    ioctl_int(fd, TUNSETVNETLE, &mut c_int::from(little))
 }
 
 /// Size of the `virtio_net_hdr`, 12 bytes in little-endian order (virtio 1).

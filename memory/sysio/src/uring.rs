@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use io_uring::types::Fd;
 use io_uring::{EnterFlags, IoUring, opcode, squeue};
 
+use crate::descriptors::explained;
 use crate::vectored::RawRange;
 
 /// Most writes of one call.
@@ -43,7 +44,7 @@ impl WriteRing {
         let mut builder = IoUring::builder();
         // Disabled until the thread that writes enables it: it is the ring's one issuer.
         builder.setup_r_disabled().setup_single_issuer().setup_defer_taskrun().dontfork();
-        Ok(Self { ring: builder.build(WRITES_MAX as u32)?, enabled: false })
+        Ok(Self { ring: builder.build(WRITES_MAX as u32).map_err(explained)?, enabled: false })
     }
 
     /// Makes the writes in order, each from its ranges, up to the first one that fails. Takes the

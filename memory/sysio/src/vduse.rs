@@ -9,6 +9,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use libc::{c_int, c_ulong};
 use nix::errno::Errno;
 
+use crate::descriptors::explained;
+
 /// Where devices are made.
 pub const CONTROL: &str = "/dev/vduse/control";
 
@@ -140,7 +142,7 @@ fn config_bytes(config: &[u8]) -> io::Result<[u8; CONFIG_MAX]> {
 fn open(path: &str) -> io::Result<OwnedFd> {
     let mut options = File::options();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
-    Ok(options.open(path)?.into())
+    Ok(options.open(path).map_err(explained)?.into())
 }
 
 /// Opens the place where devices are made.

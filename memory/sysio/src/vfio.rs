@@ -9,6 +9,7 @@ use std::path::Path;
 
 use libc::{c_int, c_ulong};
 
+use crate::descriptors::explained;
 use crate::eventfd::EventFd;
 
 const GET_API_VERSION: c_ulong = 0x3b64;
@@ -115,7 +116,7 @@ fn call_with<T>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::R
 
 fn open(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).open(path);
-    file.map_err(said(&path.display().to_string()))
+    file.map_err(explained).map_err(said(&path.display().to_string()))
 }
 
 impl Device {

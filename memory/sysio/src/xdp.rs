@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 
 use libc::{c_int, c_void, socklen_t};
 
+use crate::descriptors::explained;
+
 /// One of the four rings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingKind {
@@ -103,7 +105,7 @@ impl XdpSocket {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: the call takes numbers only.
         let raw = unsafe { libc::socket(libc::AF_XDP, kind, 0) };
-        check(raw)?;
+        check(raw).map_err(explained)?;
         // SAFETY: the socket was just made; nobody else owns it.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(raw) } })
     }

@@ -1,5 +1,6 @@
 //! Settings of this system that are changed for as long as somebody needs them: the queues and the
-//! table of a NIC, the CPUs of its interrupts, its XPS.
+//! table of a NIC, the CPUs of its interrupts, its XPS; the MTU, the address and the driver state
+//! of a TAP or TUN device.
 //!
 //! An [`Undo`] puts back what was there when it is dropped. Before anything is changed, it is
 //! written to a journal of this process (see [`keep_in`]); when the process is killed, the next one
@@ -11,9 +12,11 @@
 mod journal;
 mod place;
 mod recover;
+mod rtnl;
 mod setting;
 #[cfg(test)]
 mod tests;
+mod tun;
 
 use std::io;
 use std::time::Duration;
@@ -25,6 +28,7 @@ pub use place::Place;
 pub use recover::{Left, left_behind, recover};
 use setting::Outcome;
 pub use setting::{Setting, Value};
+pub use tun::{TunInfo, TunState};
 
 /// The kernel lets go of an AF_XDP socket's queue a moment after the socket is closed.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -39,8 +43,8 @@ pub struct Undo {
     device: Option<u32>,
     setting: Setting,
     before: Value,
-    /// What was there after our change, in the kernel's own words.
-    ours: Value,
+    /// What was there after our change, in the kernel's own words; `None` while that is not known.
+    ours: Option<Value>,
     /// False once it was put back.
     is_due: bool,
 }
@@ -57,7 +61,7 @@ impl Undo {
             device,
             setting,
             before,
-            ours: value.clone(),
+            ours: Some(value.clone()),
             is_due: true,
         };
         if let Err(e) = undo.setting.write(value) {
@@ -73,6 +77,25 @@ impl Undo {
         Ok(undo)
     }
 
+    /// Notes that the caller is about to change `setting`, which is `before` now, of the interface
+    /// with the index `device` in the place.
+    pub fn note(place: &Place, device: u32, setting: Setting, before: Value) -> Self {
+        let device = Some(device);
+        let id = journal::note(None, (place, device), &setting, &before, None);
+        Self { id, place: place.clone(), device, setting, before, ours: None, is_due: true }
+    }
+
+    /// The caller has put it back.
+    pub fn settle(mut self) {
+        self.is_due = false;
+        journal::forget(self.id);
+    }
+
+    /// Notes what the caller has set after [`note`](Self::note).
+    pub fn is_set(&mut self, value: Value) {
+        self.is_now(value);
+    }
+
     /// Sets it to something else; what will be put back stays the same.
     pub fn change(&mut self, value: &Value) -> io::Result<()> {
         let home = (&self.place, self.device);
@@ -83,16 +106,20 @@ impl Undo {
         // After a failure it is as it was, and that was ours.
         match &done {
             Ok(now) => self.is_now(now.clone().unwrap_or_else(|| value.clone())),
-            Err(_) => self.is_now(self.ours.clone()),
+            Err(_) => {
+                if let Some(ours) = self.ours.clone() {
+                    self.is_now(ours);
+                }
+            }
         }
         done.map(drop)
     }
 
     /// It is as we wanted it.
     fn is_now(&mut self, ours: Value) {
-        self.ours = ours;
         let home = (&self.place, self.device);
-        self.id = journal::note(self.id, home, &self.setting, &self.before, Some(&self.ours));
+        self.id = journal::note(self.id, home, &self.setting, &self.before, Some(&ours));
+        self.ours = Some(ours);
     }
 }
 
@@ -125,7 +152,7 @@ fn put_back_together(part: &mut [Undo], mut say: impl FnMut(String)) {
     let until = clock::monotonic() + PATIENCE;
     let done = place.enter(with_sys, || {
         let one = |Undo { setting, device, before, ours, .. }: &Undo| {
-            setting.put_back(*device, before, Some(ours), until)
+            setting.put_back(*device, before, ours.as_ref(), until)
         };
         part.iter().map(one).collect::<Vec<_>>()
     });

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mqnet_sysio::descriptors::explained;
 use mqnet_sysio::namespace::{run_in_net, run_in_sysfs};
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +62,7 @@ impl Place {
     /// That of a file such as `/run/netns/NAME`; without one, that of this process.
     pub fn open(path: Option<&Path>) -> io::Result<Self> {
         let Some(path) = path else { return Ok(Self::here()) };
-        let file = File::open(path)?;
+        let file = File::open(path).map_err(explained)?;
         let inode = file.metadata().map(|data| Inode(data.dev(), data.ino()))?;
         Ok(Self(Some(Arc::new(Elsewhere { path: path.to_owned(), file, inode }))))
     }

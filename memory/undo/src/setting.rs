@@ -10,6 +10,9 @@ use mqnet_sysio::nic::Nics;
 use mqnet_sysio::{clock, poll};
 use serde::{Deserialize, Serialize};
 
+use crate::rtnl;
+use crate::tun::TunState;
+
 /// The sockets of a process that was killed may keep queues for a moment.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -23,16 +26,43 @@ pub enum Setting {
     Queues(String),
     /// The RSS table of an interface (`ethtool -X`): the queue of each bucket.
     Table(String),
+    /// The MTU of an interface.
+    Mtu(String),
+    /// The Ethernet address of an interface.
+    Mac(String),
+    /// The largest large frame of an interface (`ip link set gso_max_size`).
+    GsoMaxSize(String),
+    /// What the programs of a TUN or TAP device have told the TUN driver. Put back whatever it is
+    /// now, unless another program uses the device.
+    Tun(String),
 }
 
 /// What a setting is, or was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// Of a file.
+    /// Of a file, and of an address.
     Text(String),
     /// Of queues and tables.
     Numbers(Vec<u32>),
+    /// Of a size.
+    Number(u32),
+    /// Of a TUN or TAP device.
+    Tun(TunState),
+}
+
+impl Value {
+    /// An Ethernet address.
+    pub fn mac(mac: [u8; 6]) -> Self {
+        let parts = mac.map(|byte| format!("{byte:02x}"));
+        Self::Text(parts.join(":"))
+    }
+}
+
+fn parse_mac(text: &str) -> io::Result<[u8; 6]> {
+    let bytes = text.split(':').map(|part| u8::from_str_radix(part, 16));
+    let bytes: Result<Vec<u8>, _> = bytes.collect();
+    bytes.ok().and_then(|bytes| bytes.try_into().ok()).ok_or(ErrorKind::InvalidData.into())
 }
 
 impl fmt::Display for Setting {
@@ -41,6 +71,10 @@ impl fmt::Display for Setting {
             Self::File(path) => write!(f, "{}", path.display()),
             Self::Queues(interface) => write!(f, "{interface}: its queues (ethtool -L)"),
             Self::Table(interface) => write!(f, "{interface}: its RSS table (ethtool -X)"),
+            Self::Mtu(interface) => write!(f, "{interface}: its MTU"),
+            Self::Mac(interface) => write!(f, "{interface}: its Ethernet address"),
+            Self::GsoMaxSize(interface) => write!(f, "{interface}: its gso_max_size"),
+            Self::Tun(interface) => write!(f, "{interface}: its TUN driver state"),
         }
     }
 }
@@ -56,6 +90,8 @@ impl fmt::Display for Value {
                 f.write_str(&words.join(" "))
             }
             Self::Numbers(numbers) => write!(f, "{} buckets", numbers.len()),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Tun(state) => write!(f, "{state}"),
         }
     }
 }
@@ -78,6 +114,12 @@ impl Setting {
             Self::Table(interface) => {
                 Nics::open()?.spread(interface).map(|s| Value::Numbers(s.table))
             }
+            Self::Mtu(interface) => Ok(Value::Number(Nics::open()?.look(interface)?.mtu)),
+            Self::Mac(interface) => Nics::open()?.mac(interface).map(Value::mac),
+            Self::GsoMaxSize(interface) => {
+                rtnl::look(interface).map(|found| Value::Number(found.gso_max_size))
+            }
+            Self::Tun(_) => Err(ErrorKind::Unsupported.into()),
         }
     }
 
@@ -94,6 +136,14 @@ impl Setting {
             (Self::Table(interface), Value::Numbers(table)) => {
                 Nics::open()?.set_spread(interface, table)
             }
+            (Self::Mtu(interface), Value::Number(mtu)) => Nics::open()?.set_mtu(interface, *mtu),
+            (Self::Mac(interface), Value::Text(text)) => {
+                Nics::open()?.set_mac(interface, parse_mac(text)?)
+            }
+            (Self::GsoMaxSize(interface), Value::Number(size)) => {
+                let index = Nics::open()?.look(interface)?.index;
+                rtnl::set_gso_max_size(index, *size)
+            }
             _ => Err(ErrorKind::InvalidData.into()),
         }
     }
@@ -108,11 +158,18 @@ impl Setting {
         ours: Option<&Value>,
         until: Duration,
     ) -> Outcome {
+        let renamed = device.and_then(|device| self.renamed(device));
+        if let Some(renamed) = renamed {
+            return renamed.put_back(device, before, ours, until);
+        }
         match self.device() {
             Ok(now) if device.is_none() || now == device => {}
             Ok(_) => return Outcome::Gone,
             Err(e) if is_gone(&e) => return Outcome::Gone,
             Err(e) => return Outcome::Failed(self.explain(&e, before)),
+        }
+        if let (Self::Tun(name), Value::Tun(state), Some(device)) = (self, before, device) {
+            return self.put_back_tun((name, device), state, until);
         }
         match self.read() {
             Ok(now) if now == *before => {
@@ -131,6 +188,52 @@ impl Setting {
             Ok(_) => Outcome::ChangedSince,
             Err(e) if is_gone(&e) => Outcome::Gone,
             Err(e) => Outcome::Failed(self.explain(&e, before)),
+        }
+    }
+
+    /// The same setting of an interface that has another name now; `None` while it has this one,
+    /// or is not there any more.
+    fn renamed(&self, device: u32) -> Option<Self> {
+        let name = Nics::open().ok()?.name_of(device).ok()?;
+        if self.interface()? == name {
+            return None;
+        }
+        match self {
+            // Its path is that of the name.
+            Self::File(_) => None,
+            Self::Queues(_) => Some(Self::Queues(name)),
+            Self::Table(_) => Some(Self::Table(name)),
+            Self::Mtu(_) => Some(Self::Mtu(name)),
+            Self::Mac(_) => Some(Self::Mac(name)),
+            Self::GsoMaxSize(_) => Some(Self::GsoMaxSize(name)),
+            Self::Tun(_) => Some(Self::Tun(name)),
+        }
+    }
+
+    /// The queues of a process that was killed may stay for a moment. A program that has attached
+    /// its own since has told the driver what it wants.
+    fn put_back_tun(
+        &self,
+        (name, device): (&str, u32),
+        state: &TunState,
+        until: Duration,
+    ) -> Outcome {
+        let failed = |e: io::Error| match e {
+            e if is_gone(&e) => Outcome::Gone,
+            e => Outcome::Failed(self.explain(&e, &Value::Tun(state.clone()))),
+        };
+        loop {
+            match rtnl::look(name).map(|found| found.tun.map_or(0, |tun| tun.attached)) {
+                Ok(0) => break,
+                Ok(_) if clock::monotonic() < until => poll::pause(PAUSE),
+                Ok(_) => return Outcome::ChangedSince,
+                Err(e) => return failed(e),
+            }
+        }
+        match state.put_back(name, device) {
+            Ok(true) => Outcome::Again,
+            Ok(false) => Outcome::Gone,
+            Err(e) => failed(e),
         }
     }
 
@@ -180,7 +283,12 @@ impl Setting {
                 let mut parts = path.iter().rev();
                 (parts.nth(2)? == "queues").then_some(parts.next()?.to_str()?)
             }
-            Self::Queues(interface) | Self::Table(interface) => Some(interface),
+            Self::Queues(interface)
+            | Self::Table(interface)
+            | Self::Mtu(interface)
+            | Self::Mac(interface)
+            | Self::GsoMaxSize(interface)
+            | Self::Tun(interface) => Some(interface),
         }
     }
 

@@ -27,6 +27,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use mqnet_control_api::Host;
+use mqnet_sysio::descriptors::explained;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -117,7 +118,7 @@ async fn run(source: impl Source, router: Router) -> Infallible {
                     connections.add(tasks.spawn(served), activity);
                 }
                 Err(e) => {
-                    tracing::warn!("control socket: cannot accept a connection: {e}");
+                    tracing::warn!("control socket: cannot accept a connection: {}", explained(e));
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

@@ -11,9 +11,10 @@ fn slow_queues_retire_one_by_one() {
         return;
     }
     namespace::enter_new_net().unwrap();
-    let (name, fd, flags) = create("slow", Layer::Ethernet).unwrap();
-    let mut queues =
-        Queues::new(vec![fd], Layer::Ethernet, Some(Opener { name, flags, home: None }));
+    let device = create("slow", Layer::Ethernet).unwrap();
+    device.set_header().unwrap();
+    let opener = Opener::of(&device.name, device.flags, None);
+    let mut queues = Queues::new(device.fds, Layer::Ethernet, opener);
     let stats: Vec<_> = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
     queues.use_exactly(1).unwrap();
     queues.make_ready(8).unwrap();

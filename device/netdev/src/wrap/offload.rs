@@ -11,6 +11,7 @@
 mod borrows;
 mod brings;
 mod finisher;
+mod parts;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use mqnet_wire::{Layer, VnetHdr};
 
 use crate::{ChannelStats, Offloads, Tx};
 use finisher::Finisher;
+pub use parts::Parts;
 
 /// What a queue takes.
 #[derive(Clone, Copy, Debug)]

@@ -33,7 +33,7 @@ struct Begun {
 }
 
 /// What has to be done about a frame.
-enum Work {
+pub(super) enum Work {
     Checksum(usize),
     Cut(Cut),
     Drop(DropReason),
@@ -175,7 +175,7 @@ impl<'a> Out<'a> {
 
 impl Finish {
     /// What has to be done about a frame that does not pass.
-    fn work(&self, frame: &Frame<'_>, head: &[u8]) -> Work {
+    pub(super) fn work(&self, frame: &Frame<'_>, head: &[u8]) -> Work {
         if frame.hdr.check(frame.len).is_err() {
             return Work::Drop(DropReason::BadHeader);
         }
@@ -206,6 +206,10 @@ impl Finisher {
 
     pub(super) fn in_hand(&self) -> InHand {
         self.hand.clone()
+    }
+
+    pub(super) fn how(&self) -> &Finish {
+        &self.how
     }
 
     pub(super) fn frame_max(&self) -> u32 {

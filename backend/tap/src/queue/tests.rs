@@ -1,0 +1,150 @@
+//! Frames that are refused, by a UDP socket: one takes no more than 65,507 bytes at once.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use mqnet_netdev::Offloads;
+use mqnet_wire::{Layer, VnetFields};
+
+use super::*;
+use crate::fallback::Refused;
+
+const HEADERS: usize = 54;
+const MSS: u16 = 1448;
+
+struct Kernel {
+    queue: TapTx,
+    refused: Refused,
+    socket: UdpSocket,
+    sent: u64,
+}
+
+impl Kernel {
+    fn new() -> Self {
+        let [ours, socket] = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        ours.connect(socket.local_addr().unwrap()).unwrap();
+        ours.set_nonblocking(true).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let (refused, stats) = (Refused::default(), Arc::new(ChannelStats::default()));
+        let fallback = Fallback::new(Layer::Ethernet, 65_554, refused.clone());
+        let fd = Arc::new(OwnedFd::from(ours));
+        Self {
+            queue: TapTx { channel: 0, fd, stats, batch: None, fallback },
+            refused,
+            socket,
+            sent: 0,
+        }
+    }
+
+    fn submit(&mut self, hdr: VnetHdr, bytes: &[u8]) {
+        let mut burst = Burst::new();
+        burst.push(hdr, bytes.len() as u32, Span::of(bytes));
+        assert_eq!(self.queue.submit(&burst, 0).unwrap(), 1);
+        self.sent += 1;
+        let tx = &self.queue.stats.tx;
+        let gone = tx.packets.get() + tx.drops.total();
+        assert_eq!(gone, self.sent + tx.segments.get(), "every frame is counted");
+    }
+
+    /// Headers and frames that have come.
+    fn taken(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut taken = Vec::new();
+        let mut room = vec![0; 1 << 16];
+        while let Ok(n) = self.socket.recv(&mut room) {
+            let (header, frame) = room[..n].split_at(VNET_HDR_LEN);
+            taken.push((header.to_vec(), frame.to_vec()));
+        }
+        taken
+    }
+}
+
+/// A TCP segment with so much payload, whose checksum is that of its pseudo header.
+fn tcp(payload: usize) -> (VnetHdr, Vec<u8>) {
+    let mut frame = vec![0x02; 12];
+    frame.extend([0x08, 0x00, 0x45, 0]);
+    frame.extend(((payload + 40) as u16).to_be_bytes());
+    frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2]);
+    frame.extend([0x10, 0, 0x20, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    let ip = !sum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&ip.to_be_bytes());
+    let pseudo = [&frame[26..34], &[0, 6], &((payload + 20) as u16).to_be_bytes()].concat();
+    let pseudo = sum(&pseudo);
+    frame[50..52].copy_from_slice(&pseudo.to_be_bytes());
+    frame.extend((0..payload).map(|at| (at % 251) as u8));
+    let hdr = VnetHdr::new(VnetFields {
+        flags: 1,
+        gso_type: 1,
+        hdr_len: HEADERS as u16,
+        gso_size: MSS,
+        csum_start: 34,
+        csum_offset: 16,
+    });
+    (hdr, frame)
+}
+
+/// Internet checksum without the final complement.
+fn sum(bytes: &[u8]) -> u16 {
+    let word = |two: &[u8]| u32::from(two[0]) << 8 | u32::from(two.get(1).copied().unwrap_or(0));
+    let mut sum: u32 = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+fn has_right_checksums(frame: &[u8]) -> bool {
+    let len = (frame.len() - 34) as u16;
+    let all = [&frame[26..34], &[0, 6], &len.to_be_bytes(), &frame[34..]].concat();
+    sum(&frame[14..34]) == 0xffff && sum(&all) == 0xffff
+}
+
+// Goal: a large frame that is refused arrives as finished parts, with every byte and count.
+#[test]
+fn refused_frame_is_sent_as_its_parts() {
+    let mut kernel = Kernel::new();
+    let (hdr, frame) = tcp(65_495);
+    kernel.submit(hdr, &frame);
+    let taken = kernel.taken();
+    assert_eq!(taken.len(), 65_495_usize.div_ceil(MSS.into()));
+    let mut payload: Vec<u8> = Vec::new();
+    for (header, part) in &taken {
+        assert_eq!(header[..10], [0; 10]);
+        assert!(has_right_checksums(part));
+        payload.extend(&part[HEADERS..]);
+    }
+    assert!(payload == frame[HEADERS..], "the payload is another");
+    assert_eq!(kernel.queue.stats.tx.drops.total(), 0);
+    assert_eq!(kernel.refused.get(), Offloads::NONE, "one refusal is not the rule");
+}
+
+// Goal: a kind is given up after refusals in a row, and only then: one that is taken counts.
+#[test]
+fn repeated_refusals_give_a_kind_up() {
+    let mut kernel = Kernel::new();
+    let (large, small) = (tcp(65_495), tcp(3000));
+    for _ in 0..7 {
+        kernel.submit(large.0, &large.1);
+        kernel.taken();
+    }
+    kernel.submit(small.0, &small.1);
+    assert_eq!(kernel.taken(), [(small.0.to_bytes().to_vec(), small.1.clone())]);
+    for _ in 0..7 {
+        kernel.submit(large.0, &large.1);
+        kernel.taken();
+    }
+    assert_eq!(kernel.refused.get(), Offloads::NONE);
+    kernel.submit(large.0, &large.1);
+    assert_eq!(kernel.refused.get(), Offloads::TSO4);
+}
+
+// Goal: what has no parts is dropped as refused, and what comes after it is sent.
+#[test]
+fn refused_frame_without_parts_is_dropped() {
+    let mut kernel = Kernel::new();
+    let (_, frame) = tcp(65_495);
+    kernel.submit(VnetHdr::default(), &frame);
+    assert_eq!(kernel.queue.stats.tx.drops.get(DropReason::Refused), 1);
+    let (hdr, frame) = tcp(100);
+    kernel.submit(hdr, &frame);
+    assert_eq!(kernel.taken().len(), 1);
+}
