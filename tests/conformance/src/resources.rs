@@ -1,7 +1,9 @@
 //! Resources of this process: counted, so that leaks show, and limited, so that steps fail.
 
 use std::fs;
+use std::sync::Once;
 
+use mqnet_sysio::eventfd::EventFd;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Descriptors, shared mappings and threads of this process.

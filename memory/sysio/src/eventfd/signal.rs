@@ -8,7 +8,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::memory;
 
@@ -60,11 +60,18 @@ struct Context {
 impl Context {
     /// `None` where the kernel or a sandbox offers no AIO, or `fs.aio-max-nr` is exhausted.
     fn new() -> Option<Self> {
-        let file = memory::memory_file("signal", 1, false).ok()?;
         let mut id = 0_usize;
         // SAFETY: the kernel writes the context's id, one word, to `id`.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, COMPLETIONS, &raw mut id) };
-        (made == 0).then_some(Self { id, file })
+        if made != 0 {
+            return None;
+        }
+        let file = memory::memory_file("signal", 1, false);
+        if file.is_err() {
+            // SAFETY: the context is this function's own, and has no requests.
+            unsafe { libc::syscall(libc::SYS_io_destroy, id) };
+        }
+        Some(Self { id, file: file.ok()? })
     }
 
     /// Submits a read of zero bytes. Its completion adds one to `event`.
@@ -112,8 +119,22 @@ impl Context {
 ///
 /// A descriptor that is no eventfd is refused with `EINVAL`.
 pub(super) fn signal(event: BorrowedFd<'_>) -> Option<io::Result<()>> {
-    static CONTEXT: OnceLock<Option<Context>> = OnceLock::new();
-    CONTEXT.get_or_init(Context::new).as_ref().map(|context| context.signal(event))
+    context().map(|context| context.signal(event))
+}
+
+/// The context of the process, which the first call creates. What it lacks now, such as a free
+/// descriptor, it may have later: a failure is tried again by the next call.
+fn context() -> Option<&'static Context> {
+    static CONTEXT: OnceLock<Context> = OnceLock::new();
+    static CREATION: Mutex<()> = Mutex::new(());
+    if let Some(context) = CONTEXT.get() {
+        return Some(context);
+    }
+    let _one_at_a_time = CREATION.lock().unwrap_or_else(PoisonError::into_inner);
+    if CONTEXT.get().is_none() {
+        let _ = CONTEXT.set(Context::new()?);
+    }
+    CONTEXT.get()
 }
 
 #[cfg(test)]
