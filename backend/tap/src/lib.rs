@@ -18,6 +18,7 @@
 mod batching;
 mod comeback;
 mod config;
+mod follow;
 mod function;
 mod netlink;
 mod open;

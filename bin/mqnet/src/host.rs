@@ -167,6 +167,7 @@ impl LinkHost {
                     break;
                 }
             }
+            entry.follow_interfaces();
             entry.answer();
         }
         if let Some(number) = lost {

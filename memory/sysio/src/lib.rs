@@ -8,6 +8,7 @@ pub mod bpf;
 pub mod clock;
 pub mod epoll;
 pub mod eventfd;
+pub mod link_monitor;
 pub mod memory;
 pub mod namespace;
 pub mod nic;

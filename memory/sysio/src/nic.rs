@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use libc::{c_char, c_int, c_short, c_ulong, c_void, socklen_t};
 
+const SIOCGIFNAME: c_ulong = 0x8910;
 const SIOCGIFFLAGS: c_ulong = 0x8913;
 const SIOCGIFMTU: c_ulong = 0x8921;
 const SIOCGIFINDEX: c_ulong = 0x8933;
@@ -221,6 +222,10 @@ impl Nics {
     }
 
     fn ask(&self, name: &str, request: c_ulong, value: Value) -> io::Result<Value> {
+        self.request(name, request, value).map(|ifreq| ifreq.value)
+    }
+
+    fn request(&self, name: &str, request: c_ulong, value: Value) -> io::Result<Request> {
         let mut ifreq = Request { name: [0; libc::IFNAMSIZ], value };
         if name.len() >= libc::IFNAMSIZ {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -231,20 +236,36 @@ impl Nics {
         // SAFETY: these requests read and write one ifreq (40 bytes, asserted above); an address in
         // it is that of a structure of the caller's, as long as the request says.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), request, &raw mut ifreq) })?;
-        Ok(ifreq.value)
+        Ok(ifreq)
+    }
+
+    /// Index of an interface.
+    pub fn index_of(&self, name: &str) -> io::Result<u32> {
+        let value = self.ask(name, SIOCGIFINDEX, Value { room: [0; 3] })?;
+        // SAFETY: the answer has a number at its start, and any bytes are one.
+        Ok(unsafe { value.number } as u32)
+    }
+
+    /// Name of the interface with this index.
+    pub fn name_of(&self, index: u32) -> io::Result<String> {
+        let mut value = Value { room: [0; 3] };
+        value.number = index as c_int;
+        let name = self.request("", SIOCGIFNAME, value)?.name;
+        let bytes: Vec<u8> = name.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// How an interface stands.
     pub fn look(&self, name: &str) -> io::Result<Look> {
         let zero = || Value { room: [0; 3] };
-        let index = self.ask(name, SIOCGIFINDEX, zero())?;
+        let index = self.index_of(name)?;
         let flags = self.ask(name, SIOCGIFFLAGS, zero())?;
         let mtu = self.ask(name, SIOCGIFMTU, zero())?;
         // SAFETY: each answer has a number at its start, and any bytes are one.
-        let (index, flags, mtu) = unsafe { (index.number, flags.flags, mtu.number) };
+        let (flags, mtu) = unsafe { (flags.flags, mtu.number) };
         let has = |bit: c_int| c_int::from(flags) & bit != 0;
         Ok(Look {
-            index: index as u32,
+            index,
             is_up: has(libc::IFF_UP),
             is_running: has(libc::IFF_UP) && has(libc::IFF_RUNNING) && self.has_carrier(name),
             mtu: mtu as u32,
@@ -388,12 +409,14 @@ impl Promiscuous {
 mod tests {
     use super::*;
 
-    // Goal: an interface that is there is seen, one that is not is told apart.
+    // Goal: an interface that is there is seen, by name and index; one that is not is told apart.
     #[test]
     fn interfaces_are_seen() {
         let nics = Nics::open().unwrap();
         let lo = nics.look("lo").unwrap();
         assert!(lo.index > 0 && lo.mtu >= 68, "{lo:?}");
+        assert_eq!(nics.name_of(lo.index).unwrap(), "lo");
+        assert_eq!(nics.name_of(1 << 30).unwrap_err().raw_os_error(), Some(libc::ENODEV));
         let missing = nics.look("mqnet-no-such").unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENODEV));
         assert!(nics.look("a-name-that-is-too-long-for-any").is_err());

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::{c_char, c_int, c_short, c_uint, c_ulong};
 
@@ -46,11 +46,13 @@ const TUNSETOFFLOAD: c_ulong = 0x4004_54d0;
 const TUNSETTXFILTER: c_ulong = 0x4004_54d1;
 const TUNGETIFF: c_ulong = 0x8004_54d2;
 const TUNSETSNDBUF: c_ulong = 0x4004_54d4;
+const TUNSETIFINDEX: c_ulong = 0x4004_54da;
 const TUNSETVNETHDRSZ: c_ulong = 0x4004_54d8;
 const TUNSETQUEUE: c_ulong = 0x4004_54d9;
 const TUNSETSTEERINGEBPF: c_ulong = 0x8004_54e0;
 const TUNSETVNETLE: c_ulong = 0x4004_54dc;
 const TUNSETCARRIER: c_ulong = 0x4004_54e2;
+const TUNGETDEVNETNS: c_ulong = 0x54e3;
 const ATTACH_QUEUE: c_short = 0x0200;
 const DETACH_QUEUE: c_short = 0x0400;
 
@@ -126,6 +128,22 @@ pub fn identify(fd: BorrowedFd<'_>) -> io::Result<(String, u32)> {
     let mut request = IfReq::new("", 0)?;
     ioctl_ifreq(fd, TUNGETIFF, &mut request)?;
     Ok((request.name(), u32::from(request.flags as u16)))
+}
+
+/// The network namespace of the device that `fd` is attached to. Needs CAP_NET_ADMIN there.
+pub fn namespace_of(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: the request takes no argument and returns a descriptor.
+    let raw = unsafe { libc::ioctl(fd.as_raw_fd(), TUNGETDEVNETNS, 0) };
+    check(raw)?;
+    // SAFETY: the descriptor was just made; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Index that a device gets if [`attach`] creates one. With an index that is in use, `attach`
+/// creates none and fails with `EBUSY`.
+pub fn set_index(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let mut index = c_int::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
+    ioctl_int(fd, TUNSETIFINDEX, &mut index)
 }
 
 /// Size of the `virtio_net_hdr`, 12 bytes in little-endian order (virtio 1).

@@ -65,6 +65,9 @@ pub struct LinkInfo {
     /// Why it is down, or what is being changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Facts about its devices that keep them from working as configured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Its two netdevs.
     pub netdevs: Vec<NetdevInfo>,
     /// Channels in use, 0 while down.

@@ -2,6 +2,7 @@
 
 mod capture;
 mod deliver;
+mod devices;
 mod disciplines;
 mod learning;
 mod merging;
@@ -32,6 +33,7 @@ use crate::locality::LOOK;
 use crate::worker::{FaultLine, LaneFault};
 
 pub use capture::{CaptureRequest, Captures};
+use devices::DeviceMtu;
 use disciplines::Attached;
 use learning::Learning;
 use merging::Merger;
@@ -154,6 +156,7 @@ pub struct Link {
     /// Where lanes show their page pools: those of the set that runs, and of the next one.
     shown_pools: Vec<(LaneId, ShownPool)>,
     pending: Option<Pending>,
+    device_mtu: DeviceMtu,
     answer: Option<Result<Option<String>, String>>,
     faults: Receiver<LaneFault>,
     line: FaultLine,
@@ -203,6 +206,7 @@ impl Link {
             learning,
             shown_pools: Vec::new(),
             pending: None,
+            device_mtu: DeviceMtu::default(),
             answer: None,
             faults,
             line,
@@ -255,6 +259,7 @@ impl Link {
         let [a, b] = &mut self.ends;
         let status = (a.poll_link(now), b.poll_link(now));
         self.look_at_caps();
+        self.follow_devices(now);
         let refitted = self.let_take_over(&mut faults)?;
         if let Some(end) = self.end_by_faults(&faults, true)? {
             return Ok(Some(end));
@@ -280,6 +285,9 @@ impl Link {
                 self.say_down(why)
             }
         };
+        if matches!(notice, Some(Notice::Changed { .. })) {
+            self.forget_device_notes();
+        }
         self.give_up_late_request(now);
         self.take_off_abandoned_taps();
         self.take_off_left_hooks();
@@ -369,6 +377,7 @@ impl Link {
         self.at_rest = Rest::default();
         self.widest = self.widest.max(plan.channels);
         self.note_counted();
+        self.forget_device_notes();
         self.running = Some(Running { plan: plan.clone(), set: self.sets, sessions });
         Ok(Some(Notice::Up(plan)))
     }

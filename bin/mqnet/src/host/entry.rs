@@ -4,10 +4,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mqnet_address::CheckedLink;
+use mqnet_address::{CheckedLink, Endpoint};
 use mqnet_control_api::{ApiError, Code, LinkSpec, Outcome, Ticket};
 use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, Wish};
-use mqnet_sysio::clock;
+use mqnet_netdev::Interface;
+use mqnet_sysio::{clock, namespace};
 
 use super::place::{self, Elsewhere};
 use crate::endpoint::{NULL, Open};
@@ -52,6 +53,8 @@ pub(crate) struct Entry {
     waiting: Option<Waiting>,
     /// Interrupts and senders of the interfaces behind it, as its workers want them.
     applied: Option<Applied>,
+    /// Inode of the process's network namespace.
+    own_netns: Option<u64>,
     /// What the kernel knows of interfaces in other network namespaces.
     pub(super) elsewhere: Elsewhere,
 }
@@ -113,6 +116,7 @@ impl Entry {
             napi_base: NAPI_BASE + number * NAPIS,
             waiting: None,
             applied: None,
+            own_netns: namespace::own_inode().ok(),
             elsewhere: Elsewhere::default(),
         })
     }
@@ -124,12 +128,16 @@ impl Entry {
 
     /// Lets the interrupts and senders of the interfaces behind it follow its workers.
     pub(super) fn fit_interfaces(&mut self, notice: &Notice) {
-        if !matches!(notice, Notice::Up(_) | Notice::Changed { .. }) {
+        if matches!(notice, Notice::ChangeFailed(_)) {
             return;
         }
         // What was there before us is put back first, so that it is what will be remembered.
         self.applied = None;
         self.elsewhere = Elsewhere::default();
+        if matches!(notice, Notice::Down(_)) {
+            // It is kept by nothing of ours: its network namespace may have been deleted.
+            return;
+        }
         let wanted = place::wanted(self);
         if wanted.is_empty() {
             return;
@@ -144,6 +152,20 @@ impl Entry {
             );
         }
         self.applied = Some(applied);
+    }
+
+    /// Names its netdevs as their interfaces are called now, wherever they are.
+    pub(super) fn follow_interfaces(&mut self) {
+        let is_named = [&self.checked.a, &self.checked.b].map(Endpoint::has_own_name);
+        let ends = self.netdevs.iter_mut().zip(self.link.functions()).zip(is_named);
+        for ((dev, end), is_named) in ends {
+            let Some(Interface { name, index, netns }) = end.interface() else { continue };
+            if dev.name != name && !is_named {
+                name.clone_into(&mut dev.name);
+            }
+            dev.ifindex = index.unwrap_or(dev.ifindex);
+            dev.netns = netns.or(self.own_netns);
+        }
     }
 
     /// What a notice is called among the events, and in words.

@@ -92,6 +92,7 @@ impl FakeLink {
             spec: self.spec.clone(),
             state: LinkState::Up,
             reason: None,
+            notes: Vec::new(),
             netdevs: self.netdevs().into(),
             channels: self.combined,
             mtu: Some(self.mtu),

@@ -55,6 +55,9 @@ impl Link {
         if self.pending.is_some() {
             return Err(AskError::Busy);
         }
+        if wish.mtu != self.wish.mtu || wish == self.wish {
+            self.overrule_devices(wish.mtu);
+        }
         let before = std::mem::replace(&mut self.wish, wish);
         self.publish_wish();
         if self.running.is_none() {
@@ -127,14 +130,17 @@ impl Link {
     /// A change has ended, or there is none to make.
     pub(crate) fn end_request(&mut self, ended: Ended) {
         let Some(pending) = self.pending.take() else { return };
-        self.answer = Some(match ended {
+        let answer = match ended {
             Ended::Committed => Ok(self.settled_note()),
             Ended::Undone(why) => {
                 self.wish = pending.before;
                 self.publish_wish();
                 Err(why)
             }
-        });
+        };
+        if !self.is_of_device(&answer) {
+            self.answer = Some(answer);
+        }
     }
 
     /// Channels that the peer's user asked for.
