@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, frame_of_mtu};
 use mqnet_netdev::{
-    Buckets, Caps, Channel, ChannelStats, Device, Function, Indirection, LinkStatus, Offloads,
-    OpenError, Plan, Rx, Tx,
+    Buckets, Caps, Channel, ChannelStats, Device, Function, Indirection, Interface, LinkStatus,
+    Offloads, OpenError, Plan, Rx, Tx,
 };
 use mqnet_sysio::{namespace, poll};
 use mqnet_topology::{Topology, nic};
@@ -18,6 +18,7 @@ use mqnet_wire::Layer;
 
 use crate::AfXdpConfig;
 use crate::cell::Cell;
+use crate::place::Place;
 use crate::rss;
 use crate::rx::NicRx;
 use crate::session::{Placing, Session};
@@ -39,7 +40,9 @@ const SETTLE: Duration = Duration::from_millis(1);
 /// A network interface of the kernel.
 pub struct AfXdpFunction {
     name: String,
+    /// With the interface's name of now.
     config: AfXdpConfig,
+    place: Place,
     watch: Watch,
     seen: Option<Seen>,
     /// When it was.
@@ -94,16 +97,17 @@ impl AfXdpFunction {
     pub fn new(config: AfXdpConfig) -> Result<Self, OpenError> {
         let name = format!("xdp:{}", config.interface);
         let error = |what: String| OpenError { function: name.clone(), what };
+        let mut place = Place::new(&config);
         let watch = match &config.netns {
-            None => Watch::open(),
-            Some(path) => namespace::run_in_net(path, Watch::open)
-                .map_err(|e| error(format!("network namespace {}: {e}", path.display())))?,
+            None => Watch::open().map_err(|e| format!("watching interfaces: {e}")),
+            Some(path) => place.enter(path),
         };
-        let watch = watch.map_err(|e| error(format!("watching interfaces: {e}")))?;
+        let watch = watch.map_err(error)?;
         let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
         Ok(Self {
             name,
             config,
+            place,
             watch,
             seen: None,
             looked: Duration::ZERO,
@@ -142,9 +146,13 @@ impl AfXdpFunction {
 
     /// Why the interface cannot be used as it stands.
     fn look(&mut self) -> Result<Seen, String> {
-        let interface = &self.config.interface;
         self.seen = None;
+        let gone = self.place.follow(&mut self.config.interface, &self.watch.nics, &self.name);
+        let interface = &self.config.interface;
         let seen = self.watch.look(interface).map_err(|e| match e.raw_os_error() {
+            Some(libc::ENODEV) if gone => {
+                format!("{interface} was deleted, or moved to another network namespace")
+            }
             Some(libc::ENODEV) => format!("there is no interface {interface} (yet)"),
             _ => format!("{interface}: {e}"),
         })?;
@@ -217,9 +225,35 @@ impl AfXdpFunction {
         for loss in &session.losses {
             tracing::warn!("{}: {loss}", self.name);
         }
+        self.place.index = Some(session.seen.look.index);
         self.session = Some(session);
         self.sessions += 1;
         Ok(())
+    }
+
+    /// Leaves a network namespace that was deleted, and enters the next one of its name.
+    fn find_place(&mut self, now: Duration) -> Result<(), String> {
+        let Some(path) = self.config.netns.clone() else { return Ok(()) };
+        if self.place.is_homeless() {
+            self.watch.has_news(None);
+            if !path.exists() {
+                return Err(format!("waiting for the network namespace {}", path.display()));
+            }
+            self.watch = self.place.enter(&path)?;
+            return Ok(());
+        }
+        if !self.place.is_gone(now) {
+            return Ok(());
+        }
+        if !self.is_open {
+            // Whatever has a descriptor there keeps it in existence.
+            self.end_session();
+            (self.queues, self.seen) = (None, None);
+            self.watch = Watch::open().map_err(|e| format!("watching interfaces: {e}"))?;
+            self.place.leave();
+            self.config.interface.clone_from(&self.place.configured);
+        }
+        Err(format!("the network namespace {} was deleted", path.display()))
     }
 
     fn make(&self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
@@ -281,10 +315,13 @@ impl Function for AfXdpFunction {
     }
 
     fn poll_link(&mut self, now: Duration) -> LinkStatus {
+        if let Err(why) = self.find_place(now) {
+            return LinkStatus::Down(why);
+        }
         let is_due = now.saturating_sub(self.looked) >= AGAIN || !self.is_open;
+        let is_news = self.watch.has_news(self.seen.map(|seen| seen.look.index));
         let looked = match self.seen {
-            // It is asked for news in any case, which are taken then.
-            Some(seen) if !self.watch.has_news() && !is_due => Ok(seen),
+            Some(seen) if !is_news && !is_due => Ok(seen),
             _ => {
                 self.memory.closing.settle();
                 self.looked = now;
@@ -335,6 +372,11 @@ impl Function for AfXdpFunction {
 
     fn events(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.watch.event()]
+    }
+
+    fn interface(&self) -> Option<Interface<'_>> {
+        let netns = self.place.inode();
+        Some(Interface { name: &self.config.interface, index: None, netns })
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {

@@ -15,6 +15,7 @@ mod cell;
 mod config;
 mod function;
 mod pages;
+mod place;
 mod ring;
 mod rss;
 mod rx;

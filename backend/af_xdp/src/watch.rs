@@ -1,15 +1,10 @@
-//! Looks at the interface: how it stands, and that something about it changed.
+//! State of the interface, and notifications that something about it changed.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use mqnet_sysio::descriptors::explained;
+use mqnet_sysio::link_monitor::LinkMonitor;
 use mqnet_sysio::nic::{Channels, Look, Nics};
-use mqnet_sysio::poll;
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
-
-/// The group of rtnetlink(7) that tells of interfaces.
-const LINKS: u32 = 1;
 
 /// What is known of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,30 +24,23 @@ impl Seen {
 /// Both sockets stay in the network namespace in which they were opened.
 pub(crate) struct Watch {
     pub(crate) nics: Nics,
-    news: Socket,
+    monitor: LinkMonitor,
 }
 
 impl Watch {
     pub(crate) fn open() -> io::Result<Self> {
-        let mut news = Socket::new(NETLINK_ROUTE).map_err(explained)?;
-        news.bind(&SocketAddr::new(0, LINKS))?;
-        Ok(Self { nics: Nics::open()?, news })
+        Ok(Self { nics: Nics::open()?, monitor: LinkMonitor::open()? })
     }
 
     /// Readable when something changed.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.news.as_fd()
+        self.monitor.event()
     }
 
-    /// True when something changed since the last call: what, is not asked.
-    pub(crate) fn has_news(&self) -> bool {
-        let mut any = false;
-        while poll::is_readable(self.event()).unwrap_or(false) {
-            any = true;
-            // When there was more than the socket holds, the error says so, once.
-            let _ = self.news.recv_from_full();
-        }
-        any
+    /// True when something about the interface `index` (any, without one) changed since the last
+    /// call.
+    pub(crate) fn has_news(&self, index: Option<u32>) -> bool {
+        self.monitor.take(index)
     }
 
     pub(crate) fn look(&self, interface: &str) -> io::Result<Seen> {

@@ -1,17 +1,18 @@
 //! The TAP as a function: opening, offloads, MTU, carrier, queues that come and go.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, l2_header, mtu_max};
 use mqnet_netdev::{
-    Buckets, Caps, Channel, ChannelStats, FlowRule, FullCause, Function, Indirection, LinkStatus,
-    Offloads, OpenError, Plan, Rx, Tx,
+    Buckets, Caps, Channel, ChannelStats, FlowRule, FullCause, Function, Indirection, Interface,
+    LinkStatus, Offloads, OpenError, Plan, Rx, Tx,
 };
-use mqnet_sysio::namespace;
+use mqnet_sysio::link_monitor::LinkMonitor;
+use mqnet_sysio::namespace::NetNs;
 use mqnet_sysio::tap as sys;
 use mqnet_undo::Value;
 use mqnet_wire::Layer;
@@ -19,8 +20,9 @@ use mqnet_wire::Layer;
 use crate::batching::{Batch, batches, choose};
 use crate::comeback::Origin;
 use crate::fallback::{Fallback, Refused};
+use crate::follow::View;
 use crate::netlink::{LinkInfo, Netlink};
-use crate::open::{Attached, adopt, create};
+use crate::open::{Attached, adopt, create, open_clone_device};
 use crate::queue::{TapRx, TapTx};
 use crate::queues::{Opener, Queues};
 use crate::restore::{Restore, Which};
@@ -53,19 +55,30 @@ fn kind(layer: Layer) -> &'static str {
     }
 }
 
+/// The network namespace of a file, unless it is that of the calling thread.
+pub(crate) fn other_netns(path: Option<&Path>) -> Result<Option<NetNs>, String> {
+    let Some(path) = path else { return Ok(None) };
+    let failed = |e: io::Error| format!("network namespace {}: {e}", path.display());
+    let netns = NetNs::open(path).map_err(failed)?;
+    Ok((!netns.is_own()).then_some(netns))
+}
+
 /// A TAP or TUN device.
 pub struct TapFunction {
     address: String,
     layer: Layer,
-    device: String,
-    index: u32,
+    pub(crate) device: String,
+    pub(crate) index: u32,
     queues: Queues,
     /// Dropped after the queues.
     restore: Restore,
     stats: Vec<Arc<ChannelStats>>,
-    netlink: Netlink,
-    mtu: u32,
-    wanted_mtu: Option<u32>,
+    pub(crate) netlink: Netlink,
+    pub(crate) mtu: u32,
+    pub(crate) wanted_mtu: Option<u32>,
+    pub(crate) wanted_mac: Option<[u8; 6]>,
+    /// The device as it was seen last.
+    pub(crate) view: View,
     offloads: Offloads,
     /// What the kernel was told last that we take.
     told: Option<Offloads>,
@@ -79,8 +92,8 @@ pub struct TapFunction {
     pub(crate) origin: Origin,
     pub(crate) session: u64,
     /// The plan in force, and the next one.
-    plan: Option<Plan>,
-    prepared: Option<Plan>,
+    pub(crate) plan: Option<Plan>,
+    pub(crate) prepared: Option<Plan>,
 }
 
 impl TapFunction {
@@ -88,16 +101,20 @@ impl TapFunction {
     pub fn open(config: TapConfig) -> Result<Self, TapError> {
         let name = config.name.clone();
         let kind = kind(config.layer());
-        let result = match config.netns.clone() {
-            None => Self::open_here(config),
-            Some(path) => namespace::run_in_net(&path, move || Self::open_here(config))
-                .map_err(|e| format!("network namespace {}: {e}", path.display()))
-                .and_then(|inner| inner),
-        };
+        let result = other_netns(config.netns.as_deref()).and_then(|netns| match &netns {
+            None => Self::open_here(config, None),
+            Some(there) => {
+                let again = there.try_clone().map(Some);
+                let again = again.map_err(|e| format!("network namespace: {e}"))?;
+                there
+                    .run(move || Self::open_here(config, again))
+                    .map_err(|e| format!("network namespace: {e}"))?
+            }
+        });
         result.map_err(|what| TapError { kind, name, what })
     }
 
-    fn open_here(mut config: TapConfig) -> Result<Self, String> {
+    fn open_here(mut config: TapConfig, netns: Option<NetNs>) -> Result<Self, String> {
         let layer = config.layer();
         if config.tun && config.mac.is_some() {
             return Err("mac: a TUN has no Ethernet address (use a TAP)".to_owned());
@@ -111,13 +128,11 @@ impl TapFunction {
         let offloads = enable_offloads(&fds[0], Offloads::NONE)?;
         let io = choose(config.io, &fds[0])?;
         let mut netlink = Netlink::open().map_err(|e| format!("netlink: {e}"))?;
+        let monitor = LinkMonitor::open().map_err(|e| format!("netlink: {e}"))?;
         let info = netlink.link(&name).map_err(|e| format!("reading the device: {e}"))?;
-        let home = match &config.netns {
-            Some(path) => Some(File::open(path).map_err(|e| format!("{}: {e}", path.display()))?),
-            None => None,
-        };
-        let opener = if inherited { None } else { Opener::of(&name, flags, home) };
-        let queues = Queues::new(fds, layer, opener);
+        let view = View::new(monitor, netns, info.clone());
+        let opener = Opener::of(flags, info.index, view.reopen()?);
+        let queues = Queues::new(fds, layer, opener.filter(|_| !inherited));
         // A device that comes back may have more queues.
         let most = if inherited { queues.most() } else { CHANNELS_MAX };
         let stats = (0..most).map(|_| Arc::default()).collect();
@@ -132,6 +147,8 @@ impl TapFunction {
             netlink,
             mtu: info.mtu,
             wanted_mtu: config.mtu,
+            wanted_mac: config.mac,
+            view,
             told: None,
             offloads,
             refused: Refused::default(),
@@ -179,10 +196,6 @@ impl TapFunction {
         self.queues.first()
     }
 
-    pub(crate) fn netlink(&mut self) -> &mut Netlink {
-        &mut self.netlink
-    }
-
     /// True while it has no channels.
     pub(crate) fn is_closed(&self) -> bool {
         self.plan.is_none()
@@ -193,11 +206,13 @@ impl TapFunction {
         &mut self,
         queues: Queues,
         restore: Restore,
-        info: &LinkInfo,
+        info: LinkInfo,
     ) -> Result<(), String> {
         let queues = queues.succeed(&self.queues);
         (self.queues, self.index, self.mtu) = (queues, info.index, info.mtu);
         self.restore = restore;
+        self.device.clone_from(&info.name);
+        self.view.renew(info);
         (self.told, self.session) = (None, self.session + 1);
         (self.refused, self.warned) = (Refused::default(), Offloads::NONE);
         let origin = std::mem::replace(&mut self.origin, Origin::Inherited);
@@ -207,6 +222,10 @@ impl TapFunction {
         };
         self.origin = origin;
         done
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     /// The kernel's name of the device.
@@ -226,12 +245,7 @@ impl TapFunction {
 
     /// Sets MTU, offloads and the limit of large frames as the plan says.
     fn apply(&mut self, plan: &Plan) -> Result<(), String> {
-        if plan.mtu != self.mtu {
-            self.change_mtu(plan.mtu).map_err(|e| {
-                let (from, to) = (self.mtu, plan.mtu);
-                format!("changing the mtu from {from} to the link's {to}: {e}")
-            })?;
-        }
+        self.apply_mtu(plan)?;
         let mut rx = plan.rx_offloads;
         if rx.any_large() && !self.limit_large_frames(plan.frame_max) {
             rx = rx.without_large();
@@ -245,10 +259,35 @@ impl TapFunction {
         Ok(())
     }
 
+    pub(crate) fn apply_mtu(&mut self, plan: &Plan) -> Result<(), String> {
+        if plan.mtu != self.mtu {
+            self.change_mtu(plan.mtu).map_err(|e| {
+                let (from, to) = (self.mtu, plan.mtu);
+                format!("changing the mtu from {from} to the link's {to}: {e}")
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn change_mtu(&mut self, mtu: u32) -> io::Result<()> {
+        let Self { restore, netlink, index, device, .. } = self;
+        let values = [self.mtu, mtu].map(Value::Number);
+        restore.change(Which::Mtu, device, values, || netlink.set_mtu(*index, mtu))?;
+        self.mtu = mtu;
+        Ok(())
+    }
+
+    pub(crate) fn change_mac(&mut self, mac: [u8; 6]) -> io::Result<()> {
+        let Self { restore, netlink, index, device, .. } = self;
+        let before = netlink.link_at(*index)?.mac.unwrap_or_default();
+        let values = [before, mac].map(Value::mac);
+        restore.change(Which::Mac, device, values, || netlink.set_mac(*index, mac))
+    }
+
     /// Makes the kernel's large frames fit the link; false when it would not.
     fn limit_large_frames(&mut self, frame_max: u32) -> bool {
         let size = frame_max.saturating_sub(l2_header(self.layer)).min(GSO_MAX_DEFAULT);
-        match self.netlink.link(&self.device) {
+        match self.netlink.link_at(self.index) {
             Ok(info) if info.gso_max_size == size => true,
             Ok(info) => {
                 let Self { restore, netlink, index, device, .. } = self;
@@ -260,31 +299,12 @@ impl TapFunction {
         }
     }
 
-    fn change_mtu(&mut self, mtu: u32) -> io::Result<()> {
-        let Self { restore, netlink, index, device, .. } = self;
-        let values = [self.mtu, mtu].map(Value::Number);
-        restore.change(Which::Mtu, device, values, || netlink.set_mtu(*index, mtu))?;
-        self.mtu = mtu;
-        Ok(())
-    }
-
-    fn change_mac(&mut self, mac: [u8; 6]) -> io::Result<()> {
-        let Self { restore, netlink, index, device, .. } = self;
-        let before = netlink.link(device)?.mac.unwrap_or_default();
-        let values = [before, mac].map(Value::mac);
-        restore.change(Which::Mac, device, values, || netlink.set_mac(*index, mac))
-    }
-
-    /// Sees that the device is still where more queues would be opened: it may have been renamed,
-    /// or moved to another namespace.
-    fn find_device(&mut self) -> Result<(), String> {
-        let (name, _) = sys::identify(self.first()).map_err(|e| format!("its name: {e}"))?;
-        match self.netlink.link(&name) {
-            Ok(info) if info.index == self.index => {}
-            _ => return Err("the device has been moved to another namespace".to_owned()),
-        }
-        self.queues.rename(&name);
-        self.device = name;
+    /// Puts an unattached descriptor in the place of every queue: a network namespace that was
+    /// deleted exists as long as there is a descriptor of a queue in it.
+    pub(crate) fn drop_queues(&mut self) -> Result<(), String> {
+        let opener = Opener { flags: 0, index: 0, netns: None };
+        self.queues = Queues::new(vec![open_clone_device()?], self.layer, Some(opener));
+        self.restore = Restore::default();
         Ok(())
     }
 
@@ -390,13 +410,33 @@ impl Function for TapFunction {
         }
     }
 
-    fn poll_link(&mut self, _now: Duration) -> LinkStatus {
+    fn poll_link(&mut self, now: Duration) -> LinkStatus {
         if let Err(what) = self.queues.retire_more(&self.stats) {
             // A device that is gone shows in its queues; anything else is tried again.
             tracing::debug!("{}: {what}", self.address);
         }
         self.look_at_refusals();
-        self.look()
+        self.look(now)
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.view.monitor.event()]
+    }
+
+    fn interface(&self) -> Option<Interface<'_>> {
+        self.shown()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes_of_device()
+    }
+
+    fn changed_mtu(&mut self) -> Option<u32> {
+        self.view.changed_mtu.take()
+    }
+
+    fn restore_mtu(&mut self) -> Result<(), String> {
+        self.plan.clone().map_or(Ok(()), |plan| self.apply_mtu(&plan))
     }
 
     fn feeds_a_stack(&self) -> bool {
@@ -406,7 +446,10 @@ impl Function for TapFunction {
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         plan.check_channels(&self.address, self.queues.most())?;
         let batches = batches(self.io, plan.channels).map_err(|what| self.error(what))?;
-        let done = self.apply(plan).and_then(|()| self.queues.use_exactly(plan.channels));
+        let done = self
+            .find_device()
+            .and_then(|()| self.apply(plan))
+            .and_then(|()| self.queues.use_exactly(plan.channels));
         done.map_err(|what| self.error(what))?;
         self.plan = Some(plan.clone());
         Ok(self.channels(plan, batches))
@@ -441,7 +484,7 @@ impl Function for TapFunction {
 
     fn waiting_most(&mut self) -> u32 {
         // One more than the ring, which may be made longer at any time, but not in this moment.
-        self.netlink.link(&self.device).map_or(1 << 16, |info| info.ring.saturating_add(1))
+        self.netlink.link_at(self.index).map_or(1 << 16, |info| info.ring.saturating_add(1))
     }
 
     fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
@@ -521,11 +564,12 @@ impl Function for TapFunction {
     fn set_carrier(&mut self, up: bool) {
         // Refused only on kernels before 5.0 and without privilege over an inherited device, where
         // the carrier is the owner's business.
-        let _ = sys::set_carrier(self.first(), up);
+        let set = sys::set_carrier(self.first(), up);
+        self.view.carrier = up && set.is_ok();
         if up {
             // The kernel drops what it sends until it has noticed, a moment later. When asked about
             // the device it notices now (Linux 6.8 and later); the answer does not matter.
-            let _ = self.netlink.link(&self.device);
+            let _ = self.netlink.link_at(self.index);
         }
     }
 
@@ -538,7 +582,7 @@ impl Function for TapFunction {
     }
 
     fn dropped_outside(&mut self) -> Option<u64> {
-        self.netlink.link(&self.device).ok().map(|info| info.tx_dropped)
+        self.netlink.link_at(self.index).ok().map(|info| info.tx_dropped)
     }
 }
 

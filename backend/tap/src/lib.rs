@@ -19,6 +19,7 @@ mod batching;
 mod comeback;
 mod config;
 mod fallback;
+mod follow;
 mod function;
 mod netlink;
 mod open;

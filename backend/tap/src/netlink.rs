@@ -22,9 +22,14 @@ pub(crate) struct Netlink {
 }
 
 /// What is read of a link.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LinkInfo {
+    pub(crate) name: String,
     pub(crate) index: u32,
+    pub(crate) mac: Option<[u8; 6]>,
+    /// It was set up.
+    pub(crate) is_up: bool,
+    pub(crate) carrier: bool,
     pub(crate) mtu: u32,
     pub(crate) gso_max_size: u32,
     pub(crate) tx_dropped: u64,
@@ -32,8 +37,6 @@ pub(crate) struct LinkInfo {
     pub(crate) ring: u32,
     /// Flags and queues, of a TUN or TAP.
     pub(crate) tun: Option<TunInfo>,
-    pub(crate) mac: Option<[u8; 6]>,
-    pub(crate) carrier: bool,
     /// It has the discipline of a device that does not send yet.
     pub(crate) inactive: bool,
 }
@@ -80,28 +83,41 @@ impl Netlink {
     pub(crate) fn link(&mut self, name: &str) -> io::Result<LinkInfo> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        self.read(message)
+    }
+
+    /// Reads a link by index.
+    pub(crate) fn link_at(&mut self, index: u32) -> io::Result<LinkInfo> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.read(message)
+    }
+
+    fn read(&mut self, message: LinkMessage) -> io::Result<LinkInfo> {
         let reply = self.ask(RouteNetlinkMessage::GetLink(message), 0)?;
         let Some(RouteNetlinkMessage::NewLink(link)) = reply else {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         };
-        let mut info = LinkInfo { index: link.header.index, ..LinkInfo::default() };
+        let (index, is_up) = (link.header.index, link.header.flags.contains(LinkFlags::Up));
+        let mut info = LinkInfo { index, is_up, ..LinkInfo::default() };
         for attribute in link.attributes {
             match attribute {
+                LinkAttribute::IfName(name) => info.name = name,
+                LinkAttribute::Address(mac) => info.mac = mac.try_into().ok(),
+                LinkAttribute::Carrier(carrier) => info.carrier = carrier > 0,
                 LinkAttribute::Mtu(mtu) => info.mtu = mtu,
                 LinkAttribute::GsoMaxSize(size) => info.gso_max_size = size,
                 LinkAttribute::TxQueueLen(frames) => info.ring = frames,
                 LinkAttribute::Stats64(stats) => info.tx_dropped = stats.tx_dropped,
                 LinkAttribute::Qdisc(name) => info.inactive = name == "noop",
                 LinkAttribute::LinkInfo(kind) => info.tun = TunInfo::find(&kind),
-                LinkAttribute::Address(bytes) => info.mac = bytes.try_into().ok(),
-                LinkAttribute::Carrier(on) => info.carrier = on != 0,
                 _ => {}
             }
         }
         Ok(info)
     }
 
-    fn set(&mut self, index: u32, attribute: LinkAttribute) -> io::Result<()> {
+    pub(crate) fn set(&mut self, index: u32, attribute: LinkAttribute) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         message.attributes.push(attribute);

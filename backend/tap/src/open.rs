@@ -20,7 +20,7 @@ fn kind(layer: Layer) -> (u32, &'static str) {
     }
 }
 
-fn open_clone_device() -> Result<OwnedFd, String> {
+pub(crate) fn open_clone_device() -> Result<OwnedFd, String> {
     sys::open_clone_device().map_err(|e| match e.raw_os_error() {
         Some(2) => "no /dev/net/tun: this kernel has no TUN/TAP (modprobe tun)".to_owned(),
         Some(13) => format!("/dev/net/tun: {e}: chmod 666 /dev/net/tun (udev's default)"),
@@ -128,9 +128,12 @@ pub(crate) fn create(name: &str, layer: Layer) -> Result<Attached, String> {
     Ok(Attached { name, index: info.index, fds: vec![first], flags, found })
 }
 
-/// Opens one more queue of a device, attached.
-pub(crate) fn one_more(name: &str, flags: u32) -> Result<OwnedFd, String> {
+/// Opens one more queue of the device with this name and index, attached. Call it in its network
+/// namespace. No device is created, even if it is renamed or removed at the same time: the index of
+/// a new one is in use.
+pub(crate) fn one_more(name: &str, index: u32, flags: u32) -> Result<OwnedFd, String> {
     let fd = open_clone_device()?;
+    sys::set_index(fd.as_fd(), index).map_err(|e| format!("one more queue: its index: {e}"))?;
     sys::attach(fd.as_fd(), name, flags).map_err(|e| match e.raw_os_error() {
         Some(7) => format!("one more queue: {e}: the kernel allows no more queues"),
         _ => format!("one more queue: {e}"),

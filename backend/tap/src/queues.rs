@@ -16,18 +16,19 @@
 //! Detaching moves the last queue into the place of the one that goes, so queues are attached in
 //! order and detached from the end.
 
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_netdev::{ChannelStats, DropReason, FlowRule};
 use mqnet_shmem::{Segments, SpanMut, read_into};
-use mqnet_sysio::{affinity, clock, namespace, poll, tap as sys};
+use mqnet_sysio::namespace::NetNs;
+use mqnet_sysio::nic::Nics;
+use mqnet_sysio::{affinity, clock, poll, tap as sys};
 use mqnet_wire::{Layer, VNET_HDR_LEN};
 
+use crate::follow::locate;
 use crate::open::one_more;
 use crate::steering::{Steering, Table, detach, rebalance, spread};
 
@@ -43,26 +44,56 @@ const DETACH_MOST: Duration = Duration::from_millis(20);
 /// Late frames that are looked at before a queue is detached: more would be a flood.
 const LATE_MOST: u32 = 10_000;
 
+/// How often a device that is renamed or moved just now is tried again.
+const ATTEMPTS: usize = 3;
+
 /// How to open more queues of the same device.
 pub(crate) struct Opener {
-    pub(crate) name: String,
     pub(crate) flags: u32,
-    /// The network namespace of the device, if it is another.
-    pub(crate) home: Option<File>,
+    /// Index and network namespace (`None`: the process's) in which it was opened, where the kernel
+    /// does not tell those of now.
+    pub(crate) index: u32,
+    pub(crate) netns: Option<NetNs>,
 }
 
 impl Opener {
     /// Opens more queues of a device; `None` for one that has no more.
-    pub(crate) fn of(name: &str, flags: u32, home: Option<File>) -> Option<Self> {
-        let has_more = flags & sys::flag::MULTI_QUEUE != 0;
-        has_more.then(|| Self { name: name.to_owned(), flags, home })
+    pub(crate) fn of(flags: u32, index: u32, netns: Option<NetNs>) -> Option<Self> {
+        (flags & sys::flag::MULTI_QUEUE != 0).then_some(Self { flags, index, netns })
     }
 
-    fn open(&self) -> Result<OwnedFd, String> {
-        let Some(home) = &self.home else { return one_more(&self.name, self.flags) };
-        let path = PathBuf::from(format!("/proc/self/fd/{}", home.as_raw_fd()));
-        namespace::run_in_net(&path, || one_more(&self.name, self.flags))
-            .map_err(|e| format!("network namespace of {}: {e}", self.name))?
+    /// Opens one more queue of the device that `first` is a queue of, whatever it is called and
+    /// wherever it is now.
+    fn open(&self, first: BorrowedFd<'_>) -> Result<OwnedFd, String> {
+        let mut failed = "the device is being renamed or moved; try again".to_owned();
+        for _ in 0..ATTEMPTS {
+            let at = locate(first)?;
+            let open = || {
+                let index = Nics::open().and_then(|nics| nics.index_of(&at.name));
+                let index = index.map_err(|e| format!("one more queue: {}: {e}", at.name))?;
+                if !at.is_certain && index != self.index {
+                    return Err("one more queue: the device is out of reach".to_owned());
+                }
+                one_more(&at.name, index, self.flags)
+            };
+            let netns = if at.is_certain { &at.netns } else { &self.netns };
+            let opened = match netns {
+                None => open(),
+                Some(netns) => {
+                    netns.run(open).map_err(|e| format!("network namespace of {}: {e}", at.name))?
+                }
+            };
+            let is_same = locate(first).is_ok_and(|now| now.is_where(&at));
+            match opened {
+                Ok(fd) if is_same && sys::identify(fd.as_fd()).is_ok_and(|(n, _)| n == at.name) => {
+                    return Ok(fd);
+                }
+                Ok(_) => {}
+                Err(why) if is_same => return Err(why),
+                Err(why) => failed = why,
+            }
+        }
+        Err(failed)
     }
 }
 
@@ -122,13 +153,6 @@ impl Queues {
         self
     }
 
-    /// The device is called this now.
-    pub(crate) fn rename(&mut self, name: &str) {
-        if let Some(opener) = &mut self.opener {
-            name.clone_into(&mut opener.name);
-        }
-    }
-
     pub(crate) fn first(&self) -> BorrowedFd<'_> {
         self.fds[0].as_fd()
     }
@@ -158,7 +182,10 @@ impl Queues {
             match (self.fds.get(usize::from(queue)), &self.opener) {
                 (Some(fd), _) => sys::set_queue(fd.as_fd(), true)
                     .map_err(|e| format!("attaching queue {queue}: {e}"))?,
-                (None, Some(opener)) => self.fds.push(Arc::new(opener.open()?)),
+                (None, Some(opener)) => {
+                    let fd = opener.open(self.first())?;
+                    self.fds.push(Arc::new(fd));
+                }
                 (None, None) => return Err(format!("the device has only {queue} queues")),
             }
             self.attached += 1;
@@ -317,7 +344,7 @@ impl Queues {
 
     fn open_detached(&mut self, queues: u16) -> Result<(), String> {
         while let (true, Some(opener)) = (self.fds.len() < usize::from(queues), &self.opener) {
-            let fd = opener.open()?;
+            let fd = opener.open(self.first())?;
             let queue = self.fds.len();
             sys::set_queue(fd.as_fd(), false)
                 .map_err(|e| format!("detaching queue {queue}: {e}"))?;
@@ -387,7 +414,7 @@ impl Queues {
             return;
         }
         if self.spare.is_none() {
-            self.spare = self.opener.as_ref().and_then(|opener| opener.open().ok());
+            self.spare = self.opener.as_ref().and_then(|opener| opener.open(self.first()).ok());
         } else if let Some(spare) = &self.spare {
             let _ = sys::set_queue(spare.as_fd(), true);
         }

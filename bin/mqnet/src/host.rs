@@ -178,6 +178,7 @@ impl LinkHost {
                     break;
                 }
             }
+            entry.follow_interfaces();
             entry.answer();
         }
         if let Some(number) = lost {

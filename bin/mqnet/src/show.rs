@@ -238,6 +238,7 @@ fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
             table.row(netdev(dev));
         }
         push_rows(&mut out, &table);
+        link.notes.iter().for_each(|note| out += &format!("  note: {note}\n"));
         for dev in link.netdevs.iter().filter(|dev| !dev.members.is_empty()) {
             let _ = writeln!(out, "  {} is a group:", dev.name);
             let mut table = Table::new(&["<"; 4]);

@@ -49,6 +49,9 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     stopped: Vec<Answer>,
+    /// Facts about its devices that keep them from working as configured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
     /// How buffers of RX queues lie, where the user's wish has no say or could not be done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rx_buffers: Vec<String>,
@@ -84,8 +87,9 @@ fn run_at(
         let stopped = stats.iter().flat_map(|stats| answers(stats, now)).collect();
         let dropped_outside = stats.iter().flat_map(outside).collect();
         let (name, state, reason) = (link.name.clone(), link.state, link.reason.clone());
-        let rx_buffers = overruled(&link);
-        let report = Report { link: name, state, reason, stopped, rx_buffers, dropped_outside };
+        let (rx_buffers, notes) = (overruled(&link), link.notes.clone());
+        let report =
+            Report { link: name, state, reason, stopped, notes, rx_buffers, dropped_outside };
         all += &text(&link, &report);
         reports.push(report);
     }
@@ -169,6 +173,9 @@ fn text(link: &LinkInfo, report: &Report) -> String {
     }
     if report.stopped.is_empty() && link.state != LinkState::Down {
         out += "nothing is stopped\n";
+    }
+    for note in &report.notes {
+        let _ = writeln!(out, "{note}");
     }
     for line in &report.rx_buffers {
         let _ = writeln!(out, "{line}");

@@ -158,6 +158,20 @@ impl Function for GroupFunction {
         self.members.iter().flat_map(|member| member.function.events()).collect()
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.members.iter().flat_map(|member| member.function.notes()).collect()
+    }
+
+    fn changed_mtu(&mut self) -> Option<u32> {
+        let each = self.members.iter_mut().map(|member| member.function.changed_mtu());
+        // All are asked: the last of several that changed together counts.
+        each.fold(None, |before, now| now.or(before))
+    }
+
+    fn restore_mtu(&mut self) -> Result<(), String> {
+        self.members.iter_mut().try_for_each(|member| member.function.restore_mtu())
+    }
+
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         self.open_all(plan)
     }

@@ -101,6 +101,17 @@ pub enum FullCause {
     Memory,
 }
 
+/// The kernel's interface that a function is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface<'a> {
+    /// Its name now.
+    pub name: &'a str,
+    /// Its index, where the function shows it as its own.
+    pub index: Option<u32>,
+    /// Inode of its network namespace, if that is not the process's own.
+    pub netns: Option<u64>,
+}
+
 /// One opened way to reach a peer. Only the control thread calls it.
 ///
 /// # Life
@@ -140,6 +151,27 @@ pub trait Function: Send {
     /// Descriptors whose readiness asks for a [`poll_link`](Self::poll_link).
     fn events(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
+    }
+
+    /// The kernel's interface behind the function, which others may rename and move at any time;
+    /// `None` where there is none.
+    fn interface(&self) -> Option<Interface<'_>> {
+        None
+    }
+
+    /// Facts about the device that keep it from working as configured, each with its remedy.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// MTU that another program has set on the device, once.
+    fn changed_mtu(&mut self) -> Option<u32> {
+        None
+    }
+
+    /// Sets the device's MTU to that of the plan in force, whatever others have set.
+    fn restore_mtu(&mut self) -> Result<(), String> {
+        Ok(())
     }
 
     /// Opens the channels of the plan: `plan.channels` of them, in order.

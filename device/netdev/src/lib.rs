@@ -53,7 +53,8 @@ pub use address::Address;
 pub use burst::{Burst, Frame};
 pub use caps::{Caps, Emulation, Incompatible, Offloads, Plan};
 pub use function::{
-    BucketOf, Buckets, Device, FullCause, Function, Indirection, LinkStatus, OpenError, Vectors,
+    BucketOf, Buckets, Device, FullCause, Function, Indirection, Interface, LinkStatus, OpenError,
+    Vectors,
 };
 pub use io::Io;
 pub use kept::{Kept, KeptPiece};

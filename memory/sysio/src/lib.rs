@@ -9,6 +9,7 @@ pub mod clock;
 pub mod descriptors;
 pub mod epoll;
 pub mod eventfd;
+pub mod link_monitor;
 pub mod listen;
 pub mod memory;
 pub mod namespace;

@@ -3,9 +3,9 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -26,12 +26,15 @@ pub fn enter_new_user_and_net() -> io::Result<()> {
 /// Runs `f` on a new thread inside the network namespace at `path` (for example
 /// `/run/netns/NAME` or `/proc/PID/ns/net`); the calling thread stays where it is.
 pub fn run_in_net<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> io::Result<T> {
-    let file = File::open(path).map_err(explained)?;
+    run_in(&File::open(path).map_err(explained)?, f)
+}
+
+fn run_in<T: Send>(file: &File, f: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         // Not `scope.spawn`, which panics where there is no thread to be had.
         let inside =
             std::thread::Builder::new().spawn_scoped(scope, move || -> io::Result<T> {
-                setns(&file, CloneFlags::CLONE_NEWNET)?;
+                setns(file, CloneFlags::CLONE_NEWNET)?;
                 Ok(f())
             })?;
         inside.join().unwrap_or_else(|_| Err(io::Error::other("the namespace thread panicked")))
@@ -65,4 +68,114 @@ pub fn is_current_net(namespace: &impl AsFd) -> io::Result<bool> {
 /// Devices that the thread makes there vanish with it.
 pub fn enter_new_net() -> io::Result<()> {
     Ok(unshare(CloneFlags::CLONE_NEWNET)?)
+}
+
+/// Device and inode of the file of a namespace.
+type Id = (u64, u64);
+
+fn id_of(path: &Path) -> io::Result<Id> {
+    fs::metadata(path).map(|data| (data.dev(), data.ino()))
+}
+
+/// Inode of the calling thread's network namespace.
+pub fn own_inode() -> io::Result<u64> {
+    id_of(Path::new("/proc/thread-self/ns/net")).map(|(_, inode)| inode)
+}
+
+/// What keeps a network namespace in use, other than descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// A mount of its file, such as that of `ip netns add`.
+    Mount,
+    /// A process in it.
+    Process(u32),
+}
+
+/// A network namespace. The descriptor keeps it in existence
+/// after its name and its processes are gone: see [`is_gone`](Self::is_gone).
+#[derive(Debug)]
+pub struct NetNs {
+    file: File,
+    id: Id,
+    path: Option<PathBuf>,
+    holder: Option<Holder>,
+}
+
+impl NetNs {
+    /// Opens the namespace of a file such as `/run/netns/NAME` or `/proc/PID/ns/net`.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::new(File::open(path)?, Some(path.to_owned()))
+    }
+
+    /// The namespace of a descriptor; `None` for that of the calling thread.
+    pub fn of(fd: OwnedFd) -> io::Result<Option<Self>> {
+        let netns = Self::new(File::from(fd), None)?;
+        Ok((!netns.is_own()).then_some(netns))
+    }
+
+    fn new(file: File, path: Option<PathBuf>) -> io::Result<Self> {
+        let data = file.metadata()?;
+        Ok(Self { file, id: (data.dev(), data.ino()), path, holder: None })
+    }
+
+    /// The same namespace by another descriptor.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Self::new(self.file.try_clone()?, self.path.clone())
+    }
+
+    /// True for the namespace of the calling thread.
+    pub fn is_own(&self) -> bool {
+        own_inode().is_ok_and(|own| own == self.inode())
+    }
+
+    /// Inode of its file, by which namespaces are told apart.
+    pub fn inode(&self) -> u64 {
+        self.id.1
+    }
+
+    /// The file that it was opened by.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Runs `f` on a new thread inside it.
+    pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
+        run_in(&self.file, f)
+    }
+
+    /// True when its name was deleted, no process is in it and nothing is mounted: only descriptors
+    /// such as ours keep it. One without a path is gone when a process or a mount had kept it
+    /// before. Other processes' descriptors are not searched for.
+    pub fn is_gone(&mut self) -> bool {
+        let is_named = |path: &PathBuf| id_of(path).is_ok_and(|id| id == self.id);
+        if self.path.as_ref().is_some_and(is_named) {
+            return false;
+        }
+        let before = self.holder;
+        if before.is_none_or(|holder| !self.is_held_by(holder)) {
+            self.holder = self.find_holder();
+        }
+        self.holder.is_none() && (self.path.is_some() || before.is_some())
+    }
+
+    fn is_held_by(&self, holder: Holder) -> bool {
+        match holder {
+            Holder::Mount => {
+                let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+                let root = format!("net:[{}]", self.id.1);
+                mounts.lines().any(|line| line.split(' ').nth(3) == Some(&root[..]))
+            }
+            Holder::Process(pid) => {
+                id_of(&PathBuf::from(format!("/proc/{pid}/ns/net"))).is_ok_and(|id| id == self.id)
+            }
+        }
+    }
+
+    fn find_holder(&self) -> Option<Holder> {
+        let own = std::process::id();
+        let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(pid);
+        let processes = processes.filter(|&pid| pid != own).map(Holder::Process);
+        std::iter::once(Holder::Mount).chain(processes).find(|&holder| self.is_held_by(holder))
+    }
 }

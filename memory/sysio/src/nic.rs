@@ -246,6 +246,10 @@ impl Nics {
     }
 
     fn ask(&self, name: &str, request: c_ulong, value: Value) -> io::Result<Value> {
+        self.request(name, request, value).map(|ifreq| ifreq.value)
+    }
+
+    fn request(&self, name: &str, request: c_ulong, value: Value) -> io::Result<Request> {
         let mut ifreq = Request { name: [0; libc::IFNAMSIZ], value };
         if name.len() >= libc::IFNAMSIZ {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -256,21 +260,37 @@ impl Nics {
         // SAFETY: these requests read and write one ifreq (40 bytes, asserted above); an address in
         // it is that of a structure of the caller's, as long as the request says.
         check(unsafe { libc::ioctl(self.fd.as_raw_fd(), request, &raw mut ifreq) })?;
-        Ok(ifreq.value)
+        Ok(ifreq)
+    }
+
+    /// Index of an interface.
+    pub fn index_of(&self, name: &str) -> io::Result<u32> {
+        let value = self.ask(name, SIOCGIFINDEX, Value { room: [0; 3] })?;
+        // SAFETY: the answer has a number at its start, and any bytes are one.
+        Ok(unsafe { value.number } as u32)
+    }
+
+    /// Name of the interface with this index.
+    pub fn name_of(&self, index: u32) -> io::Result<String> {
+        let mut value = Value { room: [0; 3] };
+        value.number = index as c_int;
+        let name = self.request("", SIOCGIFNAME, value)?.name;
+        let bytes: Vec<u8> = name.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// How an interface stands.
     pub fn look(&self, name: &str) -> io::Result<Look> {
         let zero = || Value { room: [0; 3] };
-        let index = self.ask(name, SIOCGIFINDEX, zero())?;
+        let index = self.index_of(name)?;
         let flags = self.ask(name, SIOCGIFFLAGS, zero())?;
         let mtu = self.ask(name, SIOCGIFMTU, zero())?;
         let link_type = self.hardware_address(name)?.kind;
         // SAFETY: each answer has a number at its start, and any bytes are one.
-        let (index, flags, mtu) = unsafe { (index.number, flags.flags, mtu.number) };
+        let (flags, mtu) = unsafe { (flags.flags, mtu.number) };
         let has = |bit: c_int| c_int::from(flags) & bit != 0;
         Ok(Look {
-            index: index as u32,
+            index,
             is_up: has(libc::IFF_UP),
             is_running: has(libc::IFF_UP) && has(libc::IFF_RUNNING) && self.has_carrier(name),
             mtu: mtu as u32,
@@ -304,17 +324,6 @@ impl Nics {
         let mut value = Value { room: [0; 3] };
         value.number = mtu as c_int;
         self.ask(name, SIOCSIFMTU, value).map(drop)
-    }
-
-    /// Name of the interface with this index.
-    pub fn name_of(&self, index: u32) -> io::Result<String> {
-        let mut value = Value { room: [0; 3] };
-        value.number = index as c_int;
-        let mut ifreq = Request { name: [0; libc::IFNAMSIZ], value };
-        // SAFETY: the request reads and writes one ifreq (40 bytes, asserted above).
-        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), SIOCGIFNAME, &raw mut ifreq) };
-        check(done)?;
-        Ok(ifreq.name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect())
     }
 
     /// The carrier as the driver has it now: the kernel's flag follows it up to a second later.
@@ -461,12 +470,14 @@ impl Promiscuous {
 mod tests {
     use super::*;
 
-    // Goal: an interface that is there is seen, one that is not is told apart.
+    // Goal: an interface that is there is seen, by name and index; one that is not is told apart.
     #[test]
     fn interfaces_are_seen() {
         let nics = Nics::open().unwrap();
         let lo = nics.look("lo").unwrap();
         assert!(lo.index > 0 && lo.mtu >= 68, "{lo:?}");
+        assert_eq!(nics.name_of(lo.index).unwrap(), "lo");
+        assert_eq!(nics.name_of(1 << 30).unwrap_err().raw_os_error(), Some(libc::ENODEV));
         let missing = nics.look("mqnet-no-such").unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENODEV));
         assert!(nics.look("a-name-that-is-too-long-for-any").is_err());

@@ -53,6 +53,7 @@ const TUNSETTXFILTER: c_ulong = 0x4004_54d1;
 const TUNGETIFF: c_ulong = 0x8004_54d2;
 const TUNSETSNDBUF: c_ulong = 0x4004_54d4;
 const TUNGETVNETHDRSZ: c_ulong = 0x8004_54d7;
+const TUNSETIFINDEX: c_ulong = 0x4004_54da;
 const TUNSETVNETHDRSZ: c_ulong = 0x4004_54d8;
 const TUNSETQUEUE: c_ulong = 0x4004_54d9;
 const TUNSETSTEERINGEBPF: c_ulong = 0x8004_54e0;
@@ -159,6 +160,13 @@ pub fn vnet_header(fd: BorrowedFd<'_>) -> io::Result<(u32, bool)> {
 pub fn restore_vnet_header(fd: BorrowedFd<'_>, (size, little): (u32, bool)) -> io::Result<()> {
     ioctl_int(fd, TUNSETVNETHDRSZ, &mut (size as c_int))?;
     ioctl_int(fd, TUNSETVNETLE, &mut c_int::from(little))
+}
+
+/// Index that a device gets if [`attach`] creates one. With an index that is in use, `attach`
+/// creates none and fails with `EBUSY`.
+pub fn set_index(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let mut index = c_int::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
+    ioctl_int(fd, TUNSETIFINDEX, &mut index)
 }
 
 /// Size of the `virtio_net_hdr`, 12 bytes in little-endian order (virtio 1).

@@ -202,11 +202,17 @@ fn parse_tap(name: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
     Ok(Endpoint::Tap(tap))
 }
 
-/// What the kernel takes for the name of a device.
+/// What the kernel takes for the name of a device (`dev_valid_name`), without control characters.
 fn device_name(name: &str) -> Result<&str, String> {
-    let odd = |c: char| c == '/' || c.is_whitespace() || c.is_control();
-    if name.is_empty() || name.len() > 15 || name.contains(odd) {
-        return Err(format!("'{name}' is not a device name (1 to 15 characters, no '/' or space)"));
+    let odd = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+    // To the kernel the byte 0xa0 is a blank, in whatever character.
+    let is_odd = name.contains(odd) || name.bytes().any(|byte| byte == 0xa0);
+    if !(1..=15).contains(&name.len()) || is_odd || [".", ".."].contains(&name) {
+        return Err(format!(
+            "'{}' is not a valid interface name: 1 to 15 bytes, not '.' or '..', no '/', ':' or \
+             white space",
+            name.escape_debug()
+        ));
     }
     Ok(name)
 }
@@ -252,6 +258,11 @@ impl Endpoint {
             | Self::VirtioUser(_)
             | Self::AfXdp(_) => ": give this one another, name=",
         }
+    }
+
+    /// True where the address names the netdev otherwise than its interface.
+    pub fn has_own_name(&self) -> bool {
+        matches!(self, Self::AfXdp(nic) if nic.name.is_some())
     }
 
     /// Name of the netdev as far as the address tells it; the kernel may complete a TAP's.

@@ -68,6 +68,9 @@ pub struct LinkInfo {
     /// Milliseconds since the epoch: when an end that cannot be opened yet is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_ms: Option<u64>,
+    /// Facts about its devices that keep them from working as configured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Its two netdevs.
     pub netdevs: Vec<NetdevInfo>,
     /// Channels in use, 0 while down.

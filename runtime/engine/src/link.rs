@@ -2,6 +2,7 @@
 
 mod capture;
 mod deliver;
+mod devices;
 mod disciplines;
 mod ends;
 mod learning;
@@ -33,6 +34,7 @@ use crate::locality::LOOK;
 use crate::worker::{FaultLine, LaneFault};
 
 pub use capture::{CaptureRequest, Captures};
+use devices::DeviceMtu;
 use disciplines::Attached;
 use learning::Learning;
 use merging::Merger;
@@ -156,6 +158,7 @@ pub struct Link {
     shown_pools: Vec<(LaneId, ShownPool)>,
     pending: Option<Pending>,
     answer: Option<Result<Option<String>, RequestError>>,
+    device_mtu: DeviceMtu,
     faults: Receiver<LaneFault>,
     line: FaultLine,
     /// Why the link is down, and since when that is the reason.
@@ -206,6 +209,7 @@ impl Link {
             learning,
             shown_pools: Vec::new(),
             pending: None,
+            device_mtu: DeviceMtu::default(),
             answer: None,
             faults,
             line,
@@ -258,6 +262,7 @@ impl Link {
         }
         let status = self.poll_ends(now);
         self.look_at_caps();
+        self.follow_devices(now);
         let refitted = self.let_take_over(&mut faults)?;
         if let Some(end) = self.end_by_faults(&faults, true)? {
             return Ok(Some(end));
@@ -283,6 +288,9 @@ impl Link {
                 self.say_down(why)
             }
         };
+        if matches!(notice, Some(Notice::Changed { .. })) {
+            self.forget_device_notes();
+        }
         self.give_up_late_request(now);
         self.take_off_abandoned_taps();
         self.take_off_left_hooks();
@@ -370,6 +378,7 @@ impl Link {
         self.at_rest = Rest::default();
         self.widest = self.widest.max(plan.channels);
         self.note_counted();
+        self.forget_device_notes();
         self.running = Some(Running { plan: plan.clone(), set: self.sets, sessions });
         Ok(Some(Notice::Up(plan)))
     }

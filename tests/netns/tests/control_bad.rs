@@ -68,7 +68,7 @@ fn bad_words_are_refused() {
         ("link tap:a", "<B>"),
         ("link x y", "no kind; addresses are tap:NAME"),
         ("link vhost:a null:", "unknown kind 'vhost'"),
-        ("link tap: null:", "is not a device name"),
+        ("link tap: null:", "is not a valid interface name"),
         ("link tap:a,mtu=12 null:", "mtu=12: must be a number from 68 to"),
         ("link tap:a,mac=1 null:", "mac="),
         ("link tap:a,address=1.2.3.4 null:", "address=1.2.3.4"),

@@ -1,6 +1,10 @@
+use mqnet_sysio::namespace;
 use mqnet_testkit::{Need, has};
 
+use netlink_packet_route::link::LinkAttribute;
+
 use super::*;
+use crate::netlink::Netlink;
 use crate::open::create;
 
 // Goal: queues that are slow to detach go one at a time, and none is for use meanwhile; a change
@@ -13,7 +17,7 @@ fn slow_queues_retire_one_by_one() {
     namespace::enter_new_net().unwrap();
     let device = create("slow", Layer::Ethernet).unwrap();
     device.set_header().unwrap();
-    let opener = Opener::of(&device.name, device.flags, None);
+    let opener = Opener::of(device.flags, device.index, None);
     let mut queues = Queues::new(device.fds, Layer::Ethernet, opener);
     let stats: Vec<_> = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
     queues.use_exactly(1).unwrap();
@@ -49,4 +53,26 @@ fn slow_queues_retire_one_by_one() {
     // Where the kernel chooses, nothing is attached that has no lane.
     queues.set_steering(false, 2, &stats).unwrap();
     assert_eq!((queues.attached, queues.retiring), (2, None));
+}
+
+// Goal: a queue of a device that was renamed just now creates no device of the old name, and the
+// device is found by its descriptor.
+#[test]
+fn no_device_is_created_by_an_old_name() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    namespace::enter_new_net().unwrap();
+    let nics = Nics::open().unwrap();
+    let (_, fd, flags) = create("old", Layer::Ethernet).unwrap();
+    let index = nics.index_of("old").unwrap();
+    let named = LinkAttribute::IfName("new".to_owned());
+    Netlink::open().unwrap().set(index, named).unwrap();
+    let refused = one_more("old", index, flags).unwrap_err();
+    assert!(refused.contains("one more queue"), "{refused}");
+    assert!(nics.index_of("old").is_err());
+    let opener = Opener { flags, index, netns: None };
+    let more = opener.open(fd.as_fd()).unwrap();
+    assert_eq!(sys::identify(more.as_fd()).unwrap().0, "new");
+    assert!(nics.index_of("old").is_err());
 }

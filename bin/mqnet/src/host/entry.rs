@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use mqnet_address::CheckedLink;
 use mqnet_control_api::{ApiError, Code, LinkSpec, Outcome, Ticket};
 use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, RequestError, Wish};
-use mqnet_sysio::clock;
+use mqnet_netdev::Interface;
+use mqnet_sysio::{clock, namespace};
 
 use super::place::{self, Elsewhere};
 use super::waiting::{self, Attempts};
@@ -70,6 +71,8 @@ pub(crate) struct Entry {
     pub(super) waiting_ends: waiting::Waiting,
     /// Interrupts and senders of the interfaces behind it, as its workers want them.
     applied: Option<Applied>,
+    /// Inode of the process's network namespace.
+    own_netns: Option<u64>,
     /// What the kernel knows of interfaces in other network namespaces.
     pub(super) elsewhere: Elsewhere,
 }
@@ -149,6 +152,7 @@ impl Entry {
             waiting: None,
             waiting_ends: waiting::Waiting::new([a_waits, b_waits], homes),
             applied: None,
+            own_netns: namespace::own_inode().ok(),
             elsewhere: Elsewhere::default(),
         })
     }
@@ -160,12 +164,16 @@ impl Entry {
 
     /// Lets the interrupts and senders of the interfaces behind it follow its workers.
     pub(super) fn fit_interfaces(&mut self, notice: &Notice) {
-        if !matches!(notice, Notice::Up(_) | Notice::Changed { .. }) {
+        if matches!(notice, Notice::ChangeFailed(_)) {
             return;
         }
         // What was there before us is put back first, so that it is what will be remembered.
         self.applied = None;
         self.elsewhere = Elsewhere::default();
+        if matches!(notice, Notice::Down(_)) {
+            // It is kept by nothing of ours: its network namespace may have been deleted.
+            return;
+        }
         let wanted = place::wanted(self);
         if wanted.is_empty() {
             return;
@@ -180,6 +188,20 @@ impl Entry {
             );
         }
         self.applied = Some(applied);
+    }
+
+    /// Names its netdevs as their interfaces are called now, wherever they are.
+    pub(super) fn follow_interfaces(&mut self) {
+        let is_named = [&self.checked.a, &self.checked.b].map(Endpoint::has_own_name);
+        let ends = self.netdevs.iter_mut().zip(self.link.functions()).zip(is_named);
+        for ((dev, end), is_named) in ends {
+            let Some(Interface { name, index, netns }) = end.interface() else { continue };
+            if dev.name != name && !is_named {
+                name.clone_into(&mut dev.name);
+            }
+            dev.ifindex = index.unwrap_or(dev.ifindex);
+            dev.netns = netns.or(self.own_netns);
+        }
     }
 
     /// What a notice is called among the events, and in words.

@@ -121,6 +121,7 @@ pub(super) fn link(entry: &mut Entry) -> LinkInfo {
         state,
         reason,
         next_attempt_ms: entry.next_attempt_ms(clock::monotonic()),
+        notes: [0, 1].into_iter().flat_map(|side| entry.link.notes(side)).collect(),
         netdevs: vec![info(0), info(1)],
         channels: plan.as_ref().map_or(0, |plan| plan.channels),
         mtu: plan.as_ref().map(|plan| plan.mtu),

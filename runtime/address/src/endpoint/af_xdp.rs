@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn wrong_options_are_refused() {
         for (text, words) in [
-            ("xdp:", "1 to 15 characters"),
-            ("xdp:a/b", "1 to 15 characters"),
+            ("xdp:", "1 to 15 bytes"),
+            ("xdp:a/b", "1 to 15 bytes"),
             ("xdp:e,queues=0", "from 1 to 64"),
             ("xdp:e,queues=65", "from 1 to 64"),
             ("xdp:e,ring=100", "power of two from 64 to 8192"),

@@ -179,7 +179,7 @@ mod tests {
             ("tap:a+tap:a", "member 1, tap:a: is a member already"),
             ("tap:a+tap:b+tap:a,persist", "member 2, tap:a: is a member already"),
             ("vhost-user:/x,queues=2+vhost-user:/x", "member 1, vhost-user:/x: is a member"),
-            ("tap:a+tap:", "member 1: endpoint 'tap:': '' is not a device name"),
+            ("tap:a+tap:", "member 1: endpoint 'tap:': '' is not a valid interface name"),
             ("tap:a,mtu=1+tap:b", "member 0: endpoint 'tap:a,mtu=1': mtu=1: must be"),
             ("tap:a,primary=0+tap:b", "unknown option 'primary=0'"),
             ("tap:a,primary=0", "unknown option 'primary=0'"),

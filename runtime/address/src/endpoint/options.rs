@@ -58,7 +58,7 @@ pub(super) fn on_off(key: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-/// An Ethernet address of one station.
+/// A unicast Ethernet address.
 pub(super) fn parse_mac(text: &str) -> Result<[u8; 6], String> {
     let mut mac = [0; 6];
     let mut parts = text.split(':');
@@ -72,7 +72,7 @@ pub(super) fn parse_mac(text: &str) -> Result<[u8; 6], String> {
         return Err(format!("mac={text}: must be like 02:00:00:00:00:01"));
     }
     if mac[0] & 1 != 0 || mac == [0; 6] {
-        return Err(format!("mac={text}: is not the address of one station"));
+        return Err(format!("mac={text}: is not a unicast address"));
     }
     Ok(mac)
 }

@@ -93,6 +93,7 @@ impl FakeLink {
             state: LinkState::Up,
             reason: None,
             next_attempt_ms: None,
+            notes: Vec::new(),
             netdevs: self.netdevs().into(),
             channels: self.combined,
             mtu: Some(self.mtu),

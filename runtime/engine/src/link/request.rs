@@ -66,6 +66,9 @@ impl Link {
         if self.pending.is_some() {
             return Err(AskError::Busy);
         }
+        if wish.mtu != self.wish.mtu || wish == self.wish {
+            self.overrule_devices(wish.mtu);
+        }
         let before = std::mem::replace(&mut self.wish, wish);
         self.publish_wish();
         if self.running.is_none() {
@@ -139,7 +142,8 @@ impl Link {
     pub(crate) fn end_request(&mut self, ended: Ended) {
         match ended {
             Ended::Committed if self.pending.take().is_some() => {
-                self.answer = Some(Ok(self.settled_note()));
+                let note = self.settled_note();
+                self.answer_request(Ok(note));
             }
             Ended::Committed => {}
             Ended::Undone(why) => self.undo_request(RequestError::Undone(why)),
@@ -150,7 +154,14 @@ impl Link {
         let Some(pending) = self.pending.take() else { return };
         self.wish = pending.before;
         self.publish_wish();
-        self.answer = Some(Err(why));
+        self.answer_request(Err(why));
+    }
+
+    /// The answer is the user's, or that of a request for what a device was set to.
+    fn answer_request(&mut self, answer: Result<Option<String>, RequestError>) {
+        if !self.is_of_device(&answer) {
+            self.answer = Some(answer);
+        }
     }
 
     /// Channels that the peer's user asked for.

@@ -1,0 +1,84 @@
+//! Where the interface is: others may rename it, move it, and delete its network namespace.
+
+use std::path::Path;
+use std::time::Duration;
+
+use mqnet_sysio::namespace::NetNs;
+use mqnet_sysio::nic::Nics;
+
+use crate::AfXdpConfig;
+use crate::watch::Watch;
+
+/// Interval between looks at whether the network namespace still exists, of which nothing notifies.
+const NETNS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Place of the interface.
+pub(crate) struct Place {
+    /// Its name in the configuration.
+    pub(crate) configured: String,
+    /// Index of the interface that the last session took over: it is followed when it is renamed.
+    pub(crate) index: Option<u32>,
+    /// Its network namespace, if the configuration names one that exists.
+    netns: Option<NetNs>,
+    looked: Option<Duration>,
+    is_deleted: bool,
+}
+
+impl Place {
+    pub(crate) fn new(config: &AfXdpConfig) -> Self {
+        let configured = config.interface.clone();
+        Self { configured, index: None, netns: None, looked: None, is_deleted: false }
+    }
+
+    /// Opens the sockets that watch the interface in the namespace of `path`.
+    pub(crate) fn enter(&mut self, path: &Path) -> Result<Watch, String> {
+        let failed = |e: std::io::Error| format!("network namespace {}: {e}", path.display());
+        let netns = NetNs::open(path).map_err(failed)?;
+        let watch = netns.run(Watch::open).map_err(failed)?;
+        let watch = watch.map_err(|e| format!("watching interfaces: {e}"))?;
+        (self.netns, self.looked) = (Some(netns), None);
+        Ok(watch)
+    }
+
+    /// Forgets the namespace, which was deleted.
+    pub(crate) fn leave(&mut self) {
+        (self.netns, self.index) = (None, None);
+    }
+
+    pub(crate) fn inode(&self) -> Option<u64> {
+        self.netns.as_ref().map(NetNs::inode)
+    }
+
+    pub(crate) fn is_homeless(&self) -> bool {
+        self.netns.is_none()
+    }
+
+    /// True when the network namespace was deleted.
+    pub(crate) fn is_gone(&mut self, now: Duration) -> bool {
+        let Some(netns) = &mut self.netns else { return false };
+        if self.looked.is_none_or(|then| now.saturating_sub(then) >= NETNS_INTERVAL) {
+            (self.looked, self.is_deleted) = (Some(now), netns.is_gone());
+        }
+        self.is_deleted
+    }
+
+    /// Sets `interface` to its name of now. True when the one that had been taken over is gone from
+    /// its namespace: it is looked for by its configured name again.
+    pub(crate) fn follow(&mut self, interface: &mut String, nics: &Nics, function: &str) -> bool {
+        let Some(index) = self.index else { return false };
+        match nics.name_of(index) {
+            Ok(name) => {
+                if name != *interface {
+                    tracing::info!("{function}: the interface is called {name} now");
+                    *interface = name;
+                }
+                false
+            }
+            Err(_) => {
+                self.index = None;
+                interface.clone_from(&self.configured);
+                true
+            }
+        }
+    }
+}

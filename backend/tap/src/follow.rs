@@ -1,0 +1,274 @@
+//! Follows the device: renames, moves between network namespaces, and what other programs set.
+//!
+//! A queue's descriptor knows its device, whatever that is called and wherever it is. Notifications
+//! of the kernel only ask for a look: what counts is the state that is read then, and a value that
+//! was set here is what it is compared with, so that no change of ours is taken for another
+//! program's.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use mqnet_netdev::Interface;
+use mqnet_sysio::link_monitor::LinkMonitor;
+use mqnet_sysio::namespace::NetNs;
+use mqnet_sysio::tap as sys;
+
+use crate::function::TapFunction;
+use crate::netlink::LinkInfo;
+
+/// Time after the creation of a device in which other programs only do what they do to every new
+/// device (udev, systemd-networkd): an option is set again. Later it is a user who decides.
+const SETTLING: Duration = Duration::from_secs(10);
+
+/// Most values that are set again after another program, which may never give up.
+const RESETS_MAX: u8 = 8;
+
+/// Interval between looks at whether the network namespace still exists, of which nothing notifies.
+const NETNS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What is known of the device.
+pub(crate) struct View {
+    pub(crate) monitor: LinkMonitor,
+    /// Its network namespace, if that is not the process's own.
+    pub(crate) netns: Option<NetNs>,
+    /// The namespace of the configuration was deleted: the device is created in the next one.
+    pub(crate) is_homeless: bool,
+    /// Name under which it was opened.
+    pub(crate) first_name: String,
+    /// The carrier was switched on.
+    pub(crate) carrier: bool,
+    /// An MTU that another program has set, until it is asked for.
+    pub(crate) changed_mtu: Option<u32>,
+    seen: LinkInfo,
+    /// Something about it has changed since.
+    is_stale: bool,
+    /// It is in a namespace that this process may not enter.
+    is_out_of_reach: bool,
+    /// Values that were set again.
+    resets: u8,
+    /// First look after it was opened.
+    since: Option<Duration>,
+    netns_seen: Option<Duration>,
+    is_netns_gone: bool,
+}
+
+impl View {
+    pub(crate) fn new(monitor: LinkMonitor, netns: Option<NetNs>, info: LinkInfo) -> Self {
+        Self {
+            monitor,
+            netns,
+            is_homeless: false,
+            first_name: info.name.clone(),
+            carrier: false,
+            changed_mtu: None,
+            seen: info,
+            // What was configured since the first reading.
+            is_stale: true,
+            is_out_of_reach: false,
+            resets: 0,
+            since: None,
+            netns_seen: None,
+            is_netns_gone: false,
+        }
+    }
+
+    /// Its network namespace once more, for another owner.
+    pub(crate) fn reopen(&self) -> Result<Option<NetNs>, String> {
+        let again = self.netns.as_ref().map(NetNs::try_clone).transpose();
+        again.map_err(|e| format!("network namespace: {e}"))
+    }
+
+    /// Another device is in its place.
+    pub(crate) fn renew(&mut self, info: LinkInfo) {
+        (self.seen, self.since, self.changed_mtu) = (info, None, None);
+        (self.is_stale, self.is_out_of_reach, self.resets) = (true, false, 0);
+    }
+
+    /// It is in another network namespace.
+    pub(crate) fn enter(&mut self, monitor: LinkMonitor, netns: Option<NetNs>) {
+        (self.monitor, self.netns, self.netns_seen) = (monitor, netns, None);
+        (self.is_stale, self.is_out_of_reach) = (true, false);
+    }
+
+    /// Takes the kernel's notifications.
+    pub(crate) fn take_news(&mut self, index: u32) {
+        self.is_stale |= self.monitor.take(Some(index));
+    }
+
+    /// True when its network namespace was deleted.
+    pub(crate) fn netns_is_gone(&mut self, now: Duration) -> bool {
+        let Some(netns) = &mut self.netns else { return false };
+        let is_due = |seen: Duration| now.saturating_sub(seen) >= NETNS_INTERVAL;
+        if self.netns_seen.is_none_or(is_due) {
+            (self.netns_seen, self.is_netns_gone) = (Some(now), netns.is_gone());
+        }
+        self.is_netns_gone
+    }
+}
+
+/// Where a device is.
+pub(crate) struct Location {
+    pub(crate) name: String,
+    /// Its network namespace, if that is not the calling thread's.
+    pub(crate) netns: Option<NetNs>,
+    /// False where the kernel does not tell the namespace: that of the caller is assumed.
+    pub(crate) is_certain: bool,
+}
+
+impl Location {
+    pub(crate) fn is_where(&self, other: &Self) -> bool {
+        let inode = |at: &Self| at.netns.as_ref().map(NetNs::inode);
+        (&self.name, inode(self)) == (&other.name, inode(other))
+    }
+}
+
+/// Name and network namespace of the device that a descriptor belongs to.
+pub(crate) fn locate(queue: BorrowedFd<'_>) -> Result<Location, String> {
+    let (name, _) = sys::identify(queue).map_err(|e| format!("its name: {e}"))?;
+    match sys::namespace_of(queue).and_then(NetNs::of) {
+        Ok(netns) => Ok(Location { name, netns, is_certain: true }),
+        // No CAP_NET_ADMIN there, or a kernel before 5.2.
+        Err(_) => Ok(Location { name, netns: None, is_certain: false }),
+    }
+}
+
+fn text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+impl TapFunction {
+    /// Finds out what other programs have done to the device.
+    pub(crate) fn follow(&mut self, now: Duration) {
+        let since = *self.view.since.get_or_insert(now);
+        // While a change is open, values are ours in turn.
+        if !self.view.is_stale || self.prepared.is_some() {
+            return;
+        }
+        match self.read() {
+            Ok(info) => {
+                let is_settling = now.saturating_sub(since) < SETTLING;
+                self.compare(info, is_settling);
+                self.view.is_stale = false;
+            }
+            // One that is gone shows in its queues, anything else is tried again.
+            Err(why) => tracing::debug!("{}: {why}", self.address()),
+        }
+    }
+
+    fn read(&mut self) -> Result<LinkInfo, String> {
+        if let Ok(info) = self.netlink.link_at(self.index)
+            && info.name == self.device
+        {
+            return Ok(info);
+        }
+        self.find_device()?;
+        self.netlink.link_at(self.index).map_err(|e| format!("{}: {e}", self.device))
+    }
+
+    /// Finds the device's name, index and network namespace of now.
+    pub(crate) fn find_device(&mut self) -> Result<(), String> {
+        let at = locate(self.first())?;
+        let (there, now) = (at.netns.as_ref().map(NetNs::inode), self.view.netns.as_ref());
+        if at.is_certain && there != now.map(NetNs::inode) {
+            let place = there.map_or("that of mqnet".to_owned(), |inode| inode.to_string());
+            tracing::info!("{}: was moved to the network namespace {place}", self.address());
+            self.enter(at.netns)?;
+        }
+        let found = self.netlink.link(&at.name);
+        let is_it = |info: &LinkInfo| at.is_certain || info.index == self.index;
+        let Some(info) = found.ok().filter(is_it) else {
+            self.view.is_out_of_reach = !at.is_certain;
+            return Err(format!("{} is in a network namespace out of reach", at.name));
+        };
+        if self.device != at.name {
+            tracing::info!("{}: is called {} now", self.address(), at.name);
+        }
+        (self.device, self.index) = (at.name, info.index);
+        self.view.is_out_of_reach = false;
+        Ok(())
+    }
+
+    /// Sets options again, and notes what counts as a request.
+    fn compare(&mut self, info: LinkInfo, is_settling: bool) {
+        let before = std::mem::replace(&mut self.view.seen, info);
+        if self.view.seen.mac != before.mac {
+            self.compare_mac(is_settling);
+        }
+        let mtu = self.view.seen.mtu;
+        if mtu == self.mtu {
+            return;
+        }
+        self.mtu = mtu;
+        let option = self.wanted_mtu.filter(|_| is_settling || self.is_closed());
+        let wanted = option.map(|wanted| self.plan.as_ref().map_or(wanted, |plan| plan.mtu));
+        let is_free = self.view.resets < RESETS_MAX;
+        let again = wanted.filter(|&wanted| wanted != mtu && is_free);
+        match again.filter(|&wanted| self.change_mtu(wanted).is_ok()) {
+            Some(wanted) => {
+                self.view.resets += 1;
+                tracing::warn!(
+                    "{}: another program set the mtu {mtu}; mtu={wanted} is set again",
+                    self.address()
+                );
+            }
+            None => self.view.changed_mtu = Some(mtu),
+        }
+    }
+
+    fn compare_mac(&mut self, is_settling: bool) {
+        let (Some(wanted), Some(mac)) = (self.wanted_mac, self.view.seen.mac) else { return };
+        if mac == wanted {
+            return;
+        }
+        let is_free = is_settling && self.view.resets < RESETS_MAX;
+        let again = is_free && self.change_mac(wanted).is_ok();
+        let what = if again { "is set again" } else { "was given" };
+        let (set, wanted_text, address) = (text(mac), text(wanted), self.address());
+        tracing::warn!(
+            "{address}: another program set the address {set}; mac={wanted_text} {what}"
+        );
+        if again {
+            (self.view.seen.mac, self.view.resets) = (Some(wanted), self.view.resets + 1);
+        }
+    }
+
+    /// The device as others see it.
+    pub(crate) fn shown(&self) -> Option<Interface<'_>> {
+        let netns = self.view.netns.as_ref().map(NetNs::inode);
+        Some(Interface { name: &self.device, index: Some(self.index), netns })
+    }
+
+    /// What keeps the device from working as configured.
+    pub(crate) fn notes_of_device(&self) -> Vec<String> {
+        let (name, seen) = (&self.device, &self.view.seen);
+        let mut notes = Vec::new();
+        if self.view.is_out_of_reach {
+            notes.push(format!(
+                "{name} is in another network namespace, which this process may not enter \
+                 (CAP_NET_ADMIN): queues and mtu stay as they are"
+            ));
+            return notes;
+        }
+        if self.plan.is_none() {
+            return notes;
+        }
+        if !seen.is_up {
+            notes.push(format!("{name} is down: ip link set dev {name} up"));
+        } else if self.view.carrier && !seen.carrier {
+            notes.push(format!(
+                "{name}: another program switched its carrier off: \
+                 ip link set dev {name} carrier on"
+            ));
+        }
+        if let (Some(wanted), Some(mac)) = (self.wanted_mac, seen.mac)
+            && wanted != mac
+        {
+            notes.push(format!(
+                "{name} has the address {}, mac={} was given",
+                text(mac),
+                text(wanted)
+            ));
+        }
+        notes
+    }
+}

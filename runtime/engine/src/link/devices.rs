@@ -1,0 +1,118 @@
+//! An MTU that another program has set on a device: the link follows it, as it follows a request of
+//! the user, or the device gets the link's again.
+
+use std::time::Duration;
+
+use mqnet_netdev::Caps;
+
+use super::{Link, RequestError, Wish};
+
+/// What other programs have set.
+#[derive(Debug, Default)]
+pub(super) struct DeviceMtu {
+    /// A side and its MTU, to be followed as soon as no request is under way.
+    due: Option<(usize, u32)>,
+    /// The same, while the request for it is under way.
+    asked: Option<(usize, u32)>,
+    /// Why a device has, or had, another MTU than the link, by side.
+    notes: [Option<String>; 2],
+}
+
+/// Why the other end of a link cannot have this MTU.
+fn limit(other: &str, caps: &Caps, mtu: u32) -> Option<String> {
+    match caps.mtu {
+        Some(its) if its != mtu => Some(format!("{other} has mtu {its}")),
+        _ if caps.mtu_max < mtu => Some(format!("{other} takes at most mtu {}", caps.mtu_max)),
+        _ => None,
+    }
+}
+
+impl Link {
+    /// Facts about a side that keep it from working as configured, each with its remedy.
+    pub fn notes(&self, side: usize) -> Vec<String> {
+        let mut notes = self.ends[side].notes();
+        notes.extend(self.device_mtu.notes[side].clone());
+        notes
+    }
+
+    /// Another plan is in force, and each device has its MTU.
+    pub(super) fn forget_device_notes(&mut self) {
+        self.device_mtu.notes = [None, None];
+    }
+
+    /// Follows what other programs have set.
+    pub(super) fn follow_devices(&mut self, now: Duration) {
+        for side in [0, 1] {
+            if let Some(mtu) = self.ends[side].changed_mtu() {
+                self.device_mtu.due = Some((side, mtu));
+                self.device_mtu.notes[side] = None;
+            }
+        }
+        if self.pending.is_some() || self.change.is_some() {
+            return;
+        }
+        let Some((side, mtu)) = self.device_mtu.due.take() else { return };
+        let wish = Wish { mtu: Some(mtu), ..self.wish.clone() };
+        let other = &self.ends[1 - side];
+        let limit = limit(other.name(), &other.caps(), mtu);
+        match (self.running.as_ref().map(|running| running.plan.mtu), limit) {
+            (Some(own), _) if own == mtu => {}
+            (Some(_), Some(why)) => self.refuse_device_mtu(side, mtu, &why),
+            (Some(_), None) => match self.ask(wish, now) {
+                Ok(()) => self.device_mtu.asked = Some((side, mtu)),
+                Err(e) => self.refuse_device_mtu(side, mtu, &e.to_string()),
+            },
+            // Two hosts with different wishes would not come together again.
+            (None, None) if self.peer_side.is_none() => {
+                self.wish = wish;
+                self.publish_wish();
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// The user asks for this wish, which is newer than what other programs have set.
+    pub(super) fn overrule_devices(&mut self, mtu: Option<u32>) {
+        if mtu.is_none() {
+            return;
+        }
+        for end in &mut self.ends {
+            let _ = end.changed_mtu();
+        }
+        self.device_mtu = DeviceMtu::default();
+        if self.running.as_ref().is_some_and(|running| Some(running.plan.mtu) == mtu) {
+            for end in &mut self.ends {
+                if let Err(e) = end.restore_mtu() {
+                    tracing::warn!("{}: {e}", end.name());
+                }
+            }
+        }
+    }
+
+    /// True for the answer to a request that no user has made.
+    pub(super) fn is_of_device(&mut self, answer: &Result<Option<String>, RequestError>) -> bool {
+        let Some((side, mtu)) = self.device_mtu.asked.take() else { return false };
+        if let Err(why) = answer {
+            self.refuse_device_mtu(side, mtu, &why.to_string());
+        }
+        true
+    }
+
+    /// The link keeps its MTU. A larger one of the device would lose frames; a smaller one loses
+    /// none, and may be what the user needs there.
+    fn refuse_device_mtu(&mut self, side: usize, mtu: u32, why: &str) {
+        let Some(own) = self.running.as_ref().map(|running| running.plan.mtu) else { return };
+        let end = &mut self.ends[side];
+        let name = end.interface().map_or(end.name(), |interface| interface.name).to_owned();
+        let note = match (mtu > own).then(|| end.restore_mtu()) {
+            None => format!("{name} has mtu {mtu}, the link has {own}: {why}"),
+            Some(Ok(())) => format!("{name}: mtu {mtu} was set back to the link's {own}: {why}"),
+            Some(Err(e)) => format!(
+                "{name} has mtu {mtu}, the link has {own} and drops larger frames (too-long): \
+                 {why}; {e}"
+            ),
+        };
+        tracing::warn!("{note}");
+        self.device_mtu.notes[side] = Some(note);
+    }
+}
