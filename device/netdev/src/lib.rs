@@ -33,6 +33,7 @@
 mod address;
 mod burst;
 mod caps;
+pub mod dhcp;
 mod function;
 pub mod fuzzing;
 mod io;
