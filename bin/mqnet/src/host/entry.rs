@@ -10,6 +10,7 @@ use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, Wi
 use mqnet_sysio::clock;
 
 use super::place::{self, Elsewhere};
+use super::recent::Recent;
 use crate::endpoint::{NULL, Open};
 use crate::plan::apply::Applied;
 
@@ -54,6 +55,8 @@ pub(crate) struct Entry {
     applied: Option<Applied>,
     /// What the kernel knows of interfaces in other network namespaces.
     pub(super) elsewhere: Elsewhere,
+    /// What was dropped in the last seconds.
+    pub(super) recent: Recent,
 }
 
 /// Any number of links may end in nothing, and each such end still needs a name.
@@ -114,6 +117,7 @@ impl Entry {
             waiting: None,
             applied: None,
             elsewhere: Elsewhere::default(),
+            recent: Recent::default(),
         })
     }
 
