@@ -178,7 +178,8 @@ pub(crate) fn guests() -> Result<()> {
         mqnet_guest::prepare(kernel)?;
     }
     mqnet_guest::five::prepare()?;
-    println!("setup: guests with kernels 6.1 and 7.3 are in the cache");
+    mqnet_guest::passt::prepare()?;
+    println!("setup: guests with kernels 6.1 and 7.3, and passt, are in the cache");
     Ok(())
 }
 

@@ -283,7 +283,7 @@ impl NtbFunction {
         self.step(Happening::PeerAccepts, now)?;
         // What has been wished for since the offer.
         self.publish_wish();
-        if self.our_letters == 0 && self.tells_partners() {
+        if self.our_letters == 0 {
             self.post();
         }
         Ok(())

@@ -62,13 +62,9 @@ use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX};
 use mqnet_wire::VnetHdr;
 
 /// Versions of this file that this program speaks.
-pub const VERSION_MIN: u16 = 4;
+pub const VERSION_MIN: u16 = 5;
 /// See [`VERSION_MIN`].
 pub const VERSION_MAX: u16 = 5;
-
-/// From this version on, letters have the state of the writer's partner, and the first letter comes
-/// with the acceptance.
-pub const VERSION_PARTNER: u16 = 5;
 
 /// First scratchpad: "mqnb".
 pub const MAGIC: u32 = 0x626e_716d;

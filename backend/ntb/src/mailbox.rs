@@ -19,8 +19,6 @@
 //! | 24 | members of its group that the writer has up, a bit each | |
 //! | 25 | state of the writer's partner: 1 up, 2 down | bytes of the reason |
 //! | 26..42 | that reason, UTF-8, up to 128 bytes | |
-//!
-//! Words from 25 on are of version 5 of the layout; older writers leave them at 0.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -9,6 +9,8 @@ use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings, Tr
 use mqnet_rings::{Cursor, IndexViolation, Ringer, Waiter, prefetch};
 use mqnet_shmem::{Region, Window};
 use mqnet_sysio::eventfd::EventFd;
+use mqnet_wire::offload::{UNFINISHED_HEADERS_MAX, with_own_hdr_len};
+use mqnet_wire::{Layer, VnetHdr};
 
 use crate::hw::Doorbell;
 use crate::layout::{Geometry, Record, UNIT, control, index_word, read_index, record_size};
@@ -206,10 +208,17 @@ fn push_other<'a>(
         return Err(format!("a frame of {len} bytes with a wrong header ({why:?}): {hdr:?}"));
     }
     let (head, tail) = ring.read(wrap(at + UNIT, ring.len()), len);
+    let mut hdr = record.hdr.normalised();
+    if hdr.is_large() {
+        let mut headers = [0; UNFINISHED_HEADERS_MAX];
+        let mut n = head.read_header(&mut headers);
+        n += tail.read_header(&mut headers[n..]);
+        hdr = with_own_hdr_len(hdr, len, &headers[..n], Layer::Ethernet);
+    }
     if tail.is_empty() {
-        burst.push(record.hdr, len, head);
+        burst.push(hdr, len, head);
     } else {
-        burst.push_pieces(record.hdr, len, head, &[tail]);
+        burst.push_pieces(hdr, len, head, &[tail]);
     }
     Ok(())
 }
@@ -269,7 +278,7 @@ impl RxBrings for RxHalf {
                 && record.hdr.is_finished()
                 && let Some(head) = ring.piece(at + UNIT, record.len)
             {
-                burst.push(record.hdr, record.len, head);
+                burst.push(VnetHdr::default(), record.len, head);
             } else {
                 let what = Due { left, number, frame_max };
                 push_other(ring, at, header, &what, burst).map_err(|e| common.fault(e))?;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use mqnet_netdev::{
     Armed, Burst, ChannelStats, DropReason, Event, Fault, Frame, FrameMeta, Queue, Recv, RxBorrows,
-    Trigger, TxBorrows,
+    Trigger, TxBorrows, dhcp,
 };
 use mqnet_shmem::{Segments, Span, read_into, write_from};
+use mqnet_wire::offload::UNFINISHED_HEADERS_MAX;
 use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
 
 use crate::batching::Batch;
@@ -57,7 +58,11 @@ impl RxBorrows for TapRx {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let mut header = [0u8; VNET_HDR_LEN];
         self.stats.rx.syscalls.add(1);
-        let n = match read_into(self.fd.as_fd(), &mut header, room) {
+        // A frame that is longer than the room would come cut, and look whole.
+        let room_len = room.len();
+        let mut beyond = [0u8];
+        let beyond = if room_len > self.frame_max as usize { &mut [][..] } else { &mut beyond };
+        let n = match read_into(self.fd.as_fd(), &mut header, room, beyond) {
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Recv::Empty),
             Err(e) => return Err(fault(self.channel, &e)),
@@ -65,9 +70,12 @@ impl RxBorrows for TapRx {
         let len = n.saturating_sub(VNET_HDR_LEN) as u32;
         self.stats.rx.packets.add(1);
         self.stats.rx.bytes.add(u64::from(len));
-        let hdr = VnetHdr::from_bytes(&header);
+        // Where the kernel says that a checksum is valid, it is there.
+        let hdr = VnetHdr::from_bytes(&header).normalised();
         let reason = if len > self.frame_max {
             DropReason::TooLong
+        } else if len as usize > room_len {
+            DropReason::BufferTooSmall
         } else if hdr.check(len).is_err() {
             DropReason::BadHeader
         } else {
@@ -95,7 +103,9 @@ impl TapTx {
     /// written, of which nothing is known but that.
     fn send_many(&mut self, burst: &Burst<'_>, from: usize) -> usize {
         let Some(batch) = &mut self.batch else { return 0 };
-        let frames = burst.frames()[from..].iter();
+        // What is completed on its way is written alone.
+        let as_it_is = |frame: &&Frame<'_>| !dhcp::is_unfinished(frame, burst.more(frame));
+        let frames = burst.frames()[from..].iter().take_while(as_it_is);
         let parts = frames.map(|frame| (frame.hdr.to_bytes(), frame.head, burst.more(frame)));
         let done = batch.write(self.fd.as_fd(), parts);
         self.stats.tx.syscalls.add(done.calls);
@@ -130,7 +140,12 @@ enum Sent {
 }
 
 fn send(fd: BorrowedFd<'_>, frame: &Frame<'_>, more: &[Span<'_>]) -> Result<Sent, io::Error> {
-    match write_from(fd, &frame.hdr.to_bytes(), frame.head, more) {
+    let written = if dhcp::is_unfinished(frame, more) {
+        write_completed(fd, frame, more)
+    } else {
+        write_from(fd, &frame.hdr.to_bytes(), frame.head, more)
+    };
+    match written {
         Ok(_) => Ok(Sent::Yes),
         Err(e) => match e.raw_os_error() {
             Some(ENOMEM | ENOBUFS) => Ok(Sent::NoMemory),
@@ -139,6 +154,16 @@ fn send(fd: BorrowedFd<'_>, frame: &Frame<'_>, more: &[Span<'_>]) -> Result<Sent
             _ if e.kind() == io::ErrorKind::WouldBlock => Ok(Sent::Full),
             _ => Err(e),
         },
+    }
+}
+
+/// For readers of raw sockets, who see what lies in the frame.
+#[cold]
+fn write_completed(fd: BorrowedFd<'_>, frame: &Frame<'_>, more: &[Span<'_>]) -> io::Result<usize> {
+    let mut room = [0; UNFINISHED_HEADERS_MAX];
+    match dhcp::complete(frame, more, &mut room) {
+        Some((head, rest)) => write_from(fd, &dhcp::completed().to_bytes(), head, &rest),
+        None => write_from(fd, &frame.hdr.to_bytes(), frame.head, more),
     }
 }
 

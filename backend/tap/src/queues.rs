@@ -514,7 +514,7 @@ impl Queues {
         let mut room = Segments::new(head, tail);
         let mut header = [0u8; VNET_HDR_LEN];
         for _ in 0..LATE_MOST {
-            let Ok(n) = read_into(fd, &mut header, &mut room) else { return };
+            let Ok(n) = read_into(fd, &mut header, &mut room, &mut []) else { return };
             stats.rx.packets.add(1);
             stats.rx.bytes.add(n.saturating_sub(VNET_HDR_LEN) as u64);
             stats.rx.drops.count(DropReason::QueueRetired, 1);

@@ -112,7 +112,7 @@ impl TxBrings for GuestRx {
         stats.bytes.add(placed.bytes);
         stats.copies.add(placed.frames);
         if placed.too_long > 0 {
-            stats.drops.count(DropReason::TooLong, placed.too_long);
+            stats.drops.count(DropReason::BufferTooSmall, placed.too_long);
         }
         let taken = (placed.frames + placed.too_long) as usize;
         // What was taken before must be released by the caller: the next submit tells.
@@ -142,7 +142,7 @@ impl TxBrings for GuestRx {
             stats.packets.add(1);
             stats.bytes.add(u64::from(frame.len));
         } else {
-            stats.drops.count(DropReason::TooLong, 1);
+            stats.drops.count(DropReason::BufferTooSmall, 1);
         }
     }
 

@@ -205,6 +205,8 @@ impl<Q: DriverQueue> RxCore<Q> {
             stale,
             look: pool.look(),
             pool_at: pool.device_start(),
+            region: pool.region(),
+            pool_start: pool.start(),
             posted,
             waiting,
             more,

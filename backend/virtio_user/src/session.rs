@@ -200,6 +200,9 @@ fn choose(
     }
     // What can be switched off again need not be left out.
     let takes = if offered.has(SWITCHED) { Offloads::ALL } else { takes };
+    // A device may vouch for checksums that it leaves out, whatever the partner takes: those are
+    // filled in here.
+    let takes = takes.or(Offloads::CSUM);
     let guest = offered.and(Features::of_driver_that_takes(takes));
     // Only sets that the partner of this function can take as a whole.
     wanted = wanted.or(Features::of_driver_that_takes(guest.taken_by_driver()));

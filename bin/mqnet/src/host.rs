@@ -3,6 +3,7 @@
 mod entry;
 mod netdev;
 mod place;
+mod recent;
 mod rules;
 mod show;
 mod stats;
@@ -180,6 +181,7 @@ impl LinkHost {
             }
             entry.follow_interfaces();
             entry.answer();
+            entry.recent.look(clock::monotonic(), entry.link.stats());
         }
         if let Some(number) = lost {
             // The others go on.
@@ -223,7 +225,7 @@ impl LinkHost {
     /// How long to wait for an event before the next turn.
     pub(crate) fn patience(&self) -> Duration {
         let shortest = self.entries.iter().map(|entry| entry.link.patience()).min();
-        shortest.unwrap_or(Duration::from_secs(1))
+        shortest.unwrap_or(recent::EVERY).min(recent::EVERY)
     }
 
     /// Copies of the descriptors whose readiness asks for a turn.

@@ -10,6 +10,7 @@ mod config;
 mod daemon;
 mod demo;
 mod doctor;
+mod drops;
 mod endpoint;
 mod ethtool;
 mod generate;

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::api::{self, Api};
 use crate::cli::Failure;
+use crate::drops;
 use crate::stats::table::Table;
 use crate::stats::{json_text, put};
 
@@ -247,7 +248,7 @@ fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
         }
         let emulated = link.offloads.iter().filter_map(|way| emulation(way, verbose));
         emulated.for_each(|line| out.push_str(&line));
-        for line in rx_buffers(link) {
+        for line in drops::lines(link).into_iter().chain(rx_buffers(link)) {
             let _ = writeln!(out, "  {line}");
         }
         let mut table = Table::new(&["<"; 4]);
@@ -340,7 +341,7 @@ mod tests {
             assert_eq!(
                 shown(name, false, "up").unwrap(),
                 "mqnet 9.9 (daemon), pid 42, started 1m 1s ago\n\n\
-                 link vm0: up, 2 channels, mtu 1500, frames up to 65554 B\n\
+                 link vm0: up, 2 channels, mtu 1500, frames up to 65558 B\n\
                  \u{20} vm0   tap:vm0          index 7        carrier\n\
                  \u{20} ntb0  ntb:/run/x.sock  index 1000000  carrier\n\
                  \u{20} worker 0  cpu 2  node 0\n\

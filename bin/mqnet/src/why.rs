@@ -1,4 +1,5 @@
-//! `mqnet why`: which queues are stopped, since when, by whom, and what to do about it.
+//! `mqnet why`: which queues are stopped, since when, by whom, which frames were dropped in the
+//! last seconds, and what to do about it.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -6,12 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use mqnet_control_api::{
-    LaneStats, LinkInfo, LinkState, LinkStats, RxBufferInfo, StopCause, StopState,
+    LaneStats, LinkInfo, LinkState, LinkStats, RecentDrops, RxBufferInfo, StopCause, StopState,
 };
 use serde::Serialize;
 
 use crate::api::Api;
 use crate::cli::Failure;
+use crate::drops;
 use crate::show::{links, rx_buffers as rx_lines, standing};
 use crate::stats::show::duration;
 use crate::stats::{json_text, put, read};
@@ -55,6 +57,9 @@ struct Report {
     /// How buffers of RX queues lie, where the user's wish has no say or could not be done.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rx_buffers: Vec<String>,
+    /// What was dropped in the last seconds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dropped: Vec<RecentDrops>,
     /// What systems dropped before mqnet saw it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dropped_outside: Vec<Outside>,
@@ -88,8 +93,17 @@ fn run_at(
         let dropped_outside = stats.iter().flat_map(outside).collect();
         let (name, state, reason) = (link.name.clone(), link.state, link.reason.clone());
         let (rx_buffers, notes) = (overruled(&link), link.notes.clone());
-        let report =
-            Report { link: name, state, reason, stopped, notes, rx_buffers, dropped_outside };
+        let dropped = link.recent_drops.clone();
+        let report = Report {
+            link: name,
+            state,
+            reason,
+            stopped,
+            notes,
+            rx_buffers,
+            dropped,
+            dropped_outside,
+        };
         all += &text(&link, &report);
         reports.push(report);
     }
@@ -171,8 +185,13 @@ fn text(link: &LinkInfo, report: &Report) -> String {
     if link.state == LinkState::Down {
         out += "it takes no frames until it is up again; it tries by itself\n";
     }
+    let dropped = drops::lines(link).join("; ");
     if report.stopped.is_empty() && link.state != LinkState::Down {
-        out += "nothing is stopped\n";
+        out += "nothing is stopped";
+        out += if dropped.is_empty() { "\n" } else { "; " };
+    }
+    if !dropped.is_empty() {
+        let _ = writeln!(out, "{dropped}");
     }
     for note in &report.notes {
         let _ = writeln!(out, "{note}");
@@ -212,8 +231,11 @@ mod tests {
     use crate::stats::fixture::{FakeApi, link, stats};
 
     fn asked(state: &str, stats: &LinkStats, json: bool) -> String {
-        let api =
-            FakeApi::default().on("/v1/links", vec![link(state)]).on("/v1/links/ntb0/stats", stats);
+        asked_of(link(state), stats, json)
+    }
+
+    fn asked_of(link: LinkInfo, stats: &LinkStats, json: bool) -> String {
+        let api = FakeApi::default().on("/v1/links", vec![link]).on("/v1/links/ntb0/stats", stats);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         let mut out = Vec::new();
         run_at(&WhyArgs { name: "ntb0".into(), json }, &api, &mut out, now).unwrap();
@@ -249,6 +271,33 @@ mod tests {
         quiet.dropped_outside_a = None;
         assert!(asked("up", &quiet, false).ends_with("nothing is stopped\n"));
         assert!(asked("down", &quiet, false).starts_with("link vm0: down (the peer has ended)"));
+    }
+
+    // Goal: frames that were just dropped are told with reason, count and knob, whether or not
+    // something is stopped.
+    #[test]
+    fn drops_of_the_last_seconds() {
+        let drops = |netdev: &str, reason: &str, frames| RecentDrops {
+            netdev: netdev.into(),
+            sends: true,
+            reason: reason.into(),
+            frames,
+        };
+        let recent_drops = vec![drops("ntb0", "device-down", 5), drops("vm0", "sink-full", 1)];
+        let mut quiet = stats(2);
+        quiet.channels.truncate(1);
+        let dropping = |state| LinkInfo { recent_drops: recent_drops.clone(), ..link(state) };
+        let text = asked_of(dropping("up"), &quiet, false);
+        let line = "\nnothing is stopped; 5 frames dropped: device-down (ip link set ntb0 up); \
+                    1 frame dropped: sink-full (vm0 was full";
+        assert!(text.contains(line), "{text}");
+        for text in
+            [asked_of(dropping("up"), &stats(2), false), asked_of(dropping("down"), &quiet, false)]
+        {
+            assert!(text.contains("\n5 frames dropped: device-down"), "{text}");
+        }
+        let value: Value = serde_json::from_str(&asked_of(dropping("up"), &quiet, true)).unwrap();
+        assert_eq!(value[0]["dropped"][0]["reason"], "device-down");
     }
 
     // Goal: a stop older than time itself is shown, not a panic.

@@ -348,11 +348,11 @@ mod tests {
         let large = Offloads::TSO4.or(Offloads::TSO6);
         assert_eq!((plan.rx_offloads, plan.tx_offloads), (fixed, Offloads::NONE));
         assert_eq!(plan.rx_emulation, Emulation { offloads: large, cuts: true });
-        assert_eq!((plan.frame_max, plan.rx_frame_max()), (1518, limits::FRAME_MAX));
+        assert_eq!((plan.frame_max, plan.rx_frame_max()), (1522, limits::FRAME_MAX));
         assert!(plan.tx_emulation.is_none());
         let far = plan.mirrored();
         assert_eq!((far.rx_offloads, far.tx_offloads), (Offloads::NONE, Offloads::CSUM));
-        assert_eq!((far.rx_frame_max(), far.tx_emulation), (1518, plan.rx_emulation));
+        assert_eq!((far.rx_frame_max(), far.tx_emulation), (1522, plan.rx_emulation));
         assert_eq!(Plan::join(&plain, &guest).unwrap(), far);
         assert_eq!(far.mirrored(), plan);
     }
@@ -402,13 +402,13 @@ mod tests {
         assert_eq!(set(63), Offloads::ALL);
     }
 
-    // Goal: without large frames the frame limit is the MTU's.
+    // Goal: without large frames the frame limit is the MTU's, with two VLAN tags.
     #[test]
     fn small_frames_need_small_room() {
         let mut plain = caps();
         plain.rx_offloads = Offloads::CSUM;
         plain.tx_offloads = Offloads::NONE;
-        assert_eq!(Plan::join(&plain, &caps()).unwrap().frame_max, 1518);
+        assert_eq!(Plan::join(&plain, &caps()).unwrap().frame_max, 1522);
     }
 
     // Goal: IP packets have no Ethernet header to make room for, and never meet Ethernet frames.

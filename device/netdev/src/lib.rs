@@ -34,6 +34,7 @@ pub mod absent;
 mod address;
 mod burst;
 mod caps;
+pub mod dhcp;
 mod function;
 pub mod fuzzing;
 mod io;

@@ -48,8 +48,8 @@ pub const fn mtu_max(layer: Layer) -> u32 {
 /// Default MTU.
 pub const MTU_DEFAULT: u32 = 1500;
 
-/// Ethernet header with one VLAN tag.
-pub const L2_HEADER: u32 = 18;
+/// Ethernet header with two VLAN tags (QinQ): the MTU says nothing of either.
+pub const L2_HEADER: u32 = 22;
 
 /// Room for headers in front of the network header.
 pub const fn l2_header(layer: Layer) -> u32 {

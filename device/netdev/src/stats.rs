@@ -6,8 +6,12 @@ use mqnet_counters::{Counter, Padded};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum DropReason {
-    /// Longer than the plan's largest frame.
+    /// Longer than the link's largest frame, which follows from its MTU.
     TooLong,
+    /// A large frame for a side that takes none: its segments are longer than the link's MTU.
+    GsoOverMtu,
+    /// The receiver's buffers are smaller than the frame.
+    BufferTooSmall,
     /// Its header does not fit its bytes (checksum or segmentation fields).
     BadHeader,
     /// The kernel refused it (`EINVAL`): a segmentation type or header that it does not know.
@@ -42,8 +46,10 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::TooLong,
+        Self::GsoOverMtu,
+        Self::BufferTooSmall,
         Self::BadHeader,
         Self::Refused,
         Self::DeviceDown,
@@ -65,6 +71,8 @@ impl DropReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::TooLong => "too-long",
+            Self::GsoOverMtu => "gso-size-over-mtu",
+            Self::BufferTooSmall => "rx-buffer-too-small",
             Self::BadHeader => "bad-header",
             Self::Refused => "refused-by-kernel",
             Self::DeviceDown => "device-down",

@@ -27,5 +27,5 @@ pub mod capture;
 pub mod insert;
 pub mod merge;
 pub mod offload;
-mod pieces;
+pub(crate) mod pieces;
 pub mod sights;

@@ -364,26 +364,36 @@ impl Scatter {
     }
 }
 
-/// One `readv`: first `header`, then the segments. Returns the bytes read, which may exceed the
-/// room on a datagram-like descriptor that was truncated (TAP reports the full length).
+/// One `readv`: first `header`, then the segments, then `beyond`. Returns the bytes read. A TAP
+/// cuts a frame that is longer than all of them, and says nothing of it: `beyond` shows that a
+/// frame was longer than the room.
 #[inline]
 pub fn read_into(
     fd: BorrowedFd<'_>,
     header: &mut [u8],
     room: &mut Segments<'_>,
+    beyond: &mut [u8],
 ) -> io::Result<usize> {
     let header = RawRange::new(header.as_mut_ptr(), header.len());
+    let beyond = RawRange::new(beyond.as_mut_ptr(), beyond.len());
     if room.more.is_empty() {
-        let ranges = [header, room.head.raw(), room.tail.raw()];
+        let ranges = [header, room.head.raw(), room.tail.raw(), beyond];
+        if !beyond.is_empty() {
+            // SAFETY: `header`, the segments and `beyond` are exclusive writable ranges for the
+            // call.
+            return unsafe { vectored::read(fd, &ranges) };
+        }
         let used = if room.tail.is_empty() { 2 } else { 3 };
-        // SAFETY: `header` and the segments are exclusive writable ranges for the call.
+        // SAFETY: as above.
         return unsafe { vectored::read(fd, &ranges[..used]) };
     }
-    let mut ranges = [RawRange::EMPTY; Scatter::PIECES_MAX + 1];
+    let mut ranges = [RawRange::EMPTY; Scatter::PIECES_MAX + 2];
+    let more = room.more.len();
     ranges[..3].copy_from_slice(&[header, room.head.raw(), room.tail.raw()]);
-    ranges[3..3 + room.more.len()].copy_from_slice(room.more);
+    ranges[3..3 + more].copy_from_slice(room.more);
+    ranges[3 + more] = beyond;
     // SAFETY: as above; Scatter::room has noted no more pieces than fit.
-    unsafe { vectored::read(fd, &ranges[..3 + room.more.len()]) }
+    unsafe { vectored::read(fd, &ranges[..4 + more]) }
 }
 
 /// Most pieces after the first that a frame may have in [`write_from`] (a 64 KiB frame in buffers
@@ -481,8 +491,27 @@ mod tests {
         assert_eq!(write_from(writer.as_fd(), b"ab", Span::of(b"cd"), &more).unwrap(), 7);
         let (mut header, mut one, mut two) = ([0u8; 3], [0u8; 2], [0u8; 8]);
         let mut room = Segments::new(SpanMut::of(&mut one), SpanMut::of(&mut two));
-        assert_eq!(read_into(reader.as_fd(), &mut header, &mut room).unwrap(), 7);
+        assert_eq!(read_into(reader.as_fd(), &mut header, &mut room, &mut []).unwrap(), 7);
         assert_eq!((&header, &one, &two[..2]), (b"abc", b"de", &b"fg"[..]));
+    }
+
+    // Goal: what is longer than the room goes on behind it, whatever pieces the room has.
+    #[test]
+    fn longer_frames_show() {
+        use std::os::fd::AsFd;
+        let mut notes = Scatter::default();
+        for (pieces, room_len) in [(1, 3), (2, 6), (4, 12)] {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let bytes: Vec<u8> = (0..20).collect();
+            write_from(writer.as_fd(), &[], Span::of(&bytes), &[]).unwrap();
+            let (mut header, mut own, mut beyond) = ([0u8; 2], [0u8; 12], [0u8; 4]);
+            let mut room = notes.room(own.chunks_mut(3).take(pieces).map(SpanMut::of));
+            assert_eq!(room.len(), room_len);
+            let n = read_into(reader.as_fd(), &mut header, &mut room, &mut beyond).unwrap();
+            assert_eq!(n, 2 + room_len + 4);
+            assert_eq!((&header[..], &own[..room_len]), (&bytes[..2], &bytes[2..2 + room_len]));
+            assert_eq!(&beyond[..], &bytes[2 + room_len..n]);
+        }
     }
 
     // Goal: a room of many pieces is filled in order, and a second room in the same notes has
@@ -498,7 +527,7 @@ mod tests {
             let mut room = notes.room(bytes.chunks_mut(2).map(SpanMut::of));
             assert_eq!((room.len(), room.more().count()), (12, 4));
             let mut header = [0u8; 1];
-            let n = read_into(reader.as_fd(), &mut header, &mut room).unwrap();
+            let n = read_into(reader.as_fd(), &mut header, &mut room, &mut []).unwrap();
             assert_eq!(n, text.len());
             let seen: usize = room.pieces().map(|piece| piece.len()).sum();
             assert_eq!((seen, room.pieces().count()), (12, 6));

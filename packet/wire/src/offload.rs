@@ -3,6 +3,7 @@
 
 mod checksum;
 mod cut;
+mod entry;
 mod merge;
 mod parse;
 mod renew;
@@ -11,6 +12,7 @@ mod tests;
 
 pub use checksum::Sum;
 pub use cut::{Cut, Segment};
+pub use entry::{Vouched, with_own_hdr_len};
 pub use merge::{MERGED_HEADERS_MAX, Merge, Part};
 pub use parse::{Headers, Transport};
 pub use renew::renew_checksum;
@@ -20,15 +22,21 @@ use crate::VnetHdr;
 /// Bytes from the start of a frame among which all of its headers must lie to be finished here.
 pub const UNFINISHED_HEADERS_MAX: usize = 192;
 
-/// Most segments of one frame: 64 KiB in segments of 64 bytes. A peer that asks for more means to
-/// keep us busy.
-pub const SEGMENTS_MAX: u32 = 1024;
+/// Most segments of one frame (`GSO_MAX_SEGS` of the kernel): a frame of any length in segments of
+/// any size has fewer.
+pub const SEGMENTS_MAX: u32 = 65_535;
 
 /// The end of the checksum field of a frame that lacks only its checksum; `None` when it lacks
 /// none.
 pub fn checksum_end(hdr: VnetHdr) -> Option<usize> {
     let f = hdr.fields();
     hdr.needs_checksum().then(|| usize::from(f.csum_start) + usize::from(f.csum_offset) + 2)
+}
+
+/// True for a small frame whose missing checksum is that of UDP, by where it stands.
+#[inline]
+pub fn lacks_udp_checksum(hdr: VnetHdr) -> bool {
+    !hdr.is_finished() && hdr.needs_checksum() && !hdr.is_large() && hdr.pack().1 == 6
 }
 
 /// Fills in the missing checksum of a frame whose first bytes are `head`, at least up to

@@ -9,6 +9,8 @@ pub const VNET_HDR_LEN: usize = 12;
 
 /// `flags`: the checksum is to be filled in from `csum_start` on.
 const NEEDS_CSUM: u8 = 1;
+/// `flags`: the sender has validated the checksum; its field may hold anything.
+const DATA_VALID: u8 = 2;
 /// `gso_type`: the frame carries ECN bits (with TCP only).
 const GSO_ECN: u8 = 0x80;
 
@@ -39,7 +41,7 @@ pub struct VnetHdr {
 /// The fields of a [`VnetHdr`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetFields {
-    /// Bit 0: checksum needed; bit 1: checksum known good.
+    /// Bit 0: checksum needed. Bit 1, from a device only: checksum validated.
     pub flags: u8,
     /// Kind of segmentation, with the ECN bit.
     pub gso_type: u8,
@@ -97,6 +99,44 @@ impl VnetHdr {
         Self { word, csum_offset }
     }
 
+    /// The header without what has no meaning between two queues. Of the flags only NEEDS_CSUM
+    /// remains; fields that belong to a flag or a kind which is not set are 0.
+    #[inline]
+    #[must_use]
+    pub fn normalised(self) -> Self {
+        if self.is_finished() { Self::default() } else { self.without_strays() }
+    }
+
+    fn without_strays(self) -> Self {
+        let f = self.fields();
+        let mut out = VnetFields { flags: f.flags & NEEDS_CSUM, ..VnetFields::default() };
+        if self.needs_checksum() {
+            (out.csum_start, out.csum_offset) = (f.csum_start, f.csum_offset);
+        }
+        if self.is_large() {
+            (out.gso_type, out.hdr_len, out.gso_size) = (f.gso_type, f.hdr_len, f.gso_size);
+        }
+        Self::new(out)
+    }
+
+    /// True when a device says that the checksum is valid, and leaves nothing to fill in: whatever
+    /// the field holds.
+    #[inline]
+    pub const fn is_vouched(self) -> bool {
+        self.word as u8 & (NEEDS_CSUM | DATA_VALID) == DATA_VALID
+    }
+
+    /// The header with this `hdr_len`.
+    pub(crate) fn with_hdr_len(self, hdr_len: u16) -> Self {
+        Self::new(VnetFields { hdr_len, ..self.fields() })
+    }
+
+    /// The header with a checksum to be filled in.
+    pub(crate) fn with_checksum(self, csum_start: u16, csum_offset: u16) -> Self {
+        let f = self.fields();
+        Self::new(VnetFields { flags: f.flags | NEEDS_CSUM, csum_start, csum_offset, ..f })
+    }
+
     /// Reads the 12-byte form (little-endian; `num_buffers` is ignored).
     #[inline]
     pub fn from_bytes(b: &[u8; VNET_HDR_LEN]) -> Self {
@@ -149,8 +189,7 @@ impl VnetHdr {
             return 1;
         }
         let payload = len.saturating_sub(u32::from(f.hdr_len));
-        // 64 KiB in segments of 64 bytes: a peer that writes less means to keep us busy.
-        payload.div_ceil(u32::from(f.gso_size)).clamp(1, 1024) as u16
+        payload.div_ceil(u32::from(f.gso_size)).clamp(1, u32::from(u16::MAX)) as u16
     }
 
     /// Checks the header against the length of its frame. What passes can be handed to a kernel
@@ -208,6 +247,33 @@ mod tests {
         let (word, rest) = hdr.pack();
         assert_eq!(VnetHdr::new(VnetHdr::unpack(word, rest).fields()), hdr);
         assert_eq!(hdr.gso(), Some(GsoKind::Tcp4));
+    }
+
+    // Goal: flags that only a device may set, unknown flags, and fields of kinds that are not set
+    // are gone; what describes the frame stays.
+    #[test]
+    fn stray_fields_are_cleared() {
+        let all = VnetFields {
+            flags: 0xff,
+            gso_type: 0x80,
+            hdr_len: 2000,
+            gso_size: 9,
+            csum_start: 34,
+            csum_offset: 16,
+        };
+        let csum = VnetFields { flags: 1, csum_start: 34, csum_offset: 16, ..Default::default() };
+        assert_eq!(VnetHdr::new(all).normalised(), VnetHdr::new(csum));
+        for flags in [0, 2, 4, 0xfc] {
+            let none = VnetHdr::new(VnetFields { flags, ..all }).normalised();
+            assert_eq!(none, VnetHdr::default(), "flags {flags:#x}");
+        }
+        let large = VnetFields { flags: 3, gso_type: 0x81, ..all };
+        let kept = VnetFields { flags: 1, ..large };
+        assert_eq!(VnetHdr::new(large).normalised(), VnetHdr::new(kept));
+        let offset_alone = VnetFields { csum_offset: 16, ..Default::default() };
+        assert_eq!(VnetHdr::new(offset_alone).normalised(), VnetHdr::default());
+        let vouched = |flags| VnetHdr::new(VnetFields { flags, ..all }).is_vouched();
+        assert_eq!([0, 1, 2, 3, 6].map(vouched), [false, false, true, false, true]);
     }
 
     // Goal: a checksum outside the frame and a segmentation without size are refused.

@@ -27,7 +27,7 @@ pub use ethtool::{
 pub use host::{CaptureFilter, CapturedFrame, FoundNetdev, FrameDirection, FrameSink, Host};
 pub use link::{
     ChannelPlace, Event, FunctionPlace, Instance, LinkInfo, LinkSpec, LinkState, MemberInfo,
-    NetdevInfo, RxBufferInfo, WayOffloads, WorkerInfo,
+    NetdevInfo, RecentDrops, RxBufferInfo, WayOffloads, WorkerInfo,
 };
 pub use netdev::{Napi, PagePool, PagePoolStats, QStats, Queue, QueueType};
 pub use stats::{

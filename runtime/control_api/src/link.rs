@@ -87,11 +87,28 @@ pub struct LinkInfo {
     /// How the buffers of RX queues lie that are given to a device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rx_buffers: Vec<RxBufferInfo>,
+    /// Frames dropped in the last ten seconds; reasons without drops are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recent_drops: Vec<RecentDrops>,
     /// Its workers.
     pub workers: Vec<WorkerInfo>,
     /// Where its channels are served; empty while down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placement: Vec<ChannelPlace>,
+}
+
+/// Frames that a netdev dropped in the last seconds, for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct RecentDrops {
+    /// The netdev that counted them.
+    pub netdev: String,
+    /// It should have sent them; else it received them.
+    pub sends: bool,
+    /// Such as `too-long`.
+    pub reason: String,
+    /// How many.
+    pub frames: u64,
 }
 
 /// Where a channel is served.

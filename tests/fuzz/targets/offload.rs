@@ -4,7 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mqnet_wire::offload::{Cut, SEGMENTS_MAX, UNFINISHED_HEADERS_MAX, fill_checksum};
+use mqnet_wire::offload::{
+    Cut, SEGMENTS_MAX, UNFINISHED_HEADERS_MAX, Vouched, fill_checksum, with_own_hdr_len,
+};
 use mqnet_wire::{Layer, VNET_HDR_LEN, VnetHdr};
 
 fuzz_target!(|input: (bool, u32, [u8; VNET_HDR_LEN], &[u8])| {
@@ -22,6 +24,13 @@ fuzz_target!(|input: (bool, u32, [u8; VNET_HDR_LEN], &[u8])| {
             at += segment.payload;
         }
         assert_eq!(at, len as usize);
+    }
+    let ours = with_own_hdr_len(hdr.normalised(), len, head, layer).fields();
+    assert!(u32::from(ours.hdr_len) <= len && ours.flags & !1 == 0);
+    if let Some(vouched) = Vouched::find(hdr, len, head, layer) {
+        let (at, covered) = vouched.range();
+        assert!(vouched.field() + 2 <= at + covered && at + covered <= len as usize);
+        vouched.begun(head);
     }
     let mut own = head.to_vec();
     let _ = fill_checksum(hdr, &mut own, [(u64::from(len), bytes.len())].into_iter());

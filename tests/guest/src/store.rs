@@ -39,7 +39,7 @@ impl Store {
 
     /// Forgets what was downloaded, so that the next use gets what is new.
     pub fn forget(&self) -> Result<()> {
-        for folder in ["tools", "kernels", "images", "selftests"] {
+        for folder in ["tools", "kernels", "images", "selftests", "passt"] {
             match fs::remove_dir_all(self.path(folder)) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                     return Err(format!("{}: {e}", self.path(folder).display()).into());

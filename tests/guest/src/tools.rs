@@ -57,14 +57,14 @@ impl Tools {
 
     /// A program of this Debian that will run on the host, with this Debian's libraries.
     pub(crate) fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(self.root.join(LOADER));
+        let mut command = Command::new(self.loader());
         command.arg("--library-path").arg(self.library_path()).arg(self.file(program));
         command
     }
 
     /// `depmod`, which is one of the names of kmod.
     pub(crate) fn depmod(&self) -> Command {
-        let mut command = Command::new(self.root.join(LOADER));
+        let mut command = Command::new(self.loader());
         command.args(["--argv0", "depmod", "--library-path"]).arg(self.library_path());
         command.arg(self.file("bin/kmod"));
         command
@@ -72,7 +72,7 @@ impl Tools {
 
     /// The shared libraries that a program needs.
     pub(crate) fn libraries(&self, program: &Path) -> Result<Vec<PathBuf>> {
-        let mut command = Command::new(self.root.join(LOADER));
+        let mut command = Command::new(self.loader());
         let listing = command.arg("--library-path").arg(self.library_path()).arg("--list");
         let text = run(listing.arg(program))?;
         let path = |line: &str| Some(line.split_once("=> ")?.1.split(" (").next()?.into());
@@ -80,7 +80,7 @@ impl Tools {
     }
 
     pub(crate) fn loader(&self) -> PathBuf {
-        self.root.join(LOADER)
+        self.file(LOADER)
     }
 
     fn library_path(&self) -> String {

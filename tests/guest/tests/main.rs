@@ -7,6 +7,7 @@ mod five;
 mod ivshmem;
 mod near;
 mod numa;
+mod passt;
 mod tunnel;
 mod vduse;
 mod virtio;

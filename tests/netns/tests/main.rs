@@ -13,6 +13,7 @@ mod control_see;
 mod control_systemd;
 mod control_verbs;
 mod crash;
+mod dhcp;
 mod follow;
 mod foreign_tap;
 mod group;

@@ -3,7 +3,7 @@
 use mqnet_netdev::{Caps, FarPartner, Outlook, Peer, Plan, RingSizes, RingWish, Voice, Word};
 
 use super::{NtbFunction, refusal_text};
-use crate::layout::{Geometry, Phase, VERSION_PARTNER};
+use crate::layout::{Geometry, Phase};
 use crate::link::{self, Agreement, Refusal, State};
 use crate::mailbox;
 
@@ -31,11 +31,6 @@ impl NtbFunction {
             (offer.caps, offer.rings) = (caps.clone(), rings);
         }
         (self.ours.caps, self.ours.rings) = (caps, rings);
-    }
-
-    /// True when both ends send the state of their partners.
-    pub(super) fn tells_partners(&self) -> bool {
-        self.their_offer.as_ref().is_some_and(|offer| offer.versions.1 >= VERSION_PARTNER)
     }
 
     pub(super) fn post(&mut self) {
@@ -131,15 +126,14 @@ impl Peer for NtbFunction {
             return;
         }
         self.partner_down = reason.map(str::to_owned);
-        if self.state == State::Up && self.tells_partners() {
+        if self.state == State::Up {
             self.post();
         }
     }
 
     fn far_partner(&mut self) -> FarPartner {
         match self.state {
-            State::Up if self.tells_partners() => self.theirs.partner.clone(),
-            State::Up => FarPartner::Up,
+            State::Up => self.theirs.partner.clone(),
             _ => FarPartner::Unknown,
         }
     }
@@ -201,19 +195,5 @@ mod tests {
         let mut a = end(name, 3);
         until([&mut a, &mut b], &mut now, |a, _| a.far_partner() == down);
         assert!(matches!(a.poll_link(now), LinkStatus::Up { .. }));
-    }
-
-    // Goal: an end of version 4, which sends no state, counts as one with something behind it.
-    #[test]
-    fn older_far_end_counts_as_up() {
-        let mut now = Duration::from_secs(1);
-        let (mut a, mut b) = (end("older-end", 1), end("older-end", 2));
-        until([&mut a, &mut b], &mut now, |a, b| a.state == State::Up && b.state == State::Up);
-        a.their_offer.as_mut().unwrap().versions = (4, 4);
-        a.theirs.partner = FarPartner::Unknown;
-        assert_eq!(a.far_partner(), FarPartner::Up);
-        let letters = a.our_letters;
-        a.set_partner_down(Some("no carrier"));
-        assert_eq!(a.our_letters, letters, "a letter that nobody reads");
     }
 }

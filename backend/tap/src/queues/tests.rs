@@ -64,15 +64,15 @@ fn no_device_is_created_by_an_old_name() {
     }
     namespace::enter_new_net().unwrap();
     let nics = Nics::open().unwrap();
-    let (_, fd, flags) = create("old", Layer::Ethernet).unwrap();
+    let device = create("old", Layer::Ethernet).unwrap();
     let index = nics.index_of("old").unwrap();
     let named = LinkAttribute::IfName("new".to_owned());
     Netlink::open().unwrap().set(index, named).unwrap();
-    let refused = one_more("old", index, flags).unwrap_err();
+    let refused = one_more("old", index, device.flags).unwrap_err();
     assert!(refused.contains("one more queue"), "{refused}");
     assert!(nics.index_of("old").is_err());
-    let opener = Opener { flags, index, netns: None };
-    let more = opener.open(fd.as_fd()).unwrap();
+    let opener = Opener { flags: device.flags, index, netns: None };
+    let more = opener.open(device.fds[0].as_fd()).unwrap();
     assert_eq!(sys::identify(more.as_fd()).unwrap().0, "new");
     assert!(nics.index_of("old").is_err());
 }

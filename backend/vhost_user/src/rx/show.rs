@@ -8,7 +8,8 @@ use mqnet_virtio::chain::Head;
 use mqnet_virtio::net::HDR_LEN_HASH;
 use mqnet_virtio::ring::not_memory;
 use mqnet_virtio::{Broken, Chain, DeviceRing, Piece, Ring, on_ring};
-use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
+use mqnet_wire::offload::{UNFINISHED_HEADERS_MAX, with_own_hdr_len};
+use mqnet_wire::{Layer, VNET_HDR_LEN, VnetHdr};
 
 use super::{Scratch, Shown};
 
@@ -205,13 +206,29 @@ impl Rules {
     #[inline(always)]
     fn sound_header(&self, whole: Span<'_>, len: u32) -> Option<VnetHdr> {
         let hdr = VnetHdr::from_bytes(&whole.header()?);
-        (hdr.is_finished() || self.allows(hdr, len)).then_some(hdr)
+        if hdr.is_finished() {
+            return Some(VnetHdr::default());
+        }
+        self.admit(hdr, len, whole.skip(self.hdr_len as usize), &[])
     }
 
-    /// Of a frame that is not finished. The other side was promised which there are.
+    /// The header of a frame that is not finished, without what a driver has no say in. `None` for
+    /// one that was not agreed on: the other side was promised which there are.
     #[inline(never)]
-    fn allows(&self, hdr: VnetHdr, len: u32) -> bool {
-        hdr.check(len).is_ok() && self.sends.covers(hdr)
+    fn admit(&self, hdr: VnetHdr, len: u32, first: Span<'_>, more: &[Span<'_>]) -> Option<VnetHdr> {
+        if hdr.check(len).is_err() || !self.sends.covers(hdr) {
+            return None;
+        }
+        let hdr = hdr.normalised();
+        if !hdr.is_large() {
+            return Some(hdr);
+        }
+        let mut head = [0; UNFINISHED_HEADERS_MAX];
+        let mut n = first.read_header(&mut head);
+        for piece in more {
+            n += piece.read_header(&mut head[n..]);
+        }
+        Some(with_own_hdr_len(hdr, len, &head[..n], Layer::Ethernet))
     }
 
     /// What is in one piece and [not shown](Self::show_usual) is none of a frame: why.
@@ -231,15 +248,22 @@ impl Rules {
         Ok(Frame::Bad(reason, len))
     }
 
+    /// The header of a frame in these pieces; why it is dropped.
     #[inline]
-    fn judge(&self, raw: &[u8; VNET_HDR_LEN], len: u32) -> Result<VnetHdr, DropReason> {
+    fn judge(
+        &self,
+        raw: &[u8; VNET_HDR_LEN],
+        len: u32,
+        pieces: &[Span<'_>],
+    ) -> Result<VnetHdr, DropReason> {
         let hdr = VnetHdr::from_bytes(raw);
         if len > self.frame_max {
-            Err(DropReason::TooLong)
-        } else if len == 0 || !hdr.is_finished() && !self.allows(hdr, len) {
-            Err(DropReason::BadHeader)
-        } else {
-            Ok(hdr)
+            return Err(DropReason::TooLong);
+        }
+        match pieces.split_first() {
+            Some(_) if hdr.is_finished() => Ok(VnetHdr::default()),
+            Some((first, more)) => self.admit(hdr, len, *first, more).ok_or(DropReason::BadHeader),
+            None => Err(DropReason::BadHeader),
         }
     }
 
@@ -270,7 +294,7 @@ impl Rules {
         }
         let len = chain.len.saturating_sub(self.hdr_len);
         let head = raw.first_chunk().unwrap_or(&[0; VNET_HDR_LEN]);
-        let hdr = match self.judge(head, len) {
+        let hdr = match self.judge(head, len, &pieces) {
             Ok(hdr) => hdr,
             Err(reason) => return Ok(Frame::Bad(reason, len)),
         };

@@ -2,13 +2,14 @@
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::BURST_FRAMES;
-use mqnet_netdev::{Burst, Frame, FrameMeta};
+use mqnet_netdev::{Burst, Frame, FrameMeta, dhcp};
 use mqnet_shmem::{Lent, Scatter, Segments, Span, Streaming};
 use mqnet_virtio::log::RingLog;
 use mqnet_virtio::net::rss::Hashed;
 use mqnet_virtio::net::{HDR_LEN, HDR_LEN_HASH};
 use mqnet_virtio::ring::not_memory;
 use mqnet_virtio::{Broken, Chain, DeviceRing, Piece, Used, on_ring};
+use mqnet_wire::offload::{Sum, UNFINISHED_HEADERS_MAX, lacks_udp_checksum};
 use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
 
 use crate::vring::Vring;
@@ -94,6 +95,9 @@ impl Buffers<'_> {
         piece: Piece,
         frame: &Frame<'_>,
     ) -> Option<u32> {
+        if lacks_udp_checksum(frame.hdr) && dhcp::is_unfinished(frame, &[]) {
+            return None;
+        }
         let lone = frame.is_one_piece();
         if !plain {
             return if lone { self.place_with_more(piece, frame, streaming) } else { None };
@@ -277,7 +281,14 @@ impl Room {
         let found = self.gather(ring, buffers, frame.len)?.0;
         if found == Found::Enough {
             let count = self.chains.len() as u16;
-            let mut whole = Whole::new(frame.hdr, count, frame.head, burst.more(frame));
+            let more = burst.more(frame);
+            let mut own = [0; UNFINISHED_HEADERS_MAX];
+            let unfinished = dhcp::is_unfinished(frame, more);
+            let completed = if unfinished { dhcp::complete(frame, more, &mut own) } else { None };
+            let mut whole = match &completed {
+                Some((head, rest)) => Whole::new(dhcp::completed(), count, *head, rest),
+                None => Whole::new(frame.hdr, count, frame.head, more),
+            };
             whole.hdr[VNET_HDR_LEN..].copy_from_slice(&buffers.hashed.to_bytes());
             self.write(ring.queue(), buffers, &whole, streaming)?;
             self.note(buffers.log, buffers.hdr_len + frame.len);
@@ -382,12 +393,63 @@ impl Room {
             // What lies beyond the frame was not taken from the guest at all.
             let count = self.chains.iter().take_while(starts_inside).count();
             self.chains.truncate(count);
-            self.write_header(vring, &header(frame.hdr, count as u16));
+            let hdr = match lacks_udp_checksum(frame.hdr) {
+                true => self.completed(vring, frame),
+                false => frame.hdr,
+            };
+            self.write_header(vring, &header(hdr, count as u16));
             self.note(&vring.log, whole as u32);
             on_ring!(&mut vring.ring, ring => self.give_back(ring, whole as u32));
         }
         self.forget();
         fits
+    }
+
+    /// Completes the checksum of a frame of DHCP in the guest's buffers; its header then.
+    #[inline(never)]
+    fn completed(&self, vring: &mut Vring, frame: &FrameMeta) -> VnetHdr {
+        let hdr_len = vring.hdr_len as usize;
+        let rest = |memory: &Lent, at: usize, len: usize| {
+            let (mut skip, mut left) = (hdr_len + at, len);
+            let mut sum = Sum::new();
+            let mut first = [0; 4];
+            let mut n = 0;
+            for piece in self.pieces() {
+                let span = memory.span(piece.addr, piece.len).unwrap_or(Span::EMPTY);
+                let part = span.skip(skip).first(left);
+                skip = skip.saturating_sub(span.len());
+                left -= part.len();
+                n += part.read_header(&mut first[n..]);
+                sum.add(part.sum(), part.len());
+            }
+            (left == 0).then_some((sum, first))
+        };
+        let fields = frame.hdr.fields();
+        let start = usize::from(fields.csum_start);
+        let Some(len) = (frame.len as usize).checked_sub(start) else { return frame.hdr };
+        let Some((_, ports)) = rest(&vring.memory, start, len.min(4)) else { return frame.hdr };
+        if len < 8 || !dhcp::has_ports(ports) {
+            return frame.hdr;
+        }
+        let Some((sum, _)) = rest(&vring.memory, start, len) else { return frame.hdr };
+        self.write_at(vring, start + usize::from(fields.csum_offset), sum.field());
+        dhcp::completed()
+    }
+
+    /// Writes two bytes of the frame in the room.
+    fn write_at(&self, vring: &mut Vring, at: usize, bytes: [u8; 2]) {
+        let (mut skip, mut bytes) = (vring.hdr_len as usize + at, &bytes[..]);
+        for piece in self.pieces() {
+            let Some(room) = vring.memory.room(piece.addr, piece.len) else { return };
+            let len = room.len();
+            if skip < len {
+                bytes = &bytes[room.split_at(skip).1.write_header(bytes)..];
+            }
+            skip = skip.saturating_sub(len);
+            if bytes.is_empty() {
+                return;
+            }
+        }
     }
 
     /// All pieces of all chains.

@@ -72,7 +72,7 @@ impl Guest {
 
     /// What serves it when it sends.
     pub(crate) fn tx_half(&self) -> GuestTx {
-        GuestTx::new(0, [self.cell.clone()], 65_554, self.stats.clone()).unwrap()
+        GuestTx::new(0, [self.cell.clone()], 65_558, self.stats.clone()).unwrap()
     }
 
     /// What serves it when it receives.

@@ -4,17 +4,19 @@
 //! its way.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES, BURST_MORE_PIECES};
 use mqnet_netdev::{Burst, ChannelStats, DropReason, Offloads};
 use mqnet_pktbuf::Look;
-use mqnet_shmem::Span;
+use mqnet_shmem::{Region, Span};
 use mqnet_virtio::Broken;
 use mqnet_virtio::driver::{DriverQueue, Used};
 use mqnet_virtio::net::HDR_LEN;
 use mqnet_virtio::rxbuf::sizes::Average;
-use mqnet_wire::VnetHdr;
+use mqnet_wire::offload::{UNFINISHED_HEADERS_MAX, Vouched, with_own_hdr_len};
+use mqnet_wire::{Layer, VnetHdr};
 
 use super::{Filled, Posted, Waiting};
 use crate::buffers::RxBufferStats;
@@ -61,19 +63,21 @@ impl Rules {
         Self { mergeable, frame_max, spread: frame_max.saturating_sub(FRAME_MIN), takes }
     }
 
-    /// A sound frame of `len` bytes, in one buffer.
+    /// A sound frame of `len` bytes, in one buffer, whose header is passed on as it is.
     #[inline(always)]
     fn is_usual(&self, head: &Head, len: u32) -> bool {
         // One comparison for what is too short, too: its length is less, or below 0.
         if len.wrapping_sub(FRAME_MIN) > self.spread || self.mergeable && head.buffers != 1 {
             return false;
         }
-        head.hdr.is_finished() || self.allow(head.hdr, len)
+        head.hdr.is_finished() || self.is_plain(head.hdr, len)
     }
 
+    /// True when nothing but a checksum is missing, and nothing else is said.
     #[inline(never)]
-    fn allow(&self, hdr: VnetHdr, len: u32) -> bool {
-        hdr.is_finished() || hdr.check(len).is_ok() && self.takes.covers(hdr)
+    fn is_plain(&self, hdr: VnetHdr, len: u32) -> bool {
+        let is_plain = !hdr.is_large() && hdr.needs_checksum() && hdr == hdr.normalised();
+        is_plain && hdr.check(len).is_ok() && self.takes.covers(hdr)
     }
 }
 
@@ -84,6 +88,9 @@ pub(super) struct Intake<'r, 'a, Q> {
     pub(super) look: Look<'a>,
     /// The address of the pool's first byte, as the device has it.
     pub(super) pool_at: u64,
+    /// The pool's memory, and where in it the pool begins.
+    pub(super) region: &'a Region,
+    pub(super) pool_start: usize,
     pub(super) posted: &'a [Option<Posted>],
     pub(super) waiting: &'r mut ArrayVec<Waiting, BURST_FRAMES>,
     pub(super) more: &'r mut VecDeque<Filled>,
@@ -131,12 +138,10 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
     /// Shows a frame whose buffers after the first begin at number `others` of the list; false when
     /// the burst has no room for its pieces.
     fn push(&self, burst: &mut Burst<'a>, frame: &Waiting, others: usize) -> bool {
-        let &Waiting { hdr, len, id, more } = frame;
-        let others = self.more.range(others..others + usize::from(more));
-        let first = len - others.clone().map(|filled| filled.len).sum::<u32>();
-        let more = others.map(|filled| self.span(filled.id, 0, filled.len));
-        let more: ArrayVec<Span<'a>, BURST_MORE_PIECES> = more.collect();
-        burst.push_pieces(hdr, len, self.span(id, HDR_LEN, first), &more)
+        let mut pieces = self.pieces(frame, others).map(|(id, skip, len)| self.span(id, skip, len));
+        let head = pieces.next().unwrap_or(Span::EMPTY);
+        let more: ArrayVec<Span<'a>, BURST_MORE_PIECES> = pieces.collect();
+        burst.push_pieces(frame.hdr, frame.len, head, &more)
     }
 
     /// Takes in and shows what has come, behind `bytes` that are shown already.
@@ -203,16 +208,103 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
             }
         }
         self.average.add(len);
+        let frame = Waiting { hdr, len, id, more };
         if len > self.rules.frame_max {
             self.drop_last(id, more, len, DropReason::TooLong);
-        } else if !self.rules.allow(hdr, len) {
-            self.drop_last(id, more, len, DropReason::BadHeader);
-        } else {
-            let frame = Waiting { hdr, len, id, more };
+        } else if let Some(hdr) = self.admit(&frame, before) {
+            let frame = Waiting { hdr, ..frame };
             self.waiting.push(frame);
             return Ok(self.push(burst, &frame, before).then_some(len));
+        } else {
+            self.drop_last(id, more, len, DropReason::BadHeader);
         }
         Ok(Some(0))
+    }
+
+    /// The pieces of a frame whose buffers after the first begin at number `others` of the list:
+    /// buffer, bytes to be skipped in it, bytes of the frame.
+    fn pieces(
+        &self,
+        frame: &Waiting,
+        others: usize,
+    ) -> impl Iterator<Item = (u16, u32, u32)> + use<'_, Q> {
+        let others = self.more.range(others..others + usize::from(frame.more));
+        let first = frame.len - others.clone().map(|filled| filled.len).sum::<u32>();
+        let others = others.map(|filled| (filled.id, 0, filled.len));
+        std::iter::once((frame.id, HDR_LEN, first)).chain(others)
+    }
+
+    /// The header of a frame as it is passed on; `None` for one that was not agreed on or does not
+    /// go with its frame.
+    fn admit(&self, frame: &Waiting, others: usize) -> Option<VnetHdr> {
+        let &Waiting { hdr, len, .. } = frame;
+        if hdr.is_finished() {
+            return Some(hdr.normalised());
+        }
+        if hdr.check(len).is_err() || !self.rules.takes.covers(hdr) {
+            return None;
+        }
+        // A device vouches for checksums only for a driver that lets it.
+        let vouched = hdr.is_vouched() && self.rules.takes.has(Offloads::CSUM);
+        if !(hdr.is_large() || vouched) {
+            return Some(hdr.normalised());
+        }
+        let mut head = [0; UNFINISHED_HEADERS_MAX];
+        let mut n = 0;
+        for (id, skip, len) in self.pieces(frame, others) {
+            n += self.span(id, skip, len).read_header(&mut head[n..]);
+        }
+        let head = &head[..n];
+        let vouched = vouched.then(|| Vouched::find(hdr, len, head, Layer::Ethernet)).flatten();
+        let hdr = vouched.map_or(hdr.normalised(), |frame_of| {
+            self.begin_checksum(frame, others, head, &frame_of)
+        });
+        Some(with_own_hdr_len(hdr, len, head, Layer::Ethernet))
+    }
+
+    /// Leaves the checksum of a frame to who takes it, as any other one that is unfinished: its
+    /// field holds whatever the device left there.
+    #[cold]
+    fn begin_checksum(
+        &self,
+        frame: &Waiting,
+        others: usize,
+        head: &[u8],
+        vouched: &Vouched,
+    ) -> VnetHdr {
+        let field = vouched.field();
+        self.write(frame, others, field, vouched.begun(head));
+        if let Some(hdr) = vouched.unfinished() {
+            return hdr;
+        }
+        let (mut skip, mut left) = vouched.range();
+        let sums = self.pieces(frame, others).map(|(id, front, len)| {
+            let part = self.span(id, front, len).skip(skip).first(left);
+            skip = skip.saturating_sub(len as usize);
+            left -= part.len();
+            (part.sum(), part.len())
+        });
+        let sum = vouched.complete(sums);
+        self.write(frame, others, field, sum);
+        vouched.completed()
+    }
+
+    /// Writes two bytes of a frame, which is ours until its buffers go back to the device.
+    fn write(&self, frame: &Waiting, others: usize, at: usize, bytes: [u8; 2]) {
+        let (mut from, mut bytes) = (0, (at..).zip(bytes).peekable());
+        for (id, skip, len) in self.pieces(frame, others) {
+            let end = from + len as usize;
+            while let Some((at, byte)) = bytes.next_if(|(at, _)| *at < end) {
+                let Some(Some(posted)) = self.posted.get(usize::from(id)) else { return };
+                let start = posted.at.wrapping_sub(self.pool_at) as usize + skip as usize;
+                let at = self.pool_start + start + (at - from);
+                let word = self.region.word(at & !7);
+                let mut whole = word.load(Ordering::Relaxed).to_ne_bytes();
+                whole[at & 7] = byte;
+                word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+            }
+            from = end;
+        }
     }
 
     /// Takes the other buffers of a merged frame of `count`, and adds their lengths; how many there

@@ -3,6 +3,7 @@
 mod device;
 mod kept;
 mod oracle;
+mod vouched;
 
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -81,7 +81,7 @@ fn received(args: &CaptureArgs, script: &Script) -> (Result<(), Failure>, Vec<u8
 // Goal: what is asked for stands in the path, and nothing else; names are escaped.
 #[test]
 fn paths() {
-    assert_eq!(path(&args(&["vm0"])), "/v1/netdevs/vm0/capture?snaplen=65554");
+    assert_eq!(path(&args(&["vm0"])), "/v1/netdevs/vm0/capture?snaplen=65558");
     let all = args(&["a/b?c", "--channel", "3", "--drops", "--snaplen", "96"]);
     assert_eq!(path(&all), "/v1/netdevs/a%2Fb%3Fc/capture?snaplen=96&channel=3&drops=true");
 }
@@ -92,8 +92,8 @@ fn bad_values() {
     for (option, value, words) in [
         ("--channel", "64", "0..=63"),
         ("--channel", "-1", "0..=63"),
-        ("--snaplen", "0", "1..=65554"),
-        ("--snaplen", "65555", "1..=65554"),
+        ("--snaplen", "0", "1..=65558"),
+        ("--snaplen", "65559", "1..=65558"),
         ("--count", "0", "1.."),
     ] {
         let option = format!("{option}={value}");

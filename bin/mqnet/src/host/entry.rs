@@ -11,6 +11,7 @@ use mqnet_netdev::Interface;
 use mqnet_sysio::{clock, namespace};
 
 use super::place::{self, Elsewhere};
+use super::recent::Recent;
 use super::waiting::{self, Attempts};
 use crate::endpoint::{Endpoint, NULL, Open, Opened};
 use crate::plan::apply::Applied;
@@ -75,6 +76,8 @@ pub(crate) struct Entry {
     own_netns: Option<u64>,
     /// What the kernel knows of interfaces in other network namespaces.
     pub(super) elsewhere: Elsewhere,
+    /// What was dropped in the last seconds.
+    pub(super) recent: Recent,
 }
 
 /// Any number of links may end in nothing, and each such end still needs a name.
@@ -154,6 +157,7 @@ impl Entry {
             applied: None,
             own_netns: namespace::own_inode().ok(),
             elsewhere: Elsewhere::default(),
+            recent: Recent::default(),
         })
     }
 

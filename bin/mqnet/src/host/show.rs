@@ -114,7 +114,11 @@ pub(super) fn link(entry: &mut Entry) -> LinkInfo {
             sleeps: worker.stats.sleeps.get(),
         })
         .collect();
+    let stats = entry.link.stats();
+    let names = [0, 1].map(|side| entry.netdevs[side].name.as_str());
+    let recent_drops = entry.recent.drops(names, stats);
     LinkInfo {
+        recent_drops,
         offloads: ways.unwrap_or_default(),
         name: entry.name.clone(),
         spec: entry.spec.clone(),

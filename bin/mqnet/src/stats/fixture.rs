@@ -137,7 +137,7 @@ pub(crate) fn link(state: &str) -> LinkInfo {
         value["reason"] = reason.into();
     } else {
         value["mtu"] = 1500.into();
-        value["frame-max"] = 65554.into();
+        value["frame-max"] = 65558.into();
     }
     serde_json::from_value(value).unwrap()
 }

@@ -7,10 +7,10 @@ use crate::Frame;
 use crate::limits::BURST_MORE_PIECES;
 
 /// Payload, in pieces.
-pub(super) type Pieces<'a> = ArrayVec<Span<'a>, BURST_MORE_PIECES>;
+pub(crate) type Pieces<'a> = ArrayVec<Span<'a>, BURST_MORE_PIECES>;
 
 /// The first bytes of a frame in private memory, and how many there are.
-pub(super) fn read_head<const N: usize>(frame: &Frame<'_>, more: &[Span<'_>]) -> ([u8; N], usize) {
+pub(crate) fn read_head<const N: usize>(frame: &Frame<'_>, more: &[Span<'_>]) -> ([u8; N], usize) {
     let mut head = [0; N];
     let mut n = frame.head.read_header(&mut head);
     for piece in more {
@@ -23,7 +23,7 @@ pub(super) fn read_head<const N: usize>(frame: &Frame<'_>, more: &[Span<'_>]) ->
 }
 
 /// `len` bytes of a frame from byte `at` on; `None` when they lie in too many pieces.
-pub(super) fn payload<'a>(
+pub(crate) fn payload<'a>(
     head: Span<'a>,
     more: &[Span<'a>],
     mut at: usize,
@@ -42,6 +42,6 @@ pub(super) fn payload<'a>(
 }
 
 /// Sums and lengths of pieces.
-pub(super) fn sums<'a>(pieces: &[Span<'a>]) -> impl Iterator<Item = (u64, usize)> {
+pub(crate) fn sums<'a>(pieces: &[Span<'a>]) -> impl Iterator<Item = (u64, usize)> {
     pieces.iter().map(|piece| (piece.sum(), piece.len()))
 }

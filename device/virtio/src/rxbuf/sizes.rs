@@ -35,8 +35,8 @@ impl Mode {
     }
 }
 
-/// Largest frame of a small buffer: 1500 bytes behind an Ethernet header with a VLAN tag.
-pub const SMALL_FRAME: u32 = 1518;
+/// Largest frame of a small buffer: 1500 bytes behind an Ethernet header with two VLAN tags.
+pub const SMALL_FRAME: u32 = 1522;
 
 /// A cache line. A frame begins with one, and its header is at the end of the line before: there
 /// each header is as a rule what was there before, so that a device which looks first need not
@@ -71,7 +71,7 @@ pub const MERGEABLE_XDP_ROOM: u32 = align64(XDP_HEADROOM + TAIL);
 
 /// Shortest frame part of a mergeable buffer: a ring full of buffers must hold a frame.
 pub fn mergeable_min(max_mtu: u32, ring: u16) -> u32 {
-    let per_buffer = (HDR_LEN + 18 + max_mtu).div_ceil(ring.max(1).into());
+    let per_buffer = (HDR_LEN + 22 + max_mtu).div_ceil(ring.max(1).into());
     (per_buffer.max(HDR_LEN) - HDR_LEN).max(SMALL_FRAME)
 }
 
@@ -121,32 +121,32 @@ mod tests {
     #[test]
     fn mergeable_buffers() {
         let min = mergeable_min(65535, 256);
-        assert_eq!(min, 1518);
+        assert_eq!(min, 1522);
         assert_eq!(mergeable(0, min, 4096, false), 1600);
         assert_eq!(mergeable(1984, min, 4096, false), 2048);
         assert_eq!(mergeable(9000, min, 4096, false), 4096);
         assert_eq!((MERGEABLE_XDP_ROOM, mergeable(0, min, 4096, true)), (576, 3520));
-        assert_eq!(mergeable_min(65535, 16), 4086, "a short ring needs longer buffers");
+        assert_eq!(mergeable_min(65535, 16), 4087, "a short ring needs longer buffers");
     }
 
     // Goal: at the bounds of the sizes: the header has a line, 64 bytes count, a page is the end.
     #[test]
     fn thresholds() {
         let of = |average| mergeable(average, mergeable_min(1500, 256), 4096, false);
-        let lens = [1518, 1536, 1537, 1600, 1601, 1984, 1985, 3968, 3969, 4032, 65_535];
+        let lens = [1522, 1536, 1537, 1600, 1601, 1984, 1985, 3968, 3969, 4032, 65_535];
         let sizes = [1600, 1600, 1664, 1664, 1728, 2048, 2112, 4032, 4096, 4096, 4096];
         assert_eq!(lens.map(of), sizes);
         // 2048 bytes are the longest that share a page.
         assert_eq!([1984, 1985].map(|average| 4096 / of(average)), [2, 1]);
-        // The largest frame in a ring full of buffers: ceil((12 + 18 + mtu) / ring) - 12.
+        // The largest frame in a ring full of buffers: ceil((12 + 22 + mtu) / ring) - 12.
         let min = |mtu, ring| mergeable_min(mtu, ring);
-        assert_eq!([min(65_535, 32), min(65_535, 42), min(65_535, 43)], [2037, 1550, 1518]);
-        assert_eq!(min(9000, 1), 9018);
+        assert_eq!([min(65_535, 32), min(65_535, 42), min(65_535, 43)], [2038, 1550, 1522]);
+        assert_eq!(min(9000, 1), 9022);
         assert_eq!(mergeable(0, min(65_535, 16), 16_384, false), 4160);
         assert_eq!([headroom(false), headroom(true)], [52, 308]);
         assert_eq!([false, true].map(|xdp| (headroom(xdp) + HDR_LEN) % LINE), [0, 0]);
         assert!(headroom(true) + 3520 <= 4096, "what a program leaves of a page");
-        assert_eq!(headroom(true) + HDR_LEN + SMALL_FRAME, 1838);
+        assert_eq!(headroom(true) + HDR_LEN + SMALL_FRAME, 1842);
     }
 
     // Goal: merging comes first, then what does not fit a small buffer.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: whatever comes, a buffer holds its header and 1518 bytes and fits a page, and a
+        // Goal: whatever comes, a buffer holds its header and 1522 bytes and fits a page, and a
         // ring of them holds a frame of the MTU.
         #[test]
         fn sizes_stay_in_bounds(

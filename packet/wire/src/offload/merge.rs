@@ -12,7 +12,6 @@ pub const MERGED_HEADERS_MAX: usize = 128;
 /// What the length fields of both families can say.
 const LENGTH_MAX: u32 = 65_535;
 const NEEDS_CSUM: u8 = 1;
-const KNOWN_GOOD: u8 = 2;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
@@ -21,8 +20,6 @@ const ACK: u8 = 0x10;
 enum Field {
     /// The sum of the pseudo header, and it is right.
     Begun,
-    /// The sender says that it is right.
-    Vouched,
     /// To be compared with what it should be.
     Unknown,
 }
@@ -59,7 +56,7 @@ impl Part {
     /// more than data and acknowledgement, one with padding.
     pub fn find(hdr: VnetHdr, len: u32, head: &[u8], layer: Layer) -> Option<Self> {
         let VnetFields { flags, gso_type, csum_start, csum_offset, .. } = hdr.fields();
-        if gso_type != 0 || flags & !(NEEDS_CSUM | KNOWN_GOOD) != 0 {
+        if gso_type != 0 || flags & !NEEDS_CSUM != 0 {
             return None;
         }
         let head = &head[..head.len().min(MERGED_HEADERS_MAX)];
@@ -79,7 +76,6 @@ impl Part {
         let mut sum = pseudo_header(&headers, head, behind_ip);
         let field = take(&mut alike, headers.checksum()).to_be_bytes();
         let field_is = match flags & NEEDS_CSUM {
-            0 if flags & KNOWN_GOOD != 0 => Field::Vouched,
             0 => Field::Unknown,
             _ if (usize::from(csum_start), usize::from(csum_offset)) != (transport, offset) => {
                 return None;

@@ -87,6 +87,7 @@ impl FakeLink {
 
     pub(super) fn info(&self) -> LinkInfo {
         LinkInfo {
+            recent_drops: Vec::new(),
             offloads: Vec::new(),
             name: self.name.clone(),
             spec: self.spec.clone(),

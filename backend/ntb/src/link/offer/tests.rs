@@ -123,13 +123,13 @@ fn refusals_are_text_on_both_sides() {
 // whatever else its offer holds.
 #[test]
 fn version_comes_first() {
-    for (versions, text) in [(9 << 16 | 6, "6 to 9"), (3 << 16 | 3, "3 to 3")] {
+    for (versions, text) in [(9 << 16 | 6, "6 to 9"), (4 << 16 | 4, "4 to 4")] {
         let mut pads = [0xffff_ffff; PADS];
         pads[pad::MAGIC] = MAGIC;
         pads[pad::VERSION] = versions;
         let Err(Refusal::Version(ours, theirs)) = Offer::decode(&pads, 0) else { panic!() };
         let told = Refusal::text(1, ours, theirs, true);
-        assert!(told.contains(&format!("here 4 to 5, at the peer {text}")), "{told}");
+        assert!(told.contains(&format!("here 5 to 5, at the peer {text}")), "{told}");
     }
 }
 

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use mqnet_shmem::Span;
 use mqnet_wire::VnetHdr;
-use mqnet_wire::offload::{Cut, UNFINISHED_HEADERS_MAX, checksum_end, fill_checksum};
+use mqnet_wire::offload::{Cut, Sum, UNFINISHED_HEADERS_MAX, checksum_end, fill_checksum};
 
 use super::{BEGUN, Finish, InHand};
 use crate::limits::BURST_FRAMES;
 use crate::wrap::pieces::{payload, read_head, sums};
 use crate::{Burst, ChannelStats, DropReason, Fault, Frame, Offloads};
+
+/// Bursts that go out in one call: a frame may become 65,535, and its lane is not alone.
+const ROUNDS_MAX: u32 = 64;
 
 /// The first bytes of a frame, in private memory.
 type Head = [u8; UNFINISHED_HEADERS_MAX];
@@ -34,7 +37,10 @@ struct Begun {
 
 /// What has to be done about a frame.
 pub(super) enum Work {
+    /// The field ends here, within what was read.
     Checksum(usize),
+    /// The field begins here, behind what was read.
+    FarChecksum(usize),
     Cut(Cut),
     Drop(DropReason),
 }
@@ -142,9 +148,38 @@ impl<'a> Out<'a> {
                 let made = Made { last: true, summed: true };
                 self.push(VnetHdr::default(), frame.len, Span::of(own), &rest, made)
             }
+            Work::FarChecksum(field) => self.far_checksum(frame, more, field),
             Work::Cut(cut) => (first..cut.count())
                 .try_for_each(|at| self.segment(how, frame, more, (cut, at), head)),
         }
+    }
+
+    /// A frame whose checksum field stands at any place: the two bytes are a piece of their own.
+    #[cold]
+    fn far_checksum(
+        &mut self,
+        frame: &Frame<'a>,
+        more: &[Span<'a>],
+        field: usize,
+    ) -> Result<(), Stop> {
+        let own = &mut self.head()?[..2];
+        let len = frame.len as usize;
+        let start = usize::from(frame.hdr.fields().csum_start);
+        let part = |from: usize, to: usize| {
+            let pieces = payload(frame.head, more, from, to - from);
+            pieces.ok_or(Stop::Drop(DropReason::BadHeader))
+        };
+        let mut sum = Sum::new();
+        sums(&part(start, len)?).for_each(|(piece, len)| sum.add(piece, len));
+        own.copy_from_slice(&sum.field());
+        let mut pieces = part(0, field)?;
+        let all = std::iter::once(Span::of(own)).chain(part(field + 2, len)?);
+        for piece in all {
+            pieces.try_push(piece).map_err(|_| Stop::Drop(DropReason::BadHeader))?;
+        }
+        let Some((head, rest)) = pieces.split_first() else { return Ok(()) };
+        let made = Made { last: true, summed: true };
+        self.push(VnetHdr::default(), frame.len, *head, rest, made)
     }
 
     fn segment(
@@ -182,7 +217,7 @@ impl Finish {
         if frame.hdr.is_large() {
             return match Cut::new(frame.hdr, frame.len, head, self.layer) {
                 None => Work::Drop(DropReason::BadHeader),
-                Some(cut) if cut.longest() > self.frame_max => Work::Drop(DropReason::TooLong),
+                Some(cut) if cut.longest() > self.frame_max => Work::Drop(DropReason::GsoOverMtu),
                 Some(cut) => Work::Cut(cut),
             };
         }
@@ -191,7 +226,8 @@ impl Finish {
         }
         match checksum_end(frame.hdr) {
             Some(end) if end <= head.len() => Work::Checksum(end),
-            _ => Work::Drop(DropReason::BadHeader),
+            Some(end) => Work::FarChecksum(end - 2),
+            None => Work::Drop(DropReason::BadHeader),
         }
     }
 }
@@ -273,7 +309,8 @@ impl Finisher {
         let frames = &burst.frames()[from..];
         let (mut done, mut next) = (0, self.resume(&frames[0], burst.more(&frames[0])));
         let mut failed = None;
-        while done < frames.len() {
+        let mut rounds = 0..ROUNDS_MAX;
+        while done < frames.len() && rounds.next().is_some() {
             match self.send_some(burst, &frames[done..], next, to) {
                 Ok(Round::Dropped(reason)) => {
                     self.count_drop(reason);

@@ -336,17 +336,62 @@ fn what_cannot_be_finished_is_dropped() {
     let drops = |reason| sink.stats.tx.drops.get(reason);
     let frame = tcp(1, 3000);
     assert_eq!(submit(&mut tx, tso(1200), &frame), 1);
-    assert_eq!(drops(DropReason::TooLong), 1, "segments longer than the sink's largest");
+    assert_eq!(drops(DropReason::GsoOverMtu), 1, "segments longer than the sink's largest");
     assert_eq!(submit(&mut tx, VnetHdr::default(), &frame), 1);
-    assert_eq!(drops(DropReason::TooLong), 2);
+    assert_eq!(drops(DropReason::TooLong), 1);
     let udp = VnetHdr::new(VnetFields { gso_type: 5, ..tso(1000).fields() });
     assert_eq!(submit(&mut tx, udp, &frame), 1);
-    let far = VnetHdr::new(VnetFields { csum_start: 900, ..CSUM });
-    assert_eq!(submit(&mut tx, far, &tcp(1, 1000)), 1);
+    let beyond = VnetHdr::new(VnetFields { csum_start: 1100, ..CSUM });
+    assert_eq!(submit(&mut tx, beyond, &tcp(1, 1000)), 1);
     assert_eq!(drops(DropReason::BadHeader), 2);
     assert_eq!(submit(&mut tx, tso(1000), &frame), 1);
     assert_eq!(sink.taken().frames.len(), 3);
     sink.assert_law(5);
+}
+
+// Goal: a checksum is filled in wherever the header puts it, in whatever pieces the frame comes.
+#[test]
+fn checksums_are_filled_in_anywhere() {
+    for (start, cuts) in [(34, vec![]), (100, vec![150]), (500, vec![516]), (900, vec![7, 910])] {
+        for brings in [false, true] {
+            let sink = Sink::default();
+            let (mut tx, _) = sink.wrapped(brings, Offloads::NONE, 1500);
+            sink.taken().room = 10;
+            let hdr = VnetHdr::new(VnetFields { csum_start: start, ..CSUM });
+            let field = usize::from(start) + 16;
+            let mut bytes = tcp(1, 1000);
+            bytes[field..field + 2].copy_from_slice(&[0x12, 0x34]);
+            let mut want = bytes.clone();
+            let sum = !slow_sum(&bytes[usize::from(start)..]) as u16;
+            want[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+            let given = Given { hdr, bytes, cuts: cuts.clone() };
+            let pieces = given.pieces();
+            let mut burst = Burst::new();
+            assert!(burst.push_pieces(hdr, want.len() as u32, pieces[0], &pieces[1..]));
+            assert_eq!(tx.submit(&burst, 0).unwrap(), 1);
+            let came = sink.taken().frames.remove(0);
+            assert_eq!(came, (VnetHdr::default(), want), "from {start} on");
+        }
+    }
+}
+
+// Goal: a frame of more segments than any burst has leaves whole, and no call takes long.
+#[test]
+fn tiny_segments_leave_in_turns() {
+    let sink = Sink::default();
+    let (mut tx, in_hand) = sink.wrapped(false, Offloads::NONE, 1500);
+    sink.taken().room = 100_000;
+    let frame = tcp(1, 60_000);
+    let mut calls = 1;
+    while submit(&mut tx, tso(1), &frame) == 0 {
+        assert!(in_hand.is_begun());
+        calls += 1;
+    }
+    assert!(calls > 10, "{calls} calls");
+    assert_eq!(sink.taken().frames.len(), 60_000);
+    let payload: Vec<u8> = sink.taken().frames.iter().map(|(_, cut)| cut[HEADERS]).collect();
+    assert!(payload == frame[HEADERS..], "in order, each once");
+    sink.assert_law(1);
 }
 
 // Goal: large frames that the sink takes are cut all the same when they are longer than its

@@ -12,11 +12,12 @@ use crate::lane::Merges;
 
 const PAYLOAD: u32 = 1000;
 
-/// A source of segments of one flow; what it brings is known to be good.
+/// A source of segments of one flow; the checksum of what it brings is unfinished.
 struct Segmented(Hands, Vec<Vec<u8>>);
 
-fn good() -> VnetHdr {
-    VnetHdr::new(VnetFields { flags: 2, ..VnetFields::default() })
+fn begun() -> VnetHdr {
+    let csum = VnetFields { flags: 1, csum_start: 34, csum_offset: 16, ..VnetFields::default() };
+    VnetHdr::new(csum)
 }
 
 pub(super) fn segment(number: u32) -> Vec<u8> {
@@ -32,6 +33,11 @@ pub(super) fn segment(number: u32) -> Vec<u8> {
     frame[38..42].copy_from_slice(&(number * PAYLOAD).to_be_bytes());
     (frame[46], frame[47]) = (0x50, 0x10);
     frame[54..58].copy_from_slice(&number.to_be_bytes());
+    let mut pseudo = Sum::new();
+    pseudo.bytes(&frame[26..34]);
+    pseudo.number(6);
+    pseudo.number(20 + PAYLOAD as u16);
+    frame[50..52].copy_from_slice(&pseudo.unfinished());
     frame
 }
 
@@ -48,7 +54,7 @@ impl Queue for Segmented {
 impl RxBrings for Segmented {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.1 = self.0.world().source.iter().take(budget).cloned().collect();
-        self.1.iter().for_each(|frame| burst.push(good(), frame.len() as u32, Span::of(frame)));
+        self.1.iter().for_each(|frame| burst.push(begun(), frame.len() as u32, Span::of(frame)));
         Ok(())
     }
 
@@ -63,7 +69,7 @@ impl RxBorrows for Segmented {
         let Some(frame) = self.0.world().source.pop_front() else { return Ok(Recv::Empty) };
         let len = room.head.copy_from(Span::of(&frame)) as u32;
         assert_eq!(len as usize, frame.len());
-        Ok(Recv::Frame(FrameMeta { len, hdr: good() }))
+        Ok(Recv::Frame(FrameMeta { len, hdr: begun() }))
     }
 }
 

@@ -1,0 +1,114 @@
+//! Frames dropped in the last seconds, in words: the reason, and the knob that helps.
+
+use mqnet_control_api::{LinkInfo, RecentDrops};
+use mqnet_netdev::DropReason;
+
+/// One line for each reason, those with the most frames first.
+pub(crate) fn lines(link: &LinkInfo) -> Vec<String> {
+    let mut drops: Vec<&RecentDrops> = link.recent_drops.iter().collect();
+    drops.sort_by_key(|drop| std::cmp::Reverse(drop.frames));
+    drops.into_iter().map(|drop| line(link, drop)).collect()
+}
+
+fn line(link: &LinkInfo, drop: &RecentDrops) -> String {
+    let plural = if drop.frames == 1 { "" } else { "s" };
+    let known = DropReason::ALL.into_iter().find(|reason| reason.name() == drop.reason);
+    let knob = known.map_or_else(String::new, |reason| format!(" ({})", knob(link, drop, reason)));
+    format!("{} frame{plural} dropped: {}{knob}", drop.frames, drop.reason)
+}
+
+/// What helps, for a frame that was dropped on its way from one netdev to the other.
+fn knob(link: &LinkInfo, drop: &RecentDrops, reason: DropReason) -> String {
+    let here = &drop.netdev;
+    let other = link.netdevs.iter().map(|dev| &dev.name).find(|name| *name != here);
+    let other = other.unwrap_or(here);
+    let (from, to) = if drop.sends { (other, here) } else { (here, other) };
+    let mtu = link.mtu.map_or_else(|| "the mtu".to_owned(), |mtu| format!("mtu {mtu}"));
+    match reason {
+        DropReason::TooLong => format!(
+            "longer than frames of {mtu} are: mqnet ethtool and mtu= set the link's, ip link set \
+             {from} mtu that of the sender"
+        ),
+        DropReason::GsoOverMtu => format!(
+            "segments longer than {mtu} of {to}: give the sender behind {from} the same mtu, or \
+             raise the link's"
+        ),
+        DropReason::BufferTooSmall => format!(
+            "the driver behind {to} gives buffers that are smaller: mergeable buffers \
+             (mrg_rxbuf=on), or a smaller mtu on {from}"
+        ),
+        DropReason::BadHeader => format!(
+            "the sender behind {from} describes its frames wrongly: mqnet capture {from} --drops \
+             shows them"
+        ),
+        DropReason::Refused => {
+            format!("the kernel takes no such frames: mqnet capture {to} --drops shows them")
+        }
+        DropReason::DeviceDown => format!("ip link set {to} up"),
+        DropReason::LinkClosed => format!("{to} was full when the link was closed"),
+        DropReason::QueueRetired => "the number of channels changed".to_owned(),
+        DropReason::SinkFull => {
+            format!("{to} was full: without full=drop its sender waits instead")
+        }
+        DropReason::QdiscOverlimit => {
+            format!("raise the limit: mqnet tc qdisc show dev {to}")
+        }
+        DropReason::Aqm => format!("a queue stays too long: mqnet tc qdisc show dev {to}"),
+        DropReason::Policed | DropReason::Filtered => {
+            format!("mqnet tc filter show dev {to} egress, dev {from} ingress")
+        }
+        DropReason::XdpDrop | DropReason::XdpAborted => {
+            format!("decided by the XDP program of {from}: mqnet xdp show {from}")
+        }
+        DropReason::XdpUnsent => format!("XDP_TX found no room in {here}"),
+        DropReason::NotWanted => {
+            format!("the driver behind {to} wants no such address or VLAN: promisc on there")
+        }
+        DropReason::XdpElsewhere => {
+            format!("the XDP program of {from} redirects to a netdev of another link")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::fixture::link;
+
+    fn with(drops: &[(&str, bool, &str, u64)]) -> Vec<String> {
+        let recent_drops = drops.iter().map(|&(netdev, sends, reason, frames)| RecentDrops {
+            netdev: netdev.into(),
+            sends,
+            reason: reason.into(),
+            frames,
+        });
+        lines(&LinkInfo { recent_drops: recent_drops.collect(), ..link("up") })
+    }
+
+    // Goal: each reason is told with its count and the knob, the worst first; a reason of a newer
+    // program is told without one.
+    #[test]
+    fn drops_are_told_with_the_knob() {
+        let lines = with(&[
+            ("vm0", true, "device-down", 5),
+            ("ntb0", true, "gso-size-over-mtu", 30),
+            ("vm0", false, "of-the-future", 1),
+        ]);
+        assert!(lines[0].starts_with("30 frames dropped: gso-size-over-mtu ("), "{}", lines[0]);
+        assert!(lines[0].contains("longer than mtu 1500 of ntb0"), "{}", lines[0]);
+        assert_eq!(lines[1], "5 frames dropped: device-down (ip link set vm0 up)");
+        assert_eq!(lines[2], "1 frame dropped: of-the-future");
+        assert!(with(&[]).is_empty());
+    }
+
+    // Goal: every reason has a knob, on whichever side it was counted.
+    #[test]
+    fn every_reason_has_a_knob() {
+        for reason in DropReason::ALL {
+            for sends in [false, true] {
+                let line = &with(&[("vm0", sends, reason.name(), 2)])[0];
+                assert!(line.ends_with(')') && line.len() > 30, "{line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! passt: user-mode networking with a vhost-user device, an independent peer of the driver role.
+//!
+//! Debian 12's version has no `--vhost-user`. The program of the Debian 13 backports runs on the
+//! host, through the dynamic loader and with the C library of Debian 13.
+
+use std::process::Command;
+
+use crate::Result;
+use crate::apt::Apt;
+use crate::store::Store;
+use crate::tools::Tools;
+
+/// The packages, each with the suites that it may come from.
+const PACKAGES: [(&str, &[&str]); 2] =
+    [("passt", &["trixie-backports"]), ("libc6", &["trixie", "trixie-updates"])];
+
+/// Downloads passt, unless it is in the cache.
+pub fn prepare() -> Result<()> {
+    unpacked().map(|_| ())
+}
+
+/// A command that starts passt, without arguments.
+pub fn command() -> Result<Command> {
+    Ok(unpacked()?.command("bin/passt"))
+}
+
+fn unpacked() -> Result<Tools> {
+    let store = Store::open()?;
+    let root = store.folder("passt", "1", |root| {
+        let apt = Apt::update(&store)?;
+        let packages = PACKAGES.map(|(name, suites)| newest(&apt, name, suites));
+        apt.unpack_exactly(&packages.into_iter().collect::<Result<Vec<_>>>()?, root)
+    })?;
+    Ok(Tools::unpacked(&root))
+}
+
+/// `name=version` of the newest version of a package in these suites.
+fn newest(apt: &Apt, name: &str, suites: &[&str]) -> Result<String> {
+    let versions = apt.versions(name)?;
+    let found = versions.iter().find(|(_, suite)| suites.contains(&suite.as_str()));
+    let Some((version, _)) = found else {
+        return Err(format!("{name} is not in {}; there are {versions:?}", suites.join(" or ")))?;
+    };
+    Ok(format!("{name}={version}"))
+}
