@@ -170,7 +170,7 @@ Endpoint addresses:
                 listens) queues=N (most queue pairs, 64) packed=on|off mac=M mtu=N name=N
                 ctrl=on (a control queue, for peers that are the driver themselves)
                 fd=N (instead of a socket: vhost-user:,fd=N)
-                mode=OCTAL owner=USER group=GROUP (of the socket, so that the VMM's user may connect)
+                mode=OCTAL owner=USER group=GROUP (of the socket, for the VMM's user)
   virtio-user:SOCKET  a virtio device in another process, of which we are the driver. Options:
                 server (the device connects) queues=N packed[=on|off] mrg=on|off mac=M mtu=N name=N
                 in-order=on|off (rely on the order that a device promises)

@@ -4,7 +4,7 @@
 //!
 //! - `SCOPE/DEV`: the netdev DEV of the link SCOPE, or of the network namespace SCOPE, which is a
 //!   name below `/run/netns` or an inode number;
-//! - `DEV` where a link is wanted: a link with that name, unless it only has it from its own netdev;
+//! - `DEV` where a link is wanted: a link with that name, unless it has it only from its netdev;
 //! - `DEV`: the netdev of that name in the network namespace of the caller, else anywhere;
 //! - the name of a link stands for its first netdev.
 //!

@@ -50,14 +50,14 @@ mod tests {
     // absolute paths stay.
     #[test]
     fn relative_paths_become_absolute() {
-        let there = |address: &str| absolute(address, Path::new("/home/me"));
+        let there = |address: &str| absolute(address, Path::new("/srv/me"));
         for (address, wanted) in [
-            ("vhost-user:x.sock,queues=2", "vhost-user:/home/me/x.sock,queues=2"),
-            ("virtio-user:./x,server", "virtio-user:/home/me/./x,server"),
-            ("ntb:sub/x.sock", "ntb:/home/me/sub/x.sock"),
-            ("ntb:a+ntb:b,name=z", "ntb:/home/me/a+ntb:/home/me/b,name=z"),
-            ("ntb:ivshmem=iv.sock", "ntb:ivshmem=/home/me/iv.sock"),
-            ("tap:a,netns=ns/blue", "tap:a,netns=/home/me/ns/blue"),
+            ("vhost-user:x.sock,queues=2", "vhost-user:/srv/me/x.sock,queues=2"),
+            ("virtio-user:./x,server", "virtio-user:/srv/me/./x,server"),
+            ("ntb:sub/x.sock", "ntb:/srv/me/sub/x.sock"),
+            ("ntb:a+ntb:b,name=z", "ntb:/srv/me/a+ntb:/srv/me/b,name=z"),
+            ("ntb:ivshmem=iv.sock", "ntb:ivshmem=/srv/me/iv.sock"),
+            ("tap:a,netns=ns/blue", "tap:a,netns=/srv/me/ns/blue"),
         ] {
             assert_eq!(there(address), wanted);
         }
