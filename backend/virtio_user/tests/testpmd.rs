@@ -275,7 +275,8 @@ fn resize(
     to: u16,
 ) -> Vec<Channel> {
     let mut old = old;
-    let mut next = function.prepare(&plan(to, 1500)).unwrap();
+    let wanted = plan(to, 1500).with_fixed(function.caps().rx_fixed, Offloads::NONE);
+    let mut next = function.prepare(&wanted).unwrap();
     hold(&mut next, true);
     assert_eq!(next[0].tx.submit(&one(&[0; 60]), 0).unwrap(), 0, "held");
     // Channels that leave have nothing on its way; the others have, in both directions.

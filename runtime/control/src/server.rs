@@ -114,6 +114,8 @@ async fn run(source: impl Source, router: Router) -> Infallible {
                 Ok(stream) => {
                     connections.make_room();
                     let activity = Arc::<Activity>::default();
+                    // Here, not when the task begins: one that has not begun is the newest.
+                    let stream = Watched::new(stream, activity.clone());
                     let served = connection(stream, router.clone(), activity.clone());
                     connections.add(tasks.spawn(served), activity);
                 }
@@ -126,11 +128,11 @@ async fn run(source: impl Source, router: Router) -> Infallible {
     }
 }
 
-async fn connection<S>(stream: S, router: Router, activity: Arc<Activity>)
+async fn connection<S>(stream: Watched<S>, router: Router, activity: Arc<Activity>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let stream = TokioIo::new(Watched::new(stream, activity.clone()));
+    let stream = TokioIo::new(stream);
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |request| {
         let answering = Answering::new(activity.clone());

@@ -62,7 +62,7 @@ fn every_link() {
     let api = FakeApi::default()
         .on("/v1/links", vec![link("up"), odd])
         .on("/v1/links/vm0/stats", stats(1))
-        .on("/v1/links/ntb%3A%2Frun%2Fx.sock/stats", stats(1));
+        .on("/v1/links/ntb%3A%2Frun%2Fx.sock%2Fvm0/stats", stats(1));
     assert_eq!(shown(&args(None), &api).matches("link vm0:").count(), 2);
     let none = FakeApi::default().on("/v1/links", json!([]));
     assert_eq!(shown(&args(None), &none), "no links\n");

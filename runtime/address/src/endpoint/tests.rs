@@ -103,7 +103,7 @@ fn bad_addresses_name_the_field() {
         ("tap:a:1", "not a valid interface name"),
         ("tap:a b", "not a valid interface name"),
         ("tap:a\u{e0}", "not a valid interface name"),
-        ("tap:a\u{1b}[31m", "'a\\u{1b}[31m' is not a valid interface name"),
+        ("tap:a\u{1b}[31m", "a control character: not allowed"),
         ("xdp:.", "not a valid interface name"),
         ("xdp:eth0:1", "not a valid interface name"),
         ("tap:a,mtu=9", "68 to 65521"),
