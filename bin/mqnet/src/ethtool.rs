@@ -144,7 +144,7 @@ fn dispatch(
             writeln!(err, "mqnet ethtool does not support {option}")?;
             Ok(1)
         }
-        (None, [dev]) if !dev.is_empty() && !dev.starts_with('-') => {
+        (None, [dev]) if !json && !dev.is_empty() && !dev.starts_with('-') => {
             writeln!(err, "mqnet ethtool does not support a device without an option")?;
             Ok(1)
         }
