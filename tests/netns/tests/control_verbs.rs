@@ -119,6 +119,8 @@ fn the_netdev_family_is_steady() {
         return;
     }
     let (world, control) = (World::create(), Control::create());
+    // An index is a device's in one namespace only: with another device here the two differ.
+    world.b.run(&["ip", "tuntap", "add", "dev", "first", "mode", "tap"]);
     let file = control.write("mqnet.toml", &tap_to_tap(&world, "one", 1)).display().to_string();
     let daemon = control.start(&["daemon", "-f", &file]);
     let ifindex = control.wait_up("one")["netdevs"][0]["ifindex"].clone();

@@ -171,9 +171,9 @@ fn bad_addresses_are_refused() {
     for (address, word) in [
         ("tap", "no kind"),
         ("tun:a", "unknown kind 'tun'"),
-        ("tap:", "device name"),
-        ("tap:a/b", "device name"),
-        ("tap:averylongdevicename", "device name"),
+        ("tap:", "interface name"),
+        ("tap:a/b", "interface name"),
+        ("tap:averylongdevicename", "interface name"),
         ("tap:a,mtu=67", "mtu=67"),
         ("tap:a,mtu=65522", "65521"),
         ("tap:a,mac=01:00:00:00:00:00", "mac="),

@@ -115,12 +115,12 @@ fn disciplines_in_front_of_a_bridge_lose_nothing() {
     let (world, pair) = world(2);
     let name = world.socket().file_stem().expect("a name").to_string_lossy().into_owned();
     let out = Flows::start(&world.a, &world.b, "10.0.0.2", 32, PACE);
+    // Both ends have that name.
+    let refused = world.ask(&format!("tc qdisc add dev {name} root pfifo"));
+    assert!(refused.err.contains("ambiguous"), "{}", refused.err);
     for (n, kind) in ["pfifo", "fq_codel", "prio", "pfifo_fast", "mq"].into_iter().enumerate() {
-        // Both ends are called so; either will do.
         let verb = if n == 0 { "add" } else { "replace" };
-        let socket = pair.a.pid();
-        let said = world.ask(&format!("tc qdisc {verb} dev {name} root {kind}"));
-        assert!(said.code == Some(0) || said.err.contains("choose with"), "{socket}: {}", said.err);
+        world.tell(&format!("tc qdisc {verb} dev a/{name} root {kind}"));
         out.wait_more(500);
     }
     out.finish().assert_perfect("a to b");

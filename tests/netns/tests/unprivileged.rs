@@ -141,5 +141,5 @@ fn inherited_nonsense_is_refused() {
     let output = mqnet_testkit::run_command(command.args(["-c", script]).arg(program()));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "it went on: {text}");
-    assert!(text.contains("not an attached TAP queue"), "{text}");
+    assert!(text.contains("descriptor 5: is not an attached queue of a TUN or TAP"), "{text}");
 }

@@ -63,7 +63,7 @@ pub(super) fn show(entry: &Entry, side: usize) -> XdpInfo {
 
 fn refused(e: &XdpError) -> ApiError {
     let code = match e {
-        XdpError::Busy => Code::Changing,
+        XdpError::Busy => Code::Busy,
         XdpError::None => Code::NoEntry,
         XdpError::Layer => Code::NotSupported,
         XdpError::System(_) => Code::Failed,
