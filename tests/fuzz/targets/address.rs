@@ -4,7 +4,12 @@
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Err(e) = mqnet_address::parse(text) {
-        assert!(e.to_string().contains(text), "the address is not named");
+        // With control characters as escapes.
+        let shown = text.chars().map(|c| match c.is_control() {
+            true => c.escape_default().to_string(),
+            false => c.to_string(),
+        });
+        assert!(e.to_string().contains(&shown.collect::<String>()), "the address is not named");
     }
     let _ = mqnet_address::parse_cpus(text);
 });
