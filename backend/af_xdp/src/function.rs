@@ -376,7 +376,7 @@ impl Function for AfXdpFunction {
 
     fn interface(&self) -> Option<Interface<'_>> {
         let netns = self.place.inode();
-        Some(Interface { name: &self.config.interface, index: None, netns })
+        Some(Interface { name: &self.config.interface, index: None, netns, is_running: true })
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::{Access, Kind, ListenError, SocketFile, listen_at};
-use mqnet_sysio::{clock, poll};
+use mqnet_sysio::{bounded, clock, poll, process};
 use mqnet_virtio::Features;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt};
 use vhost::vhost_user::{BackendReqHandler, Error};
@@ -34,6 +34,9 @@ const BRIEF_RETRY_LONGEST: Duration = Duration::from_secs(10);
 const DYING: u32 = 5;
 /// Connections that may wait to be accepted.
 const BACKLOG: u16 = 128;
+
+/// Time that the thread has to end: a descriptor of a peer can keep it for ever.
+const END_LIMIT: Duration = Duration::from_millis(500);
 
 /// A wait that only the end of the thread ends.
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -66,7 +69,14 @@ impl Door {
         let (end, talking) = (Arc::new(EventFd::new()?), Arc::<Mutex<Talk>>::default());
         let keeper = Keeper { end: end.clone(), talking: talking.clone(), shared };
         let thread = std::thread::Builder::new().name("vhost-user".to_owned());
-        let thread = Some(thread.spawn(move || keeper.run(way))?);
+        let body = move || {
+            // A peer commands this thread. Its socket may be in a folder of another user.
+            if let Err(e) = process::drop_capabilities(&[process::CAP_DAC_OVERRIDE]) {
+                tracing::warn!("vhost-user: a thread keeps its capabilities: {e}");
+            }
+            keeper.run(way);
+        };
+        let thread = Some(thread.spawn(body)?);
         Ok(Self { end, talking, thread })
     }
 }
@@ -79,8 +89,10 @@ impl Drop for Door {
             talk.over = true;
             hang_up(&talk);
         }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if let Some(thread) = self.thread.take()
+            && !bounded::join(thread, END_LIMIT)
+        {
+            tracing::warn!("vhost-user: a thread waits for a descriptor of the VMM and is left");
         }
     }
 }

@@ -3,18 +3,29 @@
 use mqnet_control_api::{LinkInfo, RecentDrops};
 use mqnet_netdev::DropReason;
 
-/// One line for each reason, those with the most frames first.
+/// One line for each reason and remedy, those with the most frames first.
 pub(crate) fn lines(link: &LinkInfo) -> Vec<String> {
-    let mut drops: Vec<&RecentDrops> = link.recent_drops.iter().collect();
-    drops.sort_by_key(|drop| std::cmp::Reverse(drop.frames));
-    drops.into_iter().map(|drop| line(link, drop)).collect()
+    let mut all: Vec<(String, u64)> = Vec::new();
+    for drop in &link.recent_drops {
+        // A frame is counted where it is received or where it is sent.
+        let what = explanation(link, drop);
+        match all.iter_mut().find(|(other, _)| *other == what) {
+            Some((_, frames)) => *frames += drop.frames,
+            None => all.push((what, drop.frames)),
+        }
+    }
+    all.sort_by_key(|(_, frames)| std::cmp::Reverse(*frames));
+    let line = |(what, frames)| {
+        let plural = if frames == 1 { "" } else { "s" };
+        format!("{frames} frame{plural} dropped: {what}")
+    };
+    all.into_iter().map(line).collect()
 }
 
-fn line(link: &LinkInfo, drop: &RecentDrops) -> String {
-    let plural = if drop.frames == 1 { "" } else { "s" };
+fn explanation(link: &LinkInfo, drop: &RecentDrops) -> String {
     let known = DropReason::ALL.into_iter().find(|reason| reason.name() == drop.reason);
     let knob = known.map_or_else(String::new, |reason| format!(" ({})", knob(link, drop, reason)));
-    format!("{} frame{plural} dropped: {}{knob}", drop.frames, drop.reason)
+    format!("{}{knob}", drop.reason)
 }
 
 /// What helps, for a frame that was dropped on its way from one netdev to the other.
@@ -90,7 +101,8 @@ mod tests {
     #[test]
     fn drops_are_told_with_the_knob() {
         let lines = with(&[
-            ("vm0", true, "device-down", 5),
+            ("vm0", true, "device-down", 3),
+            ("ntb0", false, "device-down", 2),
             ("ntb0", true, "gso-size-over-mtu", 30),
             ("vm0", false, "of-the-future", 1),
         ]);

@@ -18,6 +18,7 @@ mod host;
 mod ivshmem_server;
 mod leftovers;
 mod link;
+mod log;
 mod monitor;
 mod plan;
 mod run;
@@ -95,7 +96,7 @@ fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .without_time()
+        .event_format(log::Limited::new(tracing_subscriber::fmt::format().without_time()))
         .init();
     let done = run(cli.command, cli.control.as_deref(), cli.verbose > 0);
     match done {

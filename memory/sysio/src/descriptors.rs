@@ -1,7 +1,12 @@
-//! Descriptors that have run out, with what helps.
+//! Descriptors: limits with their remedy, and descriptors that a peer has sent.
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::fcntl::{FcntlArg, fcntl};
+
+use crate::bounded;
 
 /// No descriptor was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +43,48 @@ pub fn explained(error: impl Into<io::Error>) -> io::Error {
     }
 }
 
+/// True for an eventfd.
+pub fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    // The link of a file on a file system begins with a slash.
+    link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
+}
+
+/// True for a file of tmpfs or hugetlbfs, a memory file among them. Only those have seals, and
+/// asking for seals never reaches a file system in user space.
+pub fn is_memory_file(fd: BorrowedFd<'_>) -> bool {
+    fcntl(fd, FcntlArg::F_GET_SEALS).is_ok()
+}
+
+/// True where examining, mapping and closing the descriptor never waits for a process.
+pub fn is_of_kernel(fd: BorrowedFd<'_>) -> bool {
+    is_memory_file(fd) || is_eventfd(fd)
+}
+
+/// Closes a descriptor that a peer has sent, without waiting: closing a file of a file system in
+/// user space waits for its server.
+pub fn close(fd: OwnedFd) {
+    if is_of_kernel(fd.as_fd()) {
+        return drop(fd);
+    }
+    bounded::discard(fd);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Goal: memory files and eventfds are told from what may wait for a process.
+    #[test]
+    fn kinds_of_descriptors_are_told_apart() {
+        let memory = crate::memory::memory_file("test", 4096, false).unwrap();
+        assert!(is_memory_file(memory.as_fd()) && !is_eventfd(memory.as_fd()));
+        let event = crate::eventfd::EventFd::new().unwrap();
+        assert!(is_eventfd(event.as_fd()) && !is_memory_file(event.as_fd()));
+        let (pipe, _write) = nix::unistd::pipe().unwrap();
+        assert!(!is_of_kernel(pipe.as_fd()));
+        close(pipe);
+    }
 
     // Goal: the knob is named where descriptors have run out, and other errors stay as they are.
     #[test]

@@ -4,6 +4,7 @@
 //! No policy, no retries (except `EINTR` where the call is a wait), no logging.
 
 pub mod affinity;
+pub mod bounded;
 pub mod bpf;
 pub mod clock;
 pub mod descriptors;

@@ -4,6 +4,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -12,7 +13,11 @@ use nix::sys::mman::{
 };
 use nix::sys::statfs;
 
-use crate::descriptors::explained;
+use crate::bounded;
+use crate::descriptors::{explained, is_memory_file};
+
+/// How long a file system may take to tell its kind.
+const STATFS_LIMIT: Duration = Duration::from_millis(200);
 
 /// Size of a small page.
 pub const PAGE: usize = 4096;
@@ -59,6 +64,9 @@ pub fn has_small_pages(fd: BorrowedFd<'_>) -> bool {
 /// come when somebody there likes, and whoever touches one, or only asks for the file's length,
 /// waits for that.
 pub fn is_of_the_kernel(fd: BorrowedFd<'_>) -> bool {
+    if is_memory_file(fd) {
+        return true;
+    }
     let known = [
         statfs::TMPFS_MAGIC,
         statfs::HUGETLBFS_MAGIC,
@@ -66,7 +74,12 @@ pub fn is_of_the_kernel(fd: BorrowedFd<'_>) -> bool {
         statfs::XFS_SUPER_MAGIC,
         statfs::BTRFS_SUPER_MAGIC,
     ];
-    statfs::fstatfs(fd).is_ok_and(|told| known.contains(&told.filesystem_type()))
+    // The question itself waits for a file system in user space.
+    let Ok(fd) = fd.try_clone_to_owned() else { return false };
+    let told = bounded::run(STATFS_LIMIT, move || {
+        statfs::fstatfs(fd).is_ok_and(|told| known.contains(&told.filesystem_type()))
+    });
+    told.unwrap_or(false)
 }
 
 /// Length of the file behind `fd` in bytes.

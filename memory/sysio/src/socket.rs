@@ -1,16 +1,19 @@
 //! Unix sockets that carry descriptors: how two processes introduce themselves.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::descriptors::explained;
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-    UnixAddr, accept4, bind, connect, recv, recvmsg, sendmsg, socket,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind,
+    connect, recv, sendmsg, socket,
 };
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+
+use crate::descriptors::{close, explained, is_of_kernel};
 
 use crate::listen::{self, Access, Kind, ListenError, SocketFile};
 
@@ -39,7 +42,8 @@ pub struct Received {
     pub len: usize,
     /// Descriptors that came with it.
     pub fds: Vec<OwnedFd>,
-    /// The message or its descriptors did not fit and were cut.
+    /// The message or its descriptors did not fit and were cut, or descriptors of other kinds than
+    /// memory files and eventfds were closed.
     pub truncated: bool,
 }
 
@@ -80,23 +84,28 @@ fn send_to(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result
 }
 
 fn receive_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Received>> {
-    let mut space = nix::cmsg_space!([RawFd; FDS_MAX]);
-    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-    let mut iov = [IoSliceMut::new(bytes)];
-    let message = match recvmsg::<()>(socket.as_raw_fd(), &mut iov, Some(&mut space), flags) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let message = match recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags) {
         Ok(message) => message,
-        Err(nix::errno::Errno::EAGAIN) => return Ok(None),
+        Err(rustix::io::Errno::AGAIN) => return Ok(None),
         Err(e) => return Err(e.into()),
     };
-    let mut fds = Vec::new();
-    for control in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(raw) = control {
-            // SAFETY: the kernel installed these descriptors for this message only.
-            fds.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+    // A message whose descriptors were cut has those that fitted.
+    let mut fds: Vec<OwnedFd> = Vec::new();
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            fds.extend(rights);
         }
     }
-    let cut = MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC;
-    Ok(Some(Received { len: message.bytes, fds, truncated: message.flags.intersects(cut) }))
+    let is_cut = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    let count = fds.len();
+    // Peers send memory files and eventfds. The caller never waits for the server of another file.
+    let (fds, others): (Vec<_>, Vec<_>) = fds.into_iter().partition(|fd| is_of_kernel(fd.as_fd()));
+    others.into_iter().for_each(close);
+    let truncated = is_cut || fds.len() < count;
+    Ok(Some(Received { len: message.bytes, fds, truncated }))
 }
 
 impl SeqSocket {
@@ -198,8 +207,17 @@ impl FileLock {
         use std::os::unix::fs::OpenOptionsExt;
         // Neither follows a link nor waits for the other end of a pipe.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file =
-            std::fs::File::options().create(true).append(true).custom_flags(flags).open(path)?;
+        // Others may not lock a file that they cannot open.
+        let mut options = std::fs::File::options();
+        let options = options.create(true).append(true).mode(0o600).custom_flags(flags);
+        let file = match options.open(path) {
+            Ok(file) => file,
+            // Of another user, who therefore has it.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && path.exists() => {
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
         let data = file.metadata()?;
         if !data.is_file() || data.len() > 0 {
             let why = "it exists and is not an empty lock file: remove it";

@@ -27,7 +27,8 @@ pub type Change = Result<Ticket, ApiError>;
 #[derive(Debug, Default)]
 struct Slot {
     result: Option<Result<Outcome, ApiError>>,
-    waker: Option<Waker>,
+    /// Of every task that waits: several may wait for one change.
+    wakers: Vec<Waker>,
 }
 
 /// A promise of an [`Outcome`]. It is a future; its other half is a second clone.
@@ -53,9 +54,7 @@ impl Ticket {
         if slot.result.is_none() {
             slot.result = Some(result);
         }
-        if let Some(waker) = slot.waker.take() {
-            waker.wake();
-        }
+        std::mem::take(&mut slot.wakers).into_iter().for_each(Waker::wake);
     }
 
     /// The answer, once there is one.
@@ -75,9 +74,42 @@ impl Future for Ticket {
         match &slot.result {
             Some(result) => std::task::Poll::Ready(result.clone()),
             None => {
-                slot.waker = Some(context.waker().clone());
+                if !slot.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                    slot.wakers.push(context.waker().clone());
+                }
                 std::task::Poll::Pending
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake};
+
+    use super::*;
+
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Every task that waits for a ticket is woken, once each however often it has polled.
+    #[test]
+    fn all_waiters_are_woken() {
+        let ticket = Ticket::open();
+        let tasks = [(); 3].map(|()| Arc::new(Count(AtomicUsize::new(0))));
+        for task in tasks.iter().chain(&tasks) {
+            let waker = task.clone().into();
+            let waiting = std::pin::pin!(ticket.clone()).poll(&mut Context::from_waker(&waker));
+            assert!(waiting.is_pending());
+        }
+        ticket.settle(Ok(Outcome::default()));
+        assert!(tasks.iter().all(|task| task.0.load(Ordering::Relaxed) == 1));
     }
 }

@@ -226,7 +226,8 @@ fn cells(row: &Row) -> Cells<'static> {
 
 /// All rows together.
 fn sum(rows: &[Row]) -> String {
-    let of = |f: fn(&Row) -> f64| rows.iter().map(f).sum::<f64>();
+    // The sum of no numbers is -0.
+    let of = |f: fn(&Row) -> f64| rows.iter().map(f).sum::<f64>() + 0.0;
     format!(
         "total {} frames/s, {:.2} Gb/s, {} stops/s, {} drops/s",
         number(of(|row| row.rates.frames)),
