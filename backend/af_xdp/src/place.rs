@@ -1,4 +1,5 @@
-//! Where the interface is: others may rename it, move it, and delete its network namespace.
+//! Location of the interface. Other programs may rename it, move it, and delete its network
+//! namespace.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use mqnet_sysio::nic::Nics;
 use crate::AfXdpConfig;
 use crate::watch::Watch;
 
-/// Interval between looks at whether the network namespace still exists, of which nothing notifies.
+/// Interval of checks that the network namespace exists: the kernel sends no notification.
 const NETNS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Place of the interface.
@@ -62,8 +63,8 @@ impl Place {
         self.is_deleted
     }
 
-    /// Sets `interface` to its name of now. True when the one that had been taken over is gone from
-    /// its namespace: it is looked for by its configured name again.
+    /// Updates `interface` to the current name. Returns true if the interface of the last session
+    /// left its namespace; the configured name applies again.
     pub(crate) fn follow(&mut self, interface: &mut String, nics: &Nics, function: &str) -> bool {
         let Some(index) = self.index else { return false };
         match nics.name_of(index) {

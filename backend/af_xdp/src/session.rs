@@ -51,7 +51,7 @@ pub(crate) struct Session {
     pub(crate) seen: Seen,
     /// What became of the wishes, for people.
     pub(crate) manner: String,
-    /// What of the frames does not arrive, for people.
+    /// Parts of frames that are lost, for users.
     pub(crate) losses: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Session {
 enum Manner {
     Generic,
     Native,
-    /// The driver is asked for VLAN tags beside the frames.
+    /// The program reads VLAN tags from the driver's metadata.
     NativeWithTags,
 }
 
@@ -75,7 +75,7 @@ struct Attempt<'a> {
     config: &'a AfXdpConfig,
     seen: Seen,
     memory: &'a Placing,
-    /// VLAN tags may lie beside the frames.
+    /// The device may strip VLAN tags into metadata.
     wants_tags: bool,
     /// Until this time of the clock a queue that somebody has is waited for.
     patient_until: Duration,

@@ -96,8 +96,8 @@ pub(crate) fn explain(step: Step, interface: &str, error: &io::Error) -> String 
     }
 }
 
-/// What of the frames does not reach an AF_XDP socket, with the knob. `has_tags`: the driver is
-/// asked for VLAN tags.
+/// Parts of frames that do not reach an AF_XDP socket, with the remedy. `has_tags`: the program
+/// reads VLAN tags from the driver's metadata.
 pub(crate) fn losses(
     interface: &str,
     is_veth: bool,

@@ -15,6 +15,16 @@ fn link(world: &World, a: &str, b: &str, more: &[&str]) -> LinkProcess {
     LinkProcess::spawn(command)
 }
 
+/// A link that is up between a TAP, `t`, and one end of a veth pair, `nic`, both on host a.
+fn tap_to_nic(world: &World) -> LinkProcess {
+    wire(&world.a, "nic", &world.b, "10.7.1.2/24", 1500);
+    let a = world.a.name();
+    let tap = format!("tap:t,netns={a},address=10.7.1.1/24");
+    let link = link(world, &tap, &format!("xdp:nic,netns={a}"), &[]);
+    link.wait_up(1);
+    link
+}
+
 #[track_caller]
 fn wait_mtu(host: &Host, device: &str, mtu: u64) {
     until("the device has the mtu", || {
@@ -106,11 +116,7 @@ fn an_mtu_that_the_link_cannot_have_is_explained() {
         return;
     }
     let world = World::create();
-    wire(&world.a, "nic", &world.b, "10.7.1.2/24", 1500);
-    let a = world.a.name();
-    let tap = format!("tap:t,netns={a},address=10.7.1.1/24");
-    let link = link(&world, &tap, &format!("xdp:nic,netns={a}"), &[]);
-    link.wait_up(1);
+    let link = tap_to_nic(&world);
     for (mtu, stays) in [("4000", 1500), ("1400", 1400)] {
         world.a.run(&["ip", "link", "set", "dev", "t", "mtu", mtu]);
         let words = format!("mtu {mtu}");
@@ -199,11 +205,7 @@ fn a_renamed_interface_is_followed() {
         return;
     }
     let world = World::create();
-    wire(&world.a, "nic", &world.b, "10.7.1.2/24", 1500);
-    let a = world.a.name();
-    let tap = format!("tap:t,netns={a},address=10.7.1.1/24");
-    let link = link(&world, &tap, &format!("xdp:nic,netns={a}"), &[]);
-    link.wait_up(1);
+    let link = tap_to_nic(&world);
     world.a.run(&["ip", "link", "set", "dev", "nic", "name", "wan"]);
     until("show has the new name", || shown(&world, "wan"));
     let datagrams = Datagrams::start(&world.a, &world.b, "10.7.1.2", 500, Duration::from_millis(2));
@@ -212,7 +214,7 @@ fn a_renamed_interface_is_followed() {
     assert_eq!((link.ups(), link.downs().len()), (1, 0), "{}", link.text());
     world.a.run(&["ip", "link", "set", "dev", "wan", "netns", world.b.name()]);
     link.wait_down("moved to another network namespace");
-    world.b.run(&["ip", "link", "set", "dev", "wan", "name", "nic", "netns", a]);
+    world.b.run(&["ip", "link", "set", "dev", "wan", "name", "nic", "netns", world.a.name()]);
     world.a.run(&["ip", "link", "set", "dev", "nic", "up"]);
     link.wait_up(2);
     link.stop();
