@@ -290,6 +290,7 @@ impl Function for AfXdpFunction {
             channels: channels.unwrap_or(CHANNELS_MAX),
             wanted: channels,
             mtu: self.config.mtu.or(mtu),
+            mtu_found: None,
             mtu_max: mtu.unwrap_or(MTU_MAX),
             frame_max: mtu.map_or(FRAME_MAX, frame_of_mtu),
             rx_offloads: Offloads::NONE,
@@ -376,7 +377,7 @@ impl Function for AfXdpFunction {
 
     fn interface(&self) -> Option<Interface<'_>> {
         let netns = self.place.inode();
-        Some(Interface { name: &self.config.interface, index: None, netns })
+        Some(Interface { name: &self.config.interface, index: None, netns, is_running: true })
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {

@@ -33,6 +33,7 @@ pub fn handshake(data: &[u8]) {
         channels: 64,
         wanted: Some(u16::from(input.u8() % 64) + 1),
         mtu: None,
+        mtu_found: None,
         mtu_max: MTU_MAX,
         frame_max: FRAME_MAX,
         rx_offloads: Offloads::ALL,

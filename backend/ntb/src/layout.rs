@@ -84,7 +84,7 @@ pub mod pad {
     pub const QUEUE_PAIRS: usize = 3;
     /// Bytes of the writer's own window.
     pub const WINDOW: usize = 4;
-    /// Wanted MTU, 0 for none.
+    /// Wanted MTU, MTU of a found device << 16, 0 for none.
     pub const MTU: usize = 5;
     /// Largest possible MTU.
     pub const MTU_MAX: usize = 6;

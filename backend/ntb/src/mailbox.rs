@@ -11,7 +11,7 @@
 //! | 1 | number of the wish | attempt |
 //! | 2 | step | bytes of the reason |
 //! | 3 | leader's wish that the attempt is about | the follower's |
-//! | 4 | most queue pairs, wanted ones << 16 | wanted MTU, 0 for none |
+//! | 4 | most queue pairs, wanted ones << 16 | wanted MTU, MTU of a found device << 16, 0 for none |
 //! | 5 | largest MTU | largest frame |
 //! | 6 | offloads of frames from the writer | offloads of frames to the writer |
 //! | 7 | wanted RX ring in bytes, 0 for none | wanted TX ring |
@@ -99,7 +99,7 @@ impl Letter {
             pair(self.wish, word.attempt),
             pair(word.step as u32, why.len() as u32),
             pair(word.wishes[0], word.wishes[1]),
-            pair(counts, caps.mtu.unwrap_or(0)),
+            pair(counts, caps.mtu_word()),
             pair(caps.mtu_max, caps.frame_max),
             pair(caps.rx_offloads.bits(), caps.tx_offloads.bits()),
             pair(self.rings.rx.unwrap_or(0), self.rings.tx.unwrap_or(0)),
@@ -127,7 +127,12 @@ impl Letter {
         let (channels, wanted) = (low(3) & 0xffff, low(3) >> 16);
         let most = u32::from(CHANNELS_MAX);
         let mtus = MTU_MIN..=MTU_MAX;
-        let mtu = check("mtu", high(3), high(3) == 0 || mtus.contains(&high(3)))?;
+        let [mtu, mtu_found] = match Caps::read_mtu_word(high(3)) {
+            Some(mtus) => mtus,
+            None => {
+                return Err(format!("the peer's letter says mtu {:#x}, which cannot be", high(3)));
+            }
+        };
         let some = |n: u32| Some(n).filter(|&n| n > 0);
         Ok(Self {
             wish: low(0),
@@ -136,7 +141,8 @@ impl Letter {
                 channels: check("queue pairs", channels, (1..=most).contains(&channels))? as u16,
                 wanted: some(check("wanted queue pairs", wanted, wanted <= most)?)
                     .map(|n| n as u16),
-                mtu: some(mtu),
+                mtu,
+                mtu_found,
                 mtu_max: check("largest mtu", low(4), mtus.contains(&low(4)))?,
                 frame_max: check("largest frame", high(4), high(4) <= FRAME_MAX)?,
                 rx_offloads: Offloads::from_bits(low(5)),
@@ -210,6 +216,7 @@ mod tests {
                 channels: 64,
                 wanted: Some(8),
                 mtu: None,
+                mtu_found: None,
                 mtu_max: MTU_MAX,
                 frame_max: FRAME_MAX,
                 rx_offloads: Offloads::ALL,

@@ -235,7 +235,10 @@ impl TapFunction {
     /// The device as others see it.
     pub(crate) fn shown(&self) -> Option<Interface<'_>> {
         let netns = self.view.netns.as_ref().map(NetNs::inode);
-        Some(Interface { name: &self.device, index: Some(self.index), netns })
+        let seen = &self.view.seen;
+        // A carrier that was just switched on is seen at the next notification.
+        let is_running = seen.is_up && (seen.carrier || self.view.is_stale);
+        Some(Interface { name: &self.device, index: Some(self.index), netns, is_running })
     }
 
     /// What keeps the device from working as configured.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, l2_header, mtu_max};
+use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MIN, l2_header, mtu_max};
 use mqnet_netdev::{
     Buckets, Caps, Channel, ChannelStats, FlowRule, FullCause, Function, Indirection, Interface,
     LinkStatus, Offloads, OpenError, Plan, Rx, Tx,
@@ -76,6 +76,8 @@ pub struct TapFunction {
     pub(crate) netlink: Netlink,
     pub(crate) mtu: u32,
     pub(crate) wanted_mtu: Option<u32>,
+    /// MTU of a device that another program made.
+    found_mtu: Option<u32>,
     pub(crate) wanted_mac: Option<[u8; 6]>,
     /// The device as it was seen last.
     pub(crate) view: View,
@@ -124,6 +126,8 @@ impl TapFunction {
         let device = if inherited { adopt(given, layer)? } else { create(&config.name, layer)? };
         let restore = Restore::begin(&device, config.netns.as_deref(), config.persist);
         device.set_header()?;
+        let was_found = device.found.is_some();
+        let mtus = MTU_MIN..=mtu_max(layer);
         let Attached { name, fds, flags, .. } = device;
         let offloads = enable_offloads(&fds[0], Offloads::NONE)?;
         let io = choose(config.io, &fds[0])?;
@@ -147,6 +151,7 @@ impl TapFunction {
             netlink,
             mtu: info.mtu,
             wanted_mtu: config.mtu,
+            found_mtu: was_found.then_some(info.mtu).filter(|mtu| mtus.contains(mtu)),
             wanted_mac: config.mac,
             view,
             told: None,
@@ -402,6 +407,7 @@ impl Function for TapFunction {
             channels: self.queues.most(),
             wanted: None,
             mtu: self.wanted_mtu,
+            mtu_found: self.found_mtu,
             mtu_max: mtu_max(self.layer),
             frame_max: FRAME_MAX,
             rx_offloads: self.offloads,

@@ -82,6 +82,7 @@ impl VhostUserFunction {
             channels: if is_there { started } else { state.offer.pairs },
             wanted: is_there.then_some(enabled),
             mtu: self.mtu.or(state.mtu),
+            mtu_found: None,
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
             rx_offloads: rx,

@@ -153,6 +153,7 @@ impl Function for VduseFunction {
             channels: 1,
             wanted: None,
             mtu: self.mtu,
+            mtu_found: None,
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
             rx_offloads: rx,

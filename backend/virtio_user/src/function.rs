@@ -324,6 +324,7 @@ impl Function for VirtioUserFunction {
             channels: agreed.map_or(most, |a| a.pairs),
             wanted: None,
             mtu: self.config.mtu,
+            mtu_found: None,
             mtu_max: agreed.map_or(MTU_MAX, |a| a.mtu_max),
             frame_max: FRAME_MAX,
             rx_offloads: agreed.map_or(Offloads::ALL, |a| a.features.taken_by_driver()),

@@ -27,6 +27,7 @@ fn partner(tx_offloads: Offloads) -> Caps {
         channels: 64,
         wanted: None,
         mtu: None,
+        mtu_found: None,
         mtu_max: 9000,
         frame_max: 65_554,
         rx_offloads: Offloads::NONE,

@@ -72,6 +72,7 @@ fn partner() -> Caps {
         channels: 64,
         wanted: None,
         mtu: None,
+        mtu_found: None,
         mtu_max: 65521,
         frame_max: 65554,
         rx_offloads: Offloads::NONE,

@@ -11,8 +11,8 @@ use mqnet_control::socket::{ControlSocket, Role};
 use mqnet_control::{SharedHost, notify};
 use mqnet_control_api::{ApiError, Code, Outcome};
 use mqnet_engine::Notice;
+use mqnet_sysio::clock;
 use mqnet_sysio::signal::StopSignals;
-use mqnet_sysio::{clock, process};
 
 use crate::cli::{ControlArgs, Failure};
 use crate::config::{DEFAULT_FILE, check, sources};
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<(), Failure> {
         true => Config::default(),
         false => read(&file).map_err(Failure::BadInput)?,
     };
-    let _ = process::raise_descriptor_limit();
+    run::take_descriptors()?;
     let control_args = args.control.or(&config.daemon);
     let mut front = Daemon { file, config: Config::default() };
     let host = Arc::new(Mutex::new(LinkHost::new(Mode::Daemon)));

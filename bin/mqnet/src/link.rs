@@ -45,7 +45,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
             return Err(Failure::Broken(format!("the parent process {parent} has ended")));
         }
     }
-    let _ = process::raise_descriptor_limit();
+    run::take_descriptors()?;
     let mut host = LinkHost::new(Mode::Link);
     let told = [&checked.a, &checked.b].map(|end| match end {
         Endpoint::VhostUser(card) => vmm::flags(card, checked.channels),

@@ -12,6 +12,7 @@ use mqnet_control::{SharedHost, notify};
 use mqnet_control_api::ApiError;
 use mqnet_engine::Notice;
 use mqnet_shmem::Preference;
+use mqnet_sysio::process;
 use mqnet_sysio::signal::StopSignals;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -52,6 +53,24 @@ pub(crate) fn take_stores() -> Result<(), Failure> {
         }
     });
     Ok(())
+}
+
+/// Descriptors without which nothing can run.
+const DESCRIPTORS_MIN: u64 = 64;
+
+/// Takes all descriptors that the process may have.
+pub(crate) fn take_descriptors() -> Result<(), Failure> {
+    match process::raise_descriptor_limit() {
+        Ok(limit) if limit < DESCRIPTORS_MIN => Err(Failure::Broken(format!(
+            "the limit of open files is {limit}, at least {DESCRIPTORS_MIN} are needed: raise it \
+             with ulimit -n, or LimitNOFILE= in a systemd unit"
+        ))),
+        Ok(_) => Ok(()),
+        Err(e) => {
+            tracing::debug!("the limit of open files stays as it is: {e}");
+            Ok(())
+        }
+    }
 }
 
 /// A runtime for this thread alone.

@@ -69,6 +69,7 @@ impl GroupFunction {
         let first = &self.members[0].caps;
         let both = |one: Caps, two: &Caps| Caps {
             mtu: one.mtu.or(two.mtu),
+            mtu_found: one.mtu_found.into_iter().chain(two.mtu_found).min(),
             mtu_max: one.mtu_max.min(two.mtu_max),
             frame_max: one.frame_max.min(two.frame_max),
             rx_offloads: one.rx_offloads.and(two.rx_offloads),

@@ -147,6 +147,8 @@ pub struct Caps {
     pub wanted: Option<u16>,
     /// The MTU that the user asked for here; `None`: whatever the other side wants.
     pub mtu: Option<u32>,
+    /// The MTU of a device that another program made; in force where no MTU is asked for.
+    pub mtu_found: Option<u32>,
     /// Largest MTU possible here.
     pub mtu_max: u32,
     /// Largest frame possible here.
@@ -161,6 +163,18 @@ pub struct Caps {
 }
 
 impl Caps {
+    /// `mtu` and `mtu_found` in one word of 16 bits each, 0 for none.
+    pub fn mtu_word(&self) -> u32 {
+        self.mtu.unwrap_or(0) | self.mtu_found.unwrap_or(0) << 16
+    }
+
+    /// `mtu` and `mtu_found` of such a word; `None` where one of them is no MTU.
+    pub fn read_mtu_word(word: u32) -> Option<[Option<u32>; 2]> {
+        let halves = [word & 0xffff, word >> 16];
+        let is_valid = |mtu: u32| mtu == 0 || (limits::MTU_MIN..=limits::MTU_MAX).contains(&mtu);
+        halves.into_iter().all(is_valid).then(|| halves.map(|mtu| Some(mtu).filter(|&mtu| mtu > 0)))
+    }
+
     /// Channels of a link with `there`: the smaller wish wins, a side without one follows, and
     /// nobody's wish means one.
     pub fn channels_with(&self, there: &Self) -> u16 {
@@ -309,7 +323,10 @@ fn agree_mtu(here: &Caps, there: &Caps) -> Result<u32, Incompatible> {
     let wanted = match (here.mtu, there.mtu) {
         (Some(a), Some(b)) if a != b => return Err(Incompatible::Mtu { here: a, there: b }),
         (Some(mtu), _) | (None, Some(mtu)) => mtu,
-        (None, None) => limits::MTU_DEFAULT.min(max),
+        (None, None) => {
+            let found = [here.mtu_found, there.mtu_found].into_iter().flatten().min();
+            found.unwrap_or(limits::MTU_DEFAULT).min(max)
+        }
     };
     if wanted > max {
         return Err(Incompatible::MtuTooLarge { wanted, max });
@@ -327,6 +344,7 @@ mod tests {
             channels: 64,
             wanted: Some(4),
             mtu: None,
+            mtu_found: None,
             mtu_max: limits::MTU_MAX,
             frame_max: limits::FRAME_MAX,
             rx_offloads: Offloads::ALL,
@@ -435,5 +453,27 @@ mod tests {
             Err(Incompatible::MtuTooLarge { wanted: 9000, max: 4000 })
         );
         assert_eq!(Plan::join(&with(None, 65521), &with(Some(9000), 65521)).unwrap().mtu, 9000);
+    }
+
+    /// A device of another program keeps its MTU, unless somebody asks for one; of two the smaller
+    /// one is in force.
+    #[test]
+    fn mtus_of_found_devices_are_kept() {
+        let found = |mtu_found, mtu| Caps { mtu, mtu_found, ..caps() };
+        for (here, there, mtu) in [
+            (found(Some(9000), None), found(None, None), 9000),
+            (found(Some(1400), None), found(None, None), 1400),
+            (found(Some(9000), None), found(Some(1400), None), 1400),
+            (found(Some(9000), None), found(None, Some(2000)), 2000),
+            (found(Some(9000), None), Caps { mtu_max: 4000, ..caps() }, 4000),
+        ] {
+            assert_eq!(Plan::join(&here, &there).unwrap().mtu, mtu);
+            assert_eq!(Plan::join(&there, &here).unwrap().mtu, mtu);
+        }
+        let both = found(Some(9000), Some(65521));
+        assert_eq!(Caps::read_mtu_word(both.mtu_word()), Some([Some(65521), Some(9000)]));
+        assert_eq!(Caps::read_mtu_word(0), Some([None, None]));
+        assert_eq!(Caps::read_mtu_word(67), None);
+        assert_eq!(Caps::read_mtu_word(67 << 16), None);
     }
 }

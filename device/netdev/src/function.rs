@@ -110,6 +110,8 @@ pub struct Interface<'a> {
     pub index: Option<u32>,
     /// Inode of its network namespace, if that is not the process's own.
     pub netns: Option<u64>,
+    /// False while the kernel sends nothing: it is set down, or has no carrier.
+    pub is_running: bool,
 }
 
 /// One opened way to reach a peer. Only the control thread calls it.

@@ -48,6 +48,7 @@ impl Function for Loopback {
             channels: self.stats.len() as u16,
             wanted: None,
             mtu: None,
+            mtu_found: None,
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
             rx_offloads: Offloads::ALL,

@@ -42,6 +42,7 @@ fn caps(queues: u16) -> Caps {
         channels: queues,
         wanted: Some(queues),
         mtu: None,
+        mtu_found: None,
         mtu_max: MTU_MAX,
         frame_max: FRAME_MAX,
         rx_offloads: Offloads::NONE,

@@ -24,6 +24,7 @@ fn caps() -> Caps {
         channels: 1,
         wanted: Some(1),
         mtu: None,
+        mtu_found: None,
         mtu_max: MTU_MAX,
         frame_max: FRAME_MAX,
         rx_offloads: Offloads::NONE,

@@ -4,7 +4,8 @@
 //!
 //! - `SCOPE/DEV`: the netdev DEV of the link SCOPE, or of the network namespace SCOPE, which is a
 //!   name below `/run/netns` or an inode number;
-//! - `DEV` where a link is wanted: a link with that name, unless it has it only from its netdev;
+//! - `DEV` where a link is wanted: a link with that name, unless it has it only from its netdev; it
+//!   has the rank of a netdev of that name in the network namespace of the caller;
 //! - `DEV`: the netdev of that name in the network namespace of the caller, else anywhere;
 //! - the name of a link stands for its first netdev.
 //!
@@ -110,6 +111,11 @@ pub fn links(asked: &str, caller: Option<u64>, all: &[Named<'_>]) -> Vec<usize> 
     }
     if found.is_empty() {
         found = devices(asked, caller, all);
+    } else {
+        // A device of the caller's namespace with that name, on another link, is as good a match.
+        let is_here = |at: &usize| caller.is_some() && all[*at].netns == caller;
+        let rivals = (0..all.len()).filter(|at| all[*at].name == asked && is_here(at));
+        found.extend(rivals.collect::<Vec<_>>());
     }
     found.dedup_by(|one, other| all[*one].is_of(&all[*other]));
     found
@@ -211,7 +217,8 @@ mod tests {
     #[test]
     fn links_are_resolved_in_their_order() {
         let with_own = [&all()[..], &[dev("eth0", "other", Some(2))]].concat();
-        assert_eq!(links("eth0", Some(1), &with_own), [8]);
+        assert_eq!(links("eth0", Some(9), &with_own), [8]);
+        assert_eq!(links("eth0", Some(1), &with_own), [8, 0], "neither is meant for certain");
         for (asked, caller, found) in [
             ("eth0", Some(2), &[2][..]),
             ("eth0", None, &[0, 2]),

@@ -240,6 +240,7 @@ impl Function for PortFunction {
             channels: self.config.channels,
             wanted: Some(self.config.channels),
             mtu: Some(self.config.mtu),
+            mtu_found: None,
             mtu_max: self.config.mtu,
             frame_max,
             // The program sees finished frames only: the other side cuts them.

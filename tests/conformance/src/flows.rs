@@ -174,6 +174,7 @@ impl Function for Flows {
             channels: CHANNELS_MAX,
             wanted: None,
             mtu: None,
+            mtu_found: None,
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
             rx_offloads: Offloads::ALL,

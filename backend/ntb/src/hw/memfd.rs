@@ -74,6 +74,8 @@ pub struct Memfd {
     retry_at: Duration,
     resting: bool,
     why_down: String,
+    /// `why_down` is an error that no peer has caused.
+    has_failed: bool,
     /// Delay after the last introduction, if that failed. Its reason stays until one succeeds.
     refused: Option<Duration>,
 }
@@ -93,6 +95,7 @@ impl Memfd {
             retry_at: Duration::ZERO,
             resting: false,
             why_down: "waiting for a peer".to_owned(),
+            has_failed: false,
             refused: None,
         }
     }
@@ -157,6 +160,9 @@ impl Memfd {
         let (socket, file) =
             SeqSocket::serve(&self.path, self.access).map_err(|e| e.to_string())?;
         self.second = false;
+        if std::mem::take(&mut self.has_failed) {
+            "waiting for a peer".clone_into(&mut self.why_down);
+        }
         self.listener = Some((socket, file, lock));
         if self.refused.take().is_some() {
             // Who refused us is gone.
@@ -258,7 +264,10 @@ impl Hw for Memfd {
                         return self.down(why);
                     }
                 },
-                Err(why) => return self.down(why),
+                Err(why) => {
+                    self.has_failed = true;
+                    return self.down(why);
+                }
             }
         }
         let Some(port) = &mut self.port else { return HwLink::Down(self.why_down.clone()) };

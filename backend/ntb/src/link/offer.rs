@@ -134,7 +134,7 @@ impl Offer {
         pads[pad::GENERATION] = self.generation;
         pads[pad::QUEUE_PAIRS] = u32::from(self.caps.channels);
         pads[pad::WINDOW] = self.window;
-        pads[pad::MTU] = self.caps.mtu.unwrap_or(0);
+        pads[pad::MTU] = self.caps.mtu_word();
         pads[pad::MTU_MAX] = self.caps.mtu_max;
         pads[pad::FRAME_MAX] = self.caps.frame_max;
         pads[pad::RX_OFFLOADS] = self.caps.rx_offloads.bits();
@@ -164,13 +164,16 @@ impl Offer {
         let wanted = pads[pad::WANTED];
         check(pad::WANTED, wanted <= u32::from(CHANNELS_MAX))?;
         let mtus = MTU_MIN..=MTU_MAX;
-        let mtu = pads[pad::MTU];
+        let word = pads[pad::MTU];
+        let [mtu, mtu_found] =
+            Caps::read_mtu_word(word).ok_or(Refusal::Nonsense(pad::MTU as u32, word))?;
         let caps = Caps {
             // All that this version of the layout carries.
             layer: Layer::Ethernet,
             channels: qps as u16,
             wanted: Some(wanted as u16).filter(|&n| n > 0),
-            mtu: (check(pad::MTU, mtu == 0 || mtus.contains(&mtu))? != 0).then_some(mtu),
+            mtu,
+            mtu_found,
             mtu_max: check(pad::MTU_MAX, mtus.contains(&pads[pad::MTU_MAX]))?,
             frame_max: check(pad::FRAME_MAX, pads[pad::FRAME_MAX] <= FRAME_MAX)?,
             rx_offloads: Offloads::from_bits(pads[pad::RX_OFFLOADS]),

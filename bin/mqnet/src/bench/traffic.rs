@@ -58,6 +58,7 @@ impl Function for Traffic {
             channels: self.stats.len() as u16,
             wanted: Some(self.stats.len() as u16),
             mtu: Some(MTU_MAX.min(9000)),
+            mtu_found: None,
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
             rx_offloads: Offloads::ALL,

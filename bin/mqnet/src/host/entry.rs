@@ -199,7 +199,7 @@ impl Entry {
         let is_named = [&self.checked.a, &self.checked.b].map(Endpoint::has_own_name);
         let ends = self.netdevs.iter_mut().zip(self.link.functions()).zip(is_named);
         for ((dev, end), is_named) in ends {
-            let Some(Interface { name, index, netns }) = end.interface() else { continue };
+            let Some(Interface { name, index, netns, .. }) = end.interface() else { continue };
             if dev.name != name && !is_named {
                 name.clone_into(&mut dev.name);
             }

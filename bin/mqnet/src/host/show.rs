@@ -88,6 +88,8 @@ pub(super) fn link(entry: &mut Entry) -> LinkInfo {
         .as_ref()
         .map(|plan| [offloads(entry, 0, plan), offloads(entry, 1, &plan.mirrored())].to_vec());
     let members = entry.link.functions().map(|function| members(&*function));
+    let is_running =
+        entry.link.functions().map(|end| end.interface().is_none_or(|there| there.is_running));
     let info = |side: usize| {
         let dev = &entry.netdevs[side];
         NetdevInfo {
@@ -97,7 +99,7 @@ pub(super) fn link(entry: &mut Entry) -> LinkInfo {
             function: dev.address.clone(),
             link: entry.name.clone(),
             partner: entry.netdevs[1 - side].name.clone(),
-            carrier: plan.is_some(),
+            carrier: plan.is_some() && is_running[side],
             members: members[side].clone(),
         }
     };

@@ -57,6 +57,7 @@ pub(super) fn caps(channels: u16) -> Caps {
         channels,
         wanted: None,
         mtu: None,
+        mtu_found: None,
         mtu_max: limits::MTU_MAX,
         frame_max: limits::FRAME_MAX,
         rx_offloads: Offloads::ALL,

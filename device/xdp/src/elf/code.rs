@@ -177,7 +177,10 @@ impl Linker<'_, '_> {
         let mut here = places.filter(|(_, p)| Some(p.section) == symbol.section_index());
         let found = here.find(|(_, p)| p.at.is_none_or(|at| at == symbol.address()));
         let Some((number, place)) = found else {
-            return bad(format!("insn {at}: refers to '{name}', which is no map and no variable"));
+            return bad(match name {
+                "" => format!("insn {at}: takes the address of code (a callback): not supported"),
+                _ => format!("insn {at}: refers to '{name}', which is no map and no variable"),
+            });
         };
         let offset = (symbol.address() as i64).wrapping_add(i64::from(insn.imm));
         let is_map = place.at.is_some();

@@ -31,14 +31,34 @@ impl FromStr for Owner {
 
 /// A user, by number or name.
 pub fn user_id(user: &str) -> Result<u32, String> {
-    let named = || User::from_name(user).ok().flatten().map(|user| user.uid.as_raw());
-    user.parse().ok().or_else(named).ok_or_else(|| format!("no user `{user}`"))
+    let other = || User::from_name(user).ok().flatten().map(|user| user.uid.as_raw());
+    id(user, "/etc/passwd", other).ok_or_else(|| format!("no user `{user}`"))
 }
 
 /// A group, by number or name.
 pub fn group_id(group: &str) -> Result<u32, String> {
-    let named = || Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
-    group.parse().ok().or_else(named).ok_or_else(|| format!("no group `{group}`"))
+    let other = || Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
+    id(group, "/etc/group", other).ok_or_else(|| format!("no group `{group}`"))
+}
+
+/// The number that a text is, or that its name has in `file` or elsewhere. A static program must
+/// not load the modules of `nsswitch.conf`, which crash it.
+fn id(text: &str, file: &str, other: impl FnOnce() -> Option<u32>) -> Option<u32> {
+    if let Ok(number) = text.parse() {
+        // `chown` takes it for "unchanged".
+        return Some(number).filter(|&number| number != u32::MAX);
+    }
+    let lines = std::fs::read_to_string(file).unwrap_or_default();
+    in_lines(text, &lines)
+        .or_else(|| if cfg!(target_feature = "crt-static") { None } else { other() })
+}
+
+/// The number of a name in lines of `NAME:PASSWORD:NUMBER:...`.
+fn in_lines(name: &str, lines: &str) -> Option<u32> {
+    let mut fields = lines.lines().map(|line| line.split(':'));
+    let mut found =
+        fields.find_map(|mut fields| (fields.next() == Some(name)).then_some(fields))?;
+    found.nth(1)?.parse().ok()
 }
 
 fn refused(text: &str, why: &str) -> ApiError {
@@ -55,5 +75,23 @@ pub fn parse_mode(text: &str) -> Result<u32, ApiError> {
             let why = format!("mode of the control socket `{text}`: wanted: octal, 0 to 0777");
             Err(ApiError::field("control-mode", why))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names are those of the files, numbers are taken as they are, and "unchanged" is no number.
+    #[test]
+    fn users_and_groups_have_numbers() {
+        let lines = "root:x:0:0::/:/bin/sh\nkvm:x:104:\nbroken\n";
+        assert_eq!(in_lines("kvm", lines), Some(104));
+        assert_eq!(in_lines("broken", lines), None);
+        assert_eq!(in_lines("x", lines), None);
+        assert_eq!(user_id("root"), Ok(0));
+        assert_eq!(group_id("77"), Ok(77));
+        assert!(user_id("4294967295").is_err());
+        assert_eq!(user_id("no such user"), Err("no user `no such user`".to_owned()));
     }
 }

@@ -8,6 +8,7 @@ fn offer(generation: u32, channels: u16, window: u32, mtu: Option<u32>) -> Offer
         channels: CHANNELS_MAX,
         wanted: Some(channels),
         mtu,
+        mtu_found: None,
         mtu_max: MTU_MAX,
         frame_max: FRAME_MAX,
         rx_offloads: Offloads::ALL,
