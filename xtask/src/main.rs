@@ -1,9 +1,10 @@
-//! The project's own tools: `cargo xtask test`, `tidy`, `setup`, `bench`, `soak`, `fuzz`, `install`
-//! and `guest`.
+//! The project's own tools: `cargo xtask test`, `tidy`, `deny`, `setup`, `bench`, `soak`, `fuzz`,
+//! `install` and `guest`.
 
 #![forbid(unsafe_code)]
 
 mod bench;
+mod deny;
 mod fuzz;
 mod guest;
 mod install;
@@ -45,6 +46,8 @@ enum Tool {
     },
     /// Check the law of the rooms
     Tidy,
+    /// Check licenses, duplicates and sources of dependencies with cargo-deny
+    Deny,
     /// Check the workspace with exactly the Rust version that Cargo.toml states
     StatedRust,
     /// Install the packages that the tests need, or say which are missing; get parts of guests
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         }
         Tool::Test { steps, words, .. } => test::run(&steps, &words),
         Tool::Tidy => tidy::run(&project::root()).map(|findings| findings == 0),
+        Tool::Deny => deny::check().map(|()| true),
         Tool::StatedRust => stated_rust::check().map(|()| true),
         Tool::Setup => setup::run().and_then(|missing| {
             setup::guests()?;

@@ -17,15 +17,20 @@ pub struct Store {
 }
 
 impl Store {
-    /// `mqnet/guest` in the user's cache folder.
+    /// Cache of guests.
     pub fn open() -> Result<Self> {
+        Self::in_cache("guest")
+    }
+
+    /// `mqnet/NAME` in the user's cache folder.
+    pub fn in_cache(name: &str) -> Result<Self> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
         let cache = cache.or_else(|| Some(Path::new(&set("HOME")?).join(".cache")));
         let Some(cache) = cache else {
-            return Err("guests need a cache folder: set HOME or XDG_CACHE_HOME".into());
+            return Err("no cache folder: set HOME or XDG_CACHE_HOME".into());
         };
-        Self::at(&cache.join("mqnet/guest"))
+        Self::at(&cache.join("mqnet").join(name))
     }
 
     pub(crate) fn at(root: &Path) -> Result<Self> {
@@ -52,7 +57,7 @@ impl Store {
 
     /// The folder `name`, made by `make` unless it is there and was made of the same. Programs
     /// that want it at the same time wait for the one that makes it.
-    pub(crate) fn folder(
+    pub fn folder(
         &self,
         name: &str,
         made_of: &str,

@@ -85,6 +85,14 @@ pub(super) const STEPS: &[Step] = &[
         limit_seconds: 60,
     },
     Step {
+        name: "deny",
+        title: "licenses and sources of crates",
+        commands: &[run("{xtask} deny")],
+        has_tests: false,
+        each: None,
+        limit_seconds: 900,
+    },
+    Step {
         name: "stated-rust",
         title: "check with the stated Rust version",
         commands: &[run("{xtask} stated-rust")],

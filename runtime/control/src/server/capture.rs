@@ -2,6 +2,7 @@
 
 mod pcapng;
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -65,7 +66,7 @@ pub(super) async fn capture(
         return Err(ApiError::field("snaplen", why).into());
     }
     let filter = CaptureFilter { channel: wanted.channel, drops: wanted.drops, snaplen };
-    let writer = Writer::new(&dev.name, snaplen)?;
+    let writer = Writer::new(&dev.name, snaplen);
     let sink = call(&host, |host| {
         let found = host.find_netdev(&dev.name, dev.netns)?;
         host.capture(&found.netdev, filter)
@@ -89,12 +90,12 @@ struct Growing {
 
 impl http_body::Body for Growing {
     type Data = Bytes;
-    type Error = ApiError;
+    type Error = Infallible;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ApiError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
         let mut frames = Vec::new();
         loop {
@@ -104,9 +105,7 @@ impl http_body::Body for Growing {
             }
             ready!(this.look.poll_tick(context));
             let missed = this.sink.take(&mut frames);
-            if let Err(e) = this.writer.add(&frames, missed) {
-                return Poll::Ready(Some(Err(e)));
-            }
+            this.writer.add(&frames, missed);
             frames.clear();
         }
     }
