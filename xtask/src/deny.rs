@@ -83,7 +83,7 @@ mod tests {
         let entries = rules["bans"]["skip"].as_array().unwrap();
         for entry in entries {
             let reason = entry.get("reason").and_then(Value::as_str);
-            assert!(reason.is_some_and(|reason| reason.len() > 10), "{entry}");
+            assert!(reason.is_some_and(|reason| reason.len() > 10), "{entry:?}");
         }
     }
 }

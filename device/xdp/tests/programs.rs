@@ -352,6 +352,10 @@ fn lru_maps_and_atomic_results() {
         for other in 2..200 {
             assert_eq!((pass(other), pass(1)), (Action::Pass, Action::Drop), "{mode:?} {other}");
         }
+        // Each new flow had room, and is counted.
+        for other in 2..200 {
+            assert_eq!([other; 3].map(pass), [Action::Pass, Action::Pass, Action::Drop], "{other}");
+        }
         assert_eq!(limit.maps()[0].dump(10).len(), 4);
         let exchange = load("exchange");
         let answers = [0; 3].map(|_| run(&exchange, &[1; 60]).0);

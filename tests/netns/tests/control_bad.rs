@@ -92,6 +92,8 @@ fn bad_words_are_refused() {
         ("ynl --dump nothing-get", "queue-get"),
         ("config check /no/such/file", "/no/such/file: No such file"),
         ("daemon -f /no/such/file", "/no/such/file: No such file"),
+        ("demo --plot /no/such/file.svg", "--plot /no/such/file.svg: No such file"),
+        ("link null: null: --cpus 1023", "may not run on CPU 1023"),
     ] {
         let args: Vec<&str> = line.split(' ').collect();
         let said = control.say(&args);

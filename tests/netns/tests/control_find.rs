@@ -84,6 +84,45 @@ fn two_claims_are_an_error() {
     }
 }
 
+/// One daemon has two devices of one name: a verb means that of the caller's network namespace, and
+/// elsewhere refuses, naming both.
+#[test]
+fn the_callers_namespace_decides_within_one_daemon() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let (world, control) = (World::create(), Control::create());
+    let link = |name: &str, netns: &str, channels: u32| {
+        format!("[link.{name}]\na = 'tap:same,netns={netns}'\nb = 'null:'\nchannels = {channels}\n")
+    };
+    let text = link("one", world.a.name(), 3) + &link("two", world.b.name(), 2);
+    let file = control.write("mqnet.toml", &text).display().to_string();
+    let daemon = control.start(&["daemon", "-f", &file]);
+    control.wait_up("one");
+    control.wait_up("two");
+    for (host, channels) in [(&world.a, "3"), (&world.b, "2")] {
+        let said = said(&mut control.command_at(host, &["show", "same", "--json"]));
+        assert!(said.out.contains(&format!("\"channels\": {channels},")), "{said:?}");
+        let said = mqnet_testkit::said(&mut control.command_at(host, &["ethtool", "-l", "same"]));
+        assert!(said.out.ends_with(&format!("Combined:\t{channels}\n")), "{said:?}");
+    }
+    // A change reaches the caller's, and no other.
+    let words = ["ethtool", "-L", "same", "combined", "4"];
+    let said = said(&mut control.command_at(&world.b, &words));
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for (name, channels) in [("one", 3), ("two", 4)] {
+        assert_eq!(control.json(&["show", name, "--json"])[0]["channels"], channels, "{name}");
+    }
+    for words in [&["ethtool", "-l", "same"][..], &["show", "same"]] {
+        let said = control.say(words);
+        assert_ne!(said.code, Some(0), "{said:?}");
+        for name in ["one", "two"] {
+            assert!(said.err.contains(name), "{words:?}: {said:?}");
+        }
+    }
+    daemon.stop();
+}
+
 // Goal: where no mqnet runs each verb says so in one line and exits with 1, ethtool with the codes
 // and words of the real one.
 #[test]

@@ -135,3 +135,61 @@ fn third_end_is_told_once() {
     third.stop();
     first.stop();
 }
+
+// Goal: each socket that others connect to has the permissions of its address.
+#[test]
+fn sockets_have_the_permissions_of_their_address() {
+    use std::os::unix::fs::MetadataExt;
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    for (kind, option) in [("vhost-user", ""), ("virtio-user", ",server"), ("ntb", "")] {
+        let path = world.file(&format!("{kind}.sock"));
+        let address = format!("{kind}:{}{option},mode=0606,group=65533", path.display());
+        let link = link(&world, &["null:", &address]);
+        until("the socket has its permissions", || {
+            let data = std::fs::metadata(&path).ok()?;
+            ((data.mode() & 0o777, data.gid()) == (0o606, 65_533)).then_some(())
+        });
+        link.stop();
+    }
+}
+
+// Goal: a relative path of `add` is one in the folder of the user, not of the daemon.
+#[test]
+fn relative_paths_are_the_users() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let (world, control) = (World::create(), Control::create());
+    let file = control.write("mqnet.toml", "").display().to_string();
+    let daemon = control.start(&["daemon", "-f", &file]);
+    until("the daemon", || control.runtime("ctl.sock").exists().then_some(()));
+    let mut add = control.command(&["add", "x", "vhost-user:relative.sock", "null:"]);
+    let said = mqnet_testkit::said(add.current_dir(world.folder().file(".")));
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(world.folder().file("relative.sock").exists(), "it is elsewhere");
+    daemon.stop();
+}
+
+// Goal: what was dropped in the last seconds is told by `why` and `show`, with the knob.
+#[test]
+fn recent_drops_are_told() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let pair = world.pair(|end| end);
+    world.b.run(&["ip", "link", "set", "dev", "b", "down"]);
+    world.a.run(&["ip", "neigh", "replace", "10.0.0.2", "lladdr", "02:00:00:00:00:02", "dev", "a"]);
+    for verb in ["why b", "show b"] {
+        until("the drops are told", || {
+            let _ =
+                world.a.command(&["ping", "-c", "2", "-i", "0.1", "-W", "1", "10.0.0.2"]).output();
+            let out = world.ask(verb).out;
+            out.contains("dropped: device-down (ip link set b up)").then_some(())
+        });
+    }
+    pair.stop();
+}

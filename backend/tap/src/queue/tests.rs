@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use mqnet_netdev::Offloads;
+use mqnet_shmem::SpanMut;
 use mqnet_wire::{Layer, VnetFields};
 
 use super::*;
@@ -147,4 +148,35 @@ fn refused_frame_without_parts_is_dropped() {
     let (hdr, frame) = tcp(100);
     kernel.submit(hdr, &frame);
     assert_eq!(kernel.taken().len(), 1);
+}
+
+// Goal: a frame that has no room is dropped with its reason, and never comes cut; of the flags that
+// the kernel sets only those with a meaning here are passed on.
+#[test]
+fn received_frames_are_whole_or_dropped() {
+    let [ours, kernel] = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    ours.set_nonblocking(true).unwrap();
+    let to = ours.local_addr().unwrap();
+    let (fd, stats) = (Arc::new(OwnedFd::from(ours)), Arc::new(ChannelStats::default()));
+    let mut rx = TapRx { channel: 0, fd, frame_max: 1522, stats: stats.clone() };
+    let mut receive = |flags: u8, len: usize, room: usize| {
+        let mut frame = vec![0; VNET_HDR_LEN + len];
+        frame[0] = flags;
+        kernel.send_to(&frame, to).unwrap();
+        let mut bytes = vec![0; room];
+        let room = SpanMut::of(&mut bytes);
+        match rx.recv(&mut Segments::new(room, SpanMut::empty())).unwrap() {
+            Recv::Frame(frame) => Ok((frame.len, frame.hdr)),
+            Recv::Dropped { reason, .. } => Err(reason),
+            Recv::Empty => panic!("a frame was sent"),
+        }
+    };
+    for flags in [0, 2, 4, 6] {
+        assert_eq!(receive(flags, 1000, 2000), Ok((1000, VnetHdr::default())), "{flags}");
+    }
+    assert_eq!(receive(0, 1000, 1000), Ok((1000, VnetHdr::default())));
+    assert_eq!(receive(0, 1001, 1000), Err(DropReason::BufferTooSmall));
+    assert_eq!(receive(0, 1500, 1000), Err(DropReason::BufferTooSmall));
+    assert_eq!(receive(0, 1523, 2000), Err(DropReason::TooLong));
+    assert_eq!((stats.rx.packets.get(), stats.rx.drops.total()), (8, 3));
 }

@@ -192,6 +192,7 @@ fn stray_header_fields_are_cleared() {
         (VnetFields { flags: 2, ..Default::default() }, VnetFields::default()),
         (VnetFields { flags: 0xfc, ..dirt }, VnetFields::default()),
         (VnetFields { hdr_len: 2000, ..Default::default() }, VnetFields::default()),
+        (VnetFields { csum_offset: 16, ..Default::default() }, VnetFields::default()),
         (VnetFields { flags: 0xff, ..dirt }, csum),
         (VnetFields { hdr_len: 0, ..large }, large),
         (VnetFields { flags: 3, hdr_len: 6, ..large }, large),

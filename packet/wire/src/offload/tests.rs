@@ -366,3 +366,10 @@ fn known_checksums() {
     header.chunks(3).for_each(|piece| pieces.bytes(piece));
     assert_eq!(whole.field(), pieces.field());
 }
+
+// Goal: a large frame counts as all of its segments, however many there are.
+#[test]
+fn all_segments_are_counted() {
+    let hdr = VnetFields { flags: 1, gso_type: 1, hdr_len: 54, gso_size: 1, ..Default::default() };
+    assert_eq!(VnetHdr::new(hdr).segments(60_054), 60_000);
+}

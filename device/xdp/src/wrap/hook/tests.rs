@@ -1,6 +1,7 @@
 //! Large frames at a program.
 
 use mqnet_netdev::Rx;
+use mqnet_wire::VnetFields;
 
 use super::super::prepare::tests::{frame, gso, sum};
 use super::super::{InletConfig, hook, strip, unhook, way};
@@ -163,4 +164,29 @@ fn segments_are_accounted_for() {
     let mut bench = Bench::new(vec![wrong], "xdp", 2);
     assert!(bench.poll(64).is_empty());
     assert_eq!(bench.stats.rx.drops.get(DropReason::BadHeader), 1);
+}
+
+// Goal: the checksum of a small frame is complete at the program and behind it, whether it was
+// left out or vouched for.
+#[test]
+fn small_frames_reach_the_program_finished() {
+    let mut begun = frame(false, true, 100, 0);
+    let fields = gso(&mut begun, 50).fields();
+    let csum = VnetFields { gso_type: 0, gso_size: 0, hdr_len: 0, ..fields };
+    let valid = VnetFields { flags: 2, ..VnetFields::default() };
+    let vouched = frame(true, false, 100, 0x1111);
+    let frames = vec![(begun, VnetHdr::new(csum)), (vouched, VnetHdr::new(valid))];
+    let seen = Bench::new(frames, "xdp", 2).poll(64);
+    assert_eq!(seen.len(), 2);
+    assert!(seen.iter().all(|(bytes, hdr)| sum(bytes) == 0xffff && hdr.is_finished()));
+}
+
+// Goal: the header of a large frame that passed a program is that of its bytes, not what a peer
+// wrote.
+#[test]
+fn passed_large_frames_are_described_again() {
+    let (bytes, hdr) = large(60_000, 1000);
+    let wrong = VnetHdr::new(VnetFields { hdr_len: 70, ..hdr.fields() });
+    let mut bench = Bench::new(vec![(bytes.clone(), wrong)], "xdp.frags", 2);
+    assert_eq!(bench.poll(64), [(bytes, hdr)]);
 }

@@ -143,6 +143,9 @@ fn what_is_no_large_frame_any_more() {
     assert_eq!(large.describe(&mut icmp.clone()), None);
     icmp.truncate(98);
     assert_eq!(large.describe(&mut icmp), Some(VnetHdr::default()));
+    let ecn = VnetHdr::new(VnetFields { gso_type: 0x81, ..hdr.fields() });
+    let marked = Large::find(&old, ecn).expect("a large frame");
+    assert_eq!(marked.describe(&mut old.clone()), Some(ecn), "ECN stays");
     let wrong = VnetHdr::new(VnetFields { gso_type: 5, ..hdr.fields() });
     assert!(Large::find(&old, wrong).is_none() && cut(&old, wrong).is_none());
 }

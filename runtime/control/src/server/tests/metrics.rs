@@ -23,6 +23,9 @@ fn metrics_are_the_counters() {
     let of = |family: &str, label: &str| sum(&text, &format!("mqnet_{family}"), label);
     let received = of("netdev_receive_packets_total", "device=\"vm0\"");
     assert_eq!(received, 4006.0);
+    let side_a = "device=\"vm0\",link=\"vm0\",side=\"a\"";
+    assert_eq!(of("netdev_receive_packets_total", side_a), received, "told apart by link and side");
+    assert!(of("netdev_transmit_packets_total", "link=\"vm0\",side=\"b\"") > 0.0);
     let sent = of("netdev_transmit_packets_total", "device=\"ntb0\"");
     assert_eq!(received, sent + of("drops_total", "device=\"vm0\""));
     assert_eq!(of("queue_stopped_seconds_total", "channel=\"0\",device=\"vm1\""), 1.5);
