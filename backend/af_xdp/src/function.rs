@@ -236,7 +236,7 @@ impl AfXdpFunction {
         let Some(path) = self.config.netns.clone() else { return Ok(()) };
         if self.place.is_homeless() {
             self.watch.has_news(None);
-            if !path.exists() {
+            if namespace::id_of(&path).is_err() {
                 return Err(format!("waiting for the network namespace {}", path.display()));
             }
             self.watch = self.place.enter(&path)?;

@@ -11,7 +11,7 @@
 //! | 1 | number of the wish | attempt |
 //! | 2 | step | bytes of the reason |
 //! | 3 | leader's wish that the attempt is about | the follower's |
-//! | 4 | most queue pairs, wanted ones << 16 | wanted MTU, MTU of a found device << 16, 0 for none |
+//! | 4 | most queue pairs, wanted ones << 16 | wanted MTU, found one << 16, 0 for none |
 //! | 5 | largest MTU | largest frame |
 //! | 6 | offloads of frames from the writer | offloads of frames to the writer |
 //! | 7 | wanted RX ring in bytes, 0 for none | wanted TX ring |

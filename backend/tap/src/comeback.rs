@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mqnet_netdev::LinkStatus;
 use mqnet_sysio::link_monitor::LinkMonitor;
-use mqnet_sysio::namespace::NetNs;
+use mqnet_sysio::namespace::{self, NetNs};
 use mqnet_sysio::{poll, tap as sys};
 
 use crate::TapConfig;
@@ -94,7 +94,7 @@ impl TapFunction {
     fn return_to_origin(&mut self) -> Result<(), String> {
         let path = netns_path(&self.origin);
         let there = other_netns(path).map_err(|why| match path {
-            Some(path) if !path.exists() => {
+            Some(path) if namespace::id_of(path).is_err() => {
                 format!("waiting for the network namespace {}", path.display())
             }
             _ => why,

@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use mqnet_sysio::descriptors::{REFUSED_MAX, explained, refused_text};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::{Access, Kind, ListenError, SocketFile, listen_at};
-use mqnet_sysio::{clock, poll};
+use mqnet_sysio::rate::{self, Bucket};
+use mqnet_sysio::{bounded, clock, poll, process};
 use mqnet_virtio::Features;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt};
 use vhost::vhost_user::{BackendReqHandler, Error};
@@ -18,6 +20,7 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 use crate::commands::Clerk;
 use crate::config::Meet;
 use crate::early;
+use crate::relay::Relay;
 use crate::state::Shared;
 
 /// Between two attempts to connect.
@@ -35,8 +38,11 @@ const DYING: u32 = 5;
 /// Connections that may wait to be accepted.
 const BACKLOG: u16 = 128;
 
+/// Time that the thread has to end: closing a descriptor of a peer can block it.
+const END_LIMIT: Duration = Duration::from_millis(500);
+
 /// A wait that only the end of the thread ends.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(3600);
 
 /// How to get a connection.
 enum Way {
@@ -64,9 +70,17 @@ impl Door {
     pub(crate) fn open(meet: Meet, shared: Arc<Shared>) -> io::Result<Self> {
         let way = Way::new(meet)?;
         let (end, talking) = (Arc::new(EventFd::new()?), Arc::<Mutex<Talk>>::default());
-        let keeper = Keeper { end: end.clone(), talking: talking.clone(), shared };
+        let (end_of, talk) = (end.clone(), talking.clone());
+        let keeper = Keeper { end: end_of, talking: talk, shared, refused: 0 };
         let thread = std::thread::Builder::new().name("vhost-user".to_owned());
-        let thread = Some(thread.spawn(move || keeper.run(way))?);
+        let body = move || {
+            // A peer commands this thread. Its socket may be in a folder of another user.
+            if let Err(e) = process::drop_capabilities(&[process::CAP_DAC_OVERRIDE]) {
+                tracing::warn!("vhost-user: a thread keeps its capabilities: {e}");
+            }
+            keeper.run(way);
+        };
+        let thread = Some(thread.spawn(body)?);
         Ok(Self { end, talking, thread })
     }
 }
@@ -79,8 +93,10 @@ impl Drop for Door {
             talk.over = true;
             hang_up(&talk);
         }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if let Some(thread) = self.thread.take()
+            && !bounded::join(thread, END_LIMIT)
+        {
+            tracing::warn!("vhost-user: a thread waits for a descriptor of the VMM and is left");
         }
     }
 }
@@ -181,17 +197,29 @@ struct Keeper {
     end: Arc<EventFd>,
     talking: Arc<Mutex<Talk>>,
     shared: Arc<Shared>,
+    /// Descriptors that VMMs sent and that stay open.
+    refused: usize,
 }
 
 impl Keeper {
-    fn run(self, mut way: Way) {
+    fn run(mut self, mut way: Way) {
         let (mut said, mut delay) = (String::new(), None);
+        let mut accepted = Bucket::full(rate::connections()[0], clock::monotonic());
         while !self.is_over() {
+            if self.refused > REFUSED_MAX {
+                self.absent(refused_text(self.refused), &mut said);
+                let _ = poll::wait_readable(&[self.end.as_fd()], FOR_EVER);
+                continue;
+            }
             // The reason of a brief connection stays until one lasts.
             if delay.is_none() {
                 self.absent(way.waiting(), &mut said);
             }
             let Some(stream) = way.meet(&self.end) else { continue };
+            if !accepted.take(rate::connections(), clock::monotonic()) {
+                // Further connections wait in the backlog.
+                let _ = poll::wait_readable(&[self.end.as_fd()], RETRY);
+            }
             if !self.talk_with(&stream) {
                 return;
             }
@@ -232,23 +260,42 @@ impl Keeper {
     }
 
     /// Takes messages until the connection ends; says why.
-    fn serve(&self, stream: UnixStream) -> String {
-        let Ok(mut line) = stream.try_clone() else { return "no descriptors left".to_owned() };
+    fn serve(&mut self, mut line: UnixStream) -> String {
+        let (mut relay, stream) = match Relay::new(&line) {
+            Ok(both) => both,
+            Err(e) => return explained(e).to_string(),
+        };
+        let why = self.serve_with(&mut line, &mut relay, stream);
+        self.refused += relay.refused;
+        why
+    }
+
+    fn serve_with(&self, line: &mut UnixStream, relay: &mut Relay, stream: UnixStream) -> String {
         let mut handler = BackendReqHandler::from_stream(stream, self.shared.clone());
         let mut accepted = false;
         let mut clerk = Clerk::new(self.shared.clone());
         loop {
-            if let Err(e) = clerk.serve_until(&line) {
+            if let Err(e) = clerk.serve_until(line) {
                 return e.to_string();
             }
-            let Some(ask) = early::look(&line) else { return "disconnected".to_owned() };
+            let Some(ask) = early::look(line) else { return "disconnected".to_owned() };
             if let Some(ours) = ask.ours(accepted) {
-                match ask.obey(ours, &mut line, &self.shared) {
+                match ask.obey(ours, line, &self.shared) {
                     Ok(()) => continue,
                     Err(e) => return e.to_string(),
                 }
             }
-            match handler.handle_request() {
+            if let Err(e) = relay.pass(ask) {
+                if relay.refused > 0 {
+                    tracing::warn!("vhost-user: the connection ends at {ask:?}: {e}");
+                }
+                return e.to_string();
+            }
+            let handled = handler.handle_request();
+            if let Err(e) = relay.answer() {
+                return e.to_string();
+            }
+            match handled {
                 Ok(()) => {}
                 Err(Error::Disconnected) => return "disconnected".to_owned(),
                 Err(Error::SocketBroken(e)) => return e.to_string(),

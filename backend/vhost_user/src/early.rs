@@ -14,7 +14,7 @@ use vhost::vhost_user::message::FrontendReq;
 use crate::state::Shared;
 
 /// Bytes of a header: request, flags, size of the rest (u32 each).
-const HEADER: usize = 12;
+pub(crate) const HEADER: usize = 12;
 /// Bytes of the rest of each message that is ours but one: two numbers (u32) or one (u64).
 const BODY: usize = 8;
 /// In the flags: version 1, an answer, an answer is wanted.
@@ -64,6 +64,11 @@ pub(crate) fn look(line: &UnixStream) -> Option<Ask> {
 }
 
 impl Ask {
+    /// Bytes behind the header.
+    pub(crate) fn size(self) -> usize {
+        self.size as usize
+    }
+
     fn is(self, request: FrontendReq, size: usize) -> bool {
         self.request == request as u32 && self.size as usize == size
     }

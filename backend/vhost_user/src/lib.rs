@@ -19,6 +19,7 @@ mod messages;
 mod offer;
 mod receive;
 mod recover;
+mod relay;
 mod rx;
 mod slot;
 mod state;
@@ -29,6 +30,7 @@ pub mod vring;
 
 pub use config::{Meet, VhostUserConfig};
 pub use function::VhostUserFunction;
+pub use memory::{MEMORY_DEFAULT, set_memory_max};
 pub use rx::GuestTx;
 pub use tx::GuestRx;
 pub use vring::{Call, Inflight, Vring, VringCell, VringError, VringSetup};

@@ -3,12 +3,24 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mqnet_shmem::{Area, MemoryMap, Region, Table};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 
 /// Most ranges.
 pub(crate) const SLOTS_MAX: usize = 64;
+/// Default of [`set_memory_max`].
+pub const MEMORY_DEFAULT: u64 = 1 << 40;
+
+/// Most bytes of one guest.
+static BYTES_MAX: AtomicU64 = AtomicU64::new(MEMORY_DEFAULT);
+
+/// Sets how many bytes of memory one VMM may share with this process; `None` is the default. What
+/// is mapped already stays.
+pub fn set_memory_max(bytes: Option<u64>) {
+    BYTES_MAX.store(bytes.unwrap_or(MEMORY_DEFAULT), Ordering::Relaxed);
+}
 
 /// One range.
 #[derive(Clone, Debug)]
@@ -32,6 +44,8 @@ pub(crate) struct Memory {
 impl Memory {
     /// The memory that one message describes as a whole.
     pub(crate) fn of(ranges: &[VhostUserMemoryRegion], files: Vec<File>) -> Result<Self, String> {
+        // Before anything is mapped: address space that is taken for a moment is missing elsewhere.
+        check_bytes(ranges.iter().map(|range| range.memory_size))?;
         let slots = ranges.iter().zip(files).map(|(range, file)| Slot::new(range, file));
         Self::with(slots.collect::<Result<_, _>>()?)
     }
@@ -40,6 +54,7 @@ impl Memory {
         if slots.len() > SLOTS_MAX {
             return Err(format!("{} ranges of memory, allowed are {SLOTS_MAX}", slots.len()));
         }
+        check_bytes(slots.iter().map(|slot| slot.len))?;
         let map = |start: fn(&Slot) -> u64| {
             let area = |slot: &Slot| Area {
                 start: start(slot),
@@ -53,14 +68,10 @@ impl Memory {
         Ok(Self { slots, guest: Arc::new(guest), user })
     }
 
-    /// The same with one range more.
-    pub(crate) fn with_more(
-        &self,
-        range: &VhostUserMemoryRegion,
-        file: File,
-    ) -> Result<Self, String> {
+    /// The same with the ranges of another one as well.
+    pub(crate) fn with_more(&self, more: Self) -> Result<Self, String> {
         let mut slots = self.slots.clone();
-        slots.push(Slot::new(range, file)?);
+        slots.extend(more.slots);
         Self::with(slots)
     }
 
@@ -98,6 +109,15 @@ impl Memory {
     }
 }
 
+fn check_bytes(lens: impl Iterator<Item = u64>) -> Result<(), String> {
+    let bytes = lens.fold(0, u64::saturating_add);
+    let most = BYTES_MAX.load(Ordering::Relaxed);
+    if bytes > most {
+        return Err(format!("{bytes} bytes of memory, allowed are {most}"));
+    }
+    Ok(())
+}
+
 impl Slot {
     fn new(range: &VhostUserMemoryRegion, file: File) -> Result<Self, String> {
         let (guest, user, len) = (range.guest_phys_addr, range.user_addr, range.memory_size);
@@ -122,7 +142,8 @@ mod tests {
         let low = VhostUserMemoryRegion::new(0, 8192, 0x7000_0000, 4096);
         let high = VhostUserMemoryRegion::new(1 << 32, 4096, 0x8000_0000, 0);
         let memory = Memory::of(&[low], vec![file(3 * 4096)]).unwrap();
-        let memory = memory.with_more(&high, file(4096)).unwrap();
+        let more = |range| Memory::of(&[range], vec![file(4096)]).unwrap();
+        let memory = memory.with_more(more(high)).unwrap();
         let table = memory.table(0x7000_1000, 16, 16).unwrap();
         table.half(0).store(0x1234, std::sync::atomic::Ordering::Relaxed);
         let mut seen = [0; 2];
@@ -135,7 +156,10 @@ mod tests {
         assert!(memory.with_less(&low).unwrap_err().contains("no range"));
         assert!(memory.by_guest().span(1 << 32, 2).is_some());
         let overlap = VhostUserMemoryRegion::new((1 << 32) + 1, 4096, 0, 0);
-        assert!(memory.with_more(&overlap, file(4096)).unwrap_err().contains("overlaps"));
+        assert!(memory.with_more(more(overlap)).unwrap_err().contains("overlaps"));
         assert!(Memory::of(&[low], vec![file(4096)]).unwrap_err().contains("announced"));
+        let huge = VhostUserMemoryRegion::new(0, MEMORY_DEFAULT, 0, 0);
+        let both = Memory::of(&[huge, high], vec![file(4096), file(4096)]);
+        assert!(both.unwrap_err().contains("allowed are"));
     }
 }

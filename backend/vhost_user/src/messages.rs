@@ -3,10 +3,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use mqnet_shmem::{Region, Table};
+use mqnet_sysio::descriptors;
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::memory::memory_file;
 use mqnet_virtio::Features;
@@ -33,6 +34,16 @@ fn refuse(why: impl Into<String>) -> Error {
 
 fn unsupported<T>(what: &'static str) -> Result<T> {
     Err(Error::InvalidOperation(what))
+}
+
+/// The descriptor of a notification, which must be an eventfd.
+fn eventfd(fd: Option<File>, what: &str) -> Result<Option<OwnedFd>> {
+    match fd.map(OwnedFd::from) {
+        Some(fd) if !descriptors::is_eventfd(fd.as_fd()) => {
+            Err(refuse(format!("{what}: no eventfd")))
+        }
+        fd => Ok(fd),
+    }
 }
 
 impl Shared {
@@ -104,7 +115,9 @@ impl VhostUserBackendReqHandler for Shared {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
-        self.replace_memory(|_| Memory::of(ranges, files)).map(|()| None)
+        // Examined and mapped without the lock, which the control thread takes.
+        let next = Memory::of(ranges, files).map_err(refuse)?;
+        self.replace_memory(|_| Ok(next)).map(|()| None)
     }
 
     fn set_vring_num(&self, index: u32, num: u32) -> Result<()> {
@@ -146,17 +159,19 @@ impl VhostUserBackendReqHandler for Shared {
     }
 
     fn set_vring_kick(&self, index: u8, fd: Option<File>) -> Result<()> {
+        let fd = eventfd(fd, "kick")?;
         // A driver that starts its rings again begins anew.
         self.lock().broken = None;
         self.with_ring(index.into(), |ring| {
-            ring.kick = fd.map(OwnedFd::from);
+            ring.kick = fd;
             ring.started = true;
         })
     }
 
     fn set_vring_call(&self, index: u8, fd: Option<File>) -> Result<()> {
         let at = self.ring_number(index.into())?;
-        let in_service = self.lock().slots[at].set_call(fd.map(OwnedFd::from));
+        let fd = eventfd(fd, "call")?;
+        let in_service = self.lock().slots[at].set_call(fd);
         let in_service = in_service.map_err(Error::ReqHandlerError)?;
         let replace = |(interrupt, other): (Arc<Call>, _)| interrupt.replace(other);
         in_service.map_or(Ok(()), replace).map_err(|e| refuse(e.to_string()))
@@ -213,7 +228,11 @@ impl VhostUserBackendReqHandler for Shared {
     }
 
     fn set_inflight_fd(&self, told: &VhostUserInflight, file: File) -> Result<()> {
-        inflight_each(told)?;
+        let most = u64::from(inflight_each(told)?) * RINGS_MAX as u64;
+        if told.mmap_size > most {
+            let size = told.mmap_size;
+            return Err(refuse(format!("in-flight memory: {size} bytes, allowed are {most}")));
+        }
         let mapped = Region::of_guest(file.into(), told.mmap_offset, told.mmap_size);
         let (region, offset) = mapped.map_err(|e| refuse(format!("in-flight memory: {e}")))?;
         let end = offset + told.mmap_size as usize;
@@ -235,7 +254,8 @@ impl VhostUserBackendReqHandler for Shared {
         file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<u64>> {
-        self.replace_memory(|memory| memory.with_more(range, file)).map(|()| None)
+        let more = Memory::of(std::slice::from_ref(range), vec![file]).map_err(refuse)?;
+        self.replace_memory(|memory| memory.with_more(more)).map(|()| None)
     }
 
     fn remove_mem_region(&self, range: &VhostUserSingleMemoryRegion) -> Result<()> {
@@ -243,10 +263,10 @@ impl VhostUserBackendReqHandler for Shared {
     }
 
     fn set_log_base(&self, log: &VhostUserLog, file: File) -> Result<()> {
-        let mapped = Region::of_guest(file.into(), log.mmap_offset, log.mmap_size);
-        let (region, offset) = mapped.map_err(|e| refuse(format!("log: {e}")))?;
         let len = u32::try_from(log.mmap_size);
         let len = len.map_err(|_| refuse("log: more than 4 GiB"))?;
+        let mapped = Region::of_guest(file.into(), log.mmap_offset, log.mmap_size);
+        let (region, offset) = mapped.map_err(|e| refuse(format!("log: {e}")))?;
         let bits = Table::new(Arc::new(region), offset, len);
         let mut state = self.pause_all().map_err(refuse)?;
         state.log = bits.map(|bits| Arc::new(Log::new(bits)));

@@ -11,6 +11,7 @@ use mqnet_netdev::Offloads;
 use mqnet_sysio::eventfd::EventFd;
 
 use crate::config::VirtioUserConfig;
+use crate::pump;
 use crate::session::{Lasting, Session};
 
 /// How it stands.
@@ -39,6 +40,7 @@ impl Attempt {
         lasting: Lasting,
     ) -> Result<Self, String> {
         let of_socket = |e| format!("its socket: {e}");
+        let stream = pump::serve(stream).map_err(of_socket)?;
         let (theirs, bell) = (stream.try_clone().map_err(of_socket)?, EventFd::new());
         let bell = Arc::new(bell.map_err(|e| format!("eventfd: {e}"))?);
         let (answer, result) = mpsc::channel();

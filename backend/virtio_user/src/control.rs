@@ -16,6 +16,7 @@ use mqnet_virtio::{Features, layout, packed, split};
 use vhost::VhostUserMemoryRegionInfo;
 
 use crate::memory::{RingMemory, START};
+use crate::session::SLICE;
 
 /// Descriptors of the ring; a command needs two.
 const SIZE: u16 = 16;
@@ -129,22 +130,23 @@ impl Control {
     }
 
     fn wait(&mut self, line: &UnixStream, patience: Duration) -> Result<(), String> {
-        let since = clock::monotonic();
+        let mut waited = Duration::ZERO;
         loop {
             if self.queue.take_used().map_err(|e| e.to_string())?.is_some() {
                 return Ok(());
             }
-            let waited = clock::monotonic().saturating_sub(since);
             if !socket::is_quiet(line.as_fd()) {
                 return Err("the device went away".to_owned());
             }
             let Some(left) = patience.checked_sub(waited) else {
-                return Err(format!("no answer to a command within {} s", patience.as_secs()));
+                return Err(format!("no answer to a command within {} ms", patience.as_millis()));
             };
             self.call.drain();
             if !self.queue.arm(1) {
-                poll::wait_readable(&[self.call.as_fd(), line.as_fd()], left)
+                let since = clock::monotonic();
+                poll::wait_readable(&[self.call.as_fd(), line.as_fd()], left.min(SLICE))
                     .map_err(|e| format!("waiting for an answer: {e}"))?;
+                waited += clock::monotonic().saturating_sub(since).min(SLICE);
             }
         }
     }

@@ -12,6 +12,7 @@ mod function;
 pub mod fuzzing;
 mod memory;
 mod provided;
+mod pump;
 mod rx;
 mod session;
 mod slot;

@@ -38,9 +38,13 @@ use crate::tx::{TxCore, TxQueue};
 /// Rings of all pairs, and one for commands.
 const RINGS_MAX: u64 = 2 * CHANNELS_MAX as u64 + 1;
 
-/// How long a device may take for a handshake, or for one message after it: meanwhile nobody else
-/// gets an answer from us.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a device may take for a handshake, for which nobody waits.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a device may take for a message after it: meanwhile no other link of the process gets
+/// an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
+/// Timeouts are counted in these: a machine that stood still has used up one of them.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// The bit by which a device says that it has protocol features, and its vrings begin disabled.
 const PROTOCOL: Features = Features::PROTOCOL_FEATURES;
@@ -150,11 +154,16 @@ pub(crate) struct Session {
 
 /// Does something that waits for the device, and hangs up when that takes too long: whoever reads
 /// messages for us waits for ever, whatever the timeout of the socket.
-fn watched<R>(stream: &UnixStream, work: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+fn watched<R>(
+    stream: &UnixStream,
+    limit: Duration,
+    work: impl FnOnce() -> Result<R, String>,
+) -> Result<R, String> {
     let (done, wait) = mpsc::channel::<()>();
     let other = stream.try_clone().map_err(|e| format!("its socket: {e}"))?;
     let watch = move || {
-        let late = wait.recv_timeout(ANSWER_TIMEOUT) == Err(RecvTimeoutError::Timeout);
+        let mut slices = 0..limit.div_duration_f32(SLICE).ceil() as u32;
+        let late = slices.all(|_| wait.recv_timeout(SLICE) == Err(RecvTimeoutError::Timeout));
         if late {
             // Fails when the device has hung up first.
             let _ = other.shutdown(Shutdown::Both);
@@ -166,7 +175,7 @@ fn watched<R>(stream: &UnixStream, work: impl FnOnce() -> Result<R, String>) -> 
     let result = work();
     drop(done);
     match watchdog.join() {
-        Ok(true) => Err(format!("the device did not answer within {} s", ANSWER_TIMEOUT.as_secs())),
+        Ok(true) => Err(format!("the device did not answer within {} ms", limit.as_millis())),
         _ => result,
     }
 }
@@ -330,7 +339,7 @@ impl Session {
         lasting: &Lasting,
     ) -> Result<Self, String> {
         let watch = stream.try_clone().map_err(|e| format!("its socket: {e}"))?;
-        watched(&watch, || Self::shake_hands(stream, config, takes, lasting))
+        watched(&watch, HANDSHAKE_TIMEOUT, || Self::shake_hands(stream, config, takes, lasting))
     }
 
     fn shake_hands(
@@ -537,7 +546,7 @@ impl Session {
         }
         let (frontend, answers) = (&mut self.frontend, self.agreed.answers);
         let enabled = &mut self.enabled;
-        watched(&self.stream, || {
+        watched(&self.stream, ANSWER_TIMEOUT, || {
             for &number in &numbers {
                 frontend.set_vring_enable(number, on).map_err(said("enabling a ring"))?;
                 // One by one: what was done before a refusal can be taken back.

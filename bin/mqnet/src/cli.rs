@@ -116,6 +116,9 @@ pub(crate) enum Command {
     /// One host of the demo.
     #[command(hide = true)]
     DemoHost(HostArgs),
+    /// Receive the descriptors of peers for another mqnet, which is the standard input.
+    #[command(hide = true)]
+    ReceiveDescriptors,
     /// Say what this kernel and this user can do, and which knob changes that.
     Doctor(DoctorArgs),
     /// Print the completions of a shell.

@@ -17,6 +17,7 @@ use mqnet_sysio::signal::StopSignals;
 use crate::cli::{ControlArgs, Failure};
 use crate::config::{DEFAULT_FILE, check, sources};
 use crate::host::{Entry, LinkHost, Mode, Opening};
+use crate::limits;
 use crate::run::{self, Frontend};
 
 /// How long what all links have taken may take to arrive when the daemon is stopped: much less than
@@ -110,6 +111,9 @@ impl Daemon {
     /// could not be done, which the next reload tries again. Links that did not change are not
     /// touched.
     fn apply(&mut self, host: &mut LinkHost, mut config: Config) -> Vec<String> {
+        limits::apply(&config.limits);
+        host.links_max = config.limits.links.unwrap_or(limits::LINKS_DEFAULT);
+        host.policy = config.policy.clone();
         // A user may have deleted some since.
         self.config.links.retain(|name, _| host.entries.iter().any(|entry| entry.name == *name));
         let plan = diff(&self.config, &config);

@@ -1,7 +1,6 @@
 //! From an endpoint address to the function behind it.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use mqnet_netdev::{ChannelStats, Function, OpenError, absent::Absent, null::Null
 use mqnet_ntb::layout::Geometry;
 use mqnet_ntb::{IvshmemConfig, NtbConfig, NtbFunction, Place};
 use mqnet_sysio::listen::Access;
+use mqnet_sysio::namespace;
 use mqnet_tap::{TapConfig, TapError, TapFunction};
 use mqnet_vhost_user::vduse::{VduseConfig, VduseFunction};
 use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};
@@ -93,7 +93,7 @@ impl Open for Endpoint {
             Self::Group(group) => return group.members.first().and_then(Self::home),
             _ => return None,
         };
-        std::fs::metadata(file).ok().map(|there| there.ino())
+        namespace::id_of(file).ok().map(|(_, inode)| inode)
     }
 
     fn driver(&self) -> &'static str {

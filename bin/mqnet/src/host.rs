@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mqnet_address::CheckedLink;
+use mqnet_address::config::Policy;
 use mqnet_control::names::{self, Named};
 use mqnet_control_api::{
     ApiError, CaptureFilter, Change, Channels, Class, Coalesce, Code, DriverInfo, Event, Feature,
@@ -33,6 +34,7 @@ use tokio::sync::Notify;
 
 use crate::endpoint::{Endpoint, Open};
 use crate::leftovers;
+use crate::limits::{self, LINKS_DEFAULT};
 pub(crate) use entry::{Entry, Opening};
 
 /// Events that are remembered for those who ask late.
@@ -64,6 +66,10 @@ pub(crate) struct LinkHost {
     pub(crate) finished: bool,
     /// Somebody wants the configuration to be read again.
     pub(crate) reload_wanted: Option<Ticket>,
+    /// What requests may name.
+    pub(crate) policy: Policy,
+    /// Most links.
+    pub(crate) links_max: u32,
 }
 
 impl LinkHost {
@@ -78,6 +84,8 @@ impl LinkHost {
             wake: Arc::default(),
             finished: false,
             reload_wanted: None,
+            policy: Policy::default(),
+            links_max: LINKS_DEFAULT,
         }
     }
 
@@ -96,6 +104,11 @@ impl LinkHost {
     ) -> Result<(), ApiError> {
         if name.is_some_and(|name| self.entries.iter().any(|entry| entry.name == name)) {
             let why = format!("there is a link '{}' already", name.unwrap_or_default());
+            return Err(ApiError::new(Code::Busy, why));
+        }
+        if self.entries.len() >= self.links_max as usize {
+            let most = self.links_max;
+            let why = format!("there are {most} links already: raise links in [limits]");
             return Err(ApiError::new(Code::Busy, why));
         }
         for (field, end) in [("a", &link.a), ("b", &link.b)] {
@@ -351,6 +364,9 @@ impl Host for LinkHost {
                 return Err(ApiError::field(field, format!("{field}: endpoint '{end}': {why}")));
             }
         }
+        let checked = mqnet_address::check(spec)?;
+        // Before anything that it names is looked at.
+        limits::check(&self.policy, &checked)?;
         let checked = crate::config::check(spec)?;
         if let Some(there) = self.entries.iter().find(|entry| entry.name == name)
             && there.checked == checked

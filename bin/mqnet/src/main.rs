@@ -17,9 +17,12 @@ mod generate;
 mod host;
 mod ivshmem_server;
 mod leftovers;
+mod limits;
 mod link;
+mod log;
 mod monitor;
 mod plan;
+mod receive;
 mod run;
 mod show;
 mod stats;
@@ -61,6 +64,7 @@ fn run(command: Command, control: Option<&str>, verbose: bool) -> Result<(), Fai
         Command::Demo(args) => demo::run(&args),
         Command::Config(command) => config::run(&command),
         Command::DemoHost(args) => demo::host::run(&args),
+        Command::ReceiveDescriptors => receive::run(),
         Command::Doctor(args) => doctor::run(&args, &mut std::io::stdout()),
         Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),
         Command::Man(args) => generate::man(&args),
@@ -95,7 +99,7 @@ fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .without_time()
+        .event_format(log::Limited::new(tracing_subscriber::fmt::format().without_time()))
         .init();
     let done = run(cli.command, cli.control.as_deref(), cli.verbose > 0);
     match done {

@@ -19,6 +19,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::cli::{ControlArgs, Failure};
 use crate::host::{Entry, LinkHost};
+use crate::receive;
 
 /// A host as the control thread and the server share it.
 pub(crate) type Shared = Arc<Mutex<LinkHost>>;
@@ -58,8 +59,9 @@ pub(crate) fn take_stores() -> Result<(), Failure> {
 /// Descriptors without which nothing can run.
 const DESCRIPTORS_MIN: u64 = 64;
 
-/// Takes all descriptors that the process may have.
+/// Takes all descriptors that the process may have, and prepares for those of peers.
 pub(crate) fn take_descriptors() -> Result<(), Failure> {
+    receive::enable();
     match process::raise_descriptor_limit() {
         Ok(limit) if limit < DESCRIPTORS_MIN => Err(Failure::Broken(format!(
             "the limit of open files is {limit}, at least {DESCRIPTORS_MIN} are needed: raise it \

@@ -27,7 +27,7 @@ pub use column::Column;
 pub use lent::Lent;
 pub use map::{Area, BadMap, MemoryMap, Table};
 pub use part::{Part, PartView};
-pub use region::{Error, PageKind, Region};
+pub use region::{Error, PEER_MEMORY_DEFAULT, PageKind, Region, set_peer_memory};
 pub use span::{BatchWriter, Scatter, Segments, Span, SpanMut, copies, read_into, write_from};
 pub use stores::{Manner, Preference, Stores, Watch, prefer};
 pub use stream::Streaming;

@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use mqnet_sysio::memory as sys;
 use mqnet_sysio::sigbus::Guard;
 use mqnet_sysio::xdp::XdpSocket;
+use mqnet_sysio::{descriptors, memory as sys};
 
 use crate::{Span, SpanMut};
 
@@ -34,6 +34,14 @@ pub enum Error {
          memory-backend-memfd, or a file in /dev/shm or hugetlbfs"
     )]
     Foreign,
+    /// The memory of all peers would take more of the address space than is set apart for it.
+    #[error("{len} bytes: the memory of all peers together may have {most} bytes")]
+    Budget {
+        /// What was asked for.
+        len: u64,
+        /// The limit of all peers.
+        most: u64,
+    },
     /// A peer's file is smaller than what it announced.
     #[error("the peer's memory file has {len} bytes, announced were {announced}")]
     TooSmall {
@@ -70,6 +78,45 @@ struct Guest {
     file: OwnedFd,
     /// Where in the file the mapping ends.
     end: usize,
+    _charge: Charge,
+}
+
+/// Default of [`set_peer_memory`]: half of the address space that x86-64 and arm64 have with four
+/// levels of page tables.
+pub const PEER_MEMORY_DEFAULT: u64 = 1 << 46;
+
+/// Most bytes of the process's address space that peers' memory may take.
+static PEERS_MAX: AtomicU64 = AtomicU64::new(PEER_MEMORY_DEFAULT);
+
+/// Sets how many bytes of memory all peers of this process together may share; `None` is the
+/// default. What is mapped already stays.
+pub fn set_peer_memory(bytes: Option<u64>) {
+    PEERS_MAX.store(bytes.unwrap_or(PEER_MEMORY_DEFAULT), Ordering::Relaxed);
+}
+
+/// Bytes of the address space that peers' memory takes.
+static PEERS: AtomicU64 = AtomicU64::new(0);
+
+/// A part of `PEERS_MAX`, released when dropped.
+#[derive(Debug)]
+struct Charge(u64);
+
+impl Charge {
+    fn take(len: usize) -> Result<Self, Error> {
+        let len = len as u64;
+        let most = PEERS_MAX.load(Ordering::Relaxed);
+        let add = |sum: u64| sum.checked_add(len).filter(|&sum| sum <= most);
+        match PEERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => Ok(Self(len)),
+            Err(_) => Err(Error::Budget { len, most }),
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        PEERS.fetch_sub(self.0, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: a Region hands out only Spans (opaque bytes) and atomic words; which of our threads may
@@ -135,7 +182,7 @@ impl Region {
     pub fn of_guest(file: OwnedFd, offset: u64, len: u64) -> Result<(Self, usize), Error> {
         let announced = offset.checked_add(len).and_then(|end| usize::try_from(end).ok());
         let announced = announced.unwrap_or(usize::MAX);
-        if !sys::is_of_the_kernel(file.as_fd()) {
+        if !descriptors::is_of_kernel(file.as_fd()) {
             return Err(Error::Foreign);
         }
         let system = |source| Error::System { len: announced, source };
@@ -161,10 +208,11 @@ impl Region {
     fn guarded(file: OwnedFd, first: u64, mapped: usize, end: usize) -> Result<Self, Error> {
         let system = |source| Error::System { len: mapped, source };
         let page = sys::page_size(file.as_fd()).map_err(system)?;
+        let charge = Charge::take(mapped)?;
         let ptr = sys::map_shared_at(&file, first, mapped).map_err(system)?;
         let guard = guarded(ptr, mapped).map_err(system)?;
         let kind = if page == sys::PAGE { PageKind::Small } else { PageKind::Huge };
-        let guest = Some(Guest { guard, file, end });
+        let guest = Some(Guest { guard, file, end, _charge: charge });
         Ok(Self { ptr, len: mapped, kind, file: None, guest })
     }
 
@@ -174,10 +222,11 @@ impl Region {
     pub fn of_kernel(file: OwnedFd, offset: u64, len: u64) -> Result<Self, Error> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let system = |source| Error::System { len, source };
+        let charge = Charge::take(len)?;
         let ptr = sys::map_shared_at(&file, offset, len).map_err(system)?;
         let guard = guarded(ptr, len.next_multiple_of(sys::PAGE)).map_err(system)?;
         // It cannot become shorter than nothing.
-        let guest = Some(Guest { guard, file, end: 0 });
+        let guest = Some(Guest { guard, file, end: 0, _charge: charge });
         Ok(Self { ptr, len, kind: PageKind::Small, file: None, guest })
     }
 

@@ -1,7 +1,10 @@
-//! Descriptors that have run out, with what helps.
+//! Descriptors: limits with their remedy, and descriptors that a peer has sent.
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::fcntl::{FcntlArg, fcntl};
 
 /// No descriptor was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +41,101 @@ pub fn explained(error: impl Into<io::Error>) -> io::Error {
     }
 }
 
+/// True for an eventfd.
+pub fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    // The link of a file on a file system begins with a slash.
+    link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
+}
+
+/// True for a file of tmpfs or hugetlbfs, a memory file among them. Only those have seals, and
+/// asking for seals never reaches a file system in user space.
+pub fn is_memory_file(fd: BorrowedFd<'_>) -> bool {
+    fcntl(fd, FcntlArg::F_GET_SEALS).is_ok()
+}
+
+/// File systems of the kernel: examining, mapping or closing their files waits for no process.
+const FILE_SYSTEMS: [&str; 8] =
+    ["tmpfs", "devtmpfs", "hugetlbfs", "ext2", "ext3", "ext4", "xfs", "btrfs"];
+
+/// True where examining, mapping and closing the descriptor never waits for a process: memory
+/// files, eventfds, and files of local file systems that this mount namespace has.
+///
+/// A thread that waits for a file system in user space cannot be ended, not even by `SIGKILL`, so
+/// that no such file system is asked.
+pub fn is_of_kernel(fd: BorrowedFd<'_>) -> bool {
+    is_memory_file(fd) || is_eventfd(fd) || is_on_local_disk(fd).unwrap_or(false)
+}
+
+fn is_on_local_disk(fd: BorrowedFd<'_>) -> Option<bool> {
+    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let mount = about.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let line = mounts.lines().find(|line| line.split(' ').next() == Some(mount))?;
+    // proc_pid_mountinfo(5): the type of the file system follows a separator.
+    let kind = line.split(" - ").nth(1)?.split(' ').next()?;
+    Some(FILE_SYSTEMS.contains(&kind))
+}
+
+/// Descriptors of other kinds that a peer may send in the life of a link.
+pub const REFUSED_MAX: usize = 16;
+
+/// Descriptors of a peer that may wait for a process when they are used or closed. They stay open
+/// until the process ends: who has one counts them ([`REFUSED_MAX`]).
+#[derive(Debug, Default)]
+pub struct Refused {
+    count: usize,
+}
+
+impl Refused {
+    /// So many, which another process keeps.
+    pub(crate) fn kept_elsewhere(count: usize) -> Self {
+        Self { count }
+    }
+
+    /// Takes one.
+    pub fn keep(&mut self, fd: OwnedFd) {
+        std::mem::forget(fd);
+        self.count += 1;
+    }
+
+    /// Number of descriptors.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+}
+
+/// Why the peers of a link are not heard any more.
+pub fn refused_text(count: usize) -> String {
+    format!(
+        "peers have sent {count} descriptors that are neither eventfds nor files of a local file \
+         system; the link takes no peer any more: add it again"
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
+
+    // Goal: memory files and eventfds are told from what may wait for a process.
+    #[test]
+    fn kinds_of_descriptors_are_told_apart() {
+        let memory = crate::memory::memory_file("test", 4096, false).unwrap();
+        assert!(is_memory_file(memory.as_fd()) && !is_eventfd(memory.as_fd()));
+        let event = crate::eventfd::EventFd::new().unwrap();
+        assert!(is_eventfd(event.as_fd()) && !is_memory_file(event.as_fd()));
+        let (pipe, _write) = nix::unistd::pipe().unwrap();
+        assert!(!is_of_kernel(pipe.as_fd()));
+        let disk = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        assert!(is_on_local_disk(disk.as_fd()).is_some());
+        let raw = pipe.as_raw_fd();
+        let mut refused = Refused::default();
+        refused.keep(pipe);
+        assert_eq!(refused.count(), 1);
+        assert!(std::fs::read_link(format!("/proc/self/fd/{raw}")).is_ok(), "it was closed");
+    }
 
     // Goal: the knob is named where descriptors have run out, and other errors stay as they are.
     #[test]

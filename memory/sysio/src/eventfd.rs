@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd as sys;
 
-use crate::descriptors::explained;
+use crate::descriptors::{explained, is_eventfd};
 
 /// A counting event descriptor.
 #[derive(Debug)]
@@ -55,8 +55,7 @@ impl EventFd {
     /// Takes over a descriptor that a peer sent; `None` if it is no eventfd: a pipe, for one, would
     /// block us when it is full.
     pub fn from_peer(fd: OwnedFd) -> Option<Self> {
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
-        (link.as_os_str() == "anon_inode:[eventfd]").then(|| Self::of(fd, true))
+        is_eventfd(fd.as_fd()).then(|| Self::of(fd, true))
     }
 
     /// Adds one to the counter, which wakes the waiter. Never blocks: a full counter, which wakes

@@ -4,7 +4,9 @@
 //! No policy, no retries (except `EINTR` where the call is a wait), no logging.
 
 pub mod affinity;
+pub mod bounded;
 pub mod bpf;
+pub mod broker;
 pub mod clock;
 pub mod descriptors;
 pub mod epoll;
@@ -16,6 +18,7 @@ pub mod namespace;
 pub mod nic;
 pub mod poll;
 pub mod process;
+pub mod rate;
 pub mod sigbus;
 pub mod signal;
 pub mod socket;

@@ -55,20 +55,6 @@ pub fn has_small_pages(fd: BorrowedFd<'_>) -> bool {
     statfs::fstatfs(fd).is_ok_and(|told| told.filesystem_type() != statfs::HUGETLBFS_MAGIC)
 }
 
-/// True when the kernel itself brings the pages of the file. Those of a file system in user space
-/// come when somebody there likes, and whoever touches one, or only asks for the file's length,
-/// waits for that.
-pub fn is_of_the_kernel(fd: BorrowedFd<'_>) -> bool {
-    let known = [
-        statfs::TMPFS_MAGIC,
-        statfs::HUGETLBFS_MAGIC,
-        statfs::EXT4_SUPER_MAGIC,
-        statfs::XFS_SUPER_MAGIC,
-        statfs::BTRFS_SUPER_MAGIC,
-    ];
-    statfs::fstatfs(fd).is_ok_and(|told| known.contains(&told.filesystem_type()))
-}
-
 /// Length of the file behind `fd` in bytes.
 pub fn file_len(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(nix::sys::stat::fstat(fd)?.st_size).unwrap_or(0))

@@ -4,12 +4,15 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
+use crate::bounded;
 use crate::descriptors::explained;
 
 /// Enters a new user namespace in which the caller is root, and a new network namespace that it
@@ -23,10 +26,28 @@ pub fn enter_new_user_and_net() -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
 }
 
+/// How long the file of a namespace may take to open. Its path may lead to any file.
+const OPEN_LIMIT: Duration = Duration::from_millis(500);
+
+/// Opens the file of a namespace. Another file is refused; a pipe or a file system that does not
+/// answer delays the caller for `OPEN_LIMIT` at most.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let path = path.to_owned();
+    let open = move || {
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = File::options().read(true).custom_flags(flags).open(path).map_err(explained)?;
+        match fstatfs(&file)?.filesystem_type() {
+            NSFS_MAGIC => Ok(file),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "is no network namespace")),
+        }
+    };
+    bounded::run(OPEN_LIMIT, open)?
+}
+
 /// Runs `f` on a new thread inside the network namespace at `path` (for example
 /// `/run/netns/NAME` or `/proc/PID/ns/net`); the calling thread stays where it is.
 pub fn run_in_net<T: Send>(path: &Path, f: impl FnOnce() -> T + Send) -> io::Result<T> {
-    run_in(&File::open(path).map_err(explained)?, f)
+    run_in(&open_file(path)?, f)
 }
 
 fn run_in<T: Send>(file: &File, f: impl FnOnce() -> T + Send) -> io::Result<T> {
@@ -71,10 +92,17 @@ pub fn enter_new_net() -> io::Result<()> {
 }
 
 /// Device and inode of the file of a namespace.
-type Id = (u64, u64);
+pub type Id = (u64, u64);
 
-fn id_of(path: &Path) -> io::Result<Id> {
-    fs::metadata(path).map(|data| (data.dev(), data.ino()))
+/// Device and inode of a file that should be a namespace's. One whose file system does not answer
+/// delays the caller for `OPEN_LIMIT` at most.
+pub fn id_of(path: &Path) -> io::Result<Id> {
+    let look = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino()));
+    if path.starts_with("/proc") {
+        return look(path);
+    }
+    let path = path.to_owned();
+    bounded::run(OPEN_LIMIT, move || look(&path))?
 }
 
 /// Inode of the calling thread's network namespace.
@@ -104,7 +132,7 @@ pub struct NetNs {
 impl NetNs {
     /// Opens the namespace of a file such as `/run/netns/NAME` or `/proc/PID/ns/net`.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Self::new(File::open(path)?, Some(path.to_owned()))
+        Self::new(open_file(path)?, Some(path.to_owned()))
     }
 
     /// The namespace of a descriptor; `None` for that of the calling thread.

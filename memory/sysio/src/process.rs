@@ -67,14 +67,56 @@ const ROOM: u64 = 2048;
 /// makes room for many. Call it while the process has one thread: the kernel makes the table
 /// longer when it is full, and where threads share it waits for a grace period first
 /// (`expand_files`), 50 s on a machine whose CPUs were taken from it, in the middle of a change.
-pub fn raise_descriptor_limit() -> io::Result<()> {
+///
+/// The limit in force.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
     use nix::fcntl::{FcntlArg, fcntl};
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     let last = hard.min(ROOM).saturating_sub(1) as i32;
-    let last = fcntl(io::stdin(), FcntlArg::F_DUPFD_CLOEXEC(last))?;
-    Ok(nix::unistd::close(last)?)
+    if let Ok(last) = fcntl(io::stdin(), FcntlArg::F_DUPFD_CLOEXEC(last)) {
+        nix::unistd::close(last)?;
+    }
+    Ok(hard)
+}
+
+/// Capability sets of a thread, as `capset(2)` takes them (`_LINUX_CAPABILITY_VERSION_3`).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CapabilityData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+const _: () = assert!(size_of::<CapabilityData>() == 12);
+
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+/// Capability to pass over permissions of files, which paths of other users may need.
+pub const CAP_DAC_OVERRIDE: u32 = 1;
+
+/// Gives up the capabilities of the calling thread for ever, except those of `keep` that it has.
+/// Other threads keep theirs. A thread that serves a peer does most of its work by descriptors.
+pub fn drop_capabilities(keep: &[u32]) -> io::Result<()> {
+    nix::sys::prctl::set_no_new_privs()?;
+    let header: [u32; 2] = [CAPABILITY_VERSION_3, 0];
+    let mut sets = [CapabilityData::default(); 2];
+    // SAFETY: the kernel reads one header and, for this version, writes two blocks of data.
+    let read = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
+    if read != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    for (at, set) in sets.iter_mut().enumerate() {
+        let of_block = keep.iter().filter(|&&bit| bit as usize / 32 == at);
+        let kept = of_block.fold(0, |mask, bit| mask | 1 << (bit % 32));
+        let permitted = set.permitted & kept;
+        *set = CapabilityData { effective: permitted, permitted, inheritable: 0 };
+    }
+    // SAFETY: the kernel reads one header and, for this version, two blocks of data.
+    let done = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Makes a descriptor non-blocking.
@@ -134,6 +176,28 @@ mod tests {
         wait_until_frozen(child.id()).unwrap();
         child.wait().unwrap();
         assert!(wait_until_frozen(child.id()).is_err());
+    }
+
+    /// A thread gives up its capabilities, but for one that it keeps; other threads keep theirs.
+    #[test]
+    fn capabilities_are_of_one_thread() {
+        let effective = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+            u64::from_str_radix(line.trim(), 16).unwrap()
+        };
+        let before = effective();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                drop_capabilities(&[CAP_DAC_OVERRIDE]).unwrap();
+                assert_eq!(effective(), before & 1 << CAP_DAC_OVERRIDE);
+                drop_capabilities(&[]).unwrap();
+                assert_eq!(effective(), 0);
+                drop_capabilities(&[CAP_DAC_OVERRIDE]).unwrap();
+                assert_eq!(effective(), 0);
+            });
+        });
+        assert_eq!(effective(), before);
     }
 
     // Goal: the table of descriptors is long from then on, and the descriptor that made it so is

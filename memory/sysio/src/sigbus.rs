@@ -10,8 +10,8 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-/// Most mappings that can be guarded at a time: 16 guests of 32 ranges.
-const GUARDS_MAX: usize = 512;
+/// Mappings that can be guarded at a time: 120 links, each with as many ranges as one may have.
+const GUARDS_MAX: usize = 8192;
 
 /// A slot that somebody is filling in: no mapping begins there.
 const TAKEN: usize = 1;

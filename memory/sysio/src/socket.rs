@@ -1,16 +1,20 @@
 //! Unix sockets that carry descriptors: how two processes introduce themselves.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::descriptors::explained;
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-    UnixAddr, accept4, bind, connect, recv, recvmsg, sendmsg, socket,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind,
+    connect, recv, sendmsg, socket, socketpair,
 };
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+
+use crate::broker;
+use crate::descriptors::{Refused, explained, is_of_kernel};
 
 use crate::listen::{self, Access, Kind, ListenError, SocketFile};
 
@@ -39,8 +43,19 @@ pub struct Received {
     pub len: usize,
     /// Descriptors that came with it.
     pub fds: Vec<OwnedFd>,
+    /// Descriptors that came with it and may wait for a process when they are used or closed.
+    pub refused: Refused,
     /// The message or its descriptors did not fit and were cut.
     pub truncated: bool,
+    /// The peer's socket has failed with this error.
+    pub(crate) error: Option<i32>,
+}
+
+impl Received {
+    pub(crate) fn failed(error: i32) -> Self {
+        let (fds, refused) = (Vec::new(), Refused::default());
+        Self { len: 0, fds, refused, truncated: false, error: Some(error) }
+    }
 }
 
 fn new_socket(kind: SockType) -> io::Result<OwnedFd> {
@@ -80,26 +95,52 @@ fn send_to(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result
 }
 
 fn receive_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Received>> {
-    let mut space = nix::cmsg_space!([RawFd; FDS_MAX]);
-    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-    let mut iov = [IoSliceMut::new(bytes)];
-    let message = match recvmsg::<()>(socket.as_raw_fd(), &mut iov, Some(&mut space), flags) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let message = match recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags) {
         Ok(message) => message,
-        Err(nix::errno::Errno::EAGAIN) => return Ok(None),
+        Err(rustix::io::Errno::AGAIN) => return Ok(None),
         Err(e) => return Err(e.into()),
     };
-    let mut fds = Vec::new();
-    for control in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(raw) = control {
-            // SAFETY: the kernel installed these descriptors for this message only.
-            fds.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+    // A message whose descriptors were cut has those that fitted.
+    let mut fds: Vec<OwnedFd> = Vec::new();
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            fds.extend(rights);
         }
     }
-    let cut = MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC;
-    Ok(Some(Received { len: message.bytes, fds, truncated: message.flags.intersects(cut) }))
+    let truncated = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    let refused = Refused::default();
+    Ok(Some(Received { len: message.bytes, fds, refused, truncated, error: None }))
+}
+
+/// Keeps descriptors of a peer that may wait for a process.
+fn filtered(received: Received) -> Received {
+    let (fds, others): (Vec<_>, Vec<_>) =
+        received.fds.into_iter().partition(|fd| is_of_kernel(fd.as_fd()));
+    let mut refused = Refused::default();
+    others.into_iter().for_each(|fd| refused.keep(fd));
+    Received { fds, refused, ..received }
+}
+
+fn bytes_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+    match recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT) {
+        Ok(len) => Ok(Some(len)),
+        Err(nix::errno::Errno::EAGAIN) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }
 
 impl SeqSocket {
+    /// Two that are connected: ours, and one for another process.
+    pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(explained)?;
+        Ok((Self { fd: ours }, theirs))
+    }
+
     /// Connects to the listener at `path`.
     pub fn connect(path: &Path) -> io::Result<Self> {
         Ok(Self { fd: connect_to(path, SockType::SeqPacket)? })
@@ -129,7 +170,32 @@ impl SeqSocket {
     /// Receives one message; `None` when there is none yet. A length of 0 means that the other
     /// end has closed.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
+        match broker::receive(self.as_fd(), bytes) {
+            Some(received) => received,
+            None => self.receive_filtered(bytes),
+        }
+    }
+
+    /// The same, always in this process.
+    pub(crate) fn receive_filtered(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
+        Ok(receive_from(&self.fd, bytes)?.map(filtered))
+    }
+
+    /// Receives from a socket whose other end is ours: in this process, and all descriptors.
+    pub fn receive_here(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
         receive_from(&self.fd, bytes)
+    }
+
+    /// Receives bytes alone: the kernel drops descriptors that came with them.
+    pub fn receive_bytes(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        bytes_from(&self.fd, bytes)
+    }
+}
+
+impl From<OwnedFd> for SeqSocket {
+    /// A connected socket; its calls never block, whatever its flags are.
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
     }
 }
 
@@ -175,7 +241,32 @@ impl StreamSocket {
     /// Receives up to as many bytes as there is room for, and the descriptors that came with them;
     /// `None` when nothing waits. A length of 0 means that the other end has closed.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
+        match broker::receive(self.as_fd(), bytes) {
+            Some(received) => received,
+            None => self.receive_filtered(bytes),
+        }
+    }
+
+    /// The same, always in this process.
+    pub(crate) fn receive_filtered(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
+        Ok(receive_from(&self.fd, bytes)?.map(filtered))
+    }
+
+    /// Receives from a socket whose other end is ours: in this process, and all descriptors.
+    pub fn receive_here(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
         receive_from(&self.fd, bytes)
+    }
+
+    /// Receives bytes alone: the kernel drops descriptors that came with them.
+    pub fn receive_bytes(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        bytes_from(&self.fd, bytes)
+    }
+}
+
+impl From<OwnedFd> for StreamSocket {
+    /// A connected stream socket; its calls never block, whatever its flags are.
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
     }
 }
 
@@ -198,8 +289,17 @@ impl FileLock {
         use std::os::unix::fs::OpenOptionsExt;
         // Neither follows a link nor waits for the other end of a pipe.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file =
-            std::fs::File::options().create(true).append(true).custom_flags(flags).open(path)?;
+        // Others may not lock a file that they cannot open.
+        let mut options = std::fs::File::options();
+        let options = options.create(true).append(true).mode(0o600).custom_flags(flags);
+        let file = match options.open(path) {
+            Ok(file) => file,
+            // Of another user, who therefore has it.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && path.exists() => {
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
         let data = file.metadata()?;
         if !data.is_file() || data.len() > 0 {
             let why = "it exists and is not an empty lock file: remove it";

@@ -1,15 +1,14 @@
 //! The network namespace that a setting is in.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mqnet_sysio::descriptors::explained;
-use mqnet_sysio::namespace::{run_in_net, run_in_sysfs};
+use mqnet_sysio::namespace::{self, run_in_net, run_in_sysfs};
 use serde::{Deserialize, Serialize};
 
 use crate::setting::Setting;
@@ -26,7 +25,7 @@ impl fmt::Display for Inode {
 
 impl Inode {
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
-        fs::metadata(path).map(|data| Self(data.dev(), data.ino()))
+        namespace::id_of(path).map(|(device, inode)| Self(device, inode))
     }
 
     /// Of the namespace of this process.
@@ -62,7 +61,7 @@ impl Place {
     /// That of a file such as `/run/netns/NAME`; without one, that of this process.
     pub fn open(path: Option<&Path>) -> io::Result<Self> {
         let Some(path) = path else { return Ok(Self::here()) };
-        let file = File::open(path).map_err(explained)?;
+        let file = namespace::open_file(path)?;
         let inode = file.metadata().map(|data| Inode(data.dev(), data.ino()))?;
         Ok(Self(Some(Arc::new(Elsewhere { path: path.to_owned(), file, inode }))))
     }

@@ -16,7 +16,9 @@
 mod daemon;
 mod diff;
 mod document;
+mod limits;
 mod links;
+mod policy;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +33,8 @@ use document::Document;
 
 pub use daemon::DaemonConfig;
 pub use diff::{Plan, diff};
+pub use limits::Limits;
+pub use policy::{Policy, is_below};
 
 /// One file: its name for messages, and its text.
 #[derive(Clone, Debug)]
@@ -89,12 +93,17 @@ pub struct Link {
 pub struct Config {
     /// About the daemon itself.
     pub daemon: DaemonConfig,
+    /// What peers and clients may take.
+    pub limits: Limits,
+    /// What requests may name.
+    pub policy: Policy,
     /// The links by name.
     pub links: BTreeMap<String, Link>,
 }
 
 impl Config {
-    /// Reads files; only the first may have a `[daemon]`. `check` judges each link, and is
+    /// Reads files; only the first may have a `[daemon]`, `[limits]` and
+    /// `[policy]`. `check` judges each link, and is
     /// [`crate::check`] unless the caller knows more about endpoints. The problems come in the
     /// order of the files.
     pub fn parse(
@@ -111,15 +120,21 @@ impl Config {
                         "daemon" if number == 0 => {
                             config.daemon = daemon::read(&mut document, key, value);
                         }
-                        "daemon" => {
+                        "limits" if number == 0 => {
+                            config.limits = limits::read(&mut document, key, value);
+                        }
+                        "policy" if number == 0 => {
+                            config.policy = policy::read(&mut document, key, value);
+                        }
+                        section @ ("daemon" | "limits" | "policy") => {
                             let first = &sources[0].name;
-                            let what = format!("[daemon] is possible in {first} only");
+                            let what = format!("[{section}] is possible in {first} only");
                             document.report(key.span(), what);
                         }
                         "link" => {
                             links::read(&mut document, value, &mut config.links, &check);
                         }
-                        _ => document.unknown(key, "", &["daemon", "link"]),
+                        _ => document.unknown(key, "", &["daemon", "limits", "policy", "link"]),
                     }
                 }
             }

@@ -12,10 +12,10 @@
 //! Two netdevs of one rank are refused, with a name for each that is unambiguous.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use mqnet_control_api::{ApiError, Code, LinkInfo, NetdevInfo};
+use mqnet_sysio::namespace;
 
 /// Folder in which network namespaces have names.
 const NAMESPACES: &str = "/run/netns";
@@ -59,7 +59,7 @@ pub fn own_netns() -> Option<u64> {
 }
 
 fn inode(file: &Path) -> Option<u64> {
-    fs::metadata(file).ok().map(|data| data.ino())
+    namespace::id_of(file).ok().map(|(_, inode)| inode)
 }
 
 /// The network namespace with a name or a number.

@@ -18,7 +18,7 @@ use mqnet_netdev::limits::BUDGET;
 use mqnet_netdev::{Armed, Fault};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::{affinity, clock};
+use mqnet_sysio::{affinity, clock, process};
 
 use crate::idle::{IdlePolicy, Pause};
 use crate::lane::{Lane, LaneId, Polled};
@@ -131,6 +131,10 @@ impl Worker {
             if let Some(cpu) = cpu {
                 // Refused when the cpuset shrank since we read it: the worker floats then.
                 let _ = affinity::pin_current_thread(cpu);
+            }
+            // It has descriptors for all that it does.
+            if let Err(e) = process::drop_capabilities(&[]) {
+                tracing::warn!("a worker keeps its capabilities: {e}");
             }
             body.shared.thread.store(affinity::thread_id(), Ordering::Relaxed);
             body.run();

@@ -19,6 +19,7 @@ mod foreign_tap;
 mod group;
 mod group_ntb;
 mod group_xdp;
+mod hostile;
 mod idle;
 mod ivshmem;
 mod kernel_tools;

@@ -36,6 +36,9 @@ struct Suite {
     folder: PathBuf,
 }
 
+/// Beginning of the names of the step `hostile`.
+const HOSTILE: &str = "hostile::";
+
 /// A test that has run.
 #[derive(Debug)]
 pub(super) struct Ran {
@@ -100,7 +103,8 @@ impl Runner<'_> {
         for suite in suites {
             let mut names = list(&suite)?;
             names.retain(|name| {
-                self.words.is_empty() || self.words.iter().any(|word| name.contains(word))
+                (self.words.is_empty() || self.words.iter().any(|word| name.contains(word)))
+                    && name.starts_with(HOSTILE) == self.each.is_hostile
             });
             queue.extend(names.into_iter().map(|name| (suite.clone(), name)));
         }

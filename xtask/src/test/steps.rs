@@ -24,6 +24,8 @@ pub(super) struct Each {
     pub(super) limit_seconds: u64,
     /// How many run at a time, where there are so many CPUs.
     pub(super) lanes: usize,
+    /// Tests of this module belong to the step `hostile`, and to no other.
+    pub(super) is_hostile: bool,
     /// Of tests whose names have one of these words no two run at a time.
     pub(super) apart: &'static [&'static str],
     /// A test that fails has a second try: it needs other kernels, whose time is not ours.
@@ -120,6 +122,7 @@ pub(super) const STEPS: &[Step] = &[
             env: &[],
             limit_seconds: 600,
             lanes: 1,
+            is_hostile: false,
             apart: &[],
             second_try: false,
         }),
@@ -156,6 +159,7 @@ pub(super) const STEPS: &[Step] = &[
             env: &[],
             limit_seconds: 300,
             lanes: 2,
+            is_hostile: false,
             apart: &[],
             second_try: false,
         }),
@@ -172,12 +176,30 @@ pub(super) const STEPS: &[Step] = &[
             limit_seconds: 180,
             // Most of a test's time it waits: for kernels, timeouts and peers that were killed.
             lanes: 2,
+            is_hostile: false,
             // Two that change the queues of TAPs hundreds of times keep each other from the
             // kernel's network lock (8 to 60 s for one step).
             apart: &["resize", "retune"],
             second_try: true,
         }),
         limit_seconds: 2400,
+    },
+    Step {
+        name: "hostile",
+        title: "hostile peers beside a link",
+        commands: &[PROGRAMS],
+        has_tests: true,
+        each: Some(Each {
+            package: "mqnet-netns",
+            env: &[PROGRAM],
+            limit_seconds: 180,
+            // They measure delays.
+            lanes: 1,
+            is_hostile: true,
+            apart: &[],
+            second_try: true,
+        }),
+        limit_seconds: 1800,
     },
     Step {
         name: "soak",
@@ -189,6 +211,7 @@ pub(super) const STEPS: &[Step] = &[
             env: &[PROGRAM],
             limit_seconds: 600,
             lanes: 1,
+            is_hostile: false,
             apart: &[],
             second_try: false,
         }),
@@ -205,6 +228,7 @@ pub(super) const STEPS: &[Step] = &[
             limit_seconds: 600,
             // A guest boots on one CPU, and waits as often as not.
             lanes: 2,
+            is_hostile: false,
             apart: &[],
             second_try: true,
         }),

@@ -16,8 +16,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mqnet_shmem::Region;
+use mqnet_sysio::descriptors::{REFUSED_MAX, refused_text};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::{Access, SocketFile};
+use mqnet_sysio::rate::{self, Bucket};
 use mqnet_sysio::socket::{FileLock, Received, SeqSocket};
 
 use super::{Doorbell, Hw, HwLink, MemoryWindows};
@@ -49,6 +51,8 @@ struct Port {
     our_bells: Vec<Arc<EventFd>>,
     peer: Option<Peer>,
     deadline: Duration,
+    /// Descriptors of the peer that stay open.
+    refused: usize,
 }
 
 /// What the peer gave us.
@@ -76,6 +80,9 @@ pub struct Memfd {
     why_down: String,
     /// `why_down` is an error that no peer has caused.
     has_failed: bool,
+    accepted: Bucket,
+    /// Descriptors that peers sent and that stay open.
+    refused_fds: usize,
     /// Delay after the last introduction, if that failed. Its reason stays until one succeeds.
     refused: Option<Duration>,
 }
@@ -96,6 +103,8 @@ impl Memfd {
             resting: false,
             why_down: "waiting for a peer".to_owned(),
             has_failed: false,
+            accepted: Bucket::full(rate::connections()[0], Duration::ZERO),
+            refused_fds: 0,
             refused: None,
         }
     }
@@ -129,6 +138,12 @@ impl Memfd {
         }
         if let Some((listener, ..)) = &self.listener {
             let accepted = listener.accept();
+            if accepted.as_ref().is_ok_and(Option::is_some)
+                && !self.accepted.take(rate::connections(), now)
+            {
+                // Further connections wait in the backlog.
+                self.retry_at = now + RETRY;
+            }
             self.resting = accepted.is_err();
             return accepted.map_err(|e| format!("{}: accept: {e}", self.path.display()));
         }
@@ -186,7 +201,7 @@ impl Memfd {
         fds.extend(our_bells.iter().map(|bell| bell.as_fd()));
         socket.send(&hello.encode(), &fds).map_err(|e| refusal(&socket, &e))?;
         let deadline = now + HELLO_TIMEOUT;
-        Ok(Port { socket, ours: Arc::new(ours), our_bells, peer: None, deadline })
+        Ok(Port { socket, ours: Arc::new(ours), our_bells, peer: None, deadline, refused: 0 })
     }
 
     fn turn_away_third(&self) {
@@ -195,7 +210,7 @@ impl Memfd {
         {
             let _ = third.send(&hello::busy(), &[]);
             // What it sent and nobody reads would be a reset there.
-            let _ = third.receive(&mut [0; HELLO + 1]);
+            let _ = third.receive_bytes(&mut [0; HELLO + 1]);
         }
     }
 }
@@ -211,9 +226,12 @@ fn receive(socket: &SeqSocket, bytes: &mut [u8]) -> std::io::Result<Option<Recei
 /// Why a port hung up before it was told anything.
 fn refusal(socket: &SeqSocket, error: &std::io::Error) -> String {
     let mut bytes = [0u8; HELLO + 1];
-    let told = receive(socket, &mut bytes).ok().flatten();
-    let told = told.filter(|message| message.len > 0);
-    let why = told.and_then(|m| Hello::decode(&bytes[..m.len.min(HELLO + 1)]).err());
+    let mut told = socket.receive_bytes(&mut bytes);
+    if told.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionReset) {
+        told = socket.receive_bytes(&mut bytes);
+    }
+    let told = told.ok().flatten().filter(|&len| len > 0);
+    let why = told.and_then(|len| Hello::decode(&bytes[..len.min(HELLO + 1)]).err());
     why.unwrap_or_else(|| format!("peer: {error}"))
 }
 
@@ -229,6 +247,7 @@ impl Port {
             Ok(Some(message)) => message,
             Err(e) => return Err(format!("the peer is gone: {e}")),
         };
+        self.refused += message.refused.count();
         if message.len == 0 {
             return Err("the other end was closed".to_owned());
         }
@@ -237,6 +256,10 @@ impl Port {
         }
         let hello = Hello::decode(&bytes[..message.len.min(bytes.len())])?;
         let want = 1 + hello.doorbells as usize;
+        if self.refused > 0 {
+            return Err("the peer sent a descriptor that is neither a memory file nor an eventfd"
+                .to_owned());
+        }
         if message.truncated || message.fds.len() != want {
             let got = message.fds.len();
             return Err(format!("the peer sent {got} descriptors, announced were {want}"));
@@ -254,6 +277,10 @@ impl Port {
 
 impl Hw for Memfd {
     fn poll_link(&mut self, now: Duration) -> HwLink {
+        if self.refused_fds > REFUSED_MAX {
+            self.listener = None;
+            return self.down(refused_text(self.refused_fds));
+        }
         if self.port.is_none() {
             match self.find_peer(now) {
                 Ok(None) => {}
@@ -275,6 +302,7 @@ impl Hw for Memfd {
         port.our_bells[0].drain();
         let had_peer = port.peer.is_some();
         if let Err(why) = port.hear(now) {
+            self.refused_fds += port.refused;
             self.port = None;
             if !had_peer {
                 self.note_refusal(now);

@@ -108,6 +108,22 @@ impl<'a> Document<'a> {
         text
     }
 
+    /// A list of strings; another type is reported.
+    pub(super) fn strings(
+        &mut self,
+        value: &Value<'_>,
+        section: &str,
+        key: &str,
+    ) -> Option<Vec<String>> {
+        let all = value.get_ref().as_array().and_then(|list| {
+            list.iter().map(|each| each.get_ref().as_str().map(str::to_owned)).collect()
+        });
+        if all.is_none() {
+            self.wrong(value, section, key, "a list of strings");
+        }
+        all
+    }
+
     /// A number of a range; anything else is reported.
     pub(super) fn number(
         &mut self,

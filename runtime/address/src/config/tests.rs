@@ -52,7 +52,7 @@ const LINK: &str = "[link.x]\na = 'tap:x'\nb = 'null:'\n";
 fn mistakes_are_told_in_their_place() {
     for (text, told) in [
         ("[demon]\n", "f0:1:2: unknown key \"demon\"; did you mean 'daemon'?"),
-        ("speed = 3", "f0:1:1: unknown key \"speed\"; allowed: daemon, link"),
+        ("speed = 3", "f0:1:1: unknown key \"speed\"; allowed: daemon, limits"),
         ("daemon = 3", "f0:1:10: daemon: must be a table, [daemon], not a whole number"),
         (
             "[daemon]\nmetric = '::'",
@@ -68,6 +68,15 @@ fn mistakes_are_told_in_their_place() {
             "[daemon]\nsocket-mode='0600'\ncontrol-socket='@x'",
             "f0:2:1: [daemon] socket-mode: an abstract control-socket has neither",
         ),
+        (
+            "[policy]\nkinds = ['tun']",
+            "f0:2:9: [policy] kinds: no kind \"tun\"; allowed: tap, vduse",
+        ),
+        ("[policy]\nkinds = 'tap'", "[policy] kinds: must be a list of strings, not a string"),
+        ("[policy]\npaths = ['run']", "[policy] paths: \"run\" must be an absolute path"),
+        ("[limits]\nlinks = 0", "[limits] links: 0 is not a number from 1 to 1000000"),
+        ("[limits]\nmemory = 'x'", "f0:2:10: [limits] memory: \"x\" must be a size, like"),
+        ("[limits]\nmem = 'x'", "f0:2:1: [limits] unknown key \"mem\"; allowed: link-memory"),
         ("[link.'a b']\n", "f0:1:7: \"a b\" is no name of a link"),
         ("[link]\na = 'tap:x'", "f0:2:5: link.a: must be a table; write [link.NAME]"),
         ("[[link]]\n", "link: must be a table for each link, [link.NAME], not a list"),

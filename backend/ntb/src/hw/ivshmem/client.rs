@@ -87,6 +87,11 @@ impl Connection {
             let Some(received) = self.socket.receive(room).map_err(|e| gone(e.to_string()))? else {
                 return Ok(());
             };
+            if received.refused.count() > 0 {
+                return Err("the ivshmem server sent a descriptor that is neither a memory file \
+                            nor an eventfd"
+                    .to_owned());
+            }
             if received.truncated {
                 return Err("descriptors of the ivshmem server got lost: raise the limit of open \
                             files (ulimit -n)"

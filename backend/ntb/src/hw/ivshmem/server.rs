@@ -208,9 +208,9 @@ impl Peer {
         let mut bytes = [0; 64];
         // A few at a time: who talks without end must not keep the others waiting.
         for _ in 0..16 {
-            match self.socket.receive(&mut bytes) {
+            match self.socket.receive_bytes(&mut bytes) {
                 Ok(None) => break,
-                Ok(Some(received)) if received.len == 0 => return Err("it ended".to_owned()),
+                Ok(Some(0)) => return Err("it ended".to_owned()),
                 Ok(Some(_)) => {}
                 Err(e) => return Err(e.to_string()),
             }

@@ -1,0 +1,99 @@
+//! Receives the messages for the crate `vhost`, without descriptors that can block it.
+//!
+//! The crate closes descriptors that it does not expect. Closing a file of a file system in user
+//! space waits for its server, and a thread that waits there cannot be ended. So messages are
+//! received here first, from the VMM's socket, and handed on through a socket pair of ours.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use mqnet_sysio::poll;
+use mqnet_sysio::socket::StreamSocket;
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+
+use crate::door::FOR_EVER;
+use crate::early::{Ask, HEADER};
+
+/// Most bytes of a message behind its header. The longest one describes 32 ranges of memory.
+const BODY_MAX: usize = 4096;
+
+/// One connection.
+pub(crate) struct Relay {
+    vmm: StreamSocket,
+    crate_side: StreamSocket,
+    /// Descriptors that were refused.
+    pub(crate) refused: usize,
+}
+
+fn send_all(socket: &impl AsRawFd, mut bytes: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
+    let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&raw)];
+    let mut control = if raw.is_empty() { &[][..] } else { &rights };
+    while !bytes.is_empty() {
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        match sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], control, flags, None) {
+            Ok(sent) => (bytes, control) = (&bytes[sent..], &[]),
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+impl Relay {
+    /// A relay of this connection, and the socket that the crate serves.
+    pub(crate) fn new(vmm: &UnixStream) -> io::Result<(Self, UnixStream)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let vmm = StreamSocket::from(OwnedFd::from(vmm.try_clone()?));
+        let crate_side = StreamSocket::from(OwnedFd::from(ours));
+        Ok((Self { vmm, crate_side, refused: 0 }, theirs))
+    }
+
+    /// Passes the next message on; `ask` is its header. An error ends the connection.
+    pub(crate) fn pass(&mut self, ask: Ask) -> io::Result<()> {
+        let size = ask.size();
+        if size > BODY_MAX {
+            let why = format!("a message of {size} bytes, allowed are {BODY_MAX}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let mut message = [0; HEADER + BODY_MAX];
+        let message = &mut message[..HEADER + size];
+        let (mut have, mut fds) = (0, Vec::new());
+        while have < message.len() {
+            poll::wait_readable(&[self.vmm.as_fd()], FOR_EVER)?;
+            let Some(part) = self.vmm.receive(&mut message[have..])? else { continue };
+            self.refused += part.refused.count();
+            if part.len == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if part.refused.count() > 0 {
+                return Err(io::Error::other(
+                    "a descriptor that is neither an eventfd nor a file of a local file system: \
+                     use memory-backend-memfd, or a file in /dev/shm or hugetlbfs",
+                ));
+            }
+            if part.truncated {
+                return Err(io::Error::other(
+                    "descriptors got lost: raise the limit of open files (ulimit -n)",
+                ));
+            }
+            fds.extend(part.fds);
+            have += part.len;
+        }
+        send_all(&self.crate_side.as_fd(), message, &fds)
+    }
+
+    /// Hands on what the crate answered.
+    pub(crate) fn answer(&self) -> io::Result<()> {
+        let mut bytes = [0; HEADER + BODY_MAX];
+        while let Some(part) = self.crate_side.receive_here(&mut bytes)? {
+            if part.len == 0 {
+                break;
+            }
+            send_all(&self.vmm.as_fd(), &bytes[..part.len], &part.fds)?;
+        }
+        Ok(())
+    }
+}

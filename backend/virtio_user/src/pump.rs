@@ -1,0 +1,119 @@
+//! The device's socket, served by a thread of its own.
+//!
+//! The crate `vhost` receives descriptors with every answer and closes them. Closing a file of a
+//! file system in user space waits for its server, and the crate runs on the thread that serves all
+//! links. So it has one end of a socket pair, and a thread copies: messages with their descriptors
+//! to the device, bytes alone from it.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use mqnet_sysio::process;
+use mqnet_sysio::socket::StreamSocket;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+
+/// Bytes that are copied at a time.
+const CHUNK: usize = 8192;
+
+/// What is on its way from one socket to the other.
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Sends what the socket takes.
+    fn send(&mut self, to: &StreamSocket) -> io::Result<()> {
+        let raw: Vec<RawFd> = self.fds.iter().map(AsRawFd::as_raw_fd).collect();
+        let rights = [ControlMessage::ScmRights(&raw)];
+        let control = if raw.is_empty() { &[][..] } else { &rights };
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let bytes = [IoSlice::new(&self.bytes)];
+        match sendmsg::<()>(to.as_fd().as_raw_fd(), &bytes, control, flags, None) {
+            Ok(sent) => {
+                self.bytes.drain(..sent);
+                self.fds.clear();
+                Ok(())
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// The end of a socket pair behind which a thread serves the device. It ends with either socket.
+pub(crate) fn serve(device: UnixStream) -> io::Result<UnixStream> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let body = move || {
+        if let Err(e) = process::drop_capabilities(&[]) {
+            tracing::warn!("virtio-user: a thread keeps its capabilities: {e}");
+        }
+        let sockets = [device, theirs].map(|socket| StreamSocket::from(OwnedFd::from(socket)));
+        // Both are closed then, which both sides notice.
+        if let Err(e) = copy(&sockets) {
+            tracing::debug!("virtio-user: {e}");
+        }
+    };
+    std::thread::Builder::new().name("virtio-user".to_owned()).spawn(body)?;
+    Ok(ours)
+}
+
+/// Copies until one of the sockets ends.
+fn copy([device, link]: &[StreamSocket; 2]) -> io::Result<()> {
+    let (mut to_device, mut to_link) = (Waiting::default(), Waiting::default());
+    let mut room = [0; CHUNK];
+    loop {
+        let wanted = |to_send: &Waiting, received: &Waiting| {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::POLLOUT, !to_send.is_empty());
+            flags.set(PollFlags::POLLIN, received.is_empty());
+            flags
+        };
+        let mut fds = [
+            PollFd::new(device.as_fd(), wanted(&to_device, &to_link)),
+            PollFd::new(link.as_fd(), wanted(&to_link, &to_device)),
+        ];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let hung_up = fds.map(|fd| {
+            fd.revents()
+                .is_some_and(|seen| seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
+        });
+        if to_link.is_empty()
+            && let Some(len) = device.receive_bytes(&mut room)?
+        {
+            if len == 0 {
+                return Ok(());
+            }
+            to_link.bytes.extend_from_slice(&room[..len]);
+        }
+        if to_device.is_empty()
+            && let Some(part) = link.receive_here(&mut room)?
+        {
+            if part.len == 0 {
+                return Ok(());
+            }
+            to_device.bytes.extend_from_slice(&room[..part.len]);
+            to_device.fds = part.fds;
+        }
+        for (waiting, socket) in [(&mut to_link, link), (&mut to_device, device)] {
+            if !waiting.is_empty() {
+                waiting.send(socket)?;
+            }
+        }
+        if hung_up.contains(&true) && !(to_link.is_empty() && to_device.is_empty()) {
+            // Nobody is there to receive the rest.
+            return Ok(());
+        }
+    }
+}

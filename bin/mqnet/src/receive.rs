@@ -1,0 +1,34 @@
+//! The process that receives descriptors of peers: see [`mqnet_sysio::broker`].
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use mqnet_sysio::{broker, process};
+
+use crate::cli::Failure;
+
+/// Has peers' messages received by a process of its own, from the first one on.
+pub(crate) fn enable() {
+    broker::enable(start);
+}
+
+fn start(socket: OwnedFd) -> io::Result<()> {
+    let mut command = Command::new("/proc/self/exe");
+    // It ends with us, and not with the keys of a terminal. Whoever reads our output must not wait
+    // for it.
+    command.arg("receive-descriptors").stdin(Stdio::from(socket));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.process_group(0).spawn()?;
+    let reap = move || child.wait();
+    std::thread::Builder::new().name("mqnet-reaper".to_owned()).spawn(reap)?;
+    Ok(())
+}
+
+/// Runs the process.
+pub(crate) fn run() -> Result<(), Failure> {
+    process::drop_capabilities(&[])?;
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    Ok(broker::serve(socket)?)
+}

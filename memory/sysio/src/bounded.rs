@@ -1,0 +1,129 @@
+//! Bounded waits for work that a peer, a client or a file system in user space can delay.
+//!
+//! Opening, examining and closing a file of such a file system blocks until its server answers, and
+//! no signal or timeout ends the wait. The work therefore runs on a thread of its own. A thread
+//! that misses its limit is abandoned: it ends by itself once it is answered.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::{clock, poll};
+
+/// Threads of the process that may be blocked in such work at a time.
+pub const BLOCKED_MAX: usize = 32;
+
+/// Such threads now.
+static BLOCKED: AtomicUsize = AtomicUsize::new(0);
+
+/// Place of one thread among [`BLOCKED_MAX`]; released when dropped.
+#[derive(Debug)]
+struct Place;
+
+impl Place {
+    fn take() -> Option<Self> {
+        let add = |n: usize| (n < BLOCKED_MAX).then_some(n + 1);
+        BLOCKED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok().then(|| Self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        BLOCKED.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn too_many() -> io::Error {
+    let why = format!(
+        "{BLOCKED_MAX} threads wait for file systems that do not answer: end the programs that \
+         serve them"
+    );
+    io::Error::new(io::ErrorKind::ResourceBusy, why)
+}
+
+/// Runs `work` on a thread of its own and returns its result, or `TimedOut` after `limit`. The
+/// thread then goes on, and its result is dropped.
+pub fn run<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let place = Place::take().ok_or_else(too_many)?;
+    let (done, result) = mpsc::sync_channel(1);
+    let body = move || {
+        let result = work();
+        drop(place);
+        // The caller may have gone on.
+        let _ = done.send(result);
+    };
+    let thread = std::thread::Builder::new().name("mqnet-bounded".to_owned()).spawn(body)?;
+    match result.recv_timeout(limit) {
+        Ok(result) => {
+            // Its last instructions: no thread is left over that a later count would find.
+            let _ = thread.join();
+            Ok(result)
+        }
+        Err(RecvTimeoutError::Timeout) => {
+            let why = format!("no answer within {} ms", limit.as_millis());
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        }
+        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the thread panicked")),
+    }
+}
+
+/// Waits until a thread ends, at most `limit`. Returns false for a thread that goes on, which is
+/// abandoned.
+pub fn join(thread: JoinHandle<()>, limit: Duration) -> bool {
+    let since = clock::monotonic();
+    while !thread.is_finished() {
+        if clock::monotonic().saturating_sub(since) > limit {
+            return false;
+        }
+        poll::pause(Duration::from_millis(1));
+    }
+    // A panic has been printed by its hook.
+    let _ = thread.join();
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// Work that does not end costs the limit and no more, and a bounded number of threads.
+    #[test]
+    fn blocked_work_costs_its_limit() {
+        let (end, wait) = channel::<()>();
+        let wait = Arc::new(std::sync::Mutex::new(wait));
+        assert_eq!(run(Duration::from_secs(9), || 7).unwrap(), 7);
+        let blocked = || {
+            let wait = wait.clone();
+            run(Duration::from_millis(1), move || {
+                wait.lock().map_or(true, |wait| wait.recv().is_ok())
+            })
+        };
+        for _ in 0..BLOCKED_MAX {
+            assert_eq!(blocked().unwrap_err().kind(), io::ErrorKind::TimedOut);
+        }
+        assert_eq!(blocked().unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        drop(end);
+        while BLOCKED.load(Ordering::Relaxed) > 0 {
+            poll::pause(Duration::from_millis(1));
+        }
+        assert_eq!(run(Duration::from_secs(9), || 7).unwrap(), 7);
+    }
+
+    /// A thread that does not end is abandoned, and one that ends is joined.
+    #[test]
+    fn joins_are_bounded() {
+        let (end, wait) = channel::<()>();
+        let thread = std::thread::spawn(move || wait.recv().unwrap_or_default());
+        assert!(!join(thread, Duration::from_millis(1)));
+        drop(end);
+        assert!(join(std::thread::spawn(|| ()), Duration::from_secs(9)));
+    }
+}

@@ -1,0 +1,167 @@
+//! Receiving descriptors in another process.
+//!
+//! Closing a file of a file system in user space waits for its server, and the end of a process
+//! closes all of its files. So messages of peers are received by a small process of our own. It
+//! hands on eventfds and files of local file systems and keeps the others, so that only its own end
+//! can wait. Where it cannot be started, messages are received in this process.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::descriptors::Refused;
+use crate::poll;
+use crate::socket::{Received, SeqSocket, StreamSocket};
+
+/// Starts the process: its standard input is the socket that [`serve`] takes.
+type Start = fn(OwnedFd) -> io::Result<()>;
+
+static START: OnceLock<Start> = OnceLock::new();
+
+/// Our end of the socket.
+static BROKER: Mutex<Option<SeqSocket>> = Mutex::new(None);
+
+/// How long an answer may take. Nothing that the process does waits for anybody.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// Most bytes that are received at a time.
+const BYTES_MAX: usize = 8192;
+/// Bytes of an answer before those of the message: what came, how much, how many descriptors were
+/// kept, whether some were lost (u32 each).
+const HEAD: usize = 16;
+
+const NOTHING: u32 = 0;
+const MESSAGE: u32 = 1;
+const ERROR: u32 = 2;
+
+/// Has messages of peers received by a process that `start` makes when the first one comes.
+pub fn enable(start: Start) {
+    let _ = START.set(start);
+}
+
+fn connect(start: Start) -> io::Result<SeqSocket> {
+    let (ours, theirs) = SeqSocket::pair()?;
+    start(theirs)?;
+    Ok(ours)
+}
+
+/// Asks the process, which receives from `socket`.
+fn ask(
+    broker: &SeqSocket,
+    socket: BorrowedFd<'_>,
+    room: &mut [u8],
+) -> io::Result<Option<Received>> {
+    let most = room.len().min(BYTES_MAX);
+    broker.send(&(most as u32).to_le_bytes(), &[socket])?;
+    poll::wait_readable(&[broker.as_fd()], ANSWER_LIMIT)?;
+    let mut answer = [0; HEAD + BYTES_MAX];
+    let part = broker.receive_here(&mut answer)?.ok_or(io::ErrorKind::TimedOut)?;
+    let word = |at: usize| {
+        let mut word = [0; 4];
+        word.copy_from_slice(&answer[4 * at..4 * at + 4]);
+        u32::from_le_bytes(word)
+    };
+    if part.len < HEAD {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    match word(0) {
+        NOTHING => Ok(None),
+        MESSAGE => {
+            let len = part.len - HEAD;
+            room[..len].copy_from_slice(&answer[HEAD..part.len]);
+            let refused = Refused::kept_elsewhere(word(2) as usize);
+            let truncated = part.truncated || word(3) != 0;
+            Ok(Some(Received { len, fds: part.fds, refused, truncated, error: None }))
+        }
+        // Of the peer's socket: the process itself is well.
+        _ => Ok(Some(Received::failed(word(1) as i32))),
+    }
+}
+
+/// Receives a message of a peer; `None` where no process was enabled or it cannot be started.
+pub(crate) fn receive(
+    socket: BorrowedFd<'_>,
+    room: &mut [u8],
+) -> Option<io::Result<Option<Received>>> {
+    let start = *START.get()?;
+    let mut broker = BROKER.lock().unwrap_or_else(PoisonError::into_inner);
+    // The process may have been killed: another one is tried.
+    for _ in 0..2 {
+        if broker.is_none() {
+            *broker = connect(start).ok();
+        }
+        match ask(broker.as_ref()?, socket, room) {
+            Ok(Some(Received { error: Some(code), .. })) => {
+                return Some(Err(io::Error::from_raw_os_error(code)));
+            }
+            Ok(received) => return Some(Ok(received)),
+            Err(_) => *broker = None,
+        }
+    }
+    None
+}
+
+/// The process: serves the socket until its other end is closed.
+pub fn serve(socket: OwnedFd) -> io::Result<()> {
+    let broker = SeqSocket::from(socket);
+    let mut room = [0; BYTES_MAX];
+    loop {
+        poll::wait_readable(&[broker.as_fd()], Duration::from_secs(3600))?;
+        let mut request = [0; 4];
+        let Some(asked) = broker.receive_here(&mut request)? else { continue };
+        if asked.len == 0 {
+            return Ok(());
+        }
+        let Some(peer) = asked.fds.into_iter().next() else { continue };
+        let most = (u32::from_le_bytes(request) as usize).min(BYTES_MAX);
+        let received = StreamSocket::from(peer).receive_filtered(&mut room[..most]);
+        let answer = |words: [u32; 4], bytes: &[u8]| {
+            [words.map(u32::to_le_bytes).concat(), bytes.to_vec()].concat()
+        };
+        match received {
+            Ok(None) => broker.send(&answer([NOTHING, 0, 0, 0], &[]), &[])?,
+            Ok(Some(part)) => {
+                let words = [MESSAGE, 0, part.refused.count() as u32, part.truncated.into()];
+                let fds: Vec<_> = part.fds.iter().map(AsFd::as_fd).collect();
+                broker.send(&answer(words, &room[..part.len]), &fds)?;
+            }
+            Err(e) => {
+                let code = e.raw_os_error().unwrap_or(libc::EIO) as u32;
+                broker.send(&answer([ERROR, code, 0, 0], &[]), &[])?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eventfd::EventFd;
+
+    /// A message arrives with its bytes and its eventfds, and without descriptors that could wait,
+    /// which are counted; the end of the peer and an empty socket are told apart.
+    #[test]
+    fn descriptors_come_through_the_process() {
+        let start: Start = |socket| {
+            std::thread::spawn(move || serve(socket));
+            Ok(())
+        };
+        let (ours, theirs) = SeqSocket::pair().unwrap();
+        let broker = connect(start).unwrap();
+        let theirs = SeqSocket::from(theirs);
+        let mut room = [0; 64];
+        assert!(ask(&broker, ours.as_fd(), &mut room).unwrap().is_none());
+        let event = EventFd::new().unwrap();
+        let (pipe, _write) = nix::unistd::pipe().unwrap();
+        theirs.send(b"hello", &[event.as_fd(), pipe.as_fd()]).unwrap();
+        let part = ask(&broker, ours.as_fd(), &mut room).unwrap().unwrap();
+        assert_eq!((&room[..part.len], part.refused.count()), (&b"hello"[..], 1));
+        assert!(!part.truncated && part.fds.len() == 1);
+        let bell = EventFd::from_peer(part.fds.into_iter().next().unwrap()).unwrap();
+        bell.ring().unwrap();
+        assert!(poll::is_readable(event.as_fd()).unwrap());
+        drop(theirs);
+        assert_eq!(ask(&broker, ours.as_fd(), &mut room).unwrap().unwrap().len, 0);
+    }
+}

@@ -1,0 +1,184 @@
+//! The section `[policy]`: what requests of clients may name.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::document::{Document, Key, Value};
+use crate::{Endpoint, IvshmemAt};
+
+/// What a request may name; `None`: anything that the daemon's user may use. Links of the
+/// configuration are not limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Kinds of endpoints.
+    pub kinds: Option<Vec<String>>,
+    /// Files and folders: sockets and files of endpoints must be one of them or lie below one.
+    pub paths: Option<Vec<PathBuf>>,
+    /// The same for the files of network namespaces; empty: only the namespace of the daemon.
+    pub namespaces: Option<Vec<PathBuf>>,
+}
+
+const SECTION: &str = "[policy] ";
+const KEYS: [&str; 3] = ["kinds", "paths", "namespaces"];
+/// The kinds of addresses that open something.
+const KINDS: [&str; 7] = ["tap", "vduse", "ntb", "vhost-user", "virtio-user", "xdp", "null"];
+
+/// True for a path that is one of `allowed` or lies below one.
+pub fn is_below(path: &Path, allowed: &[PathBuf]) -> bool {
+    allowed.iter().any(|folder| path.starts_with(folder))
+}
+
+fn list(allowed: impl IntoIterator<Item = impl AsRef<Path>>) -> String {
+    let names = allowed.into_iter().map(|path| path.as_ref().display().to_string());
+    let names: Vec<String> = names.collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn check_path(what: &str, path: &Path, allowed: &[PathBuf]) -> Result<(), String> {
+    let leaves = path.components().any(|part| part == Component::ParentDir);
+    if !leaves && is_below(path, allowed) {
+        return Ok(());
+    }
+    let (path, allowed) = (path.display(), list(allowed));
+    Err(format!("the policy of the daemon does not allow {what} {path}; allowed: {allowed}"))
+}
+
+impl Policy {
+    /// Whether a request may name this endpoint, as far as its text tells: links in a path are
+    /// followed where it is opened.
+    pub fn check(&self, end: &Endpoint) -> Result<(), String> {
+        if let Endpoint::Group(group) = end {
+            return group.members.iter().try_for_each(|member| self.check(member));
+        }
+        let kind = end.kind();
+        if let Some(kinds) = self.kinds.as_ref().filter(|kinds| !kinds.iter().any(|k| k == kind)) {
+            let allowed = list(kinds);
+            let why = "the policy of the daemon does not allow the kind";
+            return Err(format!("{why} {kind}; allowed: {allowed}"));
+        }
+        if let (Some(allowed), Some(path)) = (&self.paths, end.path()) {
+            check_path("the path", path, allowed)?;
+        }
+        if let (Some(allowed), Some(path)) = (&self.namespaces, end.namespace()) {
+            check_path("the namespace", path, allowed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Endpoint {
+    /// Its kind, as its address begins; a group has that of its first member.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Tap(_) => "tap",
+            Self::Ntb { .. } | Self::Ivshmem(_) => "ntb",
+            Self::VhostUser(_) => "vhost-user",
+            Self::VirtioUser(_) => "virtio-user",
+            Self::AfXdp(_) => "xdp",
+            Self::Group(group) => group.members.first().map_or("null", Self::kind),
+            Self::Vduse(_) => "vduse",
+            Self::Null => "null",
+        }
+    }
+
+    /// The socket or file that it names.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Ntb { path, .. } => Some(path),
+            Self::Ivshmem(device) => match &device.at {
+                IvshmemAt::Socket(path) => Some(path),
+                IvshmemAt::OnlyPci | IvshmemAt::Pci(_) => None,
+            },
+            Self::VhostUser(card) => Some(&card.path),
+            Self::VirtioUser(virtio) => Some(&virtio.path),
+            Self::Tap(_) | Self::AfXdp(_) | Self::Group(_) | Self::Vduse(_) | Self::Null => None,
+        }
+    }
+
+    /// The file of the network namespace that it names.
+    pub fn namespace(&self) -> Option<&Path> {
+        match self {
+            Self::Tap(tap) => tap.netns.as_deref(),
+            Self::AfXdp(nic) => nic.netns.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+fn kinds(document: &mut Document<'_>, value: &Value<'_>) -> Option<Vec<String>> {
+    let kinds = document.strings(value, SECTION, "kinds")?;
+    if let Some(other) = kinds.iter().find(|kind| !KINDS.contains(&kind.as_str())) {
+        let what = format!("{SECTION}kinds: no kind {other:?}; allowed: {}", KINDS.join(", "));
+        document.report(value.span(), what);
+    }
+    Some(kinds)
+}
+
+fn paths(document: &mut Document<'_>, value: &Value<'_>, key: &str) -> Option<Vec<PathBuf>> {
+    let paths = document.strings(value, SECTION, key)?;
+    if let Some(other) = paths.iter().find(|path| !path.starts_with('/')) {
+        let what = format!("{SECTION}{key}: {other:?} must be an absolute path");
+        document.report(value.span(), what);
+    }
+    Some(paths.into_iter().map(PathBuf::from).collect())
+}
+
+/// Reads the section.
+pub(super) fn read<'a>(
+    document: &mut Document<'a>,
+    section: &Key<'a>,
+    value: &Value<'a>,
+) -> Policy {
+    let mut policy = Policy::default();
+    for (key, value) in document.table(value, section.get_ref(), "a table, [policy]") {
+        let name = key.get_ref().as_ref();
+        match name {
+            "kinds" => policy.kinds = kinds(document, value),
+            "paths" => policy.paths = paths(document, value, name),
+            "namespaces" => policy.namespaces = paths(document, value, name),
+            _ => document.unknown(key, SECTION, &KEYS),
+        }
+    }
+    policy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a policy names is allowed, whatever it is part of, and nothing else.
+    #[test]
+    fn policies_allow_what_they_name() {
+        let paths = |all: &[&str]| Some(all.iter().map(PathBuf::from).collect());
+        let policy = Policy {
+            kinds: Some(vec!["tap".to_owned(), "vhost-user".to_owned(), "ntb".to_owned()]),
+            paths: paths(&["/run/vms"]),
+            namespaces: paths(&["/run/netns/blue"]),
+        };
+        let check = |address: &str| policy.check(&crate::parse(address).unwrap());
+        for allowed in [
+            "tap:a",
+            "tap:a,netns=blue",
+            "vhost-user:/run/vms/x.sock",
+            "ntb:/run/vms/a/b.sock",
+            "ntb:ivshmem=pci",
+            "tap:a+tap:b",
+        ] {
+            assert_eq!(check(allowed), Ok(()), "{allowed}");
+        }
+        for (refused, why) in [
+            ("null:", "kind null; allowed: tap, vhost-user, ntb"),
+            ("vhost-user:/run/vmsx/x.sock", "path /run/vmsx/x.sock; allowed: /run/vms"),
+            ("vhost-user:/run/vms/../x.sock", "path /run/vms/../x.sock"),
+            ("ntb:ivshmem=/dev/shm/x", "path /dev/shm/x"),
+            ("tap:a,netns=red", "namespace /run/netns/red; allowed: /run/netns/blue"),
+            ("tap:a+tap:b,netns=red", "namespace /run/netns/red"),
+        ] {
+            let error = check(refused).unwrap_err();
+            assert!(error.contains(why), "{refused}: {error}");
+        }
+        assert_eq!(Policy::default().check(&crate::parse("null:").unwrap()), Ok(()));
+        let none = Policy { namespaces: Some(Vec::new()), ..Policy::default() };
+        let error = none.check(&crate::parse("tap:a,netns=red").unwrap()).unwrap_err();
+        assert!(error.ends_with("allowed: none"), "{error}");
+    }
+}

@@ -1,0 +1,419 @@
+//! Hostile peers and clients: each costs its own link, and nothing else of the daemon.
+//!
+//! A daemon has a good link under numbered traffic and control requests. The longest answer and the
+//! longest delay of the link are measured without the hostile program, and with it.
+
+mod fuse;
+mod vmm;
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mqnet_sysio::memory::{memory_file, seal_size};
+use mqnet_sysio::process;
+use mqnet_sysio::socket::{SeqSocket, StreamSocket};
+use mqnet_testkit::{Control, Flows, Need, Running, World, has, until};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use self::fuse::Fuse;
+use self::vmm::Vmm;
+use crate::control_daemon::tap_to_tap;
+
+/// Length of a measurement.
+const SPAN: Duration = Duration::from_secs(3);
+/// Interval of control requests.
+const ASKING: Duration = Duration::from_millis(20);
+/// Most that a hostile program may delay anything, whatever the quiet run had.
+const LIMIT: Duration = Duration::from_secs(1);
+/// Delays that are the machine's own: the factor of 10 counts from here on.
+const NOISE: Duration = Duration::from_millis(20);
+
+/// Longest delays of one measurement.
+#[derive(Clone, Copy, Debug)]
+struct Worst {
+    answer: Duration,
+    datagram: Duration,
+}
+
+struct Bench {
+    control: Control,
+    daemon: Running,
+    flows: Flows,
+    quiet: Worst,
+    world: World,
+}
+
+impl Bench {
+    /// A daemon with the good link and `more` links, under traffic, measured without a hostile
+    /// program.
+    fn start(more: impl FnOnce(&Control) -> String) -> Self {
+        let (world, control) = (World::create(), Control::create());
+        let text = tap_to_tap(&world, "good", 1) + "channels = 2\n" + &more(&control);
+        let file = control.write("mqnet.toml", &text).display().to_string();
+        let daemon = control.start(&["daemon", "-f", &file]);
+        control.wait_up("good");
+        let flows = Flows::start(&world.a, &world.b, "10.9.1.2", 8, Duration::from_millis(4));
+        flows.wait_more(100);
+        let nothing = Worst { answer: Duration::ZERO, datagram: Duration::ZERO };
+        let mut bench = Self { control, daemon, flows, quiet: nothing, world };
+        bench.quiet = bench.measure(|_| {});
+        bench
+    }
+
+    fn socket(&self, name: &str) -> PathBuf {
+        self.control.file(name)
+    }
+
+    /// Time of one answer.
+    fn ask(&self) -> Duration {
+        let begin = Instant::now();
+        let answer = request(&self.control.runtime("ctl.sock"), "GET", "/v1/links", "");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        begin.elapsed()
+    }
+
+    /// Runs `hostile` until the measurement ends, which it is told.
+    fn measure(&self, hostile: impl FnOnce(&AtomicBool) + Send) -> Worst {
+        let over = AtomicBool::new(false);
+        self.flows.take_worst();
+        let mut answer = Duration::ZERO;
+        std::thread::scope(|scope| {
+            let program = scope.spawn(|| hostile(&over));
+            let begin = Instant::now();
+            while begin.elapsed() < SPAN {
+                answer = answer.max(self.ask());
+                std::thread::sleep(ASKING);
+            }
+            over.store(true, Ordering::Relaxed);
+            program.join().expect("the hostile program");
+        });
+        let worst = self.flows.take_worst();
+        Worst { answer, datagram: worst.delay.max(worst.silence) }
+    }
+
+    /// The same, and no delay is longer than 10 times that of the quiet run.
+    fn endure(&self, hostile: impl FnOnce(&AtomicBool) + Send) {
+        let (quiet, worst) = (self.quiet, self.measure(hostile));
+        let most = |quiet: Duration| (10 * quiet.max(NOISE)).min(LIMIT);
+        assert!(worst.answer <= most(quiet.answer), "{worst:?}, quiet {quiet:?}");
+        assert!(worst.datagram <= most(quiet.datagram), "{worst:?}, quiet {quiet:?}");
+    }
+
+    /// Ends the daemon within 3 s; the good link has lost nothing. Returns the daemon's log.
+    fn end(self) -> String {
+        let Self { control, mut daemon, flows, world, .. } = self;
+        flows.finish().assert_perfect("the good link");
+        process::terminate(daemon.pid()).expect("SIGTERM");
+        let begin = Instant::now();
+        let status = daemon.wait();
+        assert!(begin.elapsed() < Duration::from_secs(3), "SIGTERM took {:?}", begin.elapsed());
+        assert!(status.success(), "{status}: {}", daemon.err());
+        let log = daemon.err();
+        drop((control, world));
+        log
+    }
+}
+
+/// The answer to one request, headers and all; empty where there is none in time.
+fn request(socket: &Path, method: &str, path: &str, body: &str) -> String {
+    let Ok(mut socket) = UnixStream::connect(socket) else { return String::new() };
+    socket.set_read_timeout(Some(Duration::from_secs(9))).expect("a timeout");
+    let text = format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\
+         \r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut answer = String::new();
+    if socket.write_all(text.as_bytes()).is_ok() {
+        let _ = socket.read_to_string(&mut answer);
+    }
+    answer
+}
+
+/// An eventfd without O_NONBLOCK whose counter is full: a write to it waits for ever.
+fn full_event() -> OwnedFd {
+    let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC).expect("an eventfd");
+    event.write(u64::MAX - 1).expect("a full counter");
+    event.into()
+}
+
+/// A bench with a link `bad` whose first end a hostile program can reach.
+fn with_end(kind: &str, socket: &str) -> Bench {
+    Bench::start(|control| {
+        let path = control.file(socket);
+        format!("[link.bad]\na = '{kind}:{}'\nb = 'null:'\n", path.display())
+    })
+}
+
+fn with_card() -> Bench {
+    with_end("vhost-user", "card.sock")
+}
+
+fn with_bridge() -> Bench {
+    with_end("ntb", "bridge.sock")
+}
+
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+const NEEDS: [Need; 1] = [Need::Root];
+
+/// An NTB peer whose doorbells are full and blocking delays nothing, and can be left at any time.
+#[test]
+fn full_doorbells_block_nothing() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let bench = with_bridge();
+    let socket = bench.socket("bridge.sock");
+    bench.endure(|over| {
+        while !over.load(Ordering::Relaxed) {
+            let Ok(peer) = SeqSocket::connect(&socket) else {
+                pause();
+                continue;
+            };
+            let window = 1 << 20;
+            let memory = memory_file("peer", window + 4096, false).expect("memory");
+            seal_size(memory.as_fd()).expect("seals");
+            let bells = [full_event(), full_event()];
+            let fds: Vec<BorrowedFd<'_>> =
+                [&memory, &bells[0], &bells[1]].map(|fd| fd.as_fd()).into();
+            let word = |n: u32| n.to_le_bytes();
+            let hello = [b"mqnetntb".as_slice(), &word(1), &word(window as u32), &word(2)].concat();
+            let _ = peer.send(&hello, &fds);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    bench.end();
+}
+
+/// A vhost-user front end whose call eventfds are full and blocking delays nothing.
+#[test]
+fn full_interrupts_block_nothing() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let bench = with_card();
+    bench.endure(|over| {
+        while !over.load(Ordering::Relaxed) {
+            let mut vmm = Vmm::connect(&bench.socket("card.sock"));
+            vmm.start_rings(full_event);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    bench.end();
+}
+
+/// Guest memory, notifications and logs on a file system that does not answer cost their
+/// connection: neither the answers of the daemon nor its end.
+#[test]
+fn files_that_do_not_answer_block_nothing() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let bench = with_card();
+    let fuse = Fuse::mount();
+    bench.endure(|over| {
+        for what in vmm::DESCRIPTORS.into_iter().cycle() {
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+            let mut vmm = Vmm::connect(&bench.socket("card.sock"));
+            vmm.send_descriptor(what, fuse.file().as_fd());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let answer = request(&bench.control.runtime("ctl.sock"), "DELETE", "/v1/links/bad", "");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    bench.end();
+    drop(fuse);
+}
+
+/// Guest memory as large as the address space is refused, and other links can be made.
+#[test]
+fn huge_memory_is_refused() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let bench = with_card();
+    bench.endure(|over| {
+        let mut more = 0;
+        while !over.load(Ordering::Relaxed) {
+            let mut vmm = Vmm::connect(&bench.socket("card.sock"));
+            vmm.share_memory(1 << 46);
+            more += 1;
+            let body = format!("{{\"a\": \"tap:more{more}\", \"b\": \"null:\"}}");
+            let path = format!("/v1/links/more{more}");
+            let answer = request(&bench.control.runtime("ctl.sock"), "PUT", &path, &body);
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            let answer = request(&bench.control.runtime("ctl.sock"), "DELETE", &path, "");
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+    });
+    let log = bench.end();
+    assert!(log.contains("allowed are"), "{log}");
+}
+
+/// A client that names files that never open is refused within a bounded time.
+#[test]
+fn paths_that_do_not_open_are_refused() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let bench = Bench::start(|_| String::new());
+    let fifo = bench.socket("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+    bench.endure(|over| {
+        while !over.load(Ordering::Relaxed) {
+            let fifo = fifo.display();
+            let body = format!("{{\"a\": \"tap:x,netns={fifo}\", \"b\": \"null:\"}}");
+            let ctl = bench.control.runtime("ctl.sock");
+            let answer = request(&ctl, "PUT", "/v1/links/x", &body);
+            assert!(answer.contains("is no network namespace"), "{answer}");
+        }
+    });
+    bench.end();
+}
+
+/// Silent connections to the control socket delay no other client.
+#[test]
+fn silent_clients_delay_nobody() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let bench = Bench::start(|_| String::new());
+    bench.endure(|over| {
+        let mut silent = std::collections::VecDeque::new();
+        while !over.load(Ordering::Relaxed) {
+            silent.extend(UnixStream::connect(bench.control.runtime("ctl.sock")));
+            while silent.len() > 400 {
+                silent.pop_front();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    bench.end();
+}
+
+/// Connections that come and go thousands of times fill neither the log nor the daemon's time.
+#[test]
+fn connection_floods_write_few_lines() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let bench = with_card();
+    let mut connections = 0;
+    bench.endure(|over| {
+        while !over.load(Ordering::Relaxed) {
+            if let Ok(socket) = StreamSocket::connect(&bench.socket("card.sock")) {
+                connections += 1;
+                // A request that does not exist.
+                let _ = socket.send(&[0xff; 12], &[]);
+                std::thread::sleep(Duration::from_micros(200));
+            } else {
+                pause();
+            }
+        }
+    });
+    let log = bench.end();
+    assert!(connections > 100, "{connections}");
+    assert!(log.len() < 20_000, "{} bytes of log for {connections} connections", log.len());
+}
+
+/// Descriptors that come when few are left are not lost.
+#[test]
+fn descriptors_of_cut_messages_are_closed() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let bench = with_bridge();
+    let socket = bench.socket("bridge.sock");
+    let count = || {
+        let folder = format!("/proc/{}/fd", bench.daemon.pid());
+        std::fs::read_dir(folder).expect("descriptors of the daemon").count()
+    };
+    let before = count();
+    bench.endure(|over| {
+        let event = full_event();
+        let many = vec![event.as_fd(); 200];
+        while !over.load(Ordering::Relaxed) {
+            if let Ok(peer) = SeqSocket::connect(&socket) {
+                let _ = peer.send(&[0; 20], &many);
+            }
+            pause();
+        }
+    });
+    until("descriptors of the peer are closed", || (count() <= before + 20).then_some(()));
+    bench.end();
+}
+
+/// A virtio device that stands still costs its own link, whatever is asked for that link.
+#[test]
+fn stopped_devices_delay_nobody() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let bench = with_end("virtio-user", "device.sock");
+    let address = format!("vhost-user:{}", bench.socket("device.sock").display());
+    let device = bench.control.start(&["link", &address, "null:", "--channels", "2"]);
+    bench.control.wait_up("bad");
+    bench.endure(|over| {
+        for channels in ["2", "1"].into_iter().cycle() {
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+            process::freeze(device.pid()).expect("SIGSTOP");
+            // Refused once the device has not answered.
+            bench.control.say(&["ethtool", "-L", "device", "combined", channels]);
+            process::thaw(device.pid()).expect("SIGCONT");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    });
+    device.stop();
+    bench.end();
+}
+
+/// Requests may name what the policy of the daemon allows and nothing else; links of the
+/// configuration are not limited, nor are changes of links.
+#[test]
+fn requests_outside_the_policy_are_refused() {
+    if !has(&NEEDS) {
+        return;
+    }
+    let control = Control::create();
+    let text = format!(
+        "[policy]\nkinds = ['tap', 'ntb']\npaths = ['{}']\nnamespaces = []\n[limits]\nlinks = \
+         2\n[link.own]\na = 'null:'\nb = 'tap:mqpol0'\n",
+        control.file("vms").display()
+    );
+    std::fs::create_dir(control.file("vms")).expect("a folder");
+    std::os::unix::fs::symlink("/tmp", control.file("vms/out")).expect("a link");
+    let file = control.write("mqnet.toml", &text).display().to_string();
+    let daemon = control.start(&["daemon", "-f", &file]);
+    control.wait_up("own");
+    let put = |a: &str, b: &str| {
+        let body = format!("{{\"a\": \"{a}\", \"b\": \"{b}\"}}");
+        request(&control.runtime("ctl.sock"), "PUT", "/v1/links/x", &body)
+    };
+    let vms = control.file("vms").display().to_string();
+    for (a, b, why) in [
+        ("tap:mqpol1", "null:", "kind null; allowed: tap, ntb"),
+        ("tap:mqpol1", "ntb:/run/x.sock", "path /run/x.sock; allowed: "),
+        ("tap:mqpol1,netns=blue", "tap:mqpol2", "namespace /run/netns/blue; allowed: none"),
+        ("tap:mqpol1", &format!("ntb:{vms}/out/x.sock"), "leads to /tmp/x.sock"),
+    ] {
+        let answer = put(a, b);
+        assert!(answer.starts_with("HTTP/1.1 403") && answer.contains(why), "{answer}");
+    }
+    let answer = put("tap:mqpol1", "tap:mqpol2");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let body = "{\"a\": \"tap:mqpol3\", \"b\": \"tap:mqpol4\"}";
+    let answer = request(&control.runtime("ctl.sock"), "PUT", "/v1/links/y", body);
+    assert!(answer.contains("there are 2 links already"), "{answer}");
+    daemon.stop();
+}

@@ -1,0 +1,137 @@
+//! A vhost-user front end as small as can be.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use mqnet_sysio::memory::memory_file;
+use mqnet_sysio::poll;
+use mqnet_sysio::socket::StreamSocket;
+
+const VERSION_1: u64 = 1 << 32;
+const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// REPLY_ACK, INFLIGHT_SHMFD, CONFIGURE_MEM_SLOTS, LOG_SHMFD.
+const PROTOCOL: u64 = 1 << 3 | 1 << 12 | 1 << 15 | 1 << 1;
+const GUEST: u64 = 0x10_0000;
+const USER: u64 = 0x7f00_0000_0000;
+const SIZE: u64 = 4 << 20;
+const RING: u32 = 256;
+
+/// A message that carries a descriptor of the peer's choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Descriptor {
+    Memory,
+    MoreMemory,
+    Kick,
+    Call,
+    Error,
+    Inflight,
+    Log,
+}
+
+pub(crate) const DESCRIPTORS: [Descriptor; 7] = [
+    Descriptor::Memory,
+    Descriptor::MoreMemory,
+    Descriptor::Kick,
+    Descriptor::Call,
+    Descriptor::Error,
+    Descriptor::Inflight,
+    Descriptor::Log,
+];
+
+pub(crate) struct Vmm {
+    socket: StreamSocket,
+    /// Memory and notifications of the rings.
+    kept: Vec<OwnedFd>,
+}
+
+fn words(all: &[u64]) -> Vec<u8> {
+    all.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn pair(one: u32, two: u32) -> Vec<u8> {
+    [one.to_le_bytes(), two.to_le_bytes()].concat()
+}
+
+impl Vmm {
+    /// Connects as soon as there is room, and negotiates.
+    pub(crate) fn connect(path: &Path) -> Self {
+        let begin = Instant::now();
+        let socket = loop {
+            match StreamSocket::connect(path) {
+                Ok(socket) => break socket,
+                Err(e) => assert!(begin.elapsed() < Duration::from_secs(30), "{e}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut vmm = Self { socket, kept: Vec::new() };
+        vmm.request(1, &[], &[], 1);
+        vmm.request(3, &[], &[], 0);
+        vmm.request(2, &words(&[VERSION_1 | PROTOCOL_FEATURES]), &[], 0);
+        vmm.request(16, &words(&[PROTOCOL]), &[], 0);
+        vmm
+    }
+
+    /// Sends a request; waits for the answer to one with `answers`, at most for a moment.
+    fn request(&mut self, number: u32, body: &[u8], fds: &[BorrowedFd<'_>], answers: u32) {
+        let head = [number, 1, body.len() as u32].map(u32::to_le_bytes).concat();
+        // A connection that has ended is as good: the daemon has refused.
+        let _ = self.socket.send(&[&head, body].concat(), fds);
+        for _ in 0..answers {
+            let _ = poll::wait_readable(&[self.socket.as_fd()], Duration::from_millis(100));
+            let _ = self.socket.receive(&mut [0; 4096]);
+        }
+    }
+
+    /// Announces memory of a sparse file of `len` bytes.
+    pub(crate) fn share_memory(&mut self, len: u64) {
+        let memory = memory_file("guest", len as usize, false).expect("a memory file");
+        self.table(len, memory.as_fd());
+        // The answer to a question: the message before has been served.
+        self.request(1, &[], &[], 1);
+        self.kept.push(memory);
+    }
+
+    fn table(&mut self, len: u64, memory: BorrowedFd<'_>) {
+        let body = [pair(1, 0), words(&[GUEST, len, USER, 0])].concat();
+        self.request(5, &body, &[memory], 0);
+    }
+
+    /// Starts a queue pair with notifications of the caller's.
+    pub(crate) fn start_rings(&mut self, event: impl Fn() -> OwnedFd) {
+        self.share_memory(SIZE);
+        for ring in [0_u32, 1] {
+            let at = USER + u64::from(ring) * 0x8000;
+            self.request(8, &pair(ring, RING), &[], 0);
+            self.request(10, &pair(ring, 0), &[], 0);
+            let areas = words(&[at, at + 0x4000, at + 0x2000, 0]);
+            self.request(9, &[pair(ring, 0), areas].concat(), &[], 0);
+            for request in [13, 12] {
+                let event = event();
+                self.request(request, &words(&[ring.into()]), &[event.as_fd()], 0);
+                self.kept.push(event);
+            }
+            self.request(18, &pair(ring, 1), &[], 0);
+        }
+        self.request(1, &[], &[], 1);
+    }
+
+    /// Sends a descriptor where the device expects memory or an eventfd.
+    pub(crate) fn send_descriptor(&mut self, what: Descriptor, fd: BorrowedFd<'_>) {
+        match what {
+            Descriptor::Memory => self.table(SIZE, fd),
+            Descriptor::MoreMemory => {
+                self.request(37, &words(&[0, GUEST, SIZE, USER, 0]), &[fd], 0);
+            }
+            Descriptor::Kick => self.request(12, &words(&[0]), &[fd], 0),
+            Descriptor::Call => self.request(13, &words(&[0]), &[fd], 0),
+            Descriptor::Error => self.request(14, &words(&[0]), &[fd], 0),
+            Descriptor::Inflight => {
+                let queues = [2_u16, RING as u16].map(u16::to_le_bytes).concat();
+                let body = [words(&[SIZE, 0]), queues, vec![0; 4]].concat();
+                self.request(32, &body, &[fd], 0);
+            }
+            Descriptor::Log => self.request(6, &words(&[SIZE, 0]), &[fd], 0),
+        }
+    }
+}
