@@ -4,14 +4,12 @@
 //! space waits for its server, and a thread that waits there cannot be ended. So messages are
 //! received here first, from the VMM's socket, and handed on through a socket pair of ours.
 
-use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use mqnet_sysio::poll;
 use mqnet_sysio::socket::StreamSocket;
-use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 use crate::door::FOR_EVER;
 use crate::early::{Ask, HEADER};
@@ -27,16 +25,19 @@ pub(crate) struct Relay {
     pub(crate) refused: usize,
 }
 
-fn send_all(socket: &impl AsRawFd, mut bytes: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
-    let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-    let rights = [ControlMessage::ScmRights(&raw)];
-    let mut control = if raw.is_empty() { &[][..] } else { &rights };
+fn send_all(socket: &StreamSocket, mut bytes: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
+    let mut fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     while !bytes.is_empty() {
-        let flags = MsgFlags::MSG_NOSIGNAL;
-        match sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], control, flags, None) {
-            Ok(sent) => (bytes, control) = (&bytes[sent..], &[]),
-            Err(Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
+        match socket.send(bytes, &fds) {
+            Ok(sent) => {
+                bytes = &bytes[sent..];
+                fds.clear();
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                poll::wait_writable(socket.as_fd(), FOR_EVER)?;
+            }
+            Err(e) => return Err(e),
         }
     }
     Ok(())
@@ -51,9 +52,9 @@ impl Relay {
         Ok((Self { vmm, crate_side, refused: 0 }, theirs))
     }
 
-    /// Passes the next message on; `ask` is its header. An error ends the connection.
-    pub(crate) fn pass(&mut self, ask: Ask) -> io::Result<()> {
-        let size = ask.size();
+    /// Passes the next message on, which has this header. An error ends the connection.
+    pub(crate) fn pass(&mut self, header: Ask) -> io::Result<()> {
+        let size = header.size();
         if size > BODY_MAX {
             let why = format!("a message of {size} bytes, allowed are {BODY_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
@@ -82,7 +83,7 @@ impl Relay {
             fds.extend(part.fds);
             have += part.len;
         }
-        send_all(&self.crate_side.as_fd(), message, &fds)
+        send_all(&self.crate_side, message, &fds)
     }
 
     /// Hands on what the crate answered.
@@ -92,7 +93,7 @@ impl Relay {
             if part.len == 0 {
                 break;
             }
-            send_all(&self.vmm.as_fd(), &bytes[..part.len], &part.fds)?;
+            send_all(&self.vmm, &bytes[..part.len], &part.fds)?;
         }
         Ok(())
     }

@@ -5,20 +5,19 @@
 //! links. So it has one end of a socket pair, and a thread copies: messages with their descriptors
 //! to the device, bytes alone from it.
 
-use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use mqnet_sysio::process;
 use mqnet_sysio::socket::StreamSocket;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 8192;
 
-/// What is on its way from one socket to the other.
+/// Bytes and descriptors that the other socket has not taken yet.
 #[derive(Default)]
 struct Waiting {
     bytes: Vec<u8>,
@@ -32,19 +31,15 @@ impl Waiting {
 
     /// Sends what the socket takes.
     fn send(&mut self, to: &StreamSocket) -> io::Result<()> {
-        let raw: Vec<RawFd> = self.fds.iter().map(AsRawFd::as_raw_fd).collect();
-        let rights = [ControlMessage::ScmRights(&raw)];
-        let control = if raw.is_empty() { &[][..] } else { &rights };
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        let bytes = [IoSlice::new(&self.bytes)];
-        match sendmsg::<()>(to.as_fd().as_raw_fd(), &bytes, control, flags, None) {
+        let fds: Vec<BorrowedFd<'_>> = self.fds.iter().map(AsFd::as_fd).collect();
+        match to.send(&self.bytes, &fds) {
             Ok(sent) => {
                 self.bytes.drain(..sent);
                 self.fds.clear();
                 Ok(())
             }
-            Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
-            Err(e) => Err(e.into()),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+            Err(e) => Err(e),
         }
     }
 }
@@ -112,7 +107,7 @@ fn copy([device, link]: &[StreamSocket; 2]) -> io::Result<()> {
             }
         }
         if hung_up.contains(&true) && !(to_link.is_empty() && to_device.is_empty()) {
-            // Nobody is there to receive the rest.
+            // The rest has no receiver.
             return Ok(());
         }
     }

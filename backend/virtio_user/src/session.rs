@@ -38,12 +38,11 @@ use crate::tx::{TxCore, TxQueue};
 /// Rings of all pairs, and one for commands.
 const RINGS_MAX: u64 = 2 * CHANNELS_MAX as u64 + 1;
 
-/// How long a device may take for a handshake, for which nobody waits.
+/// Limit of a handshake, which has a thread of its own.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a device may take for a message after it: meanwhile no other link of the process gets
-/// an answer.
+/// Limit of a message after the handshake. It blocks the control thread, and so all links.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
-/// Timeouts are counted in these: a machine that stood still has used up one of them.
+/// Unit in which timeouts are counted: after a pause of the whole machine one unit has passed.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// The bit by which a device says that it has protocol features, and its vrings begin disabled.
@@ -162,7 +161,7 @@ fn watched<R>(
     let (done, wait) = mpsc::channel::<()>();
     let other = stream.try_clone().map_err(|e| format!("its socket: {e}"))?;
     let watch = move || {
-        let mut slices = 0..limit.div_duration_f32(SLICE).ceil() as u32;
+        let mut slices = 0..limit.as_millis().div_ceil(SLICE.as_millis());
         let late = slices.all(|_| wait.recv_timeout(SLICE) == Err(RecvTimeoutError::Timeout));
         if late {
             // Fails when the device has hung up first.

@@ -49,6 +49,12 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<(), Failure> {
 /// Checks a link of a file or of the control interface, as far as it can be before it is opened.
 pub(crate) fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     let link = mqnet_address::check(spec)?;
+    check_ends(&link)?;
+    Ok(link)
+}
+
+/// The part of [`check`] that asks the file system and the backends.
+pub(crate) fn check_ends(link: &CheckedLink) -> Result<(), ApiError> {
     for (field, end) in [("a", &link.a), ("b", &link.b)] {
         end.check(link.channels.unwrap_or(1))
             .map_err(|what| ApiError::field(field, format!("{field}: {what}")))?;
@@ -58,7 +64,7 @@ pub(crate) fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
         let why = format!("b: the other end of the link is a netdev '{name}', too{knob}");
         return Err(ApiError::field("b", why));
     }
-    Ok(link)
+    Ok(())
 }
 
 /// True when nobody could tell one end of a link from the other by its name.

@@ -66,7 +66,7 @@ pub(crate) struct LinkHost {
     pub(crate) finished: bool,
     /// Somebody wants the configuration to be read again.
     pub(crate) reload_wanted: Option<Ticket>,
-    /// What requests may name.
+    /// Restricts the endpoints that requests name.
     pub(crate) policy: Policy,
     /// Most links.
     pub(crate) links_max: u32,
@@ -365,9 +365,9 @@ impl Host for LinkHost {
             }
         }
         let checked = mqnet_address::check(spec)?;
-        // Before anything that it names is looked at.
+        // Before the file system is asked for anything that the request names.
         limits::check(&self.policy, &checked)?;
-        let checked = crate::config::check(spec)?;
+        crate::config::check_ends(&checked)?;
         if let Some(there) = self.entries.iter().find(|entry| entry.name == name)
             && there.checked == checked
         {

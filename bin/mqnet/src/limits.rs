@@ -30,7 +30,7 @@ fn real(path: &Path) -> PathBuf {
     let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
     let name = path.file_name().unwrap_or(OsStr::new("")).to_owned();
     let found = bounded::run(PATH_LIMIT, move || folder.canonicalize().map(|at| at.join(name)));
-    // Nothing can be opened there, whoever asks.
+    // Nothing can be opened in a folder that does not exist or answer.
     found.and_then(|found| found).unwrap_or_else(|_| path.to_owned())
 }
 
@@ -39,10 +39,11 @@ fn check_end(policy: &Policy, end: &Endpoint) -> Result<(), String> {
         return group.members.iter().try_for_each(|member| check_end(policy, member));
     }
     policy.check(end)?;
-    let named = [(&policy.paths, end.path()), (&policy.namespaces, end.namespace())];
+    let namespace = end.namespace().map(Into::into);
+    let named = [(&policy.paths, end.path()), (&policy.namespaces, namespace)];
     for (allowed, path) in named {
         let (Some(allowed), Some(path)) = (allowed, path) else { continue };
-        let there = real(path);
+        let there = real(&path);
         let folders: Vec<PathBuf> = allowed.iter().map(|folder| real(folder)).collect();
         if !is_below(&there, allowed) && !is_below(&there, &folders) {
             let (path, there) = (path.display(), there.display());
@@ -52,7 +53,7 @@ fn check_end(policy: &Policy, end: &Endpoint) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a request may make this link.
+/// Checks that a request may add this link.
 pub(crate) fn check(policy: &Policy, link: &CheckedLink) -> Result<(), ApiError> {
     for (field, end) in [("a", &link.a), ("b", &link.b)] {
         check_end(policy, end).map_err(|why| ApiError {

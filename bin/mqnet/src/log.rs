@@ -1,7 +1,7 @@
 //! Log lines: at most so many of one kind, so that a peer cannot fill a disk.
 //!
 //! Lines of one kind come from one place in the code and have the same object: the text up to the
-//! first `": "`, a link as a rule. A kind has [`BURST`] lines at once and a rate from then on. The
+//! first `": "`, a link as a rule. A kind has a burst of [`BURST`] lines and a rate. The
 //! first line after a gap is preceded by the number of lines that were suppressed.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Lines of one kind at once.
 const BURST: u32 = 20;
-/// Lines of one kind a second from then on, unless the configuration says otherwise.
+/// Default rate: lines of one kind a second.
 pub(crate) const PER_SECOND_DEFAULT: u32 = 2;
 /// Kinds that are told apart; the others share one budget.
 const KINDS_MAX: usize = 512;

@@ -16,9 +16,9 @@ pub(crate) fn enable() {
 
 fn start(socket: OwnedFd) -> io::Result<()> {
     let mut command = Command::new("/proc/self/exe");
-    // It ends with us, and not with the keys of a terminal. Whoever reads our output must not wait
-    // for it.
-    command.arg("receive-descriptors").stdin(Stdio::from(socket));
+    // It ends with this process: keys of the terminal do not reach it, and it does not keep open
+    // what others read until its end.
+    command.arg0("mqnet").arg("receive-descriptors").stdin(Stdio::from(socket));
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.process_group(0).spawn()?;
     let reap = move || child.wait();
@@ -29,6 +29,8 @@ fn start(socket: OwnedFd) -> io::Result<()> {
 /// Runs the process.
 pub(crate) fn run() -> Result<(), Failure> {
     process::drop_capabilities(&[])?;
+    // It was executed by a link with another name.
+    process::set_name(c"mqnet-receive")?;
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     Ok(broker::serve(socket)?)
 }

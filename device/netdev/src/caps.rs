@@ -147,7 +147,7 @@ pub struct Caps {
     pub wanted: Option<u16>,
     /// The MTU that the user asked for here; `None`: whatever the other side wants.
     pub mtu: Option<u32>,
-    /// The MTU of a device that another program made; in force where no MTU is asked for.
+    /// The MTU of a device that another program made; in force where no MTU is configured.
     pub mtu_found: Option<u32>,
     /// Largest MTU possible here.
     pub mtu_max: u32,
@@ -455,7 +455,7 @@ mod tests {
         assert_eq!(Plan::join(&with(None, 65521), &with(Some(9000), 65521)).unwrap().mtu, 9000);
     }
 
-    /// A device of another program keeps its MTU, unless somebody asks for one; of two the smaller
+    /// A device of another program keeps its MTU, unless one is configured; of two the smaller
     /// one is in force.
     #[test]
     fn mtus_of_found_devices_are_kept() {

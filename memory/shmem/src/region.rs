@@ -37,7 +37,7 @@ pub enum Error {
     /// The memory of all peers would take more of the address space than is set apart for it.
     #[error("{len} bytes: the memory of all peers together may have {most} bytes")]
     Budget {
-        /// What was asked for.
+        /// Length of the region.
         len: u64,
         /// The limit of all peers.
         most: u64,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::descriptors::Refused;
 use crate::poll;
-use crate::socket::{Received, SeqSocket, StreamSocket};
+use crate::socket::{Received, SeqSocket, receive_filtered};
 
 /// Starts the process: its standard input is the socket that [`serve`] takes.
 type Start = fn(OwnedFd) -> io::Result<()>;
@@ -22,7 +22,7 @@ static START: OnceLock<Start> = OnceLock::new();
 /// Our end of the socket.
 static BROKER: Mutex<Option<SeqSocket>> = Mutex::new(None);
 
-/// How long an answer may take. Nothing that the process does waits for anybody.
+/// Limit of the wait for an answer. The process itself never blocks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Most bytes that are received at a time.
@@ -46,14 +46,12 @@ fn connect(start: Start) -> io::Result<SeqSocket> {
     Ok(ours)
 }
 
-/// Asks the process, which receives from `socket`.
-fn ask(
-    broker: &SeqSocket,
-    socket: BorrowedFd<'_>,
-    room: &mut [u8],
-) -> io::Result<Option<Received>> {
-    let most = room.len().min(BYTES_MAX);
-    broker.send(&(most as u32).to_le_bytes(), &[socket])?;
+/// What the process received from a socket.
+type Answer = io::Result<Option<Received>>;
+
+/// Reads the answer of the process. The outer error is a failure of the process, the inner one of
+/// the peer's socket.
+fn read_answer(broker: &SeqSocket, room: &mut [u8]) -> io::Result<Answer> {
     poll::wait_readable(&[broker.as_fd()], ANSWER_LIMIT)?;
     let mut answer = [0; HEAD + BYTES_MAX];
     let part = broker.receive_here(&mut answer)?.ok_or(io::ErrorKind::TimedOut)?;
@@ -65,39 +63,45 @@ fn ask(
     if part.len < HEAD {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    match word(0) {
+    Ok(match word(0) {
         NOTHING => Ok(None),
         MESSAGE => {
             let len = part.len - HEAD;
             room[..len].copy_from_slice(&answer[HEAD..part.len]);
             let refused = Refused::kept_elsewhere(word(2) as usize);
             let truncated = part.truncated || word(3) != 0;
-            Ok(Some(Received { len, fds: part.fds, refused, truncated, error: None }))
+            Ok(Some(Received { len, fds: part.fds, refused, truncated }))
         }
-        // Of the peer's socket: the process itself is well.
-        _ => Ok(Some(Received::failed(word(1) as i32))),
-    }
+        _ => Err(io::Error::from_raw_os_error(word(1) as i32)),
+    })
+}
+
+fn request(broker: &SeqSocket, socket: BorrowedFd<'_>, room: &[u8]) -> io::Result<()> {
+    let most = room.len().min(BYTES_MAX) as u32;
+    broker.send(&most.to_le_bytes(), &[socket])
 }
 
 /// Receives a message of a peer; `None` where no process was enabled or it cannot be started.
-pub(crate) fn receive(
-    socket: BorrowedFd<'_>,
-    room: &mut [u8],
-) -> Option<io::Result<Option<Received>>> {
+pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Option<Answer> {
     let start = *START.get()?;
     let mut broker = BROKER.lock().unwrap_or_else(PoisonError::into_inner);
-    // The process may have been killed: another one is tried.
+    // A process that has ended takes no request: another one is started.
     for _ in 0..2 {
         if broker.is_none() {
             *broker = connect(start).ok();
         }
-        match ask(broker.as_ref()?, socket, room) {
-            Ok(Some(Received { error: Some(code), .. })) => {
-                return Some(Err(io::Error::from_raw_os_error(code)));
-            }
-            Ok(received) => return Some(Ok(received)),
-            Err(_) => *broker = None,
+        let process = broker.as_ref()?;
+        if request(process, socket, room).is_err() {
+            *broker = None;
+            continue;
         }
+        // A process that fails now may have received the message, which is lost with it: the
+        // connection must end.
+        let answer = read_answer(process, room).unwrap_or_else(|e| {
+            *broker = None;
+            Err(e)
+        });
+        return Some(answer);
     }
     None
 }
@@ -115,7 +119,7 @@ pub fn serve(socket: OwnedFd) -> io::Result<()> {
         }
         let Some(peer) = asked.fds.into_iter().next() else { continue };
         let most = (u32::from_le_bytes(request) as usize).min(BYTES_MAX);
-        let received = StreamSocket::from(peer).receive_filtered(&mut room[..most]);
+        let received = receive_filtered(&peer, &mut room[..most]);
         let answer = |words: [u32; 4], bytes: &[u8]| {
             [words.map(u32::to_le_bytes).concat(), bytes.to_vec()].concat()
         };
@@ -140,7 +144,7 @@ mod tests {
     use crate::eventfd::EventFd;
 
     /// A message arrives with its bytes and its eventfds, and without descriptors that could wait,
-    /// which are counted; the end of the peer and an empty socket are told apart.
+    /// which are counted. The end of the peer and an empty socket differ.
     #[test]
     fn descriptors_come_through_the_process() {
         let start: Start = |socket| {
@@ -151,17 +155,22 @@ mod tests {
         let broker = connect(start).unwrap();
         let theirs = SeqSocket::from(theirs);
         let mut room = [0; 64];
-        assert!(ask(&broker, ours.as_fd(), &mut room).unwrap().is_none());
+        let mut ask = || {
+            request(&broker, ours.as_fd(), &[0; 64]).unwrap();
+            read_answer(&broker, &mut room).unwrap().unwrap()
+        };
+        assert!(ask().is_none());
         let event = EventFd::new().unwrap();
         let (pipe, _write) = nix::unistd::pipe().unwrap();
         theirs.send(b"hello", &[event.as_fd(), pipe.as_fd()]).unwrap();
-        let part = ask(&broker, ours.as_fd(), &mut room).unwrap().unwrap();
-        assert_eq!((&room[..part.len], part.refused.count()), (&b"hello"[..], 1));
+        let part = ask().unwrap();
+        assert_eq!((part.len, part.refused.count()), (5, 1));
         assert!(!part.truncated && part.fds.len() == 1);
         let bell = EventFd::from_peer(part.fds.into_iter().next().unwrap()).unwrap();
         bell.ring().unwrap();
         assert!(poll::is_readable(event.as_fd()).unwrap());
         drop(theirs);
-        assert_eq!(ask(&broker, ours.as_fd(), &mut room).unwrap().unwrap().len, 0);
+        assert_eq!(ask().unwrap().len, 0);
+        assert_eq!(&room[..5], b"hello");
     }
 }

@@ -81,7 +81,7 @@ fn is_on_local_disk(fd: BorrowedFd<'_>) -> Option<bool> {
 pub const REFUSED_MAX: usize = 16;
 
 /// Descriptors of a peer that may wait for a process when they are used or closed. They stay open
-/// until the process ends: who has one counts them ([`REFUSED_MAX`]).
+/// until the process ends; a link counts those of its peers ([`REFUSED_MAX`]).
 #[derive(Debug, Default)]
 pub struct Refused {
     count: usize,
@@ -105,7 +105,7 @@ impl Refused {
     }
 }
 
-/// Why the peers of a link are not heard any more.
+/// The reason for which a link accepts no peer any more.
 pub fn refused_text(count: usize) -> String {
     format!(
         "peers have sent {count} descriptors that are neither eventfds nor files of a local file \
@@ -130,6 +130,8 @@ mod tests {
         assert!(!is_of_kernel(pipe.as_fd()));
         let disk = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         assert!(is_on_local_disk(disk.as_fd()).is_some());
+        let process = std::fs::File::open("/proc/self/stat").unwrap();
+        assert_eq!(is_on_local_disk(process.as_fd()), Some(false));
         let raw = pipe.as_raw_fd();
         let mut refused = Refused::default();
         refused.keep(pipe);

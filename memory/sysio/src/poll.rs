@@ -9,8 +9,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 /// Waits until one of `fds` is readable or has hung up, at most `timeout`. An interrupting signal
 /// ends the wait.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
-    let mut polled: Vec<PollFd<'_>> =
-        fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    wait(fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect(), timeout)
+}
+
+/// Waits until `fd` takes bytes or has hung up, at most `timeout`. An interrupting signal ends the
+/// wait.
+pub fn wait_writable(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
+    wait(vec![PollFd::new(fd, PollFlags::POLLOUT)], timeout)
+}
+
+fn wait(mut polled: Vec<PollFd<'_>>, timeout: Duration) -> io::Result<()> {
     let millis = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
     let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
     match nix::poll::poll(&mut polled, timeout) {

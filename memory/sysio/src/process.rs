@@ -147,6 +147,11 @@ pub fn take_inherited(number: i32) -> io::Result<std::os::fd::OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Sets the name of the calling thread; that of the main thread is the name of the process.
+pub fn set_name(name: &std::ffi::CStr) -> io::Result<()> {
+    Ok(nix::sys::prctl::set_name(name)?)
+}
+
 /// Leaves the session of the terminal: its end is not ours any more.
 pub fn leave_session() -> io::Result<()> {
     Ok(nix::unistd::setsid().map(drop)?)

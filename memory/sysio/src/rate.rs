@@ -1,4 +1,4 @@
-//! Rates: so many at once, and so many a second from then on.
+//! Token buckets: a burst, and a rate.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -47,15 +47,6 @@ pub struct Received {
     pub refused: Refused,
     /// The message or its descriptors did not fit and were cut.
     pub truncated: bool,
-    /// The peer's socket has failed with this error.
-    pub(crate) error: Option<i32>,
-}
-
-impl Received {
-    pub(crate) fn failed(error: i32) -> Self {
-        let (fds, refused) = (Vec::new(), Refused::default());
-        Self { len: 0, fds, refused, truncated: false, error: Some(error) }
-    }
 }
 
 fn new_socket(kind: SockType) -> io::Result<OwnedFd> {
@@ -112,16 +103,21 @@ fn receive_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Receive
     }
     let truncated = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
     let refused = Refused::default();
-    Ok(Some(Received { len: message.bytes, fds, refused, truncated, error: None }))
+    Ok(Some(Received { len: message.bytes, fds, refused, truncated }))
 }
 
-/// Keeps descriptors of a peer that may wait for a process.
-fn filtered(received: Received) -> Received {
+/// Receives a message of a peer in this process, and keeps descriptors that may wait for another.
+pub(crate) fn receive_filtered(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Received>> {
+    let Some(received) = receive_from(socket, bytes)? else { return Ok(None) };
     let (fds, others): (Vec<_>, Vec<_>) =
         received.fds.into_iter().partition(|fd| is_of_kernel(fd.as_fd()));
     let mut refused = Refused::default();
     others.into_iter().for_each(|fd| refused.keep(fd));
-    Received { fds, refused, ..received }
+    Ok(Some(Received { fds, refused, ..received }))
+}
+
+fn receive_of_peer(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<Received>> {
+    broker::receive(socket.as_fd(), bytes).unwrap_or_else(|| receive_filtered(socket, bytes))
 }
 
 fn bytes_from(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<Option<usize>> {
@@ -170,15 +166,7 @@ impl SeqSocket {
     /// Receives one message; `None` when there is none yet. A length of 0 means that the other
     /// end has closed.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
-        match broker::receive(self.as_fd(), bytes) {
-            Some(received) => received,
-            None => self.receive_filtered(bytes),
-        }
-    }
-
-    /// The same, always in this process.
-    pub(crate) fn receive_filtered(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
-        Ok(receive_from(&self.fd, bytes)?.map(filtered))
+        receive_of_peer(&self.fd, bytes)
     }
 
     /// Receives from a socket whose other end is ours: in this process, and all descriptors.
@@ -241,15 +229,7 @@ impl StreamSocket {
     /// Receives up to as many bytes as there is room for, and the descriptors that came with them;
     /// `None` when nothing waits. A length of 0 means that the other end has closed.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
-        match broker::receive(self.as_fd(), bytes) {
-            Some(received) => received,
-            None => self.receive_filtered(bytes),
-        }
-    }
-
-    /// The same, always in this process.
-    pub(crate) fn receive_filtered(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
-        Ok(receive_from(&self.fd, bytes)?.map(filtered))
+        receive_of_peer(&self.fd, bytes)
     }
 
     /// Receives from a socket whose other end is ours: in this process, and all descriptors.

@@ -102,8 +102,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads files; only the first may have a `[daemon]`, `[limits]` and
-    /// `[policy]`. `check` judges each link, and is
+    /// Reads files; only the first may have a `[daemon]`, `[limits]` and `[policy]`. `check` judges
+    /// each link, and is
     /// [`crate::check`] unless the caller knows more about endpoints. The problems come in the
     /// order of the files.
     pub fn parse(

@@ -7,6 +7,7 @@ mod fuse;
 mod vmm;
 
 use std::io::{Read, Write};
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -50,9 +51,9 @@ struct Bench {
 impl Bench {
     /// A daemon with the good link and `more` links, under traffic, measured without a hostile
     /// program.
-    fn start(more: impl FnOnce(&Control) -> String) -> Self {
+    fn start(more: impl FnOnce(&World, &Control) -> String) -> Self {
         let (world, control) = (World::create(), Control::create());
-        let text = tap_to_tap(&world, "good", 1) + "channels = 2\n" + &more(&control);
+        let text = tap_to_tap(&world, "good", 1) + "channels = 2\n" + &more(&world, &control);
         let file = control.write("mqnet.toml", &text).display().to_string();
         let daemon = control.start(&["daemon", "-f", &file]);
         control.wait_up("good");
@@ -143,7 +144,7 @@ fn full_event() -> OwnedFd {
 
 /// A bench with a link `bad` whose first end a hostile program can reach.
 fn with_end(kind: &str, socket: &str) -> Bench {
-    Bench::start(|control| {
+    Bench::start(|_, control| {
         let path = control.file(socket);
         format!("[link.bad]\na = '{kind}:{}'\nb = 'null:'\n", path.display())
     })
@@ -192,20 +193,34 @@ fn full_doorbells_block_nothing() {
     bench.end();
 }
 
-/// A vhost-user front end whose call eventfds are full and blocking delays nothing.
+/// A vhost-user front end whose call eventfds are full and blocking delays nothing, while frames
+/// arrive of which it must be told.
 #[test]
 fn full_interrupts_block_nothing() {
     if !has(&NEEDS) {
         return;
     }
-    let bench = with_card();
+    let bench = Bench::start(|world, control| {
+        let (path, netns) = (control.file("card.sock"), world.a.name());
+        let tap = format!("tap:card,netns={netns},address=10.77.0.1/24");
+        format!("[link.bad]\na = 'vhost-user:{}'\nb = '{tap}'\n", path.display())
+    });
+    let sender = bench.world.a.within(|| UdpSocket::bind("0.0.0.0:0").expect("a socket"));
+    sender.set_broadcast(true).expect("broadcasts");
+    let mut told = 0;
     bench.endure(|over| {
         while !over.load(Ordering::Relaxed) {
             let mut vmm = Vmm::connect(&bench.socket("card.sock"));
             vmm.start_rings(full_event);
-            std::thread::sleep(Duration::from_millis(100));
+            for _ in 0..60 {
+                // Fails while the device has no carrier.
+                let _ = sender.send_to(&[7; 100], "10.77.0.255:9");
+                pause();
+            }
+            told += vmm.received();
         }
     });
+    assert!(told > 0, "no frame has arrived, and no interrupt was due");
     bench.end();
 }
 
@@ -228,7 +243,11 @@ fn files_that_do_not_answer_block_nothing() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    let answer = request(&bench.control.runtime("ctl.sock"), "DELETE", "/v1/links/bad", "");
+    // The link has had enough of them, and says so.
+    let ctl = bench.control.runtime("ctl.sock");
+    let links = request(&ctl, "GET", "/v1/links", "");
+    assert!(links.contains("the link takes no peer any more"), "{links}");
+    let answer = request(&ctl, "DELETE", "/v1/links/bad", "");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     bench.end();
     drop(fuse);
@@ -265,7 +284,7 @@ fn paths_that_do_not_open_are_refused() {
     if !has(&NEEDS) {
         return;
     }
-    let bench = Bench::start(|_| String::new());
+    let bench = Bench::start(|_, _| String::new());
     let fifo = bench.socket("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
     bench.endure(|over| {
@@ -286,7 +305,7 @@ fn silent_clients_delay_nobody() {
     if !has(&NEEDS) {
         return;
     }
-    let bench = Bench::start(|_| String::new());
+    let bench = Bench::start(|_, _| String::new());
     bench.endure(|over| {
         let mut silent = std::collections::VecDeque::new();
         while !over.load(Ordering::Relaxed) {

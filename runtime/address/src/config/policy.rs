@@ -1,5 +1,6 @@
 //! The section `[policy]`: what requests of clients may name.
 
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use super::document::{Document, Key, Value};
@@ -21,6 +22,9 @@ const SECTION: &str = "[policy] ";
 const KEYS: [&str; 3] = ["kinds", "paths", "namespaces"];
 /// The kinds of addresses that open something.
 const KINDS: [&str; 7] = ["tap", "vduse", "ntb", "vhost-user", "virtio-user", "xdp", "null"];
+
+/// Folder of all PCI functions.
+const PCI: &str = "/sys/bus/pci/devices";
 
 /// True for a path that is one of `allowed` or lies below one.
 pub fn is_below(path: &Path, allowed: &[PathBuf]) -> bool {
@@ -56,7 +60,7 @@ impl Policy {
             return Err(format!("{why} {kind}; allowed: {allowed}"));
         }
         if let (Some(allowed), Some(path)) = (&self.paths, end.path()) {
-            check_path("the path", path, allowed)?;
+            check_path("the path", &path, allowed)?;
         }
         if let (Some(allowed), Some(path)) = (&self.namespaces, end.namespace()) {
             check_path("the namespace", path, allowed)?;
@@ -80,16 +84,17 @@ impl Endpoint {
         }
     }
 
-    /// The socket or file that it names.
-    pub fn path(&self) -> Option<&Path> {
+    /// The socket or file that it names. A PCI function has its folder in sysfs.
+    pub fn path(&self) -> Option<Cow<'_, Path>> {
         match self {
-            Self::Ntb { path, .. } => Some(path),
-            Self::Ivshmem(device) => match &device.at {
-                IvshmemAt::Socket(path) => Some(path),
-                IvshmemAt::OnlyPci | IvshmemAt::Pci(_) => None,
-            },
-            Self::VhostUser(card) => Some(&card.path),
-            Self::VirtioUser(virtio) => Some(&virtio.path),
+            Self::Ntb { path, .. } => Some(path.into()),
+            Self::Ivshmem(device) => Some(match &device.at {
+                IvshmemAt::Socket(path) => path.into(),
+                IvshmemAt::OnlyPci => Path::new(PCI).into(),
+                IvshmemAt::Pci(address) => Path::new(PCI).join(address).into(),
+            }),
+            Self::VhostUser(card) => Some((&card.path).into()),
+            Self::VirtioUser(virtio) => Some((&virtio.path).into()),
             Self::Tap(_) | Self::AfXdp(_) | Self::Group(_) | Self::Vduse(_) | Self::Null => None,
         }
     }
@@ -160,7 +165,6 @@ mod tests {
             "tap:a,netns=blue",
             "vhost-user:/run/vms/x.sock",
             "ntb:/run/vms/a/b.sock",
-            "ntb:ivshmem=pci",
             "tap:a+tap:b",
         ] {
             assert_eq!(check(allowed), Ok(()), "{allowed}");
@@ -170,6 +174,8 @@ mod tests {
             ("vhost-user:/run/vmsx/x.sock", "path /run/vmsx/x.sock; allowed: /run/vms"),
             ("vhost-user:/run/vms/../x.sock", "path /run/vms/../x.sock"),
             ("ntb:ivshmem=/dev/shm/x", "path /dev/shm/x"),
+            ("ntb:ivshmem=pci", "path /sys/bus/pci/devices; allowed"),
+            ("ntb:ivshmem=00:04.0", "path /sys/bus/pci/devices/0000:00:04.0"),
             ("tap:a,netns=red", "namespace /run/netns/red; allowed: /run/netns/blue"),
             ("tap:a+tap:b,netns=red", "namespace /run/netns/red"),
         ] {

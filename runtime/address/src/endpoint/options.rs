@@ -37,12 +37,13 @@ impl<'a> Options<'a> {
     }
 }
 
-/// A size in bytes: a number with an optional K, M or G (powers of 1024).
+/// A size in bytes: a number with an optional K, M, G or T (powers of 1024).
 pub fn parse_size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last()? {
         b'K' | b'k' => (&text[..text.len() - 1], 10),
         b'M' | b'm' => (&text[..text.len() - 1], 20),
         b'G' | b'g' => (&text[..text.len() - 1], 30),
+        b'T' | b't' => (&text[..text.len() - 1], 40),
         _ => (text, 0),
     };
     let number: u64 = digits.parse().ok()?;

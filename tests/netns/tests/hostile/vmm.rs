@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use mqnet_sysio::memory::memory_file;
 use mqnet_sysio::poll;
 use mqnet_sysio::socket::StreamSocket;
+use nix::sys::uio::{pread, pwrite};
 
 const VERSION_1: u64 = 1 << 32;
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -16,6 +17,10 @@ const GUEST: u64 = 0x10_0000;
 const USER: u64 = 0x7f00_0000_0000;
 const SIZE: u64 = 4 << 20;
 const RING: u32 = 256;
+/// Places behind the descriptors of a ring, and of the buffers in the memory.
+const AVAILABLE: u64 = 0x2000;
+const USED: u64 = 0x4000;
+const BUFFERS: u64 = 1 << 20;
 
 /// A message that carries a descriptor of the peer's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,14 +102,40 @@ impl Vmm {
         self.request(5, &body, &[memory], 0);
     }
 
-    /// Starts a queue pair with notifications of the caller's.
+    /// Offers all buffers of the RX ring: descriptors, then the available ring.
+    fn offer_buffers(&self) {
+        let buffer = |i: u32| {
+            let address = GUEST + BUFFERS + u64::from(i) * 4096;
+            // Of 4096 bytes, for the device to write.
+            [address.to_le_bytes(), (4096_u64 | 2 << 32).to_le_bytes()].concat()
+        };
+        let descriptors: Vec<u8> = (0..RING).flat_map(buffer).collect();
+        let available = [0, RING as u16]
+            .into_iter()
+            .chain(0..RING as u16)
+            .flat_map(u16::to_le_bytes)
+            .collect::<Vec<u8>>();
+        for (bytes, at) in [(descriptors, 0), (available, AVAILABLE)] {
+            pwrite(&self.kept[0], &bytes, at as i64).expect("guest memory");
+        }
+    }
+
+    /// Number of buffers that the device has used in the RX ring.
+    pub(crate) fn received(&self) -> u16 {
+        let mut index = [0; 2];
+        pread(&self.kept[0], &mut index, USED as i64 + 2).expect("guest memory");
+        u16::from_le_bytes(index)
+    }
+
+    /// Starts a queue pair with notifications of the caller's and buffers for received frames.
     pub(crate) fn start_rings(&mut self, event: impl Fn() -> OwnedFd) {
         self.share_memory(SIZE);
+        self.offer_buffers();
         for ring in [0_u32, 1] {
             let at = USER + u64::from(ring) * 0x8000;
             self.request(8, &pair(ring, RING), &[], 0);
             self.request(10, &pair(ring, 0), &[], 0);
-            let areas = words(&[at, at + 0x4000, at + 0x2000, 0]);
+            let areas = words(&[at, at + USED, at + AVAILABLE, 0]);
             self.request(9, &[pair(ring, 0), areas].concat(), &[], 0);
             for request in [13, 12] {
                 let event = event();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mqnet_sysio::descriptors::{REFUSED_MAX, refused_text};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::memory;
 use mqnet_sysio::socket::StreamSocket;
@@ -31,6 +32,8 @@ struct Connection {
     since: Duration,
     heard: Duration,
     attachment: Option<Attachment>,
+    /// Descriptors of the server that stay open.
+    refused: usize,
 }
 
 /// The client.
@@ -41,6 +44,8 @@ pub(super) struct Client {
     number: u64,
     retry_at: Duration,
     why: String,
+    /// Descriptors that servers sent and that stay open.
+    refused_fds: usize,
     /// Delay after the last connection, if that ended before it was of use.
     refused: Option<Duration>,
 }
@@ -48,7 +53,15 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(path: PathBuf) -> Self {
         let why = "waiting for the ivshmem server".to_owned();
-        Self { path, connection: None, number: 0, retry_at: Duration::ZERO, why, refused: None }
+        Self {
+            path,
+            connection: None,
+            number: 0,
+            retry_at: Duration::ZERO,
+            why,
+            refused_fds: 0,
+            refused: None,
+        }
     }
 
     fn connect(&mut self, now: Duration) -> Result<(), String> {
@@ -61,15 +74,26 @@ impl Client {
             format!("no ivshmem server at {path}: {e} (mqnet ivshmem-server {path})")
         })?;
         let roster = Roster::new();
-        self.connection =
-            Some(Connection { socket, roster, since: now, heard: now, attachment: None });
+        self.connection = Some(Connection {
+            socket,
+            roster,
+            since: now,
+            heard: now,
+            attachment: None,
+            refused: 0,
+        });
         Ok(())
     }
 
     fn step(&mut self, now: Duration) -> Result<(), String> {
+        if self.refused_fds > REFUSED_MAX {
+            return Err(refused_text(self.refused_fds));
+        }
         self.connect(now)?;
         let Some(connection) = &mut self.connection else { return Err(self.why.clone()) };
-        connection.listen(now)?;
+        let heard = connection.listen(now);
+        self.refused_fds += std::mem::take(&mut connection.refused);
+        heard?;
         if connection.attach(now)? {
             self.number += 1;
         }
@@ -87,7 +111,8 @@ impl Connection {
             let Some(received) = self.socket.receive(room).map_err(|e| gone(e.to_string()))? else {
                 return Ok(());
             };
-            if received.refused.count() > 0 {
+            self.refused += received.refused.count();
+            if self.refused > 0 {
                 return Err("the ivshmem server sent a descriptor that is neither a memory file \
                             nor an eventfd"
                     .to_owned());
