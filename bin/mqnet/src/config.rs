@@ -53,7 +53,7 @@ pub(crate) fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     Ok(link)
 }
 
-/// The part of [`check`] that asks the file system and the backends.
+/// The part of [`check`] that uses the file system and the backends.
 pub(crate) fn check_ends(link: &CheckedLink) -> Result<(), ApiError> {
     for (field, end) in [("a", &link.a), ("b", &link.b)] {
         end.check(link.channels.unwrap_or(1))

@@ -365,7 +365,7 @@ impl Host for LinkHost {
             }
         }
         let checked = mqnet_address::check(spec)?;
-        // Before the file system is asked for anything that the request names.
+        // Before any access to a path of the request.
         limits::check(&self.policy, &checked)?;
         crate::config::check_ends(&checked)?;
         if let Some(there) = self.entries.iter().find(|entry| entry.name == name)

@@ -46,7 +46,7 @@ fn connect(start: Start) -> io::Result<SeqSocket> {
     Ok(ours)
 }
 
-/// What the process received from a socket.
+/// A message that the process received, or the error of the socket.
 type Answer = io::Result<Option<Received>>;
 
 /// Reads the answer of the process. The outer error is a failure of the process, the inner one of

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What is left of a rate.
+/// A token bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     left: u32,
@@ -37,7 +37,7 @@ impl Bucket {
     }
 }
 
-/// Connections that one socket takes a second; twice as many at once.
+/// Connections that one socket accepts a second; the burst is twice as large.
 static CONNECTIONS: AtomicU32 = AtomicU32::new(CONNECTIONS_DEFAULT);
 
 /// The default of [`set_connections`].

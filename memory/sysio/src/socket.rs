@@ -169,7 +169,7 @@ impl SeqSocket {
         receive_of_peer(&self.fd, bytes)
     }
 
-    /// Receives from a socket whose other end is ours: in this process, and all descriptors.
+    /// Receives from a socket pair of this process: all descriptors, without the broker.
     pub fn receive_here(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
         receive_from(&self.fd, bytes)
     }
@@ -232,7 +232,7 @@ impl StreamSocket {
         receive_of_peer(&self.fd, bytes)
     }
 
-    /// Receives from a socket whose other end is ours: in this process, and all descriptors.
+    /// Receives from a socket pair of this process: all descriptors, without the broker.
     pub fn receive_here(&self, bytes: &mut [u8]) -> io::Result<Option<Received>> {
         receive_from(&self.fd, bytes)
     }

@@ -93,9 +93,9 @@ pub struct Link {
 pub struct Config {
     /// About the daemon itself.
     pub daemon: DaemonConfig,
-    /// What peers and clients may take.
+    /// Limits of peers and clients.
     pub limits: Limits,
-    /// What requests may name.
+    /// Restrictions of requests.
     pub policy: Policy,
     /// The links by name.
     pub links: BTreeMap<String, Link>,

@@ -193,8 +193,8 @@ fn full_doorbells_block_nothing() {
     bench.end();
 }
 
-/// A vhost-user front end whose call eventfds are full and blocking delays nothing, while frames
-/// arrive of which it must be told.
+/// A vhost-user front end with full and blocking call eventfds delays nothing, while frames cause
+/// interrupts.
 #[test]
 fn full_interrupts_block_nothing() {
     if !has(&NEEDS) {
@@ -243,7 +243,7 @@ fn files_that_do_not_answer_block_nothing() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    // The link has had enough of them, and says so.
+    // The limit of such descriptors is reached, and is the reason of the link.
     let ctl = bench.control.runtime("ctl.sock");
     let links = request(&ctl, "GET", "/v1/links", "");
     assert!(links.contains("the link takes no peer any more"), "{links}");

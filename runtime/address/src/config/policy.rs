@@ -6,13 +6,13 @@ use std::path::{Component, Path, PathBuf};
 use super::document::{Document, Key, Value};
 use crate::{Endpoint, IvshmemAt};
 
-/// What a request may name; `None`: anything that the daemon's user may use. Links of the
+/// Endpoints that a request may name; `None`: anything that the daemon's user may use. Links of the
 /// configuration are not limited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Kinds of endpoints.
     pub kinds: Option<Vec<String>>,
-    /// Files and folders: sockets and files of endpoints must be one of them or lie below one.
+    /// Allowed sockets and files of endpoints, or folders that contain them.
     pub paths: Option<Vec<PathBuf>>,
     /// The same for the files of network namespaces; empty: only the namespace of the daemon.
     pub namespaces: Option<Vec<PathBuf>>,
@@ -26,7 +26,7 @@ const KINDS: [&str; 7] = ["tap", "vduse", "ntb", "vhost-user", "virtio-user", "x
 /// Folder of all PCI functions.
 const PCI: &str = "/sys/bus/pci/devices";
 
-/// True for a path that is one of `allowed` or lies below one.
+/// True for a path that is in `allowed` or below an entry of it.
 pub fn is_below(path: &Path, allowed: &[PathBuf]) -> bool {
     allowed.iter().any(|folder| path.starts_with(folder))
 }
@@ -47,8 +47,7 @@ fn check_path(what: &str, path: &Path, allowed: &[PathBuf]) -> Result<(), String
 }
 
 impl Policy {
-    /// Whether a request may name this endpoint, as far as its text tells: links in a path are
-    /// followed where it is opened.
+    /// Checks an endpoint of a request by its text alone: symbolic links are not followed.
     pub fn check(&self, end: &Endpoint) -> Result<(), String> {
         if let Endpoint::Group(group) = end {
             return group.members.iter().try_for_each(|member| self.check(member));
@@ -150,7 +149,7 @@ pub(super) fn read<'a>(
 mod tests {
     use super::*;
 
-    /// What a policy names is allowed, whatever it is part of, and nothing else.
+    /// A policy allows its entries, alone and in groups, and nothing else.
     #[test]
     fn policies_allow_what_they_name() {
         let paths = |all: &[&str]| Some(all.iter().map(PathBuf::from).collect());
