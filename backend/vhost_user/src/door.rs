@@ -12,7 +12,7 @@ use mqnet_sysio::descriptors::{REFUSED_MAX, explained, refused_text};
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::{Access, Kind, ListenError, SocketFile, listen_at};
 use mqnet_sysio::rate::{self, Bucket};
-use mqnet_sysio::{bounded, clock, poll, process};
+use mqnet_sysio::{bounded, broker, clock, poll, process};
 use mqnet_virtio::Features;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt};
 use vhost::vhost_user::{BackendReqHandler, Error};
@@ -69,14 +69,15 @@ impl Door {
     /// Opens it. What can be known to be wrong is said here.
     pub(crate) fn open(meet: Meet, shared: Arc<Shared>) -> io::Result<Self> {
         let way = Way::new(meet)?;
+        broker::prepare();
         let (end, talking) = (Arc::new(EventFd::new()?), Arc::<Mutex<Talk>>::default());
         let (end_of, talk) = (end.clone(), talking.clone());
         let keeper = Keeper { end: end_of, talking: talk, shared, refused: 0 };
         let thread = std::thread::Builder::new().name("vhost-user".to_owned());
         let body = move || {
             // A peer commands this thread. Its socket may be in a folder of another user.
-            if let Err(e) = process::drop_capabilities(&[process::CAP_DAC_OVERRIDE]) {
-                tracing::warn!("vhost-user: a thread keeps its capabilities: {e}");
+            if let Err(e) = process::restrict_thread(&[process::Capability::DacOverride]) {
+                tracing::warn!("vhost-user: a thread keeps its privileges: {e}");
             }
             keeper.run(way);
         };

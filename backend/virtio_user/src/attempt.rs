@@ -9,6 +9,7 @@ use std::sync::mpsc::{self, TryRecvError};
 
 use mqnet_netdev::Offloads;
 use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::process;
 
 use crate::config::VirtioUserConfig;
 use crate::pump;
@@ -46,6 +47,9 @@ impl Attempt {
         let (answer, result) = mpsc::channel();
         let rings = bell.clone();
         let work = move || {
+            if let Err(e) = process::restrict_thread(&[]) {
+                tracing::warn!("virtio-user: a thread keeps its privileges: {e}");
+            }
             // Who has called it off does not listen any more.
             let _ = answer.send(Session::start(theirs, &config, takes, &lasting));
             let _ = rings.ring();

@@ -48,8 +48,8 @@ impl Waiting {
 pub(crate) fn serve(device: UnixStream) -> io::Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
     let body = move || {
-        if let Err(e) = process::drop_capabilities(&[]) {
-            tracing::warn!("virtio-user: a thread keeps its capabilities: {e}");
+        if let Err(e) = process::restrict_thread(&[]) {
+            tracing::warn!("virtio-user: a thread keeps its privileges: {e}");
         }
         let sockets = [device, theirs].map(|socket| StreamSocket::from(OwnedFd::from(socket)));
         // Both are closed then, which both sides notice.

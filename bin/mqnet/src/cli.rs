@@ -232,6 +232,8 @@ pub(crate) struct LinkArgs {
     pub(crate) detach: bool,
     #[command(flatten)]
     pub(crate) control: ControlArgs,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
     /// One JSON object a second on stdout instead of the status line.
     #[arg(short, long)]
     pub(crate) json: bool,
@@ -270,6 +272,14 @@ impl LinkArgs {
             poll_window: Some(self.poll_window),
         }
     }
+}
+
+/// Restrictions of the process.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct SandboxArgs {
+    /// Run without the seccomp filter, to find out whether it is the reason of a failure.
+    #[arg(long)]
+    pub(crate) no_seccomp: bool,
 }
 
 /// Where a process answers.

@@ -1,31 +1,27 @@
 //! `mqnet daemon`: the links of the configuration, and those that are asked for.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use mqnet_address::config::{Config, diff};
+use mqnet_control::notify;
 use mqnet_control::socket::{ControlSocket, Role};
-use mqnet_control::{SharedHost, notify};
 use mqnet_control_api::{ApiError, Code, Outcome};
 use mqnet_engine::Notice;
 use mqnet_sysio::clock;
 use mqnet_sysio::signal::StopSignals;
 
-use crate::cli::{ControlArgs, Failure};
+use crate::cli::{ControlArgs, Failure, SandboxArgs};
 use crate::config::{DEFAULT_FILE, check, sources};
 use crate::host::{Entry, LinkHost, Mode, Opening};
 use crate::limits;
-use crate::run::{self, Frontend};
+use crate::privileges;
+use crate::run::{self, Frontend, Server};
 
 /// How long what all links have taken may take to arrive when the daemon is stopped: much less than
 /// systemd waits (`TimeoutStopSec=`).
 const STOPPING: Duration = Duration::from_secs(2);
-
-/// Time between two attempts to listen at the address of the metrics.
-const METRICS_RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug)]
 pub(crate) struct DaemonArgs {
@@ -35,6 +31,8 @@ pub(crate) struct DaemonArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     control: ControlArgs,
+    #[command(flatten)]
+    sandbox: SandboxArgs,
 }
 
 /// Runs the command.
@@ -46,50 +44,31 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<(), Failure> {
         true => Config::default(),
         false => read(&file).map_err(Failure::BadInput)?,
     };
-    run::take_descriptors()?;
+    run::prepare(args.sandbox.no_seccomp)?;
+    privileges::keep_for_daemon();
     let control_args = args.control.or(&config.daemon);
     let mut front = Daemon { file, config: Config::default() };
-    let host = Arc::new(Mutex::new(LinkHost::new(Mode::Daemon)));
+    let mut host = LinkHost::new(Mode::Daemon);
     run::runtime()?.block_on(async {
         // Before any link: a second daemon must not touch what the first one has.
         let control = run::open_control(&control_args, inherited, Role::Daemon)?;
-        for problem in front.apply(&mut run::lock(&host), config.clone()) {
+        for problem in front.apply(&mut host, config.clone()) {
             tracing::error!("{problem}");
         }
-        run::serve(control.as_ref(), &host)?;
-        if let Some(address) = config.daemon.metrics {
-            tokio::spawn(serve_metrics(address, host.clone()));
-        }
-        let links = run::lock(&host).entries.len();
-        notify::ready(&format!("{links} links")).await;
-        let ended = run::turn(&host, &signals, &mut front).await;
+        let mut server = Server::start(control.as_ref(), config.daemon.metrics)?;
+        notify::ready(&format!("{} links", host.entries.len())).await;
+        let ended = run::turn(&mut host, &mut server, &signals, &mut front).await;
         notify::stopping().await;
+        server.end();
         // Whoever stops us waits: many links whose peers are behind have this time together.
         let (begin, mut first) = (clock::monotonic(), Ok(()));
-        for entry in &mut run::lock(&host).entries {
+        for entry in &mut host.entries {
             let left = STOPPING.saturating_sub(clock::monotonic().saturating_sub(begin));
             first = first.and(entry.end("the daemon was stopped", left));
         }
         first?;
         ended
     })
-}
-
-/// Serves the metrics. An address that cannot be used now keeps no link down: it is tried again.
-async fn serve_metrics(address: SocketAddr, host: SharedHost) {
-    let mut last = None;
-    let listener = loop {
-        match tokio::net::TcpListener::bind(address).await {
-            Ok(listener) => break listener,
-            Err(e) if last == Some(e.kind()) => {}
-            Err(e) => {
-                tracing::warn!("metrics = \"{address}\": {e}; tried again every second");
-                last = Some(e.kind());
-            }
-        }
-        tokio::time::sleep(METRICS_RETRY).await;
-    };
-    mqnet_control::serve_metrics_tcp(listener, host).await;
 }
 
 /// Reads the configuration, or says everything that is wrong with it.

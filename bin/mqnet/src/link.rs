@@ -5,7 +5,6 @@ mod detach;
 use std::io::IsTerminal;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mqnet_address::CheckedLink;
@@ -20,7 +19,8 @@ use crate::cli::{Failure, LinkArgs};
 use crate::config::check;
 use crate::endpoint::Endpoint;
 use crate::host::{Entry, LinkHost, Mode, Opening};
-use crate::run::{self, Frontend};
+use crate::privileges;
+use crate::run::{self, Frontend, Server};
 use crate::status::{Status, StatusStyle};
 use crate::vmm;
 
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
             return Err(Failure::Broken(format!("the parent process {parent} has ended")));
         }
     }
-    run::take_descriptors()?;
+    run::prepare(args.sandbox.no_seccomp)?;
     let mut host = LinkHost::new(Mode::Link);
     let told = [&checked.a, &checked.b].map(|end| match end {
         Endpoint::VhostUser(card) => vmm::flags(card, checked.channels),
@@ -61,7 +61,6 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
         (false, false) => StatusStyle::Quiet,
     };
     let mut front = Front { status: Status::new(style, Duration::from_millis(args.interval_ms)) };
-    let host = Arc::new(Mutex::new(host));
     run::runtime()?.block_on(async {
         let control = match run::open_control(&args.control, inherited, Role::Link) {
             Ok(control) => control,
@@ -72,11 +71,14 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
             }
             Err(e) => return Err(e.into()),
         };
-        run::serve(control.as_ref(), &host)?;
+        let mut server = Server::start(control.as_ref(), None)?;
+        host.entries.iter().for_each(|entry| {
+            privileges::keep_for_link([entry.endpoint(0), entry.endpoint(1)]);
+        });
         notify::ready("running").await;
-        let ended = run::turn(&host, &signals, &mut front).await;
+        let ended = run::turn(&mut host, &mut server, &signals, &mut front).await;
         notify::stopping().await;
-        let mut host = run::lock(&host);
+        server.end();
         let Some(entry) = host.entries.first_mut() else { return ended };
         // At rest first: only then do the counters of both ends and their sums agree.
         entry.end("the peer's user stopped it", Duration::MAX)?;

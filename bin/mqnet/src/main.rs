@@ -22,6 +22,7 @@ mod link;
 mod log;
 mod monitor;
 mod plan;
+mod privileges;
 mod receive;
 mod run;
 mod show;

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use mqnet_sysio::{broker, process};
 
 use crate::cli::Failure;
+use crate::privileges;
 
 /// Has peers' messages received by a process of its own, from the first one on.
 pub(crate) fn enable() {
@@ -28,7 +29,7 @@ fn start(socket: OwnedFd) -> io::Result<()> {
 
 /// Runs the process.
 pub(crate) fn run() -> Result<(), Failure> {
-    process::drop_capabilities(&[])?;
+    privileges::restrict_receiver()?;
     // It was executed by a link with another name.
     process::set_name(c"mqnet-receive")?;
     let socket = io::stdin().as_fd().try_clone_to_owned()?;

@@ -1,28 +1,29 @@
-//! The control thread: turns the links, answers the control socket, hears signals. All of it is
-//! one thread, so that a request has no queue to wait in.
+//! The control thread: runs the steps of the links, the calls of the server, and signals. The
+//! server has a thread of its own, without privileges.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::pin;
 use std::task::Poll;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use mqnet_control::calls::{HostCalls, HostHandle, calls};
+use mqnet_control::notify;
 use mqnet_control::socket::{ControlSocket, Options, Role};
-use mqnet_control::{SharedHost, notify};
 use mqnet_control_api::ApiError;
 use mqnet_engine::Notice;
 use mqnet_shmem::Preference;
-use mqnet_sysio::process;
 use mqnet_sysio::signal::StopSignals;
+use mqnet_sysio::{bounded, process};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::cli::{ControlArgs, Failure};
 use crate::host::{Entry, LinkHost};
+use crate::privileges;
 use crate::receive;
-
-/// A host as the control thread and the server share it.
-pub(crate) type Shared = Arc<Mutex<LinkHost>>;
 
 /// What a process does beside its links.
 pub(crate) trait Frontend {
@@ -32,11 +33,6 @@ pub(crate) trait Frontend {
     fn tick(&mut self, host: &mut LinkHost) -> Duration;
     /// SIGHUP came; true to go on.
     fn hangup(&mut self, host: &mut LinkHost) -> bool;
-}
-
-/// The host, whatever happened to another who held it.
-pub(crate) fn lock(host: &Shared) -> MutexGuard<'_, LinkHost> {
-    host.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How the queues of this process store payload into shared memory: `$MQNET_STORES`.
@@ -59,8 +55,10 @@ pub(crate) fn take_stores() -> Result<(), Failure> {
 /// Descriptors without which nothing can run.
 const DESCRIPTORS_MIN: u64 = 64;
 
-/// Takes all descriptors that the process may have, and prepares for those of peers.
-pub(crate) fn take_descriptors() -> Result<(), Failure> {
+/// Prepares the process for its links: privileges that it never needs, all descriptors that it may
+/// have, and those of peers.
+pub(crate) fn prepare(no_seccomp: bool) -> Result<(), Failure> {
+    privileges::filter_calls(!no_seccomp);
     receive::enable();
     match process::raise_descriptor_limit() {
         Ok(limit) if limit < DESCRIPTORS_MIN => Err(Failure::Broken(format!(
@@ -96,32 +94,36 @@ pub(crate) fn open_control(
     ControlSocket::open(&options, role, &mqnet_control::socket::Places::from_env()).map(Some)
 }
 
-/// Turns the links until a stop signal comes or the host has nothing left to do.
+/// Runs the steps of the links until a stop signal comes or the host has nothing left to do.
 pub(crate) async fn turn(
-    host: &Shared,
+    host: &mut LinkHost,
+    server: &mut Server,
     signals: &StopSignals,
     frontend: &mut dyn Frontend,
 ) -> Result<(), Failure> {
-    let wake = lock(host).wake();
+    let wake = host.wake();
     loop {
-        let (fds, timeout) = {
-            let mut host = lock(host);
-            host.turn(|entry, notice| frontend.notice(entry, notice))?;
-            let due = frontend.tick(&mut host);
-            if host.finished {
-                return Ok(());
+        host.turn(|entry, notice| frontend.notice(entry, notice))?;
+        let due = frontend.tick(host);
+        if host.finished {
+            return Ok(());
+        }
+        let mut fds = host.events_to_watch()?;
+        fds.push(signals.as_fd().try_clone_to_owned()?);
+        let mut ready = pin!(any_readable(fds));
+        let mut pause = pin!(tokio::time::sleep(host.patience().min(due)));
+        loop {
+            // Calls come last: a flood of requests does not keep the links from their steps.
+            tokio::select! {
+                biased;
+                readable = &mut ready => break readable?,
+                () = wake.notified() => break,
+                () = &mut pause => break,
+                () = server.run_call(host) => {}
             }
-            let mut fds = host.events_to_watch()?;
-            fds.push(signals.as_fd().try_clone_to_owned()?);
-            (fds, host.patience().min(due))
-        };
-        tokio::select! {
-            ready = any_readable(fds) => ready?,
-            () = wake.notified() => {}
-            () = tokio::time::sleep(timeout) => {}
         }
         while let Some(hangup) = signals.next_is_hangup() {
-            if !hangup || !frontend.hangup(&mut lock(host)) {
+            if !hangup || !frontend.hangup(host) {
                 return Ok(());
             }
         }
@@ -147,16 +149,99 @@ async fn any_readable(fds: Vec<OwnedFd>) -> std::io::Result<()> {
     .await
 }
 
-/// Serves the control socket in the background of the runtime, and the watchdog with it.
-pub(crate) fn serve(control: Option<&ControlSocket>, host: &Shared) -> Result<(), Failure> {
-    if let Some(control) = control {
-        let listener = control.listener()?;
-        let shared: SharedHost = host.clone();
-        tokio::spawn(async move {
-            mqnet_control::serve(listener, shared).await;
-        });
+/// Longest wait for the thread of the server at the end: somewhat more than it gives to answers.
+const SERVER_END: Duration = Duration::from_secs(1);
+
+/// Time between two attempts to listen at the address of the metrics.
+const METRICS_RETRY: Duration = Duration::from_secs(1);
+
+/// The server of the control socket and of the metrics, on a thread of its own.
+pub(crate) struct Server {
+    calls: HostCalls,
+    /// Keeps the queue of calls open where there is no server.
+    handle: HostHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts the thread, if there is something to serve, and feeds the watchdog.
+    pub(crate) fn start(
+        control: Option<&ControlSocket>,
+        metrics: Option<SocketAddr>,
+    ) -> Result<Self, Failure> {
+        let (handle, calls) = calls();
+        // Fed by the control thread: systemd restarts the process if that thread hangs.
+        tokio::spawn(notify::watchdog(|| true));
+        let mut server = Self { calls, handle, thread: None };
+        if control.is_none() && metrics.is_none() {
+            return Ok(server);
+        }
+        let listener = control.map(ControlSocket::std_listener).transpose()?;
+        let (handle, runtime) = (server.handle.clone(), runtime()?);
+        let body = move || {
+            // The address of the metrics may have a low port.
+            let keep = metrics.map(|_| process::Capability::NetBindService);
+            if let Err(e) = process::restrict_thread(keep.as_slice()) {
+                tracing::warn!("the server keeps its privileges: {e}");
+            }
+            runtime.block_on(async {
+                let control = async {
+                    if let Some(listener) = listener {
+                        serve(listener, handle.clone()).await;
+                    }
+                };
+                let metrics = async {
+                    if let Some(address) = metrics {
+                        serve_metrics(address, handle.clone()).await;
+                    }
+                };
+                tokio::join!(control, metrics);
+            });
+        };
+        let thread = std::thread::Builder::new().name("mqnet-server".to_owned());
+        server.thread = Some(thread.spawn(body)?);
+        Ok(server)
     }
-    // Fed by the thread that turns the links: if that hangs, systemd hears nothing.
-    tokio::spawn(notify::watchdog(|| true));
-    Ok(())
+
+    /// Waits for a call and runs it.
+    async fn run_call(&mut self, host: &mut LinkHost) {
+        self.calls.run_next(host).await;
+    }
+
+    /// Ends the server; answers that are under way are sent first.
+    pub(crate) fn end(self) {
+        drop(self.calls);
+        if let Some(thread) = self.thread
+            && !bounded::join(thread, SERVER_END)
+        {
+            tracing::warn!("the server does not end");
+        }
+    }
+}
+
+async fn serve(listener: std::os::unix::net::UnixListener, host: HostHandle) {
+    match tokio::net::UnixListener::from_std(listener) {
+        Ok(listener) => mqnet_control::serve(listener, host).await,
+        Err(e) => tracing::error!("the control socket is not served: {e}"),
+    }
+}
+
+/// Serves the metrics. An address that cannot be used now keeps no link down: it is tried again.
+async fn serve_metrics(address: SocketAddr, host: HostHandle) {
+    let mut last = None;
+    let listener = loop {
+        match tokio::net::TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(e) if last == Some(e.kind()) => {}
+            Err(e) => {
+                tracing::warn!("metrics = \"{address}\": {e}; tried again every second");
+                last = Some(e.kind());
+            }
+        }
+        tokio::select! {
+            () = host.closed() => return,
+            () = tokio::time::sleep(METRICS_RETRY) => {}
+        }
+    };
+    mqnet_control::serve_metrics_tcp(listener, host).await;
 }

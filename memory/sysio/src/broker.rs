@@ -40,6 +40,15 @@ pub fn enable(start: Start) {
     let _ = START.set(start);
 }
 
+/// Starts the process now, so that a thread that may start none can use it.
+pub fn prepare() {
+    let Some(start) = START.get() else { return };
+    let mut broker = BROKER.lock().unwrap_or_else(PoisonError::into_inner);
+    if broker.is_none() {
+        *broker = connect(*start).ok();
+    }
+}
+
 fn connect(start: Start) -> io::Result<SeqSocket> {
     let (ours, theirs) = SeqSocket::pair()?;
     start(theirs)?;

@@ -19,6 +19,7 @@ pub mod nic;
 pub mod poll;
 pub mod process;
 pub mod rate;
+pub mod seccomp;
 pub mod sigbus;
 pub mod signal;
 pub mod socket;

@@ -94,12 +94,37 @@ const _: () = assert!(size_of::<CapabilityData>() == 12);
 
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
-/// Capability to pass over permissions of files, which paths of other users may need.
-pub const CAP_DAC_OVERRIDE: u32 = 1;
+/// Capabilities that mqnet can use (`capabilities(7)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Capability {
+    /// CAP_CHOWN.
+    Chown = 0,
+    /// CAP_DAC_OVERRIDE: files and folders of other users.
+    DacOverride = 1,
+    /// CAP_FOWNER: sockets of other users in folders with the sticky bit.
+    FileOwner = 3,
+    /// CAP_NET_BIND_SERVICE: ports below 1024.
+    NetBindService = 10,
+    /// CAP_NET_ADMIN.
+    NetAdmin = 12,
+    /// CAP_NET_RAW.
+    NetRaw = 13,
+    /// CAP_IPC_LOCK: locked memory beyond RLIMIT_MEMLOCK.
+    IpcLock = 14,
+    /// CAP_SYS_RAWIO.
+    SysRawIo = 17,
+    /// CAP_SYS_CHROOT: mount namespaces.
+    SysChroot = 18,
+    /// CAP_SYS_ADMIN: namespaces, and configuration space of PCI functions.
+    SysAdmin = 21,
+    /// CAP_BPF.
+    Bpf = 39,
+}
 
 /// Gives up the capabilities of the calling thread for ever, except those of `keep` that it has.
 /// Other threads keep theirs. A thread that serves a peer does most of its work by descriptors.
-pub fn drop_capabilities(keep: &[u32]) -> io::Result<()> {
+pub fn drop_capabilities(keep: &[Capability]) -> io::Result<()> {
     nix::sys::prctl::set_no_new_privs()?;
     let header: [u32; 2] = [CAPABILITY_VERSION_3, 0];
     let mut sets = [CapabilityData::default(); 2];
@@ -109,7 +134,7 @@ pub fn drop_capabilities(keep: &[u32]) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     for (at, set) in sets.iter_mut().enumerate() {
-        let of_block = keep.iter().filter(|&&bit| bit as usize / 32 == at);
+        let of_block = keep.iter().map(|&c| c as u32).filter(|&bit| bit as usize / 32 == at);
         let kept = of_block.fold(0, |mask, bit| mask | 1 << (bit % 32));
         let permitted = set.permitted & kept;
         *set = CapabilityData { effective: permitted, permitted, inheritable: 0 };
@@ -117,6 +142,13 @@ pub fn drop_capabilities(keep: &[u32]) -> io::Result<()> {
     // SAFETY: the kernel reads one header and, for this version, two blocks of data.
     let done = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Restricts the calling thread irrevocably: to the capabilities of `keep`, and to the system calls
+/// of a thread where the process has a seccomp filter.
+pub fn restrict_thread(keep: &[Capability]) -> io::Result<()> {
+    drop_capabilities(keep)?;
+    crate::seccomp::restrict_thread()
 }
 
 /// Makes a descriptor non-blocking.
@@ -194,11 +226,11 @@ mod tests {
         let before = effective();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                drop_capabilities(&[CAP_DAC_OVERRIDE]).unwrap();
-                assert_eq!(effective(), before & 1 << CAP_DAC_OVERRIDE);
+                drop_capabilities(&[Capability::DacOverride]).unwrap();
+                assert_eq!(effective(), before & 1 << Capability::DacOverride as u32);
                 drop_capabilities(&[]).unwrap();
                 assert_eq!(effective(), 0);
-                drop_capabilities(&[CAP_DAC_OVERRIDE]).unwrap();
+                drop_capabilities(&[Capability::DacOverride]).unwrap();
                 assert_eq!(effective(), 0);
             });
         });

@@ -22,7 +22,7 @@ fn main() -> Result<()> {
 }
 
 async fn run(socket: &ControlSocket, tcp: Option<String>) -> Result<()> {
-    let host = FakeHost::new().shared();
+    let host = FakeHost::serve(FakeHost::new().shared());
     if let Some(address) = tcp {
         let listener = tokio::net::TcpListener::bind(address).await?;
         tokio::spawn(serve_tcp(listener, host.clone()));
@@ -31,7 +31,7 @@ async fn run(socket: &ControlSocket, tcp: Option<String>) -> Result<()> {
     let mut stop = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     notify::ready(&format!("listening at {}", socket.address())).await;
     tokio::select! {
-        never = serve(socket.listener()?, host) => match never {},
+        () = serve(socket.listener()?, host) => {}
         _ = stop.recv() => notify::stopping().await,
     }
     Ok(())

@@ -17,6 +17,7 @@ use mqnet_control_api::{
     SetFlowRules, SetMtu, SetPrivFlags, SetRings, SetRss, TcRequest, Ticket, XdpInfo,
 };
 
+use crate::calls::{HostHandle, calls};
 use link::FakeLink;
 
 /// Most channels of a fake link.
@@ -48,9 +49,16 @@ impl FakeHost {
         host
     }
 
-    /// For the server.
+    /// For tests that inspect the host while it is served.
     pub fn shared(self) -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(self))
+    }
+
+    /// Serves a host on a thread of its own, which ends with the last handle.
+    pub fn serve(host: Arc<Mutex<Self>>) -> HostHandle {
+        let (handle, calls) = calls();
+        std::thread::spawn(move || calls.run_all(&host));
+        handle
     }
 
     /// Names the first link's TAP differently and puts it into a network namespace.

@@ -1,11 +1,13 @@
 //! The control plane's plumbing: the server in front of a [`Host`](mqnet_control_api::Host), the
 //! sockets that it listens on, the client that asks it, and how a client finds the right process.
 //!
-//! Everything here runs beside the data path, on the program's control thread, and never in it.
+//! The server has a thread of its own, without privileges; its [`calls`] run on the control thread.
+//! Nothing here runs on the data path.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod calls;
 pub mod client;
 pub mod discover;
 #[cfg(feature = "fake")]
@@ -19,4 +21,4 @@ mod testing;
 
 #[cfg(feature = "fake")]
 pub use server::serve_tcp;
-pub use server::{Events, SharedHost, openapi, serve, serve_metrics_tcp};
+pub use server::{Events, openapi, serve, serve_metrics_tcp};

@@ -1,4 +1,4 @@
-//! The server: HTTP/1.1 and JSON in front of a [`Host`].
+//! The server: HTTP/1.1 and JSON in front of a [`Host`](mqnet_control_api::Host).
 
 mod answer;
 mod capture;
@@ -16,9 +16,8 @@ mod tc;
 mod tests;
 mod xdp;
 
-use std::convert::Infallible;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -26,18 +25,15 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use mqnet_control_api::Host;
 use mqnet_sysio::descriptors::explained;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
+use crate::calls::HostHandle;
 use connections::{Activity, Answering, Connections, Watched};
 pub use events::Events;
 pub use router::openapi;
-
-/// The host, as the server and its owner share it. It is locked for the length of one call.
-pub type SharedHost = Arc<Mutex<dyn Host>>;
 
 /// A connection without a request ends after this time, and earlier where others need its place.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,25 +41,28 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
 /// How long to wait when the system has no descriptor for a new connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Time for answers that are under way when the host ends.
+const ENDING: Duration = Duration::from_millis(500);
 
-/// Serves `/v1` and `/metrics` until it is dropped, which also ends every connection.
+/// Serves `/v1` and `/metrics` until the host takes no calls any more. Answers that are under way
+/// then have 500 ms. Dropping the future ends every connection.
 ///
 /// An abstract socket has neither owner nor mode, so there only root and the own user are served.
-pub async fn serve(listener: UnixListener, host: SharedHost) -> Infallible {
+pub async fn serve(listener: UnixListener, host: HostHandle) {
     let is_abstract = listener.local_addr().is_ok_and(|address| address.as_pathname().is_none());
     let only = is_abstract.then(|| nix::unistd::geteuid().as_raw());
-    run(Local { listener, only }, router::whole(host)).await
+    run(Local { listener, only }, router::whole(host.clone()), host).await
 }
 
 /// Serves `GET /metrics` and nothing else, for a scraper that cannot reach a Unix socket.
-pub async fn serve_metrics_tcp(listener: TcpListener, host: SharedHost) -> Infallible {
-    run(listener, router::metrics_only(host)).await
+pub async fn serve_metrics_tcp(listener: TcpListener, host: HostHandle) {
+    run(listener, router::metrics_only(host.clone()), host).await
 }
 
 /// Serves everything over TCP, for test clients that know nothing else.
 #[cfg(feature = "fake")]
-pub async fn serve_tcp(listener: TcpListener, host: SharedHost) -> Infallible {
-    run(listener, router::whole(host)).await
+pub async fn serve_tcp(listener: TcpListener, host: HostHandle) {
+    run(listener, router::whole(host.clone()), host).await
 }
 
 /// Where connections come from.
@@ -100,12 +99,13 @@ impl Source for TcpListener {
     }
 }
 
-/// Accepts and serves.
-async fn run(source: impl Source, router: Router) -> Infallible {
+/// Accepts and serves until the host ends.
+async fn run(source: impl Source, router: Router, host: HostHandle) {
     let (mut tasks, mut connections) = (JoinSet::new(), Connections::default());
     loop {
         let has_room = connections.has_room();
         tokio::select! {
+            () = host.closed() => break,
             Some(done) = tasks.join_next_with_id() => {
                 connections.ended(done.map_or_else(|e| e.id(), |(id, ())| id));
             }
@@ -126,6 +126,14 @@ async fn run(source: impl Source, router: Router) -> Infallible {
             },
         }
     }
+    drop(source);
+    let answered = async {
+        while connections.are_answering() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // Clients of the others see the end of their connection.
+    let _ = tokio::time::timeout(ENDING, answered).await;
 }
 
 async fn connection<S>(stream: Watched<S>, router: Router, activity: Arc<Activity>)

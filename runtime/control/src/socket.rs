@@ -141,11 +141,16 @@ impl ControlSocket {
         }
     }
 
-    /// For the server; needs a tokio runtime.
+    /// Listener for the server; needs a tokio runtime.
     pub fn listener(&self) -> io::Result<tokio::net::UnixListener> {
+        tokio::net::UnixListener::from_std(self.std_listener()?)
+    }
+
+    /// Non-blocking listener for a server on another thread.
+    pub fn std_listener(&self) -> io::Result<std::os::unix::net::UnixListener> {
         let listener = self.listener.try_clone()?;
         listener.set_nonblocking(true)?;
-        tokio::net::UnixListener::from_std(listener)
+        Ok(listener)
     }
 
     /// Where it listens, as a client writes it.

@@ -55,12 +55,12 @@ impl Server {
         let socket = ControlSocket::open(options, Role::Daemon, &places).unwrap();
         let address = socket.address().to_owned();
         let host = host.shared();
-        let served = host.clone();
+        let served = FakeHost::serve(host.clone());
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
             crate::client::runtime("test").unwrap().block_on(async {
                 tokio::select! {
-                    never = crate::serve(socket.listener().unwrap(), served) => match never {},
+                    () = crate::serve(socket.listener().unwrap(), served) => {}
                     _ = stopped => {}
                 }
             });

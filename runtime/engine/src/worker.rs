@@ -133,8 +133,8 @@ impl Worker {
                 let _ = affinity::pin_current_thread(cpu);
             }
             // It has descriptors for all that it does.
-            if let Err(e) = process::drop_capabilities(&[]) {
-                tracing::warn!("a worker keeps its capabilities: {e}");
+            if let Err(e) = process::restrict_thread(&[]) {
+                tracing::warn!("a worker keeps its privileges: {e}");
             }
             body.shared.thread.store(affinity::thread_id(), Ordering::Relaxed);
             body.run();

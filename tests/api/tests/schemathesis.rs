@@ -24,7 +24,7 @@ fn serve() -> u16 {
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             send.send(listener.local_addr().unwrap().port()).unwrap();
-            serve_tcp(listener, FakeHost::new().shared()).await
+            serve_tcp(listener, FakeHost::serve(FakeHost::new().shared())).await;
         });
     });
     port.recv().unwrap()

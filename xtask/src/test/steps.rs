@@ -58,6 +58,9 @@ const SUITE: Command = Command {
 };
 const PROGRAM: (&str, &str) = ("MQNET_BIN", "{target}/x86_64-unknown-linux-gnu/tested/mqnet");
 
+/// A system call that is missing in a seccomp filter ends the process, and fails the test.
+const SECCOMP: (&str, &str) = ("MQNET_SECCOMP", "kill");
+
 /// As a test builds it (`tests/netns/tests/library.rs`), which has its time for itself then.
 const EXAMPLE: Command = run("cargo build --quiet --workspace --example vpn");
 
@@ -172,7 +175,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: true,
         each: Some(Each {
             package: "mqnet-netns",
-            env: &[PROGRAM],
+            env: &[PROGRAM, SECCOMP],
             limit_seconds: 180,
             // Most of a test's time it waits: for kernels, timeouts and peers that were killed.
             lanes: 2,
@@ -191,7 +194,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: true,
         each: Some(Each {
             package: "mqnet-netns",
-            env: &[PROGRAM],
+            env: &[PROGRAM, SECCOMP],
             limit_seconds: 180,
             // They measure delays.
             lanes: 1,
@@ -208,7 +211,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: true,
         each: Some(Each {
             package: "mqnet-soak",
-            env: &[PROGRAM],
+            env: &[PROGRAM, SECCOMP],
             limit_seconds: 600,
             lanes: 1,
             is_hostile: false,
@@ -224,7 +227,7 @@ pub(super) const STEPS: &[Step] = &[
         has_tests: true,
         each: Some(Each {
             package: "mqnet-guest",
-            env: &[PROGRAM],
+            env: &[PROGRAM, SECCOMP],
             limit_seconds: 600,
             // A guest boots on one CPU, and waits as often as not.
             lanes: 2,

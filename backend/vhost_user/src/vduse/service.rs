@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::poll;
 use mqnet_sysio::vduse::{self, Ask, Request};
+use mqnet_sysio::{poll, process};
 
 use super::state::Shared;
 
@@ -29,6 +29,9 @@ impl Service {
         let end = Arc::new(EventFd::new()?);
         let ended = end.clone();
         let run = move || {
+            if let Err(e) = process::restrict_thread(&[]) {
+                tracing::warn!("vduse: a thread keeps its privileges: {e}");
+            }
             if kept {
                 // What was asked while nobody answered comes first.
                 take_all(&shared);

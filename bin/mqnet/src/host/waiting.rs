@@ -100,7 +100,7 @@ impl Entry {
         (0..2).filter(|&side| self.waiting_ends.ends[side].as_ref().is_some_and(is_due)).collect()
     }
 
-    pub(super) fn endpoint(&self, side: usize) -> &Endpoint {
+    pub(crate) fn endpoint(&self, side: usize) -> &Endpoint {
         [&self.checked.a, &self.checked.b][side]
     }
 

@@ -30,6 +30,11 @@ pub struct Ivshmem {
 }
 
 impl Ivshmem {
+    /// True for a PCI function of this kernel, false for a device on the host.
+    pub fn is_pci(&self) -> bool {
+        !matches!(self.at, IvshmemAt::Socket(_))
+    }
+
     pub(super) fn netdev_name(&self) -> String {
         let of_device = || match &self.at {
             IvshmemAt::Socket(path) => stem_of(path),

@@ -1,5 +1,6 @@
 //! What a handler answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -8,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use mqnet_control_api::{ApiError, Change, Code, Host, Outcome, Ticket};
 use serde::Serialize;
 
-use super::SharedHost;
 use super::request::Name;
+use crate::calls::HostHandle;
 
 /// A change that takes longer is answered with "still under way".
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -76,60 +77,56 @@ pub(super) fn status(code: Code) -> StatusCode {
     }
 }
 
-/// Calls the host under its lock.
-pub(super) fn call<T>(
-    host: &SharedHost,
-    call: impl FnOnce(&mut dyn Host) -> T,
-) -> Result<T, ApiError> {
-    match host.lock() {
-        Ok(mut host) => Ok(call(&mut *host)),
-        // Half of a change may have been made: better no answer than one from such a state.
-        Err(_) => Err(ApiError::new(Code::Failed, "mqnet is broken inside; restart it")),
-    }
-}
-
 /// Answers a question that cannot fail.
-pub(super) fn tell<T>(host: &SharedHost, ask: impl FnOnce(&mut dyn Host) -> T) -> Answer<T> {
-    Ok(Json(call(host, ask)?))
+pub(super) async fn tell<T: Send + 'static>(
+    host: &HostHandle,
+    ask: impl FnOnce(&mut dyn Host) -> T + Send + 'static,
+) -> Answer<T> {
+    Ok(Json(host.call(ask).await?))
 }
 
 /// Answers a question.
-pub(super) fn ask<T>(
-    host: &SharedHost,
-    ask: impl FnOnce(&mut dyn Host) -> Result<T, ApiError>,
+pub(super) async fn ask<T: Send + 'static>(
+    host: &HostHandle,
+    ask: impl FnOnce(&mut dyn Host) -> Result<T, ApiError> + Send + 'static,
 ) -> Answer<T> {
-    Ok(Json(call(host, ask)??))
+    Ok(Json(host.call(ask).await??))
 }
 
 /// Answers a question about a netdev.
-pub(super) fn ask_netdev<T>(
-    host: &SharedHost,
-    name: &Name,
-    ask: impl FnOnce(&mut dyn Host, &str) -> Result<T, ApiError>,
+pub(super) async fn ask_netdev<T: Send + 'static>(
+    host: &HostHandle,
+    name: Name,
+    ask: impl FnOnce(&mut dyn Host, &str) -> Result<T, ApiError> + Send + 'static,
 ) -> Answer<T> {
-    Ok(Json(call(host, |host| {
+    let call = move |host: &mut dyn Host| {
         let found = host.find_netdev(&name.name, name.netns)?;
         ask(host, &found.netdev)
-    })??))
+    };
+    Ok(Json(host.call(call).await??))
 }
 
 /// Asks for a change of a netdev, after those of its link that came before, and waits for its
 /// outcome. A change that the link makes by itself is waited for, too.
 pub(super) async fn change_netdev(
-    host: &SharedHost,
-    name: &Name,
-    ask: impl Fn(&mut dyn Host, &str) -> Change,
+    host: &HostHandle,
+    name: Name,
+    ask: impl Fn(&mut dyn Host, &str) -> Change + Send + Sync + 'static,
 ) -> Answer<Outcome> {
-    let link = call(host, |host| host.find_netdev(&name.name, name.netns))??.link;
+    let Name { name, netns, queues } = name;
+    let asked = name.clone();
+    let link = host.call(move |host| host.find_netdev(&asked, netns)).await??.link;
+    let ask = Arc::new(ask);
     let begun = async {
-        let turn = name.queues.turn(&link).await;
+        let turn = queues.turn(&link).await;
         loop {
-            // By name each time: the netdev may be gone since.
-            let asked = call(host, |host| {
-                let found = host.find_netdev(&name.name, name.netns)?;
+            let (name, ask) = (name.clone(), ask.clone());
+            // By name each time: the netdev may have been deleted since.
+            let call = move |host: &mut dyn Host| {
+                let found = host.find_netdev(&name, netns)?;
                 ask(host, &found.netdev)
-            })?;
-            match asked {
+            };
+            match host.call(call).await? {
                 Err(e) if e.code == Code::Changing => tokio::time::sleep(CHANGE_PAUSE).await,
                 asked => return asked.map(|ticket| (turn, ticket)),
             }
@@ -149,12 +146,12 @@ pub(super) async fn change_netdev(
     }
 }
 
-/// Asks for a change and waits for its outcome, without the lock.
+/// Requests a change and waits for its outcome.
 pub(super) async fn change(
-    host: &SharedHost,
-    ask: impl FnOnce(&mut dyn Host) -> Change,
+    host: &HostHandle,
+    ask: impl FnOnce(&mut dyn Host) -> Change + Send + 'static,
 ) -> Answer<Outcome> {
-    outcome(call(host, ask)??).await
+    outcome(host.call(ask).await??).await
 }
 
 async fn outcome(ticket: Ticket) -> Answer<Outcome> {

@@ -12,15 +12,15 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use http_body::Frame;
-use mqnet_control_api::{ApiError, CaptureFilter, FrameSink};
+use mqnet_control_api::{ApiError, CaptureFilter, FrameSink, Host};
 use serde::Deserialize;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use utoipa::IntoParams;
 
 use self::pcapng::Writer;
-use super::SharedHost;
-use super::answer::{Refusal, call};
+use super::answer::Refusal;
 use super::request::{Asked, Name, Parameters};
+use crate::calls::HostHandle;
 
 /// How often the sink is emptied.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -56,7 +56,7 @@ impl Parameters for Wanted {
     responses((status = 200, description = "pcapng", content_type = "application/x-pcapng",
         body = Vec<u8>)))]
 pub(super) async fn capture(
-    State(host): State<SharedHost>,
+    State(host): State<HostHandle>,
     dev: Name,
     Asked(wanted): Asked<Wanted>,
 ) -> Result<Response, Refusal> {
@@ -67,11 +67,12 @@ pub(super) async fn capture(
     }
     let filter = CaptureFilter { channel: wanted.channel, drops: wanted.drops, snaplen };
     let writer = Writer::new(&dev.name, snaplen);
-    let sink = call(&host, |host| {
+    let begin = move |host: &mut dyn Host| {
         let found = host.find_netdev(&dev.name, dev.netns)?;
         host.capture(&found.netdev, filter)
-    })??;
-    let body = Body::new(Growing { sink, writer, look: look() });
+    };
+    let sink = host.call(begin).await??;
+    let body = Body::new(Growing { host, is_complete: false, sink, writer, look: look() });
     Ok(([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response())
 }
 
@@ -83,6 +84,9 @@ fn look() -> Interval {
 
 /// The body: polled only while the client reads, and dropped, with its sink, when it leaves.
 struct Growing {
+    host: HostHandle,
+    /// The host has ended: the file has all its frames.
+    is_complete: bool,
     sink: Box<dyn FrameSink>,
     writer: Writer,
     look: Interval,
@@ -103,7 +107,11 @@ impl http_body::Body for Growing {
             if !bytes.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
             }
+            if this.is_complete {
+                return Poll::Ready(None);
+            }
             ready!(this.look.poll_tick(context));
+            this.is_complete = this.host.is_closed();
             let missed = this.sink.take(&mut frames);
             this.writer.add(&frames, missed);
             frames.clear();

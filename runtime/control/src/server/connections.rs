@@ -63,6 +63,11 @@ impl Connections {
         }
     }
 
+    /// True while a client takes an answer, or waits for one.
+    pub(super) fn are_answering(&self) -> bool {
+        self.0.values().any(|(_, activity)| !activity.waits_for_client())
+    }
+
     pub(super) fn add(&mut self, task: AbortHandle, activity: Arc<Activity>) {
         self.0.insert(task.id(), (task, activity));
     }

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 use utoipa::{IntoParams, ToSchema};
 
-use super::SharedHost;
-use super::answer::{Answer, Json, call};
+use super::answer::{Answer, Json};
 use super::request::{Asked, Parameters};
+use crate::calls::HostHandle;
 
 /// Longest wait in seconds.
 const WAIT_MAX: u8 = 25;
@@ -50,7 +50,7 @@ impl Parameters for After {
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(After),
     responses((status = 200, description = "Events; none when the wait is over", body = Events)))]
 pub(super) async fn events(
-    State(host): State<SharedHost>,
+    State(host): State<HostHandle>,
     Asked(asked): Asked<After>,
 ) -> Answer<Events> {
     let wait = asked.wait.unwrap_or(WAIT_MAX);
@@ -58,10 +58,10 @@ pub(super) async fn events(
         let why = format!("wait: {wait} is not allowed; allowed: {}", After::ALLOWED);
         return Err(ApiError::field("wait", why).into());
     }
-    let look = || call(&host, |host| host.events(asked.after));
+    let look = || host.call(move |host| host.events(asked.after));
     let first = async {
         loop {
-            let (events, last) = look()?;
+            let (events, last) = look().await?;
             if !events.is_empty() || asked.after > last {
                 return Ok::<_, ApiError>((events, last));
             }
@@ -70,7 +70,7 @@ pub(super) async fn events(
     };
     let (events, last) = match timeout(Duration::from_secs(wait.into()), first).await {
         Ok(found) => found?,
-        Err(_) => look()?,
+        Err(_) => look().await?,
     };
     Ok(Json(Events { events, last }))
 }

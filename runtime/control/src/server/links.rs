@@ -2,24 +2,24 @@
 
 use axum::extract::State;
 use mqnet_control_api::{
-    Instance, LinkInfo, LinkSpec, LinkStats, NetdevInfo, Outcome, PagePool, PagePoolStats,
+    Host, Instance, LinkInfo, LinkSpec, LinkStats, NetdevInfo, Outcome, PagePool, PagePoolStats,
 };
 
-use super::SharedHost;
-use super::answer::{Answer, Json, ask, call, change, tell};
+use super::answer::{Answer, Json, ask, change, tell};
 use super::request::{Body, Name};
+use crate::calls::HostHandle;
 
 /// The process that answers.
 #[utoipa::path(get, path = "/v1/instance", tag = "instance",
     responses((status = 200, description = "The process", body = Instance)))]
-pub(super) async fn instance(State(host): State<SharedHost>) -> Answer<Instance> {
-    tell(&host, |host| host.instance())
+pub(super) async fn instance(State(host): State<HostHandle>) -> Answer<Instance> {
+    tell(&host, |host| host.instance()).await
 }
 
 /// Reads the configuration again and applies the difference.
 #[utoipa::path(post, path = "/v1/reload", tag = "instance",
     responses((status = 200, description = "What changed", body = Outcome)))]
-pub(super) async fn reload(State(host): State<SharedHost>) -> Answer<Outcome> {
+pub(super) async fn reload(State(host): State<HostHandle>) -> Answer<Outcome> {
     change(&host, |host| host.reload()).await
 }
 
@@ -33,8 +33,8 @@ pub(super) async fn document() -> Json<utoipa::openapi::OpenApi> {
 /// Every link.
 #[utoipa::path(get, path = "/v1/links", tag = "links",
     responses((status = 200, description = "The links", body = Vec<LinkInfo>)))]
-pub(super) async fn links(State(host): State<SharedHost>) -> Answer<Vec<LinkInfo>> {
-    tell(&host, |host| host.links())
+pub(super) async fn links(State(host): State<HostHandle>) -> Answer<Vec<LinkInfo>> {
+    tell(&host, |host| host.links()).await
 }
 
 /// Adds a link. The same link again changes nothing; another one of that name is refused.
@@ -42,50 +42,54 @@ pub(super) async fn links(State(host): State<SharedHost>) -> Answer<Vec<LinkInfo
     params(("link" = String, Path, description = "Name for the link")),
     responses((status = 200, description = "It is there", body = Outcome)))]
 pub(super) async fn add(
-    State(host): State<SharedHost>,
+    State(host): State<HostHandle>,
     link: Name,
     Body(spec): Body<LinkSpec>,
 ) -> Answer<Outcome> {
-    change(&host, |host| host.add_link(&link.name, &spec)).await
+    change(&host, move |host| host.add_link(&link.name, &spec)).await
 }
 
 /// Ends a link. A process in the foreground ends with its link.
 #[utoipa::path(delete, path = "/v1/links/{link}", tag = "links",
     params(("link" = String, Path, description = "Name of a link")),
     responses((status = 200, description = "It is gone", body = Outcome)))]
-pub(super) async fn delete(State(host): State<SharedHost>, link: Name) -> Answer<Outcome> {
-    let found = call(&host, |host| host.find_link(&link.name, link.netns))??;
-    change(&host, |host| host.del_link(&found)).await
+pub(super) async fn delete(State(host): State<HostHandle>, link: Name) -> Answer<Outcome> {
+    let delete = move |host: &mut dyn Host| {
+        let found = host.find_link(&link.name, link.netns)?;
+        host.del_link(&found)
+    };
+    change(&host, delete).await
 }
 
 /// Every counter of a link.
 #[utoipa::path(get, path = "/v1/links/{link}/stats", tag = "links",
     params(("link" = String, Path, description = "Name of a link or of one of its netdevs")),
     responses((status = 200, description = "The counters", body = LinkStats)))]
-pub(super) async fn stats(State(host): State<SharedHost>, link: Name) -> Answer<LinkStats> {
-    ask(&host, |host| {
+pub(super) async fn stats(State(host): State<HostHandle>, link: Name) -> Answer<LinkStats> {
+    let stats = move |host: &mut dyn Host| {
         let found = host.find_link(&link.name, link.netns)?;
         host.stats(&found)
-    })
+    };
+    ask(&host, stats).await
 }
 
 /// Every netdev.
 #[utoipa::path(get, path = "/v1/netdevs", tag = "netdevs",
     responses((status = 200, description = "The netdevs", body = Vec<NetdevInfo>)))]
-pub(super) async fn netdevs(State(host): State<SharedHost>) -> Answer<Vec<NetdevInfo>> {
-    tell(&host, |host| host.netdevs())
+pub(super) async fn netdevs(State(host): State<HostHandle>) -> Answer<Vec<NetdevInfo>> {
+    tell(&host, |host| host.netdevs()).await
 }
 
 /// `page-pool-get`.
 #[utoipa::path(get, path = "/v1/page-pools", tag = "page pools",
     responses((status = 200, description = "The page pools", body = Vec<PagePool>)))]
-pub(super) async fn page_pools(State(host): State<SharedHost>) -> Answer<Vec<PagePool>> {
-    tell(&host, |host| host.page_pools())
+pub(super) async fn page_pools(State(host): State<HostHandle>) -> Answer<Vec<PagePool>> {
+    tell(&host, |host| host.page_pools()).await
 }
 
 /// `page-pool-stats-get`.
 #[utoipa::path(get, path = "/v1/page-pool-stats", tag = "page pools",
     responses((status = 200, description = "Their counters", body = Vec<PagePoolStats>)))]
-pub(super) async fn page_pool_stats(State(host): State<SharedHost>) -> Answer<Vec<PagePoolStats>> {
-    tell(&host, |host| host.page_pool_stats())
+pub(super) async fn page_pool_stats(State(host): State<HostHandle>) -> Answer<Vec<PagePoolStats>> {
+    tell(&host, |host| host.page_pool_stats()).await
 }

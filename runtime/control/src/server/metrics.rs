@@ -6,14 +6,14 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use mqnet_control_api::{
-    ApiError, Code, Instance, LaneStats, LinkInfo, LinkState, LinkStats, Qdisc,
+    ApiError, Code, Host, Instance, LaneStats, LinkInfo, LinkState, LinkStats, Qdisc,
 };
 use prometheus::{
     CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
 };
 
-use super::SharedHost;
-use super::answer::{Refusal, call};
+use super::answer::Refusal;
+use crate::calls::HostHandle;
 use crate::names;
 use qdiscs::Qdiscs;
 
@@ -33,8 +33,8 @@ type Labels = [String; 3];
 #[utoipa::path(get, path = "/metrics", tag = "metrics",
     responses((status = 200, description = "Prometheus text format", body = String,
         content_type = "text/plain")))]
-pub(super) async fn metrics(State(host): State<SharedHost>) -> Result<Response, Refusal> {
-    let seen = call(&host, |host| {
+pub(super) async fn metrics(State(host): State<HostHandle>) -> Result<Response, Refusal> {
+    let seen = |host: &mut dyn Host| {
         let links = host.links();
         // A link that went away in between has no counters any more.
         let stats = links.iter().filter_map(|link| host.stats(&link.name).ok()).collect();
@@ -46,7 +46,8 @@ pub(super) async fn metrics(State(host): State<SharedHost>) -> Result<Response, 
         });
         let qdiscs = qdiscs.collect();
         Seen { instance: host.instance(), links, stats, qdiscs }
-    })?;
+    };
+    let seen = host.call(seen).await?;
     let text = text(&seen).map_err(|e| ApiError::new(Code::Failed, format!("metrics: {e}")))?;
     Ok(([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response())
 }

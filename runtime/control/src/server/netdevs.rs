@@ -9,9 +9,9 @@ use mqnet_control_api::{
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::SharedHost;
 use super::answer::{Answer, ask_netdev, change_netdev};
 use super::request::{Asked, Body, Name, Parameters};
+use crate::calls::HostHandle;
 
 /// A question about a netdev.
 macro_rules! read {
@@ -21,10 +21,10 @@ macro_rules! read {
             params(("dev" = String, Path, description = "Name of a netdev")),
             responses((status = 200, description = $what, body = $($answer)+)))]
         pub(super) async fn $name(
-            State(host): State<SharedHost>,
+            State(host): State<HostHandle>,
             dev: Name,
         ) -> Answer<$($answer)+> {
-            ask_netdev(&host, &dev, |host, dev| host.$name(dev))
+            ask_netdev(&host, dev, |host, dev| host.$name(dev)).await
         }
     };
 }
@@ -37,11 +37,11 @@ macro_rules! write {
                     params(("dev" = String, Path, description = "Name of a netdev")),
                     responses((status = 200, description = "What came of it", body = Outcome)))]
         pub(super) async fn $name(
-            State(host): State<SharedHost>,
+            State(host): State<HostHandle>,
             dev: Name,
             Body(want): Body<$body>,
         ) -> Answer<Outcome> {
-            change_netdev(&host, &dev, |host, dev| host.$name(dev, &want)).await
+            change_netdev(&host, dev, move |host, dev| host.$name(dev, &want)).await
         }
     };
 }
@@ -96,9 +96,10 @@ impl Parameters for ByScope {
     params(("dev" = String, Path, description = "Name of a netdev"), ByScope),
     responses((status = 200, description = "The counters", body = Vec<QStats>)))]
 pub(super) async fn qstats(
-    State(host): State<SharedHost>,
+    State(host): State<HostHandle>,
     dev: Name,
     Asked(asked): Asked<ByScope>,
 ) -> Answer<Vec<QStats>> {
-    ask_netdev(&host, &dev, |host, dev| host.qstats(dev, asked.scope == Scope::Queue))
+    let per_queue = asked.scope == Scope::Queue;
+    ask_netdev(&host, dev, move |host, dev| host.qstats(dev, per_queue)).await
 }

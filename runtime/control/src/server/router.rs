@@ -15,13 +15,14 @@ use utoipa_axum::routes;
 
 use super::answer::Refusal;
 use super::queue::Queues;
-use super::{SharedHost, capture, document, events, links, metrics, netdevs, tc, xdp};
+use super::{capture, document, events, links, metrics, netdevs, tc, xdp};
+use crate::calls::HostHandle;
 
 /// Ends of the paths that take parameters.
 const WITH_QUERY: [&str; 3] = ["/events", "/qstats", "/capture"];
 
 /// Everything, documented.
-fn documented() -> OpenApiRouter<SharedHost> {
+fn documented() -> OpenApiRouter<HostHandle> {
     OpenApiRouter::with_openapi(document::Frame::openapi())
         .routes(routes!(links::instance))
         .routes(routes!(links::reload))
@@ -68,13 +69,13 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 /// The router of the control socket.
-pub(super) fn whole(host: SharedHost) -> Router {
+pub(super) fn whole(host: HostHandle) -> Router {
     let (router, _) = documented().split_for_parts();
     finish(router.fallback(no_path).with_state(host))
 }
 
 /// The router of the metrics port.
-pub(super) fn metrics_only(host: SharedHost) -> Router {
+pub(super) fn metrics_only(host: HostHandle) -> Router {
     let router = Router::new().route("/metrics", get(metrics::metrics));
     finish(router.fallback(no_metrics_path).with_state(host))
 }

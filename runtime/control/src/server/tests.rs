@@ -134,7 +134,7 @@ fn a_pending_change_blocks_nobody() {
 // Goal: a change that never ends is answered after 15 s, as still under way.
 #[tokio::test(start_paused = true)]
 async fn a_change_has_a_limit() {
-    let host: SharedHost = FakeHost::new().shared();
+    let host = FakeHost::serve(FakeHost::new().shared());
     let start = tokio::time::Instant::now();
     let answer = answer::change(&host, |_| Ok(Ticket::open())).await;
     assert_eq!(start.elapsed().as_secs(), 15);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use mqnet_shmem::Region;
 use mqnet_sysio::eventfd::EventFd;
-use mqnet_sysio::poll;
+use mqnet_sysio::{poll, process};
 
 use super::card::{DOORBELLS, bell, vector};
 use crate::hw::Doorbell;
@@ -115,7 +115,13 @@ impl Events {
             stop: stop.clone(),
         };
         let thread = std::thread::Builder::new().name("mqnet-doorbells".to_owned());
-        let thread = Some(thread.spawn(move || body.run())?);
+        let run = move || {
+            if let Err(e) = process::restrict_thread(&[]) {
+                tracing::warn!("ivshmem: a thread keeps its privileges: {e}");
+            }
+            body.run();
+        };
+        let thread = Some(thread.spawn(run)?);
         Ok(Some(Watcher { stop, thread }))
     }
 }

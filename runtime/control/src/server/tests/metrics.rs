@@ -70,7 +70,7 @@ async fn the_metrics_port_serves_nothing_else() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(serve_metrics_tcp(listener, FakeHost::new().shared()));
+    tokio::spawn(serve_metrics_tcp(listener, FakeHost::serve(FakeHost::new().shared())));
     for (path, status) in [("/metrics", 200), ("/v1/links", 404)] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let ask = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
