@@ -41,7 +41,7 @@ const RINGS_MAX: u64 = 2 * CHANNELS_MAX as u64 + 1;
 /// Limit of a handshake, which has a thread of its own.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Limit of a message after the handshake. It blocks the control thread, and so all links.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(150);
 /// Unit in which timeouts are counted: after a pause of the whole machine one unit has passed.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 

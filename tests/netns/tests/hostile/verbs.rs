@@ -1,0 +1,97 @@
+//! Requests of every verb, in turns.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::request;
+
+/// Questions about the process and its links.
+const PROCESS: [&str; 6] = [
+    "/v1/instance",
+    "/v1/links",
+    "/v1/netdevs",
+    "/v1/page-pools",
+    "/v1/page-pool-stats",
+    "/v1/events?wait=0",
+];
+
+/// Questions about a netdev.
+const NETDEV: [&str; 16] = [
+    "channels",
+    "rings",
+    "coalesce",
+    "rss",
+    "rules",
+    "features",
+    "driver",
+    "priv-flags",
+    "counters",
+    "queues",
+    "napis",
+    "qstats?scope=queue",
+    "qdiscs",
+    "classes",
+    "filters",
+    "xdp",
+];
+
+/// Changes of the good link, of which each changes nothing or little.
+const CHANGES: [(&str, &str, &str); 6] = [
+    ("PATCH", "mtu", r#"{"mtu": 1500}"#),
+    ("PATCH", "coalesce", r#"{"rx-usecs": 0}"#),
+    ("PATCH", "rss", r#"{"equal": 2}"#),
+    ("PATCH", "features", r#"{"features": {"tx-checksum-ip-generic": true}}"#),
+    ("PATCH", "priv-flags", r#"{"flags": {}}"#),
+    ("PATCH", "channels", r#"{"combined": 2}"#),
+];
+
+/// One request after the other.
+#[derive(Debug, Default)]
+pub(super) struct Verbs {
+    next: AtomicUsize,
+    /// Netdevs of links that hostile programs reach.
+    bad: Vec<&'static str>,
+}
+
+impl Verbs {
+    /// Verbs of the good link, and questions about these netdevs.
+    pub(super) fn new(bad: Vec<&'static str>) -> Self {
+        Self { next: AtomicUsize::new(0), bad }
+    }
+
+    /// Number of requests of one round.
+    pub(super) fn count(&self) -> usize {
+        PROCESS.len() + 2 + NETDEV.len() * (1 + self.bad.len()) + CHANGES.len()
+    }
+
+    /// Sends the next request; returns the time until its answer, and whether it was a change.
+    pub(super) fn ask(&self, socket: &Path) -> (Duration, bool) {
+        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.count();
+        let fixed: Vec<String> =
+            PROCESS.iter().map(|path| (*path).to_owned()).chain(more()).collect();
+        let devices: Vec<&str> = ["gooda"].into_iter().chain(self.bad.iter().copied()).collect();
+        let (method, path, body) = match (at, at.checked_sub(fixed.len())) {
+            (_, None) => ("GET", fixed[at].clone(), ""),
+            (_, Some(rest)) if rest < NETDEV.len() * devices.len() => {
+                let (device, what) = (devices[rest / NETDEV.len()], NETDEV[rest % NETDEV.len()]);
+                ("GET", format!("/v1/netdevs/{device}/{what}"), "")
+            }
+            (_, Some(rest)) => {
+                let (method, what, body) = CHANGES[rest - NETDEV.len() * devices.len()];
+                (method, format!("/v1/netdevs/gooda/{what}"), body)
+            }
+        };
+        let begin = Instant::now();
+        let answer = request(socket, method, &path, body);
+        let took = begin.elapsed();
+        // Some kinds of endpoints have no rings, rules or programs.
+        let is_answered = ["HTTP/1.1 200", "HTTP/1.1 422"].iter().any(|s| answer.starts_with(s));
+        assert!(is_answered, "{method} {path}: {answer}");
+        (took, method == "PATCH")
+    }
+}
+
+fn more() -> [String; 2] {
+    ["/v1/links/good/stats".to_owned(), "/metrics".to_owned()]
+}
