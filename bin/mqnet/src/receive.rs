@@ -22,7 +22,11 @@ fn start(socket: OwnedFd) -> io::Result<()> {
     command.arg0("mqnet").arg("receive-descriptors").stdin(Stdio::from(socket));
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.process_group(0).spawn()?;
-    let reap = move || child.wait();
+    let reap = move || {
+        // It waits, and needs no privilege for that.
+        let _ = process::drop_capabilities(&[]);
+        child.wait()
+    };
     std::thread::Builder::new().name("mqnet-reaper".to_owned()).spawn(reap)?;
     Ok(())
 }

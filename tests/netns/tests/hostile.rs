@@ -506,3 +506,54 @@ fn requests_outside_the_policy_are_refused() {
     assert!(answer.contains("there are 2 links already"), "{answer}");
     daemon.stop();
 }
+
+/// Name, effective capabilities and seccomp mode of each thread of a process.
+fn threads(pid: u32) -> Vec<(String, u64, u32)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
+    let thread = |task: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        let capabilities = u64::from_str_radix(&field("CapEff:"), 16).expect("a mask");
+        Some((field("Name:"), capabilities, field("Seccomp:").parse().expect("a mode")))
+    };
+    tasks.filter_map(thread).collect()
+}
+
+/// Threads that move frames, serve peers or serve clients have no privileges; the control thread
+/// has those of its endpoints; all have a seccomp filter, but with `--no-seccomp`.
+#[test]
+fn privileges_are_dropped() {
+    const DAC_OVERRIDE: u64 = 1 << 1;
+    /// CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_NET_ADMIN, CAP_SYS_CHROOT, CAP_SYS_ADMIN, CAP_BPF.
+    const LINK: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 12 | 1 << 18 | 1 << 21 | 1 << 39;
+    if !has(&NEEDS) {
+        return;
+    }
+    let control = Control::create();
+    let address = format!("vhost-user:{}", control.file("card.sock").display());
+    for more in [&[][..], &["--no-seccomp"]] {
+        let words = [&["link", &address, "tap:mqpriv0"], more].concat();
+        let link = control.start(&words);
+        let seen = until("the control socket and the threads", || {
+            let seen = threads(link.pid());
+            let has = |name: &str| seen.iter().any(|(found, ..)| found == name);
+            let is_ready = has("mqnet-server") && has("vhost-user");
+            // The capabilities of the first thread are the last that are reduced.
+            let main = seen.first().is_some_and(|(_, capabilities, _)| *capabilities <= LINK);
+            (is_ready && main).then_some(seen)
+        });
+        for (name, capabilities, mode) in seen {
+            let allowed = match &*name {
+                "vhost-user" => DAC_OVERRIDE,
+                "mqnet" => LINK,
+                _ => 0,
+            };
+            assert_eq!(capabilities & !allowed, 0, "{name}: {capabilities:x}");
+            assert_eq!(mode, if more.is_empty() { 2 } else { 0 }, "{name}");
+        }
+        link.stop();
+    }
+}
