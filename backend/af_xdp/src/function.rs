@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX, frame_of_mtu};
 use mqnet_netdev::{
-    Buckets, Caps, Channel, ChannelStats, Device, Function, Indirection, Interface, LinkStatus,
-    Offloads, OpenError, Plan, Rx, Tx,
+    Buckets, Caps, Channel, ChannelStats, Device, Function, Indirection, Interface,
+    KernelInterface, LinkStatus, Offloads, OpenError, Placement, Plan, Rx, Steering, Tx,
 };
 use mqnet_sysio::{namespace, poll};
 use mqnet_topology::{Topology, nic};
@@ -299,22 +299,6 @@ impl Function for AfXdpFunction {
         }
     }
 
-    fn identity(&self) -> Option<String> {
-        let place = format!("/sys/class/net/{}/device", self.config.interface);
-        let device = self.in_sysfs(|| std::fs::canonicalize(place))?.ok()?;
-        // A virtio device has its number from the order of arrival; its parent is the PCI function.
-        let mut names = device.ancestors().filter_map(|place| place.file_name()?.to_str());
-        names.find(|name| name.contains(':')).map(str::to_owned)
-    }
-
-    fn devices(&self) -> Vec<Device> {
-        let (name, interface) = (self.name.clone(), Some(self.config.interface.clone()));
-        // Elsewhere it is asked for once a session: that takes a thread and a mount.
-        let is_known = self.session.is_some() || self.config.netns.is_some();
-        let node = if is_known { self.node } else { self.own_node() };
-        vec![Device { name, node, interface, netns: self.config.netns.clone(), vectors: None }]
-    }
-
     fn poll_link(&mut self, now: Duration) -> LinkStatus {
         if let Err(why) = self.find_place(now) {
             return LinkStatus::Down(why);
@@ -375,11 +359,6 @@ impl Function for AfXdpFunction {
         vec![self.watch.event()]
     }
 
-    fn interface(&self) -> Option<Interface<'_>> {
-        let netns = self.place.inode();
-        Some(Interface { name: &self.config.interface, index: None, netns, is_running: true })
-    }
-
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         let channels = self.make(plan)?;
         self.channels = plan.channels;
@@ -416,6 +395,22 @@ impl Function for AfXdpFunction {
         self.next_channels = None;
     }
 
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    fn share_stats(&mut self, stats: &[Arc<ChannelStats>]) {
+        self.stats = stats.to_vec();
+    }
+
+    fn full_means(&self) -> &'static str {
+        "the interface does not send as fast (its ring is full)"
+    }
+
+    mqnet_netdev::facets!(steering, kernel_interface, placement);
+}
+
+impl Steering for AfXdpFunction {
     /// The interface chooses the queue, and each has a channel, however many there are.
     fn steers(&self) -> bool {
         false
@@ -483,21 +478,34 @@ impl Function for AfXdpFunction {
         let ring = self.config.ring_for(queues as u16);
         (queues as u32 * u32::from(ring)).max(1)
     }
+}
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
-        &self.stats
-    }
-
-    fn share_stats(&mut self, stats: &[Arc<ChannelStats>]) {
-        self.stats = stats.to_vec();
+impl KernelInterface for AfXdpFunction {
+    fn interface(&self) -> Option<Interface<'_>> {
+        let netns = self.place.inode();
+        Some(Interface { name: &self.config.interface, index: None, netns, is_running: true })
     }
 
     fn dropped_outside(&mut self) -> Option<u64> {
         Some(self.dropped + self.session.as_ref().map_or(0, Session::dropped))
     }
+}
 
-    fn full_means(&self) -> &'static str {
-        "the interface does not send as fast (its ring is full)"
+impl Placement for AfXdpFunction {
+    fn identity(&self) -> Option<String> {
+        let place = format!("/sys/class/net/{}/device", self.config.interface);
+        let device = self.in_sysfs(|| std::fs::canonicalize(place))?.ok()?;
+        // A virtio device has its number from the order of arrival; its parent is the PCI function.
+        let mut names = device.ancestors().filter_map(|place| place.file_name()?.to_str());
+        names.find(|name| name.contains(':')).map(str::to_owned)
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        let (name, interface) = (self.name.clone(), Some(self.config.interface.clone()));
+        // Elsewhere it is read once per session, which takes a thread and a mount.
+        let is_known = self.session.is_some() || self.config.netns.is_some();
+        let node = if is_known { self.node } else { self.own_node() };
+        vec![Device { name, node, interface, netns: self.config.netns.clone(), vectors: None }]
     }
 }
 

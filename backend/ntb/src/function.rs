@@ -8,7 +8,7 @@ use std::time::Duration;
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
     Caps, Channel, ChannelStats, Device, FullCause, Function, LinkStatus, Offloads, OpenError,
-    Peer, Plan, RingWish, Seat,
+    Peer, Placement, Plan, RingWish, Seat,
 };
 use mqnet_sysio::listen::Access;
 use mqnet_wire::Layer;
@@ -473,10 +473,6 @@ impl Function for NtbFunction {
         Some(self)
     }
 
-    fn take_seat(&mut self, seat: Seat) {
-        self.seat = Some(seat);
-    }
-
     fn share_stats(&mut self, stats: &[Arc<ChannelStats>]) {
         self.stats = stats.to_vec();
     }
@@ -493,6 +489,10 @@ impl Function for NtbFunction {
         &self.stats
     }
 
+    mqnet_netdev::facets!(placement);
+}
+
+impl Placement for NtbFunction {
     fn devices(&self) -> Vec<Device> {
         self.hw.device().into_iter().collect()
     }

@@ -1,5 +1,7 @@
 //! The TAP as a function: opening, offloads, MTU, carrier, queues that come and go.
 
+mod facets;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -8,8 +10,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MIN, l2_header, mtu_max};
 use mqnet_netdev::{
-    Buckets, Caps, Channel, ChannelStats, FlowRule, FullCause, Function, Indirection, Interface,
-    LinkStatus, Offloads, OpenError, Plan, Rx, Tx,
+    Caps, Channel, ChannelStats, FullCause, Function, KernelInterface, LinkStatus, Offloads,
+    OpenError, Plan, Rx, Tx,
 };
 use mqnet_sysio::link_monitor::LinkMonitor;
 use mqnet_sysio::namespace::NetNs;
@@ -26,7 +28,6 @@ use crate::open::{Attached, adopt, create, open_clone_device};
 use crate::queue::{TapRx, TapTx};
 use crate::queues::{Opener, Queues};
 use crate::restore::{Restore, Which};
-use crate::steering::bucket;
 use crate::{Io, TapConfig};
 
 /// The kernel's default limit of large frames, from the network header on.
@@ -429,24 +430,8 @@ impl Function for TapFunction {
         vec![self.view.monitor.event()]
     }
 
-    fn interface(&self) -> Option<Interface<'_>> {
-        self.shown()
-    }
-
     fn notes(&self) -> Vec<String> {
         self.notes_of_device()
-    }
-
-    fn changed_mtu(&mut self) -> Option<u32> {
-        self.view.changed_mtu.take()
-    }
-
-    fn restore_mtu(&mut self) -> Result<(), String> {
-        self.plan.clone().map_or(Ok(()), |plan| self.apply_mtu(&plan))
-    }
-
-    fn feeds_a_stack(&self) -> bool {
-        true
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
@@ -484,63 +469,6 @@ impl Function for TapFunction {
         Ok(self.channels(plan, batches))
     }
 
-    fn steers(&self) -> bool {
-        self.queues.steers()
-    }
-
-    fn waiting_most(&mut self) -> u32 {
-        // One more than the ring, which may be made longer at any time, but not in this moment.
-        self.netlink.link_at(self.index).map_or(1 << 16, |info| info.ring.saturating_add(1))
-    }
-
-    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
-        // The kernel's answer can take a while, and lanes wait: asked only where frames get lost.
-        let before = if self.queues.steers() { None } else { self.dropped_outside() };
-        let steered = self.queues.steer(channels);
-        self.note_dropped_since(before);
-        steered.map_err(|what| self.error(what))
-    }
-
-    fn indirection(&self) -> Option<Indirection> {
-        let (table, user_set) = self.queues.table()?;
-        Some(Indirection { table: table.to_vec(), user_set, hash: "xor" })
-    }
-
-    fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
-        self.queues.set_table(table, user_set).map_err(|what| self.error(what))
-    }
-
-    fn rules(&self) -> Option<&[FlowRule]> {
-        self.queues.rules()
-    }
-
-    fn set_rules(&mut self, rules: &[FlowRule]) -> Result<(), OpenError> {
-        self.queues.set_rules(rules).map_err(|what| self.error(what))
-    }
-
-    fn can_follow(&self) -> bool {
-        true
-    }
-
-    /// Both directions of a flow have the same.
-    fn buckets(&mut self) -> Result<Buckets, String> {
-        let layer = self.layer;
-        let of_answers = Arc::new(move |frame: &[u8]| bucket(frame, layer));
-        Ok(Buckets { of_answers, of_arrivals: None })
-    }
-
-    fn flags(&self) -> Vec<(&'static str, bool)> {
-        vec![(FLOW_STEERING, self.queues.steers())]
-    }
-
-    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenError> {
-        if flag != FLOW_STEERING {
-            return Err(self.error(format!("has no flag '{flag}'")));
-        }
-        let queues = self.plan.as_ref().map_or(1, |plan| plan.channels);
-        self.queues.set_steering(on, queues, &self.stats).map_err(|what| self.error(what))
-    }
-
     fn commit(&mut self) -> Result<(), OpenError> {
         let Some(plan) = self.prepared.take() else { return Ok(()) };
         let limits = self.apply(&plan);
@@ -567,18 +495,6 @@ impl Function for TapFunction {
         "the kernel has no memory for the frame"
     }
 
-    fn set_carrier(&mut self, up: bool) {
-        // Refused only on kernels before 5.0 and without privilege over an inherited device, where
-        // the carrier is the owner's business.
-        let set = sys::set_carrier(self.first(), up);
-        self.view.carrier = up && set.is_ok();
-        if up {
-            // The kernel drops what it sends until it has noticed, a moment later. When asked about
-            // the device it notices now (Linux 6.8 and later); the answer does not matter.
-            let _ = self.netlink.link_at(self.index);
-        }
-    }
-
     fn stats(&self) -> &[Arc<ChannelStats>] {
         &self.stats
     }
@@ -587,9 +503,7 @@ impl Function for TapFunction {
         self.stats = stats.to_vec();
     }
 
-    fn dropped_outside(&mut self) -> Option<u64> {
-        self.netlink.link_at(self.index).ok().map(|info| info.tx_dropped)
-    }
+    mqnet_netdev::facets!(steering, kernel_interface, private_flags);
 }
 
 impl Drop for TapFunction {

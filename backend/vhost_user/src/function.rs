@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan, Rx, Tx,
+    Caps, Channel, ChannelStats, Function, KernelInterface, LinkStatus, Offloads, OpenError, Plan,
+    Rx, Steering, Tx,
 };
 use mqnet_virtio::Features;
 use mqnet_virtio::net::{rx_queue, tx_queue};
@@ -164,10 +165,6 @@ impl Function for VhostUserFunction {
         self.caps_in(&self.shared.lock())
     }
 
-    fn feeds_a_stack(&self) -> bool {
-        true
-    }
-
     fn set_partner(&mut self, partner: &Caps) {
         self.partner = Some(partner.clone());
     }
@@ -227,6 +224,18 @@ impl Function for VhostUserFunction {
         self.next = None;
     }
 
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    fn full_means(&self) -> &'static str {
+        "the guest has no free receive buffers: it does not take frames (is it busy or stopped?)"
+    }
+
+    mqnet_netdev::facets!(steering, kernel_interface);
+}
+
+impl Steering for VhostUserFunction {
     /// A guest chooses its queue by itself, by what it has enabled.
     fn steers(&self) -> bool {
         false
@@ -237,12 +246,10 @@ impl Function for VhostUserFunction {
         let sizes = state.slots.iter().filter(|slot| slot.is_served()).map(|slot| slot.size);
         sizes.map(u32::from).sum::<u32>().max(1)
     }
+}
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
-        &self.stats
-    }
-
-    fn full_means(&self) -> &'static str {
-        "the guest has no free receive buffers: it does not take frames (is it busy or stopped?)"
+impl KernelInterface for VhostUserFunction {
+    fn feeds_a_stack(&self) -> bool {
+        true
     }
 }

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan, Rx, Tx,
+    Caps, Channel, ChannelStats, Function, KernelInterface, LinkStatus, Offloads, OpenError, Plan,
+    Rx, Steering, Tx,
 };
 use mqnet_virtio::Features;
 use mqnet_virtio::net::{rx_queue, tx_queue};
@@ -163,10 +164,6 @@ impl Function for VduseFunction {
         }
     }
 
-    fn feeds_a_stack(&self) -> bool {
-        true
-    }
-
     fn poll_link(&mut self, _now: Duration) -> LinkStatus {
         self.shared.wake.drain();
         if self.shared.lock().idle {
@@ -216,6 +213,18 @@ impl Function for VduseFunction {
         }
     }
 
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    fn full_means(&self) -> &'static str {
+        "the driver of this kernel has no free receive buffers (is the netdev up? is it busy?)"
+    }
+
+    mqnet_netdev::facets!(steering, kernel_interface);
+}
+
+impl Steering for VduseFunction {
     fn steers(&self) -> bool {
         false
     }
@@ -223,6 +232,12 @@ impl Function for VduseFunction {
     fn waiting_most(&mut self) -> u32 {
         let state = self.shared.lock();
         state.slots.iter().map(|slot| u32::from(slot.size)).sum::<u32>().max(1)
+    }
+}
+
+impl KernelInterface for VduseFunction {
+    fn feeds_a_stack(&self) -> bool {
+        true
     }
 
     fn set_carrier(&mut self, up: bool) {
@@ -232,17 +247,9 @@ impl Function for VduseFunction {
         }
     }
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
-        &self.stats
-    }
-
     fn dropped_outside(&mut self) -> Option<u64> {
         let name = &self.netdev.as_ref()?.name;
         let count = std::fs::read_to_string(format!("/sys/class/net/{name}/statistics/tx_dropped"));
         count.ok()?.trim().parse().ok()
-    }
-
-    fn full_means(&self) -> &'static str {
-        "the driver of this kernel has no free receive buffers (is the netdev up? is it busy?)"
     }
 }

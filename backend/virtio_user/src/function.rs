@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan, Rx, RxMemory,
+    Caps, Channel, ChannelStats, Function, LinkStatus, Offloads, OpenError, Plan, PrivateFlags, Rx,
+    RxBuffers, RxMemory, Steering,
 };
 use mqnet_sysio::clock;
 use mqnet_sysio::listen::{Kind, SocketFile, listen_at};
@@ -406,53 +407,6 @@ impl Function for VirtioUserFunction {
         Ok(channels)
     }
 
-    fn steers(&self) -> bool {
-        // The device chooses, and is only told which queues there are.
-        false
-    }
-
-    fn waiting_most(&mut self) -> u32 {
-        u32::from(RX_RING) + 1
-    }
-
-    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
-        if self.command_pairs(channels)? {
-            return Ok(());
-        }
-        let most = self.channels.max(self.prepared.unwrap_or(0)).max(channels);
-        self.enable(0..channels, rx_queue, true)?;
-        self.enable(channels..most, rx_queue, false)
-    }
-
-    fn flags(&self) -> Vec<(&'static str, bool)> {
-        vec![(FULL_PAGE, self.full_page && !self.is_rolled_back()), (AUTO, self.auto)]
-    }
-
-    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenError> {
-        match flag {
-            FULL_PAGE => {
-                if on {
-                    self.check_full_page()?;
-                }
-                self.full_page = on;
-            }
-            AUTO => self.auto = on,
-            _ => return Err(self.error(format!("has no flag '{flag}'"))),
-        }
-        self.set_wish();
-        Ok(())
-    }
-
-    fn rx_memory(&self) -> Vec<RxMemory> {
-        let pairs = self.session.as_ref().map_or(0, |session| session.pairs.len());
-        (0..pairs).filter_map(|queue| self.reading(queue)).collect()
-    }
-
-    fn set_xdp(&mut self, attached: bool) {
-        self.xdp = attached;
-        self.set_wish();
-    }
-
     fn commit(&mut self) -> Result<(), OpenError> {
         let Some(channels) = self.prepared.take() else { return Ok(()) };
         let before = std::mem::replace(&mut self.channels, channels);
@@ -483,5 +437,60 @@ impl Function for VirtioUserFunction {
 
     fn stats(&self) -> &[Arc<ChannelStats>] {
         &self.lasting.stats
+    }
+
+    mqnet_netdev::facets!(steering, private_flags, rx_buffers);
+}
+
+impl Steering for VirtioUserFunction {
+    fn steers(&self) -> bool {
+        // The device chooses, and is only told which queues there are.
+        false
+    }
+
+    fn waiting_most(&mut self) -> u32 {
+        u32::from(RX_RING) + 1
+    }
+
+    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
+        if self.command_pairs(channels)? {
+            return Ok(());
+        }
+        let most = self.channels.max(self.prepared.unwrap_or(0)).max(channels);
+        self.enable(0..channels, rx_queue, true)?;
+        self.enable(channels..most, rx_queue, false)
+    }
+}
+
+impl PrivateFlags for VirtioUserFunction {
+    fn flags(&self) -> Vec<(&'static str, bool)> {
+        vec![(FULL_PAGE, self.full_page && !self.is_rolled_back()), (AUTO, self.auto)]
+    }
+
+    fn set_flag(&mut self, flag: &str, on: bool) -> Result<(), OpenError> {
+        match flag {
+            FULL_PAGE => {
+                if on {
+                    self.check_full_page()?;
+                }
+                self.full_page = on;
+            }
+            AUTO => self.auto = on,
+            _ => return Err(self.error(format!("has no flag '{flag}'"))),
+        }
+        self.set_wish();
+        Ok(())
+    }
+}
+
+impl RxBuffers for VirtioUserFunction {
+    fn rx_memory(&self) -> Vec<RxMemory> {
+        let pairs = self.session.as_ref().map_or(0, |session| session.pairs.len());
+        (0..pairs).filter_map(|queue| self.reading(queue)).collect()
+    }
+
+    fn set_xdp(&mut self, attached: bool) {
+        self.xdp = attached;
+        self.set_wish();
     }
 }

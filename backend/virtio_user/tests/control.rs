@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use mqnet_netdev::{Burst, Caps, Channel, Function, LinkStatus, Offloads, Plan, Rx};
+use mqnet_netdev::{Burst, Caps, Channel, Function, LinkStatus, Offloads, Plan, Rx, Steering};
 use mqnet_shmem::Span;
 use mqnet_testkit::until;
 use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};

@@ -6,7 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mqnet_netdev::{Burst, Caps, Channel, Function, LinkStatus, Offloads, Plan, Rx, Tx};
+use mqnet_netdev::{
+    Burst, Caps, Channel, Function, LinkStatus, Offloads, Plan, PrivateFlags, Rx, Steering, Tx,
+};
 use mqnet_shmem::Span;
 use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction};
 use mqnet_wire::{Layer, VnetHdr};

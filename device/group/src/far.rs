@@ -59,7 +59,9 @@ pub(crate) fn seats(members: &mut [Member], seed: u64) -> Result<Option<Far>, Gr
     let group = (seed as u32 & 0xff_ffff).max(1);
     let of = members.len() as u8;
     for (number, member) in (0u8..).zip(members) {
-        member.function.take_seat(Seat { number, of, group });
+        if let Some(peer) = member.function.peer() {
+            peer.take_seat(Seat { number, of, group });
+        }
     }
     Ok(Some(Far { group, ..Far::default() }))
 }

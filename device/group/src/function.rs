@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::{
-    Caps, Channel, ChannelStats, Device, FullCause, Function, Indirection, LinkStatus, MemberView,
-    OpenError, Peer, Plan, RxMemory,
+    Caps, Channel, ChannelStats, Device, FullCause, Function, Indirection, KernelInterface,
+    LinkStatus, MemberView, Members, OpenError, Peer, Placement, Plan, PrivateFlags, RxBuffers,
+    RxMemory, Steering,
 };
 
 use crate::group::{GroupFunction, Layout, Member, OnLoss};
@@ -124,22 +125,6 @@ impl Function for GroupFunction {
         &self.name
     }
 
-    fn identity(&self) -> Option<String> {
-        Some(self.members[self.primary].identity.clone())
-    }
-
-    fn devices(&self) -> Vec<Device> {
-        let named = |function: &dyn Function| Device {
-            name: function.name().to_owned(),
-            ..Device::default()
-        };
-        // Where channels go while a member is lost is not looked at: they come back.
-        let one = |member: &Member| {
-            member.function.devices().pop().unwrap_or_else(|| named(&*member.function))
-        };
-        self.members.iter().map(one).collect()
-    }
-
     fn caps(&self) -> Caps {
         self.all_caps()
     }
@@ -163,16 +148,6 @@ impl Function for GroupFunction {
         self.members.iter().flat_map(|member| member.function.notes()).collect()
     }
 
-    fn changed_mtu(&mut self) -> Option<u32> {
-        let each = self.members.iter_mut().map(|member| member.function.changed_mtu());
-        // All are asked: the last of several that changed together counts.
-        each.fold(None, |before, now| now.or(before))
-    }
-
-    fn restore_mtu(&mut self) -> Result<(), String> {
-        self.members.iter_mut().try_for_each(|member| member.function.restore_mtu())
-    }
-
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         self.open_all(plan)
     }
@@ -185,6 +160,34 @@ impl Function for GroupFunction {
         self.prepare_all(plan)
     }
 
+    fn commit(&mut self) -> Result<(), OpenError> {
+        self.commit_all()
+    }
+
+    fn abort(&mut self) {
+        self.abort_all();
+    }
+
+    fn peer(&mut self) -> Option<&mut dyn Peer> {
+        if self.far.is_some() { Some(self) } else { None }
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    fn full_cause(&self) -> FullCause {
+        self.primary().full_cause()
+    }
+
+    fn full_means(&self) -> &'static str {
+        self.primary().full_means()
+    }
+
+    mqnet_netdev::facets!(steering, kernel_interface, placement, private_flags, rx_buffers, group);
+}
+
+impl Steering for GroupFunction {
     fn steers(&self) -> bool {
         let mut here = self.members.iter().filter(|member| member.is_here());
         here.all(|member| member.function.steers())
@@ -238,16 +241,61 @@ impl Function for GroupFunction {
     fn can_follow(&self) -> bool {
         self.members.iter().all(|member| member.function.can_follow())
     }
+}
 
-    fn member(&mut self, at: usize) -> Option<&mut dyn Function> {
-        let map = self.map;
-        let places = self.in_use.as_ref().map(|used| &used.layout.places);
-        let own = |(channel, place): (u16, &Place)| map.place(channel) == *place;
-        let in_place = places.is_some_and(|places| (0..).zip(places).all(own));
-        let member = self.members.get_mut(at).filter(|_| in_place && self.refit.is_none());
-        Some(&mut *member?.function)
+impl KernelInterface for GroupFunction {
+    fn changed_mtu(&mut self) -> Option<u32> {
+        let each = self.members.iter_mut().map(|member| member.function.changed_mtu());
+        // Every member is read: of several changes the last one counts.
+        each.fold(None, |before, now| now.or(before))
     }
 
+    fn restore_mtu(&mut self) -> Result<(), String> {
+        self.members.iter_mut().try_for_each(|member| member.function.restore_mtu())
+    }
+
+    fn feeds_a_stack(&self) -> bool {
+        self.members.iter().all(|member| member.function.feeds_a_stack())
+    }
+
+    fn set_carrier(&mut self, up: bool) {
+        self.carrier = up;
+        self.members.iter_mut().for_each(|member| member.function.set_carrier(up));
+    }
+
+    fn dropped_outside(&mut self) -> Option<u64> {
+        let each = self.members.iter_mut().filter_map(|member| member.function.dropped_outside());
+        each.reduce(|one, other| one + other)
+    }
+}
+
+impl Placement for GroupFunction {
+    fn identity(&self) -> Option<String> {
+        Some(self.members[self.primary].identity.clone())
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        let named = |function: &dyn Function| Device {
+            name: function.name().to_owned(),
+            ..Device::default()
+        };
+        // Members that carry channels of a lost member are left out: the channels return.
+        let one = |member: &Member| {
+            member.function.devices().pop().unwrap_or_else(|| named(&*member.function))
+        };
+        self.members.iter().map(one).collect()
+    }
+
+    fn takes_high_cpus(&self) -> bool {
+        match &self.far {
+            // Each window may have been found by another of the two ends.
+            Some(_) => self.members[0].function.takes_high_cpus(),
+            None => self.members.iter().any(|member| member.function.takes_high_cpus()),
+        }
+    }
+}
+
+impl PrivateFlags for GroupFunction {
     fn flags(&self) -> Vec<(&'static str, bool)> {
         self.primary().flags()
     }
@@ -266,7 +314,9 @@ impl Function for GroupFunction {
         }
         Ok(())
     }
+}
 
+impl RxBuffers for GroupFunction {
     fn rx_memory(&self) -> Vec<RxMemory> {
         let members = self.members.iter().enumerate();
         let mut all: Vec<RxMemory> = members
@@ -285,51 +335,16 @@ impl Function for GroupFunction {
     fn set_xdp(&mut self, attached: bool) {
         self.members.iter_mut().for_each(|member| member.function.set_xdp(attached));
     }
+}
 
-    fn commit(&mut self) -> Result<(), OpenError> {
-        self.commit_all()
-    }
-
-    fn abort(&mut self) {
-        self.abort_all();
-    }
-
-    fn feeds_a_stack(&self) -> bool {
-        self.members.iter().all(|member| member.function.feeds_a_stack())
-    }
-
-    fn set_carrier(&mut self, up: bool) {
-        self.carrier = up;
-        self.members.iter_mut().for_each(|member| member.function.set_carrier(up));
-    }
-
-    fn peer(&mut self) -> Option<&mut dyn Peer> {
-        if self.far.is_some() { Some(self) } else { None }
-    }
-
-    fn stats(&self) -> &[Arc<ChannelStats>] {
-        &self.stats
-    }
-
-    fn dropped_outside(&mut self) -> Option<u64> {
-        let each = self.members.iter_mut().filter_map(|member| member.function.dropped_outside());
-        each.reduce(|one, other| one + other)
-    }
-
-    fn full_cause(&self) -> FullCause {
-        self.primary().full_cause()
-    }
-
-    fn full_means(&self) -> &'static str {
-        self.primary().full_means()
-    }
-
-    fn takes_high_cpus(&self) -> bool {
-        match &self.far {
-            // Each window may have been found by another of the two ends.
-            Some(_) => self.members[0].function.takes_high_cpus(),
-            None => self.members.iter().any(|member| member.function.takes_high_cpus()),
-        }
+impl Members for GroupFunction {
+    fn member(&mut self, at: usize) -> Option<&mut dyn Function> {
+        let map = self.map;
+        let places = self.in_use.as_ref().map(|used| &used.layout.places);
+        let own = |(channel, place): (u16, &Place)| map.place(channel) == *place;
+        let in_place = places.is_some_and(|places| (0..).zip(places).all(own));
+        let member = self.members.get_mut(at).filter(|_| in_place && self.refit.is_none());
+        Some(&mut *member?.function)
     }
 
     fn members(&self) -> Vec<MemberView> {

@@ -9,6 +9,7 @@ use crate::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use crate::{
     Caps, Channel, ChannelStats, FlowRule, Function, LinkStatus, Offloads, OpenError, Plan,
 };
+use crate::{PrivateFlags, Steering};
 
 /// A function that is not open yet, or not any more. It stands in a link in place of the function,
 /// so that the link exists and states why it carries nothing.
@@ -59,6 +60,18 @@ impl Function for Absent {
         Err(self.error())
     }
 
+    fn full_means(&self) -> &'static str {
+        "the device is not open"
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    crate::facets!(steering, private_flags);
+}
+
+impl Steering for Absent {
     fn set_indirection(&mut self, _table: &[u16], _user_set: bool) -> Result<(), OpenError> {
         Err(self.error())
     }
@@ -71,16 +84,10 @@ impl Function for Absent {
     fn set_rules(&mut self, _rules: &[FlowRule]) -> Result<(), OpenError> {
         Err(self.error())
     }
+}
 
+impl PrivateFlags for Absent {
     fn set_flag(&mut self, _flag: &str, _on: bool) -> Result<(), OpenError> {
         Err(self.error())
-    }
-
-    fn full_means(&self) -> &'static str {
-        "the device is not open"
-    }
-
-    fn stats(&self) -> &[Arc<ChannelStats>] {
-        &self.stats
     }
 }

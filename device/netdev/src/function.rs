@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Caps, Channel, ChannelStats, FlowRule, MemberView, Peer, Plan, RxMemory, Seat};
+use crate::facets::{KernelInterface, Members, Placement, PrivateFlags, RxBuffers, Steering};
+use crate::{Caps, Channel, ChannelStats, Peer, Plan};
 
 /// Whether a function can carry traffic now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,12 +132,6 @@ pub trait Function: Send {
     /// Its endpoint address, for messages.
     fn name(&self) -> &str;
 
-    /// What it is told by for ever, whatever it is called and whenever it is found: an address on a
-    /// bus, an Ethernet address from the factory. `None`: its endpoint address has to do.
-    fn identity(&self) -> Option<String> {
-        None
-    }
-
     /// What it can do before anything is known of a peer.
     fn caps(&self) -> Caps;
 
@@ -155,25 +150,9 @@ pub trait Function: Send {
         Vec::new()
     }
 
-    /// The kernel's interface behind the function, which others may rename and move at any time;
-    /// `None` where there is none.
-    fn interface(&self) -> Option<Interface<'_>> {
-        None
-    }
-
     /// Facts about the device that keep it from working as configured, each with its remedy.
     fn notes(&self) -> Vec<String> {
         Vec::new()
-    }
-
-    /// MTU that another program has set on the device, once.
-    fn changed_mtu(&mut self) -> Option<u32> {
-        None
-    }
-
-    /// Sets the device's MTU to that of the plan in force, whatever others have set.
-    fn restore_mtu(&mut self) -> Result<(), String> {
-        Ok(())
     }
 
     /// Opens the channels of the plan: `plan.channels` of them, in order.
@@ -188,97 +167,6 @@ pub trait Function: Send {
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         self.open(plan)
     }
-
-    /// True when [`steer`](Self::steer) moves only the flows that must move: with more channels
-    /// to new ones, with fewer away from retiring ones. Otherwise any flow may move.
-    fn steers(&self) -> bool {
-        true
-    }
-
-    /// Most frames that can wait in one of its RX queues: whoever has taken so many has taken all
-    /// that were older, though the queue was never found empty.
-    fn waiting_most(&mut self) -> u32 {
-        1 << 16
-    }
-
-    /// Lets what arrives from now on come to the first `channels` queues. When it returns, no
-    /// frame can arrive any more that chose its queue before.
-    fn steer(&mut self, _channels: u16) -> Result<(), OpenError> {
-        Ok(())
-    }
-
-    /// How flows are spread over the RX queues, where that can be seen and set.
-    fn indirection(&self) -> Option<Indirection> {
-        None
-    }
-
-    /// Reads the table anew where others than we can set it; true if somebody has, whose it then
-    /// is.
-    fn refresh_indirection(&mut self) -> bool {
-        false
-    }
-
-    /// Spreads flows by this table, or by the default one. As after [`steer`](Self::steer), no
-    /// frame can arrive any more that chose its queue before. The caller keeps flows in order.
-    fn set_indirection(&mut self, _table: &[u16], _user_set: bool) -> Result<(), OpenError> {
-        Err(OpenError { function: self.name().to_owned(), what: "has no such table".to_owned() })
-    }
-
-    /// Buckets of [`indirection`](Self::indirection) can follow the other direction of their flows,
-    /// at least in some sessions.
-    fn can_follow(&self) -> bool {
-        false
-    }
-
-    /// Which buckets of [`indirection`](Self::indirection) frames belong to in this session; or
-    /// why that is not known. For one that [`can_follow`](Self::can_follow), before its lanes run:
-    /// flows may move.
-    fn buckets(&mut self) -> Result<Buckets, String> {
-        Err("has no table".to_owned())
-    }
-
-    /// Member `at` of a group all of whose channels are where its map has them; `None` while they
-    /// are not, and for what is no group. It is there for its table, which is its own: queue `q` of
-    /// it is channel `q * members + at`.
-    fn member(&mut self, _at: usize) -> Option<&mut dyn Function> {
-        None
-    }
-
-    /// Rules that send flows to RX queues whatever the table says, by location; `None` where there
-    /// can be none.
-    fn rules(&self) -> Option<&[FlowRule]> {
-        None
-    }
-
-    /// Puts these in the place of all. As after [`steer`](Self::steer), no frame can arrive any
-    /// more that chose its queue before. The caller keeps flows in order.
-    fn set_rules(&mut self, _rules: &[FlowRule]) -> Result<(), OpenError> {
-        Err(OpenError { function: self.name().to_owned(), what: "takes no rules".to_owned() })
-    }
-
-    /// Queues that this table can name while there are `channels`.
-    fn table_queues(&self, channels: u16) -> Vec<u16> {
-        (0..channels).collect()
-    }
-
-    /// Switches of this kind of function alone, with how they stand.
-    fn flags(&self) -> Vec<(&'static str, bool)> {
-        Vec::new()
-    }
-
-    /// Sets one of [`flags`](Self::flags).
-    fn set_flag(&mut self, flag: &str, _on: bool) -> Result<(), OpenError> {
-        Err(OpenError { function: self.name().to_owned(), what: format!("has no flag '{flag}'") })
-    }
-
-    /// How the buffers of its RX queues lie, where it gives them to a device; one of each queue
-    /// that has had any.
-    fn rx_memory(&self) -> Vec<RxMemory> {
-        Vec::new()
-    }
-
-    /// Tells that an XDP program looks at what arrives here, or does not any more.
-    fn set_xdp(&mut self, _attached: bool) {}
 
     /// The channels of the last [`prepare`](Self::prepare) are the ones now; the caller has dropped
     /// the older ones. A failed cleanup is reported, and does no harm. Without an open change
@@ -297,32 +185,12 @@ pub trait Function: Send {
         None
     }
 
-    /// Makes it a member of a group, if it has a [`peer`](Self::peer): its peer must be the same
-    /// member of a group of as many.
-    fn take_seat(&mut self, _seat: Seat) {}
-
     /// From now on its channels count here. Others may have these too, which count for the same
     /// channel at other times.
     fn share_stats(&mut self, _stats: &[Arc<ChannelStats>]) {}
 
-    /// True when what is sent through this function ends in a network stack that is glad of few
-    /// large frames instead of many small ones.
-    fn feeds_a_stack(&self) -> bool {
-        false
-    }
-
-    /// Tells whether frames sent through this function go anywhere: a function that is a network
-    /// interface shows it as its carrier.
-    fn set_carrier(&mut self, _up: bool) {}
-
     /// Statistics of every channel that there can be; they outlive the channels.
     fn stats(&self) -> &[Arc<ChannelStats>];
-
-    /// Frames that the system dropped before our RX queues saw them, if it counts them; for a TAP,
-    /// what its ring had no room for.
-    fn dropped_outside(&mut self) -> Option<u64> {
-        None
-    }
 
     /// What keeps its TX queues full when they are.
     fn full_cause(&self) -> FullCause {
@@ -334,47 +202,58 @@ pub trait Function: Send {
         "the device takes no frames"
     }
 
-    /// The devices of the machine behind it: channel i is served by device i mod their number. None
-    /// where nothing is known of any. It does not change while the function is open.
-    fn devices(&self) -> Vec<Device> {
-        Vec::new()
+    /// Choice of RX queues; `None` where frames are spread elsewhere, or there is one queue.
+    fn steering(&self) -> Option<&dyn Steering> {
+        None
     }
 
-    /// True when workers should be placed from the high end of the CPU list, because the other end
-    /// of the link, on the same machine, begins at the low one.
-    fn takes_high_cpus(&self) -> bool {
-        false
+    /// The same, to change it.
+    fn steering_mut(&mut self) -> Option<&mut dyn Steering> {
+        None
     }
 
-    /// The functions that it is made of, if it is made of several.
-    fn members(&self) -> Vec<MemberView> {
-        Vec::new()
+    /// The kernel's interface; `None` where there is none.
+    fn kernel_interface(&self) -> Option<&dyn KernelInterface> {
+        None
     }
 
-    /// Fewest channels with which each of its parts has one.
-    fn least_channels(&self) -> u16 {
-        1
+    /// The same, to change it.
+    fn kernel_interface_mut(&mut self) -> Option<&mut dyn KernelInterface> {
+        None
     }
 
-    /// Channels whose statistics are in use, where they are more than those of the plan.
-    fn counted(&self) -> u16 {
-        0
+    /// Devices of the machine; `None` where nothing is known of any.
+    fn placement(&self) -> Option<&dyn Placement> {
+        None
     }
 
-    /// A lane has failed. True when that is because a part is lost without which this function goes
-    /// on: [`refit`](Self::refit) tells the channels, after the next
-    /// [`poll_link`](Self::poll_link).
-    fn survives(&mut self, _now: Duration) -> bool {
-        false
+    /// Private flags; `None` where there are none.
+    fn private_flags(&self) -> Option<&dyn PrivateFlags> {
+        None
     }
 
-    /// Channels in whose queues other queues wait to take over: they do when the queues are
-    /// [parked](crate::Queue::park) next. Whoever asks parks them, puts them back, with all that
-    /// waits in their lanes, and says [`refitted`](Self::refitted).
-    fn refit(&mut self) -> Vec<u16> {
-        Vec::new()
+    /// The same, to change them.
+    fn private_flags_mut(&mut self) -> Option<&mut dyn PrivateFlags> {
+        None
     }
 
-    /// The queues have been replaced.
-    fn refitted(&mut self) {}
+    /// Buffers of RX queues; `None` where the function gives none to a device.
+    fn rx_buffers(&self) -> Option<&dyn RxBuffers> {
+        None
+    }
+
+    /// The same, to change them.
+    fn rx_buffers_mut(&mut self) -> Option<&mut dyn RxBuffers> {
+        None
+    }
+
+    /// Members; `None` for what is no group.
+    fn group(&self) -> Option<&dyn Members> {
+        None
+    }
+
+    /// The same, to change them.
+    fn group_mut(&mut self) -> Option<&mut dyn Members> {
+        None
+    }
 }

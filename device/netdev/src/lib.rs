@@ -35,6 +35,7 @@ mod address;
 mod burst;
 mod caps;
 pub mod dhcp;
+mod facets;
 mod function;
 pub mod fuzzing;
 mod io;
@@ -53,6 +54,7 @@ pub mod wrap;
 pub use address::Address;
 pub use burst::{Burst, Frame};
 pub use caps::{Caps, Emulation, Incompatible, Offloads, Plan};
+pub use facets::{KernelInterface, Members, Placement, PrivateFlags, RxBuffers, Steering};
 pub use function::{
     BucketOf, Buckets, Device, FullCause, Function, Indirection, Interface, LinkStatus, OpenError,
     Vectors,

@@ -133,6 +133,10 @@ pub enum FarPartner {
 
 /// A far end that has a say in changes. All calls are cheap; only while the link is up.
 pub trait Peer {
+    /// Makes the function a member of a group: its peer must be the same member of a group of as
+    /// many.
+    fn take_seat(&mut self, _seat: Seat) {}
+
     /// True at the end that begins changes. Exactly one of the two.
     fn leads(&self) -> bool;
 

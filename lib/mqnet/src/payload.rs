@@ -7,7 +7,7 @@ use std::time::Duration;
 use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
     Armed, Burst, Caps, Channel, Fault, Function, Kept, LinkStatus, Offloads, Plan, Rx, RxBrings,
-    RxMemory,
+    RxBuffers, RxMemory,
 };
 use mqnet_pktbuf::Returner;
 use mqnet_sysio::{clock, poll};

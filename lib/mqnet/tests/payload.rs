@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use mqnet::{PayloadDevice, ProvidedMemory};
 use mqnet_netdev::limits::{FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
-    Burst, Caps, Channel, Function, Kept, LinkStatus, Offloads, Plan, Rx, RxBrings, RxMemory,
+    Burst, Caps, Channel, Function, Kept, LinkStatus, Offloads, Plan, PrivateFlags, Rx, RxBrings,
+    RxBuffers, RxMemory,
 };
 use mqnet_shmem::{Region, Span, copies};
 use mqnet_sysio::memory::memory_file;

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MIN, l2_header, room_for};
-use mqnet_netdev::{Caps, Channel, ChannelStats, Function, Offloads, OpenError, Plan, Rx, Tx};
+use mqnet_netdev::{
+    Caps, Channel, ChannelStats, Function, Offloads, OpenError, Plan, Rx, Steering, Tx,
+};
 use mqnet_rings::mpsc::{self, Bell, Control};
 use mqnet_rings::{Ringer, Waiter, spsc};
 use mqnet_sysio::eventfd::EventFd;
@@ -269,15 +271,19 @@ impl Function for PortFunction {
         Err(self.error("the channels of a port inside a program are fixed: open it anew"))
     }
 
-    fn waiting_most(&mut self) -> u32 {
-        self.config.depth
-    }
-
     fn stats(&self) -> &[Arc<ChannelStats>] {
         &self.stats
     }
 
     fn full_means(&self) -> &'static str {
         "the program does not receive"
+    }
+
+    mqnet_netdev::facets!(steering);
+}
+
+impl Steering for PortFunction {
+    fn waiting_most(&mut self) -> u32 {
+        self.config.depth
     }
 }

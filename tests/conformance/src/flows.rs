@@ -9,7 +9,7 @@ use std::time::Duration;
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
     Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, Offloads, OpenError, Plan,
-    Queue, Rx, RxBrings, Trigger, Tx, TxBorrows,
+    Queue, Rx, RxBrings, Steering, Trigger, Tx, TxBorrows,
 };
 use mqnet_shmem::{Span, SpanMut};
 use mqnet_sysio::eventfd::EventFd;
@@ -207,14 +207,18 @@ impl Function for Flows {
         Ok((0..plan.channels).map(channel).collect())
     }
 
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    mqnet_netdev::facets!(steering);
+}
+
+impl Steering for Flows {
     fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
         self.fails(Failure::Steer)?;
         self.state().steer(channels);
         Ok(())
-    }
-
-    fn stats(&self) -> &[Arc<ChannelStats>] {
-        &self.stats
     }
 }
 

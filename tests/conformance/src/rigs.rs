@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish};
 use mqnet_netdev::loopback::Loopback;
-use mqnet_netdev::{Caps, Channel, Function, LinkStatus, Plan};
+use mqnet_netdev::{Caps, Channel, Function, KernelInterface, LinkStatus, Plan};
 use mqnet_ntb::{NtbConfig, NtbFunction};
 use mqnet_sysio::{clock, namespace, process};
 use mqnet_tap::{Io, TapConfig, TapFunction};

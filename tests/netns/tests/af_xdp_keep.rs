@@ -6,7 +6,9 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction};
-use mqnet_netdev::{Burst, Channel, Function, Kept, LinkStatus, Plan, Rx, RxBrings};
+use mqnet_netdev::{
+    Burst, Channel, Function, Kept, KernelInterface, LinkStatus, Plan, Rx, RxBrings,
+};
 use mqnet_pktbuf::Returner;
 use mqnet_sysio::clock;
 use mqnet_testkit::{Host, Need, World, has, until};

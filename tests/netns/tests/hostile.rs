@@ -527,7 +527,8 @@ fn threads(pid: u32) -> Vec<(String, u64, u32)> {
 #[test]
 fn privileges_are_dropped() {
     const DAC_OVERRIDE: u64 = 1 << 1;
-    /// CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_NET_ADMIN, CAP_SYS_CHROOT, CAP_SYS_ADMIN, CAP_BPF.
+    /// CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_NET_ADMIN, CAP_SYS_CHROOT, CAP_SYS_ADMIN and
+    /// CAP_BPF.
     const LINK: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 12 | 1 << 18 | 1 << 21 | 1 << 39;
     if !has(&NEEDS) {
         return;

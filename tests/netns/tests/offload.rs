@@ -48,32 +48,12 @@ impl Function for Told {
         self.inner.prepare(&Plan { frame_max: plan.rx_frame_max(), ..plan.clone() })
     }
 
-    fn steers(&self) -> bool {
-        self.inner.steers()
-    }
-
-    fn waiting_most(&mut self) -> u32 {
-        self.inner.waiting_most()
-    }
-
-    fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
-        self.inner.steer(channels)
-    }
-
     fn commit(&mut self) -> Result<(), OpenError> {
         self.inner.commit()
     }
 
     fn abort(&mut self) {
         self.inner.abort();
-    }
-
-    fn feeds_a_stack(&self) -> bool {
-        self.inner.feeds_a_stack()
-    }
-
-    fn set_carrier(&mut self, up: bool) {
-        self.inner.set_carrier(up);
     }
 
     fn stats(&self) -> &[Arc<ChannelStats>] {
@@ -83,6 +63,8 @@ impl Function for Told {
     fn poll_link(&mut self, now: Duration) -> LinkStatus {
         self.inner.poll_link(now)
     }
+
+    mqnet_netdev::forward_facets!(inner);
 }
 
 /// The TAP of host `number`, which sends everything unfinished when it is `stubborn`, and takes

@@ -1,6 +1,6 @@
 //! The far end of the bridge, where another engine has a say in changes.
 
-use mqnet_netdev::{Caps, FarPartner, Outlook, Peer, Plan, RingSizes, RingWish, Voice, Word};
+use mqnet_netdev::{Caps, FarPartner, Outlook, Peer, Plan, RingSizes, RingWish, Seat, Voice, Word};
 
 use super::{NtbFunction, refusal_text};
 use crate::layout::{Geometry, Phase};
@@ -46,6 +46,10 @@ impl NtbFunction {
 }
 
 impl Peer for NtbFunction {
+    fn take_seat(&mut self, seat: Seat) {
+        self.seat = Some(seat);
+    }
+
     fn leads(&self) -> bool {
         let generation = |offer: &Option<link::Offer>| offer.as_ref().map(|o| o.generation);
         let (ours, theirs) = (generation(&self.our_offer), generation(&self.their_offer));

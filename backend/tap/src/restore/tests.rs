@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use mqnet_netdev::{Function, Plan};
+use mqnet_netdev::{Function, KernelInterface, Plan};
 use mqnet_sysio::tap::{flag, offload};
 use mqnet_testkit::{Need, has};
 

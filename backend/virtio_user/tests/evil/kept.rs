@@ -1,6 +1,6 @@
 //! Frames that leave the ring with their memory.
 
-use mqnet_netdev::{Armed, Burst, Function, Rx};
+use mqnet_netdev::{Armed, Burst, Function, Rx, RxBuffers};
 
 use super::worlds;
 

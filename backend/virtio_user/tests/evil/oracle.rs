@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mqnet_netdev::{Burst, Channel, Function, Kept, Rx, RxBrings};
+use mqnet_netdev::{Burst, Channel, Function, Kept, Rx, RxBrings, RxBuffers};
 use mqnet_virtio_user::VirtioUserFunction;
 use proptest::prelude::*;
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use mqnet_engine::{Lane, LaneId, Way};
 use mqnet_netdev::{
-    Armed, Burst, ChannelStats, Event, Fault, Function, Offloads, Plan, Queue, Rx, RxBrings,
+    Armed, Burst, ChannelStats, Event, Fault, Function, KernelInterface, Offloads, Plan, Queue, Rx,
+    RxBrings,
 };
 use mqnet_shmem::Span;
 use mqnet_sysio::{clock, namespace};

@@ -4,7 +4,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mqnet_netdev::{Burst, Caps, Channel, Function, LinkStatus, MemberView, Plan};
+use mqnet_netdev::{
+    Burst, Caps, Channel, Function, KernelInterface, LinkStatus, MemberView, Members, Plan,
+    Steering,
+};
 use mqnet_shmem::Span;
 use mqnet_wire::VnetHdr;
 

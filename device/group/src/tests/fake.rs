@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use mqnet_netdev::{
-    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, Indirection, LinkStatus,
-    Offloads, OpenError, Plan, Queue, Recv, Rx, RxBorrows, Tx, TxBorrows, limits,
+    Armed, Burst, Caps, Channel, ChannelStats, Event, Fault, Function, Indirection,
+    KernelInterface, LinkStatus, Offloads, OpenError, Placement, Plan, Queue, Recv, Rx, RxBorrows,
+    Steering, Tx, TxBorrows, limits,
 };
 use mqnet_shmem::Segments;
 use mqnet_wire::Layer;
@@ -121,10 +122,6 @@ impl Function for Fake {
         &self.name
     }
 
-    fn identity(&self) -> Option<String> {
-        self.identity.clone()
-    }
-
     fn caps(&self) -> Caps {
         self.caps.clone()
     }
@@ -166,6 +163,28 @@ impl Function for Fake {
         Ok(self.channels(plan.channels))
     }
 
+    fn commit(&mut self) -> Result<(), OpenError> {
+        let mut state = self.state.get();
+        if let Some(next) = state.prepared.take() {
+            state.open = Some(next);
+        }
+        drop(state);
+        self.may_fail("commit")
+    }
+
+    fn abort(&mut self) {
+        let prepared = self.state.get().prepared.take();
+        self.must(prepared.is_some(), "aborted what was not prepared");
+    }
+
+    fn stats(&self) -> &[Arc<ChannelStats>] {
+        &self.stats
+    }
+
+    mqnet_netdev::facets!(steering, kernel_interface, placement);
+}
+
+impl Steering for Fake {
     fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
         self.may_fail("steer")?;
         self.state.get().steered = channels;
@@ -191,27 +210,17 @@ impl Function for Fake {
         self.state.get().table = Some(table.to_vec());
         Ok(())
     }
+}
 
-    fn commit(&mut self) -> Result<(), OpenError> {
-        let mut state = self.state.get();
-        if let Some(next) = state.prepared.take() {
-            state.open = Some(next);
-        }
-        drop(state);
-        self.may_fail("commit")
-    }
-
-    fn abort(&mut self) {
-        let prepared = self.state.get().prepared.take();
-        self.must(prepared.is_some(), "aborted what was not prepared");
-    }
-
+impl KernelInterface for Fake {
     fn set_carrier(&mut self, up: bool) {
         self.state.get().carrier = up;
     }
+}
 
-    fn stats(&self) -> &[Arc<ChannelStats>] {
-        &self.stats
+impl Placement for Fake {
+    fn identity(&self) -> Option<String> {
+        self.identity.clone()
     }
 }
 

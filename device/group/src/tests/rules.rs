@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mqnet_netdev::loopback::Loopback;
 use mqnet_netdev::null::Null;
-use mqnet_netdev::{Caps, Function, LinkStatus, Offloads, Plan};
+use mqnet_netdev::{Caps, Function, LinkStatus, Members, Offloads, Plan, Steering};
 use mqnet_wire::Layer;
 
 use super::driver::{Driver, EACH};

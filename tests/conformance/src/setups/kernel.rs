@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish};
-use mqnet_netdev::Function;
+use mqnet_netdev::{Function, PrivateFlags};
 use mqnet_tap::{Io, TapConfig, TapFunction};
 
 use super::Setup;
