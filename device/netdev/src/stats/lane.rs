@@ -112,7 +112,10 @@ pub fn equation<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::{RxStats, TxStats, XdpStats};
 
     // Goal: every counter of the conservation check is a term of the sum and of the text, with the
     // sign of its row; the others are not.
@@ -134,6 +137,19 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    // Goal: no two rows of the table have the same name, and every queue counter is a part of a
+    // lane counter.
+    #[test]
+    fn names_are_unique() {
+        let queues = [RxStats::COUNTERS, XdpStats::COUNTERS, TxStats::COUNTERS].concat();
+        let lanes: BTreeSet<_> = LaneCounters::TABLE.iter().map(|row| row.name).collect();
+        let metrics: BTreeSet<_> = LaneCounters::TABLE.iter().map(|row| row.metric).collect();
+        let patterns: BTreeSet<_> = queues.iter().map(|row| row.pattern).collect();
+        let rows = LaneCounters::TABLE.len();
+        assert_eq!([lanes.len(), metrics.len(), patterns.len()], [rows, rows, queues.len()]);
+        assert_eq!(queues.iter().map(|row| row.lane).collect::<BTreeSet<_>>(), lanes);
     }
 
     // Goal: frames that entered a lane are sent, dropped for a reason, or in flight; sums over
