@@ -1,11 +1,12 @@
-//! The project's own tools: `cargo xtask test`, `tidy`, `deny`, `setup`, `bench`, `soak`, `fuzz`,
-//! `install` and `guest`.
+//! The project's own tools: `cargo xtask test`, `tidy`, `generate`, `deny`, `setup`, `bench`,
+//! `soak`, `fuzz`, `install` and `guest`.
 
 #![forbid(unsafe_code)]
 
 mod bench;
 mod deny;
 mod fuzz;
+mod generate;
 mod guest;
 mod install;
 mod kept;
@@ -46,6 +47,8 @@ enum Tool {
     },
     /// Check the law of the rooms
     Tidy,
+    /// Write the pages of documentation that are generated from the code
+    Generate,
     /// Check licenses, duplicates and sources of dependencies with cargo-deny
     Deny,
     /// Check the workspace with exactly the Rust version that Cargo.toml states
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         }
         Tool::Test { steps, words, .. } => test::run(&steps, &words),
         Tool::Tidy => tidy::run(&project::root()).map(|findings| findings == 0),
+        Tool::Generate => generate::run(&project::root()).map(|()| true),
         Tool::Deny => deny::check().map(|()| true),
         Tool::StatedRust => stated_rust::check().map(|()| true),
         Tool::Setup => setup::run().and_then(|missing| {

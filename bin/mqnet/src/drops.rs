@@ -35,50 +35,8 @@ fn knob(link: &LinkInfo, drop: &RecentDrops, reason: DropReason) -> String {
     let other = other.unwrap_or(here);
     let (from, to) = if drop.sends { (other, here) } else { (here, other) };
     let mtu = link.mtu.map_or_else(|| "the mtu".to_owned(), |mtu| format!("mtu {mtu}"));
-    match reason {
-        DropReason::TooLong => format!(
-            "longer than frames of {mtu} are: mqnet ethtool and mtu= set the link's, ip link set \
-             {from} mtu that of the sender"
-        ),
-        DropReason::GsoOverMtu => format!(
-            "segments longer than {mtu} of {to}: give the sender behind {from} the same mtu, or \
-             raise the link's"
-        ),
-        DropReason::BufferTooSmall => format!(
-            "the driver behind {to} gives buffers that are smaller: mergeable buffers \
-             (mrg_rxbuf=on), or a smaller mtu on {from}"
-        ),
-        DropReason::BadHeader => format!(
-            "the sender behind {from} describes its frames wrongly: mqnet capture {from} --drops \
-             shows them"
-        ),
-        DropReason::Refused => {
-            format!("the kernel takes no such frames: mqnet capture {to} --drops shows them")
-        }
-        DropReason::DeviceDown => format!("ip link set {to} up"),
-        DropReason::LinkClosed => format!("{to} was full when the link was closed"),
-        DropReason::QueueRetired => "the number of channels changed".to_owned(),
-        DropReason::SinkFull => {
-            format!("{to} was full: without full=drop its sender waits instead")
-        }
-        DropReason::QdiscOverlimit => {
-            format!("raise the limit: mqnet tc qdisc show dev {to}")
-        }
-        DropReason::Aqm => format!("a queue stays too long: mqnet tc qdisc show dev {to}"),
-        DropReason::Policed | DropReason::Filtered => {
-            format!("mqnet tc filter show dev {to} egress, dev {from} ingress")
-        }
-        DropReason::XdpDrop | DropReason::XdpAborted => {
-            format!("decided by the XDP program of {from}: mqnet xdp show {from}")
-        }
-        DropReason::XdpUnsent => format!("XDP_TX found no room in {here}"),
-        DropReason::NotWanted => {
-            format!("the driver behind {to} wants no such address or VLAN: promisc on there")
-        }
-        DropReason::XdpElsewhere => {
-            format!("the XDP program of {from} redirects to a netdev of another link")
-        }
-    }
+    let names = [("{from}", from), ("{to}", to), ("{here}", here), ("{mtu}", &mtu)];
+    names.iter().fold(reason.action().to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `mqnet stats`: every counter, and whether they add up.
 
+mod conservation;
 #[cfg(test)]
 pub(crate) mod fixture;
-mod law;
 pub(crate) mod rates;
 pub(crate) mod show;
 pub(crate) mod table;

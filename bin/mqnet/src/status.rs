@@ -7,11 +7,11 @@ use std::io::Write;
 use std::time::Duration;
 
 use mqnet_engine::{Link, Notice};
-use mqnet_netdev::Offloads;
+use mqnet_netdev::{LaneSums, Offloads};
 use mqnet_sysio::clock;
 use serde_json::json;
 
-pub(crate) use sums::LaneSums;
+pub(crate) use sums::Lane;
 use sums::{channels_json, link_sums};
 
 /// How to show it.
@@ -139,7 +139,7 @@ impl Status {
             StatusStyle::Line => self.line(&rates, passed),
             StatusStyle::Json => {
                 let state = if self.up.is_some() { "up" } else { "down" };
-                let lanes = sums.map(|s| s.json());
+                let lanes = sums.each_ref().map(Lane::of);
                 let line = json!({ "uptime-s": (now - self.started).as_secs_f64(), "link": state,
                                    "a-to-b": lanes[0], "b-to-a": lanes[1],
                                    "channels": channels_json(link) });
@@ -158,8 +158,8 @@ impl Status {
                 s.rx_bytes as f64 * 8.0 / seconds / 1e9
             )
         };
-        let drops: u64 = rates.iter().map(|s| s.drops + s.lost).sum();
-        let stops: u64 = rates.iter().map(|s| s.stops).sum();
+        let drops: u64 = rates.iter().map(|s| s.dropped() + s.tx_lost).sum();
+        let stops: u64 = rates.iter().map(|s| s.tx_stop).sum();
         let frames: u64 = rates.iter().map(|s| s.tx_packets).sum();
         let kicks: u64 = rates.iter().map(|s| s.kicks).sum();
         let per_frame = if frames == 0 { 0.0 } else { kicks as f64 / frames as f64 };

@@ -48,7 +48,7 @@ mod peer;
 mod queue;
 mod rule;
 mod rx_memory;
-mod stats;
+pub mod stats;
 pub mod wrap;
 
 pub use address::Address;
@@ -69,4 +69,4 @@ pub use queue::{
 };
 pub use rule::{Field, FieldMatch, FlowKind, FlowRule, RULES_MAX};
 pub use rx_memory::RxMemory;
-pub use stats::{ChannelStats, DropReason, RxStats, TxStats, XdpStats};
+pub use stats::{ChannelStats, DropReason, LaneCounters, LaneSums, RxStats, TxStats, XdpStats};

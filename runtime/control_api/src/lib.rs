@@ -31,8 +31,7 @@ pub use link::{
 };
 pub use netdev::{Napi, PagePool, PagePoolStats, QStats, Queue, QueueType};
 pub use stats::{
-    ChannelStats, DropCount, HalfStats, LaneStats, LinkStats, Locality, PoolUse, StopCause,
-    StopState, Stopped,
+    ChannelStats, DropCount, LaneStats, LinkStats, Locality, PoolUse, StopCause, StopState, Stopped,
 };
 pub use tc::{
     Action, Class, ControlAction, Filter, FilterOptions, Qdisc, TcCounters, TcObject, TcRequest,

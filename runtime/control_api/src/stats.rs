@@ -1,5 +1,6 @@
 //! Every counter of a link.
 
+use mqnet_netdev::{LaneCounters, LaneSums, counter_table};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -13,24 +14,8 @@ pub struct DropCount {
     pub frames: u64,
 }
 
-/// One half of a channel of one netdev.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct HalfStats {
-    /// Frames taken (RX) or handed to the peer (TX).
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Doorbells rung.
-    pub kicks: u64,
-    /// Times that the queue asked to be woken.
-    pub arms: u64,
-    /// Drops by reason; reasons without drops are left out.
-    pub drops: Vec<DropCount>,
-}
-
 /// Whether a lane's sink takes frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopState {
     /// It does.
@@ -38,11 +23,8 @@ pub enum StopState {
     /// It is full.
     Stopped,
     /// The channel is not in use.
+    #[default]
     Unused,
-}
-
-fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 /// What keeps a queue full.
@@ -71,63 +53,64 @@ pub struct Stopped {
     pub for_ns: u64,
 }
 
-/// One direction of one channel: from an RX queue to a TX queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct LaneStats {
-    /// Its NAPI id.
-    pub napi_id: u32,
-    /// Netdev that it takes from.
-    pub from: String,
-    /// Netdev that it gives to.
-    pub to: String,
-    /// Frames taken.
-    pub rx_packets: u64,
-    /// Their bytes.
-    pub rx_bytes: u64,
-    /// Frames given.
-    pub tx_packets: u64,
-    /// Their bytes.
-    pub tx_bytes: u64,
-    /// Drops on the way, by reason.
-    pub drops: Vec<DropCount>,
-    /// Of the frames given, those that a lost peer had not taken.
-    pub tx_lost: u64,
-    /// Frames beyond the first that were made of one large frame, for a netdev that takes none:
-    /// so many more left than came.
-    #[serde(default)]
-    pub segments: u64,
-    /// Frames that left as a part of the one before them, for a netdev that takes large ones: so
-    /// many fewer left than came.
-    #[serde(default)]
-    pub merged: u64,
-    /// Of the frames taken, those that an XDP program sent elsewhere.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub xdp_out: u64,
-    /// Frames that did not come from there: an XDP program of the other side sent them back.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub xdp_in: u64,
-    /// rx + segments + xdp-in - tx - merged - drops - xdp-out: 0 at rest.
-    pub in_flight: i64,
-    /// Times that the sink stopped it.
-    pub tx_stop: u64,
-    /// Times that it went on.
-    pub tx_wake: u64,
-    /// Nanoseconds stopped, in all.
-    pub stopped_ns: u64,
-    /// Doorbells rung.
-    pub kicks: u64,
-    /// Frames whose payload was copied.
-    pub copies: u64,
-    /// System calls that moved frames, or found none, at both ends.
-    #[serde(default)]
-    pub syscalls: u64,
-    /// Whether it is stopped now.
-    pub state: StopState,
-    /// By whom and since when.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stopped: Option<Stopped>,
+macro_rules! define {
+    ($( #[doc = $about:literal] $Stats:ident, $side:ident, { $($other:tt)* } { $(
+        $field:ident: Counter, $pattern:literal, $help:literal
+            $( => $lane:ident: $unit:ident, $check:ident, $metric:literal, $action:literal )?
+            $( + $sum:ident )?;
+    )* } )*) => {
+        /// One direction of one channel: from an RX queue to a TX queue.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+        #[serde(rename_all = "kebab-case")]
+        pub struct LaneStats {
+            /// Its NAPI id.
+            pub napi_id: u32,
+            /// Netdev that it takes from.
+            pub from: String,
+            /// Netdev that it gives to.
+            pub to: String,
+            $( $( $(
+                #[doc = $help]
+                #[serde(default)]
+                #[schema(required = true)]
+                pub $lane: u64,
+            )? )* )*
+            /// Frames dropped, by reason; reasons without drops are left out.
+            pub drops: Vec<DropCount>,
+            /// Conservation check: frames that entered the lane and have neither left it nor were
+            /// dropped. 0 at rest.
+            pub in_flight: i64,
+            /// Whether it is stopped now.
+            pub state: StopState,
+            /// By whom and since when.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub stopped: Option<Stopped>,
+        }
+
+        impl LaneStats {
+            /// Counters and drops; netdevs and state are left empty.
+            pub fn of(sums: &LaneSums) -> Self {
+                let count = |(reason, frames): (&str, u64)| DropCount {
+                    reason: reason.to_owned(),
+                    frames,
+                };
+                Self {
+                    $( $( $( $lane: sums.$lane, )? )* )*
+                    drops: sums.drops().map(count).collect(),
+                    in_flight: sums.in_flight(),
+                    ..Self::default()
+                }
+            }
+
+            /// Counters of the table.
+            pub fn counters(&self) -> LaneCounters {
+                LaneCounters { $( $( $( $lane: self.$lane, )? )* )* }
+            }
+        }
+    };
 }
+
+counter_table!(define);
 
 /// One channel: both lanes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -205,4 +188,64 @@ pub struct Locality {
     pub local_bytes: u64,
     /// Bytes received and sent by workers of other nodes.
     pub cross_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    // Goal: names in JSON: those of the first version remain, and every counter of the table is
+    // present, also at 0. A reading of an older version without some of them is accepted.
+    #[test]
+    fn json_names_are_stable() {
+        let stopped = Stopped { by: String::new(), cause: StopCause::Peer, for_ns: 1 };
+        let lane = LaneStats { stopped: Some(stopped), ..LaneStats::default() };
+        let json = serde_json::to_value(&lane).unwrap();
+        let first = [
+            "napi-id",
+            "from",
+            "to",
+            "rx-packets",
+            "rx-bytes",
+            "tx-packets",
+            "tx-bytes",
+            "drops",
+            "tx-lost",
+            "segments",
+            "merged",
+            "xdp-out",
+            "xdp-in",
+            "in-flight",
+            "tx-stop",
+            "tx-wake",
+            "stopped-ns",
+            "kicks",
+            "copies",
+            "syscalls",
+            "state",
+            "stopped",
+        ];
+        let counters = LaneCounters::TABLE.iter().map(|row| row.json());
+        for name in first.into_iter().map(str::to_owned).chain(counters) {
+            assert!(json.get(&name).is_some(), "{name}");
+        }
+        let old = json!({ "napi-id": 1, "from": "a", "to": "b", "rx-packets": 3, "drops": [],
+                          "in-flight": 3, "state": "running" });
+        let read: LaneStats = serde_json::from_value(old).unwrap();
+        assert_eq!((read.rx_packets, read.checksums), (3, 0));
+    }
+
+    // Goal: sums become the fields of their names.
+    #[test]
+    fn sums_become_fields() {
+        let mut values = 1..;
+        let counters = LaneCounters::read(|_| values.next().unwrap());
+        let mut sums = LaneSums { counters, ..LaneSums::default() };
+        sums.by_reason[0] = 5;
+        let lane = LaneStats::of(&sums);
+        assert_eq!((lane.counters(), lane.in_flight), (counters, sums.in_flight()));
+        assert_eq!(lane.drops, [DropCount { reason: "too-long".into(), frames: 5 }]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mqnet_netdev::{ChannelStats, DropReason};
+use mqnet_netdev::{ChannelStats, LaneSums};
 
 /// One direction, all channels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,31 +29,18 @@ pub struct Direction {
 
 impl Direction {
     pub(crate) fn of(source: &[Arc<ChannelStats>], sink: &[Arc<ChannelStats>]) -> Self {
-        let (rx, tx) = (|| source.iter().map(|s| &*s.rx), || sink.iter().map(|s| &*s.tx));
-        // The sink first: what it has was taken before.
-        let sent = tx().map(|tx| tx.packets.get()).sum();
-        let merged = tx().map(|tx| tx.merged.get()).sum();
-        let segments = tx().map(|tx| tx.segments.get()).sum();
-        let dropped = |reason| -> u64 {
-            rx().map(|rx| rx.drops.get(reason)).chain(tx().map(|tx| tx.drops.get(reason))).sum()
-        };
-        let drops: Vec<_> = DropReason::ALL
-            .iter()
-            .map(|&reason| (reason.name(), dropped(reason)))
-            .filter(|&(_, n)| n > 0)
-            .collect();
-        let taken: u64 = rx().map(|rx| rx.packets.get()).sum();
-        let gone = sent + merged + drops.iter().map(|(_, n)| n).sum::<u64>();
+        let mut sums = LaneSums::default();
+        source.iter().zip(sink).for_each(|(from, to)| sums.add(from, to));
         Self {
-            taken,
-            sent,
-            segments,
-            merged,
-            drops,
-            waiting: (taken + segments).saturating_sub(gone),
-            stops: tx().map(|tx| tx.stops.get()).sum(),
-            wakes: tx().map(|tx| tx.wakes.get()).sum(),
-            stopped_ns: tx().map(|tx| tx.stopped_ns.get()).sum(),
+            taken: sums.rx_packets,
+            sent: sums.tx_packets,
+            segments: sums.segments,
+            merged: sums.merged,
+            drops: sums.drops().collect(),
+            waiting: sums.in_flight().max(0) as u64,
+            stops: sums.tx_stop,
+            wakes: sums.tx_wake,
+            stopped_ns: sums.stopped_ns,
         }
     }
 

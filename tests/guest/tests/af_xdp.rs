@@ -112,7 +112,7 @@ fn run(guest: Guest, world: &World, manner: &str, late_most: u64) -> Outcome {
     assert!(said.ends_with("== done\n"), "{said}");
     let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
     end.assert_law();
-    assert_eq!((end.out().lost, end.back().lost), (0, 0), "{end:?}");
+    assert_eq!((end.out().tx_lost, end.back().tx_lost), (0, 0), "{end:?}");
     let channels = end.channels();
     assert_eq!(channels.len(), 2, "{end:?}");
     for (out, back) in channels {

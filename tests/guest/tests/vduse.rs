@@ -97,7 +97,7 @@ fn the_engine_is_a_card_of_its_own_kernel() {
     a_group_has_worked(&outcome, said);
     let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
     end.assert_law();
-    assert_eq!((end.out().lost, end.back().lost), (0, 0), "{end:?}");
+    assert_eq!((end.out().tx_lost, end.back().tx_lost), (0, 0), "{end:?}");
 }
 
 // Goal: on the oldest kernel that we promise the card is a netdev with one queue pair that answers;

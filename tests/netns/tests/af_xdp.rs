@@ -486,10 +486,10 @@ fn a_slow_network_stops_the_lane() {
     let rig = Rig { world, link };
     rig.crosses(100);
     let (a, b) = (&rig.world.a, &rig.world.b);
-    let before = rig.link.next_status().0.stops;
+    let before = rig.link.next_status().0.tx_stop;
     shape(a, "change", "64kbit");
     let datagrams = Datagrams::start(a, b, "10.7.1.2", 100, PACE);
-    until("the lane stops", || (rig.link.next_status().0.stops > before).then_some(()));
+    until("the lane stops", || (rig.link.next_status().0.tx_stop > before).then_some(()));
     // The lane wakes when half of it has left, and a busy machine lets it sleep beyond that.
     let held = a.run_json(&["tc", "-j", "-s", "qdisc", "show", "dev", "low"])[0]["qlen"].as_u64();
     assert!((1..=64).contains(&held.expect("a queue")), "{held:?} frames in the network");
@@ -501,9 +501,9 @@ fn a_slow_network_stops_the_lane() {
     let table = rig.stop();
     let out = table.out();
     assert_eq!(came, sent, "{}", table.0);
-    assert!(out.stops > before && out.wakes == out.stops, "{}", table.0);
+    assert!(out.tx_stop > before && out.tx_wake == out.tx_stop, "{}", table.0);
     let outside = outside(&table) + table.dropped_outside();
-    assert_eq!((out.drops, out.lost, table.back().drops, outside), (0, 0, 0, 0), "{}", table.0);
+    assert_eq!((out.drops, out.tx_lost, table.back().drops, outside), (0, 0, 0, 0), "{}", table.0);
 }
 
 /// Prints the VLAN tag of the first frame of a protocol of ours.

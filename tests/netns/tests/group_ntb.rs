@@ -200,7 +200,7 @@ fn a_window_is_lost_and_comes_back() {
     a.assert_law();
     b.stop().assert_law();
     // What a busy machine does not take in time is dropped, and counted, before we see it.
-    let counted = a.out().lost + a.dropped_outside() + a.out().drops;
+    let counted = a.out().tx_lost + a.dropped_outside() + a.out().drops;
     assert!(tallies[0].lost() <= counted, "lost, but not counted: {:?}, {counted}", tallies[0]);
 }
 

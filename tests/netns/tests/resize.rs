@@ -40,16 +40,16 @@ pub(crate) fn stop_perfect(pair: Pair) {
     [&pair.a, &pair.b].into_iter().for_each(assert_never_back);
     for end in [&pair.a, &pair.b] {
         let (out, back) = end.next_status();
-        let lost = [&out, &back].map(|lane| (lane.drops, lane.lost));
+        let lost = [&out, &back].map(|lane| (lane.drops, lane.tx_lost));
         assert_eq!(lost, [(0, 0); 2], "drops, lost: {out:?} {back:?}");
     }
     let (a, b) = pair.stop();
     for end in [&a, &b] {
         assert_eq!([end.out().drops, end.back().drops], [0, 0], "{}", end.0);
     }
-    assert_eq!([a.out().lost, a.back().lost], [0, 0], "{}", a.0);
-    assert_eq!(b.back().lost, 0, "{}", b.0);
-    assert!(b.out().lost <= FEW, "{} frames had no peer any more: {}", b.out().lost, b.0);
+    assert_eq!([a.out().tx_lost, a.back().tx_lost], [0, 0], "{}", a.0);
+    assert_eq!(b.back().tx_lost, 0, "{}", b.0);
+    assert!(b.out().tx_lost <= FEW, "{} frames had no peer any more: {}", b.out().tx_lost, b.0);
 }
 
 pub(crate) fn often(end: mqnet_testkit::EndSpec) -> mqnet_testkit::EndSpec {

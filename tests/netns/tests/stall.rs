@@ -43,8 +43,8 @@ fn a_stalled_peer_stops_its_sender() {
     let full = world.b.protocol("Udp6RcvbufErrors");
     let (a, b) = pair.stop();
     let lane = a.out();
-    assert_eq!((lane.drops, lane.lost), (0, 0), "dropped inside: {}", a.0);
-    assert_eq!(lane.stops, lane.wakes, "stops and wakes: {}", a.0);
+    assert_eq!((lane.drops, lane.tx_lost), (0, 0), "dropped inside: {}", a.0);
+    assert_eq!(lane.tx_stop, lane.tx_wake, "stops and wakes: {}", a.0);
     assert!(a.dropped_outside() > 0, "the TAP's ring overflowed, and the table does not know");
     let known = here.tx_dropped + here.qdisc_dropped + there.rx_dropped + full + b.back().drops;
     println!("{sent} datagrams sent, {received} received, {known} drops counted");

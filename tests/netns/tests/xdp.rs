@@ -79,7 +79,7 @@ fn a_filter_comes_and_goes() {
     flows.finish().assert_perfect("a to b");
     pair.a.wait_quiet();
     let (a, _) = pair.stop();
-    assert_eq!((a.out().drops, a.out().lost, a.out().in_flight), (6, 0, 0), "{}", a.0);
+    assert_eq!((a.out().drops, a.out().tx_lost, a.out().in_flight), (6, 0, 0), "{}", a.0);
 }
 
 // Goal: programs that come and go fifty times lose, double and reorder nothing.

@@ -66,7 +66,7 @@ fn resizes_keep_the_program() {
         assert_eq!(took(&list, queue), seen, "{queue}: {list}");
     }
     let (a, b) = pair.stop();
-    assert_eq!((a.out().drops, a.out().lost), (sent, 0), "{}", a.0);
+    assert_eq!((a.out().drops, a.out().tx_lost), (sent, 0), "{}", a.0);
     a.assert_law();
     b.assert_law();
 }
@@ -157,9 +157,9 @@ fn a_refused_table_leaves_every_lane() {
     let list = world.folder().ask("ethtool -S a").out;
     let took = |queue| counter(&list, &format!("rx_queue_{queue}_packets"));
     let weights = if took(0) > took(1) { "1 0" } else { "0 1" };
-    let before = pair.a.next_status().0.stops;
+    let before = pair.a.next_status().0.tx_stop;
     pair.b.freeze();
-    until("the lane stops", || (pair.a.next_status().0.stops > before).then_some(()));
+    until("the lane stops", || (pair.a.next_status().0.tx_stop > before).then_some(()));
     let refused = world.ask(&format!("ethtool -X a weight {weights}"));
     assert_ne!(refused.code, Some(0), "{refused:?}");
     assert!(refused.err.contains("try again"), "{refused:?}");
@@ -285,7 +285,7 @@ fn large_frames_pass_a_program() {
     assert_eq!(dump[1]["values"][0], "0000000000000000", "a helper failed: {dump}");
     pair.a.wait_quiet();
     let (a, b) = pair.stop();
-    assert_eq!((a.out().drops, a.out().lost), (0, 0), "{}", a.0);
+    assert_eq!((a.out().drops, a.out().tx_lost), (0, 0), "{}", a.0);
     a.assert_law();
     b.assert_law();
 }

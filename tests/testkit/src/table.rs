@@ -1,5 +1,8 @@
 //! The table with which `mqnet link --json` ends.
 
+use std::ops::Deref;
+
+use mqnet_netdev::LaneCounters;
 use serde_json::Value;
 
 /// The last line of one end.
@@ -7,36 +10,22 @@ use serde_json::Value;
 pub struct EndTable(pub Value);
 
 /// The counters of one direction.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lane {
-    /// Frames that came in.
-    pub rx_packets: u64,
-    /// Their bytes.
-    pub rx_bytes: u64,
-    /// Frames that left.
-    pub tx_packets: u64,
-    /// Their bytes.
-    pub tx_bytes: u64,
+    /// All but the drops, under the names of the counter table.
+    counters: LaneCounters,
     /// Frames dropped, for any reason.
     pub drops: u64,
-    /// Frames sent that the peer never took.
-    pub lost: u64,
-    /// Frames beyond the first that were made of one large frame.
-    pub segments: u64,
-    /// Frames that left as a part of another.
-    pub merged: u64,
     /// Frames neither sent nor dropped.
     pub in_flight: i64,
-    /// Of those taken, frames that an XDP program sent elsewhere.
-    pub xdp_out: u64,
-    /// Frames that an XDP program of the other side sent back by this lane.
-    pub xdp_in: u64,
-    /// Times that the sink was full, and that it was not any more.
-    pub stops: u64,
-    /// See `stops`.
-    pub wakes: u64,
-    /// Doorbells rung.
-    pub kicks: u64,
+}
+
+impl Deref for Lane {
+    type Target = LaneCounters;
+
+    fn deref(&self) -> &LaneCounters {
+        &self.counters
+    }
 }
 
 impl Lane {
@@ -49,39 +38,18 @@ impl Lane {
         };
         let drops = lane["drops"].as_object().expect("drops by reason");
         Self {
-            rx_packets: number("rx-packets"),
-            rx_bytes: number("rx-bytes"),
-            tx_packets: number("tx-packets"),
-            tx_bytes: number("tx-bytes"),
+            counters: LaneCounters::read(|row| number(&row.json())),
             drops: drops.values().map(|n| n.as_u64().expect("a number of drops")).sum(),
-            lost: number("tx-lost"),
-            segments: number("segments"),
-            merged: number("merged"),
             in_flight: lane["in-flight"].as_i64().expect("frames in flight"),
-            xdp_out: lane["xdp-out"].as_u64().unwrap_or(0),
-            xdp_in: lane["xdp-in"].as_u64().unwrap_or(0),
-            stops: number("tx-stop"),
-            wakes: number("tx-wake"),
-            kicks: number("kicks"),
         }
     }
 
     fn plus(&self, other: &Self) -> Self {
+        let mut values = self.iter().zip(other.iter()).map(|((_, a), (_, b))| a + b);
         Self {
-            rx_packets: self.rx_packets + other.rx_packets,
-            rx_bytes: self.rx_bytes + other.rx_bytes,
-            tx_packets: self.tx_packets + other.tx_packets,
-            tx_bytes: self.tx_bytes + other.tx_bytes,
+            counters: LaneCounters::read(|_| values.next().expect("a value of each row")),
             drops: self.drops + other.drops,
-            lost: self.lost + other.lost,
-            segments: self.segments + other.segments,
-            merged: self.merged + other.merged,
             in_flight: self.in_flight + other.in_flight,
-            xdp_out: self.xdp_out + other.xdp_out,
-            xdp_in: self.xdp_in + other.xdp_in,
-            stops: self.stops + other.stops,
-            wakes: self.wakes + other.wakes,
-            kicks: self.kicks + other.kicks,
         }
     }
 }
@@ -117,7 +85,7 @@ impl EndTable {
         self.out().tx_packets + self.back().tx_packets
     }
 
-    /// The conservation law holds, and the channels add up to the whole.
+    /// The conservation check holds, and the channels add up to the whole.
     #[track_caller]
     pub fn assert_law(&self) {
         let channels = self.channels();
@@ -126,9 +94,8 @@ impl EndTable {
         assert_eq!((self.out(), self.back()), sum, "the channels do not add up: {}", self.0);
         for lane in [self.out(), self.back()] {
             assert_eq!(lane.in_flight, 0, "frames in flight after the end: {}", self.0);
-            let accounted = lane.tx_packets + lane.merged + lane.drops + lane.xdp_out;
-            let came = lane.rx_packets + lane.xdp_in + lane.segments;
-            assert_eq!(came, accounted, "rx + segments = tx + merged + drops: {}", self.0);
+            let flight = lane.in_flight(lane.drops.into());
+            assert_eq!(flight, 0, "frames in = frames out + drops: {}", self.0);
             let changed = lane.segments + lane.merged + lane.xdp_in + lane.xdp_out;
             if (lane.drops, changed) == (0, 0) {
                 assert_eq!(lane.rx_bytes, lane.tx_bytes, "bytes without drops: {}", self.0);
@@ -146,12 +113,12 @@ pub fn assert_pair(a: &EndTable, b: &EndTable) {
     b.assert_law();
     for (from, to) in [(a, b), (b, a)] {
         let (sent, taken) = (from.out(), to.back());
-        let least = sent.tx_packets - sent.lost;
+        let least = sent.tx_packets - sent.tx_lost;
         assert!(
             (least..=sent.tx_packets).contains(&taken.rx_packets),
             "{} frames sent, {} lost, {} taken: {} {}",
             sent.tx_packets,
-            sent.lost,
+            sent.tx_lost,
             taken.rx_packets,
             from.0,
             to.0
@@ -165,9 +132,17 @@ mod tests {
     use serde_json::json;
 
     fn lane(rx: u64, tx: u64, lost: u64) -> Value {
-        json!({ "rx-packets": rx, "rx-bytes": rx * 10, "tx-packets": tx, "tx-bytes": tx * 10,
-                "drops": { "too-long": rx - tx }, "tx-lost": lost, "in-flight": 0, "tx-stop": 0,
-                "segments": 0, "merged": 0, "tx-wake": 0, "kicks": 1 })
+        let zeros = LaneCounters::TABLE.iter().map(|row| (row.json(), json!(0)));
+        let mut lane = Value::Object(zeros.collect());
+        for (name, value) in
+            [("rx-packets", rx), ("rx-bytes", rx * 10), ("tx-packets", tx), ("tx-bytes", tx * 10)]
+        {
+            lane[name] = value.into();
+        }
+        lane["tx-lost"] = lost.into();
+        lane["drops"] = json!({ "too-long": rx - tx });
+        lane["in-flight"] = 0.into();
+        lane
     }
 
     fn table(out: Value, back: Value) -> EndTable {

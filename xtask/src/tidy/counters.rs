@@ -49,8 +49,10 @@ fn declared(source: &Source) -> impl Iterator<Item = (&str, usize)> {
         }
         let colon = start.checked_sub(1)?;
         let name = tokens.get(colon.checked_sub(1)?)?;
-        // `$name: Counter` is a macro's pattern; the names are where it is called.
-        let is_pattern = colon > 1 && tokens[colon - 2].is("$");
+        // `$name: Counter` and `$name:ident: Counter` are patterns of a macro; its call has the
+        // names.
+        let before = colon.checked_sub(2).and_then(|at| tokens.get(at));
+        let is_pattern = before.is_some_and(|token| token.is("$") || token.is(":"));
         let is_field = ends && tokens[colon].is(":") && name.kind == Kind::Word && !is_pattern;
         (is_field && !source.is_test_line(name.line)).then_some((&name.text[..], name.line))
     })
@@ -106,5 +108,7 @@ mod tests {
     fn only_fields_declare() {
         assert_eq!(count("use a::{Counter, B};\nfn f(c: &Counter, d: Counter) -> Counter {}"), 0);
         assert_eq!(count("macro_rules! m { ($name:ident) => { struct S { $name: Counter } } }"), 0);
+        assert_eq!(count("macro_rules! m { ($name:ident: Counter, $other:tt) => {} }"), 0);
+        assert_eq!(count("table! { S { name: Counter, \"help\" => lane; } }"), 1);
     }
 }

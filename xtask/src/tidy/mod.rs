@@ -6,6 +6,7 @@ mod counters;
 mod dead_files;
 mod dependencies;
 mod fences;
+mod generated;
 mod lex;
 mod machine_paths;
 mod modules;
@@ -30,12 +31,13 @@ use repository::Repository;
 /// A rule: its name in the output, and its check.
 type Rule = (&'static str, fn(&Repository, &mut Report));
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     ("banned-call", banned_calls::check),
     ("counter", counters::check),
     ("dead-file", dead_files::check),
     ("dependency", dependencies::check),
     ("fence", fences::check),
+    ("generated", generated::check),
     ("machine-path", machine_paths::check),
     ("named-test", named_tests::check),
     ("repr-c", repr_c::check),

@@ -1,13 +1,12 @@
 //! What came of it: the numbers, the verdict, the table.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
 
 use super::protocol::{KernelCounters, Side, StreamReport, millis};
 use super::script::{Played, RUN_BEFORE, RUN_FAST, RUN_KILL};
-use super::world::{Counters, HostState, Lane, Life};
+use super::world::{Counters, HostState, Life};
 use crate::status::si;
 
 /// All numbers of a run.
@@ -84,7 +83,7 @@ struct LinkReport {
     life: usize,
     ended: String,
     killed: bool,
-    /// The conservation law in both directions; unknown when the counters died with it.
+    /// The conservation check in both directions; unknown when the counters died with it.
     conserved: Option<bool>,
     kicks_per_frame: f64,
     counters: Counters,
@@ -321,7 +320,7 @@ impl Report {
         let _ = self.write_traffic(&mut out);
         let _ = self.write_heal(&mut out);
         let _ = self.write_links(&mut out);
-        let _ = self.write_law(&mut out);
+        let _ = self.write_check(&mut out);
         out
     }
 
@@ -410,7 +409,7 @@ impl Report {
                         lane.rx_packets,
                         lane.rx_bytes,
                         lane.tx_packets,
-                        lane.drops.values().sum::<u64>(),
+                        lane.dropped(),
                         lane.tx_lost,
                         lane.tx_stop,
                         lane.kicks as f64 / lane.tx_packets.max(1) as f64
@@ -421,8 +420,8 @@ impl Report {
         Ok(())
     }
 
-    fn write_law(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "\nconservation law (rx + segments = tx + merged + drops + in flight)")?;
+    fn write_check(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "\nconservation check (frames in = frames out + drops + in flight)")?;
         for link in &self.links {
             let name = format!("{} {}", link.host.name(), link.life + 1);
             if link.killed {
@@ -436,21 +435,12 @@ impl Report {
             let sums = &link.counters.sums;
             for (lane, direction) in [(&sums.a_to_b, "tap -> ntb"), (&sums.b_to_a, "ntb -> tap")] {
                 let holds = if lane.in_flight == 0 { "holds" } else { "BROKEN" };
-                writeln!(out, "  {name:<8} {direction}: {}: {holds}", law(lane))?;
+                writeln!(out, "  {name:<8} {direction}: {}: {holds}", lane.equation())?;
             }
         }
         let verdict = if self.verified { "every byte verified" } else { "NOT VERIFIED" };
         writeln!(out, "\n{verdict}, in {:.1} s", self.seconds)
     }
-}
-
-fn law(lane: &Lane) -> String {
-    let drops: &BTreeMap<String, u64> = &lane.drops;
-    let reasons: String = drops.iter().map(|(name, n)| format!(" + {n} {name}")).collect();
-    let some = |n: u64, what: &str| if n > 0 { format!(" + {n} {what}") } else { String::new() };
-    let (made, merged) = (some(lane.segments, "segments"), some(lane.merged, "merged"));
-    let (rx, tx) = (lane.rx_packets, lane.tx_packets);
-    format!("{rx}{made} = {tx}{merged}{reasons} + {} in flight", lane.in_flight)
 }
 
 #[cfg(test)]

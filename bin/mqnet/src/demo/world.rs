@@ -7,24 +7,7 @@ use serde_json::Value;
 
 use super::protocol::{Event, KernelCounters, StreamReport};
 use super::tracker::Tally;
-
-/// One direction of a link or channel, as `mqnet link -j` prints it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) struct Lane {
-    pub(super) rx_packets: u64,
-    pub(super) rx_bytes: u64,
-    pub(super) tx_packets: u64,
-    pub(super) tx_bytes: u64,
-    pub(super) segments: u64,
-    pub(super) merged: u64,
-    pub(super) drops: BTreeMap<String, u64>,
-    pub(super) tx_lost: u64,
-    pub(super) in_flight: i64,
-    pub(super) tx_stop: u64,
-    pub(super) kicks: u64,
-    pub(super) copies: u64,
-}
+use crate::status::Lane;
 
 /// Both directions: from the TAP into the bridge, and from the bridge to the TAP.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -45,7 +28,7 @@ pub(super) struct Counters {
 impl Counters {
     /// Frames that the link itself gave up, for whatever reason.
     pub(super) fn given_up(&self) -> u64 {
-        let of = |lane: &Lane| lane.tx_lost + lane.drops.values().sum::<u64>();
+        let of = |lane: &Lane| lane.tx_lost + lane.dropped();
         of(&self.sums.a_to_b) + of(&self.sums.b_to_a)
     }
 }

@@ -3,48 +3,20 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mqnet_control_api::{
-    ApiError, CaptureFilter, CapturedFrame, ChannelStats, Code, DropCount, FrameDirection,
-    FrameSink, LaneStats, LinkStats, NamedCounter, PoolUse, StopCause, StopState, Stopped,
+    ApiError, CaptureFilter, CapturedFrame, ChannelStats, Code, FrameDirection, FrameSink,
+    LaneStats, LinkStats, NamedCounter, PoolUse, StopCause, StopState, Stopped,
 };
 use mqnet_engine::{CaptureRequest, Captures, Way};
 use mqnet_netdev::wrap::capture::{Captured, Direction};
-use mqnet_netdev::{ChannelStats as Counters, DropReason, FullCause, RxMemory};
+use mqnet_netdev::{ChannelStats as Counters, DropReason, FullCause, LaneSums, RxMemory};
 use mqnet_sysio::clock;
 
 use super::{Entry, place};
-use crate::status::LaneSums;
 
-/// The lane from side `from`, summed up.
+/// The lane from side `from`, with its counters.
 fn lane(entry: &Entry, from: usize, napi_id: u32, sums: &LaneSums) -> LaneStats {
-    let drops = DropReason::ALL.iter().zip(sums.by_reason).filter(|(_, frames)| *frames > 0);
-    let count = |(reason, frames): (&DropReason, u64)| DropCount {
-        reason: reason.name().to_owned(),
-        frames,
-    };
-    LaneStats {
-        napi_id,
-        from: entry.netdevs[from].name.clone(),
-        to: entry.netdevs[1 - from].name.clone(),
-        rx_packets: sums.rx_packets,
-        rx_bytes: sums.rx_bytes,
-        tx_packets: sums.tx_packets,
-        tx_bytes: sums.tx_bytes,
-        drops: drops.map(count).collect(),
-        tx_lost: sums.lost,
-        segments: sums.segments,
-        merged: sums.merged,
-        xdp_out: sums.xdp_out,
-        xdp_in: sums.xdp_in,
-        in_flight: sums.in_flight(),
-        tx_stop: sums.stops,
-        tx_wake: sums.wakes,
-        stopped_ns: sums.stopped_ns,
-        kicks: sums.kicks,
-        copies: sums.copies,
-        syscalls: sums.syscalls,
-        state: StopState::Unused,
-        stopped: None,
-    }
+    let [from, to] = [from, 1 - from].map(|side| entry.netdevs[side].name.clone());
+    LaneStats { napi_id, from, to, ..LaneStats::of(sums) }
 }
 
 /// Whether the sink of a lane takes frames.
@@ -125,35 +97,16 @@ pub(super) fn counters(entry: &mut Entry, side: usize) -> Vec<NamedCounter> {
     let mut add = |name: String, value: u64| list.push(NamedCounter { name, value });
     let all = entry.link.stats()[side];
     for (id, stats) in all.iter().enumerate() {
-        let rx = &stats.rx;
-        add(format!("rx_queue_{id}_packets"), rx.packets.get());
-        add(format!("rx_queue_{id}_bytes"), rx.bytes.get());
-        add(format!("rx_queue_{id}_drops"), rx.drops.total());
-        add(format!("rx_queue_{id}_kicks"), rx.kicks.get());
-        add(format!("rx_queue_{id}_arms"), rx.arms.get());
-        add(format!("rx_queue_{id}_syscalls"), rx.syscalls.get());
-        add(format!("rx{id}_xdp_packets"), rx.xdp.packets.get());
-        add(format!("rx{id}_xdp_tx"), rx.xdp.tx.get());
-        add(format!("rx{id}_xdp_redirects"), rx.xdp.redirects.get());
-        add(format!("rx{id}_xdp_drops"), rx.xdp.drops.get());
+        for (row, value) in stats.rx.counters().chain(stats.rx.xdp.counters()) {
+            add(row.ethtool(id), value);
+        }
+        add(format!("rx_queue_{id}_drops"), stats.rx.drops.total());
     }
     for (id, stats) in all.iter().enumerate() {
-        let tx = &stats.tx;
-        add(format!("tx_queue_{id}_packets"), tx.packets.get());
-        add(format!("tx_queue_{id}_bytes"), tx.bytes.get());
-        add(format!("tx_queue_{id}_drops"), tx.drops.total());
-        add(format!("tx_queue_{id}_lost"), tx.lost.get());
-        add(format!("tx_queue_{id}_stop"), tx.stops.get());
-        add(format!("tx_queue_{id}_wake"), tx.wakes.get());
-        add(format!("tx_queue_{id}_stopped_ns"), tx.stopped_ns.get());
-        add(format!("tx_queue_{id}_kicks"), tx.kicks.get());
-        add(format!("tx_queue_{id}_copies"), tx.copies.get());
-        add(format!("tx_queue_{id}_syscalls"), tx.syscalls.get());
-        add(format!("tx_queue_{id}_segments"), tx.segments.get());
-        add(format!("tx_queue_{id}_merged"), tx.merged.get());
-        add(format!("tx_queue_{id}_checksums"), tx.checksums.get());
-        add(format!("tx{id}_xdp_tx"), tx.xdp_tx.get());
-        add(format!("tx{id}_xdp_tx_drops"), tx.xdp_tx_drops.get());
+        for (row, value) in stats.tx.counters() {
+            add(row.ethtool(id), value);
+        }
+        add(format!("tx_queue_{id}_drops"), stats.tx.drops.total());
     }
     for reason in DropReason::ALL {
         let frames = all.iter().map(|s| s.rx.drops.get(reason) + s.tx.drops.get(reason)).sum();

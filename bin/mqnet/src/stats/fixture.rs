@@ -59,20 +59,9 @@ pub(crate) fn lane(from: &str, to: &str, rx: u64, tx: u64, dropped: u64) -> Lane
         tx_packets: tx,
         tx_bytes: tx.saturating_mul(1000),
         drops,
-        tx_lost: 0,
-        segments: 0,
-        merged: 0,
-        xdp_out: 0,
-        xdp_in: 0,
         in_flight: rx.wrapping_sub(tx).wrapping_sub(dropped) as i64,
-        tx_stop: 0,
-        tx_wake: 0,
-        stopped_ns: 0,
-        kicks: 0,
-        copies: 0,
-        syscalls: 0,
         state: StopState::Running,
-        stopped: None,
+        ..LaneStats::default()
     }
 }
 

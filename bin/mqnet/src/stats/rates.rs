@@ -2,7 +2,7 @@
 
 use mqnet_control_api::{LaneStats, LinkStats, StopState};
 
-use super::law::dropped;
+use super::conservation::dropped;
 
 /// Rates of one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use mqnet_control_api::{ChannelStats, LaneStats, LinkStats, StopState};
 use serde_json::{Value, json};
 
-use super::law::{self, Verdict, judge};
+use super::conservation::{self, Verdict, judge};
 use super::rates::{pairs, rates as lane_rates, seconds_between, stopped_ns};
 use super::table::Table;
 use super::{Failure, json_text};
@@ -92,7 +92,7 @@ pub(super) fn text(before: &[LinkStats], now: &[LinkStats]) -> String {
                     lane.tx_wake.to_string(),
                     duration(stopped_ns(lane)),
                     pool(now, lane),
-                    law::reasons(lane),
+                    conservation::reasons(lane),
                     state(lane).to_owned(),
                 ]);
             }
@@ -136,7 +136,7 @@ pub(super) fn rates(before: &[LinkStats], now: &[LinkStats]) -> String {
                     si(rate.drops).trim_end().to_owned(),
                     lane.in_flight.to_string(),
                     pool(now, lane),
-                    law::reasons(lane),
+                    conservation::reasons(lane),
                     state(lane).to_owned(),
                 ]);
             }
@@ -146,7 +146,7 @@ pub(super) fn rates(before: &[LinkStats], now: &[LinkStats]) -> String {
     out
 }
 
-/// Heading, table, law and what was lost elsewhere.
+/// Heading, table, conservation check, and frames dropped outside.
 fn finish(out: &mut String, before: &LinkStats, now: &LinkStats, table: &Table) {
     let gap = if out.is_empty() { "" } else { "\n" };
     let _ = writeln!(out, "{gap}link {}: {} <-> {}", now.link, now.a, now.b);
@@ -156,7 +156,7 @@ fn finish(out: &mut String, before: &LinkStats, now: &LinkStats, table: &Table) 
     }
     out.push_str(&table.text());
     for (lane, verdict) in [&now.a_to_b, &now.b_to_a].into_iter().zip(verdicts(before, now)) {
-        let _ = writeln!(out, "{}", law::line(lane, verdict));
+        let _ = writeln!(out, "{}", conservation::line(lane, verdict));
     }
     for (name, dropped) in [(&now.a, now.dropped_outside_a), (&now.b, now.dropped_outside_b)] {
         if let Some(n) = dropped.filter(|&n| n > 0) {
@@ -200,9 +200,9 @@ pub(super) fn json(
         let mut value = serde_json::to_value(now)?;
         let [forth, back] = verdicts(before, now);
         if let Value::Object(map) = &mut value {
-            let law = json!({ "a-to-b": forth.name(), "b-to-a": back.name(),
+            let check = json!({ "a-to-b": forth.name(), "b-to-a": back.name(),
                               "holds": !(forth.is_broken() || back.is_broken()) });
-            map.insert("conservation".to_owned(), law);
+            map.insert("conservation".to_owned(), check);
         }
         all.push(value);
     }

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use mqnet_engine::Link;
-use mqnet_netdev::DropReason;
+use mqnet_netdev::LaneSums;
 use serde_json::{Value, json};
 
-use super::sums::{LaneSums, channel_stats, channels_json, link_sums};
+use super::sums::{Lane, channel_stats, channels_json, link_sums};
 
 /// As text.
 pub(crate) fn text(link: &mut Link) -> String {
@@ -28,15 +28,16 @@ pub(crate) fn text(link: &mut Link) -> String {
                 lane.rx_packets,
                 lane.rx_bytes,
                 lane.tx_packets,
-                lane.drops,
-                lane.lost,
-                lane.stops,
+                lane.dropped(),
+                lane.tx_lost,
+                lane.tx_stop,
                 lane.kicks
             );
         }
     }
     for (sums, [from, to]) in link_sums(link).iter().zip([[0, 1], [1, 0]]) {
-        let _ = writeln!(out, "{} -> {}: {}", names[from], names[to], law(sums));
+        let check = Lane::of(sums).equation();
+        let _ = writeln!(out, "{} -> {}: {check}", names[from], names[to]);
     }
     for (name, dropped) in names.iter().zip(link.functions().map(|f| f.dropped_outside())) {
         if let Some(n) = dropped.filter(|&n| n > 0) {
@@ -50,33 +51,12 @@ pub(crate) fn text(link: &mut Link) -> String {
     out
 }
 
-/// The conservation law of one direction in words.
-fn law(sums: &LaneSums) -> String {
-    let mut reasons = String::new();
-    for (reason, n) in DropReason::ALL.iter().zip(sums.by_reason) {
-        if n > 0 {
-            let _ = write!(reasons, " + {n} {}", reason.name());
-        }
-    }
-    let flight = sums.in_flight();
-    let (rx, tx) = (sums.rx_packets, sums.tx_packets);
-    let made = match sums.segments {
-        0 => String::new(),
-        n => format!(" + {n} segments"),
-    };
-    let merged = match sums.merged {
-        0 => String::new(),
-        n => format!(" + {n} merged"),
-    };
-    format!("rx {rx}{made} = tx {tx}{merged}{reasons} + {flight} in flight")
-}
-
 /// As JSON.
 pub(crate) fn json(link: &mut Link) -> Value {
     let names = link.functions().map(|f| f.name().to_owned());
     let outside = link.functions().map(|f| f.dropped_outside());
     let channels = channels_json(link);
-    let sums = link_sums(link).map(|s| s.json());
+    let sums = link_sums(link).each_ref().map(Lane::of);
     json!({
         "event": "end", "a": names[0], "b": names[1], "channels": channels,
         "a-to-b": sums[0], "b-to-a": sums[1],

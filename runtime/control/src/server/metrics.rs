@@ -8,6 +8,8 @@ use axum::response::{IntoResponse, Response};
 use mqnet_control_api::{
     ApiError, Code, Host, Instance, LaneStats, LinkInfo, LinkState, LinkStats, Qdisc,
 };
+use mqnet_netdev::LaneCounters;
+use mqnet_netdev::stats::{LaneCounter, Side, Unit};
 use prometheus::{
     CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
 };
@@ -87,50 +89,56 @@ fn counter(
     Ok(made)
 }
 
+/// Metric of one row of the counter table.
+enum Family {
+    Count(IntCounterVec),
+    Seconds(CounterVec),
+}
+
+impl Family {
+    fn new(registry: &Registry, row: &LaneCounter) -> prometheus::Result<Self> {
+        if row.unit != Unit::Nanoseconds {
+            return counter(registry, row.metric, row.help, &QUEUE).map(Self::Count);
+        }
+        let made = CounterVec::new(Opts::new(row.metric, row.help).namespace("mqnet"), &QUEUE)?;
+        registry.register(Box::new(made.clone()))?;
+        Ok(Self::Seconds(made))
+    }
+
+    fn add(&self, labels: &[&str], value: u64) {
+        match self {
+            Self::Count(family) => family.with_label_values(labels).inc_by(value),
+            Self::Seconds(family) => family.with_label_values(labels).inc_by(value as f64 / 1e9),
+        }
+    }
+}
+
+/// Labels of a queue.
+const QUEUE: [&str; 4] = ["device", "link", "side", "channel"];
+
 /// Every family.
 struct Board {
     up: IntGaugeVec,
     channels: IntGaugeVec,
     passes: IntCounterVec,
     sleeps: IntCounterVec,
-    received: [IntCounterVec; 2],
-    transmitted: [IntCounterVec; 2],
     outside: IntCounterVec,
     drops: IntCounterVec,
-    lost: IntCounterVec,
     in_flight: IntGaugeVec,
-    stops: IntCounterVec,
-    wakes: IntCounterVec,
-    stopped: CounterVec,
-    kicks: IntCounterVec,
-    copies: IntCounterVec,
-    syscalls: IntCounterVec,
-    segments: IntCounterVec,
-    merged: IntCounterVec,
+    /// In the order of the counter table.
+    lanes: Vec<Family>,
     locality: IntCounterVec,
 }
 
 impl Board {
     fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let queue = ["device", "link", "side", "channel"];
-        let of_queue = |name: &str, help: &str| counter(registry, name, help, &queue);
         let of_worker = |name: &str, help: &str| counter(registry, name, help, &["link", "worker"]);
-        let stopped = Opts::new("queue_stopped_seconds_total", "Time that a TX queue was full.");
-        let stopped = CounterVec::new(stopped.namespace("mqnet"), &queue)?;
-        registry.register(Box::new(stopped.clone()))?;
+        let lanes = LaneCounters::TABLE.iter().map(|row| Family::new(registry, row));
         Ok(Self {
             up: gauge(registry, "link_up", "1 while traffic flows.", &["link"])?,
             channels: gauge(registry, "link_channels", "Channels in use.", &["link"])?,
             passes: of_worker("worker_passes_total", "Passes of a worker over its lanes.")?,
             sleeps: of_worker("worker_sleeps_total", "Times that a worker slept.")?,
-            received: [
-                of_queue("netdev_receive_packets_total", "Frames received.")?,
-                of_queue("netdev_receive_bytes_total", "Bytes received.")?,
-            ],
-            transmitted: [
-                of_queue("netdev_transmit_packets_total", "Frames sent.")?,
-                of_queue("netdev_transmit_bytes_total", "Bytes sent.")?,
-            ],
             outside: counter(
                 registry,
                 "netdev_receive_outside_drops_total",
@@ -143,27 +151,13 @@ impl Board {
                 "Frames that a device received and that were dropped on the way to its partner.",
                 &["device", "link", "side", "channel", "direction", "reason"],
             )?,
-            lost: of_queue("lost_total", "Frames sent that a lost peer had not taken.")?,
             in_flight: gauge(
                 registry,
                 "in_flight_frames",
                 "Frames received, or made of those, and neither sent nor dropped yet.",
-                &queue,
+                &QUEUE,
             )?,
-            stops: of_queue("queue_stops_total", "Times that a TX queue became full.")?,
-            wakes: of_queue("queue_wakes_total", "Times that a full TX queue went on.")?,
-            stopped,
-            kicks: of_queue("kicks_total", "Doorbells rung.")?,
-            copies: of_queue("copies_total", "Frames whose payload was copied.")?,
-            syscalls: of_queue("syscalls_total", "System calls that moved its frames.")?,
-            segments: of_queue(
-                "segments_total",
-                "Frames beyond the first that were made of one large frame.",
-            )?,
-            merged: of_queue(
-                "merged_total",
-                "Frames sent as a part of the one before them, to a device that takes large ones.",
-            )?,
+            lanes: lanes.collect::<prometheus::Result<_>>()?,
             locality: counter(
                 registry,
                 "function_bytes_total",
@@ -207,26 +201,15 @@ impl Board {
         }
     }
 
-    /// What a lane takes is received by `from`; stops, wakes, kicks and copies are counted for the
-    /// queue of `to`, which is what stops and is written to.
+    /// Counters of an RX queue have the labels of `from`, those of a TX queue the labels of `to`.
     fn lane(&self, lane: &LaneStats, place: [&str; 3], channel: &str, direction: &str) {
         let [link, from_side, to_side] = place;
         let from = [&*lane.from, link, from_side, channel];
         let to = [&*lane.to, link, to_side, channel];
-        self.received[0].with_label_values(&from).inc_by(lane.rx_packets);
-        self.received[1].with_label_values(&from).inc_by(lane.rx_bytes);
-        self.transmitted[0].with_label_values(&to).inc_by(lane.tx_packets);
-        self.transmitted[1].with_label_values(&to).inc_by(lane.tx_bytes);
-        self.lost.with_label_values(&to).inc_by(lane.tx_lost);
+        for (family, (row, value)) in self.lanes.iter().zip(lane.counters().iter()) {
+            family.add(if row.side == Side::Rx { &from } else { &to }, value);
+        }
         self.in_flight.with_label_values(&from).set(lane.in_flight);
-        self.stops.with_label_values(&to).inc_by(lane.tx_stop);
-        self.wakes.with_label_values(&to).inc_by(lane.tx_wake);
-        self.stopped.with_label_values(&to).inc_by(lane.stopped_ns as f64 / 1e9);
-        self.kicks.with_label_values(&to).inc_by(lane.kicks);
-        self.copies.with_label_values(&to).inc_by(lane.copies);
-        self.syscalls.with_label_values(&to).inc_by(lane.syscalls);
-        self.segments.with_label_values(&to).inc_by(lane.segments);
-        self.merged.with_label_values(&to).inc_by(lane.merged);
         for drop in &lane.drops {
             let labels = [&*lane.from, link, from_side, channel, direction, &drop.reason];
             self.drops.with_label_values(&labels).inc_by(drop.frames);

@@ -92,7 +92,7 @@ fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
     assert_eq!(link.events("change-failed"), [""; 0]);
     let table = link.stop();
     for lane in [table.out(), table.back()] {
-        assert_eq!((lane.lost, lane.in_flight), (0, 0), "{lane:?}");
+        assert_eq!((lane.tx_lost, lane.in_flight), (0, 0), "{lane:?}");
     }
 }
 

@@ -59,7 +59,7 @@ fn two_guests(stores: &str) {
     let table = link.stop();
     for direction in ["a-to-b", "b-to-a"] {
         let lane = Lane::read(&table.0, direction);
-        assert_eq!((lane.lost, lane.in_flight), (0, 0), "{lane:?}");
+        assert_eq!((lane.tx_lost, lane.in_flight), (0, 0), "{lane:?}");
         // Frames are large: of bytes, nearly all lie in those of the files and streams.
         let copies = table.0[direction]["copies"].as_u64().expect("copies");
         println!(

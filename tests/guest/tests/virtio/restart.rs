@@ -98,6 +98,6 @@ fn another_guest_comes() {
     }
     let table = link.stop();
     for lane in [table.out(), table.back()] {
-        assert_eq!((lane.lost, lane.in_flight), (0, 0), "{lane:?}");
+        assert_eq!((lane.tx_lost, lane.in_flight), (0, 0), "{lane:?}");
     }
 }

@@ -9,14 +9,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mqnet_netdev::ChannelStats;
+use mqnet_netdev::{ChannelStats, LaneSums};
 
 use super::super::report::{Case, Line, Report, Unit};
 use super::super::scaling::lanes::Link;
 use super::super::stats::{Class, Sample};
 use super::super::{Result, Session, pingpong, slices};
 use super::{CHANNELS, EVERY};
-use crate::status::LaneSums;
 
 const BYTES: usize = 64;
 /// Slices of a sample: one by itself differs from its like by more than what is looked for.

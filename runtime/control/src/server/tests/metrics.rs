@@ -45,6 +45,9 @@ fn metrics_are_the_counters() {
         *said.entry(name).or_default() += if line.starts_with('#') { 1 } else { 100 };
     }
     assert!(said.values().all(|n| n % 100 == 2 && *n > 100), "{said:?}");
+    for row in mqnet_netdev::LaneCounters::TABLE {
+        assert!(said.contains_key(&*format!("mqnet_{}", row.metric)), "{}", row.metric);
+    }
 }
 
 // Goal: Prometheus' own tool finds nothing to complain about.

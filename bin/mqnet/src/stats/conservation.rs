@@ -1,12 +1,12 @@
-//! The conservation law: `rx + segments = tx + merged + drops + in flight`; what XDP programs send
-//! back leaves one direction and comes into the other.
+//! Verdict on the conservation check of one direction.
 
 use std::fmt::Write;
 
 use mqnet_control_api::{LaneStats, StopState};
 use mqnet_netdev::limits::BURST_FRAMES;
+use mqnet_netdev::stats::equation;
 
-/// What two readings of one direction, a moment apart, say.
+/// Verdict on two readings of one direction, a moment apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Everything that came in has left or was dropped for a reason.
@@ -19,7 +19,7 @@ pub(crate) enum Verdict {
     Missing,
     /// More left than came in.
     TooMany,
-    /// The link's own sum is not what its counters say.
+    /// The reported `in-flight` differs from the sum of the counters.
     WrongSum,
 }
 
@@ -46,7 +46,7 @@ impl Verdict {
             Self::Waiting => "holds: a full sink makes them wait",
             Self::Missing => "BROKEN: nothing moves, and frames are unaccounted for",
             Self::TooMany => "BROKEN: more left than came in",
-            Self::WrongSum => "BROKEN: in-flight is not rx + segments - tx - merged - drops",
+            Self::WrongSum => "BROKEN: in-flight differs from the sum of the counters",
         }
     }
 }
@@ -55,19 +55,12 @@ pub(crate) fn dropped(lane: &LaneStats) -> u64 {
     lane.drops.iter().fold(0, |sum, drop| sum.saturating_add(drop.frames))
 }
 
-/// rx + segments - tx - merged - drops, whatever the numbers.
-fn balance(lane: &LaneStats) -> i128 {
-    let drops: i128 = lane.drops.iter().map(|drop| i128::from(drop.frames)).sum();
-    let came = [lane.rx_packets, lane.xdp_in, lane.segments].map(i128::from).iter().sum::<i128>();
-    let left = [lane.tx_packets, lane.merged, lane.xdp_out].map(i128::from).iter().sum::<i128>();
-    came - left - drops
-}
-
 /// Judges a direction made of `lanes` lanes by its sums `now` and those `before`, of which
 /// `stopped` says whether any lane is stopped.
 pub(crate) fn judge(before: &LaneStats, now: &LaneStats, lanes: usize, stopped: bool) -> Verdict {
     let moved = |l: &LaneStats| (l.rx_packets, l.tx_packets, dropped(l));
-    let flight = balance(now);
+    let drops = now.drops.iter().map(|drop| i128::from(drop.frames)).sum();
+    let flight = now.counters().in_flight(drops);
     // Counters of one burst a lane may be read between its two ends.
     let skew = i128::try_from(lanes.max(1) * BURST_FRAMES).unwrap_or(i128::MAX);
     if flight != i128::from(now.in_flight) {
@@ -95,35 +88,11 @@ pub(crate) fn reasons(lane: &LaneStats) -> String {
     if out.is_empty() { "0".to_owned() } else { out }
 }
 
-/// The law of one direction, in one line.
+/// Conservation check of one direction, in one line.
 pub(crate) fn line(lane: &LaneStats, verdict: Verdict) -> String {
-    let drops = match reasons(lane) {
-        none if none == "0" => "0 dropped".to_owned(),
-        some => some,
-    };
-    let made = match lane.segments {
-        0 => String::new(),
-        n => format!(" + {n} segments"),
-    };
-    let merged = match lane.merged {
-        0 => String::new(),
-        n => format!(" + {n} merged"),
-    };
-    let mut out = format!(
-        "{} -> {}: rx {}{made} = tx {}{merged} + {drops} + {} in flight  [{}]",
-        lane.from,
-        lane.to,
-        lane.rx_packets,
-        lane.tx_packets,
-        lane.in_flight,
-        verdict.words()
-    );
-    if lane.xdp_out > 0 {
-        let _ = write!(out, "; {} sent elsewhere by XDP", lane.xdp_out);
-    }
-    if lane.xdp_in > 0 {
-        let _ = write!(out, "; {} more came from XDP", lane.xdp_in);
-    }
+    let drops = lane.drops.iter().map(|drop| (&*drop.reason, drop.frames));
+    let check = equation(&lane.counters(), drops, lane.in_flight);
+    let mut out = format!("{} -> {}: {check}  [{}]", lane.from, lane.to, verdict.words());
     if lane.tx_lost > 0 {
         let _ = write!(out, "; of tx, a lost peer had not taken {}", lane.tx_lost);
     }
@@ -193,6 +162,11 @@ mod tests {
         assert_eq!(
             line(&lane, Verdict::Holds),
             "a -> b: rx 10 = tx 2 + 5 merged + 3 too-long + 0 in flight  [holds]"
+        );
+        (lane.merged, lane.xdp_out, lane.xdp_in) = (0, 6, 1);
+        assert_eq!(
+            line(&lane, Verdict::Holds),
+            "a -> b: rx 10 + 1 xdp-in = tx 2 + 6 xdp-out + 3 too-long + 0 in flight  [holds]"
         );
     }
 }

@@ -1,0 +1,95 @@
+//! Drop reasons, declared once: variant, name in statistics, meaning, what to do.
+
+/// Generates [`DropReason`] from the rows.
+macro_rules! drop_reasons {
+    ($( $variant:ident, $name:literal, $help:literal, $action:literal; )*) => {
+        /// Reason why a frame was dropped. Every dropped frame has exactly one reason.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum DropReason {
+            $( #[doc = $help] $variant, )*
+        }
+
+        impl DropReason {
+            /// Every reason.
+            pub const ALL: [Self; [$( $name ),*].len()] = [$( Self::$variant ),*];
+
+            /// Name in statistics.
+            pub const fn name(self) -> &'static str {
+                match self { $( Self::$variant => $name, )* }
+            }
+
+            /// Meaning, in one sentence.
+            pub const fn help(self) -> &'static str {
+                match self { $( Self::$variant => $help, )* }
+            }
+
+            /// What to do when the counter grows. Placeholders: `{from}` and `{to}` (the netdevs
+            /// of the lane), `{here}` (the netdev that counts), `{mtu}`.
+            pub const fn action(self) -> &'static str {
+                match self { $( Self::$variant => $action, )* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    TooLong, "too-long",
+        "The frame is longer than the link's largest frame, which follows from its MTU.",
+        "longer than frames of {mtu} are: mqnet ethtool and mtu= set the link's, ip link set \
+         {from} mtu that of the sender";
+    GsoOverMtu, "gso-size-over-mtu",
+        "A large frame for a side that takes none has segments longer than the link's MTU.",
+        "segments longer than {mtu} of {to}: give the sender behind {from} the same mtu, or \
+         raise the link's";
+    BufferTooSmall, "rx-buffer-too-small",
+        "The receiver's buffers are smaller than the frame.",
+        "the driver behind {to} gives buffers that are smaller: mergeable buffers \
+         (mrg_rxbuf=on), or a smaller mtu on {from}";
+    BadHeader, "bad-header",
+        "The virtio header contradicts the frame's bytes (checksum or segmentation fields).",
+        "the sender behind {from} describes its frames wrongly: mqnet capture {from} --drops \
+         shows them";
+    Refused, "refused-by-kernel",
+        "The kernel refused the frame (`EINVAL`): an unknown segmentation type or header.",
+        "the kernel takes no such frames: mqnet capture {to} --drops shows them";
+    DeviceDown, "device-down",
+        "The device is administratively down (`EIO`).",
+        "ip link set {to} up";
+    LinkClosed, "link-closed",
+        "The frame was held for a full sink when the link was closed.",
+        "{to} was full when the link was closed";
+    QueueRetired, "queue-retired",
+        "The frame arrived late in a queue that was being retired.",
+        "the number of channels changed";
+    SinkFull, "sink-full",
+        "The sink was full, and the link is set to drop then (`full=drop`).",
+        "{to} was full: without full=drop its sender waits instead";
+    QdiscOverlimit, "qdisc-overlimit",
+        "The queueing discipline is over its limit.",
+        "raise the limit: mqnet tc qdisc show dev {to}";
+    Aqm, "aqm",
+        "Active queue management chose the frame (CoDel).",
+        "a queue stays too long: mqnet tc qdisc show dev {to}";
+    Policed, "policed",
+        "The frame exceeds the rate of a police action.",
+        "mqnet tc filter show dev {to} egress, dev {from} ingress";
+    Filtered, "filtered",
+        "A filter drops the frame.",
+        "mqnet tc filter show dev {to} egress, dev {from} ingress";
+    XdpDrop, "xdp-drop",
+        "An XDP program returned XDP_DROP.",
+        "decided by the XDP program of {from}: mqnet xdp show {from}";
+    XdpAborted, "xdp-aborted",
+        "An XDP program failed or returned XDP_ABORTED.",
+        "decided by the XDP program of {from}: mqnet xdp show {from}";
+    XdpUnsent, "xdp-unsent",
+        "A frame of XDP_TX could not be sent.",
+        "XDP_TX found no room in {here}";
+    NotWanted, "not-wanted",
+        "The driver behind the device filters such frames (address, VLAN, receive mode).",
+        "the driver behind {to} wants no such address or VLAN: promisc on there";
+    XdpElsewhere, "xdp-elsewhere",
+        "An XDP program redirects to a netdev that is not in its link.",
+        "the XDP program of {from} redirects to a netdev of another link";
+}

@@ -1,0 +1,96 @@
+//! `cargo xtask generate`: pages of documentation that are generated from tables of the code.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use mqnet_netdev::stats::{Check, LaneCounter, Side, Unit};
+use mqnet_netdev::{DropReason, LaneCounters, RxStats, TxStats, XdpStats};
+
+use crate::Result;
+
+/// Page, source of its table, and its text.
+pub(crate) type Page = (&'static str, &'static str, fn() -> String);
+
+/// Every generated page.
+pub(crate) const PAGES: [Page; 1] =
+    [("docs/counters.md", "device/netdev/src/stats/table.rs", counters)];
+
+/// Writes the pages below `root`.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    for (page, _, text) in PAGES {
+        std::fs::write(root.join(page), text()).map_err(|e| format!("{page}: {e}"))?;
+    }
+    Ok(())
+}
+
+const HEAD: &str = "\
+# Counters
+
+Generated from `device/netdev/src/stats/` by `cargo xtask generate`.
+
+A lane is one direction of one channel: from the RX queue of one netdev to the TX queue of the
+other. `mqnet stats -j` and `mqnet link -j` have the counters of each lane, `mqnet ethtool -S DEV`
+those of each queue (`#` is its number), `/metrics` the metrics with the prefix `mqnet_` and the
+labels `device`, `link`, `side` and `channel`. A counter that consists of several queue counters is
+their sum.
+";
+
+const DROPS: &str = "
+## Drop reasons
+
+Every dropped frame has one reason: `drops` of a lane in JSON, `mqnet_drops_total{reason}` as a
+metric, `drop_*`, `rx_queue_#_drops` and `tx_queue_#_drops` in `ethtool -S`. A frame goes from
+netdev A to netdev B.
+
+| reason | meaning | what to do |
+|---|---|---|
+";
+
+fn counters() -> String {
+    let mut out = HEAD.to_owned();
+    let terms = |check| {
+        let rows = LaneCounters::TABLE.iter().filter(move |row| row.check == check);
+        rows.map(|row| format!("`{}`", row.json())).collect::<Vec<_>>().join(" + ")
+    };
+    let _ = writeln!(
+        out,
+        "\nConservation check of a lane, with `in-flight` 0 at rest:\n\
+         {} = {} + `drops` + `in-flight`.",
+        terms(Check::In),
+        terms(Check::Out)
+    );
+    for (side, title) in [(Side::Rx, "RX queue"), (Side::Tx, "TX queue")] {
+        let _ = writeln!(
+            out,
+            "\n## {title}\n\n| JSON | metric | `ethtool -S` | unit | meaning | when it grows |\n\
+             |---|---|---|---|---|---|"
+        );
+        for row in LaneCounters::TABLE.iter().filter(|row| row.side == side) {
+            let _ = writeln!(out, "{}", line(row));
+        }
+    }
+    out += DROPS;
+    for reason in DropReason::ALL {
+        let mut action = reason.action().replace("{mtu}", "the MTU");
+        for (name, netdev) in [("{from}", "A"), ("{to}", "B"), ("{here}", "the netdev")] {
+            action = action.replace(name, netdev);
+        }
+        let _ = writeln!(out, "| `{}` | {} | {action} |", reason.name(), reason.help());
+    }
+    out
+}
+
+fn line(row: &LaneCounter) -> String {
+    let queues = [RxStats::COUNTERS, XdpStats::COUNTERS, TxStats::COUNTERS].concat();
+    let parts = queues.iter().filter(|part| part.lane == row.name);
+    let parts: Vec<String> = parts.map(|part| format!("`{}`", part.pattern)).collect();
+    let unit = match row.unit {
+        Unit::Frames => "frames",
+        Unit::Bytes => "bytes",
+        Unit::Events => "events",
+        Unit::Nanoseconds => "ns",
+    };
+    let action = if row.action.is_empty() { "normal" } else { row.action };
+    let (json, parts) = (row.json(), parts.join(", "));
+    format!("| `{json}` | `{}` | {parts} | {unit} | {} | {action} |", row.metric, row.help)
+}
