@@ -156,46 +156,12 @@ fn poll_window() -> impl TypedValueParser<Value = u32> {
     value_parser!(u32).range(whole(&POLL_WINDOW))
 }
 
-const ADDRESSES: &str = "\
-Endpoint addresses:
-  tap:NAME      a TAP device; options: netns=NAME|PATH mac=M mtu=N address=IP/PREFIX (repeatable)
-                persist fd=N[:N...] (queues that the parent process has attached)
-                io=auto|uring|plain (many frames a system call if possible, or always, or never)
-                A device that exists is used (without multi_queue: for one channel) and left as it
-                was. Before Linux 7.3 the kernel drops what its ring has no room for (txqueuelen)
-  ntb:SOCKET    a bridge to the mqnet that uses the same socket; options: window=SIZE (16M) mtu=N
-                name=N (two ends on one machine need two) mode=OCTAL owner=USER group=GROUP (of the
-                socket; the end that starts first makes it)
-  ntb:ivshmem=SOCKET|FILE|pci|BUS:DEV.FN  a bridge in the memory of an ivshmem device: on the host
-                the server's socket or the memory's file, in the guest the only such PCI function or
-                the named one; options: side=0|1 mtu=N name=N
-  vhost-user:SOCKET  the network card of a guest; we listen at the socket. Options: connect (the VMM
-                listens) queues=N (most queue pairs, 64) packed=on|off mac=M mtu=N name=N
-                ctrl=on (a control queue, for peers that are the driver themselves)
-                fd=N (instead of a socket: vhost-user:,fd=N)
-                mode=OCTAL owner=USER group=GROUP (of the socket, for the VMM's user)
-  virtio-user:SOCKET  a virtio device in another process, of which we are the driver. Options:
-                server (the device connects) queues=N packed[=on|off] mrg=on|off mac=M mtu=N name=N
-                in-order=on|off (rely on the order that a device promises)
-                csum=on|off (leave checksums and segmentation to a device that does them)
-                rx-buf-layout=auto|frag|full (how receive buffers lie in pages)
-                mode=OCTAL owner=USER group=GROUP (of the socket, with server)
-  xdp:IFNAME    an interface of this kernel, taken over by AF_XDP sockets; options: netns=NAME|PATH
-                mode=auto|native|generic (where in the kernel) zerocopy=auto|on|off queues=N (set
-                them) ring=N (frames a ring) mtu=N promisc=on|off name=N
-  vduse:NAME    a network card of this kernel, with a netdev of that name (needs the modules vduse,
-                virtio_vdpa, virtio_net). Options: mac=M mtu=N packed=on|off persist
-  null:         swallows everything
-  A+B[+C...]    a group of 2 to 8 of these (all of them ntb:, or none), as one; options after the
-                last member: on-member-loss=destroy|degrade primary=N|ADDRESS
-  xdp:IFNAME,group=auto  the group of all functions of the same port
-  all of them:  qdisc='WORDS' (what tc takes, such as qdisc='fq_codel limit 100', for every channel
-                of what leaves there; words with a comma are not possible)
-                full=stop|drop (a full sink stops the source [default], or frames are dropped)
-                rx-locality=off|learn (flows come to the queue on which whoever is behind this
-                endpoint sends; the other one is a TAP, an xdp: interface with a table of its
-                own, or a group of these)
+/// What follows the options of `mqnet link --help`.
+fn link_help() -> String {
+    mqnet_address::help() + LINK_HELP
+}
 
+const LINK_HELP: &str = "
 Environment:
   MQNET_STORES=auto|cached|streamed  how frames are stored into memory that another CPU reads (ntb:,
                 vhost-user:, virtio-user:): as measured, through the cache as it is, or past it
@@ -205,7 +171,7 @@ Example, two hosts (network namespaces of one machine; ip netns add b) that talk
   mqnet link tap:b,netns=b,address=10.0.0.2/24 ntb:/run/x.sock,name=y --channels 4";
 
 #[derive(Args, Debug)]
-#[command(after_help = ADDRESSES)]
+#[command(after_help = link_help())]
 pub(crate) struct LinkArgs {
     /// One endpoint.
     #[arg(value_parser = address)]

@@ -60,7 +60,7 @@ pub(crate) fn check_ends(link: &CheckedLink) -> Result<(), ApiError> {
             .map_err(|what| ApiError::field(field, format!("{field}: {what}")))?;
     }
     if is_same_netdev(&link.a, &link.b) {
-        let (name, knob) = (link.b.netdev_name(), link.b.rename_knob());
+        let (name, knob) = (link.b.config().netdev_name(), link.b.rename_knob());
         let why = format!("b: the other end of the link is a netdev '{name}', too{knob}");
         return Err(ApiError::field("b", why));
     }
@@ -74,10 +74,10 @@ fn is_same_netdev(a: &Endpoint, b: &Endpoint) -> bool {
         Endpoint::Null => false,
         // The kernel puts a number there.
         Endpoint::Tap(tap) if tap.name.contains('%') => false,
-        Endpoint::Tap(_) | Endpoint::AfXdp(_) | Endpoint::Group(_) => end.home().is_some(),
-        _ => true,
+        _ => !end.config().kind().is_interface || end.home().is_some(),
     };
-    is_known(a) && is_known(b) && (a.netdev_name(), a.home()) == (b.netdev_name(), b.home())
+    let named = |end: &Endpoint| (end.config().netdev_name(), end.home());
+    is_known(a) && is_known(b) && named(a) == named(b)
 }
 
 /// Reads the file and those of the folder beside it, in the order of their names.

@@ -19,7 +19,8 @@ use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};
 use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction, Wish};
 
 use mqnet_address::{
-    AfXdp, Group, Ivshmem, IvshmemAt, RxBufLayout, SocketAccess, Tap, Vduse, VirtioUser, XdpMode,
+    AfXdp, Group, Ivshmem, IvshmemAt, Ntb, RxBufLayout, SocketAccess, Tap, Vduse, VirtioUser,
+    XdpMode,
 };
 pub(crate) use mqnet_address::{Endpoint, VhostUser};
 
@@ -47,9 +48,6 @@ pub(crate) trait Open {
     /// The network namespace in which the name of the netdev is valid.
     fn home(&self) -> Option<u64>;
 
-    /// Name of the backend.
-    fn driver(&self) -> &'static str;
-
     /// A placeholder for the function while it cannot be opened.
     fn absent(&self, address: &str, reason: String, stats: Vec<Arc<ChannelStats>>) -> Opened;
 
@@ -64,10 +62,10 @@ impl Open for Endpoint {
             let each = if group.degrade { all } else { share };
             return group.members.iter().try_for_each(|member| member.check(each));
         }
-        if let Some(access) = socket_access(self) {
+        if let Some(access) = self.config().access() {
             permissions(access)?;
         }
-        let Self::Ntb { window, mtu, .. } = self else { return Ok(()) };
+        let Self::Ntb(Ntb { window, mtu, .. }) = self else { return Ok(()) };
         let frame = frame_of_mtu(mtu.unwrap_or(MTU_DEFAULT));
         let need = Geometry::window_for(channels, frame);
         if u64::from(*window) >= need {
@@ -85,48 +83,34 @@ impl Open for Endpoint {
     }
 
     fn home(&self) -> Option<u64> {
-        let ours = Path::new("/proc/self/ns/net");
-        let file = match self {
-            Self::Tap(tap) => tap.netns.as_deref().unwrap_or(ours),
-            Self::AfXdp(nic) => nic.netns.as_deref().unwrap_or(ours),
-            Self::Vduse(_) => ours,
-            Self::Group(group) => return group.members.first().and_then(Self::home),
-            _ => return None,
-        };
-        namespace::id_of(file).ok().map(|(_, inode)| inode)
-    }
-
-    fn driver(&self) -> &'static str {
-        match self {
-            Self::Tap(_) => "mqnet-tap",
-            Self::Vduse(_) => "mqnet-vduse",
-            Self::Group(_) => "mqnet-group",
-            Self::Null => NULL,
-            Self::Ntb { .. } | Self::Ivshmem(_) => "mqnet-ntb",
-            Self::VhostUser(_) => "mqnet-vhost-user",
-            Self::VirtioUser(_) => "mqnet-virtio-user",
-            Self::AfXdp(_) => "mqnet-af-xdp",
+        if let Self::Group(group) = self {
+            return group.members.first().and_then(Self::home);
         }
+        let end = self.config();
+        let ours = Path::new("/proc/self/ns/net");
+        let file = end.kind().is_interface.then(|| end.namespace().unwrap_or(ours))?;
+        namespace::id_of(file).ok().map(|(_, inode)| inode)
     }
 
     fn absent(&self, address: &str, reason: String, stats: Vec<Arc<ChannelStats>>) -> Opened {
         Opened {
             function: Box::new(Absent::new(address.to_owned(), reason, stats)),
-            name: self.netdev_name(),
+            name: self.config().netdev_name(),
             ifindex: None,
             netns: self.home(),
-            driver: self.driver(),
+            driver: self.config().kind().driver,
         }
     }
 
     fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>> {
-        let (name, netns, driver) = (self.netdev_name(), self.home(), self.driver());
+        let (name, netns) = (self.config().netdev_name(), self.home());
+        let driver = self.config().kind().driver;
         let function: Box<dyn Function> = match self {
-            Self::Tap(config) => return Ok(tap(config, netns, fds)?),
-            Self::Vduse(card) => return Ok(vduse(card, netns)?),
+            Self::Tap(config) => return Ok(tap(config, netns, driver, fds)?),
+            Self::Vduse(card) => return Ok(vduse(card, netns, driver)?),
             Self::Group(members) => Box::new(group(members)?),
             Self::Null => Box::new(Null::new(CHANNELS_MAX)),
-            Self::Ntb { path, window, mtu, access, .. } => {
+            Self::Ntb(Ntb { path, window, mtu, access, .. }) => {
                 let config = NtbConfig { path, window, mtu };
                 Box::new(NtbFunction::memfd_as(&config, permissions(&access)?, random_seed()))
             }
@@ -144,7 +128,12 @@ impl Open for Endpoint {
 }
 
 /// A TAP, of which the kernel may choose the name.
-fn tap(tap: Tap, netns: Option<u64>, fds: Vec<OwnedFd>) -> Result<Opened, TapError> {
+fn tap(
+    tap: Tap,
+    netns: Option<u64>,
+    driver: &'static str,
+    fds: Vec<OwnedFd>,
+) -> Result<Opened, TapError> {
     let function = TapFunction::open(TapConfig {
         tun: false,
         name: tap.name,
@@ -160,7 +149,7 @@ fn tap(tap: Tap, netns: Option<u64>, fds: Vec<OwnedFd>) -> Result<Opened, TapErr
         name: function.device().to_owned(),
         ifindex: Some(function.index()),
         netns,
-        driver: "mqnet-tap",
+        driver,
         function: Box::new(function),
     })
 }
@@ -196,16 +185,6 @@ fn virtio_user(virtio: VirtioUser) -> Result<VirtioUserConfig, String> {
         },
         rx_memory: None,
     })
-}
-
-/// Permissions of the socket that an endpoint makes, if it makes one.
-fn socket_access(end: &Endpoint) -> Option<&SocketAccess> {
-    match end {
-        Endpoint::Ntb { access, .. } => Some(access),
-        Endpoint::VhostUser(card) => Some(&card.access),
-        Endpoint::VirtioUser(virtio) => Some(&virtio.access),
-        _ => None,
-    }
 }
 
 /// The permissions, with names looked up on this machine.
@@ -283,7 +262,7 @@ fn vhost_user(
 }
 
 /// A network card of this kernel.
-fn vduse(card: Vduse, netns: Option<u64>) -> Result<Opened, OpenError> {
+fn vduse(card: Vduse, netns: Option<u64>, driver: &'static str) -> Result<Opened, OpenError> {
     let function = VduseFunction::open(VduseConfig {
         name: format!("vduse:{}", card.name),
         device: card.name.clone(),
@@ -297,7 +276,7 @@ fn vduse(card: Vduse, netns: Option<u64>) -> Result<Opened, OpenError> {
         name: netdev.map_or(card.name, |(name, _)| name.to_owned()),
         ifindex: netdev.map(|(_, index)| index),
         netns,
-        driver: "mqnet-vduse",
+        driver,
         function: Box::new(function),
     })
 }
@@ -316,13 +295,8 @@ mod tests {
     // Goal: a window that could never carry a frame is refused with numbers that work.
     #[test]
     fn impossible_windows_are_refused() {
-        let ntb = |window| Endpoint::Ntb {
-            path: "/x".into(),
-            window,
-            mtu: Some(9000),
-            name: None,
-            access: SocketAccess::default(),
-        };
+        let ntb =
+            |window| mqnet_address::parse(&format!("ntb:/x,window={window},mtu=9000")).unwrap();
         let text = ntb(64 << 10).check(8).unwrap_err();
         let need = Geometry::window_for(8, frame_of_mtu(9000)) as u32;
         assert!(text.contains(&format!("window={need} or more or --channels")), "{text}");

@@ -130,12 +130,12 @@ impl LinkHost {
     /// Looked at before anything is opened: what another link has must not even be touched.
     /// `own` is the number of the link that the end belongs to.
     fn is_free(&self, field: &str, end: &Endpoint, own: Option<usize>) -> Result<(), ApiError> {
-        let (name, home) = (end.netdev_name(), end.home());
+        let (name, home) = (end.config().netdev_name(), end.home());
         let has = |entry: &Entry| entry.netdevs.iter().any(|d| d.name == name && d.netns == home);
         let mut others = self.entries.iter().enumerate().filter(|(number, _)| Some(*number) != own);
         let Some((_, other)) = others.find(|(_, entry)| has(entry)) else { return Ok(()) };
         // Nobody knows yet which namespace it will be.
-        let is_open = home.is_some() || !waiting::names_namespace(end);
+        let is_open = home.is_some() || end.config().namespace().is_none();
         if *end == Endpoint::Null || !is_open {
             return Ok(());
         }

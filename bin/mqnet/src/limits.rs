@@ -39,6 +39,7 @@ fn check_end(policy: &Policy, end: &Endpoint) -> Result<(), String> {
         return group.members.iter().try_for_each(|member| check_end(policy, member));
     }
     policy.check(end)?;
+    let end = end.config();
     let namespace = end.namespace().map(Into::into);
     let named = [(&policy.paths, end.path()), (&policy.namespaces, namespace)];
     for (allowed, path) in named {

@@ -97,9 +97,8 @@ fn checked(spec: &LinkSpec) -> Result<CheckedLink, Failure> {
         }
         let (end, egress) =
             mqnet_address::parse_both(address).map_err(|e| Failure::BadInput(e.to_string()))?;
-        if !end.inherited().is_empty() {
-            let plain = if matches!(end, Endpoint::Tap(_)) { "tap:fds" } else { "vhost-user:fds" };
-            plain.clone_into(address);
+        if !end.config().inherited().is_empty() {
+            *address = format!("{}fds", end.config().kind().prefix);
         }
         Ok((end, egress))
     });
@@ -112,9 +111,9 @@ fn checked(spec: &LinkSpec) -> Result<CheckedLink, Failure> {
 fn inherit(end: &Endpoint) -> Result<Vec<OwnedFd>, Failure> {
     let take = |&fd: &i32| {
         process::take_inherited(fd)
-            .map_err(|e| Failure::BadInput(format!("{}: fd={fd}: {e}", end.netdev_name())))
+            .map_err(|e| Failure::BadInput(format!("{}: fd={fd}: {e}", end.config().netdev_name())))
     };
-    end.inherited().iter().map(take).collect()
+    end.config().inherited().iter().map(take).collect()
 }
 
 struct Front {

@@ -10,10 +10,7 @@ pub mod config;
 mod endpoint;
 mod spec;
 
-pub use endpoint::{
-    AfXdp, BadAddress, Endpoint, Found, Group, Ivshmem, IvshmemAt, RxBufLayout, SocketAccess, Tap,
-    Vduse, VhostUser, VirtioUser, XdpMode, absolute, find_group, parse, parse_both, parse_size,
-};
+pub use endpoint::*;
 pub use spec::{
     CHANNELS, CheckedLink, POLL_WINDOW, POLL_WINDOW_DEFAULT, WORKERS, check, check_link_name,
     parse_cpus,

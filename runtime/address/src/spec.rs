@@ -75,7 +75,7 @@ fn endpoint(field: &str, address: &str) -> Result<(Endpoint, EgressConfig), ApiE
     let (endpoint, egress) =
         parse_both(address).map_err(|e| ApiError::field(field, format!("{field}: {e}")))?;
     // The numbers would be descriptors of whoever runs the link, not of whoever asks for it.
-    if !endpoint.inherited().is_empty() {
+    if !endpoint.config().inherited().is_empty() {
         let why = "fd= is for the command line, where a parent process left it open";
         return Err(ApiError::field(field, format!("{field}: endpoint '{address}': {why}")));
     }
@@ -112,8 +112,7 @@ pub fn check_link_name(name: &str) -> Result<(), ApiError> {
 pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     let ((a, from_a), (b, from_b)) = (endpoint("a", &spec.a)?, endpoint("b", &spec.b)?);
     let egress = [from_a, from_b];
-    let is_bridge = |end: &Endpoint| matches!(end, Endpoint::Ntb { .. } | Endpoint::Ivshmem(_));
-    if is_bridge(&a) && is_bridge(&b) {
+    if a.is_bridge() && b.is_bridge() {
         let why = "ntb: to ntb: is not possible yet: each bridge agrees with its own peer alone";
         return Err(ApiError::field("b", format!("b: {why}")));
     }

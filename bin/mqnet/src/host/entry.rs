@@ -196,7 +196,8 @@ impl Entry {
 
     /// Names its netdevs as their interfaces are called now, wherever they are.
     pub(super) fn follow_interfaces(&mut self) {
-        let is_named = [&self.checked.a, &self.checked.b].map(Endpoint::has_own_name);
+        let is_named = [&self.checked.a, &self.checked.b]
+            .map(|end| matches!(end, Endpoint::AfXdp(nic) if nic.name.is_some()));
         let ends = self.netdevs.iter_mut().zip(self.link.functions()).zip(is_named);
         for ((dev, end), is_named) in ends {
             let Some(Interface { name, index, netns, .. }) = end.interface() else { continue };

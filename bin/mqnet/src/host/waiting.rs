@@ -55,15 +55,6 @@ impl Waiting {
     }
 }
 
-/// True for an end that names a network namespace.
-pub(super) fn names_namespace(end: &Endpoint) -> bool {
-    match end {
-        Endpoint::Tap(tap) => tap.netns.is_some(),
-        Endpoint::AfXdp(nic) => nic.netns.is_some(),
-        _ => false,
-    }
-}
-
 /// The address without its options.
 pub(super) fn short(address: &str) -> &str {
     address.split(',').next().unwrap_or(address)
@@ -113,7 +104,8 @@ impl Entry {
         for side in 0..2 {
             let end = self.endpoint(side);
             let waits = self.waiting_ends.ends[side].is_some();
-            if waits || !names_namespace(end) || !end.inherited().is_empty() {
+            let config = end.config();
+            if waits || config.namespace().is_none() || !config.inherited().is_empty() {
                 continue;
             }
             let is_gone = match end.home() {

@@ -19,7 +19,8 @@ pub(super) fn run(args: &LinkArgs, spec: &LinkSpec) -> Result<(), Failure> {
     let there = survey(&Search::new(None)?)?;
     let daemon = there.found.iter().find(|found| found.instance.mode == "daemon");
     if let (Some(daemon), false) = (daemon, args.control.is_explicit()) {
-        let name = mqnet_address::parse(&spec.a).map(|end| end.netdev_name()).unwrap_or_default();
+        let name =
+            mqnet_address::parse(&spec.a).map(|end| end.config().netdev_name()).unwrap_or_default();
         check_link_name(&name)?;
         // The daemon has a working folder of its own.
         let here = std::env::current_dir()?;

@@ -1,10 +1,9 @@
 //! The section `[policy]`: what requests of clients may name.
 
-use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use super::document::{Document, Key, Value};
-use crate::{Endpoint, IvshmemAt};
+use crate::{Endpoint, KINDS, KindDecl};
 
 /// Endpoints that a request may name; `None`: anything that the daemon's user may use. Links of the
 /// configuration are not limited.
@@ -20,12 +19,6 @@ pub struct Policy {
 
 const SECTION: &str = "[policy] ";
 const KEYS: [&str; 3] = ["kinds", "paths", "namespaces"];
-/// The kinds of addresses that open something.
-const KINDS: [&str; 7] = ["tap", "vduse", "ntb", "vhost-user", "virtio-user", "xdp", "null"];
-
-/// Folder of all PCI functions.
-const PCI: &str = "/sys/bus/pci/devices";
-
 /// True for a path that is in `allowed` or below an entry of it.
 pub fn is_below(path: &Path, allowed: &[PathBuf]) -> bool {
     allowed.iter().any(|folder| path.starts_with(folder))
@@ -52,7 +45,8 @@ impl Policy {
         if let Endpoint::Group(group) = end {
             return group.members.iter().try_for_each(|member| self.check(member));
         }
-        let kind = end.kind();
+        let end = end.config();
+        let kind = end.kind().name();
         if let Some(kinds) = self.kinds.as_ref().filter(|kinds| !kinds.iter().any(|k| k == kind)) {
             let allowed = list(kinds);
             let why = "the policy of the daemon does not allow the kind";
@@ -68,50 +62,12 @@ impl Policy {
     }
 }
 
-impl Endpoint {
-    /// Its kind, as its address begins; a group has that of its first member.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Tap(_) => "tap",
-            Self::Ntb { .. } | Self::Ivshmem(_) => "ntb",
-            Self::VhostUser(_) => "vhost-user",
-            Self::VirtioUser(_) => "virtio-user",
-            Self::AfXdp(_) => "xdp",
-            Self::Group(group) => group.members.first().map_or("null", Self::kind),
-            Self::Vduse(_) => "vduse",
-            Self::Null => "null",
-        }
-    }
-
-    /// The socket or file that it names. A PCI function has its folder in sysfs.
-    pub fn path(&self) -> Option<Cow<'_, Path>> {
-        match self {
-            Self::Ntb { path, .. } => Some(path.into()),
-            Self::Ivshmem(device) => Some(match &device.at {
-                IvshmemAt::Socket(path) => path.into(),
-                IvshmemAt::OnlyPci => Path::new(PCI).into(),
-                IvshmemAt::Pci(address) => Path::new(PCI).join(address).into(),
-            }),
-            Self::VhostUser(card) => Some((&card.path).into()),
-            Self::VirtioUser(virtio) => Some((&virtio.path).into()),
-            Self::Tap(_) | Self::AfXdp(_) | Self::Group(_) | Self::Vduse(_) | Self::Null => None,
-        }
-    }
-
-    /// The file of the network namespace that it names.
-    pub fn namespace(&self) -> Option<&Path> {
-        match self {
-            Self::Tap(tap) => tap.netns.as_deref(),
-            Self::AfXdp(nic) => nic.netns.as_deref(),
-            _ => None,
-        }
-    }
-}
-
 fn kinds(document: &mut Document<'_>, value: &Value<'_>) -> Option<Vec<String>> {
     let kinds = document.strings(value, SECTION, "kinds")?;
-    if let Some(other) = kinds.iter().find(|kind| !KINDS.contains(&kind.as_str())) {
-        let what = format!("{SECTION}kinds: no kind {other:?}; allowed: {}", KINDS.join(", "));
+    let mut known = KINDS.map(KindDecl::name).to_vec();
+    known.dedup();
+    if let Some(other) = kinds.iter().find(|kind| !known.contains(&kind.as_str())) {
+        let what = format!("{SECTION}kinds: no kind {other:?}; allowed: {}", known.join(", "));
         document.report(value.span(), what);
     }
     Some(kinds)

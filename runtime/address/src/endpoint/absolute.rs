@@ -3,10 +3,7 @@
 use std::path::Path;
 
 use super::group::members_of;
-use super::ivshmem::is_device;
-
-/// Kinds whose target is the path of a socket.
-const OF_SOCKETS: [&str; 3] = ["ntb", "vhost-user", "virtio-user"];
+use super::{kind_of, values};
 
 /// The address with its relative paths below `base`. Text that is no address is returned as it is:
 /// what is wrong with it is found where it is parsed.
@@ -17,22 +14,19 @@ pub fn absolute(address: &str, base: &Path) -> String {
 }
 
 fn one(address: &str, base: &Path) -> String {
-    let Some((kind, rest)) = address.split_once(':') else { return address.to_owned() };
+    let Some((kind, rest)) = kind_of(address) else { return address.to_owned() };
     let mut parts = rest.split(',');
     let target = parts.next().unwrap_or_default();
-    let target = match target.strip_prefix("ivshmem=") {
-        Some(device) if kind == "ntb" && is_device(device) => target.to_owned(),
-        Some(path) if kind == "ntb" => format!("ivshmem={}", below(base, path)),
-        _ if OF_SOCKETS.contains(&kind) => below(base, target),
-        _ => target.to_owned(),
-    };
-    let options = parts.map(|option| match option.strip_prefix("netns=") {
+    let target = if (kind.is_path)(target) { below(base, target) } else { target.to_owned() };
+    let options = parts.map(|option| match option.split_once('=') {
         // Without a slash it is a name, not a path.
-        Some(path) if path.contains('/') => format!("netns={}", below(base, path)),
+        Some((name, path)) if name == values::NETNS.name && path.contains('/') => {
+            format!("{name}={}", below(base, path))
+        }
         _ => option.to_owned(),
     });
-    let all: Vec<String> = std::iter::once(format!("{kind}:{target}")).chain(options).collect();
-    all.join(",")
+    let target = format!("{}{target}", kind.prefix);
+    std::iter::once(target).chain(options).collect::<Vec<_>>().join(",")
 }
 
 fn below(base: &Path, path: &str) -> String {

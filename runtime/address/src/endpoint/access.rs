@@ -1,9 +1,7 @@
-//! `mode=`, `owner=` and `group=` of a socket that others connect to.
+//! `mode=`, `owner=` and `group=` of a socket that mqnet creates.
 
-use super::options::Options;
-
-/// Options of a socket that this process makes.
-pub(super) const KEYS: &str = "mode= owner= group=";
+use super::declaration::{Custom, OptionDecl, ValueType};
+use super::options::{Options, Value};
 
 /// Permissions of a socket. Names are looked up where the socket is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,21 +14,42 @@ pub struct SocketAccess {
     pub group: Option<String>,
 }
 
-impl SocketAccess {
-    /// Takes an option that belongs here; `None` for others.
-    pub(super) fn take(&mut self, key: &str, value: Option<&str>) -> Option<Result<(), String>> {
-        Some(match (key, value?) {
-            ("mode", text) => mode(text).map(|mode| self.mode = Some(mode)),
-            ("owner", text) => name(key, text).map(|user| self.owner = Some(user)),
-            ("group", text) => name(key, text).map(|group| self.group = Some(group)),
-            _ => return None,
-        })
-    }
+const OWNER: Custom = Custom {
+    syntax: "USER",
+    allowed: "a name or a number",
+    example: "libvirt-qemu",
+    read: |text| name(text).then(|| Value::Text(text.to_owned())),
+};
 
-    /// Refuses permissions of a socket that another process makes.
-    pub(super) fn is_ours(&self, condition: bool, why: &str) -> Result<(), String> {
-        match condition || *self == Self::default() {
-            true => Ok(()),
+pub(super) const OPTIONS: &[OptionDecl] = &[
+    OptionDecl::new(
+        "mode",
+        ValueType::Custom(&Custom {
+            syntax: "OCTAL",
+            allowed: "octal permissions from 0 to 0777",
+            example: "0660",
+            read: |text| mode(text).map(Value::Number),
+        }),
+        "permissions of the socket that mqnet creates; otherwise as the umask leaves them",
+    ),
+    OptionDecl::new("owner", ValueType::Custom(&OWNER), "owner of that socket"),
+    OptionDecl::new(
+        "group",
+        ValueType::Custom(&Custom { syntax: "GROUP", example: "kvm", ..OWNER }),
+        "group of that socket",
+    ),
+];
+
+impl SocketAccess {
+    /// Reads the options; `ours`: whether mqnet makes the socket, which `why` requires.
+    pub(super) fn read(options: &Options, ours: bool, why: &str) -> Result<Self, String> {
+        let access = Self {
+            mode: options.optional("mode"),
+            owner: options.optional("owner"),
+            group: options.optional("group"),
+        };
+        match ours || access == Self::default() {
+            true => Ok(access),
             false => {
                 Err(format!("mode=, owner= and group= are of a socket that mqnet makes: {why}"))
             }
@@ -38,23 +57,13 @@ impl SocketAccess {
     }
 }
 
-fn mode(text: &str) -> Result<u32, String> {
+fn mode(text: &str) -> Option<u64> {
     let octal = (1..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-    let mode = u32::from_str_radix(text, 8).ok().filter(|&mode| octal && mode <= 0o777);
-    mode.ok_or(format!("mode={text}: must be octal permissions from 0 to 0777, like 0660"))
+    u64::from_str_radix(text, 8).ok().filter(|&mode| octal && mode <= 0o777)
 }
 
-fn name(key: &str, text: &str) -> Result<String, String> {
+fn name(text: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || "_.-$".contains(c);
     let fits = (1..=64).contains(&text.len()) && !text.starts_with('-');
-    match fits && text.chars().all(good) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("{key}={text}: must be a name or a number")),
-    }
-}
-
-/// What to say about the option that was read last, with the options of a socket among the allowed
-/// ones.
-pub(super) fn unknown(options: &Options<'_>, before: &str, after: &str) -> String {
-    options.unknown(&format!("{before} {KEYS} {after}"))
+    fits && text.chars().all(good)
 }

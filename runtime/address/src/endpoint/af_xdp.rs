@@ -1,12 +1,10 @@
-//! `xdp:IFNAME[,netns=N][,mode=auto|native|generic][,zerocopy=auto|on|off][,queues=N][,ring=N]`
-//! `[,mtu=N][,promisc=on|off][,name=NAME]`
+//! `xdp:IFNAME`: an interface of this kernel, taken over by AF_XDP sockets.
 
 use std::path::{Path, PathBuf};
 
-use mqnet_netdev::limits::CHANNELS_MAX;
-
-use super::options::{Options, on_off};
-use super::{Endpoint, device_name, parse_mtu};
+use super::EndpointConfig;
+use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::values::{MTU, NAME, NETNS, ON_OFF, QUEUES, device_name};
 
 /// Where in the kernel frames are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,63 +41,90 @@ pub struct AfXdp {
     pub name: Option<String>,
 }
 
-/// Fewest and most frames in a ring.
-const RING: std::ops::RangeInclusive<u16> = 64..=8192;
-
-fn ring(value: &str) -> Result<u16, String> {
-    let number = value.parse().ok().filter(|n: &u16| RING.contains(n) && n.is_power_of_two());
-    let (least, most) = (RING.start(), RING.end());
-    number.ok_or(format!("ring={value}: must be a power of two from {least} to {most}"))
-}
-
-fn queues(value: &str) -> Result<u16, String> {
-    let number = value.parse().ok().filter(|n| (1..=CHANNELS_MAX).contains(n));
-    number.ok_or(format!("queues={value}: must be a number from 1 to {CHANNELS_MAX}"))
-}
-
-pub(super) fn parse(interface: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
-    let interface = device_name(interface)?.to_owned();
-    let mut nic = AfXdp { interface, ..AfXdp::default() };
-    while let Some((key, value)) = options.next() {
-        match (key, value) {
-            ("netns", Some(v)) if v.contains('/') => nic.netns = Some(v.into()),
-            ("netns", Some(v)) => nic.netns = Some(Path::new("/run/netns").join(v)),
-            ("mode", Some(v)) => {
-                nic.mode = match v {
-                    "auto" => XdpMode::Auto,
-                    "native" => XdpMode::Native,
-                    "generic" => XdpMode::Generic,
-                    _ => return Err(format!("mode={v}: must be auto, native or generic")),
-                }
-            }
-            ("zerocopy", Some("auto")) => nic.zero_copy = None,
-            ("zerocopy", Some(v)) => {
-                let sure =
-                    on_off(key, v).map_err(|_| format!("{key}={v}: must be auto, on or off"));
-                nic.zero_copy = Some(sure?);
-            }
-            ("queues", Some(v)) => nic.queues = Some(queues(v)?),
-            ("ring", Some(v)) => nic.ring = Some(ring(v)?),
-            ("mtu", Some(v)) => nic.mtu = Some(parse_mtu(v)?),
-            ("promisc", Some(v)) => nic.keep_filter = !on_off(key, v)?,
-            ("name", Some(v)) => nic.name = Some(device_name(v)?.to_owned()),
-            _ => {
-                let known = "netns= mode= zerocopy= queues= ring= mtu= promisc= name= qdisc= \
-                             full= rx-locality=";
-                return Err(options.unknown(known));
-            }
+pub(super) static KIND: KindDecl = KindDecl {
+    prefix: "xdp:",
+    target: "IFNAME",
+    summary: "network interface of this kernel, taken over by AF_XDP sockets",
+    notes: "Every queue of the interface is a channel.",
+    document: "af_xdp.md",
+    example: "xdp:eth0,mode=native,zerocopy=on",
+    driver: "mqnet-af-xdp",
+    is_interface: true,
+    is_path: |_| false,
+    options: &[&[
+        NETNS.means("network namespace of the interface"),
+        OptionDecl::new(
+            "mode",
+            ValueType::Choice(&["auto", "native", "generic"]),
+            "native: frames are taken in the driver; generic: in the stack, which works with any \
+             driver; auto: native if possible",
+        )
+        .or("auto"),
+        OptionDecl::new(
+            "zerocopy",
+            ValueType::Choice(&["auto", "on", "off"]),
+            "the device moves frames into and out of mqnet's memory: if it can, always, or never",
+        )
+        .or("auto"),
+        OptionDecl::new(
+            "queues",
+            QUEUES,
+            "queues to set, as ethtool -L, and to restore afterwards; otherwise those of the \
+             interface are followed, and an interface with more than 64 is refused",
+        ),
+        OptionDecl::new(
+            "ring",
+            ValueType::PowerOfTwo { min: 64, max: 8192 },
+            "frames in each ring; otherwise 2048 for up to 8 queues, fewer for more, so that at \
+             most 128 MiB are locked",
+        ),
+        MTU.means("MTU of the link; otherwise, and at most, that of the interface"),
+        OptionDecl::new(
+            "promisc",
+            ON_OFF,
+            "receive frames for all addresses; off: the address filter is left alone",
+        )
+        .or("on"),
+        NAME.means("name of the netdev; otherwise that of the interface"),
+    ]],
+    parse: |interface, options| {
+        let modes = [XdpMode::Auto, XdpMode::Native, XdpMode::Generic];
+        let nic = AfXdp {
+            interface: device_name(interface)?,
+            netns: options.optional::<String>("netns").map(PathBuf::from),
+            mode: options.pick("mode", modes).unwrap_or_default(),
+            zero_copy: options.pick("zerocopy", [None, Some(true), Some(false)]).flatten(),
+            queues: options.optional("queues"),
+            ring: options.optional("ring"),
+            mtu: options.optional("mtu"),
+            keep_filter: !options.value::<bool>("promisc"),
+            name: options.optional("name"),
+        };
+        if nic.mode == XdpMode::Generic && nic.zero_copy == Some(true) {
+            return Err("zerocopy=on needs the driver: not with mode=generic".to_owned());
         }
+        Ok(super::Endpoint::AfXdp(nic))
+    },
+};
+
+impl EndpointConfig for AfXdp {
+    fn kind(&self) -> &'static KindDecl {
+        &KIND
     }
-    if nic.mode == XdpMode::Generic && nic.zero_copy == Some(true) {
-        return Err("zerocopy=on needs the driver: not with mode=generic".to_owned());
+
+    fn netdev_name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.interface.clone())
     }
-    Ok(Endpoint::AfXdp(nic))
+
+    fn namespace(&self) -> Option<&Path> {
+        self.netns.as_deref()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse;
+    use crate::{Endpoint, parse};
 
     // Goal: every option means what it says, and what is left out has its default.
     #[test]
@@ -108,7 +133,7 @@ mod tests {
         let read = |text: &str| parse(&format!("xdp:eth0{text}")).unwrap();
         assert_eq!(read(""), Endpoint::AfXdp(plain.clone()));
         assert_eq!(read(",mode=auto,zerocopy=auto,promisc=on"), Endpoint::AfXdp(plain.clone()));
-        assert_eq!(read("").netdev_name(), "eth0");
+        assert_eq!(read("").config().netdev_name(), "eth0");
         let all =
             read(",netns=n,mode=native,zerocopy=off,queues=8,ring=512,mtu=9000,promisc=off,name=x");
         let want = AfXdp {
@@ -123,7 +148,7 @@ mod tests {
             ..plain
         };
         assert_eq!(all, Endpoint::AfXdp(want));
-        assert_eq!(all.netdev_name(), "x");
+        assert_eq!(all.config().netdev_name(), "x");
     }
 
     // Goal: wrong values are refused with the allowed ones.

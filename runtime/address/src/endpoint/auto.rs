@@ -15,9 +15,6 @@ pub struct Found {
     pub why: String,
 }
 
-/// Options that are said of a group once, after its last member.
-const OF_THE_GROUP: [&str; 5] = ["on-member-loss=", "primary=", "qdisc=", "full=", "rx-locality="];
-
 /// The group behind an address with `group=auto`, from what is below `root`, which is `/` but for
 /// tests; `None` for other addresses.
 pub fn find_group(address: &str, root: &Path) -> Result<Option<Found>, BadAddress> {
@@ -38,9 +35,10 @@ pub fn find_group(address: &str, root: &Path) -> Result<Option<Found>, BadAddres
     let found = siblings(root, name).map_err(|why| {
         bad(format!("group=auto: {why}: name the members, as in xdp:{name}+xdp:OTHER"))
     })?;
-    let of_group = |option: &&&str| OF_THE_GROUP.iter().any(|known| option.starts_with(known));
-    let (last, each): (Vec<&str>, Vec<&str>) =
-        options.iter().filter(|&&option| option != "group=auto").partition(of_group);
+    let (last, each): (Vec<&str>, Vec<&str>) = options
+        .iter()
+        .filter(|&&option| option != "group=auto")
+        .partition(|option| super::group::is_of_group(option));
     let with = |head: String, options: &[&str]| {
         options.iter().fold(head, |all, option| format!("{all},{option}"))
     };

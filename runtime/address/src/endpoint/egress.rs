@@ -1,47 +1,54 @@
-//! `qdisc=WORDS`, `full=stop|drop` and `rx-locality=off|learn`, which every kind of endpoint takes.
+//! Options of all kinds: what frames pass that leave through the endpoint.
 
 use mqnet_engine::{EgressConfig, Full};
 use mqnet_qdisc::Tree;
 use mqnet_wire::Layer;
 
-/// For kinds that have no other options.
-pub(super) const ALLOWED: &str = "qdisc= full= rx-locality=";
+use super::declaration::{Custom, OptionDecl, ValueType};
+use super::options::{Options, Value};
 
-/// Takes these options out of the others.
-pub(super) fn split(options: &str) -> Result<(EgressConfig, String), String> {
-    let mut egress = EgressConfig::default();
-    let mut rest = Vec::new();
-    for option in options.split(',').filter(|_| !options.is_empty()) {
-        match option.split_once('=') {
-            Some(("qdisc", words)) => {
-                if egress.qdisc.is_some() {
-                    return Err("qdisc= is there twice".to_owned());
-                }
-                egress.qdisc = Some(checked(words)?);
-            }
-            Some(("full", "stop")) => egress.full = Full::Stop,
-            Some(("full", "drop")) => egress.full = Full::Drop,
-            Some(("full", other)) => return Err(format!("full={other}: must be stop or drop")),
-            Some(("rx-locality", "off")) => egress.learn = false,
-            Some(("rx-locality", "learn")) => egress.learn = true,
-            Some(("rx-locality", other)) => {
-                return Err(format!("rx-locality={other}: must be off or learn"));
-            }
-            _ => rest.push(option),
-        }
-    }
-    Ok((egress, rest.join(",")))
-}
+pub(super) const OPTIONS: &[OptionDecl] = &[
+    OptionDecl::new(
+        "qdisc",
+        ValueType::Custom(&Custom {
+            syntax: "WORDS",
+            allowed: "the words that tc takes",
+            example: "fq_codel limit 100",
+            read: |text| {
+                // One blank between two words, as in a command of tc.
+                let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                (!words.is_empty()).then_some(Value::Text(words))
+            },
+        }),
+        "queueing discipline of each channel for frames that leave here, in the words of tc; words \
+         with a comma are not possible",
+    )
+    .once(),
+    OptionDecl::new(
+        "full",
+        ValueType::Choice(&["stop", "drop"]),
+        "a full sink stops the source, or frames are dropped",
+    )
+    .or("stop"),
+    OptionDecl::new(
+        "rx-locality",
+        ValueType::Choice(&["off", "learn"]),
+        "learn: flows arrive at the queue on which the peer behind this endpoint sends; the other \
+         endpoint is a TAP, an xdp: interface with a table of its own, or a group of these",
+    )
+    .or("off"),
+];
 
-/// The words of a discipline as they are said to tc, one blank between two.
-fn checked(words: &str) -> Result<String, String> {
-    let text = words.split_whitespace().collect::<Vec<_>>().join(" ");
-    if text.is_empty() {
-        let like = "must be the words that tc takes, like qdisc=fq_codel limit 100";
-        return Err(format!("qdisc=: {like}"));
+pub(super) fn read(options: &Options) -> Result<EgressConfig, String> {
+    let qdisc: Option<String> = options.optional("qdisc");
+    if let Some(words) = &qdisc {
+        Tree::new(words, Layer::Ethernet).map_err(|e| {
+            format!("qdisc={words}: {e} (words with a comma are not possible here)")
+        })?;
     }
-    match Tree::new(&text, Layer::Ethernet) {
-        Ok(_) => Ok(text),
-        Err(e) => Err(format!("qdisc={words}: {e} (words with a comma are not possible here)")),
-    }
+    Ok(EgressConfig {
+        qdisc,
+        full: options.pick("full", [Full::Stop, Full::Drop]).unwrap_or_default(),
+        learn: options.pick("rx-locality", [false, true]).unwrap_or_default(),
+    })
 }

@@ -1,13 +1,15 @@
-//! `A+B[+C...][,on-member-loss=destroy|degrade][,primary=N|ADDRESS]`
+//! `A+B[+C...]`: several endpoints as one.
 //!
-//! A '+' separates only when a known kind and ':' follow, so names and paths may have one. What is
-//! said of the group follows its last member.
+//! A '+' separates only when a known kind and ':' follow, so names and paths may have one. Options
+//! of the group follow its last member.
 
 use mqnet_engine::EgressConfig;
 
-use super::{Endpoint, KINDS, parse_both};
+use super::declaration::{Custom, KindDecl, OptionDecl, ValueType};
+use super::options::{Options, Value};
+use super::{Endpoint, EndpointConfig, KINDS, parse_both};
 
-/// How many members a group has.
+/// Allowed numbers of members.
 const MEMBERS: std::ops::RangeInclusive<usize> = 2..=8;
 
 /// Several functions as one.
@@ -22,11 +24,57 @@ pub struct Group {
     pub primary: Option<usize>,
 }
 
+pub(super) static KIND: KindDecl = KindDecl {
+    prefix: "",
+    target: "A+B[+C...]",
+    summary: "2 to 8 endpoints as one netdev, all of them bridges or none",
+    notes: "Options of the group, and those of all kinds, follow its last member. \
+            xdp:IFNAME,group=auto is the group of all functions of the port, or of all ports of \
+            the switch.",
+    document: "groups.md",
+    example: "tap:a+tap:b,on-member-loss=degrade",
+    driver: "mqnet-group",
+    is_interface: true,
+    is_path: |_| false,
+    options: &[&[
+        OptionDecl::new(
+            "on-member-loss",
+            ValueType::Choice(&["destroy", "degrade"]),
+            "the group ends with a lost member, or goes on without it",
+        )
+        .or("destroy")
+        .once(),
+        OptionDecl::new(
+            "primary",
+            ValueType::Custom(&Custom {
+                syntax: "N|ADDRESS",
+                allowed: "the number of a member from 0, or its address without options",
+                example: "1",
+                read: |text| Some(Value::Text(text.to_owned())),
+            }),
+            "member that gives the group its identity; otherwise the one with the smallest id",
+        )
+        .once(),
+    ]],
+    parse,
+};
+
+impl EndpointConfig for Group {
+    fn kind(&self) -> &'static KindDecl {
+        &KIND
+    }
+
+    /// Name of the first member: the primary is known only when all are open.
+    fn netdev_name(&self) -> String {
+        self.members.first().map(|member| member.config().netdev_name()).unwrap_or_default()
+    }
+}
+
 /// The members of an address, if it is one of a group.
 pub(super) fn members_of(address: &str) -> Option<Vec<&str>> {
-    let kinds = || KINDS.split(", ").filter_map(|kind| kind.split_once(':')).map(|(kind, _)| kind);
     let begins = |text: &str| {
-        kinds().any(|kind| text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':')))
+        let is_kind = |name: &str| text.strip_prefix(name).is_some_and(|t| t.starts_with(':'));
+        KINDS.iter().any(|kind| is_kind(kind.name()))
     };
     let (mut members, mut from) = (Vec::new(), 0);
     for (at, _) in address.match_indices('+') {
@@ -39,33 +87,20 @@ pub(super) fn members_of(address: &str) -> Option<Vec<&str>> {
     (members.len() > 1).then_some(members)
 }
 
-/// Takes the options of the group out of those of its last member.
-fn split(last: &str) -> Result<(String, bool, Option<&str>), String> {
-    let (mut rest, mut degrade, mut primary) = (Vec::new(), None, None);
-    for (at, option) in last.split(',').enumerate() {
-        match option.split_once('=') {
-            Some(("on-member-loss", value)) if at > 0 => {
-                let twice = degrade.replace(match value {
-                    "destroy" => false,
-                    "degrade" => true,
-                    other => {
-                        let must = "must be destroy or degrade";
-                        return Err(format!("on-member-loss={other}: {must}"));
-                    }
-                });
-                if twice.is_some() {
-                    return Err("on-member-loss= is there twice".to_owned());
-                }
-            }
-            Some(("primary", value)) if at > 0 => {
-                if primary.replace(value).is_some() {
-                    return Err("primary= is there twice".to_owned());
-                }
-            }
-            _ => rest.push(option),
-        }
-    }
-    Ok((rest.join(","), degrade.unwrap_or(false), primary))
+/// True for an option that is written once, after the last member.
+pub(super) fn is_of_group(option: &str) -> bool {
+    KIND.options().any(|decl| decl.matches(option))
+}
+
+/// Separates the options of a group from the text of its members.
+pub(super) fn split(address: &str) -> (String, String) {
+    let start = members_of(address).and_then(|members| members.last().map(|last| last.len()));
+    let (members, last) = address.split_at(address.len() - start.unwrap_or_default());
+    let mut parts = last.split(',');
+    let target = parts.next().unwrap_or_default();
+    let (of_group, of_last): (Vec<&str>, Vec<&str>) = parts.partition(|option| is_of_group(option));
+    let of_last: String = of_last.iter().flat_map(|option| [",", option]).collect();
+    (format!("{members}{target}{of_last}"), of_group.join(","))
 }
 
 /// True when two members would be one device.
@@ -96,20 +131,21 @@ fn number_of(wanted: &str, texts: &[&str]) -> Result<usize, String> {
     })
 }
 
-pub(super) fn parse(texts: &[&str]) -> Result<(Group, EgressConfig), String> {
+fn parse(text: &str, options: &Options) -> Result<Endpoint, String> {
+    let texts = members_of(text).unwrap_or_default();
     let count = texts.len();
     if !MEMBERS.contains(&count) {
         let (least, most) = (MEMBERS.start(), MEMBERS.end());
         return Err(format!("a group has {least} to {most} members, these are {count}"));
     }
-    let (last, degrade, primary) = split(texts[count - 1])?;
-    let primary = primary.map(|wanted| number_of(wanted, texts)).transpose()?;
-    let (mut members, mut egress) = (Vec::<Endpoint>::new(), EgressConfig::default());
-    for (at, text) in texts[..count - 1].iter().copied().chain([&last[..]]).enumerate() {
-        let (member, of_it) = parse_both(text).map_err(|e| format!("member {at}: {e}"))?;
+    let primary: Option<String> = options.optional("primary");
+    let primary = primary.map(|wanted| number_of(&wanted, &texts)).transpose()?;
+    let mut members = Vec::<Endpoint>::new();
+    for (at, text) in texts.iter().copied().enumerate() {
+        let (member, egress) = parse_both(text).map_err(|e| format!("member {at}: {e}"))?;
         let why = match &member {
-            _ if !member.inherited().is_empty() => Some("fd= is not possible in a group"),
-            _ if at + 1 < count && of_it != EgressConfig::default() => Some(
+            _ if !member.config().inherited().is_empty() => Some("fd= is not possible in a group"),
+            _ if egress != EgressConfig::default() => Some(
                 "qdisc=, full= and rx-locality= are the group's: write them after the last member",
             ),
             _ => None,
@@ -118,20 +154,18 @@ pub(super) fn parse(texts: &[&str]) -> Result<(Group, EgressConfig), String> {
             return Err(format!("member {at}, {}: {why}", target(text)));
         }
         let twice = |(other, its): (&Endpoint, &&str)| same((other, *its), (&member, text));
-        if members.iter().zip(texts).any(twice) {
+        if members.iter().zip(&texts).any(twice) {
             return Err(format!("member {at}, {}: is a member already", target(text)));
         }
         members.push(member);
-        egress = of_it;
     }
-    let is_bridge =
-        |member: &Endpoint| matches!(member, Endpoint::Ntb { .. } | Endpoint::Ivshmem(_));
-    let bridge = members.iter().position(is_bridge);
-    if let (Some(at), false) = (bridge, members.iter().all(is_bridge)) {
+    let bridge = members.iter().position(Endpoint::is_bridge);
+    if let (Some(at), false) = (bridge, members.iter().all(Endpoint::is_bridge)) {
         let what = "the other end of a bridge is a group of as many bridges, so all members are";
         return Err(format!("member {at}, {}: {what} bridges, or none", target(texts[at])));
     }
-    Ok((Group { members, degrade, primary }, egress))
+    let degrade = options.pick("on-member-loss", [false, true]).unwrap_or_default();
+    Ok(Endpoint::Group(Group { members, degrade, primary }))
 }
 
 #[cfg(test)]
@@ -163,7 +197,7 @@ mod tests {
         assert_eq!(group("tap:a+tap:b,primary=tap:b").primary, Some(1));
         assert!(!group("null:+null:,on-member-loss=destroy").degrade);
         assert!(matches!(parse("tap:a+b"), Ok(Endpoint::Tap(tap)) if tap.name == "a+b"));
-        assert_eq!(parse("tap:x0+tap:x1").unwrap().netdev_name(), "x0");
+        assert_eq!(parse("tap:x0+tap:x1").unwrap().config().netdev_name(), "x0");
         let (_, egress) = parse_both("tap:a+tap:b,qdisc=fq_codel").unwrap();
         assert_eq!(egress.qdisc.as_deref(), Some("fq_codel"));
         // The same name elsewhere is another device.

@@ -1,9 +1,11 @@
-//! `ntb:ivshmem=SOCKET|FILE|pci|0000:00:04.0[,side=0|1][,mtu=N][,name=NAME]`
+//! `ntb:ivshmem=...`: one end of a bridge in the memory of an ivshmem device.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
-use super::options::Options;
-use super::{device_name, parse_mtu, socket_path, stem_of};
+use super::EndpointConfig;
+use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::values::{MTU, NAME, name_of, socket_path};
 
 /// Where an ivshmem device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,13 +36,68 @@ impl Ivshmem {
     pub fn is_pci(&self) -> bool {
         !matches!(self.at, IvshmemAt::Socket(_))
     }
+}
 
-    pub(super) fn netdev_name(&self) -> String {
-        let of_device = || match &self.at {
-            IvshmemAt::Socket(path) => stem_of(path),
-            IvshmemAt::OnlyPci | IvshmemAt::Pci(_) => None,
+pub(super) static KIND: KindDecl = KindDecl {
+    prefix: "ntb:ivshmem=",
+    target: "SOCKET|FILE|pci|0000:00:04.0",
+    summary: "bridge in the memory of QEMU's ivshmem device",
+    notes: "Its ends are two guests, or a guest and its host. On the host the target is the \
+            server's socket or the file of the memory; in a guest the PCI function, or pci for \
+            the only one.",
+    document: "ivshmem.md",
+    example: "ntb:ivshmem=/run/iv.sock,side=0",
+    driver: "mqnet-ntb",
+    is_interface: false,
+    is_path: |device| device != "pci" && pci_address(device).is_none(),
+    options: &[&[
+        OptionDecl::new(
+            "side",
+            ValueType::Choice(&["0", "1"]),
+            "half of the memory that is ours; otherwise whichever is free. Give both ends one, or \
+             none",
+        ),
+        MTU.means("MTU to insist on"),
+        NAME.means("name of the netdev; otherwise that of the socket's file, or ivshmem"),
+    ]],
+    parse: |device, options| {
+        let at = match (device, pci_address(device)) {
+            ("pci", _) => IvshmemAt::OnlyPci,
+            (_, Some(address)) => IvshmemAt::Pci(address),
+            _ => IvshmemAt::Socket(socket_path(device)?),
         };
-        self.name.clone().or_else(of_device).unwrap_or_else(|| "ivshmem".to_owned())
+        Ok(super::Endpoint::Ivshmem(Ivshmem {
+            at,
+            side: options.pick("side", [0, 1]),
+            mtu: options.optional("mtu"),
+            name: options.optional("name"),
+        }))
+    },
+};
+
+/// Folder of all PCI functions.
+const PCI: &str = "/sys/bus/pci/devices";
+
+impl EndpointConfig for Ivshmem {
+    fn kind(&self) -> &'static KindDecl {
+        &KIND
+    }
+
+    fn netdev_name(&self) -> String {
+        let path = match &self.at {
+            IvshmemAt::Socket(path) => path.as_path(),
+            IvshmemAt::OnlyPci | IvshmemAt::Pci(_) => Path::new(""),
+        };
+        name_of(self.name.as_ref(), path, "ivshmem")
+    }
+
+    /// A PCI function has its folder in sysfs.
+    fn path(&self) -> Option<Cow<'_, Path>> {
+        Some(match &self.at {
+            IvshmemAt::Socket(path) => path.into(),
+            IvshmemAt::OnlyPci => Path::new(PCI).into(),
+            IvshmemAt::Pci(address) => Path::new(PCI).join(address).into(),
+        })
     }
 }
 
@@ -57,31 +114,6 @@ fn pci_address(text: &str) -> Option<String> {
     let device = hex(device, 2).filter(|&n| n < 32)?;
     let function = hex(function, 1).filter(|&n| n < 8)?;
     Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
-}
-
-/// True for a PCI function, false for a path.
-pub(super) fn is_device(device: &str) -> bool {
-    device == "pci" || pci_address(device).is_some()
-}
-
-pub(super) fn parse(device: &str, mut options: Options<'_>) -> Result<Ivshmem, String> {
-    let (mut side, mut mtu, mut name) = (None, None, None);
-    while let Some((key, value)) = options.next() {
-        match (key, value) {
-            ("side", Some("0")) => side = Some(0),
-            ("side", Some("1")) => side = Some(1),
-            ("side", Some(v)) => return Err(format!("side={v}: must be 0 or 1")),
-            ("mtu", Some(v)) => mtu = Some(parse_mtu(v)?),
-            ("name", Some(v)) => name = Some(device_name(v)?.to_owned()),
-            _ => return Err(options.unknown("side= mtu= name= qdisc= full= rx-locality=")),
-        }
-    }
-    let at = match (device, pci_address(device)) {
-        ("pci", _) => IvshmemAt::OnlyPci,
-        (_, Some(address)) => IvshmemAt::Pci(address),
-        _ => IvshmemAt::Socket(socket_path(device)?),
-    };
-    Ok(Ivshmem { at, side, mtu, name })
 }
 
 #[cfg(test)]

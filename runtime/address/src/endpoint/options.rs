@@ -1,79 +1,116 @@
-//! `key=value,flag,key=value`.
+//! Values of the options of one address: `key=value,flag,key=value`.
 
-/// An iterator over options that remembers where it is, for messages.
-pub(super) struct Options<'a> {
-    rest: &'a str,
-    last: &'a str,
+use mqnet_netdev::Address;
+
+use super::declaration::KindDecl;
+use super::egress;
+
+/// Value of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Switch(bool),
+    /// Number, size, or index among the allowed words.
+    Number(u64),
+    Text(String),
+    Mac([u8; 6]),
+    Address(Address),
+    List(Vec<Value>),
 }
 
-impl<'a> Options<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
-        Self { rest: text, last: "" }
-    }
-
-    /// The next option and its value, if it has one.
-    pub(super) fn next(&mut self) -> Option<(&'a str, Option<&'a str>)> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        (self.last, self.rest) = self.rest.split_once(',').unwrap_or((self.rest, ""));
-        Some(match self.last.split_once('=') {
-            Some((key, value)) => (key, Some(value)),
-            None => (self.last, None),
-        })
-    }
-
-    /// What to say about the option that `next` returned last.
-    pub(super) fn unknown(&self, allowed: &str) -> String {
-        format!("unknown option '{}'; allowed: {allowed}", self.last)
-    }
-
-    /// For kinds without options.
-    pub(super) fn finish(mut self, allowed: &str) -> Result<(), String> {
-        match self.next() {
-            None => Ok(()),
-            Some(_) => Err(self.unknown(allowed)),
-        }
-    }
+/// Type that the constructor of a kind reads from a value.
+pub(super) trait FromValue: Sized {
+    fn from_value(value: &Value) -> Option<Self>;
 }
 
-/// A size in bytes: a number with an optional K, M, G or T (powers of 1024).
-pub fn parse_size(text: &str) -> Option<u64> {
-    let (digits, shift) = match text.as_bytes().last()? {
-        b'K' | b'k' => (&text[..text.len() - 1], 10),
-        b'M' | b'm' => (&text[..text.len() - 1], 20),
-        b'G' | b'g' => (&text[..text.len() - 1], 30),
-        b'T' | b't' => (&text[..text.len() - 1], 40),
-        _ => (text, 0),
+macro_rules! from_value {
+    ($($to:ty: $pattern:pat => $result:expr;)*) => {
+        $(impl FromValue for $to {
+            fn from_value(value: &Value) -> Option<Self> {
+                match value {
+                    $pattern => $result,
+                    _ => None,
+                }
+            }
+        })*
     };
-    let number: u64 = digits.parse().ok()?;
-    number.checked_shl(shift).filter(|n| n >> shift == number)
 }
 
-/// A switch.
-pub(super) fn on_off(key: &str, value: &str) -> Result<bool, String> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(format!("{key}={value}: must be on or off")),
-    }
+from_value! {
+    bool: Value::Switch(on) => Some(*on);
+    u8: Value::Number(n) => (*n).try_into().ok();
+    u16: Value::Number(n) => (*n).try_into().ok();
+    u32: Value::Number(n) => (*n).try_into().ok();
+    i32: Value::Number(n) => (*n).try_into().ok();
+    usize: Value::Number(n) => (*n).try_into().ok();
+    String: Value::Text(text) => Some(text.clone());
+    [u8; 6]: Value::Mac(mac) => Some(*mac);
+    Address: Value::Address(address) => Some(*address);
 }
 
-/// A unicast Ethernet address.
-pub(super) fn parse_mac(text: &str) -> Result<[u8; 6], String> {
-    let mut mac = [0; 6];
-    let mut parts = text.split(':');
-    for byte in &mut mac {
-        let part = parts.next().filter(|p| p.len() == 2);
-        *byte = part
-            .and_then(|p| u8::from_str_radix(p, 16).ok())
-            .ok_or(format!("mac={text}: must be like 02:00:00:00:00:01"))?;
+/// Checked values of the options of one address, defaults included.
+pub(super) struct Options {
+    kind: &'static KindDecl,
+    values: Vec<(&'static str, Value)>,
+}
+
+impl Options {
+    /// Reads the options of an address. Each must be declared by the kind, or for all kinds.
+    pub(super) fn parse(kind: &'static KindDecl, text: &str) -> Result<Self, String> {
+        let mut options = Self { kind, values: Vec::new() };
+        let is_common = |option: &&str| egress::OPTIONS.iter().any(|decl| decl.matches(option));
+        let (common, mut own): (Vec<&str>, Vec<&str>) = text.split(',').partition(is_common);
+        // A comma may end the options, and there may be none.
+        own.pop_if(|last| last.is_empty());
+        for option in common.into_iter().chain(own) {
+            let Some(decl) = kind.options().find(|decl| decl.matches(option)) else {
+                let allowed = kind.allowed();
+                return Err(format!("unknown option '{option}'; allowed: {allowed}"));
+            };
+            let value = option.split_once('=').map(|(_, value)| value);
+            if decl.once && options.has(decl.name) {
+                return Err(format!("{}= is there twice", decl.name));
+            }
+            match decl.value.read(value).map_err(|why| format!("{option}: must be {why}"))? {
+                Value::List(all) => options.values.extend(all.into_iter().map(|v| (decl.name, v))),
+                value => options.values.push((decl.name, value)),
+            }
+        }
+        for decl in kind.options() {
+            if let Some(default) = decl.default.filter(|_| !options.has(decl.name)) {
+                options.values.push((decl.name, decl.value.read(Some(default))?));
+            }
+        }
+        Ok(options)
     }
-    if parts.next().is_some() {
-        return Err(format!("mac={text}: must be like 02:00:00:00:00:01"));
+
+    fn has(&self, name: &str) -> bool {
+        self.values.iter().any(|(other, _)| *other == name)
     }
-    if mac[0] & 1 != 0 || mac == [0; 6] {
-        return Err(format!("mac={text}: is not a unicast address"));
+
+    /// All values of an option.
+    pub(super) fn all<T: FromValue>(&self, name: &str) -> Vec<T> {
+        debug_assert!(self.kind.option(name).is_some(), "undeclared option: {name}");
+        let given = self.values.iter().filter(|(other, _)| *other == name);
+        let read = |(_, value): &(&str, Value)| {
+            let read = T::from_value(value);
+            debug_assert!(read.is_some(), "{name}: declared with another type: {value:?}");
+            read
+        };
+        given.filter_map(read).collect()
     }
-    Ok(mac)
+
+    /// Value of an option without a default; the last one counts.
+    pub(super) fn optional<T: FromValue>(&self, name: &str) -> Option<T> {
+        self.all(name).pop()
+    }
+
+    /// Value of a flag, or of an option with a default.
+    pub(super) fn value<T: FromValue + Default>(&self, name: &str) -> T {
+        self.optional(name).unwrap_or_default()
+    }
+
+    /// Element of `values` at the index of the given word among the allowed ones.
+    pub(super) fn pick<T: Copy, const N: usize>(&self, name: &str, values: [T; N]) -> Option<T> {
+        self.optional(name).and_then(|index: usize| values.get(index).copied())
+    }
 }

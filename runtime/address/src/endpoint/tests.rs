@@ -1,6 +1,7 @@
 //! Addresses, good and bad.
 
 use super::*;
+use mqnet_netdev::Io;
 use proptest::prelude::*;
 
 // Goal: the addresses of the README parse to what they say.
@@ -26,13 +27,13 @@ fn good_addresses() {
     let ntb = parse("ntb:/run/x.sock,window=512K").unwrap();
     assert_eq!(
         ntb,
-        Endpoint::Ntb {
+        Endpoint::Ntb(Ntb {
             path: "/run/x.sock".into(),
             window: 512 << 10,
             mtu: None,
             name: None,
             access: SocketAccess::default(),
-        }
+        })
     );
     assert_eq!(parse("null:"), Ok(Endpoint::Null));
     let card = |address: &str| match parse(address) {
@@ -42,11 +43,12 @@ fn good_addresses() {
     let plain = card("vhost-user:/run/vm0.sock");
     assert_eq!((plain.connect, plain.queues, plain.packed), (false, 64, true));
     assert!(!plain.ctrl && card("vhost-user:/x,ctrl=on").ctrl);
-    assert_eq!(Endpoint::VhostUser(plain.clone()).netdev_name(), "vm0");
+    assert_eq!(Endpoint::VhostUser(plain.clone()).config().netdev_name(), "vm0");
     let full = card("vhost-user:/run/vm0.sock,connect,queues=8,packed=off,mtu=9000,name=web");
     assert_eq!((full.connect, full.queues, full.packed, full.mtu), (true, 8, false, Some(9000)));
-    assert_eq!(Endpoint::VhostUser(full).netdev_name(), "web");
+    assert_eq!(Endpoint::VhostUser(full).config().netdev_name(), "web");
     let inherited = Endpoint::VhostUser(card("vhost-user:,fd=7"));
+    let inherited = inherited.config();
     assert_eq!((inherited.inherited(), inherited.netdev_name()), (&[7][..], "vhost-user".into()));
 }
 
@@ -80,7 +82,7 @@ fn sockets_have_permissions() {
         let access = match parse(&format!("{address},{options}")).unwrap() {
             Endpoint::VhostUser(card) => card.access,
             Endpoint::VirtioUser(virtio) => virtio.access,
-            Endpoint::Ntb { access, .. } => access,
+            Endpoint::Ntb(end) => end.access,
             other => panic!("{other:?}"),
         };
         assert_eq!(access, wanted, "{address}");
@@ -111,7 +113,7 @@ fn bad_addresses_name_the_field() {
         ("tap:a,mtu", "unknown option 'mtu'"),
         ("tap:a,persist=1", "unknown option 'persist=1'"),
         ("tap:a,speed=3", "allowed: netns= mac="),
-        ("tap:a,mac=01:00:00:00:00:00", "is not a unicast address"),
+        ("tap:a,mac=01:00:00:00:00:00", "must be a unicast Ethernet address"),
         ("tap:a,mac=2:0:0:0:0:1", "02:00:00:00:00:01"),
         ("tap:a,address=10.0.0.1", "10.0.0.1/24"),
         ("tap:a,fd=1", "above 2"),
@@ -122,7 +124,7 @@ fn bad_addresses_name_the_field() {
         ("ntb:/x,window=99999999999999999999", "4K to 1G"),
         ("ntb:/x,queues=2", "allowed: window= mtu="),
         ("vhost-user:", "0 bytes"),
-        ("vhost-user:/x,queues=0", "queues=0: must be a number of pairs from 1 to 64"),
+        ("vhost-user:/x,queues=0", "queues=0: must be a number from 1 to 64"),
         ("vhost-user:/x,queues=65", "from 1 to 64"),
         ("vhost-user:/x,packed=maybe", "packed=maybe: must be on or off"),
         ("vhost-user:/x,fd=7", "vhost-user:,fd=N"),

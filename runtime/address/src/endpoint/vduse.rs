@@ -1,7 +1,8 @@
-//! `vduse:NAME[,mac=M][,mtu=N][,packed=on|off][,persist]`
+//! `vduse:NAME`: a network card of this kernel, made in user space.
 
-use super::options::{Options, on_off, parse_mac};
-use super::{device_name, parse_mtu};
+use super::EndpointConfig;
+use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::values::{MAC, MTU, ON_OFF, device_name};
 
 /// A network card of this kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,22 +19,46 @@ pub struct Vduse {
     pub persist: bool,
 }
 
-pub(super) fn parse(name: &str, mut options: Options<'_>) -> Result<Vduse, String> {
-    let name = device_name(name)?.to_owned();
-    if name == "control" {
-        return Err(format!("'{name}' cannot be a name below /dev/vduse"));
-    }
-    let mut card = Vduse { name, mac: None, mtu: None, packed: true, persist: false };
-    while let Some((key, value)) = options.next() {
-        match (key, value) {
-            ("mac", Some(v)) => card.mac = Some(parse_mac(v)?),
-            ("mtu", Some(v)) => card.mtu = Some(parse_mtu(v)?),
-            ("packed", Some(v)) => card.packed = on_off(key, v)?,
-            ("persist", None) => card.persist = true,
-            _ => return Err(options.unknown("mac= mtu= packed= persist qdisc= full= rx-locality=")),
+pub(super) static KIND: KindDecl = KindDecl {
+    prefix: "vduse:",
+    target: "NAME",
+    summary: "network card of this kernel, driven by its own virtio-net",
+    notes: "The netdev has the name of the card. The modules vduse, virtio_vdpa and virtio_net are \
+            needed.",
+    document: "vduse.md",
+    example: "vduse:v0,mac=02:00:00:00:00:01",
+    driver: "mqnet-vduse",
+    is_interface: true,
+    is_path: |_| false,
+    options: &[&[
+        MAC.means("Ethernet address; otherwise the kernel chooses one"),
+        MTU.means("MTU to offer and to insist on"),
+        OptionDecl::new("packed", ON_OFF, "offer packed rings; off: split rings only").or("on"),
+        OptionDecl::new("persist", ValueType::Flag, "keep device and netdev afterwards"),
+    ]],
+    parse: |name, options| {
+        let name = device_name(name)?;
+        if name == "control" {
+            return Err(format!("'{name}' cannot be a name below /dev/vduse"));
         }
+        Ok(super::Endpoint::Vduse(Vduse {
+            name,
+            mac: options.optional("mac"),
+            mtu: options.optional("mtu"),
+            packed: options.value("packed"),
+            persist: options.value("persist"),
+        }))
+    },
+};
+
+impl EndpointConfig for Vduse {
+    fn kind(&self) -> &'static KindDecl {
+        &KIND
     }
-    Ok(card)
+
+    fn netdev_name(&self) -> String {
+        self.name.clone()
+    }
 }
 
 #[cfg(test)]
@@ -47,7 +72,7 @@ mod tests {
         let Ok(Endpoint::Vduse(card)) = parse(address) else { panic!("{address}") };
         assert_eq!((&*card.name, card.mac), ("v0", Some([2, 0, 0, 0, 0, 1])));
         assert_eq!((card.mtu, card.packed, card.persist), (Some(9000), false, true));
-        assert_eq!(Endpoint::Vduse(card).netdev_name(), "v0");
+        assert_eq!(Endpoint::Vduse(card).config().netdev_name(), "v0");
         let Ok(Endpoint::Vduse(card)) = parse("vduse:v0") else { panic!() };
         assert_eq!((card.mac, card.mtu, card.packed, card.persist), (None, None, true, false));
     }

@@ -1,12 +1,11 @@
-//! `vhost-user:SOCKET[,connect][,queues=N][,packed=on|off][,ctrl=on|off][,mac=M][,mtu=N][,name=N]
-//! [,fd=N][,mode=M][,owner=USER][,group=GROUP]`
+//! `vhost-user:SOCKET`: the NIC of a guest.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
-use mqnet_netdev::limits::CHANNELS_MAX;
-
-use super::options::{Options, on_off, parse_mac};
-use super::{SocketAccess, access, device_name, egress, parse_mtu, socket_path, stem_of};
+use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::values::{DESCRIPTOR, MAC, MTU, NAME, ON_OFF, QUEUES, name_of, socket_path};
+use super::{EndpointConfig, SocketAccess, access};
 
 /// The network card of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +14,7 @@ pub struct VhostUser {
     pub path: PathBuf,
     /// The VMM listens there, and we connect; otherwise the other way round.
     pub connect: bool,
-    /// Most queue pairs.
+    /// Largest number of queue pairs.
     pub queues: u16,
     /// Offer packed rings.
     pub packed: bool,
@@ -33,59 +32,86 @@ pub struct VhostUser {
     pub access: SocketAccess,
 }
 
-impl VhostUser {
-    pub(super) fn netdev_name(&self) -> String {
-        let named = self.name.clone().or_else(|| stem_of(&self.path));
-        named.unwrap_or_else(|| "vhost-user".to_owned())
-    }
-}
+pub(super) static KIND: KindDecl = KindDecl {
+    prefix: "vhost-user:",
+    target: "SOCKET",
+    summary: "virtio NIC of a virtual machine",
+    notes: "mqnet listens at the socket and prints the options of QEMU and cloud-hypervisor.",
+    document: "vhost-user.md",
+    example: "vhost-user:/run/vm0.sock,queues=8,mode=0660",
+    driver: "mqnet-vhost-user",
+    is_interface: false,
+    is_path: |_| true,
+    options: &[
+        &[
+            OptionDecl::new(
+                "connect",
+                ValueType::Flag,
+                "connect to the socket, at which the VMM listens",
+            ),
+            OptionDecl::new("queues", QUEUES, "largest number of queue pairs").or("64"),
+            OptionDecl::new("packed", ON_OFF, "offer packed rings; off: split rings only").or("on"),
+            OptionDecl::new(
+                "ctrl",
+                ON_OFF,
+                "offer a control queue, for peers that are the driver themselves",
+            )
+            .or("off"),
+            MAC.means("Ethernet address for a VMM that requests it; QEMU has its own mac="),
+            MTU.means("MTU to offer and to insist on"),
+            NAME,
+            OptionDecl::new(
+                "fd",
+                DESCRIPTOR,
+                "inherited socket, listening or connected, instead of a path: vhost-user:,fd=N",
+            ),
+        ],
+        access::OPTIONS,
+    ],
+    parse: |path, options| {
+        let (connect, fd) = (options.value("connect"), options.optional("fd"));
+        let why = if connect { "not with connect" } else { "not with fd=" };
+        let access = SocketAccess::read(options, !connect && fd.is_none(), why)?;
+        let path = match fd {
+            Some(_) if !path.is_empty() || connect => {
+                return Err("fd= is instead of a socket path: write vhost-user:,fd=N".to_owned());
+            }
+            Some(_) => PathBuf::new(),
+            None => socket_path(path)?,
+        };
+        Ok(super::Endpoint::VhostUser(VhostUser {
+            path,
+            connect,
+            queues: options.value("queues"),
+            packed: options.value("packed"),
+            ctrl: options.value("ctrl"),
+            mac: options.optional("mac"),
+            mtu: options.optional("mtu"),
+            name: options.optional("name"),
+            fd,
+            access,
+        }))
+    },
+};
 
-pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<VhostUser, String> {
-    let mut card = VhostUser {
-        path: PathBuf::new(),
-        connect: false,
-        queues: CHANNELS_MAX,
-        packed: true,
-        ctrl: false,
-        mac: None,
-        mtu: None,
-        name: None,
-        fd: None,
-        access: SocketAccess::default(),
-    };
-    while let Some((key, value)) = options.next() {
-        match (key, value) {
-            ("connect", None) => card.connect = true,
-            ("queues", Some(v)) => {
-                let pairs = v.parse().ok().filter(|n| (1..=CHANNELS_MAX).contains(n));
-                let why = format!("queues={v}: must be a number of pairs from 1 to {CHANNELS_MAX}");
-                card.queues = pairs.ok_or(why)?;
-            }
-            ("packed", Some(v)) => card.packed = on_off(key, v)?,
-            ("ctrl", Some(v)) => card.ctrl = on_off(key, v)?,
-            ("mac", Some(v)) => card.mac = Some(parse_mac(v)?),
-            ("mtu", Some(v)) => card.mtu = Some(parse_mtu(v)?),
-            ("name", Some(v)) => card.name = Some(device_name(v)?.to_owned()),
-            ("fd", Some(v)) => {
-                let fd = v.parse().ok().filter(|&fd| fd > 2);
-                card.fd = Some(fd.ok_or(format!("fd={v}: must be a descriptor number above 2"))?);
-            }
-            _ => match card.access.take(key, value) {
-                Some(taken) => taken?,
-                None => {
-                    let allowed = "connect queues= packed= ctrl= mac= mtu= name= fd=";
-                    return Err(access::unknown(&options, allowed, egress::ALLOWED));
-                }
-            },
-        }
+impl EndpointConfig for VhostUser {
+    fn kind(&self) -> &'static KindDecl {
+        &KIND
     }
-    card.access.is_ours(!card.connect, "not with connect")?;
-    card.access.is_ours(card.fd.is_none(), "not with fd=")?;
-    match card.fd {
-        Some(_) if !path.is_empty() || card.connect => {
-            Err("fd= is instead of a socket path: write vhost-user:,fd=N".to_owned())
-        }
-        Some(_) => Ok(card),
-        None => Ok(VhostUser { path: socket_path(path)?, ..card }),
+
+    fn netdev_name(&self) -> String {
+        name_of(self.name.as_ref(), &self.path, "vhost-user")
+    }
+
+    fn path(&self) -> Option<Cow<'_, Path>> {
+        Some((&self.path).into())
+    }
+
+    fn access(&self) -> Option<&SocketAccess> {
+        Some(&self.access)
+    }
+
+    fn inherited(&self) -> &[i32] {
+        self.fd.as_slice()
     }
 }

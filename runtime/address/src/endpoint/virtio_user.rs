@@ -1,13 +1,11 @@
-//! `virtio-user:SOCKET[,server][,queues=N][,mtu=N][,mac=M][,packed[=on|off]][,in-order=on|off]`
-//! `[,csum=on|off][,mrg=on|off][,rx-buf-layout=auto|frag|full][,name=NAME]`
-//! `[,mode=M][,owner=USER][,group=GROUP]`
+//! `virtio-user:SOCKET`: a virtio device in another process, driven by mqnet.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
-use mqnet_netdev::limits::CHANNELS_MAX;
-
-use super::options::{Options, on_off, parse_mac};
-use super::{Endpoint, SocketAccess, access, device_name, egress, parse_mtu, socket_path};
+use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::values::{MAC, MTU, NAME, ON_OFF, QUEUES, name_of, socket_path};
+use super::{EndpointConfig, SocketAccess, access};
 
 /// How RX buffers lie in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,15 +17,6 @@ pub enum RxBufLayout {
     Full,
     /// By what is measured.
     Auto,
-}
-
-fn layout(value: &str) -> Result<RxBufLayout, String> {
-    match value {
-        "frag" => Ok(RxBufLayout::Frag),
-        "full" => Ok(RxBufLayout::Full),
-        "auto" => Ok(RxBufLayout::Auto),
-        _ => Err(format!("rx-buf-layout={value}: must be auto, frag or full")),
-    }
 }
 
 /// A virtio device over vhost-user, of which we are the driver.
@@ -59,61 +48,86 @@ pub struct VirtioUser {
     pub access: SocketAccess,
 }
 
-pub(super) fn parse(path: &str, mut options: Options<'_>) -> Result<Endpoint, String> {
-    let (mut server, mut queues, mut mtu, mut packed) = (false, None, None, false);
-    let (mut in_order, mut csum, mut mergeable) = (true, true, true);
-    let (mut name, mut mac) = (None, None);
-    let mut access = SocketAccess::default();
-    let mut rx_buf_layout = RxBufLayout::default();
-    while let Some((key, value)) = options.next() {
-        match (key, value) {
-            ("server", None) => server = true,
-            ("queues", Some(v)) => {
-                let number = v.parse().ok().filter(|n| (1..=CHANNELS_MAX).contains(n));
-                let why = format!("queues={v}: must be a number from 1 to {CHANNELS_MAX}");
-                queues = Some(number.ok_or(why)?);
-            }
-            ("mtu", Some(v)) => mtu = Some(parse_mtu(v)?),
-            ("mac", Some(v)) => mac = Some(parse_mac(v)?),
-            ("packed", None) => packed = true,
-            ("packed", Some(v)) => packed = on_off(key, v)?,
-            ("in-order", Some(v)) => in_order = on_off(key, v)?,
-            ("csum", Some(v)) => csum = on_off(key, v)?,
-            ("mrg", Some(v)) => mergeable = on_off(key, v)?,
-            ("rx-buf-layout", Some(v)) => rx_buf_layout = layout(v)?,
-            ("name", Some(v)) => name = Some(device_name(v)?.to_owned()),
-            _ => match access.take(key, value) {
-                Some(taken) => taken?,
-                None => {
-                    let known = "server queues= mtu= mac= packed= in-order= csum= mrg= \
-                                 rx-buf-layout= name=";
-                    return Err(access::unknown(&options, known, egress::ALLOWED));
-                }
-            },
-        }
+pub(super) static KIND: KindDecl = KindDecl {
+    prefix: "virtio-user:",
+    target: "SOCKET",
+    summary: "virtio device in another process, driven by mqnet (DPDK's vhost port)",
+    notes: "",
+    document: "rx-buffers.md",
+    example: "virtio-user:/run/vm0.sock,server,queues=2",
+    driver: "mqnet-virtio-user",
+    is_interface: false,
+    is_path: |_| true,
+    options: &[
+        &[
+            OptionDecl::new("server", ValueType::Flag, "listen at the socket; the device connects"),
+            OptionDecl::new("queues", QUEUES, "largest number of queue pairs"),
+            MTU.means("MTU to insist on"),
+            MAC.means("receive frames for this address and for groups only"),
+            OptionDecl::new("packed", ValueType::Switch { bare: true }, "use packed rings")
+                .or("off"),
+            OptionDecl::new("in-order", ON_OFF, "rely on the order that a device promises")
+                .or("on"),
+            OptionDecl::new(
+                "csum",
+                ON_OFF,
+                "leave checksums and segmentation to a device that completes them",
+            )
+            .or("on"),
+            OptionDecl::new("mrg", ON_OFF, "mergeable RX buffers, if the device has them").or("on"),
+            OptionDecl::new(
+                "rx-buf-layout",
+                ValueType::Choice(&["auto", "frag", "full"]),
+                "frag: several RX buffers share a page where they fit; full: each has a page; \
+                 auto: by measurement",
+            )
+            .or("frag"),
+            NAME,
+        ],
+        access::OPTIONS,
+    ],
+    parse: |path, options| {
+        let server = options.value("server");
+        let layouts = [RxBufLayout::Auto, RxBufLayout::Frag, RxBufLayout::Full];
+        Ok(super::Endpoint::VirtioUser(VirtioUser {
+            access: SocketAccess::read(options, server, "with server")?,
+            path: socket_path(path)?,
+            server,
+            queues: options.optional("queues"),
+            mtu: options.optional("mtu"),
+            mac: options.optional("mac"),
+            packed: options.value("packed"),
+            in_order: options.value("in-order"),
+            csum: options.value("csum"),
+            mergeable: options.value("mrg"),
+            rx_buf_layout: options.pick("rx-buf-layout", layouts).unwrap_or_default(),
+            name: options.optional("name"),
+        }))
+    },
+};
+
+impl EndpointConfig for VirtioUser {
+    fn kind(&self) -> &'static KindDecl {
+        &KIND
     }
-    access.is_ours(server, "with server")?;
-    let path = socket_path(path)?;
-    Ok(Endpoint::VirtioUser(VirtioUser {
-        path,
-        server,
-        queues,
-        mtu,
-        mac,
-        packed,
-        in_order,
-        csum,
-        mergeable,
-        rx_buf_layout,
-        name,
-        access,
-    }))
+
+    fn netdev_name(&self) -> String {
+        name_of(self.name.as_ref(), &self.path, "virtio-user")
+    }
+
+    fn path(&self) -> Option<Cow<'_, Path>> {
+        Some((&self.path).into())
+    }
+
+    fn access(&self) -> Option<&SocketAccess> {
+        Some(&self.access)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse;
+    use crate::{Endpoint, parse};
 
     // Goal: every option means what it says, and what is left out has its default.
     #[test]
@@ -134,7 +148,7 @@ mod tests {
         };
         let read = |text: &str| parse(&format!("virtio-user:/run/v.sock{text}")).unwrap();
         assert_eq!(read(""), Endpoint::VirtioUser(plain.clone()));
-        assert_eq!(read("").netdev_name(), "v");
+        assert_eq!(read("").config().netdev_name(), "v");
         let all = read(
             ",server,queues=8,mtu=9000,mac=02:00:00:00:00:01,packed,in-order=off,csum=off,\
              mrg=off,rx-buf-layout=auto,name=x",
@@ -153,7 +167,7 @@ mod tests {
             ..plain
         };
         assert_eq!(all, Endpoint::VirtioUser(want));
-        assert_eq!(all.netdev_name(), "x");
+        assert_eq!(all.config().netdev_name(), "x");
     }
 
     // Goal: wrong values are refused with the allowed ones.

@@ -1,0 +1,101 @@
+//! `tap:NAME`: a TAP device of this kernel.
+
+use std::path::{Path, PathBuf};
+
+use mqnet_netdev::{Address, Io};
+
+use super::EndpointConfig;
+use super::declaration::{Custom, KindDecl, OptionDecl, ValueType};
+use super::options::Value;
+use super::values::{DESCRIPTORS, MAC, MTU, NETNS, device_name};
+
+/// A TAP device of this kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tap {
+    /// Name of the device; may be empty when there are `fds`.
+    pub name: String,
+    /// File of its network namespace.
+    pub netns: Option<PathBuf>,
+    /// Ethernet address to set.
+    pub mac: Option<[u8; 6]>,
+    /// MTU to set and to insist on.
+    pub mtu: Option<u32>,
+    /// IP addresses to add.
+    pub addresses: Vec<Address>,
+    /// Keep the device afterwards.
+    pub persist: bool,
+    /// How frames are written to it.
+    pub io: Io,
+    /// Descriptors of its queues that the parent process left open.
+    pub fds: Vec<i32>,
+}
+
+pub(super) static KIND: KindDecl = KindDecl {
+    prefix: "tap:",
+    target: "NAME",
+    summary: "TAP device with several queues and every offload of the kernel",
+    notes: "An existing device is used (without multi_queue: for one channel) and left as it was. \
+            Before Linux 7.3 the kernel drops frames for which its ring has no room (txqueuelen).",
+    document: "tap.md",
+    example: "tap:vm0,address=10.0.0.1/24,mtu=9000",
+    driver: "mqnet-tap",
+    is_interface: true,
+    is_path: |_| false,
+    options: &[&[
+        NETNS,
+        MAC,
+        MTU,
+        OptionDecl::new(
+            "address",
+            ValueType::Custom(&Custom {
+                syntax: "IP/PREFIX",
+                allowed: "an IP address with the length of its prefix",
+                example: "10.0.0.1/24",
+                read: |text| text.parse().ok().map(Value::Address),
+            }),
+            "IP address to add; may be repeated",
+        ),
+        OptionDecl::new("persist", ValueType::Flag, "keep the device afterwards"),
+        OptionDecl::new(
+            "io",
+            ValueType::Choice(&["auto", "uring", "plain"]),
+            "auto: many frames per system call where the kernel allows it; uring: many, or the \
+             device is refused; plain: one",
+        )
+        .or("auto"),
+        OptionDecl::new("fd", DESCRIPTORS, "queues that the parent process has attached"),
+    ]],
+    parse: |name, options| {
+        let fds: Vec<i32> = options.all("fd");
+        let name =
+            if name.is_empty() && !fds.is_empty() { String::new() } else { device_name(name)? };
+        Ok(super::Endpoint::Tap(Tap {
+            name,
+            netns: options.optional::<String>("netns").map(PathBuf::from),
+            mac: options.optional("mac"),
+            mtu: options.optional("mtu"),
+            addresses: options.all("address"),
+            persist: options.value("persist"),
+            io: options.pick("io", [Io::Auto, Io::Uring, Io::Plain]).unwrap_or_default(),
+            fds,
+        }))
+    },
+};
+
+impl EndpointConfig for Tap {
+    fn kind(&self) -> &'static KindDecl {
+        &KIND
+    }
+
+    fn netdev_name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn namespace(&self) -> Option<&Path> {
+        self.netns.as_deref()
+    }
+
+    fn inherited(&self) -> &[i32] {
+        &self.fds
+    }
+}
