@@ -24,6 +24,7 @@ const THREAD: &[c_long] = &[
     SYS_mbind,
     SYS_membarrier,
     SYS_memfd_create,
+    SYS_mincore,
     SYS_mlock,
     SYS_mmap,
     SYS_mprotect,
@@ -58,6 +59,7 @@ const THREAD: &[c_long] = &[
     SYS_set_tid_address,
     SYS_sigaltstack,
     SYS_tgkill,
+    SYS_tkill,
     // Restrictions of the thread itself.
     SYS_capget,
     SYS_capset,
@@ -124,6 +126,7 @@ const THREAD: &[c_long] = &[
     SYS_fchmodat,
     SYS_fchown,
     SYS_fchownat,
+    SYS_fdatasync,
     SYS_flock,
     SYS_fsync,
     SYS_getcwd,
@@ -153,6 +156,7 @@ const THREAD: &[c_long] = &[
 /// process that receives descriptors.
 const CONTROL: &[c_long] = &[
     SYS_bpf,
+    SYS_copy_file_range,
     SYS_execve,
     SYS_getpgid,
     SYS_getppid,
@@ -164,6 +168,7 @@ const CONTROL: &[c_long] = &[
     SYS_rt_sigtimedwait,
     SYS_sched_setparam,
     SYS_sched_setscheduler,
+    SYS_sendfile,
     SYS_setns,
     SYS_setpgid,
     SYS_setsid,
