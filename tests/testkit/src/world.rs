@@ -207,7 +207,7 @@ pub struct Pair {
 
 impl Pair {
     /// Ends the link in good order (end `a` first) and returns the tables of both ends, of which
-    /// the conservation law holds.
+    /// the conservation check holds.
     #[track_caller]
     pub fn stop(self) -> (EndTable, EndTable) {
         let a = self.a.stop();
