@@ -49,6 +49,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     document: "af_xdp.md",
     example: "xdp:eth0,mode=native,zerocopy=on",
     driver: "mqnet-af-xdp",
+    rings: "its rings are set when it is opened: xdp:NAME,ring=N",
     is_interface: true,
     is_path: |_| false,
     options: &[&[
@@ -74,7 +75,7 @@ pub(super) static KIND: KindDecl = KindDecl {
         ),
         OptionDecl::new(
             "ring",
-            ValueType::PowerOfTwo { min: 64, max: 8192 },
+            ValueType::PowerOfTwo(64, 8192),
             "frames in each ring; otherwise 2048 for up to 8 queues, fewer for more, so that at \
              most 128 MiB are locked",
         ),
@@ -108,10 +109,6 @@ pub(super) static KIND: KindDecl = KindDecl {
 };
 
 impl EndpointConfig for AfXdp {
-    fn kind(&self) -> &'static KindDecl {
-        &KIND
-    }
-
     fn netdev_name(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.interface.clone())
     }

@@ -41,6 +41,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     document: "ivshmem.md",
     example: "ntb:ivshmem=/run/iv.sock,side=0",
     driver: "mqnet-ntb",
+    rings: "has no rings",
     is_interface: false,
     is_path: |device| device != "pci" && pci_address(device).is_none(),
     options: &[&[
@@ -72,10 +73,6 @@ pub(super) static KIND: KindDecl = KindDecl {
 const PCI: &str = "/sys/bus/pci/devices";
 
 impl EndpointConfig for Ivshmem {
-    fn kind(&self) -> &'static KindDecl {
-        &KIND
-    }
-
     fn netdev_name(&self) -> String {
         let path = match &self.at {
             IvshmemAt::Socket(path) => path.as_path(),

@@ -28,6 +28,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     document: "vduse.md",
     example: "vduse:v0,mac=02:00:00:00:00:01",
     driver: "mqnet-vduse",
+    rings: "its rings belong to the driver: set them in the VMM or the guest",
     is_interface: true,
     is_path: |_| false,
     options: &[&[
@@ -52,10 +53,6 @@ pub(super) static KIND: KindDecl = KindDecl {
 };
 
 impl EndpointConfig for Vduse {
-    fn kind(&self) -> &'static KindDecl {
-        &KIND
-    }
-
     fn netdev_name(&self) -> String {
         self.name.clone()
     }

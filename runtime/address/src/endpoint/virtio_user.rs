@@ -56,6 +56,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     document: "rx-buffers.md",
     example: "virtio-user:/run/vm0.sock,server,queues=2",
     driver: "mqnet-virtio-user",
+    rings: "has no rings",
     is_interface: false,
     is_path: |_| true,
     options: &[
@@ -107,10 +108,6 @@ pub(super) static KIND: KindDecl = KindDecl {
 };
 
 impl EndpointConfig for VirtioUser {
-    fn kind(&self) -> &'static KindDecl {
-        &KIND
-    }
-
     fn netdev_name(&self) -> String {
         name_of(self.name.as_ref(), &self.path, "virtio-user")
     }
