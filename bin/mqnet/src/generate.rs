@@ -127,15 +127,19 @@ mod tests {
         }
     }
 
-    // Goal: each visible command has its page, a hidden one has none, and a directory that cannot
-    // be made is named.
+    // Goal: each visible command has its page, a hidden one has none, that of `link` has every
+    // option of an address, and a directory that cannot be made is named.
     #[test]
     fn a_page_for_each_command() {
         let folder = std::env::temp_dir().join(format!("mqnet-man-{}", std::process::id()));
         man(&ManArgs { out: folder.join("man1") }).unwrap();
         let page = |name: &str| std::fs::read_to_string(folder.join("man1").join(name));
         assert!(page("mqnet.1").unwrap().contains(".TH mqnet 1"));
-        assert!(page("mqnet-link.1").unwrap().contains("channels"));
+        let link = page("mqnet-link.1").unwrap().replace("\\-", "-");
+        assert!(link.contains("channels"));
+        for option in mqnet_address::KINDS.iter().flat_map(|kind| kind.options()) {
+            assert!(link.contains(&option.syntax()), "{}", option.syntax());
+        }
         for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
             let name = format!("mqnet-{}.1", command.get_name());
             assert!(page(&name).is_ok(), "{name}");
