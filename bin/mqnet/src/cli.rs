@@ -19,7 +19,7 @@ use crate::daemon::DaemonArgs;
 use crate::demo::{DemoArgs, HostArgs};
 use crate::doctor::DoctorArgs;
 use crate::ethtool::EthtoolArgs;
-use crate::generate::{CompletionsArgs, ManArgs};
+use crate::generate::{CompleteAddressArgs, CompletionsArgs, ManArgs};
 use crate::ivshmem_server::ServerArgs;
 use crate::monitor::MonitorArgs;
 use crate::plan::PlanArgs;
@@ -123,6 +123,9 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Print the completions of a shell.
     Completions(CompletionsArgs),
+    /// Print continuations of an endpoint address, for the completions of a shell.
+    #[command(hide = true)]
+    CompleteAddress(CompleteAddressArgs),
     /// Write the man pages.
     #[command(hide = true)]
     Man(ManArgs),

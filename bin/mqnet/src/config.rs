@@ -74,7 +74,7 @@ fn is_same_netdev(a: &Endpoint, b: &Endpoint) -> bool {
         Endpoint::Null => false,
         // The kernel puts a number there.
         Endpoint::Tap(tap) if tap.name.contains('%') => false,
-        _ => !end.config().kind().is_interface || end.home().is_some(),
+        _ => !end.kind().is_interface || end.home().is_some(),
     };
     let named = |end: &Endpoint| (end.config().netdev_name(), end.home());
     is_known(a) && is_known(b) && named(a) == named(b)

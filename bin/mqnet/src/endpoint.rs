@@ -33,12 +33,7 @@ pub(crate) struct Opened {
     pub(crate) ifindex: Option<u32>,
     /// Network namespace in which the name is valid.
     pub(crate) netns: Option<u64>,
-    /// Name of the backend.
-    pub(crate) driver: &'static str,
 }
-
-/// The driver of netdevs that nobody names.
-pub(crate) const NULL: &str = "mqnet-null";
 
 /// What the backends know of an address.
 pub(crate) trait Open {
@@ -86,9 +81,8 @@ impl Open for Endpoint {
         if let Self::Group(group) = self {
             return group.members.first().and_then(Self::home);
         }
-        let end = self.config();
         let ours = Path::new("/proc/self/ns/net");
-        let file = end.kind().is_interface.then(|| end.namespace().unwrap_or(ours))?;
+        let file = self.kind().is_interface.then(|| self.config().namespace().unwrap_or(ours))?;
         namespace::id_of(file).ok().map(|(_, inode)| inode)
     }
 
@@ -98,16 +92,25 @@ impl Open for Endpoint {
             name: self.config().netdev_name(),
             ifindex: None,
             netns: self.home(),
-            driver: self.config().kind().driver,
         }
     }
 
     fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>> {
-        let (name, netns) = (self.config().netdev_name(), self.home());
-        let driver = self.config().kind().driver;
+        let (mut name, mut ifindex, netns) = (self.config().netdev_name(), None, self.home());
         let function: Box<dyn Function> = match self {
-            Self::Tap(config) => return Ok(tap(config, netns, driver, fds)?),
-            Self::Vduse(card) => return Ok(vduse(card, netns, driver)?),
+            Self::Tap(config) => {
+                let function = tap(config, fds)?;
+                // The kernel may have chosen the name.
+                (name, ifindex) = (function.device().to_owned(), Some(function.index()));
+                Box::new(function)
+            }
+            Self::Vduse(card) => {
+                let function = vduse(card)?;
+                if let Some((device, index)) = function.netdev() {
+                    (name, ifindex) = (device.to_owned(), Some(index));
+                }
+                Box::new(function)
+            }
             Self::Group(members) => Box::new(group(members)?),
             Self::Null => Box::new(Null::new(CHANNELS_MAX)),
             Self::Ntb(Ntb { path, window, mtu, access, .. }) => {
@@ -123,18 +126,13 @@ impl Open for Endpoint {
             }
             Self::AfXdp(nic) => Box::new(AfXdpFunction::new(af_xdp(nic))?),
         };
-        Ok(Opened { function, name, ifindex: None, netns, driver })
+        Ok(Opened { function, name, ifindex, netns })
     }
 }
 
-/// A TAP, of which the kernel may choose the name.
-fn tap(
-    tap: Tap,
-    netns: Option<u64>,
-    driver: &'static str,
-    fds: Vec<OwnedFd>,
-) -> Result<Opened, TapError> {
-    let function = TapFunction::open(TapConfig {
+/// A TAP.
+fn tap(tap: Tap, fds: Vec<OwnedFd>) -> Result<TapFunction, TapError> {
+    TapFunction::open(TapConfig {
         tun: false,
         name: tap.name,
         netns: tap.netns,
@@ -144,13 +142,6 @@ fn tap(
         persist: tap.persist,
         io: tap.io,
         fds,
-    })?;
-    Ok(Opened {
-        name: function.device().to_owned(),
-        ifindex: Some(function.index()),
-        netns,
-        driver,
-        function: Box::new(function),
     })
 }
 
@@ -262,22 +253,14 @@ fn vhost_user(
 }
 
 /// A network card of this kernel.
-fn vduse(card: Vduse, netns: Option<u64>, driver: &'static str) -> Result<Opened, OpenError> {
-    let function = VduseFunction::open(VduseConfig {
+fn vduse(card: Vduse) -> Result<VduseFunction, OpenError> {
+    VduseFunction::open(VduseConfig {
         name: format!("vduse:{}", card.name),
-        device: card.name.clone(),
+        device: card.name,
         mac: card.mac,
         mtu: card.mtu,
         packed: card.packed,
         persist: card.persist,
-    })?;
-    let netdev = function.netdev();
-    Ok(Opened {
-        name: netdev.map_or(card.name, |(name, _)| name.to_owned()),
-        ifindex: netdev.map(|(_, index)| index),
-        netns,
-        driver,
-        function: Box::new(function),
     })
 }
 

@@ -22,11 +22,79 @@ pub(crate) struct ManArgs {
     pub(crate) out: PathBuf,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct CompleteAddressArgs {
+    /// Start of an address.
+    #[arg(allow_hyphen_values = true)]
+    text: String,
+}
+
+/// Endpoint addresses in bash, which counts ':' and '=' as ends of words.
+const BASH_ADDRESSES: &str = r#"
+_mqnet_address() {
+    _mqnet "$@"
+    local word=${COMP_LINE:0:COMP_POINT}
+    word=${word##*[[:space:]]}
+    # The value of an option is none.
+    [[ ${COMP_WORDS[COMP_CWORD-1]} == -* ]] && return
+    case ${COMP_WORDS[1]}:$word in
+        link:-* | add:-*) ;;
+        link:* | add:*)
+            local found
+            mapfile -t found < <(mqnet complete-address "$word" 2>/dev/null | cut -f 1)
+            [[ ${#found[@]} -eq 0 && $word != *[:,]* ]] && return
+            compopt -o nospace
+            COMPREPLY=("${found[@]#"${word%"${word##*[:=]}"}"}")
+            ;;
+    esac
+}
+complete -F _mqnet_address -o bashdefault -o default mqnet
+"#;
+
+/// The same in zsh, defined in front of the command's own function.
+const ZSH_ADDRESSES: &str = r#"
+_mqnet_address() {
+    local -a found=(${(f)"$(mqnet complete-address "$PREFIX" 2>/dev/null | cut -f 1)"})
+    compadd -S '' -- $found || _default
+}
+
+_mqnet() {"#;
+
+/// The same in fish.
+const FISH_ADDRESSES: &str = r#"
+complete -c mqnet -n "__fish_mqnet_using_subcommand link add" \
+    -a "(mqnet complete-address (commandline -ct) 2>/dev/null)"
+"#;
+
 /// Writes the completions of a shell.
 pub(crate) fn completions(args: &CompletionsArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "mqnet", &mut text);
-    put(out, &String::from_utf8_lossy(&text))
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    match args.shell {
+        Shell::Bash => text += BASH_ADDRESSES,
+        Shell::Fish => text += FISH_ADDRESSES,
+        Shell::Zsh => {
+            text = text.replacen("\n_mqnet() {", ZSH_ADDRESSES, 1);
+            // The positional arguments `a` and `b` of every command are addresses.
+            let lines = text.split_inclusive('\n').map(|line| match line.get(..7) {
+                Some("':a -- " | "':b -- ") => line.replace(":_default'", ":_mqnet_address'"),
+                _ => line.to_owned(),
+            });
+            text = lines.collect();
+        }
+        _ => {}
+    }
+    put(out, &text)
+}
+
+/// Writes the continuations of an address, each with a tab and its meaning.
+pub(crate) fn complete_address(
+    args: &CompleteAddressArgs,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let all = mqnet_address::complete(&args.text);
+    put(out, &all.iter().map(|(text, help)| format!("{text}\t{help}\n")).collect::<String>())
 }
 
 /// Writes the man pages.
@@ -49,18 +117,29 @@ mod tests {
             completions(&CompletionsArgs { shell }, &mut out).unwrap();
             let text = String::from_utf8(out).unwrap();
             assert!(text.contains("bench") && text.contains("channels"), "{shell}");
+            let uses = match shell {
+                Shell::Bash => text.matches("-F _mqnet_address ").count(),
+                Shell::Zsh => text.matches(":_mqnet_address'").count(),
+                Shell::Fish => text.matches("(mqnet complete-address ").count(),
+                _ => continue,
+            };
+            assert_eq!(uses, if shell == Shell::Zsh { 4 } else { 1 }, "{shell}");
         }
     }
 
-    // Goal: each visible command has its page, a hidden one has none, and a directory that cannot
-    // be made is named.
+    // Goal: each visible command has its page, a hidden one has none, that of `link` has every
+    // option of an address, and a directory that cannot be made is named.
     #[test]
     fn a_page_for_each_command() {
         let folder = std::env::temp_dir().join(format!("mqnet-man-{}", std::process::id()));
         man(&ManArgs { out: folder.join("man1") }).unwrap();
         let page = |name: &str| std::fs::read_to_string(folder.join("man1").join(name));
         assert!(page("mqnet.1").unwrap().contains(".TH mqnet 1"));
-        assert!(page("mqnet-link.1").unwrap().contains("channels"));
+        let link = page("mqnet-link.1").unwrap().replace("\\-", "-");
+        assert!(link.contains("channels"));
+        for option in mqnet_address::KINDS.iter().flat_map(|kind| kind.options()) {
+            assert!(link.contains(&option.syntax()), "{}", option.syntax());
+        }
         for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
             let name = format!("mqnet-{}.1", command.get_name());
             assert!(page(&name).is_ok(), "{name}");

@@ -98,7 +98,7 @@ fn checked(spec: &LinkSpec) -> Result<CheckedLink, Failure> {
         let (end, egress) =
             mqnet_address::parse_both(address).map_err(|e| Failure::BadInput(e.to_string()))?;
         if !end.config().inherited().is_empty() {
-            *address = format!("{}fds", end.config().kind().prefix);
+            *address = format!("{}fds", end.kind().prefix);
         }
         Ok((end, egress))
     });

@@ -68,6 +68,7 @@ fn run(command: Command, control: Option<&str>, verbose: bool) -> Result<(), Fai
         Command::ReceiveDescriptors => receive::run(),
         Command::Doctor(args) => doctor::run(&args, &mut std::io::stdout()),
         Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),
+        Command::CompleteAddress(args) => generate::complete_address(&args, &mut std::io::stdout()),
         Command::Man(args) => generate::man(&args),
         Command::Bench(args) => bench::run(&args, Some(&bench::PLUG)).map_err(broken),
         Command::BenchHelper(helper) => {

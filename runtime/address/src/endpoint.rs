@@ -4,6 +4,7 @@ mod absolute;
 mod access;
 mod af_xdp;
 mod auto;
+mod complete;
 mod declaration;
 mod egress;
 mod group;
@@ -28,6 +29,7 @@ pub use absolute::absolute;
 pub use access::SocketAccess;
 pub use af_xdp::{AfXdp, XdpMode};
 pub use auto::{Found, find_group};
+pub use complete::complete;
 pub use declaration::{Custom, KindDecl, OptionDecl, ValueType, parse_size};
 pub use group::Group;
 pub use ivshmem::{Ivshmem, IvshmemAt};
@@ -76,9 +78,6 @@ pub enum Endpoint {
 
 /// Properties of an endpoint that do not depend on its backend.
 pub trait EndpointConfig {
-    /// Declaration of the kind.
-    fn kind(&self) -> &'static KindDecl;
-
     /// Name of the netdev as far as the address determines it; the kernel may complete a TAP's.
     fn netdev_name(&self) -> String;
 
@@ -104,19 +103,28 @@ pub trait EndpointConfig {
 }
 
 impl Endpoint {
-    /// Configuration of the endpoint's kind.
-    pub fn config(&self) -> &dyn EndpointConfig {
+    fn parts(&self) -> (&'static KindDecl, &dyn EndpointConfig) {
         match self {
-            Self::Tap(config) => config,
-            Self::Ntb(config) => config,
-            Self::Ivshmem(config) => config,
-            Self::VhostUser(config) => config,
-            Self::VirtioUser(config) => config,
-            Self::AfXdp(config) => config,
-            Self::Group(config) => config,
-            Self::Vduse(config) => config,
-            Self::Null => &null::Null,
+            Self::Tap(config) => (&tap::KIND, config),
+            Self::Ntb(config) => (&ntb::KIND, config),
+            Self::Ivshmem(config) => (&ivshmem::KIND, config),
+            Self::VhostUser(config) => (&vhost_user::KIND, config),
+            Self::VirtioUser(config) => (&virtio_user::KIND, config),
+            Self::AfXdp(config) => (&af_xdp::KIND, config),
+            Self::Group(config) => (&group::KIND, config),
+            Self::Vduse(config) => (&vduse::KIND, config),
+            Self::Null => (&null::KIND, &null::Null),
         }
+    }
+
+    /// Declaration of the endpoint's kind.
+    pub fn kind(&self) -> &'static KindDecl {
+        self.parts().0
+    }
+
+    /// Configuration of the endpoint.
+    pub fn config(&self) -> &dyn EndpointConfig {
+        self.parts().1
     }
 
     /// True for one end of a bridge.
@@ -127,7 +135,7 @@ impl Endpoint {
     /// Advice for a netdev name that is in use, for the end of a message; empty for kinds whose
     /// netdevs have the name of their device.
     pub fn rename_knob(&self) -> &'static str {
-        match self.config().kind().option("name") {
+        match self.kind().option("name") {
             Some(_) => ": give this one another, name=",
             None => "",
         }

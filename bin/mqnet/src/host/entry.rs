@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mqnet_address::CheckedLink;
+use mqnet_address::{CheckedLink, KindDecl};
 use mqnet_control_api::{ApiError, Code, LinkSpec, Outcome, Ticket};
 use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, RequestError, Wish};
 use mqnet_netdev::Interface;
@@ -13,7 +13,7 @@ use mqnet_sysio::{clock, namespace};
 use super::place::{self, Elsewhere};
 use super::recent::Recent;
 use super::waiting::{self, Attempts};
-use crate::endpoint::{Endpoint, NULL, Open, Opened};
+use crate::endpoint::{Endpoint, Open, Opened};
 use crate::plan::apply::Applied;
 
 /// Numbers of netdevs that the kernel does not know begin here.
@@ -32,7 +32,7 @@ pub(crate) struct Netdev {
     pub(crate) name: String,
     pub(crate) ifindex: u32,
     pub(crate) netns: Option<u64>,
-    pub(crate) driver: &'static str,
+    pub(crate) kind: &'static KindDecl,
     pub(crate) address: String,
 }
 
@@ -87,7 +87,7 @@ fn name_nulls(netdevs: &mut [Netdev; 2], others: &[Entry]) {
     for dev in netdevs {
         let first = dev.name.clone();
         let mut names = (1..).map(|n| format!("{first}{n}"));
-        while dev.driver == NULL && taken.contains(&dev.name) {
+        while dev.kind.name() == "null" && taken.contains(&dev.name) {
             dev.name = names.next().unwrap_or_default();
         }
         taken.push(dev.name.clone());
@@ -123,15 +123,15 @@ impl Entry {
     ) -> Result<Self, ApiError> {
         let (a, a_waits) = open_end(&checked.a, &spec.a, a_fds, may_wait)?;
         let (b, b_waits) = open_end(&checked.b, &spec.b, b_fds, may_wait)?;
-        let netdev = |opened: &Opened, side: u32, address: &str| Netdev {
+        let netdev = |opened: &Opened, side: u32, end: &Endpoint, address: &str| Netdev {
             name: opened.name.clone(),
             ifindex: opened.ifindex.unwrap_or(IFINDEX_BASE + number * 2 + side),
             netns: opened.netns,
-            driver: opened.driver,
+            kind: end.kind(),
             address: address.to_owned(),
         };
         let homes = [a.netns, b.netns];
-        let mut netdevs = [netdev(&a, 0, &spec.a), netdev(&b, 1, &spec.b)];
+        let mut netdevs = [netdev(&a, 0, &checked.a, &spec.a), netdev(&b, 1, &checked.b, &spec.b)];
         name_nulls(&mut netdevs, others);
         let config = LinkConfig {
             channels: checked.channels,

@@ -143,9 +143,9 @@ pub(super) fn driver(entry: &mut Entry, side: usize) -> DriverInfo {
     let dev = &entry.netdevs[side];
     let kernel = || std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     DriverInfo {
-        driver: dev.driver.to_owned(),
+        driver: dev.kind.driver.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        firmware_version: match dev.driver {
+        firmware_version: match dev.kind.driver {
             "mqnet-tap" => kernel().trim().to_owned(),
             "mqnet-ntb" => format!("layout {}", mqnet_ntb::layout::VERSION_MAX),
             _ => String::new(),

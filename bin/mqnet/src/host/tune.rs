@@ -79,21 +79,12 @@ fn sizes(entry: &mut Entry, side: usize) -> Result<RingSizes, ApiError> {
     let function = &mut entry.link.functions()[side];
     let sizes = function.peer().map(|peer| peer.rings());
     let dev = &entry.netdevs[side];
-    sizes.ok_or_else(|| plain(Code::NotSupported, &no_rings(&dev.name, dev.driver)))
-}
-
-/// Where the rings of a netdev are set that has none of its own.
-fn no_rings(name: &str, driver: &str) -> String {
-    match driver {
-        "mqnet-tap" => {
-            format!("{name}: a TAP's ring is the kernel's: ip link set {name} txqueuelen N")
-        }
-        "mqnet-af-xdp" => format!("{name}: its rings are set when it is opened: xdp:{name},ring=N"),
-        "mqnet-vhost-user" | "mqnet-vduse" => {
-            format!("{name}: its rings belong to the driver: set them in the VMM or the guest")
-        }
-        _ => format!("{name}: has no rings"),
-    }
+    sizes.ok_or_else(|| {
+        plain(
+            Code::NotSupported,
+            &format!("{}: {}", dev.name, dev.kind.rings.replace("NAME", &dev.name)),
+        )
+    })
 }
 
 /// `ethtool -g`, in KiB.

@@ -136,12 +136,12 @@ impl Entry {
     /// An attempt to open an end is over.
     pub(super) fn attempted(&mut self, side: usize, opened: Result<Opened, String>, now: Duration) {
         let opened = opened.and_then(|opened| {
-            let Opened { function, name, ifindex, netns, driver } = opened;
+            let Opened { function, name, ifindex, netns } = opened;
             let ready = "an end was opened anew";
             self.link.replace_end(side, function, ready).map_err(|e: LinkError| e.to_string())?;
             self.waiting_ends.homes[side] = netns;
             let dev = &mut self.netdevs[side];
-            (dev.name, dev.netns, dev.driver) = (name, netns, driver);
+            (dev.name, dev.netns) = (name, netns);
             dev.ifindex = ifindex.unwrap_or(dev.ifindex);
             Ok(())
         });

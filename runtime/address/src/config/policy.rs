@@ -45,8 +45,7 @@ impl Policy {
         if let Endpoint::Group(group) = end {
             return group.members.iter().try_for_each(|member| self.check(member));
         }
-        let end = end.config();
-        let kind = end.kind().name();
+        let (kind, end) = (end.kind().name(), end.config());
         if let Some(kinds) = self.kinds.as_ref().filter(|kinds| !kinds.iter().any(|k| k == kind)) {
             let allowed = list(kinds);
             let why = "the policy of the daemon does not allow the kind";

@@ -21,6 +21,8 @@ pub struct KindDecl {
     pub example: &'static str,
     /// Name of the driver, as `ethtool -i` prints it.
     pub driver: &'static str,
+    /// Where the rings of a netdev `NAME` are set if `ethtool -G` cannot set them.
+    pub rings: &'static str,
     /// Whether names of its netdevs are valid in one network namespace only.
     pub is_interface: bool,
     /// Whether a target is a path, which may be relative.
@@ -123,8 +125,8 @@ impl OptionDecl {
             ValueType::Flag => return self.name.to_owned(),
             ValueType::Switch { .. } => other(&["on", "off"]),
             ValueType::Choice(words) => other(words),
-            ValueType::Number { min, .. } | ValueType::PowerOfTwo { min, .. } => min.to_string(),
-            ValueType::Size { min, .. } => min.to_string(),
+            ValueType::Number(min, _) | ValueType::PowerOfTwo(min, _) => min.to_string(),
+            ValueType::Size(min, _) => min.to_string(),
             ValueType::Custom(custom) => custom.example.to_owned(),
         };
         format!("{}={value}", self.name)
@@ -143,27 +145,12 @@ pub enum ValueType {
     },
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A number of this range.
-    Number {
-        /// Smallest number.
-        min: u32,
-        /// Largest number.
-        max: u32,
-    },
-    /// A power of two of this range.
-    PowerOfTwo {
-        /// Smallest number.
-        min: u32,
-        /// Largest number.
-        max: u32,
-    },
-    /// A size in bytes of this range.
-    Size {
-        /// Smallest size.
-        min: u32,
-        /// Largest size.
-        max: u32,
-    },
+    /// A number from the first to the second.
+    Number(u32, u32),
+    /// A power of two from the first to the second.
+    PowerOfTwo(u32, u32),
+    /// A size in bytes from the first to the second.
+    Size(u32, u32),
     /// A notation of its own.
     Custom(&'static Custom),
 }
@@ -188,8 +175,8 @@ impl ValueType {
             Self::Flag => return None,
             Self::Switch { .. } => "on|off".to_owned(),
             Self::Choice(words) => words.join("|"),
-            Self::Number { .. } | Self::PowerOfTwo { .. } => "N".to_owned(),
-            Self::Size { .. } => "SIZE".to_owned(),
+            Self::Number(..) | Self::PowerOfTwo(..) => "N".to_owned(),
+            Self::Size(..) => "SIZE".to_owned(),
             Self::Custom(custom) => custom.syntax.to_owned(),
         })
     }
@@ -203,9 +190,9 @@ impl ValueType {
                 Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
                 None => String::new(),
             },
-            Self::Number { min, max } => format!("a number from {min} to {max}"),
-            Self::PowerOfTwo { min, max } => format!("a power of two from {min} to {max}"),
-            Self::Size { min, max } => format!("a size from {} to {}", size(*min), size(*max)),
+            Self::Number(min, max) => format!("a number from {min} to {max}"),
+            Self::PowerOfTwo(min, max) => format!("a power of two from {min} to {max}"),
+            Self::Size(min, max) => format!("a size from {} to {}", size(*min), size(*max)),
             Self::Custom(custom) => format!("{}, like {}", custom.allowed, custom.example),
         }
     }
@@ -223,9 +210,8 @@ impl ValueType {
     pub(super) fn read(&self, text: Option<&str>) -> Result<Value, String> {
         let Some(text) = text else { return Ok(Value::Switch(true)) };
         let number = |text: &str| text.parse::<u32>().ok().map(u64::from);
-        let within = |(min, max): (u32, u32)| {
-            move |number: &u64| (u64::from(min)..=u64::from(max)).contains(number)
-        };
+        let within =
+            |min, max| move |number: &u64| (u64::from(min)..=u64::from(max)).contains(number);
         let value = match *self {
             Self::Flag => None,
             Self::Switch { .. } => match text {
@@ -237,14 +223,12 @@ impl ValueType {
                 let index = words.iter().position(|word| *word == text);
                 index.map(|index| Value::Number(index as u64))
             }
-            Self::Number { min, max } => number(text).filter(within((min, max))).map(Value::Number),
-            Self::PowerOfTwo { min, max } => {
-                let good = number(text).filter(within((min, max)));
+            Self::Number(min, max) => number(text).filter(within(min, max)).map(Value::Number),
+            Self::PowerOfTwo(min, max) => {
+                let good = number(text).filter(within(min, max));
                 good.filter(|number| number.is_power_of_two()).map(Value::Number)
             }
-            Self::Size { min, max } => {
-                parse_size(text).filter(within((min, max))).map(Value::Number)
-            }
+            Self::Size(min, max) => parse_size(text).filter(within(min, max)).map(Value::Number),
             Self::Custom(custom) => (custom.read)(text),
         };
         value.ok_or_else(|| self.allowed())

@@ -34,6 +34,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     document: "groups.md",
     example: "tap:a+tap:b,on-member-loss=degrade",
     driver: "mqnet-group",
+    rings: "has no rings",
     is_interface: true,
     is_path: |_| false,
     options: &[&[
@@ -60,10 +61,6 @@ pub(super) static KIND: KindDecl = KindDecl {
 };
 
 impl EndpointConfig for Group {
-    fn kind(&self) -> &'static KindDecl {
-        &KIND
-    }
-
     /// Name of the first member: the primary is known only when all are open.
     fn netdev_name(&self) -> String {
         self.members.first().map(|member| member.config().netdev_name()).unwrap_or_default()

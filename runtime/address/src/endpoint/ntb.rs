@@ -30,13 +30,14 @@ pub(super) static KIND: KindDecl = KindDecl {
     document: "",
     example: "ntb:/run/x.sock,name=y",
     driver: "mqnet-ntb",
+    rings: "has no rings",
     is_interface: false,
     is_path: |_| true,
     options: &[
         &[
             OptionDecl::new(
                 "window",
-                ValueType::Size { min: 4 << 10, max: 1 << 30 },
+                ValueType::Size(4 << 10, 1 << 30),
                 "memory window of this end",
             )
             .or("16M"),
@@ -57,10 +58,6 @@ pub(super) static KIND: KindDecl = KindDecl {
 };
 
 impl EndpointConfig for Ntb {
-    fn kind(&self) -> &'static KindDecl {
-        &KIND
-    }
-
     fn netdev_name(&self) -> String {
         name_of(self.name.as_ref(), &self.path, "ntb")
     }

@@ -14,6 +14,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     document: "",
     example: "null:",
     driver: "mqnet-null",
+    rings: "has no rings",
     is_interface: false,
     is_path: |_| false,
     options: &[],
@@ -21,10 +22,6 @@ pub(super) static KIND: KindDecl = KindDecl {
 };
 
 impl EndpointConfig for Null {
-    fn kind(&self) -> &'static KindDecl {
-        &KIND
-    }
-
     fn netdev_name(&self) -> String {
         "null".to_owned()
     }

@@ -32,7 +32,7 @@ fn wrap(out: &mut String, mut column: usize, indent: usize, text: &str) {
 /// Range and default of an option, for the end of its line.
 fn range(option: &OptionDecl) -> String {
     let range = match option.value {
-        ValueType::Number { .. } | ValueType::PowerOfTwo { .. } | ValueType::Size { .. } => {
+        ValueType::Number(..) | ValueType::PowerOfTwo(..) | ValueType::Size(..) => {
             Some(option.value.allowed())
         }
         _ => None,

@@ -39,6 +39,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     document: "tap.md",
     example: "tap:vm0,address=10.0.0.1/24,mtu=9000",
     driver: "mqnet-tap",
+    rings: "a TAP's ring is the kernel's: ip link set NAME txqueuelen N",
     is_interface: true,
     is_path: |_| false,
     options: &[&[
@@ -83,10 +84,6 @@ pub(super) static KIND: KindDecl = KindDecl {
 };
 
 impl EndpointConfig for Tap {
-    fn kind(&self) -> &'static KindDecl {
-        &KIND
-    }
-
     fn netdev_name(&self) -> String {
         self.name.clone()
     }

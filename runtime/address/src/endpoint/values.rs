@@ -7,14 +7,11 @@ use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MAX, MTU_MIN};
 use super::declaration::{Custom, OptionDecl, ValueType};
 use super::options::Value;
 
-pub(super) const QUEUES: ValueType = ValueType::Number { min: 1, max: CHANNELS_MAX as u32 };
+pub(super) const QUEUES: ValueType = ValueType::Number(1, CHANNELS_MAX as u32);
 pub(super) const ON_OFF: ValueType = ValueType::Switch { bare: false };
 
-pub(super) const MTU: OptionDecl = OptionDecl::new(
-    "mtu",
-    ValueType::Number { min: MTU_MIN, max: MTU_MAX },
-    "MTU to set and to insist on",
-);
+pub(super) const MTU: OptionDecl =
+    OptionDecl::new("mtu", ValueType::Number(MTU_MIN, MTU_MAX), "MTU to set and to insist on");
 
 pub(super) const MAC: OptionDecl = OptionDecl::new(
     "mac",

@@ -40,6 +40,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     document: "vhost-user.md",
     example: "vhost-user:/run/vm0.sock,queues=8,mode=0660",
     driver: "mqnet-vhost-user",
+    rings: "its rings belong to the driver: set them in the VMM or the guest",
     is_interface: false,
     is_path: |_| true,
     options: &[
@@ -95,10 +96,6 @@ pub(super) static KIND: KindDecl = KindDecl {
 };
 
 impl EndpointConfig for VhostUser {
-    fn kind(&self) -> &'static KindDecl {
-        &KIND
-    }
-
     fn netdev_name(&self) -> String {
         name_of(self.name.as_ref(), &self.path, "vhost-user")
     }
