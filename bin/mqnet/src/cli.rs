@@ -159,7 +159,7 @@ fn poll_window() -> impl TypedValueParser<Value = u32> {
     value_parser!(u32).range(whole(&POLL_WINDOW))
 }
 
-/// What follows the options of `mqnet link --help`.
+/// Text after the options of `mqnet link --help`.
 fn link_help() -> String {
     mqnet_address::help() + LINK_HELP
 }

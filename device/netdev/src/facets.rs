@@ -55,69 +55,71 @@ facet_trait! {
     /// Choice of the RX queue of each frame.
     Steering;
     steering: {
-        /// True when [`steer`](Self::steer) moves only the flows that must move: with more channels
-        /// to new ones, with fewer away from retiring ones. Otherwise any flow may move.
+        /// True when [`steer`](Self::steer) moves only the flows that must move: to new queues when
+        /// channels are added, from retired queues when they are removed. Otherwise any flow may
+        /// move.
         fn steers(&self) -> bool {
             true
         }
 
-        /// How flows are spread over the RX queues, where that can be seen and set.
+        /// Indirection table of the RX queues; `None` where it cannot be read and set.
         fn indirection(&self) -> Option<Indirection> {
             None
         }
 
-        /// Buckets of [`indirection`](Self::indirection) can follow the other direction of their
-        /// flows, at least in some sessions.
+        /// True when buckets of [`indirection`](Self::indirection) can follow the other direction
+        /// of their flows, at least in some sessions.
         fn can_follow(&self) -> bool {
             false
         }
 
-        /// Rules that send flows to RX queues whatever the table says, by location; `None` where
-        /// there can be none.
+        /// Flow rules, by location. They take precedence over the table. `None` where rules are not
+        /// supported.
         fn rules(&self) -> Option<&[FlowRule]> {
             None
         }
 
-        /// Queues that this table can name while there are `channels`.
+        /// Queues that a table may name with this number of channels.
         fn table_queues(&self, channels: u16) -> Vec<u16> {
             (0..channels).collect()
         }
     }
     steering_mut: {
-        /// Most frames that can wait in one of its RX queues: whoever has taken so many has taken
-        /// all that were older, though the queue was never found empty.
+        /// Capacity of an RX queue in frames. A reader that has taken this number of frames has
+        /// taken all older ones, even if the queue was never empty.
         fn waiting_most(&mut self) -> u32 {
             1 << 16
         }
 
-        /// Lets what arrives from now on come to the first `channels` queues. When it returns, no
-        /// frame can arrive any more that chose its queue before.
+        /// Steers new frames to the first `channels` queues. After its return no frame arrives
+        /// whose queue was chosen before the call.
         fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
             Ok(())
         }
 
-        /// Reads the table anew where others than we can set it; true if somebody has, whose it
-        /// then is.
+        /// Reads the table again where other programs can set it; true if another program has set
+        /// it, which then owns it.
         fn refresh_indirection(&mut self) -> bool {
             false
         }
 
-        /// Spreads flows by this table, or by the default one. As after [`steer`](Self::steer), no
-        /// frame can arrive any more that chose its queue before. The caller keeps flows in order.
+        /// Sets the table; `user_set` is false for the default one. As with
+        /// [`steer`](Self::steer), no frame arrives afterwards whose queue was chosen before. The
+        /// caller keeps flows in order.
         fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
             let what = "has no such table".to_owned();
             Err(OpenError { function: self.name().to_owned(), what })
         }
 
-        /// Which buckets of [`indirection`](Self::indirection) frames belong to in this session; or
-        /// why that is not known. For one that [`can_follow`](Self::can_follow), before its lanes
-        /// run: flows may move.
+        /// Mapping from frames to buckets of [`indirection`](Self::indirection) in this session, or
+        /// the reason why it is unknown. Call it before the lanes run, since flows may move; only
+        /// where [`can_follow`](Self::can_follow) is true.
         fn buckets(&mut self) -> Result<Buckets, String> {
             Err("has no table".to_owned())
         }
 
-        /// Puts these in the place of all. As after [`steer`](Self::steer), no frame can arrive any
-        /// more that chose its queue before. The caller keeps flows in order.
+        /// Replaces all rules. As with [`steer`](Self::steer), no frame arrives afterwards whose
+        /// queue was chosen before. The caller keeps flows in order.
         fn set_rules(&mut self, rules: &[FlowRule]) -> Result<(), OpenError> {
             Err(OpenError { function: self.name().to_owned(), what: "takes no rules".to_owned() })
         }
@@ -125,38 +127,38 @@ facet_trait! {
 }
 
 facet_trait! {
-    /// The interface of the kernel that a function is, or is in front of.
+    /// Kernel interface of a function: the function is this interface, or is behind it.
     KernelInterface;
     kernel_interface: {
-        /// The kernel's interface behind the function, which others may rename and move at any
-        /// time; `None` where there is none.
+        /// Name, index and state of the interface, which other programs may rename and move at any
+        /// time; `None` while there is none.
         fn interface(&self) -> Option<Interface<'_>> {
             None
         }
 
-        /// True when what is sent through this function ends in a network stack that is glad of few
-        /// large frames instead of many small ones.
+        /// True when frames sent through this function go to a network stack, which processes a few
+        /// large frames faster than many small ones.
         fn feeds_a_stack(&self) -> bool {
             false
         }
     }
     kernel_interface_mut: {
-        /// MTU that another program has set on the device, once.
+        /// MTU that another program has set on the device since the last call.
         fn changed_mtu(&mut self) -> Option<u32> {
             None
         }
 
-        /// Sets the device's MTU to that of the plan in force, whatever others have set.
+        /// Sets the device's MTU to that of the plan in force.
         fn restore_mtu(&mut self) -> Result<(), String> {
             Ok(())
         }
 
-        /// Tells whether frames sent through this function go anywhere: a function that is a
-        /// network interface shows it as its carrier.
+        /// Sets the carrier of the interface: up while frames sent through the function have a
+        /// destination.
         fn set_carrier(&mut self, up: bool) {}
 
-        /// Frames that the system dropped before our RX queues saw them, if it counts them; for a
-        /// TAP, what its ring had no room for.
+        /// Frames that the system dropped before they reached an RX queue, where it counts them;
+        /// at a TAP, those that found its ring full.
         fn dropped_outside(&mut self) -> Option<u64> {
             None
         }
@@ -167,20 +169,20 @@ facet_trait! {
     /// Devices of the machine, for the placement of workers and interrupts.
     Placement;
     placement: {
-        /// What it is told by for ever, whatever it is called and whenever it is found: an address
-        /// on a bus, an Ethernet address from the factory. `None`: its endpoint address has to do.
+        /// Permanent identity of the device, independent of its name: a bus address, or the
+        /// factory's Ethernet address. `None` where only the endpoint address identifies it.
         fn identity(&self) -> Option<String> {
             None
         }
 
-        /// The devices of the machine behind it: channel i is served by device i mod their number.
-        /// None where nothing is known of any. It does not change while the function is open.
+        /// Devices behind the function: device `i mod n` of `n` serves channel `i`. Empty where
+        /// none is known. Constant while the function is open.
         fn devices(&self) -> Vec<Device> {
             Vec::new()
         }
 
         /// True when workers should be placed from the high end of the CPU list, because the other
-        /// end of the link, on the same machine, begins at the low one.
+        /// end of a bridge on the same machine places its workers from the low end.
         fn takes_high_cpus(&self) -> bool {
             false
         }
@@ -193,7 +195,7 @@ facet_trait! {
     /// Switches of one kind of function (`ethtool --show-priv-flags`).
     PrivateFlags;
     private_flags: {
-        /// Switches of this kind of function alone, with how they stand.
+        /// Names and values of the flags.
         fn flags(&self) -> Vec<(&'static str, bool)> {
             Vec::new()
         }
@@ -211,60 +213,59 @@ facet_trait! {
     /// Buffers that a function gives to a device.
     RxBuffers;
     rx_buffers: {
-        /// How the buffers of its RX queues lie, where it gives them to a device; one of each queue
-        /// that has had any.
+        /// Buffer layout of each RX queue that has had buffers.
         fn rx_memory(&self) -> Vec<RxMemory> {
             Vec::new()
         }
     }
     rx_buffers_mut: {
-        /// Tells that an XDP program looks at what arrives here, or does not any more.
+        /// Announces that an XDP program is attached to the RX queues, or detached.
         fn set_xdp(&mut self, attached: bool) {}
     }
 }
 
 facet_trait! {
-    /// A function that is made of several: a group.
+    /// Members of a group.
     Members;
     group: {
-        /// The functions that it is made of, if it is made of several.
+        /// Description of each member.
         fn members(&self) -> Vec<MemberView> {
             Vec::new()
         }
 
-        /// Fewest channels with which each of its parts has one.
+        /// Smallest number of channels with which each member has one.
         fn least_channels(&self) -> u16 {
             1
         }
 
-        /// Channels whose statistics are in use, where they are more than those of the plan.
+        /// Number of channels with statistics in use, where it exceeds that of the plan; otherwise
+        /// 0.
         fn counted(&self) -> u16 {
             0
         }
     }
     group_mut: {
-        /// Member `at` of a group all of whose channels are where its map has them; `None` while
-        /// they are not, and for what is no group. It is there for its table, which is its own:
-        /// queue `q` of it is channel `q * members + at`.
+        /// Member `at`, for access to its own indirection table: its queue `q` is channel
+        /// `q * members + at`. `None` while a channel is not at its place in the group's map.
         fn member(&mut self, at: usize) -> Option<&mut dyn Function> {
             None
         }
 
-        /// A lane has failed. True when that is because a part is lost without which this function
-        /// goes on: [`refit`](Self::refit) tells the channels, after the next
+        /// Reports the failure of a lane. True when the reason is the loss of a member and the
+        /// group continues without it: [`refit`](Self::refit) returns the channels after the next
         /// [`poll_link`](Self::poll_link).
         fn survives(&mut self, now: Duration) -> bool {
             false
         }
 
-        /// Channels in whose queues other queues wait to take over: they do when the queues are
-        /// [parked](crate::Queue::park) next. Whoever asks parks them, puts them back, with all
-        /// that waits in their lanes, and says [`refitted`](Self::refitted).
+        /// Channels with replacement queues, which become active when the present queues are
+        /// [parked](crate::Queue::park). The caller parks these queues, attaches them again with
+        /// the frames held in their lanes, and calls [`refitted`](Self::refitted).
         fn refit(&mut self) -> Vec<u16> {
             Vec::new()
         }
 
-        /// The queues have been replaced.
+        /// Ends the replacement of queues that [`refit`](Self::refit) began.
         fn refitted(&mut self) {}
     }
 }

@@ -172,7 +172,7 @@ pub trait Peer {
     /// State of the function behind the far end, as the far end published it.
     fn far_partner(&mut self) -> FarPartner;
 
-    /// For a function with a [seat](crate::Peer::take_seat) alone: what its part of the group
+    /// For a [member](crate::Peer::take_seat) of a group only: what its part of the group
     /// wants, and what the group says, in place of [`wish`](Self::wish) and [`say`](Self::say).
     fn say_for_group(&mut self, _partner: &Caps, _rings: RingWish, _voice: &Voice) {}
 

@@ -261,7 +261,7 @@ pub fn restrict_thread() -> io::Result<()> {
     FILTERS.get().map_or(Ok(()), |filters| install(&filters.thread))
 }
 
-/// Restricts a process whose parent is restricted like a thread of that.
+/// Restricts a child of a restricted process to the calls of a thread.
 pub fn restrict_like_thread() -> io::Result<()> {
     install(&compile(&[THREAD, THREAD_OLD], refused())?)
 }
@@ -273,7 +273,7 @@ fn refused() -> SeccompAction {
     }
 }
 
-/// True in a process whose parent is restricted.
+/// True in the child of a restricted process.
 pub fn is_inherited() -> bool {
     // SAFETY: the call has no argument but its number.
     unsafe { prctl(PR_GET_SECCOMP) == SECCOMP_MODE_FILTER as c_int }

@@ -21,7 +21,7 @@ impl Steering for TapFunction {
     }
 
     fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
-        // The kernel's answer can take a while, and lanes wait: asked only where frames get lost.
+        // The kernel's reply can take long, and lanes wait: read only where frames get lost.
         let before = if self.queues.steers() { None } else { self.dropped_outside() };
         let steered = self.queues.steer(channels);
         self.note_dropped_since(before);
@@ -80,8 +80,8 @@ impl KernelInterface for TapFunction {
         let set = sys::set_carrier(self.first(), up);
         self.view.carrier = up && set.is_ok();
         if up {
-            // The kernel drops what it sends until it has noticed, a moment later. When asked about
-            // the device it notices now (Linux 6.8 and later); the answer does not matter.
+            // The kernel drops frames until it has processed the change of the carrier, a moment
+            // later. Reading the device makes it process the change now (Linux 6.8 and later).
             let _ = self.netlink.link_at(self.index);
         }
     }
