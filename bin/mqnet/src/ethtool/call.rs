@@ -8,7 +8,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::errno;
-use super::params::Given;
 use crate::api::{self, Api};
 
 /// Finds the running mqnet that has the netdev of that name.
@@ -18,37 +17,9 @@ pub(crate) type Find<'a> = &'a dyn Fn(&str) -> Result<Box<dyn Api>, ApiError>;
 pub(super) const BAD_COMMAND: &str =
     "ethtool: bad command line argument(s)\nFor more information run ethtool -h\n";
 
-/// Where the device's name stands in a netlink request: after three headers.
-const NAME_OFFSET: u32 = 24;
-
-/// A string with its end and padding, behind an attribute's header.
-pub(super) fn attribute(text: &str) -> u32 {
-    let len = u32::try_from(text.len()).unwrap_or(u32::MAX / 8);
-    4 + (len + 1).next_multiple_of(4)
-}
-
-/// A refusal, and the byte of the (imagined) netlink request that it is about.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    error: ApiError,
-    offset: Option<u32>,
-}
-
-impl Refusal {
-    pub(super) fn new(code: Code, message: &str, offset: Option<u32>) -> Self {
-        Self { error: ApiError::new(code, message), offset }
-    }
-
-    /// The device cannot do it, and the kernel says no more than that.
-    pub(super) fn unsupported() -> Self {
-        Self::new(Code::NotSupported, "", None)
-    }
-}
-
-impl From<ApiError> for Refusal {
-    fn from(error: ApiError) -> Self {
-        Self { error, offset: None }
-    }
+/// Error of a device that does not support a request: the kernel adds no message.
+pub(super) fn unsupported() -> ApiError {
+    ApiError::new(Code::NotSupported, "")
 }
 
 /// The netdev of the command, found.
@@ -108,32 +79,21 @@ impl Call<'_> {
         }
         match self.device().and_then(|device| device.get(what)) {
             Ok(answer) => Ok(Ok(answer)),
-            Err(e) if e.code == Code::NotSupported => {
-                self.refuse(&Refusal::unsupported(), 1).map(Err)
-            }
-            Err(e) => self.refuse(&e.into(), 1).map(Err),
+            Err(e) if e.code == Code::NotSupported => self.refuse(&unsupported(), 1).map(Err),
+            Err(e) => self.refuse(&e, 1).map(Err),
         }
     }
 
-    /// Offset of the first attribute behind the header that names the device.
-    pub(super) fn attributes(&self) -> u32 {
-        NAME_OFFSET + attribute(self.dev)
-    }
-
-    /// Says why a request was refused, as the kernel and ethtool do.
-    pub(super) fn refuse(&mut self, refusal: &Refusal, exit: u8) -> io::Result<u8> {
-        let Refusal { error, offset } = refusal;
+    /// Prints the reason of a refusal as the kernel and ethtool do, without the offset in a netlink
+    /// request, since there is none.
+    pub(super) fn refuse(&mut self, error: &ApiError, exit: u8) -> io::Result<u8> {
         let strerror = errno::text(error.code);
-        let (message, offset) = match error.code {
-            Code::NoDevice => ("no device matches name", Some(NAME_OFFSET)),
-            _ => (error.message.as_str(), *offset),
+        let message = match error.code {
+            Code::NoDevice => "no device matches name",
+            _ => error.message.as_str(),
         };
         if !message.is_empty() && message != strerror {
-            write!(self.err, "netlink error: {message}")?;
-            if let Some(offset) = offset {
-                write!(self.err, " (offset {offset})")?;
-            }
-            writeln!(self.err)?;
+            writeln!(self.err, "netlink error: {message}")?;
         }
         writeln!(self.err, "netlink error: {strerror}")?;
         if self.json {
@@ -143,12 +103,10 @@ impl Call<'_> {
         Ok(exit)
     }
 
-    /// Ends a change: silence, a warning, or the refusal; a refused field is looked up in what
-    /// was given.
+    /// Ends a change: without output, with a warning, or with the refusal.
     pub(super) fn finish(
         &mut self,
-        result: Result<Option<Outcome>, Refusal>,
-        given: &[Given],
+        result: Result<Option<Outcome>, ApiError>,
         exit: u8,
     ) -> io::Result<u8> {
         match result {
@@ -156,12 +114,7 @@ impl Call<'_> {
                 self.note(outcome.as_ref())?;
                 Ok(0)
             }
-            Err(mut refusal) => {
-                if let (None, Some(field)) = (refusal.offset, &refusal.error.field) {
-                    refusal.offset = given.iter().find(|g| g.name == field).map(|g| g.offset);
-                }
-                self.refuse(&refusal, exit)
-            }
+            Err(refusal) => self.refuse(&refusal, exit),
         }
     }
 

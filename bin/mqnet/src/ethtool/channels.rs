@@ -2,9 +2,9 @@
 
 use std::io;
 
-use mqnet_control_api::{Channels, Code, Outcome, SetChannels};
+use mqnet_control_api::{ApiError, Channels, Code, Outcome, SetChannels};
 
-use super::call::{Call, Refusal};
+use super::call::{Call, unsupported};
 use super::json::{self, Json};
 use super::params::{self, Given, Param};
 
@@ -53,14 +53,14 @@ pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
         Err(line) => return call.complain(&line),
     };
     let result = change(call, &given);
-    call.finish(result, &given, 1)
+    call.finish(result, 1)
 }
 
-fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, Refusal> {
+fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError> {
     let device = call.device()?;
     let now: Channels = device.get("channels").map_err(|e| match e.code {
-        Code::NotSupported => Refusal::unsupported(),
-        _ => e.into(),
+        Code::NotSupported => unsupported(),
+        _ => e,
     })?;
     for param in PARAMS {
         let max = if param.name == "combined" { now.combined_max } else { 0 };
@@ -68,14 +68,14 @@ fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, Refusal> 
             && g.value > u32::from(max)
         {
             let why = "requested channel count exceeds maximum";
-            return Err(Refusal::new(Code::Invalid, why, Some(g.offset)));
+            return Err(ApiError::new(Code::Invalid, why));
         }
     }
     // What is left for the others is 0, which they have already.
     let Some(combined) = params::find(given, "combined") else { return Ok(None) };
     if combined.value == 0 && now.combined != 0 {
         let why = "requested channel counts would result in no RX or TX channel being configured";
-        return Err(Refusal::new(Code::Invalid, why, Some(combined.offset)));
+        return Err(ApiError::new(Code::Invalid, why));
     }
     let want = SetChannels { combined: u16::try_from(combined.value).unwrap_or(u16::MAX) };
     Ok(Some(device.patch("channels", &want)?))

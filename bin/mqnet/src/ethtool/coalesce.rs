@@ -2,9 +2,9 @@
 
 use std::io;
 
-use mqnet_control_api::{Coalesce, Code, Outcome, SetCoalesce};
+use mqnet_control_api::{ApiError, Coalesce, Code, Outcome, SetCoalesce};
 
-use super::call::{Call, Refusal};
+use super::call::{Call, unsupported};
 use super::json::{self, Json};
 use super::params::{self, Given, Param};
 
@@ -79,21 +79,21 @@ pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
         Err(line) => return call.complain(&line),
     };
     let result = change(call, &given);
-    call.finish(result, &given, 1)
+    call.finish(result, 1)
 }
 
-fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, Refusal> {
+fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError> {
     let device = call.device()?;
     // A device without coalescing says so before its parameters are looked at.
     let _: Coalesce = device.get("coalesce").map_err(|e| match e.code {
-        Code::NotSupported => Refusal::unsupported(),
-        _ => e.into(),
+        Code::NotSupported => unsupported(),
+        _ => e,
     })?;
     let ours = |name: &str| name == "rx-usecs" || name == "tx-frames";
     for param in PARAMS.iter().filter(|param| !ours(param.name)) {
-        if let Some(g) = params::find(given, param.name) {
+        if params::find(given, param.name).is_some() {
             let why = "cannot modify an unsupported parameter";
-            return Err(Refusal::new(Code::Invalid, why, Some(g.offset)));
+            return Err(ApiError::new(Code::Invalid, why));
         }
     }
     let value = |name| params::find(given, name).map(|g| g.value);

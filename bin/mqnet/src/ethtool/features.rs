@@ -74,7 +74,7 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     }
     let features = match call.device().and_then(|device| all(&device)) {
         Ok(features) => features,
-        Err(e) => return call.refuse(&e.into(), 1),
+        Err(e) => return call.refuse(&e, 1),
     };
     let lines = lines(&features);
     if call.json {

@@ -30,11 +30,9 @@ pub(super) const fn switch(name: &'static str) -> Param {
 pub(super) struct Given {
     pub(super) name: &'static str,
     pub(super) value: u32,
-    /// Where it stands in a netlink request: 8 bytes each, in the order of the command line.
-    pub(super) offset: u32,
 }
 
-/// The value of a name, and where it stands.
+/// A name and its value, if it was given.
 pub(super) fn find<'a>(given: &'a [Given], name: &str) -> Option<&'a Given> {
     given.iter().find(|g| g.name == name)
 }
@@ -47,7 +45,6 @@ pub(super) fn parse(
 ) -> Result<Vec<Given>, String> {
     let mut given: Vec<Given> = Vec::new();
     let mut args = call.args.iter();
-    let mut offset = call.attributes();
     while let Some(name) = args.next() {
         let Some(param) = params.iter().find(|param| param.name == name) else {
             return Err(format!("ethtool ({verb}): unknown parameter '{name}'"));
@@ -67,8 +64,7 @@ pub(super) fn parse(
         let Some(value) = value else {
             return Err(format!("ethtool ({verb}): invalid value '{text}' for parameter '{name}'"));
         };
-        given.push(Given { name: param.name, value, offset });
-        offset += 8;
+        given.push(Given { name: param.name, value });
     }
     Ok(given)
 }

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use mqnet_control_api::{Code, Outcome, PrivFlag, SetPrivFlags};
+use mqnet_control_api::{ApiError, Code, Outcome, PrivFlag, SetPrivFlags};
 
-use super::call::{Call, Refusal, attribute};
+use super::call::{Call, unsupported};
 
 /// `--show-priv-flags`.
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
@@ -13,7 +13,7 @@ pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
         Err(exit) => return Ok(exit),
     };
     if flags.is_empty() {
-        return call.refuse(&Refusal::unsupported(), 1);
+        return call.refuse(&unsupported(), 1);
     }
     let width = flags.iter().map(|flag| flag.name.len()).max().unwrap_or(0);
     writeln!(call.out, "Private flags for {}:", call.dev)?;
@@ -43,7 +43,7 @@ pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
         Err(what) => return call.complain(&format!("ethtool (--set-priv-flags): {what}")),
     };
     let result = change(call, &wanted);
-    call.finish(result, &[], 1)
+    call.finish(result, 1)
 }
 
 fn parse(args: &[String]) -> Result<Wanted<'_>, String> {
@@ -91,18 +91,18 @@ fn bits(word: &str) -> Result<Option<Wanted<'_>>, String> {
     Ok(Some(Wanted::Bits(value, mask)))
 }
 
-fn change(call: &Call<'_>, wanted: &Wanted<'_>) -> Result<Option<Outcome>, Refusal> {
+fn change(call: &Call<'_>, wanted: &Wanted<'_>) -> Result<Option<Outcome>, ApiError> {
     let device = call.device()?;
     let known: Vec<PrivFlag> = match device.get("priv-flags") {
-        Err(e) if e.code != Code::NotSupported => return Err(e.into()),
+        Err(e) if e.code != Code::NotSupported => return Err(e),
         Ok(known) => known,
         Err(_) => Vec::new(),
     };
     if known.is_empty() {
-        return Err(Refusal::unsupported());
+        return Err(unsupported());
     }
     let want = match wanted {
-        Wanted::Names(names) => by_name(&known, names, call.attributes() + 12)?,
+        Wanted::Names(names) => by_name(&known, names)?,
         Wanted::Bits(value, mask) => by_number(&known, value, *mask)?,
     };
     if want.flags.is_empty() {
@@ -111,29 +111,28 @@ fn change(call: &Call<'_>, wanted: &Wanted<'_>) -> Result<Option<Outcome>, Refus
     Ok(Some(device.patch("priv-flags", &want)?))
 }
 
-fn by_name(
-    known: &[PrivFlag],
-    names: &[(&str, bool)],
-    mut offset: u32,
-) -> Result<SetPrivFlags, Refusal> {
+fn by_name(known: &[PrivFlag], names: &[(&str, bool)]) -> Result<SetPrivFlags, ApiError> {
     let mut want = SetPrivFlags::default();
     for &(name, on) in names {
         if !known.iter().any(|flag| flag.name == *name) {
-            return Err(Refusal::new(Code::NotSupported, "bit name not found", Some(offset)));
+            return Err(ApiError::new(Code::NotSupported, "bit name not found"));
         }
         want.flags.insert(name.to_owned(), on);
-        offset += 4 + attribute(name) + if on { 4 } else { 0 };
     }
     Ok(want)
 }
 
-fn by_number(known: &[PrivFlag], value: &str, mask: Option<&str>) -> Result<SetPrivFlags, Refusal> {
+fn by_number(
+    known: &[PrivFlag],
+    value: &str,
+    mask: Option<&str>,
+) -> Result<SetPrivFlags, ApiError> {
     let all = u128::MAX.checked_shr(128 - known.len().min(128) as u32).unwrap_or(0);
     let number = |text: &str| match u128::from_str_radix(text, 16) {
         Ok(n) if n & !all == 0 => Ok(n),
         _ => {
             let why = format!("bit index too high: the device has {} flags", known.len());
-            Err(Refusal::new(Code::Invalid, &why, None))
+            Err(ApiError::new(Code::Invalid, why))
         }
     };
     let value = number(value)?;

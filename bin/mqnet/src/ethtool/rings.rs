@@ -2,9 +2,9 @@
 
 use std::io;
 
-use mqnet_control_api::{Code, Outcome, Rings, SetRings};
+use mqnet_control_api::{ApiError, Code, Outcome, Rings, SetRings};
 
-use super::call::{Call, Refusal};
+use super::call::{Call, unsupported};
 use super::json::{self, Json};
 use super::params::{self, Given, Param};
 
@@ -68,32 +68,32 @@ pub(super) fn set(call: &mut Call<'_>) -> io::Result<u8> {
         Err(line) => return call.complain(&line),
     };
     let result = change(call, &given);
-    call.finish(result, &given, REFUSED)
+    call.finish(result, REFUSED)
 }
 
-fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, Refusal> {
+fn change(call: &Call<'_>, given: &[Given]) -> Result<Option<Outcome>, ApiError> {
     let device = call.device()?;
-    let refuse = |code, why, g: &Given| Err(Refusal::new(code, why, Some(g.offset)));
+    let refuse = |code, why| Err(ApiError::new(code, why));
     for g in given {
         if g.value == 0 && (g.name == "rx-buf-len" || g.name == "cqe-size") {
-            return refuse(Code::Range, "integer out of range", g);
+            return refuse(Code::Range, "integer out of range");
         }
     }
     for (name, why) in UNSUPPORTED {
-        if let Some(g) = params::find(given, name) {
-            return refuse(Code::NotSupported, why, g);
+        if params::find(given, name).is_some() {
+            return refuse(Code::NotSupported, why);
         }
     }
     let now: Rings = device.get("rings").map_err(|e| match e.code {
-        Code::NotSupported => Refusal::unsupported(),
-        _ => e.into(),
+        Code::NotSupported => unsupported(),
+        _ => e,
     })?;
     let limits = [("rx", now.rx_max), ("rx-mini", None), ("rx-jumbo", None), ("tx", now.tx_max)];
     for (name, max) in limits {
         if let Some(g) = params::find(given, name)
             && g.value > max.unwrap_or(0)
         {
-            return refuse(Code::Invalid, "requested ring size exceeds maximum", g);
+            return refuse(Code::Invalid, "requested ring size exceeds maximum");
         }
     }
     let value = |name| params::find(given, name).map(|g| g.value);

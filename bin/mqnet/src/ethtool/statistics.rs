@@ -4,7 +4,7 @@ use std::io;
 
 use mqnet_control_api::{ApiError, Code, NamedCounter};
 
-use super::call::{Call, Refusal, attribute};
+use super::call::Call;
 
 /// The standard groups of counters; none of our devices has one.
 const GROUPS: [&str; 5] = ["eth-phy", "eth-mac", "eth-ctrl", "rmon", "phydev"];
@@ -64,15 +64,13 @@ fn groups(call: &mut Call<'_>) -> io::Result<u8> {
         return call.complain(&format!("ethtool (-S): {wrong}"));
     }
     if let Err(e) = call.device() {
-        return call.refuse(&e.into(), 1);
+        return call.refuse(&e, 1);
     }
-    let mut offset = call.attributes() + 16;
     for name in wanted {
         if !GROUPS.contains(&name.as_str()) {
-            let refusal = Refusal::new(Code::NotSupported, "bit name not found", Some(offset));
+            let refusal = ApiError::new(Code::NotSupported, "bit name not found");
             return call.refuse(&refusal, 1);
         }
-        offset += 4 + attribute(name);
     }
     writeln!(call.out, "Standard stats for {}:", call.dev)?;
     Ok(0)

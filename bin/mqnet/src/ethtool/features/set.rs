@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use mqnet_control_api::{Code, DriverInfo, Feature, Outcome, SetFeatures};
+use mqnet_control_api::{ApiError, Code, DriverInfo, Feature, Outcome, SetFeatures};
 
-use super::super::call::{Call, Refusal, attribute};
+use super::super::call::Call;
 use super::names::{KERNEL, LEGACY, Legacy};
 use super::{all, on};
 
@@ -55,21 +55,18 @@ fn resolve(name: &str) -> Vec<&str> {
     }
 }
 
-fn change(call: &Call<'_>, given: &[(&String, bool)]) -> Result<Changed, Refusal> {
+fn change(call: &Call<'_>, given: &[(&String, bool)]) -> Result<Changed, ApiError> {
     let device = call.device()?;
     let before = all(&device)?;
     let mut asked = BTreeMap::new();
-    // The header carries flags here, and the names lie three levels deep.
-    let mut offset = call.attributes() + 8 + 12;
     for &(name, on) in given {
         for name in resolve(name) {
             if !before.iter().any(|feature| feature.name == name) {
                 let why = "bit name not found";
-                return Err(Refusal::new(Code::NotSupported, why, Some(offset)));
+                return Err(ApiError::new(Code::NotSupported, why));
             }
             // As the kernel reads a list that names a feature twice: on wins.
             *asked.entry(name.to_owned()).or_insert(false) |= on;
-            offset += 4 + attribute(name) + if on { 4 } else { 0 };
         }
     }
     // As the kernel does: what is fixed is left alone, and the answer shows that it is.

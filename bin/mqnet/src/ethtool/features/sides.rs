@@ -63,7 +63,7 @@ fn table(way: &WayOffloads) -> Table {
 pub(super) fn show(call: &mut Call<'_>) -> io::Result<u8> {
     let link = match link(call) {
         Ok(link) => link,
-        Err(e) => return call.refuse(&e.into(), 1),
+        Err(e) => return call.refuse(&e, 1),
     };
     if call.json {
         let text = serde_json::to_string_pretty(&link.offloads)?;
