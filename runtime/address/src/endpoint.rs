@@ -202,8 +202,13 @@ pub fn parse_both(address: &str) -> Result<(Endpoint, EgressConfig), BadAddress>
     parsed.map_err(bad)
 }
 
+/// Forms of addresses, in one line.
+pub fn addresses() -> String {
+    KINDS.map(|kind| format!("{}{}", kind.prefix, kind.target)).join(", ")
+}
+
 fn no_kind(address: &str) -> String {
-    let known = KINDS.map(|kind| format!("{}{}", kind.prefix, kind.target)).join(", ");
+    let known = addresses();
     match address.split_once(':') {
         Some((kind, _)) => format!("unknown kind '{kind}'; addresses are {known}"),
         None => format!("no kind; addresses are {known}"),

@@ -1,6 +1,6 @@
 //! `mode=`, `owner=` and `group=` of a socket that mqnet creates.
 
-use super::declaration::{Custom, OptionDecl, ValueType};
+use super::declaration::{Custom, OptionDecl, ValueType, option};
 use super::options::{Options, Value};
 
 /// Permissions of a socket. Names are looked up where the socket is made.
@@ -22,7 +22,7 @@ const OWNER: Custom = Custom {
 };
 
 pub(super) const OPTIONS: &[OptionDecl] = &[
-    OptionDecl::new(
+    option(
         "mode",
         ValueType::Custom(&Custom {
             syntax: "OCTAL",
@@ -32,8 +32,8 @@ pub(super) const OPTIONS: &[OptionDecl] = &[
         }),
         "permissions of the socket that mqnet creates; otherwise as the umask leaves them",
     ),
-    OptionDecl::new("owner", ValueType::Custom(&OWNER), "owner of that socket"),
-    OptionDecl::new(
+    option("owner", ValueType::Custom(&OWNER), "owner of that socket"),
+    option(
         "group",
         ValueType::Custom(&Custom { syntax: "GROUP", example: "kvm", ..OWNER }),
         "group of that socket",

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::EndpointConfig;
-use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MTU, NAME, NETNS, ON_OFF, QUEUES, device_name};
 
 /// Where in the kernel frames are taken.
@@ -41,6 +41,43 @@ pub struct AfXdp {
     pub name: Option<String>,
 }
 
+const OPTIONS: &[OptionDecl] = &[
+    NETNS.means("network namespace of the interface"),
+    option(
+        "mode",
+        ValueType::Choice(&["auto", "native", "generic"]),
+        "native: frames are taken in the driver; generic: in the stack, which works with any \
+             driver; auto: native if possible",
+    )
+    .or("auto"),
+    option(
+        "zerocopy",
+        ValueType::Choice(&["auto", "on", "off"]),
+        "the device moves frames into and out of mqnet's memory: if it can, always, or never",
+    )
+    .or("auto"),
+    option(
+        "queues",
+        QUEUES,
+        "queues to set, as ethtool -L, and to restore afterwards; otherwise those of the \
+             interface are followed, and an interface with more than 64 is refused",
+    ),
+    option(
+        "ring",
+        ValueType::PowerOfTwo(64, 8192),
+        "frames in each ring; otherwise 2048 for up to 8 queues, fewer for more, so that at \
+             most 128 MiB are locked",
+    ),
+    MTU.means("MTU of the link; otherwise, and at most, that of the interface"),
+    option(
+        "promisc",
+        ON_OFF,
+        "receive frames for all addresses; off: the address filter is left alone",
+    )
+    .or("on"),
+    NAME.means("name of the netdev; otherwise that of the interface"),
+];
+
 pub(super) static KIND: KindDecl = KindDecl {
     prefix: "xdp:",
     target: "IFNAME",
@@ -52,42 +89,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     rings: "its rings are set when it is opened: xdp:NAME,ring=N",
     is_interface: true,
     is_path: |_| false,
-    options: &[&[
-        NETNS.means("network namespace of the interface"),
-        OptionDecl::new(
-            "mode",
-            ValueType::Choice(&["auto", "native", "generic"]),
-            "native: frames are taken in the driver; generic: in the stack, which works with any \
-             driver; auto: native if possible",
-        )
-        .or("auto"),
-        OptionDecl::new(
-            "zerocopy",
-            ValueType::Choice(&["auto", "on", "off"]),
-            "the device moves frames into and out of mqnet's memory: if it can, always, or never",
-        )
-        .or("auto"),
-        OptionDecl::new(
-            "queues",
-            QUEUES,
-            "queues to set, as ethtool -L, and to restore afterwards; otherwise those of the \
-             interface are followed, and an interface with more than 64 is refused",
-        ),
-        OptionDecl::new(
-            "ring",
-            ValueType::PowerOfTwo(64, 8192),
-            "frames in each ring; otherwise 2048 for up to 8 queues, fewer for more, so that at \
-             most 128 MiB are locked",
-        ),
-        MTU.means("MTU of the link; otherwise, and at most, that of the interface"),
-        OptionDecl::new(
-            "promisc",
-            ON_OFF,
-            "receive frames for all addresses; off: the address filter is left alone",
-        )
-        .or("on"),
-        NAME.means("name of the netdev; otherwise that of the interface"),
-    ]],
+    options: &[OPTIONS],
     parse: |interface, options| {
         let modes = [XdpMode::Auto, XdpMode::Native, XdpMode::Generic];
         let nic = AfXdp {

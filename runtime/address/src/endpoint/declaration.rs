@@ -79,12 +79,12 @@ pub struct OptionDecl {
     pub once: bool,
 }
 
-impl OptionDecl {
-    /// An optional option without a default.
-    pub(super) const fn new(name: &'static str, value: ValueType, help: &'static str) -> Self {
-        Self { name, value, default: None, help, once: false }
-    }
+/// Declares an option without a default.
+pub(super) const fn option(name: &'static str, value: ValueType, help: &'static str) -> OptionDecl {
+    OptionDecl { name, value, default: None, help, once: false }
+}
 
+impl OptionDecl {
     /// The same option with a default.
     pub(super) const fn or(self, default: &'static str) -> Self {
         Self { default: Some(default), ..self }

@@ -4,11 +4,11 @@ use mqnet_engine::{EgressConfig, Full};
 use mqnet_qdisc::Tree;
 use mqnet_wire::Layer;
 
-use super::declaration::{Custom, OptionDecl, ValueType};
+use super::declaration::{Custom, OptionDecl, ValueType, option};
 use super::options::{Options, Value};
 
 pub(super) const OPTIONS: &[OptionDecl] = &[
-    OptionDecl::new(
+    option(
         "qdisc",
         ValueType::Custom(&Custom {
             syntax: "WORDS",
@@ -24,13 +24,13 @@ pub(super) const OPTIONS: &[OptionDecl] = &[
          with a comma are not possible",
     )
     .once(),
-    OptionDecl::new(
+    option(
         "full",
         ValueType::Choice(&["stop", "drop"]),
         "a full sink stops the source, or frames are dropped",
     )
     .or("stop"),
-    OptionDecl::new(
+    option(
         "rx-locality",
         ValueType::Choice(&["off", "learn"]),
         "learn: flows arrive at the queue on which the peer behind this endpoint sends; the other \

@@ -5,7 +5,7 @@
 
 use mqnet_engine::EgressConfig;
 
-use super::declaration::{Custom, KindDecl, OptionDecl, ValueType};
+use super::declaration::{Custom, KindDecl, OptionDecl, ValueType, option};
 use super::options::{Options, Value};
 use super::{Endpoint, EndpointConfig, KINDS, parse_both};
 
@@ -24,6 +24,27 @@ pub struct Group {
     pub primary: Option<usize>,
 }
 
+const OPTIONS: &[OptionDecl] = &[
+    option(
+        "on-member-loss",
+        ValueType::Choice(&["destroy", "degrade"]),
+        "the group ends with a lost member, or goes on without it",
+    )
+    .or("destroy")
+    .once(),
+    option(
+        "primary",
+        ValueType::Custom(&Custom {
+            syntax: "N|ADDRESS",
+            allowed: "the number of a member from 0, or its address without options",
+            example: "1",
+            read: |text| Some(Value::Text(text.to_owned())),
+        }),
+        "member that gives the group its identity; otherwise the one with the smallest id",
+    )
+    .once(),
+];
+
 pub(super) static KIND: KindDecl = KindDecl {
     prefix: "",
     target: "A+B[+C...]",
@@ -37,26 +58,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     rings: "has no rings",
     is_interface: true,
     is_path: |_| false,
-    options: &[&[
-        OptionDecl::new(
-            "on-member-loss",
-            ValueType::Choice(&["destroy", "degrade"]),
-            "the group ends with a lost member, or goes on without it",
-        )
-        .or("destroy")
-        .once(),
-        OptionDecl::new(
-            "primary",
-            ValueType::Custom(&Custom {
-                syntax: "N|ADDRESS",
-                allowed: "the number of a member from 0, or its address without options",
-                example: "1",
-                read: |text| Some(Value::Text(text.to_owned())),
-            }),
-            "member that gives the group its identity; otherwise the one with the smallest id",
-        )
-        .once(),
-    ]],
+    options: &[OPTIONS],
     parse,
 };
 

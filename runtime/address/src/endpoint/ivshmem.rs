@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use super::EndpointConfig;
-use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MTU, NAME, name_of, socket_path};
 
 /// Where an ivshmem device is.
@@ -38,6 +38,17 @@ impl Ivshmem {
     }
 }
 
+const OPTIONS: &[OptionDecl] = &[
+    option(
+        "side",
+        ValueType::Choice(&["0", "1"]),
+        "half of the memory for this end; otherwise the free one. Give it to both ends, or to \
+             none",
+    ),
+    MTU.means("MTU to insist on"),
+    NAME.means("name of the netdev; otherwise that of the socket's file, or ivshmem"),
+];
+
 pub(super) static KIND: KindDecl = KindDecl {
     prefix: "ntb:ivshmem=",
     target: "SOCKET|FILE|pci|0000:00:04.0",
@@ -51,16 +62,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     rings: "has no rings",
     is_interface: false,
     is_path: |device| device != "pci" && pci_address(device).is_none(),
-    options: &[&[
-        OptionDecl::new(
-            "side",
-            ValueType::Choice(&["0", "1"]),
-            "half of the memory for this end; otherwise the free one. Give it to both ends, or to \
-             none",
-        ),
-        MTU.means("MTU to insist on"),
-        NAME.means("name of the netdev; otherwise that of the socket's file, or ivshmem"),
-    ]],
+    options: &[OPTIONS],
     parse: |device, options| {
         let at = match (device, pci_address(device)) {
             ("pci", _) => IvshmemAt::OnlyPci,

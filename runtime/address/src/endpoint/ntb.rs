@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MTU, NAME, name_of, socket_path};
 use super::{EndpointConfig, SocketAccess, access};
 
@@ -22,6 +22,12 @@ pub struct Ntb {
     pub access: SocketAccess,
 }
 
+const OPTIONS: &[OptionDecl] = &[
+    option("window", ValueType::Size(4 << 10, 1 << 30), "memory window of this end").or("16M"),
+    MTU.means("MTU to insist on"),
+    NAME,
+];
+
 pub(super) static KIND: KindDecl = KindDecl {
     prefix: "ntb:",
     target: "SOCKET",
@@ -33,19 +39,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     rings: "has no rings",
     is_interface: false,
     is_path: |_| true,
-    options: &[
-        &[
-            OptionDecl::new(
-                "window",
-                ValueType::Size(4 << 10, 1 << 30),
-                "memory window of this end",
-            )
-            .or("16M"),
-            MTU.means("MTU to insist on"),
-            NAME,
-        ],
-        access::OPTIONS,
-    ],
+    options: &[OPTIONS, access::OPTIONS],
     parse: |path, options| {
         Ok(super::Endpoint::Ntb(Ntb {
             path: socket_path(path)?,

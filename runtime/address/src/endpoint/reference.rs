@@ -80,7 +80,8 @@ fn table(options: impl Iterator<Item = &'static OptionDecl>) -> String {
             other => other.allowed(),
         };
         let (syntax, help) = (cell(&option.syntax()), cell(option.help));
-        out += &format!("| `{syntax}` | {} | {default} | {help} |\n", cell(&allowed));
+        let once = if option.once { "; may be given once only" } else { "" };
+        out += &format!("| `{syntax}` | {} | {default} | {help}{once} |\n", cell(&allowed));
     }
     match out.is_empty() {
         true => "It has only the options of every endpoint.\n".to_owned(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use mqnet_netdev::{Address, Io};
 
 use super::EndpointConfig;
-use super::declaration::{Custom, KindDecl, OptionDecl, ValueType};
+use super::declaration::{Custom, KindDecl, OptionDecl, ValueType, option};
 use super::options::Value;
 use super::values::{DESCRIPTORS, MAC, MTU, NETNS, device_name};
 
@@ -30,6 +30,31 @@ pub struct Tap {
     pub fds: Vec<i32>,
 }
 
+const OPTIONS: &[OptionDecl] = &[
+    NETNS,
+    MAC,
+    MTU,
+    option(
+        "address",
+        ValueType::Custom(&Custom {
+            syntax: "IP/PREFIX",
+            allowed: "an IP address with the length of its prefix",
+            example: "10.0.0.1/24",
+            read: |text| text.parse().ok().map(Value::Address),
+        }),
+        "IP address to add; may be repeated",
+    ),
+    option("persist", ValueType::Flag, "keep the device afterwards"),
+    option(
+        "io",
+        ValueType::Choice(&["auto", "uring", "plain"]),
+        "auto: many frames per system call where the kernel allows it; uring: many, or the \
+             device is refused; plain: one",
+    )
+    .or("auto"),
+    option("fd", DESCRIPTORS, "queues that the parent process has attached"),
+];
+
 pub(super) static KIND: KindDecl = KindDecl {
     prefix: "tap:",
     target: "NAME",
@@ -42,30 +67,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     rings: "a TAP's ring is the kernel's: ip link set NAME txqueuelen N",
     is_interface: true,
     is_path: |_| false,
-    options: &[&[
-        NETNS,
-        MAC,
-        MTU,
-        OptionDecl::new(
-            "address",
-            ValueType::Custom(&Custom {
-                syntax: "IP/PREFIX",
-                allowed: "an IP address with the length of its prefix",
-                example: "10.0.0.1/24",
-                read: |text| text.parse().ok().map(Value::Address),
-            }),
-            "IP address to add; may be repeated",
-        ),
-        OptionDecl::new("persist", ValueType::Flag, "keep the device afterwards"),
-        OptionDecl::new(
-            "io",
-            ValueType::Choice(&["auto", "uring", "plain"]),
-            "auto: many frames per system call where the kernel allows it; uring: many, or the \
-             device is refused; plain: one",
-        )
-        .or("auto"),
-        OptionDecl::new("fd", DESCRIPTORS, "queues that the parent process has attached"),
-    ]],
+    options: &[OPTIONS],
     parse: |name, options| {
         let fds: Vec<i32> = options.all("fd");
         let name =

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_MAX, MTU_MIN};
 
-use super::declaration::{Custom, OptionDecl, ValueType};
+use super::declaration::{Custom, OptionDecl, ValueType, option};
 use super::options::Value;
 
 pub(super) const QUEUES: ValueType = ValueType::Number(1, CHANNELS_MAX as u32);
 pub(super) const ON_OFF: ValueType = ValueType::Switch { bare: false };
 
 pub(super) const MTU: OptionDecl =
-    OptionDecl::new("mtu", ValueType::Number(MTU_MIN, MTU_MAX), "MTU to set and to insist on");
+    option("mtu", ValueType::Number(MTU_MIN, MTU_MAX), "MTU to set and to insist on");
 
-pub(super) const MAC: OptionDecl = OptionDecl::new(
+pub(super) const MAC: OptionDecl = option(
     "mac",
     ValueType::Custom(&Custom {
         syntax: "MAC",
@@ -24,7 +24,7 @@ pub(super) const MAC: OptionDecl = OptionDecl::new(
     "Ethernet address to set",
 );
 
-pub(super) const NETNS: OptionDecl = OptionDecl::new(
+pub(super) const NETNS: OptionDecl = option(
     "netns",
     ValueType::Custom(&Custom {
         syntax: "NAME|PATH",
@@ -38,7 +38,7 @@ pub(super) const NETNS: OptionDecl = OptionDecl::new(
     "network namespace of the device",
 );
 
-pub(super) const NAME: OptionDecl = OptionDecl::new(
+pub(super) const NAME: OptionDecl = option(
     "name",
     ValueType::Custom(&Custom {
         syntax: "NAME",

@@ -1,7 +1,7 @@
 //! `vduse:NAME`: a network card of this kernel, made in user space.
 
 use super::EndpointConfig;
-use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MAC, MTU, ON_OFF, device_name};
 
 /// A network card of this kernel.
@@ -19,6 +19,13 @@ pub struct Vduse {
     pub persist: bool,
 }
 
+const OPTIONS: &[OptionDecl] = &[
+    MAC.means("Ethernet address; otherwise the kernel chooses one"),
+    MTU.means("MTU to offer and to insist on"),
+    option("packed", ON_OFF, "offer packed rings; off: split rings only").or("on"),
+    option("persist", ValueType::Flag, "keep device and netdev afterwards"),
+];
+
 pub(super) static KIND: KindDecl = KindDecl {
     prefix: "vduse:",
     target: "NAME",
@@ -31,12 +38,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     rings: "its rings belong to the driver: set them in the VMM or the guest",
     is_interface: true,
     is_path: |_| false,
-    options: &[&[
-        MAC.means("Ethernet address; otherwise the kernel chooses one"),
-        MTU.means("MTU to offer and to insist on"),
-        OptionDecl::new("packed", ON_OFF, "offer packed rings; off: split rings only").or("on"),
-        OptionDecl::new("persist", ValueType::Flag, "keep device and netdev afterwards"),
-    ]],
+    options: &[OPTIONS],
     parse: |name, options| {
         let name = device_name(name)?;
         if name == "control" {

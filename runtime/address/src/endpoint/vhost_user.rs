@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{DESCRIPTOR, MAC, MTU, NAME, ON_OFF, QUEUES, name_of, socket_path};
 use super::{EndpointConfig, SocketAccess, access};
 
@@ -32,6 +32,22 @@ pub struct VhostUser {
     pub access: SocketAccess,
 }
 
+const OPTIONS: &[OptionDecl] = &[
+    option("connect", ValueType::Flag, "connect to the socket, at which the VMM listens"),
+    option("queues", QUEUES, "largest number of queue pairs").or("64"),
+    option("packed", ON_OFF, "offer packed rings; off: split rings only").or("on"),
+    option("ctrl", ON_OFF, "offer a control queue, for peers that are the driver themselves")
+        .or("off"),
+    MAC.means("Ethernet address for a VMM that requests it; QEMU has its own mac="),
+    MTU.means("MTU to offer and to insist on"),
+    NAME,
+    option(
+        "fd",
+        DESCRIPTOR,
+        "inherited socket, listening or connected, instead of a path: vhost-user:,fd=N",
+    ),
+];
+
 pub(super) static KIND: KindDecl = KindDecl {
     prefix: "vhost-user:",
     target: "SOCKET",
@@ -43,32 +59,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     rings: "its rings belong to the driver: set them in the VMM or the guest",
     is_interface: false,
     is_path: |_| true,
-    options: &[
-        &[
-            OptionDecl::new(
-                "connect",
-                ValueType::Flag,
-                "connect to the socket, at which the VMM listens",
-            ),
-            OptionDecl::new("queues", QUEUES, "largest number of queue pairs").or("64"),
-            OptionDecl::new("packed", ON_OFF, "offer packed rings; off: split rings only").or("on"),
-            OptionDecl::new(
-                "ctrl",
-                ON_OFF,
-                "offer a control queue, for peers that are the driver themselves",
-            )
-            .or("off"),
-            MAC.means("Ethernet address for a VMM that requests it; QEMU has its own mac="),
-            MTU.means("MTU to offer and to insist on"),
-            NAME,
-            OptionDecl::new(
-                "fd",
-                DESCRIPTOR,
-                "inherited socket, listening or connected, instead of a path: vhost-user:,fd=N",
-            ),
-        ],
-        access::OPTIONS,
-    ],
+    options: &[OPTIONS, access::OPTIONS],
     parse: |path, options| {
         let (connect, fd) = (options.value("connect"), options.optional("fd"));
         let why = if connect { "not with connect" } else { "not with fd=" };

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use super::declaration::{KindDecl, OptionDecl, ValueType};
+use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MAC, MTU, NAME, ON_OFF, QUEUES, name_of, socket_path};
 use super::{EndpointConfig, SocketAccess, access};
 
@@ -48,6 +48,26 @@ pub struct VirtioUser {
     pub access: SocketAccess,
 }
 
+const OPTIONS: &[OptionDecl] = &[
+    option("server", ValueType::Flag, "listen at the socket; the device connects"),
+    option("queues", QUEUES, "largest number of queue pairs"),
+    MTU.means("MTU to insist on"),
+    MAC.means("receive frames for this address and for groups only"),
+    option("packed", ValueType::Switch { bare: true }, "use packed rings").or("off"),
+    option("in-order", ON_OFF, "rely on the order that a device promises").or("on"),
+    option("csum", ON_OFF, "leave checksums and segmentation to a device that completes them")
+        .or("on"),
+    option("mrg", ON_OFF, "mergeable RX buffers, if the device has them").or("on"),
+    option(
+        "rx-buf-layout",
+        ValueType::Choice(&["auto", "frag", "full"]),
+        "frag: several RX buffers share a page where they fit; full: each has a page; \
+                 auto: by measurement",
+    )
+    .or("frag"),
+    NAME,
+];
+
 pub(super) static KIND: KindDecl = KindDecl {
     prefix: "virtio-user:",
     target: "SOCKET",
@@ -59,34 +79,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     rings: "has no rings",
     is_interface: false,
     is_path: |_| true,
-    options: &[
-        &[
-            OptionDecl::new("server", ValueType::Flag, "listen at the socket; the device connects"),
-            OptionDecl::new("queues", QUEUES, "largest number of queue pairs"),
-            MTU.means("MTU to insist on"),
-            MAC.means("receive frames for this address and for groups only"),
-            OptionDecl::new("packed", ValueType::Switch { bare: true }, "use packed rings")
-                .or("off"),
-            OptionDecl::new("in-order", ON_OFF, "rely on the order that a device promises")
-                .or("on"),
-            OptionDecl::new(
-                "csum",
-                ON_OFF,
-                "leave checksums and segmentation to a device that completes them",
-            )
-            .or("on"),
-            OptionDecl::new("mrg", ON_OFF, "mergeable RX buffers, if the device has them").or("on"),
-            OptionDecl::new(
-                "rx-buf-layout",
-                ValueType::Choice(&["auto", "frag", "full"]),
-                "frag: several RX buffers share a page where they fit; full: each has a page; \
-                 auto: by measurement",
-            )
-            .or("frag"),
-            NAME,
-        ],
-        access::OPTIONS,
-    ],
+    options: &[OPTIONS, access::OPTIONS],
     parse: |path, options| {
         let server = options.value("server");
         let layouts = [RxBufLayout::Auto, RxBufLayout::Frag, RxBufLayout::Full];

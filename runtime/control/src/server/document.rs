@@ -1,7 +1,8 @@
-//! What the OpenAPI document says beyond the handlers: how every operation may be refused.
+//! Parts of the OpenAPI document that no handler has: refusals of every operation, and addresses.
 
 use mqnet_control_api::ApiError;
 use utoipa::openapi::path::Operation;
+use utoipa::openapi::schema::Schema;
 use utoipa::openapi::{Content, OpenApi as Document, Ref, RefOr, ResponseBuilder};
 
 /// The frame of the document; the router adds paths and schemas.
@@ -50,6 +51,19 @@ pub(super) fn add_refusals(document: &mut Document) {
             if operation.request_body.is_some() {
                 add(operation, &BODY);
             }
+        }
+    }
+}
+
+/// Documents the endpoint addresses of a link.
+pub(super) fn add_addresses(document: &mut Document) {
+    let components = document.components.as_mut();
+    let schema = components.and_then(|components| components.schemas.get_mut("LinkSpec"));
+    let Some(RefOr::T(Schema::Object(link))) = schema else { return };
+    for side in ["a", "b"] {
+        if let Some(RefOr::T(Schema::Object(address))) = link.properties.get_mut(side) {
+            let text = address.description.get_or_insert_default();
+            *text = format!("{} Addresses: {}.", text.trim(), mqnet_address::addresses());
         }
     }
 }

@@ -63,6 +63,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     static DOCUMENT: LazyLock<utoipa::openapi::OpenApi> = LazyLock::new(|| {
         let (_, mut document) = documented().split_for_parts();
         document::add_refusals(&mut document);
+        document::add_addresses(&mut document);
         document
     });
     DOCUMENT.clone()

@@ -179,6 +179,10 @@ fn the_document_is_complete() {
         let has_body = operation["requestBody"].is_object();
         assert_eq!(operation["responses"]["413"].is_object(), has_body, "{method} {path}");
     }
+    let link = &document["components"]["schemas"]["LinkSpec"]["properties"];
+    for (side, kind) in ["a", "b"].into_iter().zip(["tap:NAME", "xdp:IFNAME"]) {
+        assert!(link[side]["description"].as_str().unwrap().contains(kind), "{link}");
+    }
     let text = document.to_string();
     for part in text.split("#/components/schemas/").skip(1) {
         let name = part.split('"').next().unwrap();
