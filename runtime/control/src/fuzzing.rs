@@ -29,17 +29,22 @@ const LENIENT: Duration = Duration::from_secs(40);
 /// Interprets bytes as requests of a client. Panics when a complete request is not answered, or
 /// with a status that is not documented or a body that is not JSON.
 pub fn requests(data: &[u8]) {
+    run(data);
+}
+
+/// Statuses of the answers to complete requests.
+fn run(data: &[u8]) -> Vec<u16> {
     let mut choices = Choices(data);
     let builder =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let Ok(runtime) = builder else { return };
+    let Ok(runtime) = builder else { return Vec::new() };
     let (handle, mut calls) = calls();
     let mut host = FakeHost::new();
     if choices.byte() & 1 == 1 {
         host.hold();
     }
     runtime.block_on(async {
-        let mut client = Client { handle, tasks: JoinSet::new(), open: None, deferred: Vec::new() };
+        let mut client = Client::new(handle);
         let serve = async { while calls.run_next(&mut host).await {} };
         tokio::select! {
             () = client.run(&mut choices) => {}
@@ -53,7 +58,8 @@ pub fn requests(data: &[u8]) {
                 std::panic::resume_unwind(panic);
             }
         }
-    });
+        client.statuses
+    })
 }
 
 struct Client {
@@ -64,9 +70,16 @@ struct Client {
     open: Option<Reader>,
     /// Requests whose answers are read last.
     deferred: Vec<(Reader, Request)>,
+    /// Statuses of the answers to complete requests.
+    statuses: Vec<u16>,
 }
 
 impl Client {
+    fn new(handle: HostHandle) -> Self {
+        let (tasks, deferred, statuses) = (JoinSet::new(), Vec::new(), Vec::new());
+        Self { handle, tasks, open: None, deferred, statuses }
+    }
+
     async fn run(&mut self, choices: &mut Choices<'_>) {
         for _ in 0..REQUESTS {
             if choices.0.is_empty() {
@@ -84,6 +97,7 @@ impl Client {
                 panic!("no answer to {}", request.text());
             };
             answer.check(&request);
+            self.statuses.push(answer.status);
         }
     }
 
@@ -111,6 +125,7 @@ impl Client {
             match answer {
                 Some(answer) => {
                     answer.check(&request);
+                    self.statuses.push(answer.status);
                     self.open = (!answer.ends).then_some(reader);
                     return;
                 }
@@ -145,6 +160,20 @@ async fn read(reader: &mut Reader, request: &Request) -> Option<Answer> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use super::{request, run};
+
+    // Goal: an input reaches changes of the host, and refusals of a wrong value.
+    #[test]
+    fn inputs_reach_the_host() {
+        let change = |value: u8| {
+            let operation = request::number_of("PATCH", "/v1/netdevs/{dev}/channels");
+            let head = [&[0, operation][..], &[0; 10]].concat();
+            [&head[..], &[0, 0, 0, value, 0], &[0; 4]].concat()
+        };
+        let requests = [vec![0], change(2), change(0), change(1)].concat();
+        assert_eq!(run(&requests), [200, 400, 200]);
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]

@@ -17,7 +17,7 @@ pub(super) struct Reader {
 
 /// Answer to one request.
 pub(super) struct Answer {
-    status: u16,
+    pub(super) status: u16,
     headers: Vec<(String, String)>,
     /// `None` for a body that was not read.
     body: Option<Vec<u8>>,

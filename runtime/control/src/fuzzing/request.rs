@@ -59,6 +59,13 @@ static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
     all
 });
 
+/// Byte that selects an operation.
+#[cfg(test)]
+pub(super) fn number_of(method: &str, path: &str) -> u8 {
+    let is_it = |operation: &Operation| operation.method == method && operation.path == path;
+    OPERATIONS.iter().position(is_it).unwrap() as u8
+}
+
 /// Statuses for a path or a method that is not documented.
 const UNDOCUMENTED: [u16; 3] = [400, 404, 405];
 
