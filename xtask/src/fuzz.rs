@@ -20,8 +20,9 @@ const COVERAGE: [&str; 5] = [
     "-Cdebug-assertions",
 ];
 
-/// What libFuzzer's loop is called with: a single input may neither hang nor eat the memory.
-const LIMITS: [&str; 2] = ["-timeout=5", "-rss_limit_mb=1024"];
+/// Limits of a single input, in seconds and MiB. Targets with threads wait for each other, which
+/// takes seconds on a machine with many busy processes.
+const LIMITS: [&str; 2] = ["-timeout=20", "-rss_limit_mb=1024"];
 
 /// Fuzzes each target for `seconds` with the stable toolchain. A crash is an error.
 pub(crate) fn smoke(only: Option<&str>, seconds: u32) -> Result<()> {
@@ -64,9 +65,17 @@ fn fuzzer(build: &Path, host: &str, target: &str, seconds: u32) -> Result<Comman
     let mut fuzzer = project::command(&program.to_string_lossy());
     fuzzer.arg(format!("-max_total_time={seconds}"));
     fuzzer.arg(format!("-artifact_prefix={}/", found.display())).args(LIMITS).arg(&corpus);
+    fuzzer.args(seeds(target));
     let log = File::create(log(build, target))?;
     fuzzer.stdout(log.try_clone()?).stderr(log);
     Ok(fuzzer)
+}
+
+/// Folder of the inputs that are kept with the sources, if the target has one. libFuzzer writes
+/// only into its first folder, so this one is read.
+fn seeds(target: &str) -> Option<PathBuf> {
+    let folder = project::root().join(FOLDER).join("corpus").join(target);
+    folder.is_dir().then_some(folder)
 }
 
 /// What a fuzzer says.
@@ -95,6 +104,10 @@ pub(crate) fn with_sanitizers(only: Option<&str>, seconds: u32) -> Result<()> {
         let mut fuzzer = project::command("rustup");
         // `cargo +nightly` needs rustup's cargo, and inside xtask that is not the first one.
         fuzzer.args(["run", "nightly", "cargo", "fuzz", "run", "--fuzz-dir", FOLDER, &target]);
+        // Without a folder cargo-fuzz writes what it learns among the sources.
+        let learned = project::target().join("fuzz-corpus").join(&target);
+        std::fs::create_dir_all(&learned)?;
+        fuzzer.arg(learned).args(seeds(&target));
         fuzzer.arg("--").arg(format!("-max_total_time={seconds}")).args(LIMITS);
         run(&mut fuzzer, &format!("fuzz target `{target}`"))?;
     }

@@ -34,7 +34,7 @@ const LAGGING: Duration = Duration::from_secs(3);
 pub struct VhostUserFunction {
     name: String,
     mtu: Option<u32>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Keeps the socket.
     _door: Door,
     partner: Option<Caps>,

@@ -1,6 +1,9 @@
 //! Targets for fuzzing and property tests: each takes any bytes and must neither panic nor hand on
 //! a frame that breaks the contract. One body serves the fuzzer (`cargo xtask fuzz`) and the tests.
 
+mod frontend;
+mod messages;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,6 +15,7 @@ use mqnet_virtio::{Features, layout};
 use mqnet_wire::VnetHdr;
 
 use crate::{GuestRx, GuestTx, Vring, VringCell, VringSetup};
+pub use messages::messages;
 
 const MEMORY: usize = 16 << 10;
 /// Where the guest's addresses begin.

@@ -12,6 +12,8 @@ pub mod client;
 pub mod discover;
 #[cfg(feature = "fake")]
 pub mod fake;
+#[cfg(feature = "fake")]
+pub mod fuzzing;
 pub mod names;
 pub mod notify;
 mod server;

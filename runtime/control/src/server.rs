@@ -65,6 +65,16 @@ pub async fn serve_tcp(listener: TcpListener, host: HostHandle) {
     run(listener, router::whole(host.clone()), host).await
 }
 
+/// Serves one connection, for fuzzing without sockets.
+#[cfg(feature = "fake")]
+pub(crate) async fn serve_stream<S>(stream: S, host: HostHandle)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let activity = Arc::<Activity>::default();
+    connection(Watched::new(stream, activity.clone()), router::whole(host), activity).await;
+}
+
 /// Where connections come from.
 trait Source: Send + Sync {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;

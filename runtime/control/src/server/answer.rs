@@ -60,8 +60,26 @@ impl From<ApiError> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.status, Json(self.error)).into_response()
+        let ApiError { code, message, field } = self.error;
+        let error = ApiError { code, message: one_line(message), field: field.map(one_line) };
+        (self.status, Json(error)).into_response()
     }
+}
+
+/// Escapes control characters, which names and values of a client may bring into a message: a
+/// message is printed as one line, on a terminal too.
+fn one_line(text: String) -> String {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c.is_control() {
+            true => escaped.extend(c.escape_default()),
+            false => escaped.push(c),
+        }
+    }
+    escaped
 }
 
 /// The status that belongs to a kind of failure.

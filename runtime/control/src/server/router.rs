@@ -71,8 +71,10 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 
 /// The router of the control socket.
 pub(super) fn whole(host: HostHandle) -> Router {
-    let (router, _) = documented().split_for_parts();
-    finish(router.fallback(no_path).with_state(host))
+    // Every connection of a fuzzer has a router, and paths take long to be collected.
+    static ROUTER: LazyLock<Router<HostHandle>> =
+        LazyLock::new(|| documented().split_for_parts().0);
+    finish(ROUTER.clone().fallback(no_path).with_state(host))
 }
 
 /// The router of the metrics port.

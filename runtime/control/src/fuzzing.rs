@@ -1,0 +1,188 @@
+//! Target for fuzzing and property tests: requests of clients in front of the router and the
+//! connections of the server. One body serves the fuzzer (`cargo xtask fuzz`) and the tests.
+
+mod answer;
+mod request;
+
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::calls::{HostHandle, calls};
+use crate::fake::FakeHost;
+use crate::server::serve_stream;
+use answer::{Answer, Reader};
+use request::{Choices, Request};
+
+/// Requests of one input.
+const REQUESTS: usize = 20;
+/// Bytes that a connection holds, so that the client's writes never wait.
+const STREAM: usize = 4 << 20;
+/// Longer than all limits of the server together. The clock of the runtime is paused: it jumps to
+/// the next timer when nothing else is left to do.
+const LIMIT: Duration = Duration::from_secs(200);
+/// Limit for a connection on which anything was sent, so that no answer is due.
+const LENIENT: Duration = Duration::from_secs(40);
+
+/// Interprets bytes as requests of a client. Panics when a complete request is not answered, or
+/// with a status that is not documented or a body that is not JSON.
+pub fn requests(data: &[u8]) {
+    run(data);
+}
+
+/// Statuses of the answers to complete requests.
+fn run(data: &[u8]) -> Vec<u16> {
+    let mut choices = Choices(data);
+    let builder =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let Ok(runtime) = builder else { return Vec::new() };
+    let (handle, mut calls) = calls();
+    let mut host = FakeHost::new();
+    if choices.byte() & 1 == 1 {
+        host.hold();
+    }
+    runtime.block_on(async {
+        let mut client = Client::new(handle);
+        let serve = async { while calls.run_next(&mut host).await {} };
+        tokio::select! {
+            () = client.run(&mut choices) => {}
+            () = serve => {}
+        }
+        client.tasks.abort_all();
+        while let Some(ended) = client.tasks.join_next().await {
+            if let Err(e) = ended.map_err(|e| e.try_into_panic())
+                && let Ok(panic) = e
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        client.statuses
+    })
+}
+
+struct Client {
+    handle: HostHandle,
+    /// Connections of the server.
+    tasks: JoinSet<()>,
+    /// Connection that the next request may use.
+    open: Option<Reader>,
+    /// Requests whose answers are read last.
+    deferred: Vec<(Reader, Request)>,
+    /// Statuses of the answers to complete requests.
+    statuses: Vec<u16>,
+}
+
+impl Client {
+    fn new(handle: HostHandle) -> Self {
+        let (tasks, deferred, statuses) = (JoinSet::new(), Vec::new(), Vec::new());
+        Self { handle, tasks, open: None, deferred, statuses }
+    }
+
+    async fn run(&mut self, choices: &mut Choices<'_>) {
+        for _ in 0..REQUESTS {
+            if choices.0.is_empty() {
+                break;
+            }
+            let request = Request::new(choices);
+            if request.is_complete {
+                self.complete(request).await;
+            } else {
+                self.incomplete(&request).await;
+            }
+        }
+        for (mut reader, request) in std::mem::take(&mut self.deferred) {
+            let Some(answer) = read(&mut reader, &request).await else {
+                panic!("no answer to {}", request.text());
+            };
+            answer.check(&request);
+            self.statuses.push(answer.status);
+        }
+    }
+
+    fn connect(&mut self) -> Reader {
+        let (here, there): (DuplexStream, DuplexStream) = duplex(STREAM);
+        self.tasks.spawn(serve_stream(there, self.handle.clone()));
+        Reader::new(here)
+    }
+
+    /// Sends a request that must be answered.
+    async fn complete(&mut self, request: Request) {
+        let mut reused = self.open.take();
+        loop {
+            let is_reused = reused.is_some();
+            let mut reader = reused.take().unwrap_or_else(|| self.connect());
+            let sent = reader.stream.write_all(&request.bytes).await;
+            if !is_reused && request.is_deferred {
+                self.deferred.push((reader, request));
+                return;
+            }
+            let answer = match sent {
+                Ok(()) => read(&mut reader, &request).await,
+                Err(_) => None,
+            };
+            match answer {
+                Some(answer) => {
+                    answer.check(&request);
+                    self.statuses.push(answer.status);
+                    self.open = (!answer.ends).then_some(reader);
+                    return;
+                }
+                // The server may end a connection after any answer; its client connects again.
+                None => assert!(is_reused, "no answer to {}", request.text()),
+            }
+        }
+    }
+
+    /// Sends any bytes and ends the connection. Answers may come, and must be proper ones.
+    async fn incomplete(&mut self, request: &Request) {
+        let mut reader = self.open.take().unwrap_or_else(|| self.connect());
+        let _ = reader.stream.write_all(&request.bytes).await;
+        let _ = reader.stream.shutdown().await;
+        let all = async {
+            while let Some(answer) = reader.answer(false).await {
+                answer.check(request);
+                if answer.ends {
+                    break;
+                }
+            }
+        };
+        let _ = timeout(LENIENT, all).await;
+    }
+}
+
+async fn read(reader: &mut Reader, request: &Request) -> Option<Answer> {
+    let answer = timeout(LIMIT, reader.answer(request.is_head)).await;
+    answer.unwrap_or_else(|_| panic!("no answer in time to {}", request.text()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{request, run};
+
+    // Goal: an input reaches changes of the host, and refusals of a wrong value.
+    #[test]
+    fn inputs_reach_the_host() {
+        let change = |value: u8| {
+            let operation = request::number_of("PATCH", "/v1/netdevs/{dev}/channels");
+            let head = [&[0, operation][..], &[0; 10]].concat();
+            [&head[..], &[0, 0, 0, value, 0], &[0; 4]].concat()
+        };
+        let requests = [vec![0], change(2), change(0), change(1)].concat();
+        assert_eq!(run(&requests), [200, 400, 200]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        // Goal: no sequence of requests makes the server panic, leave a complete request without an
+        // answer, or answer with anything but a documented status and JSON.
+        #[test]
+        fn any_requests_are_answered(data in prop::collection::vec(any::<u8>(), 0..400)) {
+            super::requests(&data);
+        }
+    }
+}
