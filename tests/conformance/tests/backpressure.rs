@@ -89,7 +89,11 @@ fn a_stopped_queue_is_in_nobodys_way() {
             let all: Vec<u32> = (0..FLOWS).collect();
             until_they_move(&mut world, 1, &format!("{words}: after the stop"), &all);
         }
-        assert!(world.finish() > 1000);
+        match seed <= LOSSLESS {
+            true => assert!(world.finish() > 1000),
+            // A leaf may have been full before the stop ended.
+            false => world.law(),
+        }
     }
 }
 
