@@ -45,7 +45,7 @@ impl Probe {
         };
         let lines = |side: &str| -> Result<Vec<String>> {
             let text = outcome.text(&format!("probes/{name}.{side}"))?;
-            Ok(text.lines().map(|line| line.trim_end().to_owned()).collect())
+            Ok(text.lines().map(|line| without_offset(line.trim_end()).to_owned()).collect())
         };
         let (kernel, ours) = (lines("kernel")?, lines("ours")?);
         Ok(Self { name: name.into(), what: what.into(), who: who.into(), kernel, ours })
@@ -64,6 +64,15 @@ impl Probe {
             (alone.0.join(" / "), alone.1.join(" / "))
         };
         Some(Difference { probe: self.name.clone(), kernel, ours })
+    }
+}
+
+/// A line without the offset in a netlink request: the kernel's ethtool adds it to errors, ours has
+/// no such requests.
+fn without_offset(line: &str) -> &str {
+    match line.split_once(" (offset ") {
+        Some((error, _)) if line.starts_with("netlink error: ") => error,
+        _ => line,
     }
 }
 
