@@ -1,6 +1,6 @@
 //! seccomp filters: lists of the system calls that a process and its threads may use.
 //!
-//! The lists come from traces of the whole test suite, with the calls that glibc and musl use in
+//! The lists come from traces of the netns suite, with the calls that glibc and musl use in
 //! their place. A call that is not listed fails with ENOSYS, so that a newer C library falls back
 //! to an older call, and the kernel's audit log names it where auditing is on. The tests run with
 //! `MQNET_SECCOMP=kill`, which ends the process instead.
