@@ -118,7 +118,7 @@ pub(crate) enum Command {
     DemoHost(HostArgs),
     /// Receive the descriptors of peers for another mqnet, which is the standard input.
     #[command(hide = true)]
-    ReceiveDescriptors,
+    ReceiveDescriptors(SandboxArgs),
     /// Say what this kernel and this user can do, and which knob changes that.
     Doctor(DoctorArgs),
     /// Print the completions of a shell.

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<(), Failure> {
         true => Config::default(),
         false => read(&file).map_err(Failure::BadInput)?,
     };
-    run::prepare(args.sandbox.no_seccomp)?;
+    run::prepare(&args.sandbox)?;
     privileges::keep_for_daemon();
     let control_args = args.control.or(&config.daemon);
     let mut front = Daemon { file, config: Config::default() };

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
             return Err(Failure::Broken(format!("the parent process {parent} has ended")));
         }
     }
-    run::prepare(args.sandbox.no_seccomp)?;
+    run::prepare(&args.sandbox)?;
     let mut host = LinkHost::new(Mode::Link);
     let told = [&checked.a, &checked.b].map(|end| match end {
         Endpoint::VhostUser(card) => vmm::flags(card, checked.channels),

@@ -65,7 +65,7 @@ fn run(command: Command, control: Option<&str>, verbose: bool) -> Result<(), Fai
         Command::Demo(args) => demo::run(&args),
         Command::Config(command) => config::run(&command),
         Command::DemoHost(args) => demo::host::run(&args),
-        Command::ReceiveDescriptors => receive::run(),
+        Command::ReceiveDescriptors(args) => receive::run(&args),
         Command::Doctor(args) => doctor::run(&args, &mut std::io::stdout()),
         Command::Completions(args) => generate::completions(&args, &mut std::io::stdout()),
         Command::CompleteAddress(args) => generate::complete_address(&args, &mut std::io::stdout()),

@@ -7,6 +7,7 @@ use std::io;
 use mqnet_sysio::process::{self, Capability};
 use mqnet_sysio::seccomp;
 
+use crate::cli::{Failure, SandboxArgs};
 use crate::endpoint::Endpoint;
 
 /// Sockets that belong to users, in folders of users, are removed at the end.
@@ -75,17 +76,25 @@ fn keep_only(keep: &BTreeSet<Capability>) {
 }
 
 /// Installs the seccomp filter, before any endpoint is opened and any thread is started.
-pub(crate) fn filter_calls(is_wanted: bool) {
-    if is_wanted && let Err(e) = seccomp::restrict_process() {
-        tracing::warn!("no seccomp filter: {e}");
+pub(crate) fn filter_calls(sandbox: &SandboxArgs) -> Result<(), Failure> {
+    if sandbox.no_seccomp {
+        return Ok(());
+    }
+    match seccomp::restrict_process() {
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Err(Failure::BadInput(e.to_string())),
+        Err(e) => {
+            tracing::warn!("no seccomp filter: {e}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
     }
 }
 
-/// Restricts the process that receives descriptors: it has neither capabilities nor, where its
-/// parent has a seccomp filter, calls of the control thread.
-pub(crate) fn restrict_receiver() -> io::Result<()> {
+/// Restricts the process that receives descriptors: it has neither capabilities nor, unless its
+/// parent runs without a seccomp filter, calls of the control thread.
+pub(crate) fn restrict_receiver(sandbox: &SandboxArgs) -> io::Result<()> {
     process::drop_capabilities(&[])?;
-    if seccomp::is_inherited() { seccomp::restrict_like_thread() } else { Ok(()) }
+    if sandbox.no_seccomp { Ok(()) } else { seccomp::restrict_like_thread() }
 }
 
 #[cfg(test)]

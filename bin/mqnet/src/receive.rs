@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use mqnet_sysio::{broker, process};
+use mqnet_sysio::{broker, process, seccomp};
 
-use crate::cli::Failure;
+use crate::cli::{Failure, SandboxArgs};
 use crate::privileges;
 
 /// Has peers' messages received by a process of its own, from the first one on.
@@ -20,6 +20,9 @@ fn start(socket: OwnedFd) -> io::Result<()> {
     // It ends with this process: keys of the terminal do not reach it, and it does not keep open
     // what others read until its end.
     command.arg0("mqnet").arg("receive-descriptors").stdin(Stdio::from(socket));
+    if !seccomp::is_restricted() {
+        command.arg("--no-seccomp");
+    }
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.process_group(0).spawn()?;
     let reap = move || {
@@ -32,8 +35,8 @@ fn start(socket: OwnedFd) -> io::Result<()> {
 }
 
 /// Runs the process.
-pub(crate) fn run() -> Result<(), Failure> {
-    privileges::restrict_receiver()?;
+pub(crate) fn run(sandbox: &SandboxArgs) -> Result<(), Failure> {
+    privileges::restrict_receiver(sandbox)?;
     // It was executed by a link with another name.
     process::set_name(c"mqnet-receive")?;
     let socket = io::stdin().as_fd().try_clone_to_owned()?;

@@ -20,7 +20,7 @@ use mqnet_sysio::{bounded, process};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::cli::{ControlArgs, Failure};
+use crate::cli::{ControlArgs, Failure, SandboxArgs};
 use crate::host::{Entry, LinkHost};
 use crate::privileges;
 use crate::receive;
@@ -57,8 +57,8 @@ const DESCRIPTORS_MIN: u64 = 64;
 
 /// Prepares the process for its links: privileges that it never needs, all descriptors that it may
 /// have, and those of peers.
-pub(crate) fn prepare(no_seccomp: bool) -> Result<(), Failure> {
-    privileges::filter_calls(!no_seccomp);
+pub(crate) fn prepare(sandbox: &SandboxArgs) -> Result<(), Failure> {
+    privileges::filter_calls(sandbox)?;
     receive::enable();
     match process::raise_descriptor_limit() {
         Ok(limit) if limit < DESCRIPTORS_MIN => Err(Failure::Broken(format!(

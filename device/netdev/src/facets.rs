@@ -31,7 +31,6 @@ macro_rules! facet_trait {
             $($(#[$write_doc])* fn $write(&mut $own $(, $word: $kind)*) $(-> $result)? $work)*
         }
 
-        #[allow(unused_variables, reason = "arguments of defaults")]
         impl dyn Function + '_ {
             $($(#[$read_doc])*
             pub fn $read(&$this $(, $arg: $of)*) $(-> $value)? {
@@ -91,8 +90,8 @@ facet_trait! {
             1 << 16
         }
 
-        /// Steers new frames to the first `channels` queues. After its return no frame arrives
-        /// whose queue was chosen before the call.
+        /// Steers new frames to the first `channels` queues. All frames that arrive after its
+        /// return have their queue by the new choice.
         fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
             Ok(())
         }
@@ -104,8 +103,8 @@ facet_trait! {
         }
 
         /// Sets the table; `user_set` is false for the default one. As with
-        /// [`steer`](Self::steer), no frame arrives afterwards whose queue was chosen before. The
-        /// caller keeps flows in order.
+        /// [`steer`](Self::steer), all frames that arrive afterwards have their queue by the new
+        /// table. The caller keeps flows in order.
         fn set_indirection(&mut self, table: &[u16], user_set: bool) -> Result<(), OpenError> {
             let what = "has no such table".to_owned();
             Err(OpenError { function: self.name().to_owned(), what })
@@ -118,8 +117,8 @@ facet_trait! {
             Err("has no table".to_owned())
         }
 
-        /// Replaces all rules. As with [`steer`](Self::steer), no frame arrives afterwards whose
-        /// queue was chosen before. The caller keeps flows in order.
+        /// Replaces all rules. As with [`steer`](Self::steer), all frames that arrive afterwards
+        /// have their queue by the new rules. The caller keeps flows in order.
         fn set_rules(&mut self, rules: &[FlowRule]) -> Result<(), OpenError> {
             Err(OpenError { function: self.name().to_owned(), what: "takes no rules".to_owned() })
         }

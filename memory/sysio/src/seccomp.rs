@@ -249,8 +249,8 @@ fn install(filter: &BpfProgram) -> io::Result<()> {
 /// Restricts the calling thread, and all threads that it starts from now on, to the calls of the
 /// control thread; from then on [`restrict_thread`] restricts other threads further.
 pub fn restrict_process() -> io::Result<()> {
-    let control = compile(&[THREAD, THREAD_OLD, CONTROL, CONTROL_OLD], refused())?;
-    let thread = compile(&[THREAD, THREAD_OLD], refused())?;
+    let control = compile(&[THREAD, THREAD_OLD, CONTROL, CONTROL_OLD], refused()?)?;
+    let thread = compile(&[THREAD, THREAD_OLD], refused()?)?;
     install(&control)?;
     let _ = FILTERS.set(Filters { thread });
     Ok(())
@@ -263,20 +263,23 @@ pub fn restrict_thread() -> io::Result<()> {
 
 /// Restricts a child of a restricted process to the calls of a thread.
 pub fn restrict_like_thread() -> io::Result<()> {
-    install(&compile(&[THREAD, THREAD_OLD], refused())?)
+    install(&compile(&[THREAD, THREAD_OLD], refused()?)?)
 }
 
-fn refused() -> SeccompAction {
+fn refused() -> io::Result<SeccompAction> {
     match std::env::var_os(VARIABLE) {
-        Some(value) if value == "kill" => SeccompAction::KillProcess,
-        _ => SeccompAction::Errno(ENOSYS as u32),
+        None => Ok(SeccompAction::Errno(ENOSYS as u32)),
+        Some(value) if value == "kill" => Ok(SeccompAction::KillProcess),
+        Some(value) => {
+            let why = format!("${VARIABLE} is {value:?}; allowed: kill");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+        }
     }
 }
 
-/// True in the child of a restricted process.
-pub fn is_inherited() -> bool {
-    // SAFETY: the call has no argument but its number.
-    unsafe { prctl(PR_GET_SECCOMP) == SECCOMP_MODE_FILTER as c_int }
+/// True once [`restrict_process`] has installed a filter.
+pub fn is_restricted() -> bool {
+    FILTERS.get().is_some()
 }
 
 #[cfg(test)]
@@ -299,7 +302,6 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 install(&control.unwrap()).unwrap();
-                assert!(is_inherited());
                 assert_eq!(unshare(), 0);
                 install(&thread.unwrap()).unwrap();
                 assert_eq!(unshare(), ENOSYS);

@@ -132,8 +132,8 @@ impl Endpoint {
         matches!(self, Self::Ntb(_) | Self::Ivshmem(_))
     }
 
-    /// Advice for a netdev name that is in use, for the end of a message; empty for kinds whose
-    /// netdevs have the name of their device.
+    /// Advice for a netdev name that is in use, for the end of a message; empty for kinds with
+    /// netdevs named after their devices.
     pub fn rename_knob(&self) -> &'static str {
         match self.kind().option("name") {
             Some(_) => ": give this one another, name=",
@@ -170,7 +170,7 @@ fn visible(text: &str) -> String {
 /// Kind of an address that is no group, and the text after its prefix.
 fn kind_of(address: &str) -> Option<(&'static KindDecl, &str)> {
     let fits = |kind: &&'static KindDecl| Some((*kind, address.strip_prefix(kind.prefix)?));
-    // Of two prefixes, one of which begins with the other, the longer one.
+    // The longest matching prefix: `ntb:ivshmem=` also begins with `ntb:`.
     KINDS.iter().filter_map(fits).max_by_key(|(kind, _)| kind.prefix.len())
 }
 

@@ -1,7 +1,7 @@
 //! Calls from the thread of the server to the thread that owns the host.
 //!
 //! The server parses requests and writes answers on a thread without privileges. What a request
-//! asks of the links runs on the control thread, between two steps of the links.
+//! needs from the links runs on the control thread, between two steps of the links.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

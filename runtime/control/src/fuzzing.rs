@@ -68,7 +68,7 @@ struct Client {
     tasks: JoinSet<()>,
     /// Connection that the next request may use.
     open: Option<Reader>,
-    /// Requests whose answers are read last.
+    /// Requests with answers that are read last.
     deferred: Vec<(Reader, Request)>,
     /// Statuses of the answers to complete requests.
     statuses: Vec<u16>,

@@ -80,9 +80,9 @@ macro_rules! define {
             /// Conservation check: frames that entered the lane and have neither left it nor were
             /// dropped. 0 at rest.
             pub in_flight: i64,
-            /// Whether it is stopped now.
+            /// State of the TX queue.
             pub state: StopState,
-            /// By whom and since when.
+            /// Cause of the stop, and its time.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub stopped: Option<Stopped>,
         }

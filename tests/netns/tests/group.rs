@@ -53,7 +53,7 @@ fn received(world: &World, device: &str) -> u64 {
     info["stats64"]["rx"]["packets"].as_u64().expect("a counter")
 }
 
-/// Conservation check over all channels: a queue that stands in counts in its own channel.
+/// Conservation check over all channels: a replacement queue counts in its own channel.
 fn assert_law(table: &EndTable) {
     for lane in [table.out(), table.back()] {
         assert_eq!(lane.in_flight, 0, "{lane:?}");

@@ -193,7 +193,7 @@ impl World<'_> {
         self.statuses[0] += u32::from(is_status);
     }
 
-    /// Waits until every message so far is handled, and gives up rings meanwhile.
+    /// Waits until every message sent so far is handled; releases stopped rings during the wait.
     fn settle(&mut self) {
         if self.torn > 0 {
             let _ = poll::wait_readable(&[self.socket.as_fd()], Duration::from_millis(1));

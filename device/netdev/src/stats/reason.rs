@@ -24,7 +24,7 @@ macro_rules! drop_reasons {
                 match self { $( Self::$variant => $help, )* }
             }
 
-            /// What to do when the counter grows. Placeholders: `{from}` and `{to}` (the netdevs
+            /// Advice for a growing counter. Placeholders: `{from}` and `{to}` (the netdevs
             /// of the lane), `{here}` (the netdev that counts), `{mtu}`.
             pub const fn action(self) -> &'static str {
                 match self { $( Self::$variant => $action, )* }

@@ -88,7 +88,7 @@ there avoids that.";
                 arms: Counter, "tx_queue_#_arms",
                     "Times that the queue was armed to wake its worker."
                     => arms: Events, None, "arms_total", "";
-                copies: Counter, "tx_queue_#_copies", "Frames whose payload was copied."
+                copies: Counter, "tx_queue_#_copies", "Frames with a copied payload."
                     => copies: Frames, None, "copies_total", "";
                 syscalls: Counter, "tx_queue_#_syscalls", "System calls that moved frames."
                     => syscalls: Events, None, "syscalls_total", "";
@@ -100,7 +100,7 @@ there avoids that.";
                     "Frames sent as a part of the one before them: the device takes large ones."
                     => merged: Frames, Out, "merged_total", "";
                 checksums: Counter, "tx_queue_#_checksums",
-                    "Frames whose checksum was filled in for a queue without checksum offload."
+                    "Frames with a checksum filled in for a queue without checksum offload."
                     => checksums: Frames, None, "checksums_total",
                     "The receiver has no checksum offload; `mqnet ethtool -k` shows its offloads.";
                 xdp_tx: Counter, "tx#_xdp_tx",
@@ -128,12 +128,12 @@ pub enum Unit {
     Nanoseconds,
 }
 
-/// Side of a lane to which a counter belongs.
+/// Side of a lane that a counter belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The RX queue, of the netdev from which the lane takes.
+    /// RX queue: the source of the lane.
     Rx,
-    /// The TX queue, of the netdev to which the lane gives.
+    /// TX queue: the sink of the lane.
     Tx,
 }
 
@@ -155,7 +155,7 @@ pub struct QueueCounter {
     pub pattern: &'static str,
     /// Meaning, in one sentence.
     pub help: &'static str,
-    /// Name of the lane's counter to which it adds.
+    /// Name of the counter of the lane that includes it.
     pub lane: &'static str,
 }
 
@@ -181,7 +181,7 @@ pub struct LaneCounter {
     pub check: Check,
     /// Name of the Prometheus metric, without the prefix `mqnet_`.
     pub metric: &'static str,
-    /// What to do when it grows; empty: growth is normal.
+    /// Advice for a growing counter; empty: growth is normal.
     pub action: &'static str,
 }
 

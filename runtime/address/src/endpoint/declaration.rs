@@ -21,11 +21,11 @@ pub struct KindDecl {
     pub example: &'static str,
     /// Name of the driver, as `ethtool -i` prints it.
     pub driver: &'static str,
-    /// Where the rings of a netdev `NAME` are set if `ethtool -G` cannot set them.
+    /// Place where the rings of a netdev `NAME` are set if `ethtool -G` cannot set them.
     pub rings: &'static str,
-    /// Whether names of its netdevs are valid in one network namespace only.
+    /// True if names of its netdevs are valid in one network namespace only.
     pub is_interface: bool,
-    /// Whether a target is a path, which may be relative.
+    /// True if a target is a path, which may be relative.
     pub(super) is_path: fn(&str) -> bool,
     /// Options in groups, without those of all kinds.
     pub(super) options: &'static [&'static [OptionDecl]],
@@ -75,7 +75,7 @@ pub struct OptionDecl {
     pub default: Option<&'static str>,
     /// Meaning, without a full stop.
     pub help: &'static str,
-    /// Whether it may be given once only. Otherwise the last value counts, and of lists all do.
+    /// True if it may be given once only. Otherwise the last value counts, or all of a list.
     pub once: bool,
 }
 
@@ -140,7 +140,7 @@ pub enum ValueType {
     Flag,
     /// `on` or `off`.
     Switch {
-        /// Whether the name alone means `on`.
+        /// True if the name alone means `on`.
         bare: bool,
     },
     /// One of these words.
@@ -197,7 +197,7 @@ impl ValueType {
         }
     }
 
-    /// Whether an option of this type can be written with this value, or without one.
+    /// True if an option of this type may have this value, or no value.
     pub(super) fn fits(&self, value: Option<&str>) -> bool {
         match self {
             Self::Flag => value.is_none(),

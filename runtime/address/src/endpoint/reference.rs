@@ -13,7 +13,7 @@ fn kinds() -> impl Iterator<Item = &'static KindDecl> {
     KINDS.into_iter().chain([&group::KIND])
 }
 
-/// Appends `text` to `out`, whose last line has `column` columns, in lines with an indent.
+/// Appends `text` to `out` in indented lines; the last line of `out` has `column` columns.
 fn wrap(out: &mut String, mut column: usize, indent: usize, text: &str) {
     for word in text.split(' ') {
         if column + 1 + word.chars().count() > COLUMNS {
@@ -98,7 +98,7 @@ pub fn document() -> String {
      MQNET_UPDATE_DOCS=1 cargo test -p mqnet-address document -->
 
 An address is `KIND:TARGET,OPTION,OPTION=VALUE,...`. Of an option that is given several times the
-last value counts, unless its meaning says otherwise. `mqnet link --help` prints the same list.
+last value counts, unless its meaning states otherwise. `mqnet link --help` prints the same list.
 
 | address | endpoint | more |
 |---|---|---|

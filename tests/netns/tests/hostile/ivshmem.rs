@@ -8,7 +8,7 @@ use mqnet_sysio::memory::memory_file;
 use mqnet_sysio::poll;
 use mqnet_sysio::socket::StreamSocket;
 
-/// What a server does to a client.
+/// Attack of a server on its clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Attack {
     /// Accepts and sends nothing.

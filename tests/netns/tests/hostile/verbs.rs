@@ -36,7 +36,7 @@ const NETDEV: [&str; 16] = [
     "xdp",
 ];
 
-/// Changes of the good link, of which each changes nothing or little.
+/// Changes of the good link. Each changes nothing or little.
 const CHANGES: [(&str, &str, &str); 6] = [
     ("PATCH", "mtu", r#"{"mtu": 1500}"#),
     ("PATCH", "coalesce", r#"{"rx-usecs": 0}"#),
