@@ -33,9 +33,8 @@ impl Sample {
     }
 }
 
-/// How much the last quarter may have: what the third had, or the first half at its highest, and a
-/// fixed part, because allocators keep what they once had and a burst may still be the largest so
-/// far, and a part of what there is. Descriptors have a check of their own.
+/// How much a quarter may have after one that had `before`: a fixed part, because allocators keep
+/// what they once had, and a part of what there is. Descriptors have a check of their own.
 fn allowed(kind: &str, before: u64) -> u64 {
     match kind {
         "KiB of its own" => before + before / 20 + 4096,
@@ -54,27 +53,31 @@ pub(crate) fn left_open(first: &Kinds, now: &Kinds) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
+/// The lower median, so that of two samples one peak does not decide.
 fn median(mut list: Vec<u64>) -> u64 {
     list.sort_unstable();
-    list.get(list.len() / 2).copied().unwrap_or(0)
+    list.get(list.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-/// What grew in the second half: the median of the last quarter against that of the third. The
-/// first half is warming up: rings, pools and heaps reach their size.
+/// What grew through the last three quarters, by their medians. The first quarter is warming up:
+/// rings, pools and heaps reach their size. One step is no growth: the page pool keeps what the
+/// largest backlog so far needed (tens of MiB), and that backlog may come late.
 pub(crate) fn growth(samples: &[Sample]) -> Option<String> {
     if samples.len() < ENOUGH {
         return None;
     }
     let quarter = samples.len() / 4;
-    let (third, last) = samples[samples.len() - 2 * quarter..].split_at(quarter);
     type Pick = fn(&Sample) -> u64;
     let kinds: [(&str, Pick); 3] =
         [("KiB of its own", |s| s.own), ("KiB resident", |s| s.all), ("threads", |s| s.threads)];
     kinds.into_iter().find_map(|(kind, pick)| {
-        let [before, after] = [third, last].map(|part| median(part.iter().map(pick).collect()));
-        let most = samples[..samples.len() / 2].iter().map(pick).max().unwrap_or(0);
-        let before = before.max(most);
-        (after > allowed(kind, before)).then(|| format!("{before} {kind}, and then {after}"))
+        let from = samples.len() - 3 * quarter;
+        let quarters = samples[from..].chunks_exact(quarter);
+        let medians: Vec<u64> =
+            quarters.map(|part| median(part.iter().map(pick).collect())).collect();
+        let most = samples[..from].iter().map(pick).max().unwrap_or(0);
+        let grows = medians.windows(2).all(|pair| pair[1] > allowed(kind, pair[0].max(most)));
+        grows.then(|| format!("{medians:?} {kind}"))
     })
 }
 
@@ -86,14 +89,15 @@ mod tests {
         growth(&(0..40).map(f).collect::<Vec<_>>())
     }
 
-    // Goal: what stays flat, or warms up, or has one peak passes; what grows in the second half
-    // does not, be it memory or threads.
+    // Goal: what stays flat, or warms up, or has one peak or one step passes; what grows through
+    // the last three quarters does not, be it memory or threads.
     #[test]
     fn growth_is_found() {
         let flat = Sample { own: 10_000, all: 60_000, descriptors: 50, threads: 4 };
         assert_eq!(series(|_| flat), None);
         assert_eq!(series(|n| Sample { own: 10_000 + 500 * n.min(20), ..flat }), None);
         assert_eq!(series(|n| Sample { own: if n == 33 { 90_000 } else { 10_000 }, ..flat }), None);
+        assert_eq!(series(|n| Sample { own: if n < 30 { 4000 } else { 37_000 }, ..flat }), None);
         assert!(series(|n| Sample { own: 10_000 + 1000 * n, ..flat }).is_some());
         assert!(series(|n| Sample { all: 60_000 + 4000 * n, ..flat }).is_some());
         assert!(series(|n| Sample { threads: 4 + n / 3, ..flat }).is_some());
