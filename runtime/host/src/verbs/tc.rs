@@ -1,45 +1,47 @@
-//! What tc shows and sets.
+//! `tc qdisc`, `tc class` and `tc filter`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 use mqnet_control_api::{
     Action, ApiError, Change, Class, Code, ControlAction, Filter, FilterOptions, Qdisc, TcCounters,
     TcObject, TcRequest, TcVerb,
 };
+use mqnet_qdisc::id::{parse_class, parse_handle, parse_protocol, protocol_name};
 use mqnet_qdisc::{
     ActionInfo, Attach, ClassInfo, Command, Errno, Extra, FilterInfo, Handle, Object, Params,
     QdiscInfo, Tbf, TcError, Totals, Verb,
 };
+use mqnet_sysio::clock;
 use serde_json::{Value, json};
 
-use super::{Entry, done};
-use crate::tc::{parse_class, parse_handle, parse_protocol, protocol_name};
+use super::{done, not_while_changing};
+use crate::HostedLink;
 
 /// Where clsact stands, as tc prints it.
 const CLSACT_PARENT: &str = "ffff:fff1";
 
 /// Channels in use; 1 while the link is down, as the engine sees it.
-fn channels(entry: &Entry) -> u16 {
+fn channels(entry: &HostedLink) -> u16 {
     entry.link.running().map_or(1, |running| running.plan.channels)
 }
 
 /// `tc qdisc show`.
-pub(super) fn qdiscs(entry: &Entry, side: usize) -> Vec<Qdisc> {
-    entry.link.tree(side).qdiscs(channels(entry)).iter().map(qdisc).collect()
+pub(super) fn qdiscs(entry: &mut HostedLink, side: usize) -> Result<Vec<Qdisc>, ApiError> {
+    Ok(entry.link.tree(side).qdiscs(channels(entry)).iter().map(qdisc).collect())
 }
 
 /// `tc class show`.
-pub(super) fn classes(entry: &Entry, side: usize) -> Vec<Class> {
-    entry.link.tree(side).classes(channels(entry)).iter().map(class).collect()
+pub(super) fn classes(entry: &mut HostedLink, side: usize) -> Result<Vec<Class>, ApiError> {
+    Ok(entry.link.tree(side).classes(channels(entry)).iter().map(class).collect())
 }
 
 /// `tc filter show`: in front of those of one priority stands the priority, as the kernel has it.
-pub(super) fn filters(entry: &Entry, side: usize) -> Vec<Filter> {
-    listed(&entry.link.tree(side).filters())
+pub(super) fn filters(entry: &mut HostedLink, side: usize) -> Result<Vec<Filter>, ApiError> {
+    Ok(listed(&entry.link.tree(side).filters()))
 }
 
-pub(crate) fn listed(infos: &[FilterInfo]) -> Vec<Filter> {
+/// Filters in tc's order.
+pub fn listed(infos: &[FilterInfo]) -> Vec<Filter> {
     let mut seen = BTreeSet::new();
     let mut list = Vec::new();
     for info in infos {
@@ -53,9 +55,9 @@ pub(crate) fn listed(infos: &[FilterInfo]) -> Vec<Filter> {
 }
 
 /// `tc ... add|change|replace|del`.
-pub(super) fn set(entry: &mut Entry, side: usize, want: &TcRequest) -> Change {
-    let since = Instant::now();
-    super::tune::not_while_changing(entry)?;
+pub(super) fn set_tc(entry: &mut HostedLink, side: usize, want: &TcRequest) -> Change {
+    let since = clock::monotonic();
+    not_while_changing(entry)?;
     let command = command(want, &entry.link.tree(side).qdiscs(channels(entry)))?;
     let changed = entry.link.tc(side, &command).map_err(refused)?;
     done(changed, since)
@@ -287,7 +289,8 @@ fn tbf_options(tbf: &Tbf) -> Value {
     all
 }
 
-pub(crate) fn qdisc(info: &QdiscInfo) -> Qdisc {
+/// A qdisc.
+pub fn qdisc(info: &QdiscInfo) -> Qdisc {
     // Of those whose classes are channels none counts its users.
     let shared = !matches!(info.params, Params::Mq | Params::Mqprio(_));
     let root = info.attach == Attach::Root;
@@ -308,7 +311,8 @@ pub(crate) fn qdisc(info: &QdiscInfo) -> Qdisc {
     }
 }
 
-pub(crate) fn class(info: &ClassInfo) -> Class {
+/// A class.
+pub fn class(info: &ClassInfo) -> Class {
     let options = info.drr.map(|drr| json!({ "quantum": drr.quantum }));
     Class {
         class: info.kind.to_owned(),

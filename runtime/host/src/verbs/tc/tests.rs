@@ -57,7 +57,7 @@ fn wrong_fields_are_named() {
     for (field, object, change) in cases {
         let mut want = TcRequest { parent: Some("root".into()), ..request(object) };
         change(&mut want);
-        let error = command(&want, &[]).unwrap_err();
+        let error = super::command(&want, &[]).unwrap_err();
         assert_eq!((error.code, error.field.as_deref()), (Code::Invalid, Some(field)));
         assert!(error.message.starts_with(&format!("{field}: '")), "{error}");
     }

@@ -142,7 +142,7 @@ pub fn only(
 }
 
 /// The refusal of a name that stands for several: nothing is wrong with the request but that.
-pub(crate) fn ambiguous(asked: &str, list: &str, more: &str) -> ApiError {
+pub fn ambiguous(asked: &str, list: &str, more: &str) -> ApiError {
     let why = format!(
         "{asked}: ambiguous: {list}: use one of these names, or run it in the network namespace \
          (ip netns exec){more}"
@@ -151,7 +151,7 @@ pub(crate) fn ambiguous(asked: &str, list: &str, more: &str) -> ApiError {
 }
 
 /// A netdev for a list of several: a name that stands for it alone, and where it is.
-pub(crate) fn place(at: usize, all: &[Named<'_>]) -> String {
+pub fn place(at: usize, all: &[Named<'_>]) -> String {
     let dev = &all[at];
     let netns = dev.netns.map(|netns| format!(" in network namespace {}", netns_name(netns)));
     let netns = netns.unwrap_or_default();

@@ -1,15 +1,16 @@
 //! Links and netdevs as they are shown.
 
 use mqnet_control_api::{
-    DriverInfo, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo, WayOffloads, WorkerInfo,
+    ApiError, DriverInfo, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo, WayOffloads,
+    WorkerInfo,
 };
 use mqnet_netdev::{Function, MemberView, Offloads, Plan, RxMemory};
 use mqnet_sysio::clock;
 
-use super::{Entry, place};
+use crate::{HostedLink, place};
 
 /// How frames from a side may be unfinished; `plan` as that side sees it.
-fn offloads(entry: &mut Entry, from: usize, plan: &Plan) -> WayOffloads {
+fn offloads(entry: &mut HostedLink, from: usize, plan: &Plan) -> WayOffloads {
     let names = |set: Offloads| set.names().map(str::to_owned).collect();
     let caps = entry.link.functions().map(|function| function.caps());
     let wish = entry.link.wish();
@@ -29,7 +30,7 @@ fn offloads(entry: &mut Entry, from: usize, plan: &Plan) -> WayOffloads {
 }
 
 /// How the buffers lie that a side gives to its device.
-fn rx_buffers(entry: &mut Entry, side: usize) -> Vec<RxBufferInfo> {
+fn rx_buffers(entry: &mut HostedLink, side: usize) -> Vec<RxBufferInfo> {
     let queues = entry.link.functions()[side].rx_memory();
     let netdev = &entry.netdevs[side].name;
     let info = |queue: RxMemory| RxBufferInfo {
@@ -71,7 +72,7 @@ fn members(function: &dyn Function) -> Vec<MemberInfo> {
 }
 
 /// A link.
-pub(super) fn link(entry: &mut Entry) -> LinkInfo {
+pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
     let running = entry.link.running();
     let plan = running.map(|running| running.plan.clone());
     let state = match (&plan, entry.link.is_changing()) {
@@ -139,17 +140,12 @@ pub(super) fn link(entry: &mut Entry) -> LinkInfo {
 }
 
 /// `ethtool -i`.
-pub(super) fn driver(entry: &mut Entry, side: usize) -> DriverInfo {
+pub(super) fn driver(entry: &mut HostedLink, side: usize) -> Result<DriverInfo, ApiError> {
     let dev = &entry.netdevs[side];
-    let kernel = || std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    DriverInfo {
+    Ok(DriverInfo {
         driver: dev.kind.driver.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        firmware_version: match dev.kind.driver {
-            "mqnet-tap" => kernel().trim().to_owned(),
-            "mqnet-ntb" => format!("layout {}", mqnet_ntb::layout::VERSION_MAX),
-            _ => String::new(),
-        },
+        firmware_version: entry.firmware(side).to_owned(),
         bus_info: dev.address.clone(),
-    }
+    })
 }

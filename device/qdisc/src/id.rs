@@ -1,6 +1,6 @@
-//! Handles, class ids, protocols.
+//! Handles, class ids and protocols in tc's notation.
 
-use mqnet_qdisc::Handle;
+use crate::Handle;
 
 /// What C reads of a hexadecimal number: its value and what comes behind.
 fn hex(text: &str) -> Option<(u32, &str)> {
@@ -11,7 +11,7 @@ fn hex(text: &str) -> Option<(u32, &str)> {
 }
 
 /// `1:`, `1` or `none`; what follows the colon does not matter.
-pub(crate) fn parse_handle(text: &str) -> Option<Handle> {
+pub fn parse_handle(text: &str) -> Option<Handle> {
     if text == "none" {
         return Some(Handle::default());
     }
@@ -21,7 +21,7 @@ pub(crate) fn parse_handle(text: &str) -> Option<Handle> {
 }
 
 /// `1:2`, `1:`, `:2`, a whole number, or `none`.
-pub(crate) fn parse_class(text: &str) -> Option<Handle> {
+pub fn parse_class(text: &str) -> Option<Handle> {
     if text == "none" {
         return Some(Handle::default());
     }
@@ -53,7 +53,7 @@ const PROTOCOLS: [(&str, u16); 10] = [
 ];
 
 /// A protocol by name or number.
-pub(crate) fn parse_protocol(text: &str) -> Option<u16> {
+pub fn parse_protocol(text: &str) -> Option<u16> {
     let named = PROTOCOLS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
     named.map(|(_, number)| *number).or_else(|| {
         let number = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
@@ -65,7 +65,7 @@ pub(crate) fn parse_protocol(text: &str) -> Option<u16> {
 }
 
 /// As tc prints it.
-pub(crate) fn protocol_name(number: u16) -> String {
+pub fn protocol_name(number: u16) -> String {
     let named = PROTOCOLS.iter().find(|(_, n)| *n == number);
     named.map_or_else(|| format!("[{number}]"), |(name, _)| (*name).to_owned())
 }

@@ -1,9 +1,10 @@
-//! Serves the fake host: `fake_server SOCKET [ADDRESS:PORT]`, until it is killed.
+//! Serves a host of null functions: `test_server SOCKET [ADDRESS:PORT]`, until it is killed.
 
 use std::str::FromStr;
+use std::sync::{Arc, Mutex};
 
-use mqnet_control::fake::FakeHost;
 use mqnet_control::socket::{Address, ControlSocket, Options, Places, Role};
+use mqnet_control::testing::TestHost;
 use mqnet_control::{notify, serve, serve_tcp};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -11,7 +12,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 fn main() -> Result<()> {
     let socket = ControlSocket::inherited()?;
     let mut args = std::env::args().skip(1);
-    let path = args.next().ok_or("usage: fake_server SOCKET [ADDRESS:PORT]")?;
+    let path = args.next().ok_or("usage: test_server SOCKET [ADDRESS:PORT]")?;
     let options = Options { address: Some(Address::from_str(&path)?), ..Options::default() };
     let socket = match socket {
         Some(socket) => socket,
@@ -22,7 +23,7 @@ fn main() -> Result<()> {
 }
 
 async fn run(socket: &ControlSocket, tcp: Option<String>) -> Result<()> {
-    let host = FakeHost::serve(FakeHost::new().shared());
+    let host = TestHost::serve(Arc::new(Mutex::new(TestHost::new())));
     if let Some(address) = tcp {
         let listener = tokio::net::TcpListener::bind(address).await?;
         tokio::spawn(serve_tcp(listener, host.clone()));

@@ -5,13 +5,16 @@
 //! replaced or is gone comes back here.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use mqnet_address::Endpoint;
 use mqnet_engine::LinkError;
 use mqnet_netdev::ChannelStats;
+use mqnet_netdev::absent::Absent;
+use mqnet_sysio::clock;
 
-use super::Entry;
-use crate::endpoint::{Endpoint, Open, Opened};
+use crate::link::HostedLink;
+use crate::platform::{Opened, home};
 
 /// Delay before the second attempt; each further one doubles it.
 const FIRST: Duration = Duration::from_millis(100);
@@ -22,7 +25,7 @@ const CHECK: Duration = Duration::from_secs(1);
 
 /// Attempts to open an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Attempts {
+pub(crate) struct Attempts {
     reason: String,
     delay: Duration,
     due: Duration,
@@ -30,7 +33,7 @@ pub(super) struct Attempts {
 
 impl Attempts {
     /// After the first failure at `now`.
-    pub(super) fn new(reason: String, now: Duration) -> Self {
+    pub(crate) fn new(reason: String, now: Duration) -> Self {
         Self { reason, delay: FIRST, due: now + FIRST }
     }
 
@@ -42,7 +45,7 @@ impl Attempts {
 
 /// Ends of a link that cannot be opened yet.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     ends: [Option<Attempts>; 2],
     /// Namespaces in which the ends were opened. A device may move to another one later.
     homes: [Option<u64>; 2],
@@ -50,19 +53,34 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub(super) fn new(ends: [Option<Attempts>; 2], homes: [Option<u64>; 2]) -> Self {
+    pub(crate) fn new(ends: [Option<Attempts>; 2], homes: [Option<u64>; 2]) -> Self {
         Self { ends, homes, checked: Duration::ZERO }
     }
 }
 
 /// The address without its options.
-pub(super) fn short(address: &str) -> &str {
+pub(crate) fn short(address: &str) -> &str {
     address.split(',').next().unwrap_or(address)
 }
 
-impl Entry {
-    /// Why an end waits, of the one that is tried next.
-    pub(crate) fn waits_for(&self) -> Option<&str> {
+/// Placeholder for a function that cannot be opened.
+pub(crate) fn absent(
+    end: &Endpoint,
+    address: &str,
+    reason: String,
+    stats: Vec<Arc<ChannelStats>>,
+) -> Opened {
+    Opened {
+        function: Box::new(Absent::new(address.to_owned(), reason, stats)),
+        name: end.config().netdev_name(),
+        ifindex: None,
+        netns: home(end),
+    }
+}
+
+impl HostedLink {
+    /// Reason why an end waits; of two, that of the one that is tried next.
+    pub fn waits_for(&self) -> Option<&str> {
         self.next_attempt().map(|attempts| &attempts.reason[..])
     }
 
@@ -71,27 +89,28 @@ impl Entry {
     }
 
     /// Time of the next attempt, in milliseconds since the epoch.
-    pub(super) fn next_attempt_ms(&self, now: Duration) -> Option<u64> {
+    pub(crate) fn next_attempt_ms(&self, now: Duration) -> Option<u64> {
         let left = self.next_attempt()?.due.saturating_sub(now);
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + left;
+        let at = clock::since_epoch() + left;
         Some(at.as_millis() as u64)
     }
 
     /// Lets the next step try to open what waits.
-    pub(super) fn hurry(&mut self) {
+    pub(crate) fn hurry(&mut self) {
         self.waiting_ends.ends.iter_mut().flatten().for_each(|attempts| {
             (attempts.due, attempts.delay) = (Duration::ZERO, FIRST);
         });
     }
 
     /// Ends that are to be opened now.
-    pub(super) fn due_ends(&mut self, now: Duration) -> Vec<usize> {
+    pub(crate) fn due_ends(&mut self, now: Duration) -> Vec<usize> {
         self.check_namespaces(now);
         let is_due = |attempts: &Attempts| attempts.due <= now;
         (0..2).filter(|&side| self.waiting_ends.ends[side].as_ref().is_some_and(is_due)).collect()
     }
 
-    pub(crate) fn endpoint(&self, side: usize) -> &Endpoint {
+    /// Endpoint of a side.
+    pub fn endpoint(&self, side: usize) -> &Endpoint {
         [&self.checked.a, &self.checked.b][side]
     }
 
@@ -108,7 +127,7 @@ impl Entry {
             if waits || config.namespace().is_none() || !config.inherited().is_empty() {
                 continue;
             }
-            let is_gone = match end.home() {
+            let is_gone = match home(end) {
                 Some(home) => self.waiting_ends.homes[side] != Some(home),
                 // The file may be gone while the namespace is in use.
                 None => self.link.running().is_none(),
@@ -127,14 +146,14 @@ impl Entry {
     fn put_absent(&mut self, side: usize, reason: String) {
         let stats: Vec<Arc<ChannelStats>> = self.link.functions()[side].stats().to_vec();
         let address = short(end_address(self, side)).to_owned();
-        let absent = self.endpoint(side).absent(&address, reason.clone(), stats);
+        let absent = absent(self.endpoint(side), &address, reason.clone(), stats);
         if let Err(e) = self.link.replace_end(side, absent.function, &reason) {
             tracing::error!("link {}: {e}", self.name);
         }
     }
 
     /// An attempt to open an end is over.
-    pub(super) fn attempted(&mut self, side: usize, opened: Result<Opened, String>, now: Duration) {
+    pub(crate) fn attempted(&mut self, side: usize, opened: Result<Opened, String>, now: Duration) {
         let opened = opened.and_then(|opened| {
             let Opened { function, name, ifindex, netns } = opened;
             let ready = "an end was opened anew";
@@ -154,7 +173,7 @@ impl Entry {
                 let Some(attempts) = &mut self.waiting_ends.ends[side] else { return };
                 let is_news = attempts.reason != reason;
                 attempts.failed(reason.clone(), now);
-                self.netdevs[side].netns = self.endpoint(side).home();
+                self.netdevs[side].netns = home(self.endpoint(side));
                 if is_news {
                     self.put_absent(side, reason);
                 }
@@ -164,7 +183,7 @@ impl Entry {
 }
 
 /// The address of an end as it is written.
-fn end_address(entry: &Entry, side: usize) -> &str {
+fn end_address(entry: &HostedLink, side: usize) -> &str {
     [&entry.spec.a, &entry.spec.b][side]
 }
 

@@ -1,12 +1,11 @@
 //! `ethtool -n` and `-N`: rules, between how they are written and how functions take them.
 
-use std::time::Instant;
-
 use mqnet_control_api::{ApiError, Change, Code, FieldMatch, FlowRule, FlowRules, SetFlowRules};
 use mqnet_netdev::{self as netdev, Field, FlowKind, RULES_MAX};
+use mqnet_sysio::clock;
 
-use super::tune::{not_while_changing, plain};
-use super::{Entry, done};
+use super::{done, not_while_changing, plain};
+use crate::HostedLink;
 
 const KINDS: [(&str, FlowKind); 9] = [
     ("tcp4", FlowKind::Transport { v6: false, protocol: 6 }),
@@ -98,7 +97,7 @@ fn read(rule: &FlowRule) -> Result<netdev::FlowRule, ApiError> {
 }
 
 /// `ethtool -n`.
-pub(super) fn rules(entry: &mut Entry, side: usize) -> Result<FlowRules, ApiError> {
+pub(super) fn rules(entry: &mut HostedLink, side: usize) -> Result<FlowRules, ApiError> {
     let rings = entry.link.running().map_or(1, |running| running.plan.channels);
     let rules = entry.link.functions()[side].rules().map(<[_]>::to_vec);
     let rules =
@@ -107,8 +106,8 @@ pub(super) fn rules(entry: &mut Entry, side: usize) -> Result<FlowRules, ApiErro
 }
 
 /// `ethtool -N`.
-pub(super) fn set_rules(entry: &mut Entry, side: usize, want: &SetFlowRules) -> Change {
-    let since = Instant::now();
+pub(super) fn set_rules(entry: &mut HostedLink, side: usize, want: &SetFlowRules) -> Change {
+    let since = clock::monotonic();
     let now = rules(entry, side)?;
     not_while_changing(entry)?;
     let (location, rule) = match (&want.add, want.delete) {

@@ -1,17 +1,16 @@
 //! XDP programs of the links.
 
-use std::time::Instant;
-
 use mqnet_control_api::{
     ApiError, Change, Code, SetXdp, XdpEntry, XdpInfo, XdpMap, XdpMapRequest, XdpMapVerb, XdpMode,
     XdpProgram,
 };
 use mqnet_engine::XdpError;
 use mqnet_netdev::limits::CHANNELS_MAX;
+use mqnet_sysio::clock;
 use mqnet_xdp::{Map, MapError, MapKind, Mode, Program, Selector};
 
-use super::entry::Netdev;
-use super::{Entry, done};
+use super::{done, not_while_changing};
+use crate::{HostedLink, Netdev};
 
 /// Entries of an answer; a map may have millions.
 const DUMP_MAX: usize = 100_000;
@@ -33,7 +32,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The program of a side.
-pub(super) fn show(entry: &Entry, side: usize) -> XdpInfo {
+pub(super) fn xdp(entry: &mut HostedLink, side: usize) -> Result<XdpInfo, ApiError> {
     let map = |map: &Map| {
         let def = map.def();
         XdpMap {
@@ -58,7 +57,7 @@ pub(super) fn show(entry: &Entry, side: usize) -> XdpInfo {
         redirects: sum(|xdp| xdp.redirects.get()),
         maps: program.maps().iter().map(map).collect(),
     });
-    XdpInfo { program }
+    Ok(XdpInfo { program })
 }
 
 fn refused(e: &XdpError) -> ApiError {
@@ -72,10 +71,10 @@ fn refused(e: &XdpError) -> ApiError {
 }
 
 /// Attaches a program, or takes it off.
-pub(super) fn set(entry: &mut Entry, side: usize, want: &SetXdp) -> Change {
-    let since = Instant::now();
+pub(super) fn set_xdp(entry: &mut HostedLink, side: usize, want: &SetXdp) -> Change {
+    let since = clock::monotonic();
     // The lanes of the next set have been made, and would not have it.
-    super::tune::not_while_changing(entry)?;
+    not_while_changing(entry)?;
     let Some(object) = &want.object else {
         entry.link.detach_xdp(side).map_err(|e| refused(&e))?;
         return done(true, since);
@@ -112,8 +111,8 @@ fn no_map<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// Reads or writes a map.
-pub(super) fn map(
-    entry: &Entry,
+pub(super) fn xdp_map(
+    entry: &HostedLink,
     side: usize,
     want: &XdpMapRequest,
 ) -> Result<Vec<XdpEntry>, ApiError> {

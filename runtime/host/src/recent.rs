@@ -9,7 +9,7 @@ use mqnet_control_api::RecentDrops;
 use mqnet_netdev::{ChannelStats, DropReason};
 
 /// Time between two samples.
-pub(super) const EVERY: Duration = Duration::from_secs(1);
+pub(crate) const EVERY: Duration = Duration::from_secs(1);
 /// How far back the samples reach.
 const WINDOW: Duration = Duration::from_secs(10);
 
@@ -21,7 +21,7 @@ type Sample = [[Counts; 2]; 2];
 
 /// What was counted, once a second.
 #[derive(Debug, Default)]
-pub(super) struct Recent(VecDeque<(Duration, Sample)>);
+pub(crate) struct Recent(VecDeque<(Duration, Sample)>);
 
 fn sample(stats: [&[Arc<ChannelStats>]; 2]) -> Sample {
     stats.map(|side| {
@@ -34,7 +34,7 @@ fn sample(stats: [&[Arc<ChannelStats>]; 2]) -> Sample {
 
 impl Recent {
     /// Called often; takes a sample when one is due.
-    pub(super) fn look(&mut self, now: Duration, stats: [&[Arc<ChannelStats>]; 2]) {
+    pub(crate) fn look(&mut self, now: Duration, stats: [&[Arc<ChannelStats>]; 2]) {
         if self.0.back().is_some_and(|(last, _)| now.saturating_sub(*last) < EVERY) {
             return;
         }
@@ -45,7 +45,7 @@ impl Recent {
     }
 
     /// What was dropped since the oldest sample, by the netdevs with these names.
-    pub(super) fn drops(
+    pub(crate) fn drops(
         &self,
         names: [&str; 2],
         stats: [&[Arc<ChannelStats>]; 2],

@@ -1,18 +1,16 @@
-//! What the kernel's `netdev` family would say of our netdevs.
+//! `queue-get`, `napi-get` and `qstats-get` of the kernel's `netdev` family.
 
-use mqnet_control_api::{Napi, PagePool, PagePoolStats, QStats, Queue, QueueType};
-use mqnet_engine::Way;
-use mqnet_netdev::{ChannelStats, MemberView, RxMemory};
-use mqnet_pktbuf::{Mapping, PoolStats};
+use mqnet_control_api::{ApiError, Napi, QStats, Queue, QueueType};
+use mqnet_netdev::{ChannelStats, MemberView};
 
-use super::Entry;
+use crate::HostedLink;
 
-fn channels(entry: &Entry) -> u16 {
+fn channels(entry: &HostedLink) -> u16 {
     entry.link.running().map_or(0, |running| running.plan.channels)
 }
 
 /// The function that serves each channel: of a group the member, of others the one there is.
-fn functions(entry: &mut Entry, side: usize) -> Vec<String> {
+fn functions(entry: &mut HostedLink, side: usize) -> Vec<String> {
     let members = entry.link.functions()[side].members();
     let serves = |member: &MemberView, channel: u16| {
         let own = member.up && member.channels.contains(&channel);
@@ -26,7 +24,7 @@ fn functions(entry: &mut Entry, side: usize) -> Vec<String> {
 }
 
 /// `queue-get`: all RX, then all TX; nothing while it is down.
-pub(super) fn queues(entry: &mut Entry, side: usize) -> Vec<Queue> {
+pub(super) fn queues(entry: &mut HostedLink, side: usize) -> Result<Vec<Queue>, ApiError> {
     let functions = functions(entry, side);
     let all = 0..channels(entry);
     let dev = &entry.netdevs[side];
@@ -39,11 +37,11 @@ pub(super) fn queues(entry: &mut Entry, side: usize) -> Vec<Queue> {
         function: functions[usize::from(channel)].clone(),
     };
     let of = |kind| all.clone().map(move |channel| queue(kind, channel));
-    of(QueueType::Rx).chain(of(QueueType::Tx)).collect()
+    Ok(of(QueueType::Rx).chain(of(QueueType::Tx)).collect())
 }
 
 /// `napi-get`: ids descending.
-pub(super) fn napis(entry: &mut Entry, side: usize) -> Vec<Napi> {
+pub(super) fn napis(entry: &mut HostedLink, side: usize) -> Result<Vec<Napi>, ApiError> {
     let functions = functions(entry, side);
     let threads: Vec<Option<u32>> = entry.link.workers().map(|worker| worker.thread).collect();
     let dev = &entry.netdevs[side];
@@ -57,11 +55,11 @@ pub(super) fn napis(entry: &mut Entry, side: usize) -> Vec<Napi> {
         threaded: "enabled".to_owned(),
         function: functions[usize::from(channel)].clone(),
     };
-    (0..channels(entry)).rev().map(napi).collect()
+    Ok((0..channels(entry)).rev().map(napi).collect())
 }
 
 /// `qstats-get`. The device's totals include channels that are no longer in use.
-pub(super) fn qstats(entry: &mut Entry, side: usize, per_queue: bool) -> Vec<QStats> {
+pub(super) fn qstats(entry: &mut HostedLink, side: usize, per_queue: bool) -> Vec<QStats> {
     let active = usize::from(channels(entry));
     let ifindex = entry.netdevs[side].ifindex;
     let all = entry.link.stats()[side];
@@ -99,52 +97,4 @@ fn add_tx(sum: &mut QStats, stats: &ChannelStats) {
     plus(&mut sum.tx_hw_drops, stats.tx.drops.total());
     plus(&mut sum.tx_stop, stats.tx.stops.get());
     plus(&mut sum.tx_wake, stats.tx.wakes.get());
-}
-
-/// `page-pool-get` and `page-pool-stats-get`: the pools of lanes in which neither side brings
-/// memory, and those behind RX queues that give buffers to a device. A pool has the number of the
-/// lane that it serves.
-pub(super) fn page_pools(entry: &mut Entry) -> Vec<(PagePool, PagePoolStats)> {
-    let queues = [0, 1].map(|side| entry.link.functions()[side].rx_memory());
-    let entry = &*entry;
-    let pool = |side: usize, channel: u16, stats: &PoolStats, mapping: Mapping, provided: bool| {
-        let number = entry.napi(channel, side);
-        let ifindex = Some(entry.netdevs[side].ifindex);
-        let pool = PagePool {
-            mapping: mapping.name().to_owned(),
-            memory: if provided { "provided" } else { "own" }.to_owned(),
-            id: number,
-            ifindex,
-            napi_id: Some(number),
-            inflight: u64::from(stats.inflight()),
-            inflight_mem: stats.inflight_bytes(),
-        };
-        let counters = PagePoolStats {
-            id: number,
-            ifindex,
-            alloc_fast: stats.alloc_fast,
-            alloc_slow: stats.alloc_slow,
-            alloc_slow_high_order: stats.alloc_slow_high_order,
-            alloc_empty: stats.alloc_empty,
-            alloc_refill: stats.alloc_refill,
-            alloc_waive: stats.alloc_waive,
-            recycle_cached: stats.recycle_cached,
-            recycle_cache_full: stats.recycle_cache_full,
-            recycle_ring: stats.recycle_ring,
-            recycle_ring_full: stats.recycle_ring_full,
-            recycle_released_refcnt: stats.recycle_released_refcnt,
-        };
-        (pool, counters)
-    };
-    let of_lanes = entry.link.pools().into_iter().map(|(id, stats)| {
-        let side = usize::from(id.way == Way::Back);
-        pool(side, id.channel, &stats, Mapping::Allocation, false)
-    });
-    let of_queues = queues.iter().enumerate().flat_map(|(side, queues)| {
-        let one = move |queue: &RxMemory| {
-            pool(side, queue.queue, &queue.pool, queue.mapping, queue.provided)
-        };
-        queues.iter().map(one)
-    });
-    of_lanes.chain(of_queues).collect()
 }
