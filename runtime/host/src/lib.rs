@@ -3,7 +3,7 @@
 //!
 //! [`LinkHost`] carries out every [`Request`](mqnet_control_api::Request). [`HostedLink`] is one
 //! link under its names; a program that has only one (the library) uses it with [`verbs::execute`].
-//! What depends on the backends and on the machine is behind [`Platform`].
+//! [`Platform`] is the interface to the backends and the machine.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -29,7 +29,7 @@ const EVENTS_MAX: usize = 1000;
 /// A control step that takes longer is logged: requests wait for it.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// Whether requests may add and end links.
+/// Kind of the process: may requests add and end links?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// One link, given on the command line.
@@ -118,7 +118,7 @@ impl LinkHost {
         Ok(())
     }
 
-    /// Looked at before anything is opened: what another link has must not even be touched.
+    /// Checked before anything is opened: a device of another link must not be touched.
     /// `own` is the number of the link that the end belongs to.
     fn is_free(&self, field: &str, end: &Endpoint, own: Option<usize>) -> Result<(), ApiError> {
         let (name, home) = (end.config().netdev_name(), home(end));
@@ -126,7 +126,7 @@ impl LinkHost {
             |entry: &HostedLink| entry.netdevs.iter().any(|d| d.name == name && d.netns == home);
         let mut others = self.entries.iter().enumerate().filter(|(number, _)| Some(*number) != own);
         let Some((_, other)) = others.find(|(_, entry)| has(entry)) else { return Ok(()) };
-        // Nobody knows yet which namespace it will be.
+        // The namespace is not there yet.
         let is_open = home.is_some() || end.config().namespace().is_none();
         if *end == Endpoint::Null || !is_open {
             return Ok(());
@@ -233,7 +233,7 @@ impl LinkHost {
         shortest.unwrap_or(recent::EVERY).min(recent::EVERY)
     }
 
-    /// Copies of the descriptors whose readiness calls for a step.
+    /// Copies of the descriptors that call for a step when they are ready.
     pub fn events_to_watch(&self) -> std::io::Result<Vec<OwnedFd>> {
         let fds = self.entries.iter().flat_map(|entry| entry.link.events());
         fds.map(|fd| fd.try_clone_to_owned()).collect()
@@ -412,7 +412,7 @@ fn no_link(name: &str) -> ApiError {
     ApiError::new(Code::NoDevice, format!("no link or netdev '{name}' here"))
 }
 
-/// One step of a link; one that took long is told.
+/// One step of a link; a slow one is logged.
 fn one_step(entry: &mut HostedLink) -> Result<Option<Notice>, LinkError> {
     let begin = clock::monotonic();
     let outcome = entry.link.turn(begin);

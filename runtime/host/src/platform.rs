@@ -1,4 +1,4 @@
-//! What the host needs from the program around it: the backends, and the settings of the machine.
+//! Interface to the program around the host: the backends, and the settings of the machine.
 
 use std::any::Any;
 use std::error::Error;
@@ -65,7 +65,7 @@ pub fn home(end: &Endpoint) -> Option<u64> {
     namespace::id_of(file).ok().map(|(_, inode)| inode)
 }
 
-/// True when the netdevs of two ends cannot be told apart by their names.
+/// True when the netdevs of two ends have the same name in the same namespace.
 pub fn is_same_netdev(a: &Endpoint, b: &Endpoint) -> bool {
     // The namespace of an interface without a home is not there yet.
     let is_known = |end: &Endpoint| match end {

@@ -87,7 +87,7 @@ pub(crate) fn event(request: &NetdevRequest) -> Option<(&'static str, String)> {
     }
 }
 
-/// Outcome of a change that is done at once.
+/// Outcome of a change that is complete.
 pub(crate) fn done(changed: bool, since: Duration) -> Change {
     let took_us = clock::monotonic().saturating_sub(since).as_micros() as u64;
     Ok(Ticket::done(Outcome { changed, note: None, took_us }))
@@ -97,7 +97,7 @@ fn plain(code: Code, message: &str) -> ApiError {
     ApiError::new(code, message)
 }
 
-/// Refuses while a change is under way, whose lanes would be missed.
+/// Refuses while a change is under way: its lanes would be missed.
 fn not_while_changing(entry: &HostedLink) -> Result<(), ApiError> {
     match entry.link.is_changing() {
         true => Err(plain(Code::Changing, "another change is under way")),

@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    // Goal: page pools are summed under the kernel's names, then told queue by queue.
+    // Goal: page pools are summed under the kernel's names, then listed by queue.
     #[test]
     fn pools_have_the_kernels_names() {
         let queue = |queue: u16| RxMemory {
