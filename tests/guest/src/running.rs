@@ -44,7 +44,7 @@ impl Running {
         let errors = File::create(parts.folder.join("qemu.log"))?;
         let machine = guest.machine(&parts, accel);
         let file = format!("file:{}", console.display());
-        let mut command = machine.command(&parts.tools, &file, &results);
+        let mut command = machine.command(&parts.qemu, &file, &results);
         command.stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors);
         let started = Instant::now();
         let child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
