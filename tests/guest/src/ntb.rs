@@ -25,9 +25,10 @@ pub const MODULES: &str = "/ntb";
 const QEMU: [&str; 2] = ["qemu-system-x86", "seabios"];
 
 /// Packages that build modules, beside headers and compiler of the kernel.
-const BUILD: [&str; 11] = [
+const BUILD: [&str; 12] = [
     "base-files",
     "bash",
+    "binutils",
     "coreutils",
     "dash",
     "findutils",
