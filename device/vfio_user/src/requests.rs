@@ -140,9 +140,13 @@ impl Target<'_> {
                 }
             }
         }
-        // A client with too little room receives the size that it has to offer.
+        // A client with too little room receives the size that it has to offer, and no flag that
+        // needs the rest.
         let full = 32 + areas.0.len() as u32;
         let fits = argsz >= full;
+        if !fits {
+            flags &= !(REGION_MMAP | REGION_CAPS);
+        }
         let cap_at = if fits && full > 32 { 32 } else { 0 };
         let body = Body::default().u32(full).u32(flags).u32(index).u32(cap_at).u64(len).u64(0);
         let body = if fits { body.bytes(&areas.0) } else { body };

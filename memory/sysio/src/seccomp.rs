@@ -174,6 +174,8 @@ const CONTROL: &[c_long] = &[
     SYS_setsid,
     SYS_signalfd4,
     SYS_symlinkat,
+    SYS_timerfd_create,
+    SYS_timerfd_settime,
     SYS_umount2,
     SYS_unshare,
     SYS_wait4,

@@ -1,0 +1,250 @@
+//! An emulated NTB endpoint for a guest whose kernel drives it with `ntb_hw_epf`.
+//!
+//! QEMU's `vfio-user-pci` connects to our socket. The guest's window BARs are memory files of ours,
+//! and our transmissions are stored into guest memory, which QEMU passes as descriptors. Registers
+//! and doorbells are memory too: QEMU's client would wait for a reply at each trapped access. The
+//! command register is therefore polled by a timer, and a doorbell is trapped only while a worker
+//! sleeps (the `doorbell` module).
+
+mod doorbell;
+mod function;
+mod layout;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::listen::Access;
+use mqnet_sysio::timer::Timer;
+use mqnet_vfio_user::{Server, Status};
+
+use super::{
+    Doorbell, DoorbellTrap, Doorbells, Hw, HwLink, MemoryWindow, MemoryWindows, TransportHw,
+};
+use doorbell::Peer;
+use function::Function;
+pub use layout::{Endpoint, VECTORS, WINDOW};
+use layout::{FIRST_VECTOR, SPADS};
+
+/// Period in which registers are polled while a client is connected.
+const POLL: Duration = Duration::from_millis(10);
+
+/// How to emulate an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VfioUserConfig {
+    /// Socket to listen at.
+    pub path: PathBuf,
+    /// Permissions of the socket.
+    pub access: Access,
+    /// Emulated endpoint.
+    pub endpoint: Endpoint,
+    /// Number of windows: 1 to [`Endpoint::windows_max`].
+    pub windows: usize,
+    /// Bytes of each window: a power of two in [`WINDOW`].
+    pub window: u32,
+    /// Interrupt vectors, in [`VECTORS`].
+    pub vectors: u16,
+}
+
+impl VfioUserConfig {
+    fn check(&self) -> Result<(), String> {
+        let (endpoint, most) = (self.endpoint, self.endpoint.windows_max());
+        if !(1..=most).contains(&self.windows) {
+            return Err(format!("{} windows: {endpoint} has 1 to {most}", self.windows));
+        }
+        if !self.window.is_power_of_two() || !WINDOW.contains(&self.window) {
+            let (least, most) = (WINDOW.start() >> 10, WINDOW.end() >> 20);
+            return Err(format!(
+                "window of {} bytes: allowed are powers of two from {least}K to {most}M",
+                self.window
+            ));
+        }
+        if !VECTORS.contains(&self.vectors) {
+            let (least, most) = (VECTORS.start(), VECTORS.end());
+            return Err(format!("{} vectors: allowed are {least} to {most}", self.vectors));
+        }
+        Ok(())
+    }
+
+    /// Options of QEMU for this device, for a guest with `memory` as its size (such as `1G`).
+    pub fn qemu_options(&self, memory: &str) -> String {
+        format!(
+            "-machine q35,memory-backend=m -object memory-backend-memfd,id=m,size={memory},share=on \
+             -device '{}'",
+            self.qemu_device()
+        )
+    }
+
+    /// Value of QEMU's option `-device`.
+    pub fn qemu_device(&self) -> String {
+        let path = self.path.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+        format!(
+            "{{\"driver\":\"vfio-user-pci\",\"rombar\":0,\"socket\":{{\"type\":\"unix\",\
+             \"path\":\"{path}\"}}}}"
+        )
+    }
+}
+
+/// The provider.
+pub struct VfioUser {
+    server: Server,
+    function: Function,
+    timer: Timer,
+    is_timed: bool,
+    session: u64,
+    client: Option<u64>,
+}
+
+impl VfioUser {
+    /// An endpoint that listens from its first poll on.
+    pub fn new(config: &VfioUserConfig) -> io::Result<Self> {
+        config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        let (mut function, model) = Function::new(config)?;
+        let server = Server::new(&config.path, config.access, model)?;
+        function.connect(server.interrupts().clone());
+        let timer = Timer::new()?;
+        Ok(Self { server, function, timer, is_timed: false, session: 0, client: None })
+    }
+
+    /// Commands of the driver that were carried out, by their number.
+    pub fn commands(&self) -> [u64; 7] {
+        self.function.commands
+    }
+
+    /// The vfio-user server.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Reads scratchpad `pad` that the driver sees as its own, also while the link is down.
+    pub fn driver_spad(&self, pad: usize) -> Option<u32> {
+        (pad < SPADS).then(|| u32::from_le(self.function.own_spad(pad).load(Ordering::SeqCst)))
+    }
+
+    fn set_timer(&mut self, is_timed: bool) {
+        if is_timed != self.is_timed && self.timer.set(is_timed.then_some(POLL)).is_ok() {
+            self.is_timed = is_timed;
+        }
+    }
+
+    fn pad_exists(&self, pad: usize) -> bool {
+        pad < SPADS && self.function.is_up()
+    }
+}
+
+impl Hw for VfioUser {
+    fn poll_link(&mut self, now: Duration) -> HwLink {
+        if self.is_timed {
+            self.timer.clear();
+        }
+        let status = self.server.poll(now, &mut self.function);
+        let is_connected = matches!(status, Status::Connected(_));
+        self.set_timer(is_connected);
+        if let Status::Connected(client) = status
+            && self.client != Some(client)
+        {
+            self.client = Some(client);
+        }
+        let was_up = self.function.is_up();
+        let state = self.function.poll(now, self.server.dma());
+        match (status, state) {
+            (Status::Waiting(why), _) | (_, Err(why)) => HwLink::Down(why),
+            _ if self.server.is_pending() => HwLink::Down("the guest was reset".to_owned()),
+            _ => {
+                self.session += u64::from(!was_up);
+                HwLink::Up(self.session)
+            }
+        }
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        let mut fds = self.server.events();
+        fds.push(self.timer.as_fd());
+        fds
+    }
+
+    fn windows(&self) -> Option<MemoryWindows> {
+        None
+    }
+
+    fn spad_read(&self, pad: usize) -> u32 {
+        if !self.pad_exists(pad) {
+            return 0;
+        }
+        u32::from_le(self.function.peer_spad(pad).load(Ordering::SeqCst))
+    }
+
+    fn peer_spad_write(&self, pad: usize, value: u32) {
+        if self.pad_exists(pad) {
+            self.function.own_spad(pad).store(value.to_le(), Ordering::SeqCst);
+        }
+    }
+
+    fn peer_doorbell(&self, bit: usize) -> Option<Arc<dyn Doorbell>> {
+        let is_there = self.function.is_up() && bit < self.function.doorbell_count();
+        let vector = usize::from(FIRST_VECTOR) + bit;
+        let interrupts = self.server.interrupts().clone();
+        is_there.then(|| Arc::new(Peer { interrupts, vector }) as Arc<dyn Doorbell>)
+    }
+
+    fn doorbell_event(&self, bit: usize) -> Option<Arc<EventFd>> {
+        self.function.doorbells.get(bit).map(|own| own.event.clone())
+    }
+
+    fn reset(&mut self, now: Duration, retry_after: Duration) {
+        self.function.rest_until(now + retry_after);
+    }
+
+    fn window_len(&self) -> u32 {
+        self.function.window_len
+    }
+
+    fn is_second(&self) -> bool {
+        false
+    }
+
+    fn transport(&self) -> Option<&dyn TransportHw> {
+        Some(self)
+    }
+}
+
+impl TransportHw for VfioUser {
+    fn window_count(&self) -> usize {
+        self.function.window_count()
+    }
+
+    fn window_size(&self, _index: usize) -> u32 {
+        self.function.window_len
+    }
+
+    fn window(&self, index: usize) -> Option<MemoryWindow> {
+        self.function.window(index)
+    }
+
+    fn spad_count(&self) -> usize {
+        SPADS
+    }
+
+    fn spad_swap(&self, pad: usize, value: u32) -> u32 {
+        if !self.pad_exists(pad) {
+            return 0;
+        }
+        u32::from_le(self.function.peer_spad(pad).swap(value.to_le(), Ordering::SeqCst))
+    }
+
+    fn peer_spad_read(&self, pad: usize) -> u32 {
+        if self.pad_exists(pad) { self.driver_spad(pad).unwrap_or(0) } else { 0 }
+    }
+
+    fn doorbells(&self) -> Doorbells {
+        Doorbells { link: None, first_pair: 0, count: self.function.doorbell_count() }
+    }
+
+    fn doorbell_trap(&self, bit: usize) -> Option<Arc<dyn DoorbellTrap>> {
+        self.function.doorbells.get(bit).map(|own| own.clone() as Arc<dyn DoorbellTrap>)
+    }
+}
