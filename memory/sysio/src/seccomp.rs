@@ -99,6 +99,8 @@ const THREAD: &[c_long] = &[
     SYS_pwritev2,
     SYS_read,
     SYS_readv,
+    SYS_timerfd_create,
+    SYS_timerfd_settime,
     SYS_write,
     SYS_writev,
     // Sockets.
@@ -174,8 +176,6 @@ const CONTROL: &[c_long] = &[
     SYS_setsid,
     SYS_signalfd4,
     SYS_symlinkat,
-    SYS_timerfd_create,
-    SYS_timerfd_settime,
     SYS_umount2,
     SYS_unshare,
     SYS_wait4,

@@ -1,75 +1,71 @@
-//! Periodic timers as descriptors.
+//! One-shot timers as descriptors (timerfd), for a sleeper whose peer sends no notification.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use nix::sys::timer::{Expiration, TimerSetTimeFlags};
-use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 use crate::descriptors::explained;
 
-/// A timer that is readable after each period, until it is cleared.
+/// A timer of the monotonic clock.
 #[derive(Debug)]
 pub struct Timer {
-    fd: TimerFd,
+    inner: TimerFd,
 }
 
 impl Timer {
-    /// Creates a stopped timer.
+    /// Creates a timer that is not set.
     pub fn new() -> io::Result<Self> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
-        let fd = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(explained)?;
-        Ok(Self { fd })
+        Ok(Self { inner: TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).map_err(explained)? })
     }
 
-    /// Starts it with this period, which is not zero, or stops it.
-    pub fn set(&self, period: Option<Duration>) -> io::Result<()> {
-        match period {
-            Some(period) => {
-                let expiration = Expiration::Interval(period.into());
-                Ok(self.fd.set(expiration, TimerSetTimeFlags::empty())?)
-            }
-            None => Ok(self.fd.unset()?),
-        }
+    /// Makes the descriptor readable once, after this time. A former setting is forgotten.
+    pub fn set(&self, after: Duration) -> io::Result<()> {
+        // A time of zero would stop the timer.
+        let after = TimeSpec::from_duration(after.max(Duration::from_nanos(1)));
+        Ok(self.inner.set(Expiration::OneShot(after), TimerSetTimeFlags::empty())?)
     }
 
-    /// Makes it unreadable until the next period ends.
-    pub fn clear(&self) {
-        // Without an expiration there is nothing to clear.
-        let _ = nix::unistd::read(&self.fd, &mut [0; 8]);
+    /// Makes the descriptor readable again and again, once in each `period`.
+    pub fn repeat(&self, period: Duration) -> io::Result<()> {
+        let period = TimeSpec::from_duration(period.max(Duration::from_nanos(1)));
+        Ok(self.inner.set(Expiration::Interval(period), TimerSetTimeFlags::empty())?)
+    }
+
+    /// Stops the timer; the descriptor is not readable any more.
+    pub fn stop(&self) -> io::Result<()> {
+        Ok(self.inner.unset()?)
     }
 }
 
 impl AsFd for Timer {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.inner.as_fd()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use nix::poll::{PollFd, PollFlags, PollTimeout};
-
     use super::*;
+    use crate::epoll::{Epoll, Interest};
 
-    fn is_readable(timer: &Timer, ms: u16) -> bool {
-        let mut fds = [PollFd::new(timer.as_fd(), PollFlags::POLLIN)];
-        nix::poll::poll(&mut fds, PollTimeout::from(ms)).unwrap() == 1
-    }
-
-    // Goal: a started timer becomes readable again after it was cleared; a stopped one does not.
+    // Rule: each expiry is one edge, without a read of the descriptor; a stopped timer has none.
     #[test]
-    fn timer_is_readable_each_period() {
-        let timer = Timer::new().unwrap();
-        assert!(!is_readable(&timer, 0));
-        timer.set(Some(Duration::from_millis(1))).unwrap();
-        for _ in 0..2 {
-            assert!(is_readable(&timer, 5000));
-            timer.clear();
+    fn each_expiry_is_an_edge() {
+        let (timer, epoll) = (Timer::new().unwrap(), Epoll::new().unwrap());
+        epoll.add(timer.as_fd(), Interest::ReadableEdge, 1).unwrap();
+        let mut expires = |wait: u64| epoll.wait(Some(Duration::from_millis(wait)), |_| ()).unwrap();
+        assert_eq!(expires(0), 0);
+        for _ in 0..3 {
+            timer.set(Duration::ZERO).unwrap();
+            assert_eq!(expires(5000), 1);
+            assert_eq!(expires(0), 0, "no second report");
         }
-        timer.set(None).unwrap();
-        timer.clear();
-        assert!(!is_readable(&timer, 20));
+        timer.set(Duration::from_secs(60)).unwrap();
+        timer.stop().unwrap();
+        assert_eq!(expires(20), 0);
     }
 }

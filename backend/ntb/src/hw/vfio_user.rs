@@ -96,7 +96,6 @@ pub struct VfioUser {
     timer: Timer,
     is_timed: bool,
     session: u64,
-    client: Option<u64>,
 }
 
 impl VfioUser {
@@ -107,7 +106,7 @@ impl VfioUser {
         let server = Server::new(&config.path, config.access, model)?;
         function.connect(server.interrupts().clone());
         let timer = Timer::new()?;
-        Ok(Self { server, function, timer, is_timed: false, session: 0, client: None })
+        Ok(Self { server, function, timer, is_timed: false, session: 0 })
     }
 
     /// Commands of the driver that were carried out, by their number.
@@ -125,10 +124,14 @@ impl VfioUser {
         (pad < SPADS).then(|| u32::from_le(self.function.own_spad(pad).load(Ordering::SeqCst)))
     }
 
-    fn set_timer(&mut self, is_timed: bool) {
-        if is_timed != self.is_timed && self.timer.set(is_timed.then_some(POLL)).is_ok() {
-            self.is_timed = is_timed;
-        }
+    /// Starts the timer anew: the next poll is due a period after this one.
+    fn set_timer(&mut self, is_connected: bool) {
+        let set = match (is_connected, self.is_timed) {
+            (true, _) => self.timer.repeat(POLL),
+            (false, true) => self.timer.stop(),
+            (false, false) => return,
+        };
+        self.is_timed = is_connected && set.is_ok();
     }
 
     fn pad_exists(&self, pad: usize) -> bool {
@@ -138,17 +141,8 @@ impl VfioUser {
 
 impl Hw for VfioUser {
     fn poll_link(&mut self, now: Duration) -> HwLink {
-        if self.is_timed {
-            self.timer.clear();
-        }
         let status = self.server.poll(now, &mut self.function);
-        let is_connected = matches!(status, Status::Connected(_));
-        self.set_timer(is_connected);
-        if let Status::Connected(client) = status
-            && self.client != Some(client)
-        {
-            self.client = Some(client);
-        }
+        self.set_timer(matches!(status, Status::Connected(_)));
         let was_up = self.function.is_up();
         let state = self.function.poll(now, self.server.dma());
         match (status, state) {
