@@ -9,6 +9,7 @@ use mqnet_control::socket::{group_id, user_id};
 use mqnet_group::{GroupConfig, GroupFunction, OnLoss};
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT, frame_of_mtu};
 use mqnet_netdev::{ChannelStats, Function, OpenError, absent::Absent, null::Null};
+use mqnet_ntb::hw::vfio_user::{VfioUser, VfioUserConfig};
 use mqnet_ntb::layout::Geometry;
 use mqnet_ntb::{IvshmemConfig, NtbConfig, NtbFunction, Place};
 use mqnet_sysio::listen::Access;
@@ -19,8 +20,8 @@ use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};
 use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction, Wish};
 
 use mqnet_address::{
-    AfXdp, Group, Ivshmem, IvshmemAt, Ntb, RxBufLayout, SocketAccess, Tap, Vduse, VirtioUser,
-    XdpMode,
+    AfXdp, Group, Ivshmem, IvshmemAt, Ntb, NtbVfioUser, RxBufLayout, SocketAccess, Tap, Vduse,
+    VirtioUser, XdpMode,
 };
 pub(crate) use mqnet_address::{Endpoint, VhostUser};
 
@@ -118,6 +119,7 @@ impl Open for Endpoint {
                 Box::new(NtbFunction::memfd_as(&config, permissions(&access)?, random_seed()))
             }
             Self::Ivshmem(device) => Box::new(ivshmem(device)),
+            Self::NtbVfioUser(end) => Box::new(ntb_vfio_user(end)?),
             Self::VhostUser(card) => Box::new(vhost_user(card, &name, fds)?),
             Self::VirtioUser(virtio) => {
                 let address = format!("virtio-user:{}", virtio.path.display());
@@ -154,6 +156,26 @@ fn ivshmem(device: Ivshmem) -> NtbFunction {
     };
     let config = IvshmemConfig { place, side: device.side };
     NtbFunction::ivshmem(config, device.mtu, random_seed())
+}
+
+/// An emulated bridge whose other end is a guest's kernel.
+fn ntb_vfio_user(end: NtbVfioUser) -> Result<NtbFunction, Box<dyn std::error::Error>> {
+    let name = format!("ntb:vfio-user={}", end.path.display());
+    let config = vfio_user_config(&end)?;
+    let hw = VfioUser::new(&config).map_err(|e| format!("{name}: {e}"))?;
+    Ok(NtbFunction::with_hw(name, Box::new(hw), end.mtu, random_seed()))
+}
+
+/// The emulated device.
+pub(crate) fn vfio_user_config(end: &NtbVfioUser) -> Result<VfioUserConfig, String> {
+    Ok(VfioUserConfig {
+        path: end.path.clone(),
+        access: permissions(&end.access)?,
+        endpoint: end.device.parse()?,
+        windows: end.windows.into(),
+        window: end.window,
+        vectors: end.vectors,
+    })
 }
 
 /// A device of which we are the driver.

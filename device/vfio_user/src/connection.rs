@@ -90,12 +90,16 @@ impl Connection {
         }
         self.fds.append(&mut received.fds);
         if self.refused > 0 {
-            return Err("the client sent a descriptor that is neither a memory file nor an eventfd"
-                .to_owned());
+            return Err(
+                "the client sent a descriptor that is neither a memory file nor an eventfd"
+                    .to_owned(),
+            );
         }
         if received.truncated || self.fds.len() > FDS_MAX {
-            return Err(format!("message with more than {FDS_MAX} descriptors, or too many open \
-                                files (ulimit -n)"));
+            return Err(format!(
+                "message with more than {FDS_MAX} descriptors, or too many open \
+                                files (ulimit -n)"
+            ));
         }
         Ok(true)
     }

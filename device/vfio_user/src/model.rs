@@ -39,7 +39,12 @@ impl Bar {
 
     /// A BAR that is mapped as a whole.
     pub fn mapped(memory: Arc<Region>, len: u64) -> Self {
-        Self { len, memory: Some(memory), mapped: std::iter::once(0..len).collect(), ..Self::default() }
+        Self {
+            len,
+            memory: Some(memory),
+            mapped: std::iter::once(0..len).collect(),
+            ..Self::default()
+        }
     }
 
     /// True when an access of `len` bytes at `offset` is within one mapped range.

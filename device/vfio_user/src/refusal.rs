@@ -103,7 +103,9 @@ pub enum Refusal {
         with: u64,
     },
     /// More ranges or bytes than a client may map.
-    #[error("DMA map: {ranges} ranges with {bytes} bytes, allowed are {most_ranges} and {most_bytes}")]
+    #[error(
+        "DMA map: {ranges} ranges with {bytes} bytes, allowed are {most_ranges} and {most_bytes}"
+    )]
     DmaLimit {
         /// Ranges with the new one.
         ranges: usize,

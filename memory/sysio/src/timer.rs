@@ -57,7 +57,8 @@ mod tests {
     fn each_expiry_is_an_edge() {
         let (timer, epoll) = (Timer::new().unwrap(), Epoll::new().unwrap());
         epoll.add(timer.as_fd(), Interest::ReadableEdge, 1).unwrap();
-        let mut expires = |wait: u64| epoll.wait(Some(Duration::from_millis(wait)), |_| ()).unwrap();
+        let mut expires =
+            |wait: u64| epoll.wait(Some(Duration::from_millis(wait)), |_| ()).unwrap();
         assert_eq!(expires(0), 0);
         for _ in 0..3 {
             timer.set(Duration::ZERO).unwrap();

@@ -75,12 +75,7 @@ impl Apt {
         Self::with(store, "apt-trixie", &TRIXIE_SUITES, TRIXIE_PREFERENCES)
     }
 
-    fn with(
-        store: &Store,
-        name: &str,
-        suites: &[(&str, bool)],
-        preferences: &str,
-    ) -> Result<Self> {
+    fn with(store: &Store, name: &str, suites: &[(&str, bool)], preferences: &str) -> Result<Self> {
         if !Path::new(KEYRING).exists() {
             return Err(format!("{KEYRING} is missing: install debian-archive-keyring").into());
         }

@@ -54,15 +54,8 @@ const FILES: [(&str, &str); 7] = [
     ("ntb_tool.c", "drivers/ntb/test/ntb_tool.c"),
 ];
 
-const NAMES: [&str; 7] = [
-    "ntb",
-    "ntb_transport",
-    "ntb_hw_epf",
-    "ntb_netdev",
-    "ntb_perf",
-    "ntb_pingpong",
-    "ntb_tool",
-];
+const NAMES: [&str; 7] =
+    ["ntb", "ntb_transport", "ntb_hw_epf", "ntb_netdev", "ntb_perf", "ntb_pingpong", "ntb_tool"];
 
 const MAKEFILE: &str = "\
 obj-m := ntb.o ntb_transport.o ntb_hw_epf.o ntb_netdev.o ntb_perf.o ntb_pingpong.o ntb_tool.o

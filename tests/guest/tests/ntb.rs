@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mqnet_guest::{Guest, Kernel};
-use mqnet_ntb::hw::vfio_user::{Endpoint, VfioUser, VfioUserConfig};
+use mqnet_ntb::hw::vfio_user::{Endpoint, VfioUser, VfioUserConfig, qemu_device};
 use mqnet_ntb::hw::{Hw, HwLink};
 use mqnet_shmem::Table;
 use mqnet_sysio::clock;
@@ -95,7 +95,9 @@ fn mirror(mut hw: VfioUser, stop: &AtomicBool) -> Vec<String> {
                     hw.peer_spad_write(pad, !value);
                 }
             }
-            doorbells.wait(Some(Duration::ZERO), |ready| rung.lock().unwrap().push(ready.key)).unwrap();
+            doorbells
+                .wait(Some(Duration::ZERO), |ready| rung.lock().unwrap().push(ready.key))
+                .unwrap();
             for bit in rung.lock().unwrap().drain(..) {
                 transport.doorbell_trap(bit as usize).unwrap().arm();
                 hw.peer_doorbell(bit as usize).unwrap().ring().unwrap();
@@ -106,7 +108,9 @@ fn mirror(mut hw: VfioUser, stop: &AtomicBool) -> Vec<String> {
                 let inbound = Table::new(window.inbound, window.inbound_at, 4096).unwrap();
                 let there = outbound.map.table(0, 4096, 4).unwrap();
                 for at in [0, 4092] {
-                    there.word(at).store(!inbound.word(at).load(Ordering::SeqCst), Ordering::SeqCst);
+                    there
+                        .word(at)
+                        .store(!inbound.word(at).load(Ordering::SeqCst), Ordering::SeqCst);
                 }
             }
         }
@@ -206,7 +210,7 @@ fn tool_agrees(endpoint: Endpoint) {
     let config = config(endpoint);
     let mirror = Mirror::start(&config);
     let guest = Guest::new(Kernel::V7_3, &format!("ntb-tool-{endpoint}")).bare().with_ntb();
-    let guest = guest.memory(512).cpus(1).qemu(&["-device", &config.qemu_device()]);
+    let guest = guest.memory(512).cpus(1).qemu(&["-device", &qemu_device(&config.path)]);
     let outcome = guest.script("tool", TOOL).run();
     let states = mirror.stop();
     println!("{states:#?}");

@@ -12,7 +12,7 @@ mod layout;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -69,24 +69,15 @@ impl VfioUserConfig {
         }
         Ok(())
     }
+}
 
-    /// Options of QEMU for this device, for a guest with `memory` as its size (such as `1G`).
-    pub fn qemu_options(&self, memory: &str) -> String {
-        format!(
-            "-machine q35,memory-backend=m -object memory-backend-memfd,id=m,size={memory},share=on \
-             -device '{}'",
-            self.qemu_device()
-        )
-    }
-
-    /// Value of QEMU's option `-device`.
-    pub fn qemu_device(&self) -> String {
-        let path = self.path.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
-        format!(
-            "{{\"driver\":\"vfio-user-pci\",\"rombar\":0,\"socket\":{{\"type\":\"unix\",\
-             \"path\":\"{path}\"}}}}"
-        )
-    }
+/// Value of QEMU's option `-device` for the endpoint at this socket.
+pub fn qemu_device(path: &Path) -> String {
+    let path = path.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+    format!(
+        "{{\"driver\":\"vfio-user-pci\",\"rombar\":0,\"socket\":{{\"type\":\"unix\",\
+         \"path\":\"{path}\"}}}}"
+    )
 }
 
 /// The provider.

@@ -192,7 +192,8 @@ impl Function {
         }
         self.check_memory();
         if self.pending.is_none() {
-            let number = u32::from_le(self.registers.word(register::COMMAND).swap(0, Ordering::SeqCst));
+            let number =
+                u32::from_le(self.registers.word(register::COMMAND).swap(0, Ordering::SeqCst));
             if number != 0 {
                 let argument = self.get(register::ARGUMENT);
                 self.pending = Some(Command { number, argument, since: now });
@@ -294,7 +295,9 @@ impl Function {
             return Ok(false);
         }
         let not_mapped = |missing| {
-            format!("driver: window {index}: no guest memory at {missing:#x} (range {at:#x}+{len:#x})")
+            format!(
+                "driver: window {index}: no guest memory at {missing:#x} (range {at:#x}+{len:#x})"
+            )
         };
         let mut start = 0;
         let mut areas = Vec::new();
@@ -437,7 +440,9 @@ impl Device for Function {
     fn unmapped(&mut self, iova: u64, len: u64) -> bool {
         let end = iova.saturating_add(len);
         let overlaps = |window: &Window| {
-            window.outbound.is_some() && window.guest.0 < end && iova < window.guest.0 + window.guest.1
+            window.outbound.is_some()
+                && window.guest.0 < end
+                && iova < window.guest.0 + window.guest.1
         };
         let mut is_released = true;
         for index in 0..self.windows.len() {
