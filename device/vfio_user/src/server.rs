@@ -23,6 +23,8 @@ const MESSAGES_MAX: usize = 256;
 const WAIT_MAX: Duration = Duration::from_secs(2);
 /// Delay of the next attempt to listen after a failure.
 const RETRY: Duration = Duration::from_secs(1);
+/// Delay of the next connection beyond the rate of connections.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// State of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +48,7 @@ pub struct Server {
     number: u64,
     accepted: Bucket,
     retry_at: Duration,
+    accept_at: Duration,
     why: String,
     pending_since: Option<Duration>,
     refused_fds: usize,
@@ -74,6 +77,7 @@ impl Server {
             number: 0,
             accepted: Bucket::full(rate::connections()[0], Duration::ZERO),
             retry_at: Duration::ZERO,
+            accept_at: Duration::ZERO,
             why: "waiting for a VMM".to_owned(),
             pending_since: None,
             refused_fds: 0,
@@ -150,8 +154,9 @@ impl Server {
             return Err(refused_text(self.refused_fds));
         }
         self.listen(now)?;
+        // A client that is gone is noticed before the next one is accepted.
         self.serve(now, device)?;
-        self.accept(now)
+        if self.accept(now)? { self.serve(now, device) } else { Ok(()) }
     }
 
     fn listen(&mut self, now: Duration) -> Result<(), String> {
@@ -165,22 +170,29 @@ impl Server {
         Ok(())
     }
 
-    fn accept(&mut self, now: Duration) -> Result<(), String> {
-        let Some((listener, _)) = &self.listener else { return Ok(()) };
+    /// True when there is a new client.
+    fn accept(&mut self, now: Duration) -> Result<bool, String> {
+        let Some((listener, _)) = self.listener.as_ref().filter(|_| now >= self.accept_at) else {
+            return Ok(false);
+        };
+        let accepted = match listener.accept() {
+            Ok(accepted) => accepted,
+            // Of no concern for a client that is served.
+            Err(_) if self.connection.is_some() => return Ok(false),
+            Err(e) => return Err(format!("{}: accept: {e}", self.path.display())),
+        };
+        let Some(socket) = accepted else { return Ok(false) };
         if !self.accepted.take(rate::connections(), now) {
-            return Ok(());
+            // Further connections wait in the backlog.
+            self.accept_at = now + PAUSE;
         }
-        let failed = |e: io::Error| format!("{}: accept: {e}", self.path.display());
-        match (listener.accept(), &self.connection) {
-            // A second client finds its connection closed.
-            (Ok(_), Some(_)) | (Ok(None), None) | (Err(_), Some(_)) => Ok(()),
-            (Ok(Some(socket)), None) => {
-                self.number += 1;
-                self.connection = Some(Connection::new(socket, now));
-                Ok(())
-            }
-            (Err(e), None) => Err(failed(e)),
+        // A second client finds its connection closed.
+        if self.connection.is_some() {
+            return Ok(false);
         }
+        self.number += 1;
+        self.connection = Some(Connection::new(socket, now));
+        Ok(true)
     }
 
     fn serve(&mut self, now: Duration, device: &mut dyn Device) -> Result<(), String> {
