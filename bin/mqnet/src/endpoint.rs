@@ -158,7 +158,7 @@ fn ivshmem(device: Ivshmem) -> NtbFunction {
     NtbFunction::ivshmem(config, device.mtu, random_seed())
 }
 
-/// An emulated bridge whose other end is a guest's kernel.
+/// An emulated bridge to a guest's kernel.
 fn ntb_vfio_user(end: NtbVfioUser) -> Result<NtbFunction, Box<dyn std::error::Error>> {
     let name = format!("ntb:vfio-user={}", end.path.display());
     let config = vfio_user_config(&end)?;

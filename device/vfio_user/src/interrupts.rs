@@ -25,7 +25,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// `count` vectors, none of which is set.
+    /// `count` vectors without eventfds.
     pub fn new(count: u16) -> io::Result<Arc<Self>> {
         let vector = |_| Ok(Vector { event: EventFd::for_peer()?, is_set: AtomicBool::new(false) });
         let vectors = (0..count).map(vector).collect::<io::Result<_>>()?;

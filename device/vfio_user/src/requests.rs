@@ -15,7 +15,7 @@ use crate::{Bar, Device, DmaMap, Interrupts, Model, Refusal};
 /// Result of a command.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The body of the reply, and the BAR whose memory file goes with it.
+    /// The body of the reply, and the BAR with the memory file that goes with it.
     Reply(Vec<u8>, Option<usize>),
     /// The device has not finished; the command is repeated later.
     Wait,

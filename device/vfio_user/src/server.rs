@@ -111,7 +111,7 @@ impl Server {
         self.refusals
     }
 
-    /// Descriptors whose readiness requires a [`poll`](Self::poll).
+    /// Descriptors that require a [`poll`](Self::poll) when they are readable.
     pub fn events(&self) -> Vec<BorrowedFd<'_>> {
         let listener = self.listener.iter().map(|(socket, _)| socket.as_fd());
         listener.chain(self.connection.iter().map(AsFd::as_fd)).collect()
@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// Ends the connection; QEMU does not connect again by itself.
+    /// Ends the connection; QEMU does not reconnect.
     pub fn disconnect(&mut self, why: String, device: &mut dyn Device) {
         if let Some(connection) = self.connection.take() {
             self.refused_fds += connection.refused;

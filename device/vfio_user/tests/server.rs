@@ -30,7 +30,7 @@ const RESET: u16 = 13;
 const EINVAL: u32 = 22;
 const NO_REPLY: u32 = 0x10;
 
-/// A device that records what it is asked to do.
+/// A device that records its calls.
 #[derive(Default)]
 struct Recorder {
     writes: Vec<(usize, u64, Vec<u8>)>,
@@ -367,8 +367,8 @@ fn vectors_are_triggered() {
     assert!(why.contains("not an eventfd"), "{why}");
 }
 
-// Rule: guest memory is translated while it is mapped, and only then; the device hears of it before
-// it is unmapped, and the client waits until the device has finished.
+// Rule: guest memory is translated while it is mapped, and only then; the device is called before it
+// is unmapped, and the client waits until the device has finished.
 #[test]
 fn memory_is_mapped() {
     let mut world = World::connected("dma");
@@ -432,7 +432,7 @@ fn memory_is_mapped() {
     assert_eq!([bytes[0], bytes[40]], [id as u8, after as u8]);
     assert_eq!(world.server.dma().segments(0x8000, 1).unwrap_err(), 0x8000);
     assert_eq!(world.device.unmapped, [(0x8000, 0x2000); 3]);
-    // A device that never finishes delays the client, not for ever.
+    // A device that never finishes delays the client for a limited time.
     world.device.busy = u32::MAX;
     world.send(RESET, 0, &[], &[]);
     world.poll();
@@ -441,7 +441,7 @@ fn memory_is_mapped() {
     world.poll();
     assert_eq!(world.receive().unwrap().command, RESET);
     world.device.busy = 0;
-    // Everything at once.
+    // All ranges in one message.
     let all = world.ask(DMA_UNMAP, &dma([24, 2], &[0, 0]), &[]);
     assert_eq!((all.error, world.server.dma().ranges()), (0, 0));
 }
@@ -515,7 +515,7 @@ fn streams_are_divided() {
         world.poll();
     }
     assert_eq!(world.receive().unwrap().id, 7);
-    // Who is silent makes room for others.
+    // A silent client makes room for others.
     let mut world = World::new("silent");
     world.poll();
     world.now += Duration::from_secs(6);
@@ -618,7 +618,7 @@ fn any_message_is_answered() {
     }
 }
 
-// Rule: no byte stream makes the server panic or serve a client for ever.
+// Rule: no byte stream makes the server panic.
 #[test]
 fn any_stream_is_survived() {
     for seed in 1u64..=200 {

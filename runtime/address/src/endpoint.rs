@@ -65,7 +65,7 @@ pub enum Endpoint {
     Ntb(Ntb),
     /// One end of a bridge in the memory of an ivshmem device.
     Ivshmem(Ivshmem),
-    /// An emulated bridge whose other end is a guest's kernel.
+    /// An emulated bridge to a guest's kernel.
     NtbVfioUser(NtbVfioUser),
     /// The network card of a guest.
     VhostUser(VhostUser),

@@ -24,7 +24,7 @@ pub const MODULES: &str = "/ntb";
 /// QEMU with `vfio-user-pci`, and its firmware.
 const QEMU: [&str; 2] = ["qemu-system-x86", "seabios"];
 
-/// Packages that build modules, beside headers and compiler of the kernel.
+/// Packages that build modules, without headers and compiler of the kernel.
 const BUILD: [&str; 12] = [
     "base-files",
     "bash",

@@ -1,4 +1,4 @@
-//! An emulated NTB endpoint for a guest whose kernel drives it with `ntb_hw_epf`.
+//! An emulated NTB endpoint, driven by a guest's kernel with `ntb_hw_epf`.
 //!
 //! QEMU's `vfio-user-pci` connects to our socket. The guest's window BARs are memory files of ours,
 //! and our transmissions are stored into guest memory, which QEMU passes as descriptors. Registers

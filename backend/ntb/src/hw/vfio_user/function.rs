@@ -18,7 +18,7 @@ use crate::hw::{DoorbellTrap, MemoryWindow, Outbound};
 
 /// Time that a command may take: the driver waits for 1 s.
 const COMMAND_MAX: Duration = Duration::from_secs(1);
-/// Shortest time for which the link is down: the driver resets its scratchpads meanwhile.
+/// Shortest time for which the link is down: the driver resets its scratchpads in that time.
 const REST: Duration = Duration::from_millis(100);
 /// The same after a fault of the guest, for its reason to be read.
 const FAULT_REST: Duration = Duration::from_secs(1);
