@@ -28,7 +28,7 @@ pub struct MemoryWindows {
     pub offset: usize,
 }
 
-/// One memory window of a bridge whose peer can be a kernel's `ntb_transport`.
+/// One memory window of a bridge to a kernel's `ntb_transport`.
 #[derive(Clone, Debug)]
 pub struct MemoryWindow {
     /// Memory of this end that the peer writes.
@@ -50,7 +50,7 @@ pub struct MemoryWindow {
 #[derive(Clone, Debug)]
 pub struct Outbound {
     /// The mappings, by offset in the window. Together they cover `0..len` without a gap; one
-    /// frame may lie in several.
+    /// frame may be in several.
     pub map: Arc<MemoryMap>,
     /// Bytes that the peer has set up, as it programmed them.
     pub len: u32,
@@ -91,7 +91,8 @@ pub trait DoorbellTrap: Send + Sync {
     fn disarm(&self) {}
 }
 
-/// What `ntb_transport` needs beyond [`Hw`]. All methods are called on the control thread.
+/// Interface of hardware with a peer that can be an `ntb_transport`. All methods are called on the
+/// control thread.
 ///
 /// # Scratchpads
 /// Both sets read 0 when a session of the hardware link begins. A peer may write its set without a
