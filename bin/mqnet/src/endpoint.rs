@@ -11,6 +11,7 @@ use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT, frame_of_mtu};
 use mqnet_netdev::{ChannelStats, Function, OpenError, absent::Absent, null::Null};
 use mqnet_ntb::hw::vfio_user::{VfioUser, VfioUserConfig};
 use mqnet_ntb::layout::Geometry;
+use mqnet_ntb::transport::geometry;
 use mqnet_ntb::{IvshmemConfig, NtbConfig, NtbFunction, Place};
 use mqnet_sysio::listen::Access;
 use mqnet_sysio::namespace;
@@ -60,6 +61,9 @@ impl Open for Endpoint {
         }
         if let Some(access) = self.config().access() {
             permissions(access)?;
+        }
+        if let Self::NtbVfioUser(end) = self {
+            return check_slots(end);
         }
         let Self::Ntb(Ntb { window, mtu, .. }) = self else { return Ok(()) };
         let frame = frame_of_mtu(mtu.unwrap_or(MTU_DEFAULT));
@@ -163,7 +167,14 @@ fn ntb_vfio_user(end: NtbVfioUser) -> Result<NtbFunction, Box<dyn std::error::Er
     let name = format!("ntb:vfio-user={}", end.path.display());
     let config = vfio_user_config(&end)?;
     let hw = VfioUser::new(&config).map_err(|e| format!("{name}: {e}"))?;
-    Ok(NtbFunction::with_hw(name, Box::new(hw), end.mtu, random_seed()))
+    let function = NtbFunction::with_hw(name, Box::new(hw), end.mtu, random_seed());
+    Ok(function.with_transport_mtu(end.transport_mtu))
+}
+
+/// Refuses windows with too few slots: the kernel's netdev would never send.
+fn check_slots(end: &NtbVfioUser) -> Result<(), String> {
+    let sizes = vec![end.window; end.windows.into()];
+    geometry::Part::all(&sizes, end.queues, end.transport_mtu).map(drop).map_err(|e| e.to_string())
 }
 
 /// The emulated device.
