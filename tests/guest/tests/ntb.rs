@@ -1,5 +1,7 @@
 //! The kernel's NTB drivers on an emulated endpoint of ours.
 
+mod netdev;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -213,10 +215,8 @@ fn tool_agrees(endpoint: Endpoint) {
     let guest = guest.memory(512).cpus(1).qemu(&["-device", &qemu_device(&config.path)]);
     let outcome = guest.script("tool", TOOL).run();
     let states = mirror.stop();
-    println!("{states:#?}");
-    let outcome = outcome.unwrap();
+    let outcome = outcome.unwrap_or_else(|e| panic!("{e}\n{states:#?}"));
     let output = &outcome.passed("tool").unwrap().output;
-    println!("{output}");
     let windows = endpoint.windows_max();
     let mut expected: Vec<(String, String)> = Vec::new();
     let mut expect = |name: &str, value: &str| expected.push((name.to_owned(), value.to_owned()));
