@@ -29,8 +29,6 @@ mod tx;
 mod tests;
 
 pub(crate) use session::{Status, Transport};
-#[cfg(test)]
-pub(crate) use slots::{RxSlots, TxSlots};
 
 /// Version of the protocol, in scratchpad 0.
 pub const VERSION: u32 = 4;

@@ -1,4 +1,4 @@
-//! One-shot timers as descriptors (timerfd), for a sleeper whose peer sends no notification.
+//! Timers as descriptors (timerfd), for sleepers without a notification from their peer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -52,13 +52,12 @@ mod tests {
     use super::*;
     use crate::epoll::{Epoll, Interest};
 
-    // Rule: each expiry is one edge, without a read of the descriptor; a stopped timer has none.
+    // Goal: each expiry is one edge, without a read of the descriptor; a stopped timer has none.
     #[test]
     fn each_expiry_is_an_edge() {
         let (timer, epoll) = (Timer::new().unwrap(), Epoll::new().unwrap());
         epoll.add(timer.as_fd(), Interest::ReadableEdge, 1).unwrap();
-        let mut expires =
-            |wait: u64| epoll.wait(Some(Duration::from_millis(wait)), |_| ()).unwrap();
+        let expires = |wait: u64| epoll.wait(Some(Duration::from_millis(wait)), |_| ()).unwrap();
         assert_eq!(expires(0), 0);
         for _ in 0..3 {
             timer.set(Duration::ZERO).unwrap();

@@ -157,7 +157,7 @@ impl<T> Drop for Held<T> {
 mod tests {
     use super::*;
 
-    // Rule: a ring has one owner at a time, and a recalled ring returns to the control thread.
+    // Goal: a ring has one owner at a time, and a recalled ring returns to the control thread.
     #[test]
     fn one_owner_at_a_time() {
         let cell = Arc::new(Cell::new().unwrap());

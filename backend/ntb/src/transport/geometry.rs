@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::transport::TRANSPORT_MTU;
 
-    // Rule: the parts of a window do not overlap, and slots, headers and credit words stay inside
+    // Goal: the parts of a window do not overlap, and slots, headers and credit words stay inside
     // of their part, for any sizes and numbers.
     proptest! {
         #[test]
@@ -158,7 +158,7 @@ mod tests {
             }
         }
 
-        // Rule: the values of a refusal work.
+        // Goal: the values of a refusal work.
         #[test]
         fn refusals_name_values_that_work(
             size in 4096u32..8 << 20,
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    // Rule: the numbers of the wire document: 2 MiB for 4 pairs has 7 slots each, for 8 pairs 3,
+    // Goal: the numbers of the wire document: 2 MiB for 4 pairs has 7 slots each, for 8 pairs 3,
     // which is refused; windows are used in turn.
     #[test]
     fn numbers_are_those_of_the_wire() {

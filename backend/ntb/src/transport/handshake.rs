@@ -22,7 +22,7 @@ pub mod pad {
     pub const SIZE_LOW: usize = 5;
 }
 
-/// Queue pairs that QP_LINKS has room for, without the bit by which this end notices a write.
+/// Most queue pairs: bits of QP_LINKS without the mark of an unwritten value.
 pub const PAIRS_MAX: u16 = 31;
 
 /// Limits of this end.
@@ -140,8 +140,8 @@ mod tests {
         pads
     }
 
-    // Rule: the version is written last, so that who reads it reads the rest, and what is written
-    // is read back.
+    // Goal: the version is written last, after all other values, and the writes are read back
+    // unchanged.
     #[test]
     fn version_comes_last() {
         assert_eq!(writes(4, LIMITS.windows).last(), Some((pad::VERSION, VERSION)));
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(read, PeerValues { pairs: 4, sizes: LIMITS.windows.to_vec() });
     }
 
-    // Rule: any value in any one scratchpad is accepted within the limits, and otherwise refused
+    // Goal: any value in any one scratchpad is accepted within the limits, and otherwise refused
     // by an error that names it.
     #[test]
     fn values_outside_the_limits_are_refused() {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        // Rule: what is accepted is within the limits, whatever the scratchpads hold.
+        // Goal: what is accepted is within the limits, whatever the scratchpads hold.
         #[test]
         fn accepted_values_are_within_the_limits(pads: [u32; 16], small: [u8; 4]) {
             let mut pads = pads;

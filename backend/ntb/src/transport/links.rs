@@ -1,17 +1,17 @@
 //! QP_LINKS: which queue pairs are open.
 //!
-//! The scratchpad is an echo: to open pair `q`, the peer writes what it read of ours with bit `q`
-//! set, and to close it, the same with bit `q` clear. It repeats an opening every 10 ms until it
-//! reads its bit in ours; an open pair is not written again. So of each write of the peer
-//! - a bit that ours does not have asks to open a pair;
-//! - a missing bit that ours has closes a pair, or was read before ours was written;
-//! - all other bits mean nothing.
+//! The scratchpad is an echo: to open pair `q`, the peer writes our value with bit `q` set, and to
+//! close it, our value with bit `q` clear. An opening is repeated every 10 ms until our value has
+//! the bit; later, an open pair causes no write. In each write of the peer
+//! - a bit that our value lacks is a request to open a pair;
+//! - a bit that only our value has closes a pair, or is missing because the peer read an older value;
+//! - all other bits have no meaning.
 //!
-//! Only a write tells: the session leaves a mark in the scratchpad that no peer writes, and finds
-//! it replaced. After a pair was closed here, writes may still echo the old bit for a while.
+//! Writes are recognised by a mark ([`UNTOUCHED`]) that the session leaves in the scratchpad. After
+//! a pair was closed here, writes may still echo the old bit for a while.
 //!
-//! A missing bit alone closes no pair that carries frames. Its own bit is cleared at once, and the
-//! pair is *dormant* after [`DOUBT`] without a sign of life: still read, and counted as closed.
+//! A missing bit alone does not end a pair that carries frames. Our bit is cleared immediately; after
+//! [`DOUBT`] without a sign of life the pair is *dormant*: still received, and counted as closed.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 const DOUBT: Duration = Duration::from_millis(200);
 
 /// Time after which a request to open has expired: the peer repeats it more often.
-const ASKED: Duration = Duration::from_millis(500);
+const REQUESTED: Duration = Duration::from_millis(500);
 
 /// Mark that no peer writes, since no bit of ours has it and no pair is its own.
 pub(super) const UNTOUCHED: u32 = 1 << 31;
@@ -43,17 +43,17 @@ struct Pair {
     state: State,
     /// Until then writes may echo the bit.
     quiet_until: Duration,
-    asked: Option<Duration>,
+    requested: Option<Duration>,
     opened: Duration,
     /// Since when the bit is missing, and the activity of the pair at that time.
     doubt: Option<(Duration, u64)>,
 }
 
-/// The open queue pairs, as far as the scratchpads tell.
+/// Open queue pairs, by the scratchpads.
 #[derive(Debug)]
 pub(super) struct Links {
     ours: u32,
-    /// Bits that were there before the last look: a write that lacks one of these is not older.
+    /// Bits that were set before the last poll: a write that lacks one of these is newer.
     settled: u32,
     pairs: Vec<Pair>,
 }
@@ -64,7 +64,7 @@ impl Links {
         let pair = Pair {
             state: State::Closed,
             quiet_until: Duration::ZERO,
-            asked: None,
+            requested: None,
             opened: Duration::ZERO,
             doubt: None,
         };
@@ -76,8 +76,8 @@ impl Links {
         self.ours
     }
 
-    /// Takes what the peer wrote since the last look. `activity` counts the signs of life of a pair. Returns the pairs
-    /// that have ended and are to be closed: the peer asks to open them anew.
+    /// Processes a write of the peer since the last poll. `activity` counts the signs of life of a
+    /// pair. Returns the pairs to be closed: the peer requests to open them anew.
     pub(super) fn note_write(
         &mut self,
         value: u32,
@@ -90,7 +90,7 @@ impl Links {
             let is_settled = self.settled & bit != 0 && now >= pair.opened + SETTLE;
             match (value & bit != 0, self.ours & bit != 0) {
                 (true, false) if now >= pair.quiet_until => {
-                    pair.asked = Some(now);
+                    pair.requested = Some(now);
                     if pair.state != State::Closed {
                         ended.push(number as u16);
                     }
@@ -106,7 +106,7 @@ impl Links {
         ended
     }
 
-    /// Ends a look, with a write or without: pairs in doubt become dormant, or are open after a
+    /// Ends a poll, with a write or without: pairs in doubt become dormant, or are open after a
     /// sign of life.
     pub(super) fn tick(&mut self, now: Duration, activity: impl Fn(u16) -> u64) {
         self.settled = self.ours;
@@ -120,23 +120,23 @@ impl Links {
         }
     }
 
-    /// Pairs that the peer asks to open.
-    pub(super) fn asked(&self, now: Duration) -> impl Iterator<Item = u16> {
-        let asks = move |pair: &Pair| {
-            pair.state == State::Closed && pair.asked.is_some_and(|at| now < at + ASKED)
+    /// Pairs that the peer requests to open.
+    pub(super) fn requested(&self, now: Duration) -> impl Iterator<Item = u16> {
+        let is_requested = move |pair: &Pair| {
+            pair.state == State::Closed && pair.requested.is_some_and(|at| now < at + REQUESTED)
         };
         let pairs = self.pairs.iter().enumerate();
-        pairs.filter(move |(_, pair)| asks(pair)).map(|(number, _)| number as u16)
+        pairs.filter(move |(_, pair)| is_requested(pair)).map(|(number, _)| number as u16)
     }
 
     /// Opens a pair.
     pub(super) fn open(&mut self, number: u16, now: Duration) {
         self.ours |= 1 << number;
         let pair = &mut self.pairs[usize::from(number)];
-        *pair = Pair { state: State::Open, asked: None, opened: now, doubt: None, ..*pair };
+        *pair = Pair { state: State::Open, requested: None, opened: now, doubt: None, ..*pair };
     }
 
-    /// Closes a pair; it can be asked for again as soon as writes do not echo it.
+    /// Closes a pair; a request counts as soon as writes do not echo the bit.
     pub(super) fn close(&mut self, number: u16, now: Duration) {
         self.ours &= !(1 << number);
         let pair = &mut self.pairs[usize::from(number)];
@@ -163,29 +163,29 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    fn asked(links: &Links, now: u64) -> Vec<u16> {
-        links.asked(ms(now)).collect()
+    fn requested(links: &Links, now: u64) -> Vec<u16> {
+        links.requested(ms(now)).collect()
     }
 
     fn opened(links: &Links) -> Vec<u16> {
         links.opened().collect()
     }
 
-    // Rule: only bits that ours does not have ask for a pair, and a request expires.
+    // Goal: only bits that our value lacks are requests, and a request expires.
     #[test]
     fn new_bits_ask_and_expire() {
         let mut links = Links::new(4);
         assert!(links.note_write(0b0100, ms(100), |_| 0).is_empty());
-        assert_eq!(asked(&links, 100), [2]);
+        assert_eq!(requested(&links, 100), [2]);
         links.open(2, ms(100));
         assert_eq!((links.ours(), opened(&links)), (0b0100, vec![2]));
         // An echo of ours, and the own bit of another pair.
         assert!(links.note_write(0b0101, ms(110), |_| 0).is_empty());
-        assert_eq!(asked(&links, 110), [0]);
-        assert!(asked(&links, 700).is_empty());
+        assert_eq!(requested(&links, 110), [0]);
+        assert!(requested(&links, 700).is_empty());
     }
 
-    // Rule: a write that was read before ours was written closes nothing, however late it is seen.
+    // Goal: a write that was read before ours was written closes nothing, however late it is seen.
     #[test]
     fn older_writes_close_nothing() {
         for late in [110, 5000] {
@@ -195,13 +195,13 @@ mod tests {
             links.open(0, ms(100));
             links.note_write(0b10, ms(late), |_| 0);
             links.tick(ms(late), |_| 0);
-            assert_eq!((links.ours(), asked(&links, late)), (0b01, vec![1]));
+            assert_eq!((links.ours(), requested(&links, late)), (0b01, vec![1]));
             links.note_write(0b10, ms(late + 20), |_| 0);
             assert_eq!(links.ours(), 0, "this one is newer");
         }
     }
 
-    // Rule: after a close, echoes of the old bit do not open the pair, and a repetition does.
+    // Goal: after a close, echoes of the old bit do not open the pair, and a repetition does.
     #[test]
     fn echoes_after_a_close_are_ignored() {
         let mut links = Links::new(2);
@@ -209,12 +209,12 @@ mod tests {
         links.close(0, ms(200));
         assert_eq!(links.ours(), 0);
         links.note_write(0b11, ms(205), |_| 0);
-        assert_eq!(asked(&links, 205), [1]);
+        assert_eq!(requested(&links, 205), [1]);
         links.note_write(0b01, ms(210), |_| 0);
-        assert_eq!(asked(&links, 210), [0, 1]);
+        assert_eq!(requested(&links, 210), [0, 1]);
     }
 
-    // Rule: a missing bit clears ours at once; the pair is dormant without a sign of life and open
+    // Goal: a missing bit clears ours immediately; the pair is dormant without a sign of life and open
     // with one, and a new request ends it.
     #[test]
     fn missing_bit_puts_a_pair_in_doubt() {
@@ -233,6 +233,6 @@ mod tests {
         assert_eq!(opened(&links), [0, 1]);
         assert_eq!(links.note_write(0b11, ms(600), |_| 8), [0]);
         links.close(0, ms(600));
-        assert_eq!(asked(&links, 600), [0]);
+        assert_eq!(requested(&links, 600), [0]);
     }
 }

@@ -82,7 +82,7 @@ impl PairState {
         self.asleep.store(0, Ordering::Relaxed);
     }
 
-    /// Notes a violation: the control thread must know which pair of which function it was.
+    /// Notes a violation: the control thread closes the function by it.
     #[cold]
     pub(crate) fn violate(&self, what: &str) {
         let mut place = self.violation.lock().unwrap_or_else(PoisonError::into_inner);

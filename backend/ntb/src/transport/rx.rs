@@ -38,7 +38,7 @@ pub(crate) struct PairsRx {
 }
 
 impl PairsRx {
-    /// Serves these queue pairs, of which there is at least one, with their numbers.
+    /// Serves these queue pairs, at least one, with their numbers.
     pub(crate) fn new(
         channel: u16,
         pairs: impl IntoIterator<Item = (u16, QueuePair)>,

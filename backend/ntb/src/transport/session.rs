@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! version 4 read -> our values written -> windows set up by the peer -> rings made
-//! a pair is asked for -> rings reset, offered, bit set in QP_LINKS -> frames
-//! link-down slot, or bit missing -> bit cleared, rings recalled -> asked for again
+//! request for a pair -> rings reset, offered, bit set in QP_LINKS -> frames
+//! link-down slot, or bit missing -> bit cleared, rings recalled -> next request
 //! ```
 //! Pairs are opened only while the engine has channels open: a peer without a way to the other
 //! netdev has no carrier.
@@ -32,7 +32,7 @@ use crate::hw::{Hw, TransportHw};
 /// sink. After it, all channels are closed.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Period of the check for frames whose doorbell was missed.
+/// Period of the check for frames with a missed doorbell.
 const CHECK: Duration = Duration::from_millis(100);
 
 /// State of the link.
@@ -139,7 +139,7 @@ impl Transport {
         }))
     }
 
-    /// Descriptor whose readiness asks for a [`poll`](Self::poll).
+    /// Descriptor that is ready when a [`poll`](Self::poll) is due.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
@@ -154,14 +154,14 @@ impl Transport {
         self.used(now).len().max(1) as u16
     }
 
-    /// Queue pairs that are open or asked for, in order.
+    /// Queue pairs that are open or requested, in order.
     fn used(&self, now: Duration) -> Vec<u16> {
-        let mut used: Vec<u16> = self.links.opened().chain(self.links.asked(now)).collect();
+        let mut used: Vec<u16> = self.links.opened().chain(self.links.requested(now)).collect();
         used.sort_unstable();
         used
     }
 
-    /// One look at the scratchpads and the queues. An error ends the life of the link.
+    /// Reads the scratchpads and the state of the queues. An error ends the life of the link.
     pub(crate) fn poll(
         &mut self,
         hw: &dyn Hw,
@@ -188,12 +188,12 @@ impl Transport {
         self.read_links(transport, now);
         self.reclaim(now);
         if self.is_open {
-            self.open_asked(now);
+            self.open_requested(now);
         }
         self.write_links(hw);
         self.check_sleepers(now);
         let serves = (0..self.values.pairs).any(|pair| self.links.is_served(pair));
-        if serves || self.links.asked(now).next().is_some() {
+        if serves || self.links.requested(now).next().is_some() {
             return Ok(Status::Up(self.lives));
         }
         Ok(Status::Down(
@@ -272,7 +272,7 @@ impl Transport {
     fn close_pair(&mut self, number: u16, now: Duration) {
         self.links.close(number, now);
         let pair = &mut self.pairs[usize::from(number)];
-        // Queues do not use the rings any more, whatever lies in them.
+        // From here on queues do not use the rings, even with frames in them.
         pair.queue.state.end();
         pair.queue.rx.recall();
         pair.queue.tx.recall();
@@ -293,10 +293,10 @@ impl Transport {
         }
     }
 
-    /// Opens the pairs that the peer asks for.
-    fn open_asked(&mut self, now: Duration) {
-        let asked: Vec<u16> = self.links.asked(now).collect();
-        for number in asked {
+    /// Opens the pairs that the peer requests.
+    fn open_requested(&mut self, now: Duration) {
+        let requested: Vec<u16> = self.links.requested(now).collect();
+        for number in requested {
             let pair = &mut self.pairs[usize::from(number)];
             if !pair.is_home() {
                 continue;
@@ -394,7 +394,7 @@ impl Transport {
                 && !has_ended
                 && tx.send_link_down()
             {
-                // A peer whose doorbell fails is found lost by its hardware link.
+                // A failed doorbell is reported by the hardware link.
                 let _ = pair.queue.doorbell.ring();
             }
         }

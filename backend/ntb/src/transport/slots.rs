@@ -92,7 +92,7 @@ pub(crate) enum Violation {
 fn hint(slot: &u32, number: &u32, expected: &u32, size: &u32) -> String {
     let slots = number.wrapping_sub(*expected).wrapping_add(1);
     match (*slot, *expected, slots) {
-        (0, 0, 2..=64) if size % slots == 0 => {
+        (0, 0, 2..=64) if size.is_multiple_of(slots) => {
             format!(" (the peer's seems to be {})", size / slots)
         }
         _ => String::new(),
@@ -112,7 +112,7 @@ pub(crate) struct RxSlots {
     pub(crate) state: Arc<PairState>,
 }
 
-/// Whether a pair's rings can be made of these windows.
+/// Window of this end as a table of words.
 fn table(region: &Arc<Region>, at: usize, len: u32) -> Result<Table, String> {
     let whole = at.is_multiple_of(16) && len.is_multiple_of(16);
     let table = Table::new(region.clone(), at, len).filter(|_| whole);
@@ -248,7 +248,7 @@ impl RxSlots {
         self.state.count(0, frames.into());
     }
 
-    /// Looks for slots that are complete out of order, before the first frame of a life: the peer's
+    /// Refuses slots that are complete out of order, before the first frame of a life: the peer's
     /// slots are larger.
     pub(crate) fn check_order(&self) -> Result<(), Violation> {
         if self.number != 0 {
@@ -256,7 +256,7 @@ impl RxSlots {
         }
         let is_done = |slot: &u32| self.flags(*slot).load(Ordering::Acquire) & DONE != 0;
         match (1..self.part.slots).find(is_done) {
-            // The first slot may have become complete meanwhile, and then the others.
+            // The first slot may have become complete since, and then the others.
             Some(slot) if !self.has_work() => Err(Violation::Order { slot, size: self.part.slot }),
             _ => Ok(()),
         }
@@ -272,14 +272,15 @@ pub(crate) struct TxSlots {
     flags: Vec<Table>,
     /// In our memory; the peer writes.
     credit: InWord,
-    /// First slot that is free for us, and the first one of those that are not published.
+    /// First slot that is free for this end.
     next: u32,
+    /// First slot that is not published.
     published: u32,
     /// Slots that are free beyond `next`, by the last credit.
     free: u32,
     number: u32,
     scatter: Scatter,
-    /// Room behind a slot's payload, for a receiver that asks for more than a slot has.
+    /// Room behind a slot's payload, for a receiver with a larger request.
     spare: Vec<u8>,
     pub(crate) state: Arc<PairState>,
 }
@@ -330,7 +331,7 @@ impl TxSlots {
         }
     }
 
-    /// Number of slots that can be in use at once.
+    /// Largest number of slots in use.
     pub(crate) fn capacity(&self) -> u32 {
         self.part.slots_last()
     }
@@ -452,7 +453,7 @@ impl TxSlots {
         any
     }
 
-    /// Tells the peer that the pair is closed; false when no slot is free.
+    /// Sends a link-down slot; false when no slot is free.
     pub(crate) fn send_link_down(&mut self) -> bool {
         self.publish();
         if self.look().is_ok_and(|free| free == 0) || self.free == 0 {
@@ -492,7 +493,7 @@ fn store<'a, 'b>(
 }
 
 impl Part {
-    /// Number of the last slot, and of slots that can be in use at once.
+    /// Number of the last slot, which is also the largest number of slots in use.
     fn slots_last(&self) -> u32 {
         self.slots - 1
     }

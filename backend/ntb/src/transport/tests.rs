@@ -96,7 +96,7 @@ impl World {
         Plan::join(&self.function.caps(), &self.partner).expect("a plan")
     }
 
-    /// What the engine does after a poll: workers poll all queues, and channels are changed.
+    /// Acts as the engine after a poll: workers poll all queues, and channels are changed.
     fn follow(&mut self, status: &LinkStatus) {
         for channel in 0..self.channels.len() {
             let Rx::Brings(rx) = &mut self.channels[channel].rx else { panic!("borrows") };
@@ -187,7 +187,7 @@ impl World {
     }
 }
 
-/// A frame that tells itself from others.
+/// A frame with a mark.
 fn frame(mark: u32, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|n| (n as u32 ^ mark) as u8).collect();
     bytes[..4].copy_from_slice(&mark.to_le_bytes());

@@ -18,8 +18,8 @@ use super::rx::fault;
 use super::slots::{TxSlots, Violation};
 use crate::hw::Doorbell;
 
-/// The peer sends no notification of a credit: a queue that waits for room looks again after this,
-/// and doubles the time while nothing changes.
+/// Time after which a queue that waits for room is polled again, since the peer sends no notification
+/// of a credit. It doubles while nothing changes.
 const RETRY: Duration = Duration::from_micros(200);
 /// Longest such time.
 const RETRY_MAX: Duration = Duration::from_millis(20);
@@ -45,7 +45,7 @@ pub(crate) struct PairTx {
 }
 
 impl PairTx {
-    /// Sends into this queue pair, the slots of which have `slot_len` bytes.
+    /// Sends into this queue pair. `size`: bytes of a slot, and largest number of slots in use.
     pub(crate) fn new(
         channel: u16,
         pair: u16,
@@ -77,7 +77,7 @@ impl PairTx {
         fault(self.channel, self.pair, &self.state, violation)
     }
 
-    /// Free slots: by the last credit, or by a new look when there is none.
+    /// Free slots: by the last credit, or by a new one when there is none.
     #[inline]
     fn room(&mut self) -> Result<u32, Fault> {
         if let Some(violation) = self.violation.take() {
@@ -108,7 +108,7 @@ impl PairTx {
     #[cold]
     fn give_back(&mut self) {
         let lost = self.held.ring().map_or(0, |ring| {
-            // A credit that violates the protocol says nothing of them.
+            // A credit that violates the protocol is ignored here.
             let _ = ring.look();
             ring.used()
         });
@@ -181,7 +181,7 @@ impl TxBrings for PairTx {
         if let Some(ring) = self.held.ring().filter(|_| free > 0) {
             for frame in &burst.frames()[from..] {
                 if free == 0 {
-                    // What the peer has consumed since.
+                    // The peer may have consumed more since.
                     free = ring.look().unwrap_or_else(|violation| {
                         // The frames before are taken: the next call reports it.
                         self.violation = Some(violation);

@@ -44,7 +44,7 @@ impl InWord {
         if shift <= 32 {
             return (first >> shift) as u32;
         }
-        // In two units: a value that did not change meanwhile is whole.
+        // In two units: a value is whole when the first unit did not change between two reads.
         let mut value = 0;
         for _ in 0..4 {
             value = (u128::from(load(low + 8)) << 64 | u128::from(first)) >> shift;
@@ -96,7 +96,7 @@ impl OutMemory {
         self.memory.room(at.into(), len)
     }
 
-    /// True when a range lies in one mapping.
+    /// True when a range is in one mapping.
     #[inline]
     pub(super) fn is_one_piece(&self, at: u32, len: u32) -> bool {
         self.memory.span(at.into(), len).is_some()

@@ -10,7 +10,7 @@ fn fault(world: &mut World, fault: Fault) -> String {
     fault.to_string()
 }
 
-// Rule: any length and number of a header, and nothing else, is a fault that names it.
+// Goal: any length and number of a header, and nothing else, is a fault that names it.
 #[test]
 fn headers_are_checked() {
     let values = [0, 1, 2, 59, 65_523, 65_524, 65_525, 65_536, 1 << 31, u32::MAX];
@@ -38,7 +38,7 @@ fn headers_are_checked() {
     }
 }
 
-// Rule: any credit of slots that were published is taken, and any other is a fault.
+// Goal: any credit of slots that were published is taken, and any other is a fault.
 #[test]
 fn credits_are_checked() {
     for credit in (0..9).chain([1 << 31, u32::MAX]) {
@@ -61,7 +61,7 @@ fn credits_are_checked() {
     }
 }
 
-// Rule: flags without meaning are ignored, and a link-down slot ends the pair whatever else it
+// Goal: flags without meaning are ignored, and a link-down slot ends the pair whatever else it
 // has.
 #[test]
 fn flags_are_checked() {
@@ -77,8 +77,8 @@ fn flags_are_checked() {
     }
 }
 
-// Rule: a transport_mtu that differs is a fault with the reason, and with the peer's value where
-// it can be told.
+// Goal: a transport_mtu that differs is a fault with the reason, and with the peer's value where
+// it is known.
 #[test]
 fn another_transport_mtu_is_a_fault() {
     for (theirs, named) in [(0x4000, "(the peer's seems to be 16384)"), (0x2_0000, "131072")] {
@@ -96,7 +96,7 @@ fn another_transport_mtu_is_a_fault() {
     }
 }
 
-// Rule: whatever a scratchpad holds, before or after the handshake, the function is down with a
+// Goal: whatever a scratchpad holds, before or after the handshake, the function is down with a
 // reason or up, and never anything else.
 #[test]
 fn scratchpads_are_checked() {
@@ -126,7 +126,7 @@ fn scratchpads_are_checked() {
     }
 }
 
-// Rule: memory that is smaller than announced, or has a gap, is refused.
+// Goal: memory that is smaller than announced, or has a gap, is refused.
 #[test]
 fn short_memory_is_refused() {
     for lens in [&[1u64 << 20][..], &[4096]] {

@@ -55,46 +55,46 @@ impl Bytes for Table {
 
 /// One queue pair of the kernel.
 #[derive(Default)]
-pub struct Qp {
+pub(super) struct Qp {
     /// The netdev wants it.
-    pub ready: bool,
+    pub(super) ready: bool,
     /// It carries frames.
-    pub up: bool,
+    pub(super) up: bool,
     rx: u64,
     rx_count: u32,
     tx: u64,
     tx_count: u32,
-    /// Frames received and not looked at.
-    pub got: VecDeque<Vec<u8>>,
+    /// Frames received and not yet checked.
+    pub(super) got: VecDeque<Vec<u8>>,
     /// Link-down slots received.
-    pub downs: u32,
+    pub(super) downs: u32,
 }
 
 /// How the peer's memory is cut into mappings.
 #[derive(Clone, Copy, Debug)]
-pub enum Cuts {
+pub(super) enum Cuts {
     None,
     /// Mappings of so many bytes, a multiple of the page size.
     Each(u64),
 }
 
 /// The guest's kernel.
-pub struct Kernel {
+pub(super) struct Kernel {
     board: Arc<Board>,
-    pub qps: Vec<Qp>,
+    pub(super) qps: Vec<Qp>,
     mws: usize,
-    pub mtu: u64,
+    pub(super) mtu: u64,
     cuts: Cuts,
     ram: Vec<Ram>,
     windows: Vec<Table>,
     /// The transport's link is up.
-    pub linked: bool,
+    pub(super) linked: bool,
 }
 
 const LINKS: usize = 1;
 
 impl Kernel {
-    pub fn new(board: Arc<Board>, qps: usize, mtu: u64, cuts: Cuts) -> Self {
+    pub(super) fn new(board: Arc<Board>, qps: usize, mtu: u64, cuts: Cuts) -> Self {
         let table = |region: &Arc<Region>| Table::new(region.clone(), Board::place(0), board.size);
         let windows = board.inbound.iter().map(|region| table(region).unwrap()).collect();
         Self {
@@ -113,12 +113,12 @@ impl Kernel {
         self.board.spads[1][at].load(SeqCst)
     }
 
-    pub fn write_pad(&self, at: usize, value: u32) {
+    pub(super) fn write_pad(&self, at: usize, value: u32) {
         self.board.spads[0][at].store(value, SeqCst);
     }
 
     /// The writes of the handshake, in order.
-    pub fn handshake_writes(&self) -> Vec<(usize, u32)> {
+    pub(super) fn handshake_writes(&self) -> Vec<(usize, u32)> {
         let mut writes = Vec::new();
         for window in 0..self.mws {
             writes.push((4 + 2 * window, 0));
@@ -129,7 +129,7 @@ impl Kernel {
     }
 
     /// The work that is repeated every 10 ms.
-    pub fn tick(&mut self) {
+    pub(super) fn tick(&mut self) {
         if !self.linked {
             self.handshake_writes().into_iter().for_each(|(at, value)| self.write_pad(at, value));
             let same = self.pad(0) == 4
@@ -208,7 +208,7 @@ impl Kernel {
     }
 
     /// Opens pairs as the netdev does.
-    pub fn open(&mut self, qps: std::ops::Range<usize>) {
+    pub(super) fn open(&mut self, qps: std::ops::Range<usize>) {
         for qp in qps {
             self.qps[qp].ready = true;
             self.link_work(qp);
@@ -216,7 +216,7 @@ impl Kernel {
     }
 
     /// Closes a pair as the netdev does.
-    pub fn close(&mut self, qp: usize) {
+    pub(super) fn close(&mut self, qp: usize) {
         self.qps[qp].ready = false;
         if !self.linked {
             return;
@@ -230,7 +230,7 @@ impl Kernel {
     }
 
     /// Slots that a pair may still fill.
-    pub fn room(&self, qp: usize) -> u64 {
+    pub(super) fn room(&self, qp: usize) -> u64 {
         let (window, at, bytes) = self.part(qp);
         let (_, slots) = self.slots(qp);
         let tail = u64::from(self.ram[window].word(at + bytes));
@@ -259,12 +259,12 @@ impl Kernel {
     }
 
     /// Sends a frame; an error when the ring is full or the pair is down.
-    pub fn send(&mut self, qp: usize, frame: &[u8]) -> Result<(), ()> {
+    pub(super) fn send(&mut self, qp: usize, frame: &[u8]) -> Result<(), ()> {
         if self.qps[qp].up { self.put(qp, frame, 1) } else { Err(()) }
     }
 
     /// Takes up to `most` frames of a pair.
-    pub fn receive(&mut self, qp: usize, most: usize) -> usize {
+    pub(super) fn receive(&mut self, qp: usize, most: usize) -> usize {
         let mut taken = 0;
         while taken < most && self.qps[qp].up {
             let (window, at, bytes) = self.part(qp);
@@ -297,25 +297,25 @@ impl Kernel {
     }
 
     /// Writes a word of the header of slot `slot` of mqnet's window: 0 number, 4 length, 8 flags.
-    pub fn write_header(&self, qp: usize, slot: u64, field: u64, value: u32) {
+    pub(super) fn write_header(&self, qp: usize, slot: u64, field: u64, value: u32) {
         let (window, at, _) = self.part(qp);
         let (size, _) = self.slots(qp);
         self.windows[window].set_word(at + (slot + 1) * size - 12 + field, value);
     }
 
     /// Writes the credit of mqnet's transmissions.
-    pub fn write_credit(&self, qp: usize, value: u32) {
+    pub(super) fn write_credit(&self, qp: usize, value: u32) {
         let (window, at, bytes) = self.part(qp);
         self.windows[window].set_word(at + bytes, value);
     }
 
     /// Slots of a pair.
-    pub fn slot_count(&self, qp: usize) -> u64 {
+    pub(super) fn slot_count(&self, qp: usize) -> u64 {
         self.slots(qp).1
     }
 
     /// The hardware link was lost: everything begins anew.
-    pub fn relink(&mut self) {
+    pub(super) fn relink(&mut self) {
         self.linked = false;
         self.qps.iter_mut().for_each(|qp| *qp = Qp { ready: qp.ready, ..Qp::default() });
     }

@@ -18,7 +18,7 @@ fn session(status: &LinkStatus) -> u64 {
     }
 }
 
-// Rule: the handshake completes whichever end is first, and however its writes and the polls of
+// Goal: the handshake completes whichever end is first, and however its writes and the polls of
 // this end are interleaved.
 #[test]
 fn handshake_completes_in_every_order() {
@@ -53,7 +53,7 @@ fn handshake_completes_in_every_order() {
     }
 }
 
-// Rule: the scratchpads of this end are the peer's counts, with our sizes, whatever was offered
+// Goal: the scratchpads of this end are the peer's counts, with our sizes, whatever was offered
 // before.
 #[test]
 fn scratchpads_follow_the_peer() {
@@ -69,7 +69,7 @@ fn scratchpads_follow_the_peer() {
     assert_eq!(pads, [4, 0, 3, 2, 0, size, 0, size, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
-// Rule: too few slots are refused with values that work; the peer may come again with them.
+// Goal: too few slots are refused with values that work; the peer may come again with them.
 #[test]
 fn too_few_slots_are_refused() {
     let mut world = World::new(Shape { pairs: 8, ..Shape::default() });
@@ -87,7 +87,7 @@ fn too_few_slots_are_refused() {
     world.settle(1);
 }
 
-// Rule: a kernel is no member of a group.
+// Goal: a kernel is no member of a group.
 #[test]
 fn group_is_refused() {
     let mut world = World::new(Shape::default());
@@ -99,7 +99,7 @@ fn group_is_refused() {
     assert_eq!(world.board.spads[1][0].load(SeqCst), 0);
 }
 
-// Rule: pairs that the peer opens and closes are channels, in mid-flow; what the others carry is
+// Goal: pairs that the peer opens and closes are channels, in mid-flow; what the others carry is
 // not lost.
 #[test]
 fn channels_follow_the_peers_pairs() {
@@ -133,7 +133,7 @@ fn channels_follow_the_peers_pairs() {
     }
 }
 
-// Rule: echoes of QP_LINKS keep no closed pair open: `-L combined 1` leaves one bit, for good.
+// Goal: echoes of QP_LINKS keep no closed pair open: `-L combined 1` leaves one bit, for good.
 #[test]
 fn echoes_open_nothing() {
     let mut world = World::up(Shape::default(), 4);
@@ -149,7 +149,7 @@ fn echoes_open_nothing() {
     assert_eq!(world.board.spads[1][1].load(SeqCst), 1);
 }
 
-// Rule: slots, credits and packet numbers of an earlier life of a pair mean nothing in the next.
+// Goal: slots, credits and packet numbers of an earlier life of a pair mean nothing in the next.
 #[test]
 fn reopened_pair_begins_anew() {
     let mut world = World::up(Shape::default(), 2);
@@ -175,7 +175,7 @@ fn reopened_pair_begins_anew() {
     }
 }
 
-// Rule: without an open pair the link is down and says what to do; it comes back with a new
+// Goal: without an open pair the link is down, with the remedy; it comes back with a new
 // session.
 #[test]
 fn interface_down_is_link_down() {
@@ -196,7 +196,7 @@ fn interface_down_is_link_down() {
     assert_ne!(session(&world.poll()), before);
 }
 
-// Rule: when the engine closes the link, the peer's pairs go down by link-down slots, have no
+// Goal: when the engine closes the link, the peer's pairs go down by link-down slots, have no
 // carrier while the other netdev is away, and come back.
 #[test]
 fn closing_takes_the_peers_carrier() {
@@ -210,13 +210,13 @@ fn closing_takes_the_peers_carrier() {
     assert_eq!(world.kernel.qps[2].got.len(), 1, "what was sent before arrives");
     assert_eq!(world.board.spads[1][1].load(SeqCst), 0);
     for _ in 0..20 {
-        assert!(matches!(world.step(), LinkStatus::Up { .. }), "the peer asks for pairs");
+        assert!(matches!(world.step(), LinkStatus::Up { .. }), "the peer requests pairs");
         assert!(world.kernel.qps.iter().all(|qp| !qp.up), "and gets none");
     }
     world.settle(3);
 }
 
-// Rule: a lost hardware link ends everything; the next one begins anew.
+// Goal: a lost hardware link ends everything; the next one begins anew.
 #[test]
 fn relinking_begins_anew() {
     let mut world = World::up(Shape::default(), 2);
@@ -235,7 +235,7 @@ fn relinking_begins_anew() {
     assert_eq!(world.board.resets.load(SeqCst), 0);
 }
 
-// Rule: no memory of the peer is held after the channels were closed: the provider may unmap it.
+// Goal: no memory of the peer is held after the channels were closed: the provider may unmap it.
 #[test]
 fn peers_memory_is_released() {
     let mut world = World::up(Shape::default(), 2);
@@ -247,7 +247,7 @@ fn peers_memory_is_released() {
     assert_eq!(Arc::strong_count(&map), 1);
 }
 
-// Rule: queues that do not give their rings back are closed with all channels.
+// Goal: queues that do not give their rings back are closed with all channels.
 #[test]
 fn queue_that_does_not_answer_ends_the_session() {
     let mut world = World::up(Shape::default(), 2);

@@ -18,8 +18,8 @@ fn shapes() -> Vec<Shape> {
     ]
 }
 
-// Rule: frames cross in both directions, in order and unchanged, many times around each ring,
-// wherever slots and credit words lie.
+// Goal: frames cross in both directions, in order and unchanged, many times around each ring,
+// at any place of slots and credit words.
 #[test]
 fn frames_cross_unchanged_around_all_rings() {
     for shape in shapes() {
@@ -47,7 +47,7 @@ fn frames_cross_unchanged_around_all_rings() {
     }
 }
 
-// Rule: a full ring takes nothing and loses nothing; credit opens it again; one slot stays free.
+// Goal: a full ring takes nothing and loses nothing; credit opens it again; one slot stays free.
 #[test]
 fn exhausted_credit_is_full() {
     let shape = Shape { size: 64 << 10, mtu: 2048, pairs: 2, ..Shape::default() };
@@ -72,8 +72,8 @@ fn exhausted_credit_is_full() {
     assert!(tx.is_drained().unwrap());
 }
 
-// Rule: a queue that waits for credit is woken without a notification of the peer, and says at
-// once that there is room when there is.
+// Goal: a queue that waits for credit is woken without a notification of the peer, and
+// reports room as soon as there is some.
 #[test]
 fn waiting_for_credit_ends_by_itself() {
     let shape = Shape { size: 64 << 10, mtu: 2048, ..Shape::default() };
@@ -93,7 +93,7 @@ fn waiting_for_credit_ends_by_itself() {
     assert_eq!(world.channels[0].tx.queue().arm(1518).unwrap(), Armed::MoreWork);
 }
 
-// Rule: a sleeping receiver is woken by the doorbell, and by a check where the doorbell was missed.
+// Goal: a sleeping receiver is woken by the doorbell, and by a check where the doorbell was missed.
 #[test]
 fn sleeping_receiver_is_woken() {
     let mut world = World::up(Shape::default(), 1);
@@ -113,7 +113,7 @@ fn sleeping_receiver_is_woken() {
     assert_eq!(woken(&epoll), 1);
 }
 
-// Rule: one doorbell is rung for all frames of a flush, and none for an empty one.
+// Goal: one doorbell is rung for all frames of a flush, and none for an empty one.
 #[test]
 fn doorbells_are_rung_once_a_flush() {
     let mut world = World::up(Shape::default(), 2);
@@ -127,7 +127,7 @@ fn doorbells_are_rung_once_a_flush() {
     assert_eq!(link, 0, "a link event would lay the peer's rings out anew");
 }
 
-// Rule: room is the peer's memory itself; a frame that is longer than a slot is dropped and
+// Goal: room is the peer's memory itself; a frame that is longer than a slot is dropped and
 // counted, and its slot used by the next one.
 #[test]
 fn reservations_write_the_peers_memory() {
@@ -157,7 +157,7 @@ fn reservations_write_the_peers_memory() {
     }
 }
 
-// Rule: frames longer than the link's largest are dropped and counted, and those around them
+// Goal: frames longer than the link's largest are dropped and counted, and those around them
 // arrive: the guest's default MTU is larger than the link's.
 #[test]
 fn frames_over_the_mtu_are_dropped() {
@@ -172,7 +172,7 @@ fn frames_over_the_mtu_are_dropped() {
     assert_eq!(world.kernel.room(0), world.kernel.slot_count(0) - 1);
 }
 
-// Rule: with fewer channels than queue pairs, all pairs are received, pair q on channel q mod C.
+// Goal: with fewer channels than queue pairs, all pairs are received, pair q on channel q mod C.
 #[test]
 fn few_channels_serve_all_pairs() {
     let mut world = World::new(Shape::default());
@@ -198,7 +198,7 @@ fn mark(frame: &[u8]) -> u32 {
     u32::from_le_bytes(frame[..4].try_into().unwrap())
 }
 
-// Rule: the largest MTU is the kernel's, and nothing is left unfinished for the peer.
+// Goal: the largest MTU is the kernel's, and nothing is left unfinished for the peer.
 #[test]
 fn capabilities_are_those_of_the_wire() {
     let world = World::up(Shape::default(), 3);
