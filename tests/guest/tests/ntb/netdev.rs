@@ -8,7 +8,7 @@ use mqnet_testkit::{LinkProcess, Need, World, has};
 
 use super::there_with_ntb;
 
-const NEEDS: [Need; 3] = [Need::Root, Need::Program("ping"), Need::Program("python3")];
+pub(super) const NEEDS: [Need; 3] = [Need::Root, Need::Program("ping"), Need::Program("python3")];
 
 /// Loads the drivers: number of queue pairs, MTU of the netdev.
 const SETUP: &str = r#"
@@ -29,7 +29,7 @@ carrier() {
 }
 pings() { ping -c 5 -i 0.2 -W 5 "$@" || fail ping "$@"; }
 report() {
-    dmesg | grep -i -E 'ntb|qp [0-9]' | grep -v -i -E 'taint|verification'
+    dmesg | grep -i -E 'ntb|qp [0-9]' | grep -v -i -E 'taint|verification|Freeing item'
     grep ntb_epf /proc/interrupts | awk '$2 > 0 { print $1, $2 }'
     ip -s link show eth0
 }
@@ -74,7 +74,7 @@ serve(7002, give)
 ";
 
 /// A process that ends with the test.
-struct Process(std::process::Child);
+pub(super) struct Process(std::process::Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -85,7 +85,7 @@ impl Drop for Process {
 }
 
 /// Starts the host's end, in host `a`.
-fn serve(world: &World, bytes: usize) -> Process {
+pub(super) fn serve(world: &World, bytes: usize) -> Process {
     use std::io::{BufRead, BufReader};
     let bytes = bytes.to_string();
     let mut command = world.a.command(&["python3", "-c", SERVER, "0.0.0.0", &bytes]);
@@ -95,7 +95,7 @@ fn serve(world: &World, bytes: usize) -> Process {
     Process(child)
 }
 
-fn link(world: &World, tap: &str, ntb: &str) -> LinkProcess {
+pub(super) fn link(world: &World, tap: &str, ntb: &str) -> LinkProcess {
     let mut command = world.folder().program();
     command.args(["link", "--json"]);
     let addresses = "address=10.0.0.1/24,address=fd00::1/64";
@@ -106,7 +106,7 @@ fn link(world: &World, tap: &str, ntb: &str) -> LinkProcess {
     link
 }
 
-fn guest(world: &World, name: &str, script: &str) -> Guest {
+pub(super) fn guest(world: &World, name: &str, script: &str) -> Guest {
     let name = &name.replace([',', '='], "-");
     let device = qemu_device(&world.file("ntb.sock"));
     let guest = Guest::new(Kernel::V7_3, name).bare().with_ntb().memory(512).cpus(1);
@@ -115,7 +115,7 @@ fn guest(world: &World, name: &str, script: &str) -> Guest {
 }
 
 /// Runs the guest to its end; a failure shows what mqnet printed.
-fn run(link: &LinkProcess, guest: Guest) -> String {
+pub(super) fn run(link: &LinkProcess, guest: Guest) -> String {
     let outcome = guest.run();
     let passed = outcome.and_then(|outcome| Ok(outcome.passed("test")?.output.clone()));
     match passed {
