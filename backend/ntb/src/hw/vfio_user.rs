@@ -9,6 +9,8 @@
 mod doorbell;
 mod function;
 mod layout;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
