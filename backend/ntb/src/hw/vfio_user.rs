@@ -34,6 +34,11 @@ use layout::{FIRST_VECTOR, SPADS};
 
 /// Period in which registers are polled while a client is connected.
 const POLL: Duration = Duration::from_millis(10);
+/// The same when registers, scratchpads and messages have not changed for [`QUIET`]. The driver
+/// waits 1 s for a command.
+const POLL_IDLE: Duration = Duration::from_millis(50);
+/// See [`POLL_IDLE`].
+const QUIET: Duration = Duration::from_secs(1);
 
 /// How to emulate an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +94,8 @@ pub struct VfioUser {
     timer: Timer,
     is_timed: bool,
     session: u64,
+    /// Last change, and the state at that time.
+    changed: (Duration, u64),
 }
 
 impl VfioUser {
@@ -99,7 +106,14 @@ impl VfioUser {
         let server = Server::new(&config.path, config.access, model)?;
         function.connect(server.interrupts().clone());
         let timer = Timer::new()?;
-        Ok(Self { server, function, timer, is_timed: false, session: 0 })
+        Ok(Self {
+            server,
+            function,
+            timer,
+            is_timed: false,
+            session: 0,
+            changed: (Duration::ZERO, 0),
+        })
     }
 
     /// Commands of the driver that were carried out, by their number.
@@ -118,9 +132,14 @@ impl VfioUser {
     }
 
     /// Starts the timer anew: the next poll is due a period after this one.
-    fn set_timer(&mut self, is_connected: bool) {
+    fn set_timer(&mut self, is_connected: bool, now: Duration) {
+        let mark = self.function.mark();
+        if mark != self.changed.1 {
+            self.changed = (now, mark);
+        }
+        let is_quiet = now >= self.changed.0 + QUIET;
         let set = match (is_connected, self.is_timed) {
-            (true, _) => self.timer.repeat(POLL),
+            (true, _) => self.timer.repeat(if is_quiet { POLL_IDLE } else { POLL }),
             (false, true) => self.timer.stop(),
             (false, false) => return,
         };
@@ -135,9 +154,9 @@ impl VfioUser {
 impl Hw for VfioUser {
     fn poll_link(&mut self, now: Duration) -> HwLink {
         let status = self.server.poll(now, &mut self.function);
-        self.set_timer(matches!(status, Status::Connected(_)));
         let was_up = self.function.is_up();
         let state = self.function.poll(now, self.server.dma());
+        self.set_timer(matches!(status, Status::Connected(_)), now);
         match (status, state) {
             (Status::Waiting(why), _) | (_, Err(why)) => HwLink::Down(why),
             _ if self.server.is_pending() => HwLink::Down("the guest was reset".to_owned()),

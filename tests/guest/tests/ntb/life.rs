@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use mqnet_guest::Monitor;
 use mqnet_testkit::{World, has, until};
 
-use super::netdev::{NEEDS, guest, link, run, serve};
+use super::netdev::{NEEDS, guest, guest_on, link, run, serve};
 use super::there_with_ntb;
 
 /// Each way in which a driver can end, several times.
@@ -61,5 +62,165 @@ fn link_returns_after_drivers_end() {
     assert!(output.contains("DONE"), "{output}");
     println!("{output}");
     println!("{:#?}", link.events("down"));
+    link.stop();
+}
+
+/// Reports that frames flow, and waits to be killed.
+const STAY: &str = r#"
+setup 2 1500
+ethtool -L eth0 combined 2
+for i in $(seq 100); do ping -c 1 -W 1 10.0.0.1 > /dev/null && break; done
+pings 10.0.0.1 > /dev/null
+echo "FLOWS" > /dev/ttyS0
+while :; do upload /bin/busybox; download 0; done
+"#;
+
+// Rule: a VMM that is killed in mid-flow takes the link down with the reason; the next one brings it
+// up again, several times, and nothing of the former ones stays open.
+#[test]
+fn link_returns_after_vmms_are_killed() {
+    if !has(&NEEDS) || !there_with_ntb() {
+        return;
+    }
+    let world = World::create();
+    let link = link(&world, "", ",queues=2");
+    let _server = serve(&world, 4_000_000);
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", link.pid())).unwrap().count();
+    let mut counts = Vec::new();
+    for round in 1..=3 {
+        let running = guest(&world, "ntb-killed", STAY).start().unwrap();
+        let mut running = running.boots().unwrap();
+        running.says("FLOWS").unwrap();
+        assert!(link.ups() >= round);
+        std::thread::sleep(Duration::from_millis(500));
+        running.kill();
+        link.wait_down("the client");
+        until("the end of the guest's resources", || {
+            let maps = std::fs::read_to_string(format!("/proc/{}/maps", link.pid())).ok()?;
+            (!maps.contains("memory-backend-memfd")).then_some(())
+        });
+        counts.push(open());
+    }
+    assert!(counts.windows(2).all(|pair| pair[0] == pair[1]), "open descriptors: {counts:?}");
+    link.stop();
+}
+
+/// Reboots three times; the boots are counted by the host.
+const REBOOT: &str = r#"
+setup 2 1500
+pings 10.0.0.1 > /dev/null
+boot=$(nc 10.0.0.1 7003 < /dev/null)
+echo "BOOT $boot"
+[ "$boot" = 3 ] || reboot -f
+echo DONE
+"#;
+
+// Rule: the link returns after each reboot of the guest.
+#[test]
+fn link_returns_after_reboots() {
+    if !has(&NEEDS) || !there_with_ntb() {
+        return;
+    }
+    let world = World::create();
+    let link = link(&world, "", ",queues=2");
+    let _server = serve(&world, 1000);
+    // QEMU starts the machine again instead of ending.
+    let guest = guest(&world, "ntb-reboot", REBOOT).qemu(&["-action", "reboot=reset"]);
+    let output = run(&link, guest);
+    assert!(output.contains("BOOT 3"), "{output}");
+    assert!(link.ups() >= 3);
+    link.stop();
+}
+
+/// Pings until the host has restarted mqnet and put the device back.
+const RETURN: &str = r#"
+setup 2 1500
+pings 10.0.0.1 > /dev/null
+echo "FLOWS 1" > /dev/ttyS0
+for i in $(seq 600); do [ -e /sys/class/net/eth0 ] || break; sleep 0.1; done
+[ -e /sys/class/net/eth0 ] && fail device stays
+echo "GONE" > /dev/ttyS0
+for i in $(seq 600); do [ -e /sys/bus/pci/drivers/ntb_hw_epf/0* ] && break; sleep 0.1; done
+rmmod ntb_netdev; insmod /ntb/ntb_netdev.ko
+for i in $(seq 50); do [ -e /sys/class/net/eth0 ] && break; sleep 0.1; done
+ip addr add 10.0.0.2/24 dev eth0
+ip link set eth0 up
+carrier
+pings 10.0.0.1
+echo DONE
+"#;
+
+// Rule: when mqnet is killed the guest goes on; its device is removed and added, and the link is
+// back.
+#[test]
+fn link_returns_after_mqnet_is_killed() {
+    if !has(&NEEDS) || !there_with_ntb() {
+        return;
+    }
+    let world = World::create();
+    let mut first = link(&world, "", ",queues=2");
+    let monitor = world.file("qmp");
+    let qmp = format!("unix:{},server=on,wait=off", monitor.display());
+    let guest = guest_on(&world, "ntb-return", RETURN, ",\"bus\":\"slot1\",\"id\":\"ntb\"");
+    let guest = guest.qemu(&["-qmp", &qmp]);
+    let running = guest.start().unwrap();
+    let mut running = running.boots().unwrap();
+    running.says("FLOWS 1").unwrap();
+    first.kill();
+    let mut monitor = Monitor::connect(&monitor).unwrap();
+    let delete = serde_json::json!({"execute": "device_del", "arguments": {"id": "ntb"}});
+    monitor.ask(&delete).unwrap();
+    running.says("GONE").unwrap();
+    drop(first);
+    let second = link(&world, "", ",queues=2");
+    let socket = serde_json::json!({"type": "unix", "path": world.file("ntb.sock")});
+    let device = serde_json::json!({
+        "driver": "vfio-user-pci", "rombar": 0, "socket": socket, "bus": "slot1", "id": "ntb"
+    });
+    let add = serde_json::json!({"execute": "device_add", "arguments": device});
+    // QEMU removes the device after the guest's driver.
+    until("the place of the device", || monitor.ask(&add).ok());
+    let outcome = running.wait();
+    let passed = outcome.and_then(|outcome| Ok(outcome.passed("test")?.output.clone()));
+    let output = passed.unwrap_or_else(|e| panic!("{e}\n{}", second.text()));
+    assert!(output.contains("DONE"), "{output}");
+    second.stop();
+}
+
+/// Stays idle, then pings.
+const IDLE: &str = r#"
+setup 1 1500
+pings 10.0.0.1 > /dev/null
+ip neigh replace 10.0.0.1 lladdr $(ip neigh show 10.0.0.1 | sed 's/.*lladdr \([^ ]*\).*/\1/') dev eth0
+echo "FLOWS" > /dev/ttyS0
+sleep 12
+ping -c 5 -i 1 -W 5 10.0.0.1 || fail ping
+echo DONE
+"#;
+
+// Rule: with the link up and no traffic mqnet uses less than 1 % of a CPU, and answers promptly.
+#[test]
+fn idle_link_costs_little() {
+    if !has(&NEEDS) || !there_with_ntb() {
+        return;
+    }
+    let world = World::create();
+    let link = link(&world, "", ",queues=1");
+    let running = guest(&world, "ntb-idle", IDLE).start().unwrap();
+    let mut running = running.boots().unwrap();
+    running.says("FLOWS").unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", link.pid())).unwrap();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(10));
+    let used = ticks() - before;
+    let outcome = running.wait().unwrap();
+    let output = &outcome.passed("test").unwrap().output;
+    println!("{used} ticks of 10 ms in 10 s\n{output}");
+    assert!(used <= 10, "{used} ticks of 10 ms in 10 s");
     link.stop();
 }

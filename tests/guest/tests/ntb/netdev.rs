@@ -46,7 +46,7 @@ download() {
 }
 "#;
 
-/// The host's end of `upload` and `download`: address, bytes to send.
+/// The host's end of `upload` and `download`, and a counter of boots: address, bytes to send.
 const SERVER: &str = "import hashlib, os, socket, sys, threading
 data = os.urandom(int(sys.argv[2]))
 def whole(s, n):
@@ -69,7 +69,12 @@ def serve(port, what):
     print('ready', flush=True)
     while True:
         threading.Thread(target=what, args=(listener.accept()[0],), daemon=True).start()
+boots = iter(range(1, 100))
+def count(s):
+    s.sendall(str(next(boots)).encode())
+    s.close()
 threading.Thread(target=serve, args=(7001, take), daemon=True).start()
+threading.Thread(target=serve, args=(7003, count), daemon=True).start()
 serve(7002, give)
 ";
 
@@ -91,7 +96,7 @@ pub(super) fn serve(world: &World, bytes: usize) -> Process {
     let mut command = world.a.command(&["python3", "-c", SERVER, "0.0.0.0", &bytes]);
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("python3");
     let output = BufReader::new(child.stdout.take().expect("its output"));
-    assert_eq!(output.lines().map_while(Result::ok).take(2).count(), 2);
+    assert_eq!(output.lines().map_while(Result::ok).take(3).count(), 3);
     Process(child)
 }
 
@@ -107,11 +112,17 @@ pub(super) fn link(world: &World, tap: &str, ntb: &str) -> LinkProcess {
 }
 
 pub(super) fn guest(world: &World, name: &str, script: &str) -> Guest {
+    guest_on(world, name, script, "")
+}
+
+/// A guest with a free port for devices; `place` are properties of the device, as JSON.
+pub(super) fn guest_on(world: &World, name: &str, script: &str, place: &str) -> Guest {
     let name = &name.replace([',', '='], "-");
     let device = qemu_device(&world.file("ntb.sock"));
+    let device = format!("{}{place}}}", device.trim_end_matches('}').to_owned() + "}");
     let guest = Guest::new(Kernel::V7_3, name).bare().with_ntb().memory(512).cpus(1);
-    let guest = guest.qemu(&["-device", &device]).limit(Duration::from_secs(120));
-    guest.script("test", &format!("{SETUP}{script}"))
+    let guest = guest.qemu(&["-device", "pcie-root-port,id=slot1,chassis=1", "-device", &device]);
+    guest.limit(Duration::from_secs(120)).script("test", &format!("{SETUP}{script}"))
 }
 
 /// Runs the guest to its end; a failure shows what mqnet printed.

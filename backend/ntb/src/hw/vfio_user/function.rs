@@ -373,6 +373,15 @@ impl Function {
         }
     }
 
+    /// A number that differs after each command, state of the link, and write of the driver to a
+    /// scratchpad, save for coincidences.
+    pub(super) fn mark(&self) -> u64 {
+        let state = u64::from(self.is_up) | u64::from(self.pending.is_some()) << 1;
+        let pads = (0..SPADS).map(|pad| u64::from(self.peer_spad(pad).load(Ordering::Relaxed)));
+        let values = self.commands.into_iter().chain(pads).chain([state]);
+        values.fold(0, |mark, value| (mark ^ value).wrapping_mul(0x100_0000_01b3))
+    }
+
     pub(super) fn is_up(&self) -> bool {
         self.is_up
     }
