@@ -24,13 +24,16 @@ use super::handshake::{self, HandshakeError, Limits, PeerValues, pad};
 use super::links::{Links, UNTOUCHED};
 use super::queue_pair::{PairState, QueuePair};
 use super::rx::PairsRx;
-use super::slots::{DONE, RxSlots, TxSlots};
+use super::slots::{DONE, FLAGS, RxSlots, TxSlots};
 use super::tx::PairTx;
 use crate::hw::{Hw, TransportHw};
 
 /// Time in which queues give rings back: they do at their next poll, unless they wait for a full
 /// sink. After it, all channels are closed.
 const PATIENCE: Duration = Duration::from_millis(300);
+
+/// Time in which the kernel waits for a free slot for its link-down slot, and some more.
+const LINK_DOWN_LATE: Duration = Duration::from_millis(1500);
 
 /// Period of the check for frames with a missed doorbell.
 const CHECK: Duration = Duration::from_millis(100);
@@ -72,13 +75,28 @@ struct Home {
     tx: Option<Box<TxSlots>>,
 }
 
+/// Place of a link-down slot.
+#[derive(Clone, Copy, Debug)]
+enum Parting {
+    /// After the frames that were sent.
+    Next,
+    /// In all slots: the peer may have begun a new life of the pair, and is at an unknown slot.
+    Any,
+}
+
 struct Pair {
     queue: QueuePair,
     home: Home,
     /// Rings are recalled, since this time.
     closing: Option<Duration>,
+    /// The peer may have the pair open: a link-down slot is sent when the rings are here.
+    parts: Option<Parting>,
+    /// The peer closed some pair while the ring of this one was full, so that a link-down slot may
+    /// be missing: since when there was no sign of life, and their number.
+    suspect: Option<(Duration, u64)>,
     /// Window of this end, for the check of sleeping readers.
     words: Table,
+    part: Part,
     /// Bytes of a slot of the peer's memory, and slots that can be in use.
     size: (u32, u32),
 }
@@ -192,7 +210,7 @@ impl Transport {
         }
         self.write_links(hw);
         self.check_sleepers(now);
-        let serves = (0..self.values.pairs).any(|pair| self.links.is_served(pair));
+        let serves = (0..self.values.pairs).any(|pair| self.links.is_open(pair));
         if serves || self.links.requested(now).next().is_some() {
             return Ok(Status::Up(self.lives));
         }
@@ -244,6 +262,9 @@ impl Transport {
                 },
                 home: Home { rx: Some(Box::new(rx)), tx: Some(Box::new(tx)) },
                 closing: None,
+                parts: None,
+                suspect: None,
+                part: our,
                 words: words.ok_or("window: no such memory")?,
             });
         }
@@ -260,16 +281,33 @@ impl Transport {
         if value != UNTOUCHED {
             ended = links.note_write(value & !UNTOUCHED, now, activity);
         }
-        links.tick(now, activity);
-        let down = |pair: &u16| {
-            self.links.is_served(*pair) && self.pairs[usize::from(*pair)].queue.state.has_ended()
-        };
-        ended.extend((0..self.values.pairs).filter(down));
-        ended.into_iter().for_each(|pair| self.close_pair(pair, now));
+        let in_doubt = links.tick(now, activity);
+        let closes = value != UNTOUCHED && value & !UNTOUCHED & !links.ours() == 0;
+        let mut late = Vec::new();
+        for (number, pair) in pairs.iter_mut().enumerate() {
+            if pair.misses_link_down(closes, now) && links.is_open(number as u16) {
+                late.push(number as u16);
+            }
+        }
+        for pair in 0..self.values.pairs {
+            if !self.links.is_open(pair) {
+                continue;
+            }
+            if self.pairs[usize::from(pair)].queue.state.has_ended() {
+                self.close_pair(pair, Some(Parting::Any), now);
+            } else if late.contains(&pair)
+                // Frames that wait come before a link-down slot.
+                || in_doubt.contains(&pair) && self.pairs[usize::from(pair)].complete() == 0
+            {
+                self.close_pair(pair, Some(Parting::Next), now);
+            } else if ended.contains(&pair) {
+                self.close_pair(pair, None, now);
+            }
+        }
     }
 
     /// Clears the bit of a pair, and recalls its rings.
-    fn close_pair(&mut self, number: u16, now: Duration) {
+    fn close_pair(&mut self, number: u16, parts: Option<Parting>, now: Duration) {
         self.links.close(number, now);
         let pair = &mut self.pairs[usize::from(number)];
         // From here on queues do not use the rings, even with frames in them.
@@ -277,15 +315,20 @@ impl Transport {
         pair.queue.rx.recall();
         pair.queue.tx.recall();
         pair.closing = pair.closing.or(Some(now));
+        pair.parts = parts;
     }
 
     /// Takes back rings that were recalled.
     fn reclaim(&mut self, now: Duration) {
         for pair in &mut self.pairs {
+            if pair.is_home() {
+                pair.part();
+            }
             let Some(since) = pair.closing else { continue };
             pair.take_home();
             if pair.is_home() {
                 pair.closing = None;
+                pair.part();
             } else if now >= since + PATIENCE {
                 // Channels that do not answer are closed with all others.
                 (self.lives, pair.closing) = (self.lives + 1, Some(now));
@@ -304,12 +347,13 @@ impl Transport {
             let Home { rx: Some(mut rx), tx: Some(mut tx) } = std::mem::take(&mut pair.home) else {
                 continue;
             };
+            (pair.parts, pair.suspect) = (None, None);
             pair.queue.state.begin();
             rx.reset();
             tx.reset();
             pair.queue.rx.offer(rx);
             pair.queue.tx.offer(tx);
-            self.links.open(number, now);
+            self.links.open(number, now, pair.queue.state.activity());
         }
     }
 
@@ -381,28 +425,62 @@ impl Transport {
     pub(crate) fn close(&mut self, hw: &dyn Hw, now: Duration) {
         self.is_open = false;
         self.lives += 1;
-        for number in 0..self.values.pairs {
-            let Some(pair) = self.pairs.get_mut(usize::from(number)) else { return };
-            if !self.links.is_served(number) {
-                continue;
-            }
-            let has_ended = pair.queue.state.has_ended();
-            self.close_pair(number, now);
-            let pair = &mut self.pairs[usize::from(number)];
-            pair.take_home();
-            if let Some(tx) = &mut pair.home.tx
-                && !has_ended
-                && tx.send_link_down()
-            {
-                // A failed doorbell is reported by the hardware link.
-                let _ = pair.queue.doorbell.ring();
+        for number in 0..self.pairs.len() as u16 {
+            if self.links.is_open(number) {
+                let has_ended = self.pairs[usize::from(number)].queue.state.has_ended();
+                let parts = if has_ended { Parting::Any } else { Parting::Next };
+                self.close_pair(number, Some(parts), now);
             }
         }
+        self.reclaim(now);
         self.write_links(hw);
     }
 }
 
 impl Pair {
+    /// Sends the link-down slot that is due, as soon as a slot is free.
+    fn part(&mut self) {
+        let (Some(parts), Some(tx)) = (self.parts, &mut self.home.tx) else { return };
+        match parts {
+            Parting::Any => tx.fill_with_link_down(),
+            Parting::Next if tx.send_link_down() => {}
+            Parting::Next => return,
+        }
+        self.parts = None;
+        // A failed doorbell is reported by the hardware link.
+        let _ = self.queue.doorbell.ring();
+    }
+
+    /// Complete slots of our window.
+    fn complete(&self) -> u32 {
+        let flags = |slot| self.words.byte(self.part.header_at(slot) + FLAGS);
+        let is_done = |slot: &u32| flags(*slot).load(Ordering::Acquire) & DONE != 0;
+        (0..self.part.slots).filter(is_done).count() as u32
+    }
+
+    /// True when the peer has closed the pair and could not send a link-down slot. `closes`: the
+    /// peer has just closed some pair.
+    fn misses_link_down(&mut self, closes: bool, now: Duration) -> bool {
+        let activity = self.queue.state.activity();
+        if closes && self.complete() + 1 >= self.part.slots {
+            self.suspect = Some((now, activity));
+        }
+        match self.suspect {
+            Some((_, before)) if before != activity => {
+                self.suspect = Some((now, activity));
+                false
+            }
+            Some((since, _)) => {
+                let is_late = now >= since + LINK_DOWN_LATE && self.complete() == 0;
+                if is_late {
+                    self.suspect = None;
+                }
+                is_late
+            }
+            None => false,
+        }
+    }
+
     fn take_home(&mut self) {
         self.home.rx = self.home.rx.take().or_else(|| self.queue.rx.take());
         self.home.tx = self.home.tx.take().or_else(|| self.queue.tx.take());

@@ -27,7 +27,7 @@ pub(super) const DONE: u8 = 1;
 pub(super) const LINK_DOWN: u8 = 2;
 
 /// Offset of the flags in a header.
-const FLAGS: u32 = 8;
+pub(super) const FLAGS: u32 = 8;
 
 /// Violation of the protocol in one queue pair.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -158,6 +158,15 @@ impl RxSlots {
         self.credit.write(self.part.slots_last());
     }
 
+    /// True when the peer has begun a new life of the pair, and its slots cover the link-down slot.
+    #[cold]
+    fn was_restarted(&self) -> bool {
+        let first = self.ring.piece(self.part.header_at(0), 4).and_then(|h| h.header::<4>());
+        self.number != 0
+            && self.flags(0).load(Ordering::Acquire) & DONE != 0
+            && first == Some([0; 4])
+    }
+
     /// True when the slot that is due is complete.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
@@ -174,8 +183,18 @@ impl RxSlots {
     /// True when the slot that is due is complete, and its frame is longer than the caller takes.
     #[inline]
     pub(crate) fn first_is_too_long(&self, frame_max: u32) -> Result<bool, Violation> {
-        let is_plain = self.flags(self.next).load(Ordering::Acquire) & LINK_DOWN == 0;
-        Ok(is_plain && self.has_work() && self.header(self.next, 0)? > frame_max)
+        let flags = self.flags(self.next).load(Ordering::Acquire);
+        if flags & (DONE | LINK_DOWN) != DONE {
+            return Ok(false);
+        }
+        match self.header(self.next, 0) {
+            Ok(len) => Ok(len > frame_max),
+            Err(Violation::Number { .. }) if self.was_restarted() => {
+                self.state.end();
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// Shows up to `budget` complete slots. A frame longer than `frame_max` ends a peek.
@@ -202,7 +221,12 @@ impl RxSlots {
                 }
                 break;
             }
-            let len = self.header(slot, shown)?;
+            let len = match self.header(slot, shown) {
+                Ok(len) => len,
+                // Frames before it are good; the next peek ends the pair.
+                Err(Violation::Number { .. }) if self.was_restarted() => break,
+                Err(e) => return Err(e),
+            };
             if len > frame_max {
                 break;
             }
@@ -453,17 +477,34 @@ impl TxSlots {
         any
     }
 
-    /// Sends a link-down slot; false when no slot is free.
+    /// Sends a link-down slot after the frames that were sent; false while no slot is free.
     pub(crate) fn send_link_down(&mut self) -> bool {
         self.publish();
-        if self.look().is_ok_and(|free| free == 0) || self.free == 0 {
-            return false;
+        match self.look() {
+            Ok(0) => return false,
+            Ok(_) => {}
+            // The peer is at an unknown slot.
+            Err(_) => {
+                self.fill_with_link_down();
+                return true;
+            }
         }
-        self.header(0);
-        self.flags[self.next as usize].byte(0).store(DONE | LINK_DOWN, Ordering::Release);
+        self.link_down_at(self.next);
         self.next = after(self.next, 1, self.part.slots);
         (self.published, self.free) = (self.next, self.free - 1);
         true
+    }
+
+    /// Makes every slot a link-down slot, for a peer at an unknown slot: packet numbers of such
+    /// slots are not checked. The ring is to be reset before its next use.
+    pub(crate) fn fill_with_link_down(&mut self) {
+        (0..self.part.slots).for_each(|slot| self.link_down_at(slot));
+    }
+
+    fn link_down_at(&mut self, slot: u32) {
+        let header = [0; HEADER as usize];
+        self.out.write(self.part.header_at(slot), header);
+        self.flags[slot as usize].byte(0).store(DONE | LINK_DOWN, Ordering::Release);
     }
 
     /// True when the peer has consumed all that was published.

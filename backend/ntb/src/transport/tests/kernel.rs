@@ -66,6 +66,10 @@ pub(super) struct Qp {
     tx_count: u32,
     /// Frames received and not yet checked.
     pub(super) got: VecDeque<Vec<u8>>,
+    /// Attempts left to send a link-down slot into a full ring, 10 ms apart.
+    parting: Option<u32>,
+    /// Slots of an earlier life may be there: they stop the reader.
+    is_stale: bool,
     /// Link-down slots received.
     pub(super) downs: u32,
 }
@@ -141,6 +145,7 @@ impl Kernel {
             self.set_up_windows();
         }
         for qp in 0..self.qps.len() {
+            self.part_from(qp);
             self.link_work(qp);
         }
     }
@@ -196,7 +201,8 @@ impl Kernel {
         let (_, slots) = self.slots(qp);
         self.ram[window].set_word(at + bytes, slots as u32 - 1);
         let pair = &mut self.qps[qp];
-        (pair.up, pair.rx, pair.rx_count, pair.tx, pair.tx_count) = (false, 0, 0, 0, 0);
+        (pair.up, pair.is_stale, pair.parting) = (false, false, None);
+        (pair.rx, pair.rx_count, pair.tx, pair.tx_count) = (0, 0, 0, 0);
     }
 
     fn link_work(&mut self, qp: usize) {
@@ -223,10 +229,25 @@ impl Kernel {
         }
         let seen = self.pad(LINKS);
         self.write_pad(LINKS, seen & !(1 << qp));
-        if self.qps[qp].up {
-            let _ = self.put(qp, &[], 3);
+        self.qps[qp].parting = Some(100);
+        self.part_from(qp);
+    }
+
+    /// Sends a link-down slot, or gives up after a second.
+    fn part_from(&mut self, qp: usize) {
+        let Some(left) = self.qps[qp].parting else { return };
+        if !self.qps[qp].up || left == 0 || self.put(qp, &[], 3).is_ok() {
+            self.reset(qp);
+        } else {
+            self.qps[qp].parting = Some(left - 1);
         }
-        self.reset(qp);
+    }
+
+    /// Closes and opens a pair before the other end can notice.
+    pub(super) fn reopen(&mut self, qp: usize) {
+        self.close(qp);
+        self.open(qp..qp + 1);
+        self.qps[qp].is_stale = self.qps[qp].up;
     }
 
     /// Slots that a pair may still fill.
@@ -281,6 +302,9 @@ impl Kernel {
                 memory.set_word(header + 8, 0);
                 pair.downs += 1;
                 self.reset(qp);
+                break;
+            }
+            if memory.word(header) != pair.rx_count && pair.is_stale {
                 break;
             }
             assert_eq!(memory.word(header), pair.rx_count, "packet number of pair {qp}");

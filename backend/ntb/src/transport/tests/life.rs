@@ -133,20 +133,65 @@ fn channels_follow_the_peers_pairs() {
     }
 }
 
-// Goal: echoes of QP_LINKS keep no closed pair open: `-L combined 1` leaves one bit, for good.
+// Goal: echoes of QP_LINKS keep no closed pair open, soon after the opening or later.
 #[test]
 fn echoes_open_nothing() {
-    let mut world = World::up(Shape::default(), 4);
-    (1..4).for_each(|pair| world.kernel.close(pair));
-    let echo = world.board.spads[0][1].load(SeqCst);
-    assert_eq!(echo, 0b0111, "the last close echoes the others");
-    world.settle(1);
-    for _ in 0..100 {
-        let status = world.step();
-        world.follow(&status);
-        assert_eq!(world.channels.len(), 1);
+    for wait in [0, 1, 2, 3, 20] {
+        let mut world = World::up(Shape::default(), 4);
+        for _ in 0..wait {
+            let status = world.step();
+            world.follow(&status);
+        }
+        (1..4).for_each(|pair| world.kernel.close(pair));
+        for step in 0..150 {
+            let status = world.step();
+            world.follow(&status);
+            assert!(step < 2 || world.channels.len() == 1, "{wait}: {step}");
+        }
     }
-    assert_eq!(world.board.spads[1][1].load(SeqCst), 1);
+}
+
+// Goal: a pair that the peer closes and opens again before this end notices carries frames: the
+// kernel does so when its MTU is changed, soon after an opening or later.
+#[test]
+fn quick_reopening_is_noticed() {
+    for wait in [0, 1, 2, 3, 4, 5, 20] {
+        for sent in [0, 1, 3, 6] {
+            let mut world = World::up(Shape::default(), 4);
+            for pair in 0..4 {
+                for n in 0..sent {
+                    world.send(pair, &[frame(n, 60)]).unwrap();
+                    world.kernel.receive(pair, 9);
+                    world.kernel.send(pair, &frame(n, 60)).unwrap();
+                    world.receive(pair).unwrap();
+                }
+                world.kernel.qps[pair].got.clear();
+            }
+            for _ in 0..wait {
+                let status = world.step();
+                world.follow(&status);
+            }
+            (0..4).for_each(|pair| world.kernel.reopen(pair));
+            for _ in 0..60 {
+                let status = world.step();
+                world.follow(&status);
+                for channel in 0..world.channels.len() {
+                    world.send(channel, &[frame(1, 60)]).unwrap();
+                }
+                for pair in 0..4 {
+                    world.kernel.receive(pair, 99);
+                }
+            }
+            assert_eq!(world.channels.len(), 4, "{wait} {sent}");
+            for pair in 0..4 {
+                assert!(world.kernel.qps[pair].up && !world.kernel.qps[pair].got.is_empty());
+                for n in 0..20 {
+                    world.kernel.send(pair, &frame(n, 60)).unwrap();
+                    assert_eq!(world.receive(pair).unwrap(), [frame(n, 60)], "{wait} {sent}");
+                }
+            }
+        }
+    }
 }
 
 // Goal: slots, credits and packet numbers of an earlier life of a pair mean nothing in the next.
@@ -154,12 +199,13 @@ fn echoes_open_nothing() {
 fn reopened_pair_begins_anew() {
     let mut world = World::up(Shape::default(), 2);
     for life in 0..10 {
-        // Some frames are left unread at both ends when the pair is closed.
+        // Some frames wait at both ends when the pair is closed; those to mqnet still arrive.
         for n in 0..life % 4 {
             world.send(1, &[frame(n, 60)]).unwrap();
             world.kernel.send(1, &frame(n, 60)).unwrap();
         }
         world.kernel.close(1);
+        assert_eq!(world.receive(1).unwrap().len(), life as usize % 4);
         world.settle(1);
         world.kernel.open(1..2);
         world.settle(2);
@@ -259,4 +305,24 @@ fn queue_that_does_not_answer_ends_the_session() {
     let mut sessions: Vec<u64> = (0..40).map(|_| session(&world.poll())).collect();
     sessions.dedup();
     assert!(sessions.len() > 1 && sessions[0] == before, "{sessions:?}");
+}
+
+// Goal: a pair that the peer closed without a link-down slot, since its ring was full for longer
+// than the kernel waits, is found closed after the ring was read, and can be opened again.
+#[test]
+fn missing_link_down_slot_is_noticed() {
+    for wait in [0, 20] {
+        let mut world = World::up(Shape::default(), 2);
+        (0..wait).for_each(|_| drop(world.step()));
+        let full = (0..).take_while(|n| world.kernel.send(1, &frame(*n, 60)).is_ok()).count();
+        world.kernel.close(1);
+        (0..110).for_each(|_| drop(world.step()));
+        assert!(!world.kernel.qps[1].up, "the kernel has given up");
+        assert_eq!(world.receive(1).unwrap().len(), full, "{wait}");
+        world.settle(1);
+        world.kernel.open(1..2);
+        world.settle(2);
+        world.kernel.send(1, &frame(1, 60)).unwrap();
+        assert_eq!(world.receive(1).unwrap(), [frame(1, 60)]);
+    }
 }
