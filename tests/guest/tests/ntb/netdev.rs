@@ -112,17 +112,11 @@ pub(super) fn link(world: &World, tap: &str, ntb: &str) -> LinkProcess {
 }
 
 pub(super) fn guest(world: &World, name: &str, script: &str) -> Guest {
-    guest_on(world, name, script, "")
-}
-
-/// A guest with a free port for devices; `place` are properties of the device, as JSON.
-pub(super) fn guest_on(world: &World, name: &str, script: &str, place: &str) -> Guest {
     let name = &name.replace([',', '='], "-");
     let device = qemu_device(&world.file("ntb.sock"));
-    let device = format!("{}{place}}}", device.trim_end_matches('}').to_owned() + "}");
     let guest = Guest::new(Kernel::V7_3, name).bare().with_ntb().memory(512).cpus(1);
-    let guest = guest.qemu(&["-device", "pcie-root-port,id=slot1,chassis=1", "-device", &device]);
-    guest.limit(Duration::from_secs(120)).script("test", &format!("{SETUP}{script}"))
+    let guest = guest.qemu(&["-device", &device]).limit(Duration::from_secs(120));
+    guest.script("test", &format!("{SETUP}{script}"))
 }
 
 /// Runs the guest to its end; a failure shows what mqnet printed.
