@@ -187,6 +187,11 @@ impl RxSlots {
         if flags & (DONE | LINK_DOWN) != DONE {
             return Ok(false);
         }
+        if self.number < self.part.slots && self.was_restarted() {
+            // In the first round, slots of the next life have the same numbers.
+            self.state.end();
+            return Ok(false);
+        }
         match self.header(self.next, 0) {
             Ok(len) => Ok(len > frame_max),
             Err(Violation::Number { .. }) if self.was_restarted() => {
@@ -206,6 +211,9 @@ impl RxSlots {
         frame_max: u32,
         lens: &mut [u32],
     ) -> Result<u32, Violation> {
+        if self.state.has_ended() {
+            return Ok(0);
+        }
         let (mut shown, mut left) = (0, bytes);
         let budget = budget.min(self.part.slots).min(lens.len() as u32);
         while shown < budget && left > 0 {

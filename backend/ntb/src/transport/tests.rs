@@ -1,6 +1,5 @@
 //! The function against a test double of the kernel's end, over hardware in memory.
 
-mod board;
 mod hostile;
 mod kernel;
 mod life;
@@ -16,7 +15,7 @@ use mqnet_shmem::Span;
 use mqnet_wire::{Layer, VnetHdr};
 
 use crate::NtbFunction;
-use board::{Board, Port};
+use crate::fuzzing::board::{Board, Port};
 use kernel::{Cuts, Kernel};
 
 /// Both ends, and what the engine holds.

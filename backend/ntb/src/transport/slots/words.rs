@@ -171,3 +171,61 @@ fn pieces(map: &MemoryMap, at: u32, len: u32) -> impl Iterator<Item = (u64, u32)
         (from < to).then(|| (from, (to - from) as u32))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use mqnet_shmem::{Area, Region};
+
+    use super::*;
+
+    // Goal: a word is the four bytes at its place, at every place in two units, and one beyond the
+    // window is none.
+    #[test]
+    fn words_are_at_any_byte() {
+        let region = Arc::new(Region::private(4096, false, None).unwrap());
+        let table = || Table::new(region.clone(), 0, 32).unwrap();
+        let bytes = table();
+        for (at, value) in (0..=28).zip((0x0101_0101u32..).step_by(0x0203_0507)) {
+            for (byte, at) in value.to_le_bytes().into_iter().zip(at..) {
+                bytes.byte(at).store(byte, Ordering::Relaxed);
+            }
+            let word = InWord::new(table(), at).unwrap();
+            assert_eq!(word.read(), value, "{at}");
+            word.write(!value);
+            assert_eq!(word.read(), !value, "{at}");
+        }
+        assert!(InWord::new(table(), 29).is_none() && InWord::new(table(), u32::MAX).is_none());
+    }
+
+    // Goal: a word is written to the four bytes at its place and nowhere else, in one mapping or in
+    // two; memory with a gap, and a word beyond the window, are refused.
+    #[test]
+    fn words_are_written_across_mappings() {
+        let regions: Vec<_> =
+            (0..2).map(|_| Arc::new(Region::private(4096, false, None).unwrap())).collect();
+        let area = |start, region: &Arc<Region>| Area {
+            start,
+            len: 4096,
+            region: region.clone(),
+            offset: 0,
+        };
+        let out = |second| {
+            let areas = vec![area(0, &regions[0]), area(second, &regions[1])];
+            Outbound { map: Arc::new(MemoryMap::new(areas).unwrap()), len: 8192 }
+        };
+        let read = |at: u32| {
+            let region = &regions[at as usize / 4096];
+            Table::new(region.clone(), at as usize % 4096, 1).unwrap()
+        };
+        for at in 4088..4104u32 {
+            OutWord::new(&out(4096), at).unwrap().write(0xa4a3_a2a1);
+            for (n, expected) in [0, 0xa1, 0xa2, 0xa3, 0xa4, 0].into_iter().enumerate() {
+                let byte = read(at + n as u32 - 1);
+                assert_eq!(byte.byte(0).swap(0, Ordering::Relaxed), expected, "{at}: {n}");
+            }
+        }
+        assert!(OutWord::new(&out(4096), 8188).is_ok());
+        assert!(OutWord::new(&out(4096), 8189).is_err());
+        assert!(OutWord::new(&out(8192), 0).is_err(), "a gap");
+    }
+}

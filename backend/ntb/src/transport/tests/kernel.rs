@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use mqnet_shmem::{Region, Table};
 
-use super::board::Board;
+use crate::fuzzing::board::Board;
 
 /// Memory of the guest behind one window.
 struct Ram(Vec<(u64, Table)>);

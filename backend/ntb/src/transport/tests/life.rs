@@ -326,3 +326,29 @@ fn missing_link_down_slot_is_noticed() {
         assert_eq!(world.receive(1).unwrap(), [frame(1, 60)]);
     }
 }
+
+// Goal: frames of a new life that cover the link-down slot of the one before are no violation, and
+// the pair is opened anew.
+#[test]
+fn covered_link_down_slot_is_noticed() {
+    for (before, after) in [(3, 6), (2, 3), (5, 6), (9, 6), (16, 4)] {
+        let mut world = World::up(Shape::default(), 1);
+        for n in 0..before {
+            world.kernel.send(0, &frame(n, 60)).unwrap();
+            assert_eq!(world.receive(0).unwrap().len(), 1);
+        }
+        world.kernel.reopen(0);
+        for n in 0..after {
+            world.kernel.send(0, &frame(n, 60)).unwrap();
+        }
+        assert!(world.receive(0).unwrap().is_empty(), "{before} {after}");
+        for _ in 0..20 {
+            world.kernel.receive(0, 9);
+            let status = world.step();
+            world.follow(&status);
+        }
+        world.settle(1);
+        world.kernel.send(0, &frame(8, 60)).unwrap();
+        assert_eq!(world.receive(0).unwrap(), [frame(8, 60)]);
+    }
+}

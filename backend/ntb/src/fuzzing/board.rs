@@ -1,4 +1,4 @@
-//! Hardware in memory: windows, scratchpads and doorbells that a test sees from both ends.
+//! Hardware in memory, for tests: windows, scratchpads and doorbells, seen from both ends.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -13,31 +13,31 @@ use crate::hw::{
 };
 
 /// Doorbells: 0 link, 1 unused, 2 and so on queue pairs.
-pub(super) const VECTORS: usize = 32;
+pub(crate) const VECTORS: usize = 32;
 /// Scratchpads of each end.
-pub(super) const SPADS: usize = 64;
+pub(crate) const SPADS: usize = 64;
 /// Offset of the windows in their regions.
 const AT: usize = 4096;
 
 /// The bridge.
-pub(super) struct Board {
+pub(crate) struct Board {
     /// Windows of mqnet's end.
-    pub(super) inbound: Vec<Arc<Region>>,
-    pub(super) size: u32,
+    pub(crate) inbound: Vec<Arc<Region>>,
+    pub(crate) size: u32,
     /// Memory of the peer, as it set it up.
-    pub(super) outbound: Mutex<Vec<Option<Outbound>>>,
+    pub(crate) outbound: Mutex<Vec<Option<Outbound>>>,
     /// Written by the peer, and by mqnet.
-    pub(super) spads: [Vec<AtomicU32>; 2],
+    pub(crate) spads: [Vec<AtomicU32>; 2],
     /// Times that mqnet rang a doorbell of the peer.
-    pub(super) rung: Vec<AtomicU64>,
-    pub(super) events: Vec<Arc<EventFd>>,
+    pub(crate) rung: Vec<AtomicU64>,
+    pub(crate) events: Vec<Arc<EventFd>>,
     /// Session of the hardware link; 0 while it is down.
-    pub(super) link: AtomicU64,
-    pub(super) resets: AtomicU64,
+    pub(crate) link: AtomicU64,
+    pub(crate) resets: AtomicU64,
 }
 
 impl Board {
-    pub(super) fn new(windows: usize, size: u32) -> Arc<Self> {
+    pub(crate) fn new(windows: usize, size: u32) -> Arc<Self> {
         let region = |_| Arc::new(Region::private(AT + size as usize, false, None).unwrap());
         let pads = || (0..SPADS).map(|_| AtomicU32::new(0)).collect();
         Arc::new(Self {
@@ -53,12 +53,12 @@ impl Board {
     }
 
     /// Offset of byte `at` of a window in its region.
-    pub(super) fn place(at: u64) -> usize {
+    pub(crate) fn place(at: u64) -> usize {
         AT + at as usize
     }
 
     /// Sets up memory behind a window: regions of these lengths, one after another.
-    pub(super) fn map(&self, window: usize, lens: &[u64]) -> Vec<Arc<Region>> {
+    pub(crate) fn map(&self, window: usize, lens: &[u64]) -> Vec<Arc<Region>> {
         let mut start = 0;
         let mut areas = Vec::new();
         for &len in lens {
@@ -72,7 +72,7 @@ impl Board {
         regions
     }
 
-    pub(super) fn link_up(&self) {
+    pub(crate) fn link_up(&self) {
         self.spads.iter().flatten().for_each(|pad| pad.store(0, SeqCst));
         self.outbound.lock().unwrap().fill(None);
         self.link.fetch_add(1, SeqCst);
@@ -89,7 +89,7 @@ impl Doorbell for Bell {
 }
 
 /// mqnet's end of it.
-pub(super) struct Port(pub(super) Arc<Board>);
+pub(crate) struct Port(pub(crate) Arc<Board>);
 
 impl Hw for Port {
     fn poll_link(&mut self, _now: Duration) -> HwLink {
