@@ -2,15 +2,16 @@
 //!
 //! QEMU's `vfio-user-pci` connects to our socket. The guest's window BARs are memory files of ours,
 //! and our transmissions are stored into guest memory, which QEMU passes as descriptors. Registers
-//! and doorbells are memory too: QEMU's client would wait for a reply at each trapped access. The
-//! command register is therefore polled by a timer, and a doorbell is trapped only while a worker
-//! sleeps (the `doorbell` module).
+//! and doorbells are memory too: QEMU's client would wait for a reply at each trapped access. A
+//! thread therefore compares the command register and the scratchpads (the `watch` module), and a
+//! doorbell is trapped only while a worker sleeps (the `doorbell` module).
 
 mod doorbell;
 mod function;
 mod layout;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,12 +32,12 @@ use doorbell::Peer;
 use function::Function;
 pub use layout::{Endpoint, VECTORS, WINDOW};
 use layout::{FIRST_VECTOR, SPADS};
+use watch::Watcher;
 
-/// Period in which registers are polled while a client is connected.
+/// Period of polls while a client is connected, for what takes time.
 const POLL: Duration = Duration::from_millis(10);
-/// The same when registers, scratchpads and messages have not changed for [`QUIET`]. The driver
-/// waits 1 s for a command.
-const POLL_IDLE: Duration = Duration::from_millis(50);
+/// The same when registers, scratchpads and the link have not changed for [`QUIET`]: a safety check.
+const POLL_IDLE: Duration = Duration::from_millis(100);
 /// See [`POLL_IDLE`].
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -93,6 +94,9 @@ pub struct VfioUser {
     function: Function,
     timer: Timer,
     is_timed: bool,
+    /// Rung by the watcher.
+    written: Arc<EventFd>,
+    watcher: Option<Watcher>,
     session: u64,
     /// Last change, and the state at that time.
     changed: (Duration, u64),
@@ -105,12 +109,14 @@ impl VfioUser {
         let (mut function, model) = Function::new(config)?;
         let server = Server::new(&config.path, config.access, model)?;
         function.connect(server.interrupts().clone());
-        let timer = Timer::new()?;
+        let (timer, written) = (Timer::new()?, Arc::new(EventFd::new()?));
         Ok(Self {
             server,
             function,
             timer,
             is_timed: false,
+            written,
+            watcher: None,
             session: 0,
             changed: (Duration::ZERO, 0),
         })
@@ -132,18 +138,26 @@ impl VfioUser {
     }
 
     /// Starts the timer anew: the next poll is due a period after this one.
-    fn set_timer(&mut self, is_connected: bool, now: Duration) {
+    fn set_timer(&mut self, is_connected: bool, now: Duration) -> Result<(), String> {
+        let failed = |e: io::Error| format!("watching registers: {e}");
+        if !is_connected {
+            self.watcher = None;
+            if std::mem::take(&mut self.is_timed) {
+                self.timer.stop().map_err(failed)?;
+            }
+            return Ok(());
+        }
+        if self.watcher.is_none() {
+            let watched = self.function.watched().map_err(failed)?;
+            self.watcher = Some(Watcher::start(watched, self.written.clone()).map_err(failed)?);
+        }
         let mark = self.function.mark();
         if mark != self.changed.1 {
             self.changed = (now, mark);
         }
         let is_quiet = now >= self.changed.0 + QUIET;
-        let set = match (is_connected, self.is_timed) {
-            (true, _) => self.timer.repeat(if is_quiet { POLL_IDLE } else { POLL }),
-            (false, true) => self.timer.stop(),
-            (false, false) => return,
-        };
-        self.is_timed = is_connected && set.is_ok();
+        self.is_timed = true;
+        self.timer.repeat(if is_quiet { POLL_IDLE } else { POLL }).map_err(failed)
     }
 
     fn pad_exists(&self, pad: usize) -> bool {
@@ -153,10 +167,14 @@ impl VfioUser {
 
 impl Hw for VfioUser {
     fn poll_link(&mut self, now: Duration) -> HwLink {
+        // Before the poll: a later write rings again.
+        self.written.drain();
         let status = self.server.poll(now, &mut self.function);
         let was_up = self.function.is_up();
         let state = self.function.poll(now, self.server.dma());
-        self.set_timer(matches!(status, Status::Connected(_)), now);
+        if let Err(why) = self.set_timer(matches!(status, Status::Connected(_)), now) {
+            return HwLink::Down(why);
+        }
         match (status, state) {
             (Status::Waiting(why), _) | (_, Err(why)) => HwLink::Down(why),
             _ if self.server.is_pending() => HwLink::Down("the guest was reset".to_owned()),
@@ -169,7 +187,7 @@ impl Hw for VfioUser {
 
     fn events(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = self.server.events();
-        fds.push(self.timer.as_fd());
+        fds.extend([self.timer.as_fd(), self.written.as_fd()]);
         fds
     }
 

@@ -14,6 +14,7 @@ use super::layout::{
     CONFIG_LEN, DOORBELLS_LEN, FIRST_VECTOR, LINK_VECTOR, MSIX_PLACE, PAGE, SPADS, STATUS_ERROR,
     STATUS_OK, TRAP, command, register,
 };
+use super::watch::Watched;
 use crate::hw::{DoorbellTrap, MemoryWindow, Outbound};
 
 /// Time that a command may take: the driver waits for 1 s.
@@ -55,6 +56,9 @@ struct Command {
 pub(super) struct Function {
     pub(super) registers: Table,
     peer_spads: (Table, u32),
+    /// Memory of `registers` and of `peer_spads`.
+    memory: Arc<Region>,
+    spad_memory: Arc<Region>,
     doorbell_bar: usize,
     windows: Vec<Window>,
     pub(super) window_len: u32,
@@ -103,11 +107,13 @@ impl Function {
             is_prefetchable: false,
         };
         model.bars[0] = mapped(&registers, std::slice::from_ref(&(0..PAGE)), CONFIG_LEN);
+        let mut spad_memory = registers.clone();
         let peer_spads = match bars.peer_spads {
             None => (table(&registers, PAGE)?, register::OWN_SPADS + 4 * SPADS as u32),
             Some(bar) => {
                 let pads = memory("mqnet-ntb-scratchpads", PAGE)?;
                 model.bars[bar] = Bar::mapped(pads.clone(), PAGE);
+                spad_memory = pads.clone();
                 (table(&pads, PAGE)?, 0)
             }
         };
@@ -134,6 +140,8 @@ impl Function {
         let function = Self {
             registers: table(&registers, PAGE)?,
             peer_spads,
+            memory: registers,
+            spad_memory,
             doorbell_bar: bars.doorbells,
             windows,
             window_len: config.window,
@@ -371,6 +379,14 @@ impl Function {
             // A client that closed its eventfd misses its own event.
             let _ = interrupts.trigger(LINK_VECTOR.into());
         }
+    }
+
+    /// Memory that the driver writes without a notification.
+    pub(super) fn watched(&self) -> io::Result<Watched> {
+        Ok(Watched {
+            command: (table(&self.memory, PAGE)?, register::COMMAND),
+            spads: (table(&self.spad_memory, PAGE)?, self.peer_spads.1),
+        })
     }
 
     /// A number that differs after each command, state of the link, and write of the driver to a
