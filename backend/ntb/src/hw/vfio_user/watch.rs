@@ -17,7 +17,7 @@ use mqnet_sysio::{poll, process};
 use super::layout::SPADS;
 
 /// Pause between two comparisons, shortly after a change and long after it.
-const PAUSE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
+const PAUSE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
 
 /// Memory that is compared.
 pub(super) struct Watched {
