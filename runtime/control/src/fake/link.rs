@@ -122,6 +122,7 @@ impl FakeLink {
             link: self.name.clone(),
             partner: self.names[1 - side].clone(),
             carrier: true,
+            protocol: None,
             members: Vec::new(),
         })
     }
