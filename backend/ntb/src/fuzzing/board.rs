@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use mqnet_shmem::{Area, MemoryMap, Region};
@@ -34,6 +34,8 @@ pub(crate) struct Board {
     /// Session of the hardware link; 0 while it is down.
     pub(crate) link: AtomicU64,
     pub(crate) resets: AtomicU64,
+    /// Board with the events that are rung, if the far end is an end of ours.
+    far: OnceLock<Weak<Self>>,
 }
 
 impl Board {
@@ -49,6 +51,7 @@ impl Board {
             events: (0..VECTORS).map(|_| Arc::new(EventFd::new().unwrap())).collect(),
             link: AtomicU64::new(0),
             resets: AtomicU64::new(0),
+            far: OnceLock::new(),
         })
     }
 
@@ -72,6 +75,18 @@ impl Board {
         regions
     }
 
+    /// Makes the windows of another board the far end's memory, and its events the far end's.
+    pub(crate) fn join(&self, other: &Arc<Self>) {
+        let out = |region: &Arc<Region>| {
+            let region = region.clone();
+            let area = Area { start: 0, len: other.size.into(), region, offset: AT };
+            let map = MemoryMap::new(vec![area]).map(Arc::new).unwrap_or_default();
+            Some(Outbound { map, len: other.size })
+        };
+        *self.outbound.lock().unwrap() = other.inbound.iter().map(out).collect();
+        let _ = self.far.set(Arc::downgrade(other));
+    }
+
     pub(crate) fn link_up(&self) {
         self.spads.iter().flatten().for_each(|pad| pad.store(0, SeqCst));
         self.outbound.lock().unwrap().fill(None);
@@ -84,7 +99,10 @@ struct Bell(Arc<Board>, usize);
 impl Doorbell for Bell {
     fn ring(&self) -> std::io::Result<()> {
         self.0.rung[self.1].fetch_add(1, SeqCst);
-        Ok(())
+        match self.0.far.get().and_then(Weak::upgrade) {
+            Some(far) => far.events[self.1].ring(),
+            None => Ok(()),
+        }
     }
 }
 
