@@ -98,7 +98,7 @@ fn port() {
 #[test]
 fn ntb_streamed() {
     let streamed = |make: &dyn Fn() -> Rig| {
-        // Of the queues that are made now; no other test makes any meanwhile.
+        // Of the queues that are made now; no other test makes any at the same time.
         prefer(Preference::Streamed);
         let rig = make();
         prefer(Preference::Auto);
