@@ -2,6 +2,7 @@
 //! the window (which would panic). One body serves the fuzzer (`cargo xtask fuzz`) and the tests.
 
 pub(crate) mod board;
+mod joined;
 mod transport;
 
 use std::io;
@@ -21,6 +22,7 @@ use crate::mailbox::Letter;
 use crate::rx::{Common, RxHalf, Words};
 use crate::tx::TxHalf;
 
+pub use joined::joined;
 pub use transport::transport;
 
 /// What a peer says before the link is up: its introduction and its scratchpads.

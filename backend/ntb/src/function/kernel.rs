@@ -7,7 +7,7 @@ use mqnet_netdev::{Bridge, Caps, Channel, LinkStatus, Offloads, OpenError, Plan,
 use mqnet_sysio::eventfd::EventFd;
 use mqnet_wire::Layer;
 
-use super::{Arc, FAULT_REST, NtbFunction, State, Status, Transport, transport};
+use super::{Arc, FAULT_REST, NtbFunction, REFUSED_REST, State, Status, Transport, transport};
 
 /// Bits of the session number that count lives of the channels within one of the hardware link.
 const LIVES: u32 = 32;
@@ -118,8 +118,10 @@ impl NtbFunction {
             None => link.close(&*self.hw, self.now),
             Some(what) => {
                 self.why_down = format!("the peer broke the protocol: {what}");
+                // The reason stays until the peer is back.
+                self.was_refused = true;
                 self.transport = None;
-                self.hw.reset(self.now, FAULT_REST);
+                self.hw.reset(self.now, REFUSED_REST);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Hardware in memory, for tests: windows, scratchpads and doorbells, seen from both ends.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use mqnet_shmem::{Area, MemoryMap, Region};
@@ -34,6 +34,10 @@ pub(crate) struct Board {
     /// Session of the hardware link; 0 while it is down.
     pub(crate) link: AtomicU64,
     pub(crate) resets: AtomicU64,
+    /// The link was reset, and is not up again.
+    pub(crate) rests: AtomicBool,
+    /// Board with the events that are rung, if the far end is an end of ours.
+    far: OnceLock<Weak<Self>>,
 }
 
 impl Board {
@@ -49,6 +53,8 @@ impl Board {
             events: (0..VECTORS).map(|_| Arc::new(EventFd::new().unwrap())).collect(),
             link: AtomicU64::new(0),
             resets: AtomicU64::new(0),
+            rests: AtomicBool::new(false),
+            far: OnceLock::new(),
         })
     }
 
@@ -72,9 +78,22 @@ impl Board {
         regions
     }
 
+    /// Makes the windows of another board the far end's memory, and its events the far end's.
+    pub(crate) fn join(&self, other: &Arc<Self>) {
+        let out = |region: &Arc<Region>| {
+            let region = region.clone();
+            let area = Area { start: 0, len: other.size.into(), region, offset: AT };
+            let map = MemoryMap::new(vec![area]).map(Arc::new).unwrap_or_default();
+            Some(Outbound { map, len: other.size })
+        };
+        *self.outbound.lock().unwrap() = other.inbound.iter().map(out).collect();
+        let _ = self.far.set(Arc::downgrade(other));
+    }
+
     pub(crate) fn link_up(&self) {
         self.spads.iter().flatten().for_each(|pad| pad.store(0, SeqCst));
         self.outbound.lock().unwrap().fill(None);
+        self.rests.store(false, SeqCst);
         self.link.fetch_add(1, SeqCst);
     }
 }
@@ -84,7 +103,10 @@ struct Bell(Arc<Board>, usize);
 impl Doorbell for Bell {
     fn ring(&self) -> std::io::Result<()> {
         self.0.rung[self.1].fetch_add(1, SeqCst);
-        Ok(())
+        match self.0.far.get().and_then(Weak::upgrade) {
+            Some(far) => far.events[self.1].ring(),
+            None => Ok(()),
+        }
     }
 }
 
@@ -94,6 +116,7 @@ pub(crate) struct Port(pub(crate) Arc<Board>);
 impl Hw for Port {
     fn poll_link(&mut self, _now: Duration) -> HwLink {
         match self.0.link.load(SeqCst) {
+            _ if self.0.rests.load(SeqCst) => HwLink::Down("at rest".to_owned()),
             0 => HwLink::Down("no guest".to_owned()),
             n => HwLink::Up(n),
         }
@@ -125,7 +148,7 @@ impl Hw for Port {
 
     fn reset(&mut self, _now: Duration, _retry_after: Duration) {
         self.0.resets.fetch_add(1, SeqCst);
-        self.0.link_up();
+        self.0.rests.store(true, SeqCst);
     }
 
     fn window_len(&self) -> u32 {

@@ -2,12 +2,17 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
 
-/// The reason of a fault, and that the function ends by it.
+/// The reason of a fault, by which the function ends until the peer is back.
 fn fault(world: &mut World, fault: Fault) -> String {
     world.take_down();
     assert_eq!(world.board.resets.load(SeqCst), 1, "the hardware link is reset");
-    assert!(matches!(world.poll(), LinkStatus::Down(_)));
-    fault.to_string()
+    let LinkStatus::Down(why) = world.poll() else { panic!("up") };
+    let what = fault.what;
+    assert_eq!(why, format!("the peer broke the protocol: {what}"), "the reason stays");
+    world.board.link_up();
+    world.kernel.relink();
+    world.settle(1);
+    what
 }
 
 // Goal: any length and number of a header, and nothing else, is a fault that names it.
