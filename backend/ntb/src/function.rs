@@ -8,8 +8,9 @@ use std::time::Duration;
 use mqnet_netdev::limits::{CHANNELS_MAX, FRAME_MAX, MTU_MAX};
 use mqnet_netdev::{
     Caps, Channel, ChannelStats, Device, FullCause, Function, LinkStatus, Offloads, OpenError,
-    Peer, Placement, Plan, RingWish, Seat,
+    Peer, Placement, Plan, RingWish, Seat, Steering,
 };
+use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::listen::Access;
 use mqnet_wire::Layer;
 
@@ -21,7 +22,9 @@ use crate::link::{self, Agreement, Happening, Offer, Refusal, State};
 use crate::mailbox::{self, Letter};
 use crate::mix;
 use crate::session;
+use crate::transport::{self, Status, Transport};
 
+mod kernel;
 mod peer;
 
 /// How long a peer may take from its introduction to its acceptance.
@@ -76,6 +79,12 @@ pub struct NtbFunction {
     was_refused: bool,
     seed: u64,
     now: Duration,
+    /// Bytes of a slot for a peer that is an `ntb_transport`.
+    transport_mtu: u32,
+    /// The link with a peer that is an `ntb_transport`.
+    transport: Option<Transport>,
+    /// Wakes the control thread for it.
+    control: Option<Arc<EventFd>>,
 }
 
 impl NtbFunction {
@@ -126,12 +135,23 @@ impl NtbFunction {
             was_refused: false,
             seed,
             now: Duration::ZERO,
+            transport_mtu: transport::TRANSPORT_MTU,
+            transport: None,
+            control: None,
         }
     }
 
     /// The agreement of the running link.
     pub fn agreement(&self) -> Option<&Agreement> {
         self.agreement.as_ref().filter(|_| self.state == State::Up)
+    }
+
+    /// Sets the bytes of a slot for a peer that is an `ntb_transport` (its `transport_mtu=`), if
+    /// that is not the default.
+    #[must_use]
+    pub fn with_transport_mtu(mut self, bytes: u32) -> Self {
+        self.transport_mtu = bytes;
+        self
     }
 
     /// Where the link stands.
@@ -389,7 +409,7 @@ impl Function for NtbFunction {
     }
 
     fn caps(&self) -> Caps {
-        own_caps(self.mtu)
+        self.transport_caps().unwrap_or_else(|| own_caps(self.mtu))
     }
 
     fn set_partner(&mut self, partner: &Caps) {
@@ -404,6 +424,9 @@ impl Function for NtbFunction {
             );
         }
         match self.hw.poll_link(now) {
+            HwLink::Down(why) if self.transport.is_some() => {
+                (self.transport, self.why_down) = (None, why);
+            }
             HwLink::Down(why) => {
                 if self.state != State::Down {
                     let refused = self.state == State::Refused;
@@ -416,11 +439,15 @@ impl Function for NtbFunction {
             HwLink::Up(session) => {
                 if session != self.session {
                     self.session = session;
+                    self.transport = None;
                     if self.state != State::Down {
                         self.drop_link("a new peer".to_owned(), now, None);
                     }
                 }
-                self.negotiate(now);
+                match self.poll_transport(now) {
+                    Some(status) => return status,
+                    None => self.negotiate(now),
+                }
             }
         }
         match self.state {
@@ -430,15 +457,21 @@ impl Function for NtbFunction {
     }
 
     fn events(&self) -> Vec<BorrowedFd<'_>> {
-        self.hw.events()
+        let mut fds = self.hw.events();
+        fds.extend(self.transport.as_ref().map(Transport::event));
+        fds
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        if let Some(opened) = self.open_transport(plan) {
+            return opened;
+        }
         let agreement = self.agreement().ok_or_else(|| self.error("the link is down"))?;
         self.open_queue_pairs(agreement, plan)
     }
 
     fn close(&mut self, why: &str) {
+        self.close_transport();
         if self.state == State::Up {
             // The memory of this life is never used again: a peer that reconnects gets a new one.
             self.announce(Phase::Bye);
@@ -447,6 +480,9 @@ impl Function for NtbFunction {
     }
 
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
+        if let Some(opened) = self.open_transport(plan) {
+            return opened;
+        }
         let next = match self.next_agreement() {
             None => return Err(self.error("the link is down")),
             Some(Err(refusal)) => return Err(self.error(refusal_text(refusal))),
@@ -469,8 +505,17 @@ impl Function for NtbFunction {
         self.prepared = None;
     }
 
+    /// `None` for a kernel: it changes its queue pairs without an agreement.
     fn peer(&mut self) -> Option<&mut dyn Peer> {
-        Some(self)
+        if self.transport.is_some() { None } else { Some(self) }
+    }
+
+    fn steering(&self) -> Option<&dyn Steering> {
+        self.transport.as_ref().map(|_| self as &dyn Steering)
+    }
+
+    fn steering_mut(&mut self) -> Option<&mut dyn Steering> {
+        if self.transport.is_some() { Some(self) } else { None }
     }
 
     fn share_stats(&mut self, stats: &[Arc<ChannelStats>]) {
@@ -489,7 +534,7 @@ impl Function for NtbFunction {
         &self.stats
     }
 
-    mqnet_netdev::facets!(placement);
+    mqnet_netdev::facets!(placement, bridge);
 }
 
 impl Placement for NtbFunction {

@@ -1,6 +1,10 @@
 //! Targets for fuzzing and property tests: each takes any bytes and must neither panic nor leave
 //! the window (which would panic). One body serves the fuzzer (`cargo xtask fuzz`) and the tests.
 
+pub(crate) mod board;
+mod joined;
+mod transport;
+
 use std::io;
 use std::sync::Arc;
 
@@ -17,6 +21,9 @@ use crate::link::{Offer, Refusal, agree};
 use crate::mailbox::Letter;
 use crate::rx::{Common, RxHalf, Words};
 use crate::tx::TxHalf;
+
+pub use joined::joined;
+pub use transport::transport;
 
 /// What a peer says before the link is up: its introduction and its scratchpads.
 pub fn handshake(data: &[u8]) {
@@ -203,6 +210,13 @@ mod tests {
         #[test]
         fn ring_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::ring(&data);
+        }
+
+        // Goal: no bytes of a peer's in scratchpads, slots and credits make the function panic,
+        // leave its memory, or hand on a frame that breaks the contract.
+        #[test]
+        fn transport_survives_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+            super::transport(&data);
         }
     }
 

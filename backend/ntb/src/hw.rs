@@ -2,6 +2,7 @@
 
 pub mod ivshmem;
 pub mod memfd;
+pub mod vfio_user;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mqnet_netdev::Device;
-use mqnet_shmem::Region;
+use mqnet_shmem::{MemoryMap, Region};
 use mqnet_sysio::eventfd::EventFd;
 
 /// Where the two ends' memory is, once the hardware link is up.
@@ -25,6 +26,106 @@ pub struct MemoryWindows {
     pub outbound_len: u32,
     /// Offset of the window in both regions (in front of it may lie the provider's registers).
     pub offset: usize,
+}
+
+/// One memory window of a bridge to a kernel's `ntb_transport`.
+#[derive(Clone, Debug)]
+pub struct MemoryWindow {
+    /// Memory of this end that the peer writes.
+    pub inbound: Arc<Region>,
+    /// Offset of the window in `inbound`: a multiple of 16.
+    pub inbound_at: usize,
+    /// Bytes of the window in `inbound`: a multiple of 16.
+    pub inbound_len: u32,
+    /// Memory of the peer; `None` until the peer has set up the translation.
+    pub outbound: Option<Outbound>,
+}
+
+/// Memory of the peer behind a window, in one or more mappings.
+///
+/// A provider may complete a teardown of the translation only when no other clone of `map` exists
+/// ([`Arc::strong_count`] is 1): until then a worker may still write to the memory. Clones are
+/// dropped when [`Hw::poll_link`] has reported the link down or a new session, and the channels
+/// were closed.
+#[derive(Clone, Debug)]
+pub struct Outbound {
+    /// The mappings, by offset in the window. Together they cover `0..len` without a gap; one
+    /// frame may be in several.
+    pub map: Arc<MemoryMap>,
+    /// Bytes that the peer has set up, as it programmed them.
+    pub len: u32,
+}
+
+/// Numbering of doorbells: the same for the doorbells of both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doorbells {
+    /// Doorbell of the link. `None` where it belongs to the provider: for `ntb_hw_epf`, vector 0 is
+    /// a link event, and `ntb_transport` lays its rings out anew at each.
+    pub link: Option<usize>,
+    /// Doorbell of queue pair 0; that of queue pair `q` is `q` higher.
+    pub first_pair: usize,
+    /// Number of doorbells, those without a use included.
+    pub count: usize,
+}
+
+impl Doorbells {
+    /// Doorbell of a queue pair; `None` when there are not as many.
+    pub fn of_pair(&self, pair: u16) -> Option<usize> {
+        Some(self.first_pair + usize::from(pair)).filter(|bit| *bit < self.count)
+    }
+
+    /// Most queue pairs that have a doorbell.
+    pub fn pairs_max(&self) -> u16 {
+        u16::try_from(self.count.saturating_sub(self.first_pair)).unwrap_or(u16::MAX)
+    }
+}
+
+/// Wake-ups by a doorbell that is plain memory for the peer unless a sleeper needs it.
+pub trait DoorbellTrap: Send + Sync {
+    /// The doorbell's event becomes ready when the peer rings after this call. The caller polls the
+    /// queue once more afterwards: rings before the call may be lost.
+    fn arm(&self);
+
+    /// The doorbell's event need not become ready any more. Called at the first poll after
+    /// [`arm`](Self::arm), ready or not; a provider that disarms at the first ring ignores it.
+    fn disarm(&self) {}
+}
+
+/// Interface of hardware with a peer that can be an `ntb_transport`. All methods are called on the
+/// control thread.
+///
+/// # Scratchpads
+/// Both sets read 0 when a session of the hardware link begins. A peer may write its set without a
+/// notification: then [`Hw::events`] has a timer of at most 10 ms while the link is up.
+///
+/// # Sessions
+/// [`Hw::poll_link`] reports a new session, or the link down, when the peer changes or removes a
+/// translation that it has set up, and when memory behind one is lost.
+pub trait TransportHw {
+    /// Number of memory windows, at least 1.
+    fn window_count(&self) -> usize;
+
+    /// Bytes of window `index` of this end; the size announced to the peer, which sets up as many.
+    fn window_size(&self, index: usize) -> u32;
+
+    /// Window `index`; `None` while the link is down.
+    fn window(&self, index: usize) -> Option<MemoryWindow>;
+
+    /// Number of scratchpads of each end.
+    fn spad_count(&self) -> usize;
+
+    /// Writes our own scratchpad `pad`, which the peer writes too, and returns what was in it, in
+    /// one atomic step.
+    fn spad_swap(&self, pad: usize, value: u32) -> u32;
+
+    /// Reads the peer's scratchpad `pad` back; 0 while the link is down.
+    fn peer_spad_read(&self, pad: usize) -> u32;
+
+    /// Numbering of [`Hw::peer_doorbell`] and [`Hw::doorbell_event`].
+    fn doorbells(&self) -> Doorbells;
+
+    /// How to be woken by doorbell `bit`; `None` where each ring makes its event ready.
+    fn doorbell_trap(&self, bit: usize) -> Option<Arc<dyn DoorbellTrap>>;
 }
 
 /// State of the hardware link. A link event carries no state: the client asks.
@@ -65,8 +166,8 @@ pub trait Hw: Send {
     /// Writes the peer's scratchpad `pad`; nothing happens while the link is down.
     fn peer_spad_write(&self, pad: usize, value: u32);
 
-    /// The peer's doorbell `bit`; `None` when there is none or the link is down. Bit 0 belongs to
-    /// the link, bit 1 + q to queue pair q.
+    /// The peer's doorbell `bit`; `None` when there is none or the link is down. Numbering:
+    /// [`TransportHw::doorbells`], or bit 0 for the link and bit 1 + q for queue pair q.
     fn peer_doorbell(&self, bit: usize) -> Option<Arc<dyn Doorbell>>;
 
     /// The event of our doorbell `bit`, edge-triggered.
@@ -85,4 +186,9 @@ pub trait Hw: Send {
 
     /// True for the end that joined an existing port on the same machine.
     fn is_second(&self) -> bool;
+
+    /// The part for a peer that is a kernel's `ntb_transport`; `None` where the peer is mqnet.
+    fn transport(&self) -> Option<&dyn TransportHw> {
+        None
+    }
 }

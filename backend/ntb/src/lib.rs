@@ -19,6 +19,7 @@ mod mailbox;
 mod mix;
 mod rx;
 mod session;
+pub mod transport;
 mod tx;
 
 pub use function::{NtbConfig, NtbFunction};

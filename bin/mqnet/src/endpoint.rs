@@ -10,7 +10,9 @@ use mqnet_group::{GroupConfig, GroupFunction, OnLoss};
 use mqnet_host::{Opened, Placed, Platform, home};
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT, frame_of_mtu};
 use mqnet_netdev::{Device, Function, OpenError, null::Null};
+use mqnet_ntb::hw::vfio_user::{VfioUser, VfioUserConfig};
 use mqnet_ntb::layout::Geometry;
+use mqnet_ntb::transport::geometry;
 use mqnet_ntb::{IvshmemConfig, NtbConfig, NtbFunction, Place};
 use mqnet_sysio::listen::Access;
 use mqnet_tap::{TapConfig, TapError, TapFunction};
@@ -20,8 +22,8 @@ use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction, Wish};
 
 use mqnet_address::config::Policy;
 use mqnet_address::{
-    AfXdp, CheckedLink, Group, Ivshmem, IvshmemAt, KindDecl, Ntb, RxBufLayout, SocketAccess, Tap,
-    Vduse, VirtioUser, XdpMode,
+    AfXdp, CheckedLink, Group, Ivshmem, IvshmemAt, KindDecl, Ntb, NtbVfioUser, RxBufLayout,
+    SocketAccess, Tap, Vduse, VirtioUser, XdpMode,
 };
 pub(crate) use mqnet_address::{Endpoint, VhostUser};
 
@@ -74,6 +76,9 @@ pub(crate) fn check(end: &Endpoint, channels: u16) -> Result<(), String> {
     if let Some(access) = end.config().access() {
         permissions(access)?;
     }
+    if let Endpoint::NtbVfioUser(end) = end {
+        return check_slots(end);
+    }
     let Endpoint::Ntb(Ntb { window, mtu, .. }) = end else { return Ok(()) };
     let frame = frame_of_mtu(mtu.unwrap_or(MTU_DEFAULT));
     let need = Geometry::window_for(channels, frame);
@@ -115,6 +120,7 @@ pub(crate) fn open(end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn E
             Box::new(NtbFunction::memfd_as(&config, permissions(&access)?, random_seed()))
         }
         Endpoint::Ivshmem(device) => Box::new(ivshmem(device)),
+        Endpoint::NtbVfioUser(end) => Box::new(ntb_vfio_user(end)?),
         Endpoint::VhostUser(card) => Box::new(vhost_user(card, &name, fds)?),
         Endpoint::VirtioUser(virtio) => {
             let address = format!("virtio-user:{}", virtio.path.display());
@@ -150,6 +156,33 @@ fn ivshmem(device: Ivshmem) -> NtbFunction {
     };
     let config = IvshmemConfig { place, side: device.side };
     NtbFunction::ivshmem(config, device.mtu, random_seed())
+}
+
+/// An emulated bridge to a guest's kernel.
+fn ntb_vfio_user(end: NtbVfioUser) -> Result<NtbFunction, Box<dyn Error>> {
+    let name = format!("ntb:vfio-user={}", end.path.display());
+    let config = vfio_user_config(&end)?;
+    let hw = VfioUser::new(&config).map_err(|e| format!("{name}: {e}"))?;
+    let function = NtbFunction::with_hw(name, Box::new(hw), end.mtu, random_seed());
+    Ok(function.with_transport_mtu(end.transport_mtu))
+}
+
+/// Refuses windows with too few slots: the kernel's netdev would never send.
+fn check_slots(end: &NtbVfioUser) -> Result<(), String> {
+    let sizes = vec![end.window; end.windows.into()];
+    geometry::Part::all(&sizes, end.queues, end.transport_mtu).map(drop).map_err(|e| e.to_string())
+}
+
+/// The emulated device.
+pub(crate) fn vfio_user_config(end: &NtbVfioUser) -> Result<VfioUserConfig, String> {
+    Ok(VfioUserConfig {
+        path: end.path.clone(),
+        access: permissions(&end.access)?,
+        endpoint: end.device.parse()?,
+        windows: end.windows.into(),
+        window: end.window,
+        vectors: end.vectors,
+    })
 }
 
 /// A device of which we are the driver.

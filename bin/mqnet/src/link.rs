@@ -49,6 +49,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
     let mut host = LinkHost::new(Mode::Link, Box::new(Backends));
     let told = [&checked.a, &checked.b].map(|end| match end {
         Endpoint::VhostUser(card) => vmm::flags(card, checked.channels),
+        Endpoint::NtbVfioUser(end) => Some(vmm::ntb_commands(end)),
         _ => None,
     });
     host.add(None, spec, checked, Opening { fds, may_wait: false })?;

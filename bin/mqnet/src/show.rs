@@ -239,6 +239,8 @@ fn text(instance: &Instance, links: &[LinkInfo], verbose: bool) -> String {
             table.row(netdev(dev));
         }
         push_rows(&mut out, &table);
+        let protocols = link.netdevs.iter().filter_map(|dev| dev.protocol.as_deref());
+        protocols.for_each(|protocol| out += &format!("  protocol: {protocol}\n"));
         link.notes.iter().for_each(|note| out += &format!("  note: {note}\n"));
         for dev in link.netdevs.iter().filter(|dev| !dev.members.is_empty()) {
             let _ = writeln!(out, "  {} is a group:", dev.name);

@@ -191,6 +191,25 @@ facet_trait! {
 }
 
 facet_trait! {
+    /// Far end of a bridge that can have more than one protocol.
+    Bridge;
+    bridge: {
+        /// Name of the protocol in use; `None` while the far end is unknown.
+        fn protocol(&self) -> Option<&'static str> {
+            None
+        }
+
+        /// Reason why the number of channels is not this end's choice, with what to do instead;
+        /// `None` where it is.
+        fn channels_fixed(&self) -> Option<String> {
+            None
+        }
+    }
+    bridge: {
+    }
+}
+
+facet_trait! {
     /// Switches of one kind of function (`ethtool --show-priv-flags`).
     PrivateFlags;
     private_flags: {
@@ -301,6 +320,11 @@ macro_rules! facet {
             Some(self)
         }
     };
+    (bridge) => {
+        fn bridge(&self) -> Option<&dyn $crate::Bridge> {
+            Some(self)
+        }
+    };
     (private_flags) => {
         fn private_flags(&self) -> Option<&dyn $crate::PrivateFlags> {
             Some(self)
@@ -352,6 +376,10 @@ macro_rules! forward_facets {
 
         fn placement(&self) -> Option<&dyn $crate::Placement> {
             self.$inner.placement()
+        }
+
+        fn bridge(&self) -> Option<&dyn $crate::Bridge> {
+            self.$inner.bridge()
         }
 
         fn private_flags(&self) -> Option<&dyn $crate::PrivateFlags> {
@@ -412,7 +440,8 @@ mod tests {
             self.0.stats()
         }
 
-        crate::facets!(steering, kernel_interface, placement, private_flags, rx_buffers, group);
+        crate::facets!(steering, kernel_interface, placement, bridge, private_flags);
+        crate::facets!(rx_buffers, group);
     }
 
     impl Steering for All {
@@ -430,6 +459,12 @@ mod tests {
     impl Placement for All {
         fn takes_high_cpus(&self) -> bool {
             true
+        }
+    }
+
+    impl Bridge for All {
+        fn protocol(&self) -> Option<&'static str> {
+            Some("a protocol")
         }
     }
 
@@ -481,6 +516,7 @@ mod tests {
                 f.kernel_interface().is_some(),
                 f.kernel_interface_mut().is_some(),
                 f.placement().is_some(),
+                f.bridge().is_some(),
                 f.private_flags().is_some(),
                 f.private_flags_mut().is_some(),
                 f.rx_buffers().is_some(),
@@ -489,11 +525,12 @@ mod tests {
                 f.group_mut().is_some(),
             ]
         };
-        assert_eq!(facets(&mut Null::new(1)), [false; 11]);
+        assert_eq!(facets(&mut Null::new(1)), [false; 12]);
         let mut wrapper = Wrapper { inner: All(Null::new(1)) };
-        assert_eq!(facets(&mut wrapper), [true; 11]);
+        assert_eq!(facets(&mut wrapper), [true; 12]);
         let f: &mut dyn Function = &mut wrapper;
         assert!(!f.steers() && f.feeds_a_stack() && f.takes_high_cpus());
         assert_eq!((f.flags(), f.least_channels()), (vec![("flag", true)], 7));
+        assert_eq!(f.protocol(), Some("a protocol"));
     }
 }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::facets::{KernelInterface, Members, Placement, PrivateFlags, RxBuffers, Steering};
+use crate::facets::{
+    Bridge, KernelInterface, Members, Placement, PrivateFlags, RxBuffers, Steering,
+};
 use crate::{Caps, Channel, ChannelStats, Peer, Plan};
 
 /// Whether a function can carry traffic now.
@@ -224,6 +226,11 @@ pub trait Function: Send {
 
     /// Devices of the machine; `None` where nothing is known of any.
     fn placement(&self) -> Option<&dyn Placement> {
+        None
+    }
+
+    /// Far end of a bridge; `None` where there is no choice of protocols.
+    fn bridge(&self) -> Option<&dyn Bridge> {
         None
     }
 

@@ -54,7 +54,7 @@ pub mod wrap;
 pub use address::Address;
 pub use burst::{Burst, Frame};
 pub use caps::{Caps, Emulation, Incompatible, Offloads, Plan};
-pub use facets::{KernelInterface, Members, Placement, PrivateFlags, RxBuffers, Steering};
+pub use facets::{Bridge, KernelInterface, Members, Placement, PrivateFlags, RxBuffers, Steering};
 pub use function::{
     BucketOf, Buckets, Device, FullCause, Function, Indirection, Interface, LinkStatus, OpenError,
     Vectors,

@@ -24,6 +24,7 @@ pub mod sigbus;
 pub mod signal;
 pub mod socket;
 pub mod tap;
+pub mod timer;
 pub mod uring;
 pub mod vduse;
 pub mod vectored;

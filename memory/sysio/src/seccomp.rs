@@ -99,6 +99,8 @@ const THREAD: &[c_long] = &[
     SYS_pwritev2,
     SYS_read,
     SYS_readv,
+    SYS_timerfd_create,
+    SYS_timerfd_settime,
     SYS_write,
     SYS_writev,
     // Sockets.

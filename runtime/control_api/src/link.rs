@@ -247,6 +247,10 @@ pub struct NetdevInfo {
     pub partner: String,
     /// True while traffic flows.
     pub carrier: bool,
+    /// Protocol with the far end of a bridge, `mqnet` or `ntb_transport v4`; absent elsewhere, and
+    /// while the far end is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
     /// The functions that it is made of, if it is a group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberInfo>,

@@ -351,6 +351,8 @@ impl Link {
     }
 
     fn bring_up(&mut self, sessions: (u64, u64)) -> Result<Option<Notice>, LinkError> {
+        // A bridge knows by its handshake whether its far end negotiates changes.
+        self.peer_side = (0..2).find(|&side| self.ends[side].peer().is_some());
         let plan = match self.first_plan() {
             Ok(plan) => plan,
             Err(why) => {

@@ -168,6 +168,23 @@ pub fn ntb(window: u32) -> Rig {
     }
 }
 
+/// A bridge with the protocol of a kernel's `ntb_transport`, with slots of `slot` bytes.
+pub fn ntb_transport(window: u32, slot: u32) -> Rig {
+    let caps = Loopback::new(1).caps();
+    let (ends, plan, [near, far]) = mqnet_ntb::fuzzing::joined(window, slot, &caps);
+    let [tx_stats, rx_stats] = ends.each_ref().map(|end| end.stats()[0].clone());
+    Rig {
+        name: "ntb_transport",
+        tx: near.tx,
+        rx: far.rx,
+        tx_stats,
+        rx_stats,
+        frame_max: plan.frame_max,
+        lossless: true,
+        keep: Box::new((near.rx, far.tx, ends)),
+    }
+}
+
 fn ip(args: &str) {
     let done = Command::new("ip").args(args.split(' ')).status().expect("ip");
     assert!(done.success(), "ip {args}");

@@ -42,6 +42,15 @@ fn ntb() {
     assert!(!whole_suite(&mut || rigs::ntb(80 << 10)));
 }
 
+// Goal: slots of the kernel's protocol keep the contract: with its slot size, with few slots of the
+// smallest size that a link needs, and with slots at odd bytes.
+#[test]
+fn ntb_transport() {
+    for (window, slot) in [(2 << 20, 65_536), (10 << 10, 1600), (64 << 10, 1601)] {
+        assert!(!whole_suite(&mut || rigs::ntb_transport(window, slot)));
+    }
+}
+
 /// The suite on a channel of a setup, in the direction from the end `from`.
 fn of_setup<S: Setup + 'static>(make: impl Fn() -> S, from: usize, channel: usize) -> bool {
     whole_suite(&mut || rigs::of_setup(Box::new(make()), from, channel))
@@ -88,15 +97,18 @@ fn port() {
 // Goal: the same where every frame is stored past the cache.
 #[test]
 fn ntb_streamed() {
+    let streamed = |make: &dyn Fn() -> Rig| {
+        // Of the queues that are made now; no other test makes any at the same time.
+        prefer(Preference::Streamed);
+        let rig = make();
+        prefer(Preference::Auto);
+        rig
+    };
     for window in [2 << 20, 80 << 10] {
-        let mut make = || {
-            // Of the queues that are made now; no other test makes any meanwhile.
-            prefer(Preference::Streamed);
-            let rig = rigs::ntb(window);
-            prefer(Preference::Auto);
-            rig
-        };
-        assert!(!whole_suite(&mut make));
+        assert!(!whole_suite(&mut || streamed(&|| rigs::ntb(window))));
+    }
+    for (window, slot) in [(2 << 20, 65_536), (64 << 10, 1601)] {
+        assert!(!whole_suite(&mut || streamed(&|| rigs::ntb_transport(window, slot))));
     }
 }
 

@@ -60,6 +60,13 @@ fn every_pairing_obeys_the_memory_rule() {
     assert_eq!(n, 0.0, "brings -> borrows");
     let (_, n) = copies_per_frame(rigs::taps(), second_taps());
     assert_eq!(n, 0.0, "borrows -> borrows");
+    let slots = || rigs::ntb_transport(2 << 20, 65_536);
+    let (_, n) = copies_per_frame(slots(), slots());
+    assert_eq!(n, 1.0, "brings -> brings (slots)");
+    let (_, n) = copies_per_frame(rigs::taps(), slots());
+    assert_eq!(n, 0.0, "borrows -> brings (slots)");
+    let (_, n) = copies_per_frame(slots(), rigs::taps());
+    assert_eq!(n, 0.0, "brings -> borrows (slots)");
 }
 
 // Goal: an interface that was taken over brings memory, in both directions: what comes to a TAP

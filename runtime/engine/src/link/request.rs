@@ -66,6 +66,9 @@ impl Link {
         if self.pending.is_some() {
             return Err(AskError::Busy);
         }
+        if let Some(why) = self.channels_fixed().filter(|_| wish.channels != self.wish.channels) {
+            return Err(AskError::Impossible(why));
+        }
         if wish.mtu != self.wish.mtu || wish == self.wish {
             self.overrule_devices(wish.mtu);
         }
@@ -84,6 +87,12 @@ impl Link {
         self.answer = None;
         self.pending = Some(Pending { before, since: now });
         Ok(())
+    }
+
+    /// Reason why the number of channels is not ours to choose, while the link is up.
+    fn channels_fixed(&self) -> Option<String> {
+        self.running.as_ref()?;
+        self.ends.iter().find_map(|end| end.channels_fixed())
     }
 
     /// The answer to the last request, once: done, with what the user should know, or not, and why.

@@ -89,6 +89,8 @@ pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
         .as_ref()
         .map(|plan| [offloads(entry, 0, plan), offloads(entry, 1, &plan.mirrored())].to_vec());
     let members = entry.link.functions().map(|function| members(&*function));
+    let protocols =
+        entry.link.functions().map(|function| (*function).protocol().map(str::to_owned));
     let is_running =
         entry.link.functions().map(|end| end.interface().is_none_or(|there| there.is_running));
     let info = |side: usize| {
@@ -101,6 +103,7 @@ pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
             link: entry.name.clone(),
             partner: entry.netdevs[1 - side].name.clone(),
             carrier: plan.is_some() && is_running[side],
+            protocol: protocols[side].clone(),
             members: members[side].clone(),
         }
     };

@@ -87,6 +87,7 @@ fn netdev(name: &str) -> NetdevInfo {
         link: "l".to_owned(),
         partner: "p".to_owned(),
         carrier: true,
+        protocol: None,
         members: Vec::new(),
     }
 }

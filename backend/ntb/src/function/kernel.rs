@@ -1,0 +1,157 @@
+//! The function while its peer is a kernel's `ntb_transport`.
+
+use std::time::Duration;
+
+use mqnet_netdev::limits::{L2_HEADER, MTU_MAX};
+use mqnet_netdev::{Bridge, Caps, Channel, LinkStatus, Offloads, OpenError, Plan, Steering};
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_wire::Layer;
+
+use super::{Arc, FAULT_REST, NtbFunction, REFUSED_REST, State, Status, Transport, transport};
+
+/// Bits of the session number that count lives of the channels within one of the hardware link.
+const LIVES: u32 = 32;
+
+impl NtbFunction {
+    /// Polls the link with an `ntb_transport`, or begins it; `None` where the peer is mqnet.
+    pub(super) fn poll_transport(&mut self, now: Duration) -> Option<LinkStatus> {
+        if self.transport.is_none() {
+            let begun = self.begin_transport()?;
+            match begun {
+                Ok(begun) => self.transport = begun,
+                Err(why) => return Some(self.say_down(why)),
+            }
+        }
+        let hw = self.hw.transport()?;
+        let Some(link) = &mut self.transport else {
+            // A bridge with mqnet at both ends needs windows before it has a peer.
+            let why = "waiting for the peer's ntb_transport".to_owned();
+            return self.hw.windows().is_none().then(|| self.say_down(why));
+        };
+        match link.poll(&*self.hw, hw, now) {
+            Ok(Status::Up(life)) => {
+                Some(LinkStatus::Up { session: self.session << LIVES | life & u64::from(u32::MAX) })
+            }
+            Ok(Status::Down(why)) => Some(self.say_down(why)),
+            Err(why) => {
+                self.transport = None;
+                self.hw.reset(now, FAULT_REST);
+                Some(self.say_down(why))
+            }
+        }
+    }
+
+    fn say_down(&mut self, why: String) -> LinkStatus {
+        self.why_down.clone_from(&why);
+        LinkStatus::Down(why)
+    }
+
+    /// Answers the handshake of an `ntb_transport`; `None` where the hardware has none.
+    fn begin_transport(&mut self) -> Option<Result<Option<Transport>, String>> {
+        let hw = self.hw.transport()?;
+        if self.control.is_none() {
+            match EventFd::new() {
+                Ok(event) => self.control = Some(Arc::new(event)),
+                Err(e) => return Some(Err(format!("eventfd: {e}"))),
+            }
+        }
+        let control = self.control.clone()?;
+        if self.seat.is_some()
+            && self.hw.spad_read(transport::handshake::pad::VERSION) == transport::VERSION
+        {
+            let why = "refused: the peer is a kernel's ntb_transport, which cannot be a member of a \
+                       group: use its endpoint alone";
+            return Some(Err(why.to_owned()));
+        }
+        let begun = match Transport::begin(&*self.hw, hw, self.transport_mtu, control) {
+            Ok(begun) => begun,
+            Err(refused) => return Some(Err(format!("refused: {refused}"))),
+        };
+        if begun.is_some() {
+            // An offer in mqnet's own layout was for another peer.
+            self.forget_offer();
+        }
+        Some(Ok(begun))
+    }
+
+    fn forget_offer(&mut self) {
+        self.state = State::Down;
+        (self.agreement, self.prepared) = (None, None);
+        (self.our_offer, self.their_offer) = (None, None);
+        self.was_refused = false;
+    }
+
+    /// Capabilities with an `ntb_transport`.
+    pub(super) fn transport_caps(&self) -> Option<Caps> {
+        let link = self.transport.as_ref()?;
+        let payload = self.transport_mtu.saturating_sub(transport::HEADER);
+        let mtu_max = payload.saturating_sub(transport::ETHERNET).min(MTU_MAX);
+        Some(Caps {
+            layer: Layer::Ethernet,
+            channels: link.pairs(),
+            wanted: Some(link.channels(self.now)),
+            mtu: self.mtu,
+            mtu_found: None,
+            mtu_max,
+            // A frame of the largest MTU with VLAN tags does not fit a slot, and is dropped.
+            frame_max: mtu_max + L2_HEADER,
+            rx_offloads: Offloads::NONE,
+            tx_offloads: Offloads::NONE,
+            rx_fixed: Offloads::NONE,
+        })
+    }
+
+    /// Makes channels over the queue pairs of an `ntb_transport`; `None` where the peer is mqnet.
+    pub(super) fn open_transport(
+        &mut self,
+        plan: &Plan,
+    ) -> Option<Result<Vec<Channel>, OpenError>> {
+        let link = self.transport.as_mut()?;
+        let opened = link.channels_of(plan, &self.stats, self.now);
+        Some(opened.map_err(|what| self.error(what)))
+    }
+
+    /// Ends the life of the channels.
+    pub(super) fn close_transport(&mut self) {
+        let Some(link) = &mut self.transport else { return };
+        match link.violation() {
+            None => link.close(&*self.hw, self.now),
+            Some(what) => {
+                self.why_down = format!("the peer broke the protocol: {what}");
+                // The reason stays until the peer is back.
+                self.was_refused = true;
+                self.transport = None;
+                self.hw.reset(self.now, REFUSED_REST);
+            }
+        }
+    }
+}
+
+impl Steering for NtbFunction {
+    /// A kernel chooses the queue pair of each frame.
+    fn steers(&self) -> bool {
+        false
+    }
+
+    fn waiting_most(&mut self) -> u32 {
+        self.transport.as_ref().map_or(1, Transport::waiting_most)
+    }
+}
+
+impl Bridge for NtbFunction {
+    fn protocol(&self) -> Option<&'static str> {
+        match (&self.transport, self.state) {
+            (Some(_), _) => Some(transport::NAME),
+            (None, State::Up) => Some("mqnet"),
+            (None, _) => None,
+        }
+    }
+
+    fn channels_fixed(&self) -> Option<String> {
+        self.transport.as_ref().map(|_| {
+            "channels: the peer's ntb_netdev decides their number: ethtool -L DEV combined N in the \
+             guest"
+                .to_owned()
+        })
+    }
+}

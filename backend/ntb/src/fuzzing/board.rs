@@ -1,0 +1,204 @@
+//! Hardware in memory, for tests: windows, scratchpads and doorbells, seen from both ends.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use mqnet_shmem::{Area, MemoryMap, Region};
+use mqnet_sysio::eventfd::EventFd;
+
+use crate::hw::{
+    Doorbell, Doorbells, Hw, HwLink, MemoryWindow, MemoryWindows, Outbound, TransportHw,
+};
+
+/// Doorbells: 0 link, 1 unused, 2 and so on queue pairs.
+pub(crate) const VECTORS: usize = 32;
+/// Scratchpads of each end.
+pub(crate) const SPADS: usize = 64;
+/// Offset of the windows in their regions.
+const AT: usize = 4096;
+
+/// The bridge.
+pub(crate) struct Board {
+    /// Windows of mqnet's end.
+    pub(crate) inbound: Vec<Arc<Region>>,
+    pub(crate) size: u32,
+    /// Memory of the peer, as it set it up.
+    pub(crate) outbound: Mutex<Vec<Option<Outbound>>>,
+    /// Written by the peer, and by mqnet.
+    pub(crate) spads: [Vec<AtomicU32>; 2],
+    /// Times that mqnet rang a doorbell of the peer.
+    pub(crate) rung: Vec<AtomicU64>,
+    pub(crate) events: Vec<Arc<EventFd>>,
+    /// Session of the hardware link; 0 while it is down.
+    pub(crate) link: AtomicU64,
+    pub(crate) resets: AtomicU64,
+    /// The link was reset, and is not up again.
+    pub(crate) rests: AtomicBool,
+    /// Board with the events that are rung, if the far end is an end of ours.
+    far: OnceLock<Weak<Self>>,
+}
+
+impl Board {
+    pub(crate) fn new(windows: usize, size: u32) -> Arc<Self> {
+        let region = |_| Arc::new(Region::private(AT + size as usize, false, None).unwrap());
+        let pads = || (0..SPADS).map(|_| AtomicU32::new(0)).collect();
+        Arc::new(Self {
+            inbound: (0..windows).map(region).collect(),
+            size,
+            outbound: Mutex::new(vec![None; windows]),
+            spads: [pads(), pads()],
+            rung: (0..VECTORS).map(|_| AtomicU64::new(0)).collect(),
+            events: (0..VECTORS).map(|_| Arc::new(EventFd::new().unwrap())).collect(),
+            link: AtomicU64::new(0),
+            resets: AtomicU64::new(0),
+            rests: AtomicBool::new(false),
+            far: OnceLock::new(),
+        })
+    }
+
+    /// Offset of byte `at` of a window in its region.
+    pub(crate) fn place(at: u64) -> usize {
+        AT + at as usize
+    }
+
+    /// Sets up memory behind a window: regions of these lengths, one after another.
+    pub(crate) fn map(&self, window: usize, lens: &[u64]) -> Vec<Arc<Region>> {
+        let mut start = 0;
+        let mut areas = Vec::new();
+        for &len in lens {
+            let region = Arc::new(Region::private(len as usize, false, None).unwrap());
+            areas.push(Area { start, len, region, offset: 0 });
+            start += len;
+        }
+        let regions = areas.iter().map(|area| area.region.clone()).collect();
+        let map = Arc::new(MemoryMap::new(areas).unwrap());
+        self.outbound.lock().unwrap()[window] = Some(Outbound { map, len: start as u32 });
+        regions
+    }
+
+    /// Makes the windows of another board the far end's memory, and its events the far end's.
+    pub(crate) fn join(&self, other: &Arc<Self>) {
+        let out = |region: &Arc<Region>| {
+            let region = region.clone();
+            let area = Area { start: 0, len: other.size.into(), region, offset: AT };
+            let map = MemoryMap::new(vec![area]).map(Arc::new).unwrap_or_default();
+            Some(Outbound { map, len: other.size })
+        };
+        *self.outbound.lock().unwrap() = other.inbound.iter().map(out).collect();
+        let _ = self.far.set(Arc::downgrade(other));
+    }
+
+    pub(crate) fn link_up(&self) {
+        self.spads.iter().flatten().for_each(|pad| pad.store(0, SeqCst));
+        self.outbound.lock().unwrap().fill(None);
+        self.rests.store(false, SeqCst);
+        self.link.fetch_add(1, SeqCst);
+    }
+}
+
+struct Bell(Arc<Board>, usize);
+
+impl Doorbell for Bell {
+    fn ring(&self) -> std::io::Result<()> {
+        self.0.rung[self.1].fetch_add(1, SeqCst);
+        match self.0.far.get().and_then(Weak::upgrade) {
+            Some(far) => far.events[self.1].ring(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// mqnet's end of it.
+pub(crate) struct Port(pub(crate) Arc<Board>);
+
+impl Hw for Port {
+    fn poll_link(&mut self, _now: Duration) -> HwLink {
+        match self.0.link.load(SeqCst) {
+            _ if self.0.rests.load(SeqCst) => HwLink::Down("at rest".to_owned()),
+            0 => HwLink::Down("no guest".to_owned()),
+            n => HwLink::Up(n),
+        }
+    }
+
+    fn events(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.0.events[0].as_fd()]
+    }
+
+    fn windows(&self) -> Option<MemoryWindows> {
+        None
+    }
+
+    fn spad_read(&self, pad: usize) -> u32 {
+        self.0.spads[0][pad].load(SeqCst)
+    }
+
+    fn peer_spad_write(&self, pad: usize, value: u32) {
+        self.0.spads[1][pad].store(value, SeqCst);
+    }
+
+    fn peer_doorbell(&self, bit: usize) -> Option<Arc<dyn Doorbell>> {
+        (bit < VECTORS).then(|| Arc::new(Bell(self.0.clone(), bit)) as Arc<dyn Doorbell>)
+    }
+
+    fn doorbell_event(&self, bit: usize) -> Option<Arc<EventFd>> {
+        self.0.events.get(bit).cloned()
+    }
+
+    fn reset(&mut self, _now: Duration, _retry_after: Duration) {
+        self.0.resets.fetch_add(1, SeqCst);
+        self.0.rests.store(true, SeqCst);
+    }
+
+    fn window_len(&self) -> u32 {
+        self.0.size
+    }
+
+    fn is_second(&self) -> bool {
+        false
+    }
+
+    fn transport(&self) -> Option<&dyn TransportHw> {
+        Some(self)
+    }
+}
+
+impl TransportHw for Port {
+    fn window_count(&self) -> usize {
+        self.0.inbound.len()
+    }
+
+    fn window_size(&self, _index: usize) -> u32 {
+        self.0.size
+    }
+
+    fn window(&self, index: usize) -> Option<MemoryWindow> {
+        Some(MemoryWindow {
+            inbound: self.0.inbound.get(index)?.clone(),
+            inbound_at: AT,
+            inbound_len: self.0.size,
+            outbound: self.0.outbound.lock().unwrap()[index].clone(),
+        })
+    }
+
+    fn spad_count(&self) -> usize {
+        SPADS
+    }
+
+    fn spad_swap(&self, pad: usize, value: u32) -> u32 {
+        self.0.spads[0][pad].swap(value, SeqCst)
+    }
+
+    fn peer_spad_read(&self, pad: usize) -> u32 {
+        self.0.spads[1][pad].load(SeqCst)
+    }
+
+    fn doorbells(&self) -> Doorbells {
+        Doorbells { link: None, first_pair: 2, count: VECTORS }
+    }
+
+    fn doorbell_trap(&self, _bit: usize) -> Option<Arc<dyn crate::hw::DoorbellTrap>> {
+        None
+    }
+}

@@ -1,0 +1,109 @@
+//! One queue pair as the control thread and the queues share it.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mqnet_sysio::eventfd::EventFd;
+
+use super::cell::Cell;
+use super::slots::{RxSlots, TxSlots};
+use crate::hw::{Doorbell, DoorbellTrap};
+
+/// State that the queues of a pair report to the control thread.
+#[derive(Debug)]
+pub(crate) struct PairState {
+    /// The peer sent a link-down slot.
+    ended: AtomicBool,
+    /// Frames received, and frames of ours that the peer consumed: signs of life.
+    activity: [AtomicU64; 2],
+    /// Offset of the flags that a sleeping reader waits for, plus 1; 0 while none sleeps.
+    asleep: AtomicU32,
+    /// Violation of the protocol.
+    violation: Mutex<Option<String>>,
+    /// Wakes the control thread; shared by all pairs.
+    control: Arc<EventFd>,
+}
+
+impl PairState {
+    pub(crate) fn new(control: Arc<EventFd>) -> Self {
+        Self {
+            ended: AtomicBool::new(false),
+            activity: Default::default(),
+            asleep: AtomicU32::new(0),
+            violation: Mutex::new(None),
+            control,
+        }
+    }
+
+    /// Notes a link-down slot.
+    #[cold]
+    pub(crate) fn end(&self) {
+        // Pairs with the Acquire load in has_ended.
+        if !self.ended.swap(true, Ordering::Release) {
+            let _ = self.control.ring();
+        }
+    }
+
+    /// True after a link-down slot.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Begins a new life of the pair.
+    pub(crate) fn begin(&self) {
+        self.ended.store(false, Ordering::Relaxed);
+    }
+
+    /// Counts signs of life. Each direction has one writer at a time.
+    #[inline]
+    pub(crate) fn count(&self, direction: usize, n: u64) {
+        let counter = &self.activity[direction];
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Signs of life so far.
+    pub(crate) fn activity(&self) -> u64 {
+        let [a, b] = self.activity.each_ref().map(|n| n.load(Ordering::Relaxed));
+        a.wrapping_add(b)
+    }
+
+    /// Notes that a reader sleeps until the flags at this offset change.
+    pub(crate) fn sleep(&self, flags_at: u32) {
+        self.asleep.store(flags_at + 1, Ordering::Relaxed);
+    }
+
+    /// Offset of the flags that a reader waits for.
+    pub(crate) fn asleep(&self) -> Option<u32> {
+        self.asleep.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// The sleeping reader was woken.
+    pub(crate) fn woken(&self) {
+        self.asleep.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes a violation: the control thread closes the function by it.
+    #[cold]
+    pub(crate) fn violate(&self, what: &str) {
+        let mut place = self.violation.lock().unwrap_or_else(PoisonError::into_inner);
+        place.get_or_insert_with(|| what.to_owned());
+    }
+
+    /// The violation, if there was one.
+    pub(crate) fn violation(&self) -> Option<String> {
+        self.violation.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Resources of a queue pair, to make queues of.
+#[derive(Clone)]
+pub(crate) struct QueuePair {
+    pub(crate) state: Arc<PairState>,
+    pub(crate) rx: Arc<Cell<RxSlots>>,
+    pub(crate) tx: Arc<Cell<TxSlots>>,
+    /// Rung by the peer.
+    pub(crate) event: Arc<EventFd>,
+    pub(crate) trap: Option<Arc<dyn DoorbellTrap>>,
+    /// Rung by this end.
+    pub(crate) doorbell: Arc<dyn Doorbell>,
+}

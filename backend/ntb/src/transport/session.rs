@@ -1,0 +1,500 @@
+//! One life of the link with an `ntb_transport`: driven by the control thread.
+//!
+//! ```text
+//! version 4 read -> our values written -> windows set up by the peer -> rings made
+//! request for a pair -> rings reset, offered, bit set in QP_LINKS -> frames
+//! link-down slot, or bit missing -> bit cleared, rings recalled -> next request
+//! ```
+//! Pairs are opened only while the engine has channels open: a peer without a way to the other
+//! netdev has no carrier.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mqnet_netdev::{Channel, ChannelStats, Plan, Rx, Tx};
+use mqnet_shmem::Table;
+use mqnet_sysio::eventfd::EventFd;
+
+use super::cell::Cell;
+use super::geometry::{Part, TooFewSlots};
+use super::handshake::{self, HandshakeError, Limits, PeerValues, pad};
+use super::links::{Links, UNTOUCHED};
+use super::queue_pair::{PairState, QueuePair};
+use super::rx::PairsRx;
+use super::slots::{DONE, FLAGS, RxSlots, TxSlots};
+use super::tx::PairTx;
+use crate::hw::{Hw, TransportHw};
+
+/// Time in which queues give rings back: they do at their next poll, unless they wait for a full
+/// sink. After it, all channels are closed.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// Time in which the kernel waits for a free slot for its link-down slot, and some more.
+const LINK_DOWN_LATE: Duration = Duration::from_millis(1500);
+
+/// Period of the check for frames with a missed doorbell.
+const CHECK: Duration = Duration::from_millis(100);
+
+/// State of the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// No queue pair is open; why.
+    Down(String),
+    /// Frames may flow. The number changes when all channels are to be closed.
+    Up(u64),
+}
+
+/// The peer cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    /// By a value in a scratchpad.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    /// By the division of the windows.
+    #[error(transparent)]
+    Slots(#[from] TooFewSlots),
+    /// By the number of scratchpads of the hardware.
+    #[error("hardware: {have} scratchpads, {need} are needed for {windows} memory windows")]
+    Spads {
+        /// Scratchpads of the hardware.
+        have: usize,
+        /// Scratchpads of the handshake.
+        need: usize,
+        /// Windows of the handshake.
+        windows: usize,
+    },
+}
+
+/// A ring pair at the control thread, when no queue has it.
+#[derive(Debug, Default)]
+struct Home {
+    rx: Option<Box<RxSlots>>,
+    tx: Option<Box<TxSlots>>,
+}
+
+/// Place of a link-down slot.
+#[derive(Clone, Copy, Debug)]
+enum Parting {
+    /// After the frames that were sent.
+    Next,
+    /// In all slots: the peer may have begun a new life of the pair, and is at an unknown slot.
+    Any,
+}
+
+struct Pair {
+    queue: QueuePair,
+    home: Home,
+    /// Rings are recalled, since this time.
+    closing: Option<Duration>,
+    /// The peer may have the pair open: a link-down slot is sent when the rings are here.
+    parts: Option<Parting>,
+    /// The peer closed some pair while the ring of this one was full, so that a link-down slot may
+    /// be missing: since when there was no sign of life, and their number.
+    suspect: Option<(Duration, u64)>,
+    /// Window of this end, for the check of sleeping readers.
+    words: Table,
+    part: Part,
+    /// Bytes of a slot of the peer's memory, and slots that can be in use.
+    size: (u32, u32),
+}
+
+/// See the module.
+pub(crate) struct Transport {
+    values: PeerValues,
+    /// Sizes of our windows that the peer sets up memory for.
+    announced: Vec<u32>,
+    transport_mtu: u32,
+    control: Arc<EventFd>,
+    pairs: Vec<Pair>,
+    links: Links,
+    /// Bits that were written last.
+    written: u32,
+    /// The engine has channels open.
+    is_open: bool,
+    lives: u64,
+    checked: Duration,
+}
+
+impl Transport {
+    /// Answers the handshake of an `ntb_transport`; `None` while the peer is none.
+    pub(crate) fn begin(
+        hw: &dyn Hw,
+        transport: &dyn TransportHw,
+        transport_mtu: u32,
+        control: Arc<EventFd>,
+    ) -> Result<Option<Self>, Refused> {
+        let Some(values) = read(hw, transport)? else { return Ok(None) };
+        let windows = values.sizes.len();
+        let announced: Vec<u32> = (0..windows).map(|at| transport.window_size(at)).collect();
+        let (have, need) = (transport.spad_count(), handshake::pads_for(windows));
+        if have < need {
+            return Err(Refused::Spads { have, need, windows });
+        }
+        for sizes in [&values.sizes, &announced] {
+            Part::all(sizes, values.pairs, transport_mtu)?;
+        }
+        // An offer in mqnet's own layout may be there.
+        (0..have).for_each(|at| hw.peer_spad_write(at, 0));
+        transport.spad_swap(pad::QP_LINKS, UNTOUCHED);
+        for (at, value) in handshake::writes(values.pairs, &announced) {
+            hw.peer_spad_write(at, value);
+        }
+        let links = Links::new(values.pairs);
+        Ok(Some(Self {
+            values,
+            announced,
+            transport_mtu,
+            control,
+            pairs: Vec::new(),
+            links,
+            written: 0,
+            is_open: false,
+            lives: 0,
+            checked: Duration::ZERO,
+        }))
+    }
+
+    /// Descriptor that is ready when a [`poll`](Self::poll) is due.
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Number of queue pairs of the peer.
+    pub(crate) fn pairs(&self) -> u16 {
+        self.values.pairs
+    }
+
+    /// Number of channels that the peer uses: at least 1.
+    pub(crate) fn channels(&self, now: Duration) -> u16 {
+        self.used(now).len().max(1) as u16
+    }
+
+    /// Queue pairs that are open or requested, in order.
+    fn used(&self, now: Duration) -> Vec<u16> {
+        let mut used: Vec<u16> = self.links.opened().chain(self.links.requested(now)).collect();
+        used.sort_unstable();
+        used
+    }
+
+    /// Reads the scratchpads and the state of the queues. An error ends the life of the link.
+    pub(crate) fn poll(
+        &mut self,
+        hw: &dyn Hw,
+        transport: &dyn TransportHw,
+        now: Duration,
+    ) -> Result<Status, String> {
+        self.control.drain();
+        match read(hw, transport) {
+            Ok(Some(values)) if values == self.values => {}
+            Ok(Some(values)) => {
+                return Err(format!(
+                    "peer: handshake changed from {:?} to {values:?}",
+                    self.values
+                ));
+            }
+            Ok(None) => return Err("peer: handshake withdrawn".to_owned()),
+            Err(e) => return Err(e.to_string()),
+        }
+        if self.pairs.is_empty() && !self.make_pairs(hw, transport)? {
+            return Ok(Status::Down(
+                "waiting for the peer to set up its memory windows".to_owned(),
+            ));
+        }
+        self.read_links(transport, now);
+        self.reclaim(now);
+        if self.is_open {
+            self.open_requested(now);
+        }
+        self.write_links(hw);
+        self.check_sleepers(now);
+        let serves = (0..self.values.pairs).any(|pair| self.links.is_open(pair));
+        if serves || self.links.requested(now).next().is_some() {
+            return Ok(Status::Up(self.lives));
+        }
+        Ok(Status::Down(
+            "the peer has no queue pair open: set its interface up (ip link set DEV up in the guest)"
+                .to_owned(),
+        ))
+    }
+
+    /// Makes the rings, once the peer has set up all windows.
+    fn make_pairs(&mut self, hw: &dyn Hw, transport: &dyn TransportHw) -> Result<bool, String> {
+        let mut windows = Vec::with_capacity(self.announced.len());
+        for (at, &announced) in self.announced.iter().enumerate() {
+            let Some(window) = transport.window(at) else { return Ok(false) };
+            let Some(out) = window.outbound.clone() else { return Ok(false) };
+            if out.len < announced {
+                return Err(format!(
+                    "peer: memory window {at} has {} bytes, {announced} were announced",
+                    out.len
+                ));
+            }
+            windows.push((window, out));
+        }
+        let theirs: Vec<u32> = windows.iter().map(|(_, out)| out.len).collect();
+        let count = self.values.pairs;
+        let parts =
+            |sizes: &[u32]| Part::all(sizes, count, self.transport_mtu).map_err(|e| e.to_string());
+        let (ours, theirs) = (parts(&self.values.sizes)?, parts(&theirs)?);
+        let doorbells = transport.doorbells();
+        let mut pairs = Vec::with_capacity(usize::from(count));
+        for (number, (our, their)) in (0..count).zip(ours.into_iter().zip(theirs)) {
+            let (window, out) = &windows[usize::from(our.window)];
+            let none = |whose: &str| format!("{whose}: no doorbell for queue pair {number}");
+            let bit = doorbells.of_pair(number).ok_or_else(|| none("hardware"))?;
+            let state = Arc::new(PairState::new(self.control.clone()));
+            let rx = RxSlots::new(window, out, our, their, state.clone())?;
+            let tx = TxSlots::new(window, out, their, our, state.clone())?;
+            let words = Table::new(window.inbound.clone(), window.inbound_at, window.inbound_len);
+            let system = |e: io::Error| format!("queue pair {number}: {e}");
+            pairs.push(Pair {
+                size: (tx.slot_len(), tx.capacity()),
+                queue: QueuePair {
+                    state,
+                    rx: Arc::new(Cell::new().map_err(system)?),
+                    tx: Arc::new(Cell::new().map_err(system)?),
+                    event: hw.doorbell_event(bit).ok_or_else(|| none("this end"))?,
+                    trap: transport.doorbell_trap(bit),
+                    doorbell: hw.peer_doorbell(bit).ok_or_else(|| none("peer"))?,
+                },
+                home: Home { rx: Some(Box::new(rx)), tx: Some(Box::new(tx)) },
+                closing: None,
+                parts: None,
+                suspect: None,
+                part: our,
+                words: words.ok_or("window: no such memory")?,
+            });
+        }
+        self.pairs = pairs;
+        Ok(true)
+    }
+
+    /// Takes a write of QP_LINKS, and link-down slots.
+    fn read_links(&mut self, transport: &dyn TransportHw, now: Duration) {
+        let Self { pairs, links, .. } = self;
+        let activity = |pair: u16| pairs[usize::from(pair)].queue.state.activity();
+        let value = transport.spad_swap(pad::QP_LINKS, UNTOUCHED);
+        let mut ended = Vec::new();
+        if value != UNTOUCHED {
+            ended = links.note_write(value & !UNTOUCHED, now, activity);
+        }
+        let in_doubt = links.tick(now, activity);
+        let closes = value != UNTOUCHED && value & !UNTOUCHED & !links.ours() == 0;
+        let mut late = Vec::new();
+        for (number, pair) in pairs.iter_mut().enumerate() {
+            if pair.misses_link_down(closes, now) && links.is_open(number as u16) {
+                late.push(number as u16);
+            }
+        }
+        for pair in 0..self.values.pairs {
+            if !self.links.is_open(pair) {
+                continue;
+            }
+            if self.pairs[usize::from(pair)].queue.state.has_ended() {
+                self.close_pair(pair, Some(Parting::Any), now);
+            } else if late.contains(&pair)
+                // Frames that wait come before a link-down slot.
+                || in_doubt.contains(&pair) && self.pairs[usize::from(pair)].complete() == 0
+            {
+                self.close_pair(pair, Some(Parting::Next), now);
+            } else if ended.contains(&pair) {
+                self.close_pair(pair, None, now);
+            }
+        }
+    }
+
+    /// Clears the bit of a pair, and recalls its rings.
+    fn close_pair(&mut self, number: u16, parts: Option<Parting>, now: Duration) {
+        self.links.close(number, now);
+        let pair = &mut self.pairs[usize::from(number)];
+        // From here on queues do not use the rings, even with frames in them.
+        pair.queue.state.end();
+        pair.queue.rx.recall();
+        pair.queue.tx.recall();
+        pair.closing = pair.closing.or(Some(now));
+        pair.parts = parts;
+    }
+
+    /// Takes back rings that were recalled.
+    fn reclaim(&mut self, now: Duration) {
+        for pair in &mut self.pairs {
+            if pair.is_home() {
+                pair.part();
+            }
+            let Some(since) = pair.closing else { continue };
+            pair.take_home();
+            if pair.is_home() {
+                pair.closing = None;
+                pair.part();
+            } else if now >= since + PATIENCE {
+                // Channels that do not answer are closed with all others.
+                (self.lives, pair.closing) = (self.lives + 1, Some(now));
+            }
+        }
+    }
+
+    /// Opens the pairs that the peer requests.
+    fn open_requested(&mut self, now: Duration) {
+        let requested: Vec<u16> = self.links.requested(now).collect();
+        for number in requested {
+            let pair = &mut self.pairs[usize::from(number)];
+            if !pair.is_home() {
+                continue;
+            }
+            let Home { rx: Some(mut rx), tx: Some(mut tx) } = std::mem::take(&mut pair.home) else {
+                continue;
+            };
+            (pair.parts, pair.suspect) = (None, None);
+            pair.queue.state.begin();
+            rx.reset();
+            tx.reset();
+            pair.queue.rx.offer(rx);
+            pair.queue.tx.offer(tx);
+            self.links.open(number, now, pair.queue.state.activity());
+        }
+    }
+
+    fn write_links(&mut self, hw: &dyn Hw) {
+        if self.links.ours() != self.written {
+            self.written = self.links.ours();
+            hw.peer_spad_write(pad::QP_LINKS, self.written);
+        }
+    }
+
+    /// Wakes readers that sleep although a frame is there.
+    fn check_sleepers(&mut self, now: Duration) {
+        if now < self.checked + CHECK {
+            return;
+        }
+        self.checked = now;
+        for pair in &self.pairs {
+            if let Some(at) = pair.queue.state.asleep()
+                && pair.words.byte(at).load(Ordering::Acquire) & DONE != 0
+            {
+                pair.queue.state.woken();
+                pair.queue.rx.wake();
+            }
+        }
+    }
+
+    /// Makes the channels of a plan.
+    pub(crate) fn channels_of(
+        &mut self,
+        plan: &Plan,
+        stats: &[Arc<ChannelStats>],
+        now: Duration,
+    ) -> Result<Vec<Channel>, String> {
+        let (count, pairs) = (plan.channels, self.pairs.len() as u16);
+        if count == 0 || count > pairs {
+            return Err(format!("{count} channels, the peer has {pairs} queue pairs"));
+        }
+        // Channels send into pairs that are in use, as far as there are as many.
+        let mut senders = self.used(now);
+        senders.extend((0..pairs).filter(|pair| !self.used(now).contains(pair)));
+        let make = |channel: u16| -> io::Result<Channel> {
+            let of = |pair: u16| (pair, self.pairs[usize::from(pair)].queue.clone());
+            let received = (channel..pairs).step_by(count.into()).map(of);
+            let stats = &stats[usize::from(channel)];
+            let rx = PairsRx::new(channel, received, plan.rx_frame_max(), stats.clone())?;
+            let sender = senders[usize::from(channel)];
+            let (pair, queue) = of(sender);
+            let size = self.pairs[usize::from(sender)].size;
+            let tx = PairTx::new(channel, pair, queue, size, stats.clone())?;
+            Ok(Channel { rx: Rx::Brings(Box::new(rx)), tx: Tx::Brings(Box::new(tx)) })
+        };
+        let channels = (0..count).map(make).collect::<io::Result<_>>();
+        let channels = channels.map_err(|e| e.to_string())?;
+        self.is_open = true;
+        Ok(channels)
+    }
+
+    /// Frames that can wait in all rings of this end.
+    pub(crate) fn waiting_most(&self) -> u32 {
+        self.pairs.iter().map(|pair| pair.size.1).sum::<u32>().max(1)
+    }
+
+    /// The first violation of the protocol.
+    pub(crate) fn violation(&self) -> Option<String> {
+        self.pairs.iter().find_map(|pair| pair.queue.state.violation())
+    }
+
+    /// Closes all pairs in good order; the engine has dropped all channels.
+    pub(crate) fn close(&mut self, hw: &dyn Hw, now: Duration) {
+        self.is_open = false;
+        self.lives += 1;
+        for number in 0..self.pairs.len() as u16 {
+            if self.links.is_open(number) {
+                let has_ended = self.pairs[usize::from(number)].queue.state.has_ended();
+                let parts = if has_ended { Parting::Any } else { Parting::Next };
+                self.close_pair(number, Some(parts), now);
+            }
+        }
+        self.reclaim(now);
+        self.write_links(hw);
+    }
+}
+
+impl Pair {
+    /// Sends the link-down slot that is due, as soon as a slot is free.
+    fn part(&mut self) {
+        let (Some(parts), Some(tx)) = (self.parts, &mut self.home.tx) else { return };
+        match parts {
+            Parting::Any => tx.fill_with_link_down(),
+            Parting::Next if tx.send_link_down() => {}
+            Parting::Next => return,
+        }
+        self.parts = None;
+        // A failed doorbell is reported by the hardware link.
+        let _ = self.queue.doorbell.ring();
+    }
+
+    /// Complete slots of our window.
+    fn complete(&self) -> u32 {
+        let flags = |slot| self.words.byte(self.part.header_at(slot) + FLAGS);
+        let is_done = |slot: &u32| flags(*slot).load(Ordering::Acquire) & DONE != 0;
+        (0..self.part.slots).filter(is_done).count() as u32
+    }
+
+    /// True when the peer has closed the pair and could not send a link-down slot. `closes`: the
+    /// peer has just closed some pair.
+    fn misses_link_down(&mut self, closes: bool, now: Duration) -> bool {
+        let activity = self.queue.state.activity();
+        if closes && self.complete() + 1 >= self.part.slots {
+            self.suspect = Some((now, activity));
+        }
+        match self.suspect {
+            Some((_, before)) if before != activity => {
+                self.suspect = Some((now, activity));
+                false
+            }
+            Some((since, _)) => {
+                let is_late = now >= since + LINK_DOWN_LATE && self.complete() == 0;
+                if is_late {
+                    self.suspect = None;
+                }
+                is_late
+            }
+            None => false,
+        }
+    }
+
+    fn take_home(&mut self) {
+        self.home.rx = self.home.rx.take().or_else(|| self.queue.rx.take());
+        self.home.tx = self.home.tx.take().or_else(|| self.queue.tx.take());
+    }
+
+    fn is_home(&self) -> bool {
+        self.home.rx.is_some() && self.home.tx.is_some()
+    }
+}
+
+/// Reads the peer's values.
+fn read(hw: &dyn Hw, transport: &dyn TransportHw) -> Result<Option<PeerValues>, HandshakeError> {
+    let sizes: Vec<u32> =
+        (0..transport.window_count()).map(|at| transport.window_size(at)).collect();
+    let limits = Limits { pairs: transport.doorbells().pairs_max(), windows: &sizes };
+    handshake::read(|at| hw.spad_read(at), limits)
+}

@@ -1,0 +1,566 @@
+//! Rings of slots: reception from our window, transmission into the peer's memory.
+//!
+//! A slot is a payload from its first byte and, at its end, a header: packet number, length, flags,
+//! little-endian words of 32 bits. The writer publishes by the flags, the reader clears them. A
+//! reader consumes slots in order and writes the number of the slot that it consumed last into the
+//! credit word of the other direction's memory; it begins at the last slot, so that a ring of `n`
+//! slots holds `n - 1` frames. Packet numbers and slots begin at 0 whenever the pair is opened.
+
+mod words;
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use mqnet_netdev::{Burst, Frame};
+use mqnet_shmem::{MemoryMap, Region, Scatter, Segments, Span, SpanMut, Streaming, Table, Window};
+use mqnet_wire::VnetHdr;
+
+use super::HEADER;
+use super::geometry::Part;
+use super::queue_pair::PairState;
+use crate::hw::{MemoryWindow, Outbound};
+use words::{InWord, OutMemory, OutWord};
+
+/// Flag of a complete slot.
+pub(super) const DONE: u8 = 1;
+/// Flag of a slot that closes the pair; with [`DONE`].
+pub(super) const LINK_DOWN: u8 = 2;
+
+/// Offset of the flags in a header.
+pub(super) const FLAGS: u32 = 8;
+
+/// Violation of the protocol in one queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Violation {
+    /// Packet number of a slot.
+    #[error(
+        "slot {slot}: packet number {number}, expected {expected}: slots here have {size} bytes; \
+         give both ends the same transport_mtu{}", hint(.slot, .number, .expected, .size)
+    )]
+    Number {
+        /// Number of the slot.
+        slot: u32,
+        /// Value of the peer.
+        number: u32,
+        /// Value that was due.
+        expected: u32,
+        /// Bytes of a slot.
+        size: u32,
+    },
+    /// Length of a frame.
+    #[error("slot {slot}: frame of {len} bytes, allowed 1 to {max}")]
+    Length {
+        /// Number of the slot.
+        slot: u32,
+        /// Value of the peer.
+        len: u32,
+        /// Largest value.
+        max: u32,
+    },
+    /// A slot is complete before the one that is due first.
+    #[error(
+        "slot {slot} is complete and slot 0 is not: slots here have {size} bytes; give both ends \
+         the same transport_mtu (the peer's seems to be {})", (u64::from(*.slot) + 1) * u64::from(*.size)
+    )]
+    Order {
+        /// Number of the slot.
+        slot: u32,
+        /// Bytes of a slot.
+        size: u32,
+    },
+    /// Credit beyond the ring.
+    #[error("credit {credit}, allowed 0 to {max}")]
+    Credit {
+        /// Value of the peer.
+        credit: u32,
+        /// Largest value.
+        max: u32,
+    },
+    /// Credit for a slot that was consumed before, or is not published.
+    #[error("credit {credit}: {consumed} slots consumed, {published} are published")]
+    Consumed {
+        /// Value of the peer.
+        credit: u32,
+        /// Slots that it would return.
+        consumed: u32,
+        /// Slots that are published.
+        published: u32,
+    },
+}
+
+/// The first header of a peer with smaller slots is one of its later slots.
+fn hint(slot: &u32, number: &u32, expected: &u32, size: &u32) -> String {
+    let slots = number.wrapping_sub(*expected).wrapping_add(1);
+    match (*slot, *expected, slots) {
+        (0, 0, 2..=64) if size.is_multiple_of(slots) => {
+            format!(" (the peer's seems to be {})", size / slots)
+        }
+        _ => String::new(),
+    }
+}
+
+/// Slots of our window.
+#[derive(Debug)]
+pub(crate) struct RxSlots {
+    part: Part,
+    ring: Window,
+    words: Table,
+    /// The credit word that the peer reads.
+    credit: OutWord,
+    next: u32,
+    number: u32,
+    pub(crate) state: Arc<PairState>,
+}
+
+/// Window of this end as a table of words.
+fn table(region: &Arc<Region>, at: usize, len: u32) -> Result<Table, String> {
+    let whole = at.is_multiple_of(16) && len.is_multiple_of(16);
+    let table = Table::new(region.clone(), at, len).filter(|_| whole);
+    table.ok_or_else(|| format!("window: {len} bytes at {at}: no such memory"))
+}
+
+/// Number of the slot `steps` after `slot`.
+#[inline]
+fn after(slot: u32, steps: u32, slots: u32) -> u32 {
+    let at = slot + steps;
+    if at >= slots { at - slots } else { at }
+}
+
+impl RxSlots {
+    /// Ring of the pair with `part` of our window; `their_part` is its part of the peer's.
+    pub(crate) fn new(
+        window: &MemoryWindow,
+        out: &Outbound,
+        part: Part,
+        their_part: Part,
+        state: Arc<PairState>,
+    ) -> Result<Self, String> {
+        let (region, at) = (&window.inbound, window.inbound_at);
+        let words = table(region, at, window.inbound_len)?;
+        if part.credit_at() + 4 > window.inbound_len {
+            return Err(format!("window: {} bytes, too short", window.inbound_len));
+        }
+        let ring = Window::new(region.clone(), at, window.inbound_len);
+        let credit = OutWord::new(out, their_part.credit_at())?;
+        Ok(Self { part, ring, words, credit, next: 0, number: 0, state })
+    }
+
+    fn flags(&self, slot: u32) -> &std::sync::atomic::AtomicU8 {
+        self.words.byte(self.part.header_at(slot) + FLAGS)
+    }
+
+    /// Begins a life of the pair, before the peer knows that it may send.
+    pub(crate) fn reset(&mut self) {
+        (self.next, self.number) = (0, 0);
+        for slot in 0..self.part.slots {
+            self.flags(slot).store(0, Ordering::Relaxed);
+        }
+        self.credit.write(self.part.slots_last());
+    }
+
+    /// True when the peer has begun a new life of the pair, and its slots cover the link-down slot.
+    #[cold]
+    fn was_restarted(&self) -> bool {
+        let first = self.ring.piece(self.part.header_at(0), 4).and_then(|h| h.header::<4>());
+        self.number != 0
+            && self.flags(0).load(Ordering::Acquire) & DONE != 0
+            && first == Some([0; 4])
+    }
+
+    /// True when the slot that is due is complete.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        // Pairs with the peer's write barrier in front of the flags.
+        self.flags(self.next).load(Ordering::Acquire) & DONE != 0
+    }
+
+    /// Reports to the control thread where this ring sleeps, for its check.
+    #[cold]
+    pub(crate) fn note_sleep(&self) {
+        self.state.sleep(self.part.header_at(self.next) + FLAGS);
+    }
+
+    /// True when the slot that is due is complete, and its frame is longer than the caller takes.
+    #[inline]
+    pub(crate) fn first_is_too_long(&self, frame_max: u32) -> Result<bool, Violation> {
+        let flags = self.flags(self.next).load(Ordering::Acquire);
+        if flags & (DONE | LINK_DOWN) != DONE {
+            return Ok(false);
+        }
+        if self.number < self.part.slots && self.was_restarted() {
+            // In the first round, slots of the next life have the same numbers.
+            self.state.end();
+            return Ok(false);
+        }
+        match self.header(self.next, 0) {
+            Ok(len) => Ok(len > frame_max),
+            Err(Violation::Number { .. }) if self.was_restarted() => {
+                self.state.end();
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Shows up to `budget` complete slots. A frame longer than `frame_max` ends a peek.
+    pub(crate) fn peek<'a>(
+        &'a self,
+        burst: &mut Burst<'a>,
+        budget: u32,
+        bytes: usize,
+        frame_max: u32,
+        lens: &mut [u32],
+    ) -> Result<u32, Violation> {
+        if self.state.has_ended() {
+            return Ok(0);
+        }
+        let (mut shown, mut left) = (0, bytes);
+        let budget = budget.min(self.part.slots).min(lens.len() as u32);
+        while shown < budget && left > 0 {
+            let slot = after(self.next, shown, self.part.slots);
+            // Pairs with the peer's write barrier in front of the flags.
+            let flags = self.flags(slot).load(Ordering::Acquire);
+            if flags & DONE == 0 {
+                break;
+            }
+            if flags & LINK_DOWN != 0 {
+                if shown == 0 {
+                    self.state.end();
+                }
+                break;
+            }
+            let len = match self.header(slot, shown) {
+                Ok(len) => len,
+                // Frames before it are good; the next peek ends the pair.
+                Err(Violation::Number { .. }) if self.was_restarted() => break,
+                Err(e) => return Err(e),
+            };
+            if len > frame_max {
+                break;
+            }
+            let Some(frame) = self.ring.piece(self.part.slot_at(slot), len) else { break };
+            burst.push(VnetHdr::default(), len, frame);
+            lens[shown as usize] = len;
+            shown += 1;
+            left = left.saturating_sub(len as usize);
+        }
+        Ok(shown)
+    }
+
+    /// Reads the header of a complete slot once, and checks it.
+    #[inline]
+    fn header(&self, slot: u32, ahead: u32) -> Result<u32, Violation> {
+        let header =
+            self.ring.piece(self.part.header_at(slot), FLAGS).and_then(|h| h.header::<8>());
+        let header = u64::from_le_bytes(header.unwrap_or_default());
+        let (number, len) = (header as u32, (header >> 32) as u32);
+        let expected = self.number.wrapping_add(ahead);
+        if number != expected {
+            return Err(Violation::Number { slot, number, expected, size: self.part.slot });
+        }
+        let max = self.part.payload_max();
+        if len == 0 || len > max {
+            return Err(Violation::Length { slot, len, max });
+        }
+        Ok(len)
+    }
+
+    /// Consumes the first `frames` complete slots.
+    pub(crate) fn release(&mut self, frames: u32) {
+        if frames == 0 {
+            return;
+        }
+        for step in 0..frames {
+            self.flags(after(self.next, step, self.part.slots)).store(0, Ordering::Relaxed);
+        }
+        let last = after(self.next, frames - 1, self.part.slots);
+        self.next = after(last, 1, self.part.slots);
+        self.number = self.number.wrapping_add(frames);
+        self.credit.write(last);
+        self.state.count(0, frames.into());
+    }
+
+    /// Refuses slots that are complete out of order, before the first frame of a life: the peer's
+    /// slots are larger.
+    pub(crate) fn check_order(&self) -> Result<(), Violation> {
+        if self.number != 0 {
+            return Ok(());
+        }
+        let is_done = |slot: &u32| self.flags(*slot).load(Ordering::Acquire) & DONE != 0;
+        match (1..self.part.slots).find(is_done) {
+            // The first slot may have become complete since, and then the others.
+            Some(slot) if !self.has_work() => Err(Violation::Order { slot, size: self.part.slot }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Slots of the peer's memory.
+#[derive(Debug)]
+pub(crate) struct TxSlots {
+    part: Part,
+    out: OutMemory,
+    /// The flags of each slot.
+    flags: Vec<Table>,
+    /// In our memory; the peer writes.
+    credit: InWord,
+    /// First slot that is free for this end.
+    next: u32,
+    /// First slot that is not published.
+    published: u32,
+    /// Slots that are free beyond `next`, by the last credit.
+    free: u32,
+    number: u32,
+    scatter: Scatter,
+    /// Room behind a slot's payload, for a receiver with a larger request.
+    spare: Vec<u8>,
+    pub(crate) state: Arc<PairState>,
+}
+
+impl TxSlots {
+    /// Ring of the pair with `part` of the peer's window; `our_part` is its part of ours.
+    pub(crate) fn new(
+        window: &MemoryWindow,
+        out: &Outbound,
+        part: Part,
+        our_part: Part,
+        state: Arc<PairState>,
+    ) -> Result<Self, String> {
+        let words = table(&window.inbound, window.inbound_at, window.inbound_len)?;
+        let credit = InWord::new(words, our_part.credit_at())
+            .ok_or_else(|| format!("window: {} bytes, too short", window.inbound_len))?;
+        let flags = (0..part.slots).map(|slot| {
+            let at = part.header_at(slot) + FLAGS;
+            let place = out.map.table(at.into(), 1, 1);
+            place.ok_or_else(|| format!("peer's window: no memory at {at}"))
+        });
+        let flags = flags.collect::<Result<_, _>>()?;
+        let out = OutMemory::new(out)?;
+        out.check(part.at, part.len)?;
+        Ok(Self {
+            part,
+            out,
+            flags,
+            credit,
+            next: 0,
+            published: 0,
+            free: part.slots_last(),
+            number: 0,
+            scatter: Scatter::default(),
+            spare: Vec::new(),
+            state,
+        })
+    }
+
+    /// Begins a life of the pair, before the peer knows that it may read.
+    pub(crate) fn reset(&mut self) {
+        (self.next, self.published, self.number) = (0, 0, 0);
+        self.free = self.part.slots_last();
+        self.credit.write(self.part.slots_last());
+        // Frames of an earlier life that the peer did not read.
+        for flags in &self.flags {
+            flags.byte(0).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Largest number of slots in use.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.part.slots_last()
+    }
+
+    /// Bytes of a slot.
+    pub(crate) fn slot_len(&self) -> u32 {
+        self.part.slot
+    }
+
+    /// Free slots, by the last credit.
+    #[inline]
+    pub(crate) fn room(&self) -> u32 {
+        self.free
+    }
+
+    /// Slots in use that the peer had not consumed by the last credit.
+    pub(crate) fn used(&self) -> u32 {
+        self.capacity() - self.free
+    }
+
+    /// Reads the credit word once; returns the free slots.
+    pub(crate) fn look(&mut self) -> Result<u32, Violation> {
+        let (slots, credit) = (self.part.slots, self.credit.read());
+        if credit >= slots {
+            return Err(Violation::Credit { credit, max: slots - 1 });
+        }
+        // The slot consumed last is the last one that may be written.
+        let free = after(credit, slots - self.next, 2 * slots) % slots;
+        let published = self.used() - self.unpublished();
+        // Modulo the ring, in which a step back is a large step ahead.
+        let consumed = after(free, slots - self.free, 2 * slots) % slots;
+        if consumed > published {
+            return Err(Violation::Consumed { credit, consumed, published });
+        }
+        if consumed > 0 {
+            self.free = free;
+            self.state.count(1, consumed.into());
+        }
+        Ok(free)
+    }
+
+    fn unpublished(&self) -> u32 {
+        after(self.next, self.part.slots - self.published, 2 * self.part.slots) % self.part.slots
+    }
+
+    /// Stores a frame into the next slot; false when it is too long for one. There is a free slot.
+    #[inline]
+    pub(crate) fn place(
+        &mut self,
+        burst: &Burst<'_>,
+        frame: &Frame<'_>,
+        streaming: Option<&Streaming>,
+    ) -> bool {
+        debug_assert!(self.free > 0);
+        if frame.len > self.part.payload_max() {
+            return false;
+        }
+        let at = self.part.slot_at(self.next);
+        let pieces = std::iter::once(frame.head).chain(burst.more(frame).iter().copied());
+        match self.out.room(at, frame.len) {
+            Some(room) => store(std::iter::once(room), pieces, streaming),
+            None => store(self.out.rooms(at, frame.len), pieces, streaming),
+        }
+        self.take(frame.len);
+        true
+    }
+
+    /// Room for a frame of up to `max` bytes in the next slot, and behind it what a slot cannot
+    /// hold. There is a free slot.
+    pub(crate) fn reserve(&mut self, max: u32) -> Segments<'_> {
+        debug_assert!(self.free > 0);
+        let at = self.part.slot_at(self.next);
+        let len = max.min(self.part.payload_max());
+        let beyond = (max - len) as usize;
+        self.spare.resize(self.spare.len().max(beyond), 0);
+        let spare = SpanMut::of(&mut self.spare[..beyond]);
+        if self.out.is_one_piece(at, len) {
+            let room = self.out.room(at, len).unwrap_or_else(SpanMut::empty);
+            return Segments::new(room, spare);
+        }
+        self.scatter.room(self.out.rooms(at, len).chain(std::iter::once(spare)))
+    }
+
+    /// Completes the slot of the last reservation; false when the frame is too long for a slot,
+    /// which is free again then.
+    pub(crate) fn commit(&mut self, len: u32) -> bool {
+        let fits = len <= self.part.payload_max();
+        if fits {
+            self.take(len);
+        }
+        fits
+    }
+
+    /// Writes the header of the next slot, which is not complete before it is published.
+    #[inline]
+    fn take(&mut self, len: u32) {
+        self.header(len);
+        self.next = after(self.next, 1, self.part.slots);
+        self.free -= 1;
+    }
+
+    fn header(&mut self, len: u32) {
+        let mut header = [0; HEADER as usize];
+        header[..4].copy_from_slice(&self.number.to_le_bytes());
+        header[4..8].copy_from_slice(&len.to_le_bytes());
+        self.out.write(self.part.header_at(self.next), header);
+        self.number = self.number.wrapping_add(1);
+    }
+
+    /// Completes all slots that were taken; true when there were some.
+    #[inline]
+    pub(crate) fn publish(&mut self) -> bool {
+        let any = self.published != self.next;
+        while self.published != self.next {
+            // Pairs with the peer's read barrier behind the flags: payload and header come first.
+            self.flags[self.published as usize].byte(0).store(DONE, Ordering::Release);
+            self.published = after(self.published, 1, self.part.slots);
+        }
+        any
+    }
+
+    /// Sends a link-down slot after the frames that were sent; false while no slot is free.
+    pub(crate) fn send_link_down(&mut self) -> bool {
+        self.publish();
+        match self.look() {
+            Ok(0) => return false,
+            Ok(_) => {}
+            // The peer is at an unknown slot.
+            Err(_) => {
+                self.fill_with_link_down();
+                return true;
+            }
+        }
+        self.link_down_at(self.next);
+        self.next = after(self.next, 1, self.part.slots);
+        (self.published, self.free) = (self.next, self.free - 1);
+        true
+    }
+
+    /// Makes every slot a link-down slot, for a peer at an unknown slot: packet numbers of such
+    /// slots are not checked. The ring is to be reset before its next use.
+    pub(crate) fn fill_with_link_down(&mut self) {
+        (0..self.part.slots).for_each(|slot| self.link_down_at(slot));
+    }
+
+    fn link_down_at(&mut self, slot: u32) {
+        let header = [0; HEADER as usize];
+        self.out.write(self.part.header_at(slot), header);
+        self.flags[slot as usize].byte(0).store(DONE | LINK_DOWN, Ordering::Release);
+    }
+
+    /// True when the peer has consumed all that was published.
+    pub(crate) fn is_drained(&mut self) -> Result<bool, Violation> {
+        Ok(self.look()? == self.capacity())
+    }
+}
+
+/// Copies a frame in pieces into a room in pieces.
+fn store<'a, 'b>(
+    mut rooms: impl Iterator<Item = SpanMut<'a>>,
+    pieces: impl Iterator<Item = Span<'b>>,
+    streaming: Option<&Streaming>,
+) {
+    let Some(mut room) = rooms.next() else { return };
+    for mut piece in pieces {
+        while !piece.is_empty() {
+            let n = room.store(piece, streaming);
+            piece = piece.skip(n);
+            room = room.split_at(n).1;
+            if room.is_empty() && !piece.is_empty() {
+                let Some(next) = rooms.next() else { return };
+                room = next;
+            }
+        }
+    }
+}
+
+impl Part {
+    /// Number of the last slot, which is also the largest number of slots in use.
+    fn slots_last(&self) -> u32 {
+        self.slots - 1
+    }
+}
+
+/// True when a peer's mapping holds all of `0..len`, in one or more areas without a gap.
+pub(super) fn covers(map: &MemoryMap, len: u32) -> bool {
+    let mut end = 0;
+    for area in map.areas() {
+        if area.start != end {
+            break;
+        }
+        end += area.len;
+    }
+    end >= u64::from(len)
+}
+
+/// Orders all stores before it with all loads after it: to be used between arming and re-checking.
+pub(super) fn full_barrier() {
+    fence(Ordering::SeqCst);
+}

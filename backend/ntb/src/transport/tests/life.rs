@@ -1,0 +1,354 @@
+use std::sync::atomic::Ordering::SeqCst;
+
+use mqnet_netdev::{Bridge, Peer, Seat};
+
+use super::*;
+
+fn down(status: LinkStatus) -> String {
+    match status {
+        LinkStatus::Down(why) => why,
+        LinkStatus::Up { .. } => panic!("up"),
+    }
+}
+
+fn session(status: &LinkStatus) -> u64 {
+    match status {
+        LinkStatus::Up { session } => *session,
+        LinkStatus::Down(why) => panic!("{why}"),
+    }
+}
+
+// Goal: the handshake completes whichever end is first, and however its writes and the polls of
+// this end are interleaved.
+#[test]
+fn handshake_completes_in_every_order() {
+    for early in 0..6 {
+        let mut world = World::new(Shape { windows: 2, ..Shape::default() });
+        if early == 0 {
+            assert_eq!(down(world.poll()), "no guest");
+        }
+        world.board.link_up();
+        if early == 1 {
+            assert_eq!(down(world.poll()), "waiting for the peer's ntb_transport");
+        }
+        // The first attempt, with a poll after some of its writes.
+        for (count, (at, value)) in world.kernel.handshake_writes().into_iter().enumerate() {
+            world.kernel.write_pad(at, value);
+            if early == count {
+                world.poll();
+            }
+        }
+        if early < 4 {
+            world.kernel.open(0..2);
+        }
+        for _ in 0..early {
+            let status = world.step();
+            world.follow(&status);
+        }
+        world.kernel.open(0..2);
+        world.settle(2);
+        assert_eq!(world.function.protocol(), Some("ntb_transport v4"));
+        world.kernel.send(1, &frame(7, 60)).unwrap();
+        assert_eq!(world.receive(1).unwrap(), [frame(7, 60)]);
+    }
+}
+
+// Goal: the scratchpads of this end are the peer's counts, with our sizes, whatever was offered
+// before.
+#[test]
+fn scratchpads_follow_the_peer() {
+    let mut world = World::new(Shape { windows: 2, pairs: 3, ..Shape::default() });
+    world.board.link_up();
+    for pad in 0..16 {
+        world.board.spads[1][pad].store(0xdead, SeqCst);
+    }
+    world.kernel.tick();
+    world.poll();
+    let pads: Vec<u32> = (0..16).map(|at| world.board.spads[1][at].load(SeqCst)).collect();
+    let size = 2 << 20;
+    assert_eq!(pads, [4, 0, 3, 2, 0, size, 0, size, 0, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+// Goal: too few slots are refused with values that work; the peer may come again with them.
+#[test]
+fn too_few_slots_are_refused() {
+    let mut world = World::new(Shape { pairs: 8, ..Shape::default() });
+    world.board.link_up();
+    world.kernel.tick();
+    let why = down(world.poll());
+    assert_eq!(
+        why,
+        "refused: queue pair 0: 3 slots of 65536 bytes, at least 6 are needed: use a window of \
+         4194304 bytes or more, or at most 5 queue pairs (queues= here, max_num_clients= of \
+         ntb_transport)"
+    );
+    world.kernel = Kernel::new(world.board.clone(), 5, 65536, Cuts::None);
+    world.kernel.open(0..1);
+    world.settle(1);
+}
+
+// Goal: a kernel is no member of a group.
+#[test]
+fn group_is_refused() {
+    let mut world = World::new(Shape::default());
+    world.function.take_seat(Seat { number: 0, of: 2, group: 5 });
+    world.board.link_up();
+    world.kernel.open(0..1);
+    world.kernel.tick();
+    assert!(down(world.poll()).starts_with("refused: the peer is a kernel's ntb_transport, which"));
+    assert_eq!(world.board.spads[1][0].load(SeqCst), 0);
+}
+
+// Goal: pairs that the peer opens and closes are channels, in mid-flow; what the others carry is
+// not lost.
+#[test]
+fn channels_follow_the_peers_pairs() {
+    let mut world = World::up(Shape::default(), 1);
+    assert!(world.function.peer().is_none(), "a kernel has no say");
+    let fixed = world.function.channels_fixed().unwrap();
+    assert!(fixed.contains("ethtool -L DEV combined N"), "{fixed}");
+    let mut sent = 0;
+    for open in [4, 2, 3, 1, 4] {
+        world.kernel.open(0..open);
+        (open..4).for_each(|pair| world.kernel.close(pair));
+        // Around the change, pair 0 carries frames both ways.
+        for _ in 0..12 {
+            world.kernel.send(0, &frame(sent, 60)).unwrap();
+            assert_eq!(world.receive(0).unwrap(), [frame(sent, 60)]);
+            assert_eq!(world.send(0, &[frame(sent, 70)]).unwrap(), 1);
+            assert_eq!(world.kernel.receive(0, 9), 1);
+            assert_eq!(world.kernel.qps[0].got.pop_front(), Some(frame(sent, 70)));
+            sent += 1;
+            let status = world.step();
+            world.follow(&status);
+        }
+        world.settle(open);
+        for pair in 0..open {
+            world.kernel.send(pair, &frame(9, 60)).unwrap();
+            assert_eq!(world.receive(pair).unwrap(), [frame(9, 60)]);
+            assert_eq!(world.send(pair, &[frame(8, 61)]).unwrap(), 1);
+            assert_eq!(world.kernel.receive(pair, 9), 1);
+            world.kernel.qps[pair].got.clear();
+        }
+    }
+}
+
+// Goal: echoes of QP_LINKS keep no closed pair open, soon after the opening or later.
+#[test]
+fn echoes_open_nothing() {
+    for wait in [0, 1, 2, 3, 20] {
+        let mut world = World::up(Shape::default(), 4);
+        for _ in 0..wait {
+            let status = world.step();
+            world.follow(&status);
+        }
+        (1..4).for_each(|pair| world.kernel.close(pair));
+        for step in 0..150 {
+            let status = world.step();
+            world.follow(&status);
+            assert!(step < 2 || world.channels.len() == 1, "{wait}: {step}");
+        }
+    }
+}
+
+// Goal: a pair that the peer closes and opens again before this end notices carries frames: the
+// kernel does so when its MTU is changed, soon after an opening or later.
+#[test]
+fn quick_reopening_is_noticed() {
+    for wait in [0, 1, 2, 3, 4, 5, 20] {
+        for sent in [0, 1, 3, 6] {
+            let mut world = World::up(Shape::default(), 4);
+            for pair in 0..4 {
+                for n in 0..sent {
+                    world.send(pair, &[frame(n, 60)]).unwrap();
+                    world.kernel.receive(pair, 9);
+                    world.kernel.send(pair, &frame(n, 60)).unwrap();
+                    world.receive(pair).unwrap();
+                }
+                world.kernel.qps[pair].got.clear();
+            }
+            for _ in 0..wait {
+                let status = world.step();
+                world.follow(&status);
+            }
+            (0..4).for_each(|pair| world.kernel.reopen(pair));
+            for _ in 0..60 {
+                let status = world.step();
+                world.follow(&status);
+                for channel in 0..world.channels.len() {
+                    world.send(channel, &[frame(1, 60)]).unwrap();
+                }
+                for pair in 0..4 {
+                    world.kernel.receive(pair, 99);
+                }
+            }
+            assert_eq!(world.channels.len(), 4, "{wait} {sent}");
+            for pair in 0..4 {
+                assert!(world.kernel.qps[pair].up && !world.kernel.qps[pair].got.is_empty());
+                for n in 0..20 {
+                    world.kernel.send(pair, &frame(n, 60)).unwrap();
+                    assert_eq!(world.receive(pair).unwrap(), [frame(n, 60)], "{wait} {sent}");
+                }
+            }
+        }
+    }
+}
+
+// Goal: slots, credits and packet numbers of an earlier life of a pair mean nothing in the next.
+#[test]
+fn reopened_pair_begins_anew() {
+    let mut world = World::up(Shape::default(), 2);
+    for life in 0..10 {
+        // Some frames wait at both ends when the pair is closed; those to mqnet still arrive.
+        for n in 0..life % 4 {
+            world.send(1, &[frame(n, 60)]).unwrap();
+            world.kernel.send(1, &frame(n, 60)).unwrap();
+        }
+        world.kernel.close(1);
+        assert_eq!(world.receive(1).unwrap().len(), life as usize % 4);
+        world.settle(1);
+        world.kernel.open(1..2);
+        world.settle(2);
+        world.kernel.qps[1].got.clear();
+        assert!(world.receive(1).unwrap().is_empty(), "nothing of an earlier life");
+        assert_eq!(world.kernel.receive(1, 9), 0);
+        for n in 0..20 {
+            assert_eq!(world.send(1, &[frame(n, 60)]).unwrap(), 1);
+            assert_eq!(world.kernel.receive(1, 9), 1);
+            world.kernel.send(1, &frame(n, 60)).unwrap();
+            assert_eq!(world.receive(1).unwrap(), [frame(n, 60)]);
+        }
+    }
+}
+
+// Goal: without an open pair the link is down, with the remedy; it comes back with a new
+// session.
+#[test]
+fn interface_down_is_link_down() {
+    let mut world = World::up(Shape::default(), 2);
+    let before = session(&world.poll());
+    world.kernel.close(0);
+    world.kernel.close(1);
+    // Frames are read up to the link-down slots.
+    for channel in 0..2 {
+        assert!(world.receive(channel).unwrap().is_empty());
+    }
+    let status = world.step();
+    let why = down(status.clone());
+    assert!(why.contains("ip link set DEV up in the guest"), "{why}");
+    world.follow(&status);
+    world.kernel.open(0..2);
+    world.settle(2);
+    assert_ne!(session(&world.poll()), before);
+}
+
+// Goal: when the engine closes the link, the peer's pairs go down by link-down slots, have no
+// carrier while the other netdev is away, and come back.
+#[test]
+fn closing_takes_the_peers_carrier() {
+    let mut world = World::up(Shape::default(), 3);
+    world.send(2, &[frame(1, 60)]).unwrap();
+    world.take_down();
+    for pair in 0..3 {
+        world.kernel.receive(pair, 9);
+        assert_eq!((world.kernel.qps[pair].downs, world.kernel.qps[pair].up), (1, false));
+    }
+    assert_eq!(world.kernel.qps[2].got.len(), 1, "what was sent before arrives");
+    assert_eq!(world.board.spads[1][1].load(SeqCst), 0);
+    for _ in 0..20 {
+        assert!(matches!(world.step(), LinkStatus::Up { .. }), "the peer requests pairs");
+        assert!(world.kernel.qps.iter().all(|qp| !qp.up), "and gets none");
+    }
+    world.settle(3);
+}
+
+// Goal: a lost hardware link ends everything; the next one begins anew.
+#[test]
+fn relinking_begins_anew() {
+    let mut world = World::up(Shape::default(), 2);
+    for _ in 0..5 {
+        world.send(0, &[frame(1, 60)]).unwrap();
+        world.board.link.fetch_add(0, SeqCst);
+        world.board.link_up();
+        world.kernel.relink();
+        let status = world.poll();
+        assert_eq!(down(status.clone()), "waiting for the peer's ntb_transport");
+        world.follow(&status);
+        world.settle(2);
+        world.kernel.send(1, &frame(3, 60)).unwrap();
+        assert_eq!(world.receive(1).unwrap(), [frame(3, 60)]);
+    }
+    assert_eq!(world.board.resets.load(SeqCst), 0);
+}
+
+// Goal: no memory of the peer is held after the channels were closed: the provider may unmap it.
+#[test]
+fn peers_memory_is_released() {
+    let mut world = World::up(Shape::default(), 2);
+    let map = world.board.outbound.lock().unwrap()[0].as_ref().unwrap().map.clone();
+    world.board.link.store(0, SeqCst);
+    let status = world.poll();
+    world.follow(&status);
+    world.board.outbound.lock().unwrap()[0] = None;
+    assert_eq!(Arc::strong_count(&map), 1);
+}
+
+// Goal: queues that do not give their rings back are closed with all channels.
+#[test]
+fn queue_that_does_not_answer_ends_the_session() {
+    let mut world = World::up(Shape::default(), 2);
+    let before = session(&world.poll());
+    world.kernel.send(1, &frame(1, 60)).unwrap();
+    world.kernel.close(1);
+    // Polled once: it finds the link-down slot, and is never polled again.
+    assert_eq!(world.receive(1).unwrap().len(), 1);
+    let mut sessions: Vec<u64> = (0..40).map(|_| session(&world.poll())).collect();
+    sessions.dedup();
+    assert!(sessions.len() > 1 && sessions[0] == before, "{sessions:?}");
+}
+
+// Goal: a pair that the peer closed without a link-down slot, since its ring was full for longer
+// than the kernel waits, is found closed after the ring was read, and can be opened again.
+#[test]
+fn missing_link_down_slot_is_noticed() {
+    for wait in [0, 20] {
+        let mut world = World::up(Shape::default(), 2);
+        (0..wait).for_each(|_| drop(world.step()));
+        let full = (0..).take_while(|n| world.kernel.send(1, &frame(*n, 60)).is_ok()).count();
+        world.kernel.close(1);
+        (0..110).for_each(|_| drop(world.step()));
+        assert!(!world.kernel.qps[1].up, "the kernel has given up");
+        assert_eq!(world.receive(1).unwrap().len(), full, "{wait}");
+        world.settle(1);
+        world.kernel.open(1..2);
+        world.settle(2);
+        world.kernel.send(1, &frame(1, 60)).unwrap();
+        assert_eq!(world.receive(1).unwrap(), [frame(1, 60)]);
+    }
+}
+
+// Goal: frames of a new life that cover the link-down slot of the one before are no violation, and
+// the pair is opened anew.
+#[test]
+fn covered_link_down_slot_is_noticed() {
+    for (before, after) in [(3, 6), (2, 3), (5, 6), (9, 6), (16, 4)] {
+        let mut world = World::up(Shape::default(), 1);
+        for n in 0..before {
+            world.kernel.send(0, &frame(n, 60)).unwrap();
+            assert_eq!(world.receive(0).unwrap().len(), 1);
+        }
+        world.kernel.reopen(0);
+        for n in 0..after {
+            world.kernel.send(0, &frame(n, 60)).unwrap();
+        }
+        assert!(world.receive(0).unwrap().is_empty(), "{before} {after}");
+        for _ in 0..20 {
+            world.kernel.receive(0, 9);
+            let status = world.step();
+            world.follow(&status);
+        }
+        world.settle(1);
+        world.kernel.send(0, &frame(8, 60)).unwrap();
+        assert_eq!(world.receive(0).unwrap(), [frame(8, 60)]);
+    }
+}

@@ -1,0 +1,279 @@
+//! Transmission: the TX queue of a channel, into one queue pair.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_netdev::{
+    Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, FrameMeta, Queue, Trigger, TxBrings,
+};
+use mqnet_shmem::{Manner, Segments, Stores};
+use mqnet_sysio::epoll::{Epoll, Interest};
+use mqnet_sysio::timer::Timer;
+
+use super::cell::Held;
+use super::queue_pair::{PairState, QueuePair};
+use super::rx::fault;
+use super::slots::{TxSlots, Violation};
+use crate::hw::Doorbell;
+
+/// Time after which a queue that waits for room is polled again, since the peer sends no notification
+/// of a credit. It doubles while nothing changes.
+const RETRY: Duration = Duration::from_micros(200);
+/// Longest such time.
+const RETRY_MAX: Duration = Duration::from_millis(20);
+
+/// The TX queue.
+pub(crate) struct PairTx {
+    channel: u16,
+    pair: u16,
+    state: Arc<PairState>,
+    held: Held<TxSlots>,
+    doorbell: Arc<dyn Doorbell>,
+    /// Frames wait for those of an older queue: the ring is left to that.
+    is_held: bool,
+    epoll: Epoll,
+    timer: Timer,
+    retry: Duration,
+    /// Found after frames of a burst were taken.
+    violation: Option<Violation>,
+    /// Bytes of a slot and number of slots: what the ring has, while it is elsewhere too.
+    size: (u32, u32),
+    stores: Stores,
+    stats: Arc<ChannelStats>,
+}
+
+impl PairTx {
+    /// Sends into this queue pair. `size`: bytes of a slot, and largest number of slots in use.
+    pub(crate) fn new(
+        channel: u16,
+        pair: u16,
+        it: QueuePair,
+        size: (u32, u32),
+        stats: Arc<ChannelStats>,
+    ) -> io::Result<Self> {
+        let (epoll, timer) = (Epoll::new()?, Timer::new()?);
+        epoll.add(it.tx.event(), Interest::ReadableEdge, 0)?;
+        epoll.add(timer.as_fd(), Interest::ReadableEdge, 0)?;
+        Ok(Self {
+            channel,
+            pair,
+            state: it.state,
+            held: Held::new(it.tx),
+            doorbell: it.doorbell,
+            is_held: false,
+            epoll,
+            timer,
+            retry: RETRY,
+            violation: None,
+            size,
+            stores: Stores::default(),
+            stats,
+        })
+    }
+
+    fn fault(&self, violation: &Violation) -> Fault {
+        fault(self.channel, self.pair, &self.state, violation)
+    }
+
+    /// Free slots: by the last credit, or by a new one when there is none.
+    #[inline]
+    fn room(&mut self) -> Result<u32, Fault> {
+        if let Some(violation) = self.violation.take() {
+            return Err(self.fault(&violation));
+        }
+        if self.is_held {
+            return Ok(0);
+        }
+        let free = match self.ready() {
+            Some(ring) if !ring.state.has_ended() => match ring.room() {
+                0 => ring.look(),
+                free => Ok(free),
+            },
+            _ => Ok(0),
+        };
+        free.map_err(|e| self.fault(&e))
+    }
+
+    #[inline]
+    fn ready(&mut self) -> Option<&mut TxSlots> {
+        if self.held.is_recalled() {
+            self.give_back();
+        }
+        self.held.ready()
+    }
+
+    /// The pair has ended: frames that the peer did not take are lost.
+    #[cold]
+    fn give_back(&mut self) {
+        let lost = self.held.ring().map_or(0, |ring| {
+            // A credit that violates the protocol is ignored here.
+            let _ = ring.look();
+            ring.used()
+        });
+        if lost > 0 {
+            self.stats.tx.lost.add(lost.into());
+        }
+        self.held.leave();
+    }
+
+    /// Slots for `need` bytes in frames, at least one.
+    fn slots_for(&self, need: u32) -> u32 {
+        let (slot, slots) = self.size;
+        need.div_ceil(slot.max(1)).clamp(1, slots.max(1))
+    }
+}
+
+impl Queue for PairTx {
+    fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
+        self.stats.tx.arms.add(1);
+        if self.is_held {
+            return Ok(Armed::MoreWork);
+        }
+        let need = self.slots_for(need);
+        let Some(ring) = self.ready() else { return Ok(Armed::Sleep) };
+        let before = ring.room();
+        let free = ring.look().map_err(|e| self.fault(&e))?;
+        if free >= need {
+            self.retry = RETRY;
+            return Ok(Armed::MoreWork);
+        }
+        self.retry = if free > before { RETRY } else { (self.retry * 2).min(RETRY_MAX) };
+        let set = self.timer.set(self.retry);
+        // Without a timer the queue is polled.
+        Ok(if set.is_ok() { Armed::Sleep } else { Armed::MoreWork })
+    }
+
+    fn event(&self) -> Option<Event<'_>> {
+        Some(Event { fd: self.epoll.as_fd(), trigger: Trigger::Edge })
+    }
+
+    fn park(&mut self) {
+        let _ = self.timer.stop();
+        self.held.leave();
+    }
+}
+
+impl TxBrings for PairTx {
+    fn fill(&mut self, enough: u32) -> Result<Option<Fill>, Fault> {
+        let (slot, slots) = self.size;
+        let Some(ring) = self.held.ring() else { return Ok(None) };
+        let used = |ring: &TxSlots| ring.used().saturating_mul(slot);
+        let mut fill = used(ring);
+        if fill > enough {
+            match ring.look() {
+                Ok(_) => fill = used(ring),
+                Err(e) => return Err(self.fault(&e)),
+            }
+        }
+        Ok(Some(Fill { used: fill, size: slots.saturating_mul(slot) }))
+    }
+
+    fn capacity(&self) -> Option<u32> {
+        Some(self.size.0.saturating_mul(self.size.1))
+    }
+
+    fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
+        let mut free = self.room()?;
+        let Manner { streaming, watch, .. } = self.stores.begin();
+        let (mut taken, mut sent, mut bytes) = (0, 0, 0);
+        if let Some(ring) = self.held.ring().filter(|_| free > 0) {
+            for frame in &burst.frames()[from..] {
+                if free == 0 {
+                    // The peer may have consumed more since.
+                    free = ring.look().unwrap_or_else(|violation| {
+                        // The frames before are taken: the next call reports it.
+                        self.violation = Some(violation);
+                        0
+                    });
+                    if free == 0 {
+                        break;
+                    }
+                }
+                if ring.place(burst, frame, streaming.as_ref()) {
+                    (free, sent, bytes) = (free - 1, sent + 1, bytes + u64::from(frame.len));
+                } else {
+                    self.stats.tx.drops.count(DropReason::BufferTooSmall, 1);
+                }
+                taken += 1;
+            }
+        }
+        // Its end orders the stores before all later ones: the flags.
+        drop(streaming);
+        if let Some(watch) = watch {
+            self.stores.end(watch, sent as usize, bytes);
+        }
+        if sent > 0 {
+            self.retry = RETRY;
+            let stats = &self.stats.tx;
+            stats.packets.add(sent);
+            stats.bytes.add(bytes);
+            stats.copies.add(sent);
+        }
+        Ok(taken)
+    }
+
+    fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        if self.room()? == 0 {
+            return Ok(None);
+        }
+        Ok(self.held.ring().map(|ring| ring.reserve(max)))
+    }
+
+    fn commit(&mut self, frame: &FrameMeta) {
+        let Some(ring) = self.held.ring() else { return };
+        if ring.commit(frame.len) {
+            self.retry = RETRY;
+            self.stats.tx.packets.add(1);
+            self.stats.tx.bytes.add(frame.len.into());
+        } else {
+            self.stats.tx.drops.count(DropReason::BufferTooSmall, 1);
+        }
+    }
+
+    /// Completes the slots and rings once: the peer's tasklet takes all that are complete.
+    fn flush(&mut self) -> Result<(), Fault> {
+        let Some(ring) = self.held.ring() else { return Ok(()) };
+        if ring.publish() {
+            self.stats.tx.kicks.add(1);
+            let rung = self.doorbell.ring();
+            rung.map_err(|e| Fault {
+                channel: self.channel,
+                what: format!("queue pair {}: doorbell: {e}", self.pair),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, on: bool) -> Result<(), Fault> {
+        self.is_held = on;
+        self.flush()?;
+        if on {
+            self.park();
+        }
+        Ok(())
+    }
+
+    fn is_drained(&mut self) -> Result<bool, Fault> {
+        self.flush()?;
+        if self.state.has_ended() {
+            return Ok(true);
+        }
+        let drained = match self.held.ring() {
+            Some(ring) => ring.is_drained(),
+            // With the newer queue of the pair, or with the control thread: what was sent is ahead
+            // of all that follows, or lost.
+            None => self.held.cell().with(TxSlots::is_drained).unwrap_or(Ok(true)),
+        };
+        drained.map_err(|e| self.fault(&e))
+    }
+}
+
+impl Drop for PairTx {
+    fn drop(&mut self) {
+        if self.held.is_recalled() {
+            self.give_back();
+        }
+    }
+}
