@@ -1,7 +1,7 @@
 //! Two ends of ours with the protocol of `ntb_transport` between them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 
 use mqnet_netdev::{Caps, Channel, Function, Plan};
@@ -32,15 +32,16 @@ pub fn joined(window: u32, slot: u32, partner: &Caps) -> ([NtbFunction; 2], Plan
     };
     for board in &boards {
         board.link_up();
-        writes(1, &[window]).for_each(|(at, value)| board.spads[0][at].store(value, SeqCst));
+        writes(1, &[window]).for_each(|(at, value)| board.spads[0][at].store(value, Release));
     }
     poll(&mut ends);
     boards[0].join(&boards[1]);
     boards[1].join(&boards[0]);
-    boards.iter().for_each(|board| board.spads[0][pad::QP_LINKS].store(1, SeqCst));
+    boards.iter().for_each(|board| board.spads[0][pad::QP_LINKS].store(1, Release));
     poll(&mut ends);
-    let plan = Plan::join(&ends[0].caps(), partner).expect("a plan");
-    let channels = ends.each_mut().map(|end| end.open(&plan).expect("open").remove(0));
+    let plan = Plan::join(&ends[0].caps(), partner).unwrap_or_else(|e| panic!("{e}"));
+    let channels =
+        ends.each_mut().map(|end| end.open(&plan).unwrap_or_else(|e| panic!("{e}")).remove(0));
     poll(&mut ends);
     (ends, plan, channels)
 }

@@ -1,6 +1,6 @@
 //! Scratchpads, slots and credits of a peer that claims to be an `ntb_transport`.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 
 use mqnet_netdev::fuzzing::{Input, receive};
@@ -107,6 +107,15 @@ impl Victim {
     }
 }
 
+/// Writes any number, low bytes of the length and flags into a header.
+fn write_header(input: &mut Input<'_>, part: &Part, words: &Table) {
+    let at = part.header_at(u32::from(input.u8()) % part.slots);
+    let header = [input.u8(), input.u8(), input.u8(), input.u8()];
+    for (offset, byte) in [0, 4, 5, 8].into_iter().zip(header) {
+        words.byte(at + offset).store(byte, Release);
+    }
+}
+
 /// See the module.
 pub fn transport(data: &[u8]) {
     let mut input = Input(data);
@@ -124,7 +133,7 @@ pub fn transport(data: &[u8]) {
     let words = |window: usize| Table::new(board.inbound[window].clone(), Board::place(0), SIZE);
     let greet = || {
         for (at, value) in writes(pairs, &sizes).filter(|(at, _)| *at != pad::QP_LINKS) {
-            board.spads[0][at].store(value, SeqCst);
+            board.spads[0][at].store(value, Release);
         }
     };
     board.link_up();
@@ -135,7 +144,7 @@ pub fn transport(data: &[u8]) {
         (0..windows).for_each(|window| drop(board.map(window, &[4096, 61440])));
         for _ in 0..3 {
             victim.poll(10);
-            board.spads[0][pad::QP_LINKS].store((1 << pairs) - 1, SeqCst);
+            board.spads[0][pad::QP_LINKS].store((1 << pairs) - 1, Release);
         }
         victim.poll(10);
         assert!(!victim.channels.is_empty());
@@ -145,26 +154,21 @@ pub fn transport(data: &[u8]) {
         let part = Part::of(&sizes, pairs, u16::from(step >> 4) % pairs, MTU);
         let place = part.and_then(|part| Some((part, words(part.window.into())?)));
         match step % 16 {
-            0 => board.spads[0][usize::from(input.u8()) % 16].store(input.u64() as u32, SeqCst),
+            0 => board.spads[0][usize::from(input.u8()) % 16].store(input.u64() as u32, Release),
             1 => greet(),
             2 => {
                 let lens: &[u64] = if step & 16 == 0 { &[SIZE as u64] } else { &[4096, 61440] };
                 board.map(usize::from(step >> 5) % windows, lens);
             }
-            3 | 4 => board.spads[0][pad::QP_LINKS].store((step >> 4).into(), SeqCst),
+            3 | 4 => board.spads[0][pad::QP_LINKS].store((step >> 4).into(), Release),
             5 | 6 => {
                 let Some((part, words)) = place else { continue };
-                let at = part.header_at(u32::from(input.u8()) % part.slots);
-                let header = [input.u8(), input.u8(), input.u8(), input.u8()];
-                // Number, low bytes of the length, flags.
-                for (offset, byte) in [0, 4, 5, 8].into_iter().zip(header) {
-                    words.byte(at + offset).store(byte, SeqCst);
-                }
+                write_header(&mut input, &part, &words);
             }
             7 => {
                 let Some((part, words)) = place else { continue };
-                words.byte(part.credit_at()).store(input.u8(), SeqCst);
-                words.byte(part.credit_at() + 2).store(input.u8() / 255, SeqCst);
+                words.byte(part.credit_at()).store(input.u8(), Release);
+                words.byte(part.credit_at() + 2).store(input.u8() / 255, Release);
             }
             8 => board.link_up(),
             9 | 10 => victim.poll(step >> 4),

@@ -185,7 +185,10 @@ for i in 1 2 3; do
     upload /tmp/up
     download 0
 done
-for i in 1 2 3 4; do upload /tmp/up & uploads="$uploads $!"; download $i & uploads="$uploads $!"; done
+for i in 1 2 3 4; do
+    upload /tmp/up & uploads="$uploads $!"
+    download $i & uploads="$uploads $!"
+done
 for job in $uploads; do wait $job || fail job; done
 report
 echo DONE
