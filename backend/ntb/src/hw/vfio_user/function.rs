@@ -89,6 +89,13 @@ fn memory(name: &str, len: u64) -> io::Result<Arc<Region>> {
     Region::shared(name, len as usize, false).map(Arc::new).map_err(io::Error::other)
 }
 
+/// Mapped parts of a window's BAR. Where doorbells share it, their first page is mapped and the
+/// rest is trapped.
+fn mapped_ranges(has_doorbells: bool, window: Range<u64>) -> Vec<Range<u64>> {
+    let doorbells = has_doorbells.then_some(0..PAGE);
+    doorbells.into_iter().chain([window]).collect()
+}
+
 impl Function {
     /// A function, and its description.
     pub(super) fn new(config: &VfioUserConfig) -> io::Result<(Self, Model)> {
@@ -124,11 +131,7 @@ impl Function {
             let first = u64::from(at);
             let window = memory("mqnet-ntb-window", first + len)?;
             window.prefer_huge_pages();
-            // Doorbells that share the BAR: the first page is mapped, the rest trapped.
-            let mut ranges: Vec<_> = std::iter::once(first..first + len).collect();
-            if at > 0 {
-                ranges.insert(0, 0..PAGE);
-            }
+            let ranges = mapped_ranges(at > 0, first..first + len);
             model.bars[bar] = mapped(&window, &ranges, first + len);
             windows.push(Window { memory: window, at: at as usize, outbound: None, guest: (0, 0) });
         }
