@@ -16,6 +16,9 @@
 //! - A bit that only our value has closes a pair, or is missing because the peer read an older
 //!   value. The pair is *in doubt*: it ends after [`DOUBT`], unless there is a sign of life.
 //! - All other bits have no meaning.
+//! - A write without a request closes some pair. It withdraws all requests that are pending, and puts
+//!   new grants in doubt: the kernel sends no link-down slot for a pair that it closes while it
+//!   requests it. Other requests are repeated.
 //!
 //! Writes are recognised by a mark ([`UNTOUCHED`]) that the session leaves in the scratchpad. After
 //! a bit was cleared here, writes may still echo it for a while.
@@ -100,6 +103,7 @@ impl Links {
     ) -> Vec<u16> {
         let mut ended = Vec::new();
         self.touched = now;
+        let closes = value & !self.ours == 0;
         for (number, pair) in self.pairs.iter_mut().enumerate() {
             let bit = 1 << number;
             let active = activity(number as u16);
@@ -116,7 +120,8 @@ impl Links {
                         ended.push(number as u16);
                     }
                 }
-                (false, true) if is_settled => {
+                (false, false) if closes => pair.requested = None,
+                (false, true) if is_settled || closes => {
                     self.ours &= !bit;
                     pair.quiet_until = now + REPEAT;
                     pair.doubt = Some((now, active));
@@ -224,6 +229,22 @@ mod tests {
         assert!(links.note_write(0b0101, ms(110), |_| 0).is_empty());
         assert_eq!(requested(&links, 110), [0]);
         assert!(requested(&links, 700).is_empty());
+    }
+
+    // Rule: a pair that is closed while it is requested is not opened, and one that was opened just
+    // before is in doubt; requests of other pairs are repeated.
+    #[test]
+    fn closed_requests_are_withdrawn() {
+        let mut links = Links::new(2);
+        links.note_write(0b10, ms(100), |_| 0);
+        links.note_write(0b00, ms(101), |_| 0);
+        assert!(requested(&links, 101).is_empty());
+        links.note_write(0b01, ms(102), |_| 0);
+        links.open(0, ms(102), 0);
+        links.note_write(0b00, ms(105), |_| 0);
+        assert_eq!((links.ours(), opened(&links)), (0, vec![0]));
+        assert!(links.tick(ms(304), |_| 0).is_empty());
+        assert_eq!(links.tick(ms(305), |_| 0), [0]);
     }
 
     // Goal: a write that was read before ours was written closes nothing, however late it is seen.
