@@ -15,7 +15,7 @@ again() {
     ip addr add 10.0.0.2/24 dev eth0 2> /dev/null
     ip link set eth0 up
     carrier
-    ping -c 2 -i 0.2 -W 5 10.0.0.1 > /dev/null || fail ping after $1
+    ping -c 4 -i 0.2 -W 5 10.0.0.1 > /dev/null || fail ping after $1
     echo "OK $1"
 }
 setup 2 1500
