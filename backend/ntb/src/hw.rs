@@ -2,6 +2,7 @@
 
 pub mod ivshmem;
 pub mod memfd;
+pub mod vfio_user;
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -44,6 +44,7 @@ fn of_endpoint(end: &Endpoint, keep: &mut BTreeSet<Capability>) {
         Endpoint::Ivshmem(end) if end.is_pci() => keep.extend(PCI),
         Endpoint::Ivshmem(_)
         | Endpoint::Ntb(_)
+        | Endpoint::NtbVfioUser(_)
         | Endpoint::VhostUser(_)
         | Endpoint::VirtioUser(_) => keep.extend(SOCKETS),
         Endpoint::Group(group) => group.members.iter().for_each(|end| of_endpoint(end, keep)),

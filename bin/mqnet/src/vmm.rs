@@ -4,7 +4,8 @@
 use std::fmt::Write;
 
 use clap::Args;
-use mqnet_address::VhostUser;
+use mqnet_address::{NtbVfioUser, VhostUser};
+use mqnet_ntb::hw::vfio_user::qemu_device;
 
 use crate::cli::{AccessArgs, Failure, LinkArgs};
 
@@ -47,6 +48,39 @@ pub(crate) fn flags(card: &VhostUser, channels: Option<u16>) -> Option<String> {
         most = card.queues,
     );
     Some(text)
+}
+
+/// Slot size of a kernel's `ntb_transport` without parameters.
+const TRANSPORT_MTU: u32 = 64 << 10;
+/// Largest window that a guest can allocate without `cma=`.
+const WINDOW_PLAIN: u32 = 4 << 20;
+
+/// The options of QEMU for a guest with this NTB endpoint, and the commands in the guest.
+pub(crate) fn ntb_commands(end: &NtbVfioUser) -> String {
+    let (path, queues) = (end.path.display(), end.queues);
+    let mut text = format!(
+        "A guest for {path} (QEMU 11 or newer):\n\
+         qemu-system-x86_64 -m 1G -machine q35,memory-backend=mem \\\n  \
+           -object memory-backend-memfd,id=mem,size=1G,share=on \\\n  \
+           -device '{}'\n",
+        qemu_device(&end.path)
+    );
+    let mtu = match end.transport_mtu {
+        TRANSPORT_MTU => String::new(),
+        bytes => format!(" transport_mtu={bytes}"),
+    };
+    let _ = write!(
+        text,
+        "In the guest:\n\
+         modprobe ntb_hw_epf; modprobe ntb_transport max_num_clients={queues}{mtu}; \
+         modprobe ntb_netdev\n\
+         ethtool -L eth0 combined {queues}\n"
+    );
+    if end.window > WINDOW_PLAIN {
+        let need = u64::from(end.window) * u64::from(end.windows) * 2;
+        let _ = writeln!(text, "Kernel command line of the guest: cma={}M", need >> 20);
+    }
+    text
 }
 
 /// A backend program, as QEMU's conventions have it (docs/interop/vhost-user.rst).

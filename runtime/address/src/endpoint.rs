@@ -10,6 +10,7 @@ mod egress;
 mod group;
 mod ivshmem;
 mod ntb;
+mod ntb_vfio_user;
 mod null;
 mod options;
 mod reference;
@@ -34,6 +35,7 @@ pub use declaration::{Custom, KindDecl, OptionDecl, ValueType, parse_size};
 pub use group::Group;
 pub use ivshmem::{Ivshmem, IvshmemAt};
 pub use ntb::Ntb;
+pub use ntb_vfio_user::NtbVfioUser;
 use options::Options;
 pub use reference::{document, help};
 pub use tap::Tap;
@@ -42,11 +44,12 @@ pub use vhost_user::VhostUser;
 pub use virtio_user::{RxBufLayout, VirtioUser};
 
 /// All kinds but groups, in the order of the documents.
-pub static KINDS: [&KindDecl; 8] = [
+pub static KINDS: [&KindDecl; 9] = [
     &tap::KIND,
     &vduse::KIND,
     &ntb::KIND,
     &ivshmem::KIND,
+    &ntb_vfio_user::KIND,
     &vhost_user::KIND,
     &virtio_user::KIND,
     &af_xdp::KIND,
@@ -62,6 +65,8 @@ pub enum Endpoint {
     Ntb(Ntb),
     /// One end of a bridge in the memory of an ivshmem device.
     Ivshmem(Ivshmem),
+    /// An emulated bridge to a guest's kernel.
+    NtbVfioUser(NtbVfioUser),
     /// The network card of a guest.
     VhostUser(VhostUser),
     /// A virtio device in another process, of which we are the driver.
@@ -108,6 +113,7 @@ impl Endpoint {
             Self::Tap(config) => (&tap::KIND, config),
             Self::Ntb(config) => (&ntb::KIND, config),
             Self::Ivshmem(config) => (&ivshmem::KIND, config),
+            Self::NtbVfioUser(config) => (&ntb_vfio_user::KIND, config),
             Self::VhostUser(config) => (&vhost_user::KIND, config),
             Self::VirtioUser(config) => (&virtio_user::KIND, config),
             Self::AfXdp(config) => (&af_xdp::KIND, config),
@@ -129,7 +135,7 @@ impl Endpoint {
 
     /// True for one end of a bridge.
     pub fn is_bridge(&self) -> bool {
-        matches!(self, Self::Ntb(_) | Self::Ivshmem(_))
+        matches!(self, Self::Ntb(_) | Self::Ivshmem(_) | Self::NtbVfioUser(_))
     }
 
     /// Advice for a netdev name that is in use, for the end of a message; empty for kinds with

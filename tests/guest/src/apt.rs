@@ -38,6 +38,26 @@ Pin: release n=trixie-backports
 Pin-Priority: -1
 ";
 
+/// Suites of Debian 13.
+const TRIXIE_SUITES: [(&str, bool); 4] = [
+    ("trixie", false),
+    ("trixie-updates", false),
+    ("trixie-backports", false),
+    ("trixie-security", true),
+];
+
+/// Packages of Debian 13, the backports first: QEMU with vfio-user, and headers of the newest
+/// kernel.
+const TRIXIE_PREFERENCES: &str = "\
+Package: *
+Pin: release n=trixie-backports
+Pin-Priority: 900
+
+Package: *
+Pin: release n=trixie*
+Pin-Priority: 800
+";
+
 /// A private apt, for one program at a time: its lists and archives are in one folder.
 pub(crate) struct Apt {
     folder: PathBuf,
@@ -45,13 +65,22 @@ pub(crate) struct Apt {
 }
 
 impl Apt {
-    /// Sets it up and reads the lists of the mirror.
+    /// Sets it up for Debian 12 and reads the lists of the mirror.
     pub(crate) fn update(store: &Store) -> Result<Self> {
+        Self::with(store, "apt", &SUITES, PREFERENCES)
+    }
+
+    /// The same for Debian 13.
+    pub(crate) fn update_trixie(store: &Store) -> Result<Self> {
+        Self::with(store, "apt-trixie", &TRIXIE_SUITES, TRIXIE_PREFERENCES)
+    }
+
+    fn with(store: &Store, name: &str, suites: &[(&str, bool)], preferences: &str) -> Result<Self> {
         if !Path::new(KEYRING).exists() {
             return Err(format!("{KEYRING} is missing: install debian-archive-keyring").into());
         }
         // Taken behind the lock of the folder that is made of it, never before one.
-        let apt = Self { folder: store.path("apt"), _lock: store.lock("apt")? };
+        let apt = Self { folder: store.path(name), _lock: store.lock(name)? };
         for folder in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(apt.folder.join(folder))?;
         }
@@ -60,12 +89,12 @@ impl Apt {
             let found = own.split_whitespace().find(|uri| uri.ends_with(suffix));
             found.map_or_else(|| format!("http://deb.debian.org{suffix}"), str::to_owned)
         };
-        let source = |(suite, security): (&str, bool)| {
-            let uri = mirror(if security { "/debian-security/" } else { "/debian/" });
+        let source = |(suite, security): &(&str, bool)| {
+            let uri = mirror(if *security { "/debian-security/" } else { "/debian/" });
             format!("deb [arch=amd64 signed-by={KEYRING}] {uri} {suite} main\n")
         };
-        fs::write(apt.folder.join("sources.list"), SUITES.map(source).concat())?;
-        fs::write(apt.folder.join("preferences"), PREFERENCES)?;
+        fs::write(apt.folder.join("sources.list"), suites.iter().map(source).collect::<String>())?;
+        fs::write(apt.folder.join("preferences"), preferences)?;
         fs::write(apt.folder.join("status"), "")?;
         fs::write(apt.folder.join("apt.conf"), apt.configuration())?;
         println!("guest: reading Debian's package lists");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::image::{self, Extra};
 use crate::kernel::Kernel;
+use crate::ntb;
 use crate::qemu::{Accel, Machine};
 use crate::running::Running;
 use crate::store::Store;
@@ -33,6 +34,7 @@ pub struct Guest {
     pub(crate) limit: Duration,
     pub(crate) stream: bool,
     bare: bool,
+    vfio_user: bool,
     netns: Option<String>,
     pub(crate) arrives: bool,
 }
@@ -78,6 +80,7 @@ impl Guest {
             limit: LIMIT,
             stream: false,
             bare: false,
+            vfio_user: false,
             netns: None,
             arrives: false,
         }
@@ -159,6 +162,14 @@ impl Guest {
         self
     }
 
+    /// Runs in QEMU 11, and has the kernel's NTB drivers in [`ntb::MODULES`]. Its memory is a
+    /// memory file, which QEMU hands to vfio-user servers.
+    #[must_use]
+    pub fn with_ntb(mut self) -> Self {
+        self.vfio_user = true;
+        self
+    }
+
     /// It does not boot: a migration brings it. `from` is what QEMU calls the channel.
     #[must_use]
     pub fn arriving(mut self, from: &str) -> Self {
@@ -193,6 +204,18 @@ impl Guest {
         let tools = Tools::get(store)?;
         let kernel = self.kernel.get(store, &tools)?;
         let base = image::base(store, &tools, self.kernel, &kernel)?;
+        let mut qemu = tools.clone();
+        if self.vfio_user {
+            qemu = ntb::qemu(store)?;
+            self.archives.push(ntb::modules(store, &tools, &kernel)?);
+            let memory = self.memory_mib;
+            self.more.extend([
+                "-object".to_owned(),
+                format!("memory-backend-memfd,id=memory,size={memory}M,share=on"),
+                "-machine".to_owned(),
+                "memory-backend=memory".to_owned(),
+            ]);
+        }
         if !self.bare {
             self.extras.extend(programs::files()?);
         }
@@ -200,7 +223,7 @@ impl Guest {
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let initrd = folder.join("initrd");
         image::compose(&base, &self.archives, &self.extras, &initrd)?;
-        Ok(Parts { tools, kernel, folder, initrd })
+        Ok(Parts { qemu, kernel, folder, initrd })
     }
 }
 
@@ -222,7 +245,7 @@ pub fn shell(mut guest: Guest) -> Result<ExitCode> {
     let accel = if known { accel } else { Accel::Tcg };
     let machine = guest.machine(&parts, accel);
     let results = parts.folder.join("results.tar");
-    let status = machine.command(&parts.tools, "mon:stdio", &results).status()?;
+    let status = machine.command(&parts.qemu, "mon:stdio", &results).status()?;
     fs::remove_file(&parts.initrd)?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -269,7 +292,8 @@ impl Outcome {
 /// What is on the disk for one run.
 #[derive(Clone)]
 pub(crate) struct Parts {
-    pub(crate) tools: Tools,
+    /// QEMU, and the libraries that it runs with.
+    pub(crate) qemu: Tools,
     pub(crate) kernel: kernel::Files,
     pub(crate) folder: PathBuf,
     pub(crate) initrd: PathBuf,

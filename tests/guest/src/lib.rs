@@ -17,6 +17,7 @@ mod image;
 mod kernel;
 mod modules;
 mod monitor;
+pub mod ntb;
 pub mod passt;
 mod programs;
 mod qemu;

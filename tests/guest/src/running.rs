@@ -44,7 +44,7 @@ impl Running {
         let errors = File::create(parts.folder.join("qemu.log"))?;
         let machine = guest.machine(&parts, accel);
         let file = format!("file:{}", console.display());
-        let mut command = machine.command(&parts.tools, &file, &results);
+        let mut command = machine.command(&parts.qemu, &file, &results);
         command.stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors);
         let started = Instant::now();
         let child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
@@ -75,7 +75,7 @@ impl Running {
     /// Sees that it boots, and starts it anew where it does not. Emulated processors sometimes lose
     /// a timer interrupt while they come up (QEMU 10.0, up to one of ten boots with four of them);
     /// `init.sh` looks for that: such a guest has nothing of what it is tested for yet.
-    pub(crate) fn boots(mut self) -> Result<Self> {
+    pub fn boots(mut self) -> Result<Self> {
         let patience = BOOT_PATIENCE.min(self.guest.limit);
         for _ in 1..BOOTS {
             if self.boots_within(patience)? {

@@ -193,7 +193,8 @@ pub(crate) fn archive(store: &Store, tools: &Tools, kernel: &Files) -> Result<Pa
         apt.unpack_exactly(&[format!("linux-libc-dev={version}")], &debian)?;
         apt.unpack_exactly(&of_suite(&apt, &NEWER, NEWER_SUITE)?, &newer)?;
         let plain = scratch.join("wanted");
-        take_wanted(tools, &source.join(format!("usr/src/{package}.tar.xz")), &plain)?;
+        println!("guest: unpacking the kernel's tests");
+        take(tools, &source.join(format!("usr/src/{package}.tar.xz")), &WANTED, &plain)?;
         helpers::compile(&Tools::unpacked(&debian), &plain)?;
         let wanted = [&modules::WANTED[..], &MODULES].concat();
         modules::install(tools, kernel, &wanted, &scratch)?;
@@ -210,7 +211,7 @@ pub(crate) fn archive(store: &Store, tools: &Tools, kernel: &Files) -> Result<Pa
 }
 
 /// Package and version of the source of a kernel by its release, such as `7.3.4+deb13-amd64`.
-fn source_of(release: &str, apt: &Apt) -> Result<(String, String)> {
+pub(crate) fn source_of(release: &str, apt: &Apt) -> Result<(String, String)> {
     let number = release.split('+').next().unwrap_or(release);
     let series = number.rsplit_once('.').map_or(number, |(series, _)| series);
     let package = format!("linux-source-{series}");
@@ -222,9 +223,9 @@ fn source_of(release: &str, apt: &Apt) -> Result<(String, String)> {
     }
 }
 
-/// Unpacks what is wanted into `to`, without the first folder of its path.
-fn take_wanted(tools: &Tools, packed: &Path, to: &Path) -> Result<()> {
-    println!("guest: unpacking the kernel's tests");
+/// Unpacks files of the kernel's source with one of these prefixes into `to`, without the first
+/// folder of their path.
+pub(crate) fn take(tools: &Tools, packed: &Path, wanted: &[&str], to: &Path) -> Result<()> {
     let mut command = tools.command("bin/xz");
     let mut unpack = command.arg("-dc").arg(packed).stdout(Stdio::piped()).spawn()?;
     let plain = unpack.stdout.take().ok_or("xz has no output")?;
@@ -232,8 +233,8 @@ fn take_wanted(tools: &Tools, packed: &Path, to: &Path) -> Result<()> {
     for entry in archive.entries()? {
         let mut entry = entry?;
         let path = entry.path()?.components().skip(1).collect::<PathBuf>();
-        let wanted = WANTED.iter().any(|prefix| path.starts_with(prefix));
-        if wanted && entry.header().entry_type().is_file() {
+        let is_wanted = wanted.iter().any(|prefix| path.starts_with(prefix));
+        if is_wanted && entry.header().entry_type().is_file() {
             let file = to.join(&path);
             fs::create_dir_all(file.parent().unwrap_or(to))?;
             entry.unpack(&file)?;

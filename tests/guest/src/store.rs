@@ -44,7 +44,8 @@ impl Store {
 
     /// Forgets what was downloaded, so that the next use gets what is new.
     pub fn forget(&self) -> Result<()> {
-        for folder in ["tools", "kernels", "images", "selftests", "passt"] {
+        for folder in ["tools", "kernels", "images", "selftests", "passt", "qemu-vfio-user", "ntb"]
+        {
             match fs::remove_dir_all(self.path(folder)) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                     return Err(format!("{}: {e}", self.path(folder).display()).into());

@@ -22,7 +22,8 @@ const PACKAGES: [&str; 10] = [
     "xz-utils",
 ];
 
-const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
+const LIBRARIES: [&str; 3] =
+    ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/pulseaudio"];
 const LOADER: &str = "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
 
 /// The folder.

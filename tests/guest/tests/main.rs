@@ -6,6 +6,7 @@ mod boot;
 mod five;
 mod ivshmem;
 mod near;
+mod ntb;
 mod numa;
 mod passt;
 mod tunnel;

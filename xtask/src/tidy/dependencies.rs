@@ -44,7 +44,8 @@ fn forbidden(user: &Package, used: &Package) -> Option<String> {
     let sysio_or_shmem = ["memory/sysio", "memory/shmem"].contains(&used.folder.as_str());
     match user.room() {
         "backend" if used.room() == "backend" => Some("a backend knows no other backend".into()),
-        "device" if used.folder == "memory/sysio" => {
+        // A device model is served at a socket.
+        "device" if used.folder == "memory/sysio" && user.folder != "device/vfio_user" => {
             Some("device/ makes no system call; I/O comes in as an argument".into())
         }
         "runtime" if used.room() == "backend" => {

@@ -54,7 +54,7 @@ mod tests {
     fn addresses_are_completed() {
         for (text, wanted) in [
             ("ta", &["tap:"][..]),
-            ("ntb:", &["ntb:", "ntb:ivshmem="]),
+            ("ntb:", &["ntb:", "ntb:ivshmem=", "ntb:vfio-user="]),
             ("v", &["vduse:", "vhost-user:", "virtio-user:"]),
             ("tap:a+nu", &["tap:a+null:"]),
             ("tap:a,mt", &["tap:a,mtu="]),

@@ -143,6 +143,9 @@ fn parse(text: &str, options: &Options) -> Result<Endpoint, String> {
     for (at, text) in texts.iter().copied().enumerate() {
         let (member, egress) = parse_both(text).map_err(|e| format!("member {at}: {e}"))?;
         let why = match &member {
+            Endpoint::NtbVfioUser(_) => {
+                Some("its peer is a kernel's ntb_transport, which has no groups")
+            }
             _ if !member.config().inherited().is_empty() => Some("fd= is not possible in a group"),
             _ if egress != EgressConfig::default() => Some(
                 "qdisc=, full= and rx-locality= are the group's: write them after the last member",

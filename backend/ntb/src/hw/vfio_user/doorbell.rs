@@ -1,0 +1,62 @@
+//! Doorbells in both directions.
+//!
+//! The driver reads the place of a doorbell from our registers at each ring. A doorbell that no
+//! sleeper needs is a word of mapped memory. Arming moves it to a trapped page, so that the next
+//! ring becomes a message; the first such ring moves it back.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use mqnet_shmem::Table;
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_vfio_user::Interrupts;
+
+use super::layout::{FIRST_VECTOR, TRAP, register};
+use crate::hw::{Doorbell, DoorbellTrap};
+
+/// A doorbell of this end.
+pub(super) struct Own {
+    pub(super) event: Arc<EventFd>,
+    registers: Table,
+    offset: u32,
+}
+
+impl Own {
+    pub(super) fn new(registers: Table, bit: u16) -> io::Result<Self> {
+        let offset = register::doorbell_offset(FIRST_VECTOR + bit);
+        Ok(Self { event: Arc::new(EventFd::new()?), registers, offset })
+    }
+
+    /// The driver rang it at the trapped page.
+    pub(super) fn ring(&self) {
+        // Disarmed first: a sleeper that arms it again from here on receives the event below.
+        self.disarm();
+        // An eventfd of our own: a full counter counts as rung.
+        let _ = self.event.ring();
+    }
+}
+
+impl DoorbellTrap for Own {
+    fn arm(&self) {
+        self.registers.word(self.offset).store(TRAP.to_le(), Ordering::SeqCst);
+        // The caller polls its queue after this; the driver reads the offset after its barrier.
+        fence(Ordering::SeqCst);
+    }
+
+    fn disarm(&self) {
+        self.registers.word(self.offset).store(0, Ordering::Relaxed);
+    }
+}
+
+/// A doorbell of the peer: an MSI-X vector.
+pub(super) struct Peer {
+    pub(super) interrupts: Arc<Interrupts>,
+    pub(super) vector: usize,
+}
+
+impl Doorbell for Peer {
+    fn ring(&self) -> io::Result<()> {
+        self.interrupts.trigger(self.vector)
+    }
+}

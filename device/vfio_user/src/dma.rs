@@ -1,0 +1,236 @@
+//! Guest memory: ranges of guest addresses with mappings of the files that back them.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use mqnet_shmem::Region;
+
+use crate::Refusal;
+
+/// Most ranges of one client.
+pub const RANGES_MAX: usize = 1024;
+/// Most bytes of one client.
+pub const BYTES_MAX: u64 = 1 << 40;
+
+/// One range of guest addresses.
+#[derive(Debug)]
+struct Mapped {
+    len: u64,
+    /// Mapping, and offset of the range in it; `None` for a range without a descriptor, which only
+    /// the client can access.
+    memory: Option<(Arc<Region>, usize)>,
+}
+
+/// A piece of guest memory that is contiguous in our mapping.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// The mapping.
+    pub region: Arc<Region>,
+    /// Offset of the piece in the mapping.
+    pub offset: usize,
+    /// Bytes of the piece.
+    pub len: usize,
+}
+
+/// Guest addresses of one client.
+///
+/// Ranges never overlap. A file must be long enough when it is mapped; a file that is truncated
+/// later reads as zeroes ([`DmaMap::is_lost`]).
+#[derive(Debug, Default)]
+pub struct DmaMap {
+    ranges: BTreeMap<u64, Mapped>,
+    bytes: u64,
+}
+
+impl DmaMap {
+    /// Maps `len` bytes of `file` from `offset` on at guest address `iova`.
+    pub fn map(
+        &mut self,
+        iova: u64,
+        len: u64,
+        file: Option<(OwnedFd, u64)>,
+    ) -> Result<(), Refusal> {
+        let end = iova.checked_add(len).filter(|_| len > 0);
+        let end = end.ok_or(Refusal::DmaEmpty { iova, len })?;
+        if let Some((&with, _)) = self.range_before(end).filter(|(at, it)| *at + it.len > iova) {
+            return Err(Refusal::DmaOverlap { iova, len, with });
+        }
+        let (ranges, bytes) = (self.ranges.len() + 1, self.bytes.saturating_add(len));
+        if ranges > RANGES_MAX || bytes > BYTES_MAX {
+            let (most_ranges, most_bytes) = (RANGES_MAX, BYTES_MAX);
+            return Err(Refusal::DmaLimit { ranges, bytes, most_ranges, most_bytes });
+        }
+        let map = |(file, offset)| {
+            let mapped = Region::of_guest(file, offset, len);
+            let failed = |e: mqnet_shmem::Error| Refusal::DmaMemory { iova, reason: e.to_string() };
+            mapped.map(|(region, skip)| (Arc::new(region), skip)).map_err(failed)
+        };
+        let memory = file.map(map).transpose()?;
+        self.ranges.insert(iova, Mapped { len, memory });
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Last range that begins before `end`.
+    fn range_before(&self, end: u64) -> Option<(&u64, &Mapped)> {
+        self.ranges.range(..end).next_back()
+    }
+
+    /// Checks that [`unmap`](Self::unmap) would succeed.
+    pub fn check_unmap(&self, iova: u64, len: u64) -> Result<(), Refusal> {
+        self.to_unmap(iova, len).map(drop)
+    }
+
+    /// Unmaps the ranges in `iova..iova + len`. A range is removed as a whole or not at all.
+    pub fn unmap(&mut self, iova: u64, len: u64) -> Result<(), Refusal> {
+        for at in self.to_unmap(iova, len)? {
+            let removed = self.ranges.remove(&at);
+            self.bytes -= removed.map_or(0, |it| it.len);
+        }
+        Ok(())
+    }
+
+    /// First addresses of the ranges in `iova..iova + len`.
+    fn to_unmap(&self, iova: u64, len: u64) -> Result<Vec<u64>, Refusal> {
+        let end = iova.checked_add(len).filter(|_| len > 0);
+        let end = end.ok_or(Refusal::DmaEmpty { iova, len })?;
+        let before = self.range_before(iova).filter(|(at, it)| *at + it.len > iova);
+        let last = self.range_before(end).filter(|(at, it)| *at + it.len > end);
+        if let Some((&with, _)) = before.or(last) {
+            return Err(Refusal::DmaDivides { iova, len, with });
+        }
+        let inside: Vec<u64> = self.ranges.range(iova..end).map(|(at, _)| *at).collect();
+        if inside.is_empty() {
+            return Err(Refusal::DmaNotMapped { iova, len });
+        }
+        Ok(inside)
+    }
+
+    /// Unmaps everything.
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+        self.bytes = 0;
+    }
+
+    /// Number of ranges.
+    pub fn ranges(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Bytes of all ranges.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Mappings of `len` bytes from guest address `iova` on, in order; the error is the first
+    /// address without memory. Adjacent ranges may be in different mappings.
+    pub fn segments(&self, iova: u64, len: u64) -> Result<Vec<Segment>, u64> {
+        let end = iova.checked_add(len).ok_or(u64::MAX)?;
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut at = iova;
+        while at < end {
+            let (&start, range) = self.range_before(at.saturating_add(1)).ok_or(at)?;
+            let rest = (start + range.len).checked_sub(at).filter(|&rest| rest > 0).ok_or(at)?;
+            let (region, offset) = range.memory.as_ref().ok_or(at)?;
+            let len = rest.min(end - at) as usize;
+            let segment =
+                Segment { region: region.clone(), offset: offset + (at - start) as usize, len };
+            segments.push(segment);
+            at += len as u64;
+        }
+        Ok(segments)
+    }
+
+    /// True when a file was truncated below a mapped range.
+    pub fn is_lost(&self) -> bool {
+        self.ranges.values().any(|range| range.memory.as_ref().is_some_and(|m| m.0.is_lost()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mqnet_sysio::memory::memory_file;
+
+    use super::*;
+
+    fn file(pages: usize, offset: u64) -> Option<(OwnedFd, u64)> {
+        Some((memory_file("test", pages * 4096, false).unwrap(), offset))
+    }
+
+    // Goal: a range of guest addresses is found across adjacent mappings, and only where all of it
+    // is mapped.
+    #[test]
+    fn segments_cover_adjacent_ranges() {
+        let mut dma = DmaMap::default();
+        dma.map(0x1000, 0x2000, file(4, 4096)).unwrap();
+        dma.map(0x3000, 0x1000, file(1, 0)).unwrap();
+        dma.map(0x5000, 0x1000, None).unwrap();
+        let found = dma.segments(0x2ff0, 0x20).unwrap();
+        let shape: Vec<_> = found.iter().map(|s| (s.offset, s.len)).collect();
+        assert_eq!(shape, [(0x1ff0, 0x10), (0, 0x10)]);
+        assert_eq!(dma.segments(0x3ff0, 0x20).unwrap_err(), 0x4000);
+        assert_eq!(dma.segments(0xfff, 1).unwrap_err(), 0xfff);
+        assert_eq!(dma.segments(0x5000, 1).unwrap_err(), 0x5000, "memory without a descriptor");
+        assert_eq!(dma.segments(u64::MAX, 2).unwrap_err(), u64::MAX);
+        assert!(dma.segments(u64::MAX, 0).unwrap().is_empty());
+    }
+
+    // Goal: ranges that overlap, are empty, wrap, or exceed their file or the limits are refused,
+    // and nothing of them stays.
+    #[test]
+    fn impossible_ranges_are_refused() {
+        let mut dma = DmaMap::default();
+        dma.map(0x2000, 0x2000, file(2, 0)).unwrap();
+        for (iova, len) in [(0x2000, 0x2000), (0x1000, 0x1001), (0x3fff, 1), (0, u64::MAX)] {
+            let refused = dma.map(iova, len, file(2, 0)).unwrap_err();
+            assert!(matches!(refused, Refusal::DmaOverlap { with: 0x2000, .. }), "{refused}");
+        }
+        for (iova, len) in [(0, 0), (u64::MAX, 2)] {
+            let refused = dma.map(iova, len, None).unwrap_err();
+            assert_eq!(refused, Refusal::DmaEmpty { iova, len });
+        }
+        for (len, offset) in [(0x2001, 0), (0x2000, 1), (0x1000, u64::MAX)] {
+            let refused = dma.map(0x8000, len, file(2, offset)).unwrap_err();
+            assert!(matches!(refused, Refusal::DmaMemory { .. }), "{refused}");
+        }
+        let refused = dma.map(1 << 32, BYTES_MAX, None).unwrap_err();
+        assert!(matches!(refused, Refusal::DmaLimit { .. }));
+        assert_eq!((dma.ranges(), dma.bytes()), (1, 0x2000));
+        for n in 1..RANGES_MAX as u64 {
+            dma.map(n << 20, 1, None).unwrap();
+        }
+        assert!(matches!(dma.map(1 << 40, 1, None), Err(Refusal::DmaLimit { .. })));
+    }
+
+    // Goal: a range is unmapped as a whole, alone or with others; a part of one stays mapped.
+    #[test]
+    fn ranges_are_unmapped_as_a_whole() {
+        let mut dma = DmaMap::default();
+        for n in 1..=3 {
+            dma.map(n * 0x1000, 0x1000, file(1, 0)).unwrap();
+        }
+        for (iova, len) in [(0x1000, 0xfff), (0x1001, 0xfff), (0x1800, 0x800), (0, 0x3001)] {
+            let refused = dma.unmap(iova, len).unwrap_err();
+            assert!(matches!(refused, Refusal::DmaDivides { .. }), "{iova:#x} {len:#x}: {refused}");
+        }
+        assert_eq!(dma.ranges(), 3);
+        dma.unmap(0x2000, 0x2000).unwrap();
+        assert_eq!((dma.ranges(), dma.bytes()), (1, 0x1000));
+        assert_eq!(dma.unmap(0x2000, 0x2000).unwrap_err().errno(), 2);
+        dma.unmap(0, u64::MAX).unwrap();
+        assert_eq!((dma.ranges(), dma.bytes()), (0, 0));
+    }
+
+    // Goal: a file that is truncated after it was mapped is noticed.
+    #[test]
+    fn truncated_memory_is_noticed() {
+        let mut dma = DmaMap::default();
+        let fd = memory_file("test", 8192, false).unwrap();
+        let theirs = std::fs::File::from(fd.try_clone().unwrap());
+        dma.map(0, 8192, Some((fd, 0))).unwrap();
+        assert!(!dma.is_lost());
+        theirs.set_len(4096).unwrap();
+        assert!(dma.is_lost());
+    }
+}

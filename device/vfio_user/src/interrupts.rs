@@ -1,0 +1,82 @@
+//! MSI-X vectors.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mqnet_sysio::eventfd::EventFd;
+
+use crate::Refusal;
+
+/// One vector. Its descriptor is exchanged under threads that trigger it.
+#[derive(Debug)]
+struct Vector {
+    event: EventFd,
+    is_set: AtomicBool,
+}
+
+/// Vectors of a device. A vector without an eventfd of the client swallows interrupts.
+#[derive(Debug)]
+pub struct Interrupts {
+    vectors: Vec<Vector>,
+    /// Target of vectors that the client has not set.
+    unused: EventFd,
+}
+
+impl Interrupts {
+    /// `count` vectors without eventfds.
+    pub fn new(count: u16) -> io::Result<Arc<Self>> {
+        let vector = |_| Ok(Vector { event: EventFd::for_peer()?, is_set: AtomicBool::new(false) });
+        let vectors = (0..count).map(vector).collect::<io::Result<_>>()?;
+        Ok(Arc::new(Self { vectors, unused: EventFd::new()? }))
+    }
+
+    /// Number of vectors.
+    pub fn len(&self) -> usize {
+        self.vectors.len()
+    }
+
+    /// True for a device without vectors.
+    pub fn is_empty(&self) -> bool {
+        self.vectors.is_empty()
+    }
+
+    /// Triggers a vector; a vector that the device lacks is ignored.
+    pub fn trigger(&self, vector: usize) -> io::Result<()> {
+        self.vectors.get(vector).map_or(Ok(()), |vector| vector.event.ring())
+    }
+
+    /// True when the client has set an eventfd for this vector.
+    pub fn is_set(&self, vector: usize) -> bool {
+        self.vectors.get(vector).is_some_and(|vector| vector.is_set.load(Ordering::Relaxed))
+    }
+
+    /// Exchanges the eventfd of a vector; `None` removes it.
+    pub(crate) fn set(&self, at: u32, fd: Option<OwnedFd>) -> Result<(), Refusal> {
+        let Some(vector) = self.vectors.get(at as usize) else {
+            let len = self.vectors.len() as u64;
+            let start = u64::from(at);
+            return Err(Refusal::Range { what: "interrupt", index: at, start, count: 1, len });
+        };
+        let failed = |e: io::Error| Refusal::Event(at, e.to_string());
+        let is_set = fd.is_some();
+        match fd {
+            Some(fd) => {
+                let theirs = EventFd::from_peer(fd).ok_or(Refusal::NotAnEvent(at))?;
+                vector.event.become_same_as(&theirs).map_err(failed)?;
+            }
+            None => vector.event.become_same_as(&self.unused).map_err(failed)?,
+        }
+        vector.is_set.store(is_set, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Removes all eventfds.
+    pub(crate) fn clear(&self) {
+        for at in 0..self.vectors.len() as u32 {
+            // The vector exists, and exchanging two open descriptors does not fail.
+            let _ = self.set(at, None);
+        }
+    }
+}

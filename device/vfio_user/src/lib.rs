@@ -1,0 +1,31 @@
+//! Server of the vfio-user protocol: a PCI device of a virtual machine, implemented by this process.
+//!
+//! - [`Model`] describes the function: identity, BARs, MSI-X vectors. It is fixed per server.
+//! - [`Device`] is implemented by the device model: trapped accesses, reset, unmapped memory.
+//! - [`Server`] listens, serves one client at a time and never blocks. It has no threads.
+//! - [`DmaMap`] translates guest addresses into mappings of guest memory.
+//! - [`Interrupts`] triggers MSI-X vectors from any thread.
+//!
+//! A message that is malformed, unknown or not allowed is answered with an error, and its reason is
+//! kept ([`Server::last_refusal`]). A byte stream that cannot be divided into messages ends the
+//! connection.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod config;
+mod connection;
+mod dma;
+mod interrupts;
+mod model;
+mod protocol;
+mod refusal;
+mod requests;
+mod server;
+
+pub use config::ConfigSpace;
+pub use dma::{BYTES_MAX, DmaMap, RANGES_MAX, Segment};
+pub use interrupts::Interrupts;
+pub use model::{Bar, Device, Identity, Model, MsixPlace};
+pub use refusal::Refusal;
+pub use server::{Server, Status};

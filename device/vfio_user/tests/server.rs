@@ -1,0 +1,637 @@
+//! The server with a client of the tests: the messages that QEMU sends, and those that no client
+//! should send.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use mqnet_shmem::{Region, Table};
+use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::listen::Access;
+use mqnet_sysio::memory::memory_file;
+use mqnet_sysio::poll;
+use mqnet_sysio::socket::StreamSocket;
+use mqnet_vfio_user::{Bar, Device, Identity, Model, MsixPlace, Refusal, Server, Status};
+
+const VERSION: u16 = 1;
+const DMA_MAP: u16 = 2;
+const DMA_UNMAP: u16 = 3;
+const GET_INFO: u16 = 4;
+const GET_REGION_INFO: u16 = 5;
+const GET_IRQ_INFO: u16 = 7;
+const SET_IRQS: u16 = 8;
+const REGION_READ: u16 = 9;
+const REGION_WRITE: u16 = 10;
+const RESET: u16 = 13;
+
+const EINVAL: u32 = 22;
+const NO_REPLY: u32 = 0x10;
+
+/// A device that records its calls.
+#[derive(Default)]
+struct Recorder {
+    writes: Vec<(usize, u64, Vec<u8>)>,
+    resets: u32,
+    unmapped: Vec<(u64, u64)>,
+    /// Calls that it leaves unfinished.
+    busy: u32,
+}
+
+impl Recorder {
+    fn is_done(&mut self) -> bool {
+        let is_done = self.busy == 0;
+        self.busy = self.busy.saturating_sub(1);
+        is_done
+    }
+}
+
+impl Device for Recorder {
+    fn read(&mut self, bar: usize, offset: u64, data: &mut [u8]) {
+        data.fill(bar as u8 ^ offset as u8);
+    }
+
+    fn write(&mut self, bar: usize, offset: u64, data: &[u8]) {
+        self.writes.push((bar, offset, data.to_vec()));
+    }
+
+    fn reset(&mut self) -> bool {
+        self.resets += 1;
+        self.is_done()
+    }
+
+    fn unmapped(&mut self, iova: u64, len: u64) -> bool {
+        self.unmapped.push((iova, len));
+        self.is_done()
+    }
+}
+
+fn model() -> Model {
+    let memory = || Arc::new(Region::shared("test", 0x2000, false).unwrap());
+    let mut bars: [Bar; 6] = std::array::from_fn(|_| Bar::default());
+    bars[0] = Bar {
+        len: 0x2000,
+        memory: Some(memory()),
+        mapped: std::iter::once(0..0x1000).collect(),
+        is_prefetchable: false,
+    };
+    bars[2] = Bar::mapped(memory(), 0x2000);
+    bars[5] = Bar::trapped(0x1000);
+    Model {
+        identity: Identity { vendor: 0x1912, device: 0x0030, class: 0x05_0000, revision: 3 },
+        bars,
+        vectors: 8,
+        msix: MsixPlace { bar: 0, table: 0x1000, pending: 0x1800 },
+    }
+}
+
+/// A server, its device and one client.
+struct World {
+    path: PathBuf,
+    server: Server,
+    device: Recorder,
+    now: Duration,
+    client: StreamSocket,
+    id: u16,
+}
+
+/// A received reply.
+#[derive(Debug)]
+struct Reply {
+    id: u16,
+    command: u16,
+    error: u32,
+    body: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+impl Reply {
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.body[at..at + 4].try_into().unwrap())
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.body[at..at + 8].try_into().unwrap())
+    }
+}
+
+fn body(fields: &[u32]) -> Vec<u8> {
+    fields.iter().flat_map(|field| field.to_le_bytes()).collect()
+}
+
+fn dma(first: [u32; 2], rest: &[u64]) -> Vec<u8> {
+    let mut bytes = body(&first);
+    bytes.extend(rest.iter().flat_map(|field| field.to_le_bytes()));
+    bytes
+}
+
+fn access(offset: u64, region: u32, count: u32, data: &[u8]) -> Vec<u8> {
+    let mut bytes = offset.to_le_bytes().to_vec();
+    bytes.extend(body(&[region, count]));
+    bytes.extend(data);
+    bytes
+}
+
+impl World {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("mqnet-vfu-{name}-{}", std::process::id()));
+        let mut server = Server::new(&path, Access::default(), model()).unwrap();
+        let mut device = Recorder::default();
+        let waiting = server.poll(Duration::ZERO, &mut device);
+        assert_eq!(waiting, Status::Waiting("waiting for a VMM".to_owned()));
+        let client = StreamSocket::connect(&path).unwrap();
+        Self { path, server, device, now: Duration::from_secs(1), client, id: 0 }
+    }
+
+    /// The same after the version was negotiated.
+    fn connected(name: &str) -> Self {
+        let mut world = Self::new(name);
+        let reply = world.ask(VERSION, b"\0\0\0\0{\"capabilities\":{}}\0", &[]);
+        assert_eq!((reply.error, &reply.body[..4]), (0, &[0; 4][..]));
+        let text = std::str::from_utf8(&reply.body[4..reply.body.len() - 1]).unwrap();
+        assert!(text.contains("\"max_msg_fds\":16"), "{text}");
+        world
+    }
+
+    fn poll(&mut self) -> Status {
+        self.server.poll(self.now, &mut self.device)
+    }
+
+    fn send(&mut self, command: u16, flags: u32, body: &[u8], fds: &[BorrowedFd<'_>]) -> u16 {
+        self.id = self.id.wrapping_add(1);
+        let mut bytes = self.id.to_le_bytes().to_vec();
+        bytes.extend(command.to_le_bytes());
+        bytes.extend((16 + body.len() as u32).to_le_bytes());
+        bytes.extend(flags.to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(body);
+        assert_eq!(self.client.send(&bytes, fds).unwrap(), bytes.len());
+        self.id
+    }
+
+    fn receive(&mut self) -> Option<Reply> {
+        let mut bytes = vec![0; 128 << 10];
+        let received = self.client.receive_here(&mut bytes).ok()??;
+        if received.len == 0 {
+            return None;
+        }
+        bytes.truncate(received.len);
+        let field = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!(field(4) as usize, bytes.len(), "one reply at a time");
+        let is_error = field(8) == 0x21;
+        assert!(is_error || field(8) == 1, "flags {:#x}", field(8));
+        assert_eq!(is_error, field(12) != 0);
+        Some(Reply {
+            id: u16::from_le_bytes([bytes[0], bytes[1]]),
+            command: u16::from_le_bytes([bytes[2], bytes[3]]),
+            error: field(12),
+            body: bytes[16..].to_vec(),
+            fds: received.fds,
+        })
+    }
+
+    /// Sends a command and returns its reply.
+    fn ask(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Reply {
+        let id = self.send(command, 0, body, fds);
+        self.poll();
+        let reply = self.receive().expect("a reply");
+        assert_eq!((reply.id, reply.command), (id, command));
+        reply
+    }
+
+    /// The same of a command that is refused: error number, reason.
+    fn refused(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> (u32, String) {
+        let reply = self.ask(command, body, fds);
+        assert!(reply.error != 0 && reply.body.is_empty(), "command {command}: {reply:?}");
+        (reply.error, self.server.last_refusal().map(ToString::to_string).unwrap())
+    }
+
+    /// True when the server has closed the connection.
+    fn is_closed(&mut self) -> bool {
+        self.client.receive_bytes(&mut [0]).is_ok_and(|len| len == Some(0))
+            || self.client.send(&[0], &[]).is_err()
+    }
+}
+
+// Rule: device, regions and interrupts are described as the model has them; a BAR with trapped
+// pages lists those that are mapped, and its memory file goes with the reply.
+#[test]
+fn model_is_described() {
+    let mut world = World::connected("info");
+    let info = world.ask(GET_INFO, &body(&[16, 0, 0, 0]), &[]);
+    assert_eq!(info.body, body(&[16, 3, 9, 5]));
+
+    let ask = |world: &mut World, argsz, index| {
+        world.ask(GET_REGION_INFO, &body(&[argsz, 0, index, 0, 0, 0, 0, 0]), &[])
+    };
+    let small = ask(&mut world, 32, 0);
+    assert_eq!((small.u32(0), small.u32(4), small.fds.len()), (64, 3, 0), "no room for the list");
+    let sparse = ask(&mut world, 64, 0);
+    assert_eq!((sparse.u32(0), sparse.u32(4), sparse.u32(12)), (64, 0xf, 32));
+    assert_eq!((sparse.u64(16), sparse.u64(24), sparse.fds.len()), (0x2000, 0, 1));
+    assert_eq!(sparse.body[32..48], body(&[1 << 16 | 1, 0, 1, 0]));
+    assert_eq!((sparse.u64(48), sparse.u64(56)), (0, 0x1000));
+    let mut whole = ask(&mut world, 32, 2);
+    assert_eq!((whole.u32(0), whole.u32(4), whole.u64(16)), (32, 7, 0x2000));
+    // Both ends see the same memory.
+    let theirs = Arc::new(Region::of_guest(whole.fds.pop().unwrap(), 0, 0x2000).unwrap().0);
+    Table::new(theirs, 0, 0x2000).unwrap().word(8).store(77, SeqCst);
+    let read = world.ask(REGION_READ, &access(8, 2, 4, &[]), &[]);
+    assert_eq!(read.u32(16), 77);
+    for (index, len, flags) in [(1, 0, 0), (5, 0x1000, 3), (6, 0, 0), (7, 256, 3), (8, 0, 0)] {
+        let other = ask(&mut world, 32, index);
+        assert_eq!((other.u64(16), other.u32(4), other.fds.len()), (len, flags, 0), "{index}");
+    }
+    for (index, count, flags) in [(0, 0, 1), (1, 0, 1), (2, 8, 9), (3, 0, 1), (4, 0, 1)] {
+        let irq = world.ask(GET_IRQ_INFO, &body(&[16, 0, index, 0]), &[]);
+        assert_eq!(irq.body, body(&[16, flags, index, count]));
+    }
+    for (command, index) in [(GET_REGION_INFO, 9), (GET_IRQ_INFO, 5), (6, 9)] {
+        let (error, why) = world.refused(command, &body(&[32, 0, index, 0, 0, 0, 0, 0]), &[]);
+        assert_eq!((error, why.contains("outside")), (EINVAL, true), "{why}");
+    }
+}
+
+// Rule: mapped memory is read and written in place, other ranges go to the device, and accesses
+// beyond a region are refused.
+#[test]
+fn regions_are_accessed() {
+    let mut world = World::connected("access");
+    for (at, data) in [(0u64, &[1u8, 2, 3, 4][..]), (5, &[9; 11]), (0xff8, &[7; 8])] {
+        let count = data.len() as u32;
+        let wrote = world.ask(REGION_WRITE, &access(at, 0, count, data), &[]);
+        assert_eq!(wrote.body, access(at, 0, count, &[]));
+        let read = world.ask(REGION_READ, &access(at, 0, count, &[]), &[]);
+        assert_eq!(read.body, access(at, 0, count, data));
+    }
+    assert!(world.device.writes.is_empty());
+    world.ask(REGION_WRITE, &access(0x1008, 0, 4, &[1, 0, 0, 0]), &[]);
+    world.ask(REGION_WRITE, &access(0xffe, 0, 4, &[5; 4]), &[]);
+    world.ask(REGION_WRITE, &access(4, 5, 1, &[6]), &[]);
+    let expected = [(0, 0x1008, vec![1, 0, 0, 0]), (0, 0xffe, vec![5; 4]), (5, 4, vec![6])];
+    assert_eq!(world.device.writes, expected);
+    assert_eq!(world.ask(REGION_READ, &access(0x20, 5, 2, &[]), &[]).body[16..], [0x25; 2]);
+    // Posted: no reply, also to one that is refused.
+    world.send(REGION_WRITE, NO_REPLY, &access(0, 5, 1, &[8]), &[]);
+    world.send(REGION_WRITE, NO_REPLY, &access(0, 99, 1, &[8]), &[]);
+    world.poll();
+    assert!(world.receive().is_none());
+    assert_eq!((world.device.writes.len(), world.server.refusals()), (4, 1));
+    for (at, region, count) in [
+        (0x2000, 0, 1),
+        (0x1fff, 0, 2),
+        (u64::MAX, 0, 1),
+        (0, 1, 1),
+        (0, 9, 1),
+        (0, u32::MAX, 1),
+        (0, 2, u32::MAX),
+        (253, 7, 4),
+    ] {
+        for command in [REGION_READ, REGION_WRITE] {
+            let (error, why) = world.refused(command, &access(at, region, count, &[0; 4]), &[]);
+            assert_eq!((error, why.contains("outside")), (EINVAL, true), "{why}");
+        }
+    }
+    let (_, why) = world.refused(REGION_WRITE, &access(0, 0, 8, &[0; 7]), &[]);
+    assert!(why.contains("too short"), "{why}");
+}
+
+// Rule: the configuration space has the identity, sizes BARs as PCI does, and keeps what a driver
+// may not write.
+#[test]
+fn configuration_space_behaves() {
+    let mut world = World::connected("config");
+    let read = |world: &mut World, at: u64, count: u32| {
+        world.ask(REGION_READ, &access(at, 7, count, &[]), &[]).body[16..].to_vec()
+    };
+    assert_eq!(read(&mut world, 0, 4), [0x12, 0x19, 0x30, 0x00]);
+    assert_eq!(read(&mut world, 8, 4), [3, 0, 0, 5]);
+    assert_eq!(read(&mut world, 0x34, 1), [0x40]);
+    assert_eq!(read(&mut world, 0x40, 12), [0x11, 0, 7, 0, 0, 0x10, 0, 0, 0, 0x18, 0, 0]);
+    world.ask(REGION_WRITE, &access(0, 7, 64, &[0xff; 64]), &[]);
+    assert_eq!(read(&mut world, 0, 8), [0x12, 0x19, 0x30, 0x00, 0x06, 0x04, 0x10, 0]);
+    let sizes = [0xffff_e000u32, 0, 0xffff_e000, 0, 0, 0xffff_f000];
+    assert_eq!(read(&mut world, 0x10, 24), body(&sizes));
+    world.ask(RESET, &[], &[]);
+    assert_eq!((read(&mut world, 0x10, 24), world.device.resets), (vec![0; 24], 1));
+}
+
+// Rule: a vector triggers the eventfd that was set last, and none after it was removed.
+#[test]
+fn vectors_are_triggered() {
+    let mut world = World::connected("irqs");
+    let events: Vec<EventFd> = (0..3).map(|_| EventFd::new().unwrap()).collect();
+    let fds: Vec<BorrowedFd<'_>> = events.iter().map(AsFd::as_fd).collect();
+    let is_rung = |event: &EventFd| {
+        let rung = poll::is_readable(event.as_fd()).unwrap();
+        event.drain();
+        rung
+    };
+    let set = |flags, start, count| body(&[20, flags, 2, start, count]);
+    let interrupts = world.server.interrupts().clone();
+    assert_eq!(world.ask(SET_IRQS, &set(0x24, 5, 3), &fds).error, 0);
+    assert!(interrupts.is_set(5) && interrupts.is_set(7) && !interrupts.is_set(4));
+    interrupts.trigger(6).unwrap();
+    assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [false, true, false]);
+    // By the client itself.
+    world.ask(SET_IRQS, &set(0x21, 5, 2), &[]);
+    assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [true, true, false]);
+    let mut chosen = set(0x22, 5, 3);
+    chosen.extend([0, 0, 1]);
+    world.ask(SET_IRQS, &chosen, &[]);
+    assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [false, false, true]);
+    // Removed: one, then all.
+    world.ask(SET_IRQS, &set(0x24, 6, 1), &[]);
+    assert!(!interrupts.is_set(6) && interrupts.is_set(5));
+    world.ask(SET_IRQS, &set(0x21, 0, 0), &[]);
+    for vector in 0..9 {
+        interrupts.trigger(vector).unwrap();
+    }
+    assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [false; 3]);
+    for (flags, index, start, count, words) in [
+        (0x24, 2, 7, 2, "outside"),
+        (0x24, 2, u32::MAX, u32::MAX, "outside"),
+        (0x24, 0, 0, 1, "outside"),
+        (0x24, 2, 0, 2, "3 descriptors"),
+        (0x28, 2, 0, 1, "flags 0x28"),
+        (0, 2, 0, 1, "flags 0x0"),
+        (0x22, 2, 0, 1, "too short"),
+    ] {
+        let (_, why) = world.refused(SET_IRQS, &body(&[20, flags, index, start, count]), &fds);
+        assert!(why.contains(words), "{why}");
+    }
+    let no_event = memory_file("test", 4096, false).unwrap();
+    let (_, why) = world.refused(SET_IRQS, &set(0x24, 0, 1), &[no_event.as_fd()]);
+    assert!(why.contains("not an eventfd"), "{why}");
+}
+
+// Rule: guest memory is translated while it is mapped, and only then; the device is called before it
+// is unmapped, and the client waits until the device has finished.
+#[test]
+fn memory_is_mapped() {
+    let mut world = World::connected("dma");
+    let file = memory_file("test", 0x4000, false).unwrap();
+    let fds = [file.as_fd()];
+    let map = |offset, iova, len| dma([32, 3], &[offset, iova, len]);
+    assert_eq!(world.ask(DMA_MAP, &map(0x1000, 0x8000, 0x2000), &fds).error, 0);
+    let ours = world.server.dma().segments(0x8800, 4).unwrap().remove(0);
+    let table = Table::new(ours.region, ours.offset, 4).unwrap();
+    table.word(0).store(0x6c6c_6568, SeqCst);
+    let mut read = [0; 4];
+    std::os::unix::fs::FileExt::read_exact_at(
+        &File::from(file.try_clone().unwrap()),
+        &mut read,
+        0x1800,
+    )
+    .unwrap();
+    assert_eq!(&read, b"hell");
+    // Without a descriptor, and for reading only: there, but not for us.
+    assert_eq!(world.ask(DMA_MAP, &map(0, 0x10_0000, 0x1000), &[]).error, 0);
+    assert_eq!(world.ask(DMA_MAP, &dma([32, 1], &[0, 0x20_0000, 0x1000]), &fds).error, 0);
+    for iova in [0x10_0000, 0x20_0000] {
+        assert_eq!(world.server.dma().segments(iova, 1).unwrap_err(), iova);
+    }
+    for (flags, offset, iova, len, words) in [
+        (3, 0, 0x9fff, 1, "overlaps"),
+        (3, 0, 0, 0, "empty"),
+        (3, 0, u64::MAX, 2, "empty or beyond"),
+        (3, 0x3001, 0x40_0000, 0x1000, "announced"),
+        (3, u64::MAX, 0x40_0000, 0x1000, "announced"),
+        (4, 0, 0x40_0000, 0x1000, "flags"),
+    ] {
+        let (_, why) = world.refused(DMA_MAP, &dma([32, flags], &[offset, iova, len]), &fds);
+        assert!(why.contains(words), "{why}");
+    }
+    let two = [file.as_fd(), file.as_fd()];
+    assert!(world.refused(DMA_MAP, &map(0, 0x40_0000, 0x1000), &two).1.contains("2 descriptors"));
+    let unmap = |iova, len| dma([24, 0], &[iova, len]);
+    for (iova, len, words) in [
+        (0x8000, 0x1000, "divides"),
+        (0x9000, 0x1000, "divides"),
+        (0x40_0000, 0x1000, "nothing is mapped"),
+        (0x8000, 0, "empty"),
+    ] {
+        let (_, why) = world.refused(DMA_UNMAP, &unmap(iova, len), &[]);
+        assert!(why.contains(words), "{why}");
+    }
+    assert!(world.device.unmapped.is_empty());
+    // The device is busy for two polls: no reply, and the memory stays.
+    world.device.busy = 2;
+    let id = world.send(DMA_UNMAP, 0, &unmap(0x8000, 0x2000), &[]);
+    let after = world.send(GET_INFO, 0, &[0; 16], &[]);
+    for _ in 0..2 {
+        world.poll();
+        assert!(world.server.is_pending() && world.receive().is_none());
+        assert!(world.server.dma().segments(0x8000, 1).is_ok());
+    }
+    world.server.poll(world.now, &mut world.device);
+    let mut bytes = [0; 40 + 32];
+    assert_eq!(world.client.receive_bytes(&mut bytes).unwrap(), Some(72), "both replies, in order");
+    assert_eq!([bytes[0], bytes[40]], [id as u8, after as u8]);
+    assert_eq!(world.server.dma().segments(0x8000, 1).unwrap_err(), 0x8000);
+    assert_eq!(world.device.unmapped, [(0x8000, 0x2000); 3]);
+    // A device that never finishes delays the client for a limited time.
+    world.device.busy = u32::MAX;
+    world.send(RESET, 0, &[], &[]);
+    world.poll();
+    assert!(world.receive().is_none());
+    world.now += Duration::from_secs(3);
+    world.poll();
+    assert_eq!(world.receive().unwrap().command, RESET);
+    world.device.busy = 0;
+    // All ranges in one message.
+    let all = world.ask(DMA_UNMAP, &dma([24, 2], &[0, 0]), &[]);
+    assert_eq!((all.error, world.server.dma().ranges()), (0, 0));
+}
+
+// Rule: one client at a time; when it is gone, everything that it set up is gone, and the next one
+// is served.
+#[test]
+fn clients_follow_each_other() {
+    let mut world = World::connected("clients");
+    assert_eq!(world.poll(), Status::Connected(1));
+    let file = memory_file("test", 0x1000, false).unwrap();
+    world.ask(DMA_MAP, &dma([32, 3], &[0, 0, 0x1000]), &[file.as_fd()]);
+    let event = EventFd::new().unwrap();
+    world.ask(SET_IRQS, &body(&[20, 0x24, 2, 0, 1]), &[event.as_fd()]);
+    let second = StreamSocket::connect(&world.path).unwrap();
+    assert_eq!(world.poll(), Status::Connected(1));
+    assert_eq!(second.receive_bytes(&mut [0]).unwrap(), Some(0), "the second is closed");
+    world.client = second;
+    // The first is dropped with that.
+    assert_eq!(world.poll(), Status::Waiting("the client closed the connection".to_owned()));
+    assert_eq!((world.server.dma().ranges(), world.device.resets), (0, 1));
+    assert_eq!(world.device.unmapped, [(0, u64::MAX)]);
+    assert!(!world.server.interrupts().is_set(0));
+    world.client = StreamSocket::connect(&world.path).unwrap();
+    assert_eq!(world.poll(), Status::Waiting("a VMM is connecting".to_owned()));
+    world.ask(VERSION, &[0; 4], &[]);
+    assert_eq!(world.poll(), Status::Connected(2));
+}
+
+// Rule: the version comes first and once; commands before it, of other types, and unknown ones are
+// refused, and the connection goes on.
+#[test]
+fn order_of_commands_is_kept() {
+    let mut world = World::new("order");
+    for (command, message) in [(GET_INFO, [0u8; 16]), (RESET, [0; 16])] {
+        assert!(world.refused(command, &message, &[]).1.contains("version not negotiated"));
+    }
+    assert!(world.refused(VERSION, &[1, 0, 0, 0], &[]).1.contains("version 1.0"));
+    assert!(world.refused(VERSION, &[0; 3], &[]).1.contains("too short"));
+    assert_eq!(world.ask(VERSION, &[0, 0, 9, 0], &[]).error, 0);
+    assert!(world.refused(VERSION, &[0; 4], &[]).1.contains("once per connection"));
+    for command in [0, 11, 12, 14, 15, 16, u16::MAX] {
+        assert_eq!(world.refused(command, &[0; 64], &[]).0, 38, "ENOSYS");
+    }
+    world.send(GET_INFO, 1, &[0; 16], &[]);
+    world.poll();
+    assert_eq!(world.receive().unwrap().error, EINVAL);
+    assert_eq!(world.server.last_refusal(), Some(&Refusal::Type(1)));
+    assert_eq!(world.ask(GET_INFO, &[0; 16], &[]).error, 0);
+}
+
+// Rule: sizes that no message has end the connection with a reason; a message in pieces is put
+// together.
+#[test]
+fn streams_are_divided() {
+    for size in [0u32, 15, 16 + 16 + (64 << 10) + 1, u32::MAX] {
+        let mut world = World::new("sizes");
+        let mut bytes = vec![1, 0, 4, 0];
+        bytes.extend(size.to_le_bytes());
+        bytes.extend([0; 8]);
+        world.client.send(&bytes, &[]).unwrap();
+        let Status::Waiting(why) = world.poll() else { panic!("{size}") };
+        assert!(why.contains(&format!("message of {size} bytes")), "{why}");
+        assert!(world.is_closed());
+    }
+    let mut world = World::new("pieces");
+    let message = [7, 0, 1, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    for byte in message {
+        assert!(world.receive().is_none());
+        world.client.send(&[byte], &[]).unwrap();
+        world.poll();
+    }
+    assert_eq!(world.receive().unwrap().id, 7);
+    // A silent client makes room for others.
+    let mut world = World::new("silent");
+    world.poll();
+    world.now += Duration::from_secs(6);
+    let Status::Waiting(why) = world.poll() else { panic!() };
+    assert!(why.contains("did not negotiate"), "{why}");
+}
+
+// Rule: a client that does not read its replies is closed, and the server never blocks.
+#[test]
+fn unread_replies_end_the_connection() {
+    let mut world = World::connected("unread");
+    let mut why = String::new();
+    for _ in 0..1000 {
+        let big = access(0, 2, 0x2000, &[]);
+        let mut bytes = vec![1, 0, 9, 0];
+        bytes.extend((16 + big.len() as u32).to_le_bytes());
+        bytes.extend([0; 8]);
+        bytes.extend(&big);
+        if world.client.send(&bytes, &[]).is_err() {
+            break;
+        }
+        if let Status::Waiting(text) = world.poll() {
+            why = text;
+            break;
+        }
+    }
+    assert!(why.contains("does not read its replies"), "{why}");
+}
+
+/// Numbers of a test, from a seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// A number that is often at an edge.
+    fn edge(&mut self) -> u64 {
+        const EDGES: [u64; 12] = [
+            0,
+            1,
+            4,
+            16,
+            0xfff,
+            0x1000,
+            0x2000,
+            64 << 10,
+            1 << 31,
+            u32::MAX as u64,
+            1 << 40,
+            u64::MAX,
+        ];
+        match self.below(4) {
+            0 => self.next(),
+            1 => self.below(10),
+            _ => EDGES[self.below(EDGES.len() as u64) as usize]
+                .wrapping_add(self.below(3))
+                .wrapping_sub(1),
+        }
+    }
+}
+
+// Rule: no message makes the server panic, and each complete command is answered.
+#[test]
+fn any_message_is_answered() {
+    let file = memory_file("test", 0x4000, false).unwrap();
+    let event = EventFd::new().unwrap();
+    for seed in 1u64..=40 {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed));
+        let mut world = World::connected("random");
+        for _ in 0..500 {
+            let command = random.below(17) as u16;
+            let mut bytes = Vec::new();
+            for _ in 0..random.below(8) {
+                match random.below(3) {
+                    0 => bytes.extend(random.edge().to_le_bytes()),
+                    _ => bytes.extend((random.edge() as u32).to_le_bytes()),
+                }
+            }
+            bytes.truncate(bytes.len().saturating_sub(random.below(6) as usize / 4));
+            let fd = if random.below(2) == 0 { file.as_fd() } else { event.as_fd() };
+            let fds = vec![fd; [0, 0, 1, 1, 2, 3][random.below(6) as usize]];
+            world.device.busy = (random.below(8) / 7) as u32;
+            // A header alone cannot carry descriptors of an empty stream.
+            let id = world.send(command, 0, &bytes, &fds);
+            world.poll();
+            world.poll();
+            let reply = world.receive().unwrap_or_else(|| panic!("seed {seed}: command {command}"));
+            assert_eq!((reply.id, reply.command), (id, command));
+            let _ = world.server.dma().segments(random.edge(), random.edge() % 0x10_0000);
+        }
+    }
+}
+
+// Rule: no byte stream makes the server panic.
+#[test]
+fn any_stream_is_survived() {
+    for seed in 1u64..=200 {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed));
+        let mut world = World::new("stream");
+        for _ in 0..50 {
+            let len = random.below(64) as usize;
+            let bytes: Vec<u8> = (0..len).map(|_| (random.edge() & 0xff) as u8).collect();
+            if !bytes.is_empty() && world.client.send(&bytes, &[]).is_err() {
+                break;
+            }
+            world.poll();
+            world.now += Duration::from_millis(200);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Ends and restarts on either side of `ntb:vfio-user=`.
+
+use std::time::Duration;
+
+use mqnet_testkit::{World, has, until};
+
+use super::netdev::{NEEDS, guest, link, run, serve};
+use super::there_with_ntb;
+
+/// Each way in which a driver can end, several times.
+const DRIVERS: &str = r#"
+device=$(basename /sys/bus/pci/drivers/ntb_hw_epf/0*)
+again() {
+    for i in $(seq 50); do [ -e /sys/class/net/eth0 ] && break; sleep 0.1; done
+    ip addr add 10.0.0.2/24 dev eth0 2> /dev/null
+    ip link set eth0 up
+    carrier
+    ping -c 2 -i 0.2 -W 5 10.0.0.1 > /dev/null || fail ping after $1
+    echo "OK $1"
+}
+setup 2 1500
+device=$(basename /sys/bus/pci/drivers/ntb_hw_epf/0*)
+ethtool -L eth0 combined 2
+again start
+for round in $(seq ROUNDS); do
+    ip link set eth0 down; again interface-$round
+    ip link set eth0 mtu $((3000 + round)); again mtu-$round
+    ip link set eth0 mtu 1500
+    ethtool -L eth0 combined 1; again one-channel-$round
+    ethtool -L eth0 combined 2; again two-channels-$round
+    rmmod ntb_netdev; insmod /ntb/ntb_netdev.ko; again netdev-$round
+    rmmod ntb_netdev ntb_transport
+    insmod /ntb/ntb_transport.ko max_num_clients=2; insmod /ntb/ntb_netdev.ko; again transport-$round
+    echo $device > /sys/bus/pci/drivers/ntb_hw_epf/unbind
+    echo $device > /sys/bus/pci/drivers/ntb_hw_epf/bind
+    # The kernel does not make the netdev anew.
+    rmmod ntb_netdev; insmod /ntb/ntb_netdev.ko; again binding-$round
+    rmmod ntb_netdev ntb_transport ntb_hw_epf
+    insmod /ntb/ntb_hw_epf.ko; insmod /ntb/ntb_transport.ko max_num_clients=2
+    insmod /ntb/ntb_netdev.ko; again drivers-$round
+    if [ -e /sys/bus/pci/devices/$device/reset ]; then
+        rmmod ntb_netdev ntb_transport ntb_hw_epf
+        echo 1 > /sys/bus/pci/devices/$device/reset
+        insmod /ntb/ntb_hw_epf.ko; insmod /ntb/ntb_transport.ko max_num_clients=2
+        insmod /ntb/ntb_netdev.ko; again reset-$round
+    fi
+done
+echo DONE
+"#;
+
+// Rule: the link comes back after each way in which the guest's drivers end, several times.
+#[test]
+fn link_returns_after_drivers_end() {
+    if !has(&NEEDS) || !there_with_ntb() {
+        return;
+    }
+    let world = World::create();
+    let link = link(&world, "", ",queues=2");
+    let script = DRIVERS.replace("ROUNDS", "3");
+    let output = run(&link, guest(&world, "ntb-drivers", &script));
+    assert!(output.contains("DONE"), "{output}");
+    println!("{output}");
+    println!("{:#?}", link.events("down"));
+    link.stop();
+}
+
+/// Reports that frames flow, and waits to be killed.
+const STAY: &str = r#"
+setup 2 1500
+ethtool -L eth0 combined 2
+for i in $(seq 100); do ping -c 1 -W 1 10.0.0.1 > /dev/null && break; done
+pings 10.0.0.1 > /dev/null
+echo "FLOWS" > /dev/ttyS0
+while :; do upload /bin/busybox; download 0; done
+"#;
+
+// Rule: a VMM that is killed in mid-flow takes the link down with the reason; the next one brings it
+// up again, several times, and nothing of the former ones stays open.
+#[test]
+fn link_returns_after_vmms_are_killed() {
+    if !has(&NEEDS) || !there_with_ntb() {
+        return;
+    }
+    let world = World::create();
+    let link = link(&world, "", ",queues=2");
+    let _server = serve(&world, 4_000_000);
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", link.pid())).unwrap().count();
+    let mut counts = Vec::new();
+    for round in 1..=3 {
+        let running = guest(&world, "ntb-killed", STAY).start().unwrap();
+        let mut running = running.boots().unwrap();
+        running.says("FLOWS").unwrap();
+        assert!(link.ups() >= round);
+        std::thread::sleep(Duration::from_millis(500));
+        running.kill();
+        link.wait_down("the client");
+        until("the end of the guest's resources", || {
+            let maps = std::fs::read_to_string(format!("/proc/{}/maps", link.pid())).ok()?;
+            (!maps.contains("memory-backend-memfd")).then_some(())
+        });
+        counts.push(open());
+    }
+    assert!(counts.windows(2).all(|pair| pair[0] == pair[1]), "open descriptors: {counts:?}");
+    link.stop();
+}
+
+/// Reboots three times; the boots are counted by the host.
+const REBOOT: &str = r#"
+setup 2 1500
+pings 10.0.0.1 > /dev/null
+boot=$(nc 10.0.0.1 7003 < /dev/null)
+echo "BOOT $boot"
+[ "$boot" = 3 ] || reboot -f
+echo DONE
+"#;
+
+// Rule: the link returns after each reboot of the guest.
+#[test]
+fn link_returns_after_reboots() {
+    if !has(&NEEDS) || !there_with_ntb() {
+        return;
+    }
+    let world = World::create();
+    let link = link(&world, "", ",queues=2");
+    let _server = serve(&world, 1000);
+    // QEMU starts the machine again instead of ending.
+    let guest = guest(&world, "ntb-reboot", REBOOT).qemu(&["-action", "reboot=reset"]);
+    let output = run(&link, guest);
+    assert!(output.contains("BOOT 3"), "{output}");
+    assert!(link.ups() >= 3);
+    link.stop();
+}
+
+/// Goes on without mqnet.
+const ALONE: &str = r#"
+setup 2 1500
+pings 10.0.0.1 > /dev/null
+echo "FLOWS" > /dev/ttyS0
+for i in $(seq 100); do ping -c 1 -W 1 10.0.0.1 > /dev/null || break; done
+sleep 2
+rmmod ntb_netdev
+ip link show eth0 && fail netdev stays
+echo DONE
+"#;
+
+// Rule: when mqnet is killed the guest goes on without the link, and a new guest meets the next
+// mqnet. (QEMU 11.1.3 aborts when a vfio-user device is removed, with any server.)
+#[test]
+fn guest_goes_on_after_mqnet_is_killed() {
+    if !has(&NEEDS) || !there_with_ntb() {
+        return;
+    }
+    let world = World::create();
+    for _ in 0..2 {
+        let mut link = link(&world, "", ",queues=2");
+        let running = guest(&world, "ntb-alone", ALONE).start().unwrap();
+        let mut running = running.boots().unwrap();
+        running.says("FLOWS").unwrap_or_else(|e| panic!("{e}\n{}", link.text()));
+        link.kill();
+        let outcome = running.wait().unwrap();
+        let output = &outcome.passed("test").unwrap().output;
+        assert!(output.contains("DONE"), "{output}");
+    }
+}
+
+/// Stays idle, then pings.
+const IDLE: &str = r#"
+setup 1 1500
+pings 10.0.0.1 > /dev/null
+ip neigh replace 10.0.0.1 lladdr $(ip neigh show 10.0.0.1 | sed 's/.*lladdr \([^ ]*\).*/\1/') dev eth0
+echo "FLOWS" > /dev/ttyS0
+sleep 12
+ping -c 5 -i 1 -W 5 10.0.0.1 || fail ping
+echo DONE
+"#;
+
+// Rule: with the link up and no traffic mqnet uses less than 1 % of a CPU, and answers promptly.
+#[test]
+fn idle_link_costs_little() {
+    if !has(&NEEDS) || !there_with_ntb() {
+        return;
+    }
+    let world = World::create();
+    let link = link(&world, "", ",queues=1");
+    let running = guest(&world, "ntb-idle", IDLE).start().unwrap();
+    let mut running = running.boots().unwrap();
+    running.says("FLOWS").unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", link.pid())).unwrap();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(10));
+    let used = ticks() - before;
+    let outcome = running.wait().unwrap();
+    let output = &outcome.passed("test").unwrap().output;
+    println!("{used} ticks of 10 ms in 10 s\n{output}");
+    assert!(used <= 10, "{used} ticks of 10 ms in 10 s");
+    link.stop();
+}
