@@ -5,12 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use mqnet_address::CheckedLink;
 use mqnet_address::config::{Config, Source};
-use mqnet_address::{CheckedLink, Endpoint};
 use mqnet_control_api::{ApiError, LinkSpec};
+use mqnet_host::is_same_netdev;
 
 use crate::cli::Failure;
-use crate::endpoint::Open;
+use crate::endpoint;
 
 /// Where the configuration is unless somebody says otherwise.
 pub(crate) const DEFAULT_FILE: &str = "/etc/mqnet/mqnet.toml";
@@ -56,7 +57,7 @@ pub(crate) fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
 /// The part of [`check`] that uses the file system and the backends.
 pub(crate) fn check_ends(link: &CheckedLink) -> Result<(), ApiError> {
     for (field, end) in [("a", &link.a), ("b", &link.b)] {
-        end.check(link.channels.unwrap_or(1))
+        endpoint::check(end, link.channels.unwrap_or(1))
             .map_err(|what| ApiError::field(field, format!("{field}: {what}")))?;
     }
     if is_same_netdev(&link.a, &link.b) {
@@ -65,19 +66,6 @@ pub(crate) fn check_ends(link: &CheckedLink) -> Result<(), ApiError> {
         return Err(ApiError::field("b", why));
     }
     Ok(())
-}
-
-/// True when nobody could tell one end of a link from the other by its name.
-fn is_same_netdev(a: &Endpoint, b: &Endpoint) -> bool {
-    // An interface without a home is in a namespace that is not there yet: nobody knows which.
-    let is_known = |end: &Endpoint| match end {
-        Endpoint::Null => false,
-        // The kernel puts a number there.
-        Endpoint::Tap(tap) if tap.name.contains('%') => false,
-        _ => !end.kind().is_interface || end.home().is_some(),
-    };
-    let named = |end: &Endpoint| (end.config().netdev_name(), end.home());
-    is_known(a) && is_known(b) && named(a) == named(b)
 }
 
 /// Reads the file and those of the folder beside it, in the order of their names.

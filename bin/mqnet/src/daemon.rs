@@ -9,12 +9,13 @@ use mqnet_control::notify;
 use mqnet_control::socket::{ControlSocket, Role};
 use mqnet_control_api::{ApiError, Code, Outcome};
 use mqnet_engine::Notice;
+use mqnet_host::{HostedLink, LINKS_DEFAULT, LinkHost, Mode, Opening};
 use mqnet_sysio::clock;
 use mqnet_sysio::signal::StopSignals;
 
 use crate::cli::{ControlArgs, Failure, SandboxArgs};
 use crate::config::{DEFAULT_FILE, check, sources};
-use crate::host::{Entry, LinkHost, Mode, Opening};
+use crate::endpoint::Backends;
 use crate::limits;
 use crate::privileges;
 use crate::run::{self, Frontend, Server};
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<(), Failure> {
     privileges::keep_for_daemon();
     let control_args = args.control.or(&config.daemon);
     let mut front = Daemon { file, config: Config::default() };
-    let mut host = LinkHost::new(Mode::Daemon);
+    let mut host = LinkHost::new(Mode::Daemon, Box::new(Backends));
     run::runtime()?.block_on(async {
         // Before any link: a second daemon must not touch what the first one has.
         let control = run::open_control(&control_args, inherited, Role::Daemon)?;
@@ -91,7 +92,7 @@ impl Daemon {
     /// touched.
     fn apply(&mut self, host: &mut LinkHost, mut config: Config) -> Vec<String> {
         limits::apply(&config.limits);
-        host.links_max = config.limits.links.unwrap_or(limits::LINKS_DEFAULT);
+        host.links_max = config.limits.links.unwrap_or(LINKS_DEFAULT);
         host.policy = config.policy.clone();
         // A user may have deleted some since.
         self.config.links.retain(|name, _| host.entries.iter().any(|entry| entry.name == *name));
@@ -140,7 +141,7 @@ impl Daemon {
 }
 
 impl Frontend for Daemon {
-    fn notice(&mut self, entry: &mut Entry, notice: &Notice) {
+    fn notice(&mut self, entry: &mut HostedLink, notice: &Notice) {
         let name = &entry.name;
         match notice {
             Notice::Up(plan) => {

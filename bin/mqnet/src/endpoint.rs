@@ -1,139 +1,135 @@
 //! From an endpoint address to the function behind it.
 
+use std::error::Error;
 use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::sync::Arc;
 
 use mqnet_af_xdp::{AfXdpConfig, AfXdpFunction, ModeWish, ZeroCopy};
 use mqnet_control::socket::{group_id, user_id};
+use mqnet_control_api::ApiError;
 use mqnet_group::{GroupConfig, GroupFunction, OnLoss};
+use mqnet_host::{Opened, Placed, Platform, home};
 use mqnet_netdev::limits::{CHANNELS_MAX, MTU_DEFAULT, frame_of_mtu};
-use mqnet_netdev::{ChannelStats, Function, OpenError, absent::Absent, null::Null};
+use mqnet_netdev::{Device, Function, OpenError, null::Null};
 use mqnet_ntb::hw::vfio_user::{VfioUser, VfioUserConfig};
 use mqnet_ntb::layout::Geometry;
 use mqnet_ntb::transport::geometry;
 use mqnet_ntb::{IvshmemConfig, NtbConfig, NtbFunction, Place};
 use mqnet_sysio::listen::Access;
-use mqnet_sysio::namespace;
 use mqnet_tap::{TapConfig, TapError, TapFunction};
 use mqnet_vhost_user::vduse::{VduseConfig, VduseFunction};
 use mqnet_vhost_user::{Meet, VhostUserConfig, VhostUserFunction};
 use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction, Wish};
 
+use mqnet_address::config::Policy;
 use mqnet_address::{
-    AfXdp, Group, Ivshmem, IvshmemAt, Ntb, NtbVfioUser, RxBufLayout, SocketAccess, Tap, Vduse,
-    VirtioUser, XdpMode,
+    AfXdp, CheckedLink, Group, Ivshmem, IvshmemAt, KindDecl, Ntb, NtbVfioUser, RxBufLayout,
+    SocketAccess, Tap, Vduse, VirtioUser, XdpMode,
 };
 pub(crate) use mqnet_address::{Endpoint, VhostUser};
 
-/// An opened function and how its netdev is called.
-pub(crate) struct Opened {
-    pub(crate) function: Box<dyn Function>,
-    /// Name of the netdev.
-    pub(crate) name: String,
-    /// Its number in the kernel, if it is a device of the kernel.
-    pub(crate) ifindex: Option<u32>,
-    /// Network namespace in which the name is valid.
-    pub(crate) netns: Option<u64>,
+use crate::plan::follow;
+use crate::{leftovers, limits};
+
+/// The backends, and the settings of this machine.
+pub(crate) struct Backends;
+
+impl Platform for Backends {
+    fn open(&self, end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn Error>> {
+        open(end, fds)
+    }
+
+    fn check(&self, policy: &Policy, link: &CheckedLink) -> Result<(), ApiError> {
+        limits::check(policy, link)?;
+        crate::config::check_ends(link)
+    }
+
+    fn recover(&self) {
+        leftovers::take_care();
+    }
+
+    fn place(
+        &self,
+        link: &str,
+        devices: &[Vec<Device>; 2],
+        served: &[(usize, u32)],
+    ) -> Option<Placed> {
+        Some(Box::new(follow::apply(link, devices, served)))
+    }
+
+    fn firmware(&self, kind: &KindDecl) -> String {
+        let kernel = || std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        match kind.driver {
+            "mqnet-tap" => kernel().trim().to_owned(),
+            "mqnet-ntb" => format!("layout {}", mqnet_ntb::layout::VERSION_MAX),
+            _ => String::new(),
+        }
+    }
 }
 
-/// What the backends know of an address.
-pub(crate) trait Open {
-    /// Finds what can be known to be wrong before anything is opened.
-    fn check(&self, channels: u16) -> Result<(), String>;
-
-    /// The network namespace in which the name of the netdev is valid.
-    fn home(&self) -> Option<u64>;
-
-    /// A placeholder for the function while it cannot be opened.
-    fn absent(&self, address: &str, reason: String, stats: Vec<Arc<ChannelStats>>) -> Opened;
-
-    /// Opens the function. `fds` are the descriptors named in the address, taken over by `main`.
-    fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>>;
+/// Checks an end with the knowledge of its backend, before anything is opened.
+pub(crate) fn check(end: &Endpoint, channels: u16) -> Result<(), String> {
+    if let Endpoint::Group(group) = end {
+        let (all, share) = (channels, channels.div_ceil(group.members.len() as u16));
+        let each = if group.degrade { all } else { share };
+        return group.members.iter().try_for_each(|member| check(member, each));
+    }
+    if let Some(access) = end.config().access() {
+        permissions(access)?;
+    }
+    if let Endpoint::NtbVfioUser(end) = end {
+        return check_slots(end);
+    }
+    let Endpoint::Ntb(Ntb { window, mtu, .. }) = end else { return Ok(()) };
+    let frame = frame_of_mtu(mtu.unwrap_or(MTU_DEFAULT));
+    let need = Geometry::window_for(channels, frame);
+    if u64::from(*window) >= need {
+        return Ok(());
+    }
+    let most = match Geometry::queue_pairs_for(*window, frame) {
+        0 => String::new(),
+        n => format!(" or --channels {n}"),
+    };
+    let ring = Geometry::ring_max(*window, channels);
+    Err(format!(
+        "window={window} gives {channels} channels rings of {ring} bytes, in which no frame of \
+         {frame} bytes fits: use window={need} or more{most}"
+    ))
 }
 
-impl Open for Endpoint {
-    fn check(&self, channels: u16) -> Result<(), String> {
-        if let Self::Group(group) = self {
-            let (all, share) = (channels, channels.div_ceil(group.members.len() as u16));
-            let each = if group.degrade { all } else { share };
-            return group.members.iter().try_for_each(|member| member.check(each));
+/// Opens a function. `fds` are the descriptors that its address names.
+pub(crate) fn open(end: Endpoint, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn Error>> {
+    let (mut name, mut ifindex, netns) = (end.config().netdev_name(), None, home(&end));
+    let function: Box<dyn Function> = match end {
+        Endpoint::Tap(config) => {
+            let function = tap(config, fds)?;
+            // The kernel may have chosen the name.
+            (name, ifindex) = (function.device().to_owned(), Some(function.index()));
+            Box::new(function)
         }
-        if let Some(access) = self.config().access() {
-            permissions(access)?;
-        }
-        if let Self::NtbVfioUser(end) = self {
-            return check_slots(end);
-        }
-        let Self::Ntb(Ntb { window, mtu, .. }) = self else { return Ok(()) };
-        let frame = frame_of_mtu(mtu.unwrap_or(MTU_DEFAULT));
-        let need = Geometry::window_for(channels, frame);
-        if u64::from(*window) >= need {
-            return Ok(());
-        }
-        let most = match Geometry::queue_pairs_for(*window, frame) {
-            0 => String::new(),
-            n => format!(" or --channels {n}"),
-        };
-        let ring = Geometry::ring_max(*window, channels);
-        Err(format!(
-            "window={window} gives {channels} channels rings of {ring} bytes, in which no frame of \
-             {frame} bytes fits: use window={need} or more{most}"
-        ))
-    }
-
-    fn home(&self) -> Option<u64> {
-        if let Self::Group(group) = self {
-            return group.members.first().and_then(Self::home);
-        }
-        let ours = Path::new("/proc/self/ns/net");
-        let file = self.kind().is_interface.then(|| self.config().namespace().unwrap_or(ours))?;
-        namespace::id_of(file).ok().map(|(_, inode)| inode)
-    }
-
-    fn absent(&self, address: &str, reason: String, stats: Vec<Arc<ChannelStats>>) -> Opened {
-        Opened {
-            function: Box::new(Absent::new(address.to_owned(), reason, stats)),
-            name: self.config().netdev_name(),
-            ifindex: None,
-            netns: self.home(),
-        }
-    }
-
-    fn open(self, fds: Vec<OwnedFd>) -> Result<Opened, Box<dyn std::error::Error>> {
-        let (mut name, mut ifindex, netns) = (self.config().netdev_name(), None, self.home());
-        let function: Box<dyn Function> = match self {
-            Self::Tap(config) => {
-                let function = tap(config, fds)?;
-                // The kernel may have chosen the name.
-                (name, ifindex) = (function.device().to_owned(), Some(function.index()));
-                Box::new(function)
+        Endpoint::Vduse(card) => {
+            let function = vduse(card)?;
+            if let Some((device, index)) = function.netdev() {
+                (name, ifindex) = (device.to_owned(), Some(index));
             }
-            Self::Vduse(card) => {
-                let function = vduse(card)?;
-                if let Some((device, index)) = function.netdev() {
-                    (name, ifindex) = (device.to_owned(), Some(index));
-                }
-                Box::new(function)
-            }
-            Self::Group(members) => Box::new(group(members)?),
-            Self::Null => Box::new(Null::new(CHANNELS_MAX)),
-            Self::Ntb(Ntb { path, window, mtu, access, .. }) => {
-                let config = NtbConfig { path, window, mtu };
-                Box::new(NtbFunction::memfd_as(&config, permissions(&access)?, random_seed()))
-            }
-            Self::Ivshmem(device) => Box::new(ivshmem(device)),
-            Self::NtbVfioUser(end) => Box::new(ntb_vfio_user(end)?),
-            Self::VhostUser(card) => Box::new(vhost_user(card, &name, fds)?),
-            Self::VirtioUser(virtio) => {
-                let address = format!("virtio-user:{}", virtio.path.display());
-                let function = VirtioUserFunction::new(virtio_user(virtio)?);
-                Box::new(function.map_err(|e| format!("{address}: {e}"))?)
-            }
-            Self::AfXdp(nic) => Box::new(AfXdpFunction::new(af_xdp(nic))?),
-        };
-        Ok(Opened { function, name, ifindex, netns })
-    }
+            Box::new(function)
+        }
+        Endpoint::Group(members) => Box::new(group(members)?),
+        Endpoint::Null => Box::new(Null::new(CHANNELS_MAX)),
+        Endpoint::Ntb(Ntb { path, window, mtu, access, .. }) => {
+            let config = NtbConfig { path, window, mtu };
+            Box::new(NtbFunction::memfd_as(&config, permissions(&access)?, random_seed()))
+        }
+        Endpoint::Ivshmem(device) => Box::new(ivshmem(device)),
+        Endpoint::NtbVfioUser(end) => Box::new(ntb_vfio_user(end)?),
+        Endpoint::VhostUser(card) => Box::new(vhost_user(card, &name, fds)?),
+        Endpoint::VirtioUser(virtio) => {
+            let address = format!("virtio-user:{}", virtio.path.display());
+            let function = VirtioUserFunction::new(virtio_user(virtio)?);
+            Box::new(function.map_err(|e| format!("{address}: {e}"))?)
+        }
+        Endpoint::AfXdp(nic) => Box::new(AfXdpFunction::new(af_xdp(nic))?),
+    };
+    Ok(Opened { function, name, ifindex, netns })
 }
 
 /// A TAP.
@@ -163,7 +159,7 @@ fn ivshmem(device: Ivshmem) -> NtbFunction {
 }
 
 /// An emulated bridge to a guest's kernel.
-fn ntb_vfio_user(end: NtbVfioUser) -> Result<NtbFunction, Box<dyn std::error::Error>> {
+fn ntb_vfio_user(end: NtbVfioUser) -> Result<NtbFunction, Box<dyn Error>> {
     let name = format!("ntb:vfio-user={}", end.path.display());
     let config = vfio_user_config(&end)?;
     let hw = VfioUser::new(&config).map_err(|e| format!("{name}: {e}"))?;
@@ -246,10 +242,10 @@ fn af_xdp(nic: AfXdp) -> AfXdpConfig {
 }
 
 /// Several functions as one. Those that are open are closed again when one cannot be.
-fn group(group: Group) -> Result<GroupFunction, Box<dyn std::error::Error>> {
+fn group(group: Group) -> Result<GroupFunction, Box<dyn Error>> {
     let mut members = Vec::new();
     for member in group.members {
-        members.push(member.open(Vec::new())?.function);
+        members.push(open(member, Vec::new())?.function);
     }
     let names: Vec<&str> = members.iter().map(|member| member.name()).collect();
     let config = GroupConfig {
@@ -267,7 +263,7 @@ fn vhost_user(
     card: VhostUser,
     name: &str,
     fds: Vec<OwnedFd>,
-) -> Result<VhostUserFunction, Box<dyn std::error::Error>> {
+) -> Result<VhostUserFunction, Box<dyn Error>> {
     let access = permissions(&card.access)?;
     let meet = match (fds.into_iter().next(), card.connect) {
         (Some(fd), _) => Meet::Inherited(fd),
@@ -313,10 +309,10 @@ mod tests {
     fn impossible_windows_are_refused() {
         let ntb =
             |window| mqnet_address::parse(&format!("ntb:/x,window={window},mtu=9000")).unwrap();
-        let text = ntb(64 << 10).check(8).unwrap_err();
+        let text = check(&ntb(64 << 10), 8).unwrap_err();
         let need = Geometry::window_for(8, frame_of_mtu(9000)) as u32;
         assert!(text.contains(&format!("window={need} or more or --channels")), "{text}");
-        assert_eq!(ntb(need).check(8), Ok(()));
+        assert_eq!(check(&ntb(need), 8), Ok(()));
     }
 
     // Goal: a user or a group that this machine does not have is refused before anything is opened.
@@ -327,9 +323,9 @@ mod tests {
             ("group=no-such-group", "group=: no group `no-such-group`"),
         ] {
             let card = mqnet_address::parse(&format!("vhost-user:/x,{options}")).unwrap();
-            assert_eq!(card.check(1), Err(words.to_owned()));
+            assert_eq!(check(&card, 1), Err(words.to_owned()));
         }
         let card = mqnet_address::parse("vhost-user:/x,mode=0660,owner=0,group=0").unwrap();
-        assert_eq!(card.check(1), Ok(()));
+        assert_eq!(check(&card, 1), Ok(()));
     }
 }

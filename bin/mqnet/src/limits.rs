@@ -11,9 +11,6 @@ use mqnet_sysio::{bounded, rate};
 
 use crate::log;
 
-/// Links without a limit of the configuration.
-pub(crate) const LINKS_DEFAULT: u32 = 1024;
-
 /// How long following a path may take.
 const PATH_LIMIT: Duration = Duration::from_millis(500);
 

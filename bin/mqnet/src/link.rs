@@ -12,13 +12,13 @@ use mqnet_control::notify;
 use mqnet_control::socket::{ControlSocket, Role};
 use mqnet_control_api::LinkSpec;
 use mqnet_engine::Notice;
+use mqnet_host::{HostedLink, LinkHost, Mode, Opening};
 use mqnet_sysio::process;
 use mqnet_sysio::signal::StopSignals;
 
 use crate::cli::{Failure, LinkArgs};
 use crate::config::check;
-use crate::endpoint::Endpoint;
-use crate::host::{Entry, LinkHost, Mode, Opening};
+use crate::endpoint::{Backends, Endpoint};
 use crate::privileges;
 use crate::run::{self, Frontend, Server};
 use crate::status::{Status, StatusStyle};
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<(), Failure> {
         }
     }
     run::prepare(&args.sandbox)?;
-    let mut host = LinkHost::new(Mode::Link);
+    let mut host = LinkHost::new(Mode::Link, Box::new(Backends));
     let told = [&checked.a, &checked.b].map(|end| match end {
         Endpoint::VhostUser(card) => vmm::flags(card, checked.channels),
         Endpoint::NtbVfioUser(end) => Some(vmm::ntb_commands(end)),
@@ -122,7 +122,7 @@ struct Front {
 }
 
 impl Frontend for Front {
-    fn notice(&mut self, entry: &mut Entry, notice: &Notice) {
+    fn notice(&mut self, entry: &mut HostedLink, notice: &Notice) {
         self.status.notice(&mut entry.link, notice);
     }
 

@@ -14,7 +14,6 @@ mod drops;
 mod endpoint;
 mod ethtool;
 mod generate;
-mod host;
 mod ivshmem_server;
 mod leftovers;
 mod limits;

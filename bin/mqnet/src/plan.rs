@@ -1,6 +1,7 @@
 //! `mqnet plan`: which CPU, node, memory and interrupt each channel gets, and why.
 
 pub(crate) mod apply;
+pub(crate) mod follow;
 mod picture;
 mod request;
 mod show;

@@ -14,6 +14,7 @@ use mqnet_control::notify;
 use mqnet_control::socket::{ControlSocket, Options, Role};
 use mqnet_control_api::ApiError;
 use mqnet_engine::Notice;
+use mqnet_host::{HostedLink, LinkHost};
 use mqnet_shmem::Preference;
 use mqnet_sysio::signal::StopSignals;
 use mqnet_sysio::{bounded, process};
@@ -21,14 +22,13 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::cli::{ControlArgs, Failure, SandboxArgs};
-use crate::host::{Entry, LinkHost};
 use crate::privileges;
 use crate::receive;
 
 /// What a process does beside its links.
 pub(crate) trait Frontend {
     /// Something happened to a link.
-    fn notice(&mut self, entry: &mut Entry, notice: &Notice);
+    fn notice(&mut self, entry: &mut HostedLink, notice: &Notice);
     /// After every turn; returns until when the next one must be at the latest.
     fn tick(&mut self, host: &mut LinkHost) -> Duration;
     /// SIGHUP came; true to go on.
@@ -101,7 +101,6 @@ pub(crate) async fn turn(
     signals: &StopSignals,
     frontend: &mut dyn Frontend,
 ) -> Result<(), Failure> {
-    let wake = host.wake();
     loop {
         host.turn(|entry, notice| frontend.notice(entry, notice))?;
         let due = frontend.tick(host);
@@ -113,13 +112,16 @@ pub(crate) async fn turn(
         let mut ready = pin!(any_readable(fds));
         let mut pause = pin!(tokio::time::sleep(host.patience().min(due)));
         loop {
-            // Calls come last: a flood of requests does not keep the links from their steps.
+            // Requests come last: a flood of them does not keep the links from their steps.
             tokio::select! {
                 biased;
                 readable = &mut ready => break readable?,
-                () = wake.notified() => break,
                 () = &mut pause => break,
-                () = server.run_call(host) => {}
+                () = server.run_call(host) => {
+                    if host.take_step_due() {
+                        break;
+                    }
+                }
             }
         }
         while let Some(hangup) = signals.next_is_hangup() {
@@ -203,7 +205,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Waits for a call and runs it.
+    /// Waits for a request and carries it out.
     async fn run_call(&mut self, host: &mut LinkHost) {
         self.calls.run_next(host).await;
     }

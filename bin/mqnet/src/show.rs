@@ -5,11 +5,11 @@ use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use mqnet_control::names;
 use mqnet_control_api::{
     ChannelPlace, Instance, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo, WayOffloads,
     WorkerInfo,
 };
+use mqnet_host::names;
 use serde_json::Value;
 
 use crate::api::{self, Api};

@@ -11,8 +11,8 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
-use mqnet_control::names;
 use mqnet_control_api::{LinkInfo, LinkStats};
+use mqnet_host::names;
 
 use crate::api::{self, Api};
 use crate::cli::Failure;

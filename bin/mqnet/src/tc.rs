@@ -1,7 +1,6 @@
 //! `mqnet tc`: the grammar, texts, errors and exit codes of tc 6.1 for what leaves through mqnet's
 //! netdevs.
 
-mod id;
 mod json;
 mod options;
 mod request;
@@ -20,7 +19,6 @@ use mqnet_control_api::{ApiError, TcObject};
 
 use crate::api::Api;
 use crate::ethtool::Find;
-pub(crate) use id::{parse_class, parse_handle, parse_protocol, protocol_name};
 use words::{Fail, Words, is_short_for, unknown};
 
 const HELP: &str = "\

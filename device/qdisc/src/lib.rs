@@ -15,6 +15,7 @@ mod cls;
 mod command;
 mod dql;
 mod filters;
+pub mod id;
 mod info;
 mod packet;
 mod params;

@@ -163,7 +163,7 @@ impl Builder {
         })
         .map_err(|e| OpenError(e.to_string()))?;
         let device = tap.device().to_owned();
-        let opened = join.start(Box::new(tap), device.clone())?;
+        let opened = join.start("tap", Box::new(tap), device.clone())?;
         if is_up {
             // Later is no failure: the kernel drops, and counts, what is sent before.
             wait_until_active(self.netns.as_deref(), &device, ACTIVE_WITHIN)

@@ -1,9 +1,46 @@
 //! An open device.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
-use mqnet_port::{Driver, Receiver, Sender, Stats};
+use mqnet_control_api::{ApiError, Code, NetdevRequest, Outcome, Reply, Ticket};
+use mqnet_engine::Link;
+use mqnet_host::{HostedLink, verbs};
+use mqnet_port::{Driver, Receiver, Sender, Stats, Steered};
+
+/// Longest wait for a change, as at the control socket of the program.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The link of a device, with the changes that are under way.
+pub(crate) struct Hosted {
+    link: HostedLink,
+    changes: Vec<(Ticket, mpsc::Sender<Result<Outcome, ApiError>>)>,
+}
+
+impl Hosted {
+    pub(crate) fn new(link: HostedLink) -> Self {
+        Self { link, changes: Vec::new() }
+    }
+}
+
+impl Steered for Hosted {
+    fn link(&mut self) -> &mut Link {
+        &mut self.link.link
+    }
+
+    fn stepped(&mut self) {
+        self.link.answer();
+        self.changes.retain(|(ticket, waiter)| match ticket.result() {
+            // A caller that gave up needs no outcome.
+            Some(outcome) => {
+                let _ = waiter.send(outcome);
+                false
+            }
+            None => true,
+        });
+    }
+}
 
 /// A queue was asked for that there is not, or not any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,11 +63,11 @@ pub enum Taken {
 pub struct Device {
     name: String,
     queues: Mutex<Vec<Option<(Receiver, Sender)>>>,
-    driver: Driver,
+    driver: Driver<Hosted>,
 }
 
 impl Device {
-    pub(crate) fn new(name: String, ends: Vec<(Receiver, Sender)>, driver: Driver) -> Self {
+    pub(crate) fn new(name: String, ends: Vec<(Receiver, Sender)>, driver: Driver<Hosted>) -> Self {
         Self { name, queues: Mutex::new(ends.into_iter().map(Some).collect()), driver }
     }
 
@@ -55,6 +92,46 @@ impl Device {
         let queues = all.len() as u16;
         let place = all.get_mut(usize::from(queue)).ok_or(Taken::NoSuch { queue, queues })?;
         place.take().ok_or(Taken::Before(queue))
+    }
+
+    /// Sends a request about the device to its link, such as
+    /// [`NetdevRequest::SetChannels`](mqnet_control_api::NetdevRequest::SetChannels) or
+    /// [`NetdevRequest::SetTc`](mqnet_control_api::NetdevRequest::SetTc). They are those of the
+    /// program's control socket, with the same checks. Returns when a change is done, after 15 s at
+    /// most.
+    pub fn request(&self, request: NetdevRequest) -> Result<Reply, ApiError> {
+        self.request_of(0, request)
+    }
+
+    /// The same about the program's end of the link. A qdisc there holds the packets on their way
+    /// to the program.
+    pub fn request_of_program(&self, request: NetdevRequest) -> Result<Reply, ApiError> {
+        self.request_of(1, request)
+    }
+
+    fn request_of(&self, side: usize, request: NetdevRequest) -> Result<Reply, ApiError> {
+        let closed = || ApiError::new(Code::Down, format!("{}: the device is closed", self.name));
+        let (waiter, outcome) = mpsc::channel();
+        let reply = self.driver.ask(move |hosted| {
+            let reply = verbs::execute(&mut hosted.link, side, request);
+            if let Ok(Reply::Change(ticket)) = &reply {
+                hosted.changes.push((ticket.clone(), waiter));
+            }
+            reply
+        });
+        let reply = reply.ok_or_else(closed)??;
+        if matches!(reply, Reply::Change(_)) {
+            let done = outcome.recv_timeout(CHANGE_TIMEOUT).map_err(|e| match e {
+                mpsc::RecvTimeoutError::Timeout => {
+                    let limit = CHANGE_TIMEOUT.as_secs();
+                    let why = format!("the change is still under way after {limit} s");
+                    ApiError::new(Code::TimedOut, why)
+                }
+                mpsc::RecvTimeoutError::Disconnected => closed(),
+            })?;
+            return Ok(Reply::Change(Ticket::done(done?)));
+        }
+        Ok(reply)
     }
 
     /// What was moved so far: `taken + segments = sent + merged + drops + waiting`, in

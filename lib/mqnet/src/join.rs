@@ -1,12 +1,18 @@
 //! A function of the kernel and the program's end, made one link.
 
+use mqnet_control_api::LinkSpec;
 use mqnet_engine::{Cpus, EgressConfig, LinkConfig, LinkError};
+use mqnet_host::HostedLink;
 use mqnet_netdev::Function;
 use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_port::{Driver, DriverError, PortConfig, PortFunction, Receiver, Sender};
 use mqnet_wire::Layer;
 
+use crate::device::Hosted;
 use crate::{Device, OpenError};
+
+/// Name of the program's end among the netdevs of the link.
+const PROGRAM: &str = "program";
 
 /// What a device is to be, whatever carries it.
 pub(crate) struct Shape {
@@ -49,9 +55,11 @@ impl Join {
         Ok(Self { shape, port, ends })
     }
 
-    /// Starts the threads; `device` is what the kernel calls it.
+    /// Starts the threads. `kind` is the kind of the function's endpoint, `device` its name in the
+    /// kernel.
     pub(crate) fn start(
         self,
+        kind: &str,
         function: Box<dyn Function>,
         device: String,
     ) -> Result<Device, OpenError> {
@@ -68,7 +76,18 @@ impl Join {
             egress,
             ..LinkConfig::default()
         };
-        let driver = Driver::start(function, port, config).map_err(|e| match e {
+        let spec = LinkSpec {
+            a: format!("{kind}:{device}"),
+            b: "null:".to_owned(),
+            channels: Some(queues),
+            workers: None,
+            cpus: None,
+            poll_window: None,
+        };
+        let names = [device.clone(), PROGRAM.to_owned()];
+        let checked = mqnet_address::check(&spec).map_err(|e| fail(e.message))?;
+        let wrap = move |link| Hosted::new(HostedLink::around(link, spec, checked, names));
+        let driver = Driver::start_with(function, port, config, wrap).map_err(|e| match e {
             DriverError::Link(LinkError::Qdisc(e)) => fail(format!("qdisc: {e}")),
             other => match other.to_string() {
                 // A function says its name itself.

@@ -32,6 +32,19 @@
 //! call [`Receiver::try_recv`] until there is nothing, then wait until the descriptor is readable;
 //! the same with [`Sender::try_send`] and [`Sender::arm`].
 //!
+//! # Changing a device while it runs
+//! [`Device::request`] sends the requests of the program's control socket (channels, rings, MTU,
+//! features, qdiscs, counters) to the device, with the same checks and errors ([`control`]).
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use mqnet::control::{NetdevRequest, SetChannels};
+//! # let tun = mqnet::Tun::builder("vpn0").queues(4).open()?;
+//! tun.request(NetdevRequest::SetChannels(SetChannels { combined: 2 }))?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # A NIC
 //! [`Nic`] takes an interface of the kernel over: every RX queue of it, by AF_XDP.
 //!
@@ -66,6 +79,8 @@ mod payload;
 
 pub use builder::{Builder, OpenError, Tap, Tun};
 pub use device::{Device, Taken};
+/// Types of the requests and replies of [`Device::request`].
+pub use mqnet_control_api as control;
 pub use mqnet_netdev::RxMemory;
 pub use mqnet_port::{Direction, Error, Packet, Receiver, Room, Sender, Stats};
 pub use mqnet_virtio_user::{ProvidedMemory, Wish};

@@ -152,6 +152,6 @@ impl NicBuilder {
             workers: self.workers,
         })?;
         let function = AfXdpFunction::new(self.config).map_err(|e| OpenError(e.to_string()))?;
-        join.start(Box::new(function), interface)
+        join.start("xdp", Box::new(function), interface)
     }
 }

@@ -5,6 +5,11 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
+/// Time since the Unix epoch, as the system's wall clock has it.
+pub fn since_epoch() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}
+
 /// Time since an arbitrary fixed point (`CLOCK_MONOTONIC`), nanosecond resolution.
 #[inline]
 pub fn monotonic() -> Duration {

@@ -1,71 +1,73 @@
-//! Calls from the thread of the server to the thread that owns the host.
+//! Requests from the thread of the server to the thread that owns the host.
 //!
-//! The server parses requests and writes answers on a thread without privileges. What a request
-//! needs from the links runs on the control thread, between two steps of the links.
+//! The server parses requests and writes answers on a thread without privileges. The control thread
+//! carries the requests out, between two steps of the links.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use mqnet_control_api::{ApiError, Code, Host};
+use mqnet_control_api::{ApiError, Code, Host, Reply, Request};
 use tokio::sync::{mpsc, oneshot};
 
-type Call = Box<dyn FnOnce(&mut dyn Host) + Send>;
+/// A request, and where its reply goes.
+type Call = (Request, oneshot::Sender<Result<Reply, ApiError>>);
 
 /// The host as the server sees it. Clones lead to the same host.
 #[derive(Clone, Debug)]
 pub struct HostHandle(mpsc::UnboundedSender<Call>);
 
-/// Calls that wait for the host. There are at most as many as connections of the servers.
+/// Requests that wait for the host. There are at most as many as connections of the servers.
 #[derive(Debug)]
 pub struct HostCalls(mpsc::UnboundedReceiver<Call>);
 
-/// Both ends of a queue of calls.
+/// Both ends of a queue of requests.
 pub fn calls() -> (HostHandle, HostCalls) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (HostHandle(sender), HostCalls(receiver))
 }
 
 impl HostHandle {
-    /// Runs `call` on the thread of the host, and waits for its result.
-    pub(crate) async fn call<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&mut dyn Host) -> T + Send + 'static,
-    ) -> Result<T, ApiError> {
+    /// Sends `request` to the thread of the host, and waits for its reply.
+    pub async fn request(&self, request: Request) -> Result<Reply, ApiError> {
         let (reply, result) = oneshot::channel();
         let ending = |_| ApiError::new(Code::Down, "this mqnet process is ending");
-        let run = move |host: &mut dyn Host| {
-            // A client that left needs no reply.
-            let _ = reply.send(catch_unwind(AssertUnwindSafe(|| call(host))));
-        };
-        self.0.send(Box::new(run)).map_err(|_| ending(()))?;
-        let result = result.await.map_err(|_| ending(()))?;
-        // The panic is in the log. The change of this request may be incomplete.
-        result.map_err(|_| ApiError::new(Code::Failed, "mqnet is broken inside; restart it"))
+        self.0.send((request, reply)).map_err(|_| ending(()))?;
+        result.await.map_err(|_| ending(()))?
     }
 
-    /// Waits until the host takes no calls any more.
+    /// Waits until the host takes no requests any more.
     pub async fn closed(&self) {
         self.0.closed().await;
     }
 
-    /// True once the host takes no calls any more.
+    /// True once the host takes no requests any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
 }
 
+fn carry_out(host: &mut dyn Host, (request, reply): Call) {
+    let result = catch_unwind(AssertUnwindSafe(|| host.request(request)));
+    // The panic is in the log. The change of this request may be incomplete.
+    let broken = |_| Err(ApiError::new(Code::Failed, "mqnet is broken inside; restart it"));
+    // A client that left needs no reply.
+    let _ = reply.send(result.unwrap_or_else(broken));
+}
+
 impl HostCalls {
-    /// Waits for a call and runs it; false when no handle is left. It may be dropped while it
-    /// waits: no call is lost then.
+    /// Waits for a request and carries it out; false when no handle is left. The future may be
+    /// dropped while it waits: no request is lost then.
     pub async fn run_next(&mut self, host: &mut dyn Host) -> bool {
         let call = self.0.recv().await;
-        call.map(|call| call(host)).is_some()
+        call.map(|call| carry_out(host, call)).is_some()
     }
 
-    /// The same for a thread without a runtime; `host` is locked for the length of one call.
-    #[cfg(feature = "fake")]
-    pub(crate) fn run_all(mut self, host: &std::sync::Mutex<impl Host>) {
-        while let Some(call) = self.0.blocking_recv() {
-            call(&mut *host.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    /// Carries out what waits, for a thread without a runtime; false when no handle is left.
+    pub fn run_waiting(&mut self, host: &mut dyn Host) -> bool {
+        loop {
+            match self.0.try_recv() {
+                Ok(call) => carry_out(host, call),
+                Err(e) => return e == mpsc::error::TryRecvError::Empty,
+            }
         }
     }
 }
@@ -73,24 +75,33 @@ impl HostCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::FakeHost;
 
-    // Goal: a call that panics is refused, and the next one is answered; after the end of the host
-    // every call is refused.
+    struct Breaks;
+
+    impl Host for Breaks {
+        fn request(&mut self, request: Request) -> Result<Reply, ApiError> {
+            match request {
+                Request::Links => Ok(Reply::Links(Vec::new())),
+                _ => panic!("test"),
+            }
+        }
+    }
+
+    // Goal: a request that panics is refused, and the next one is answered; after the end of the
+    // host every request is refused.
     #[tokio::test]
-    async fn calls_are_answered_or_refused() {
+    async fn requests_are_answered_or_refused() {
         let (handle, mut calls) = calls();
-        let mut host = FakeHost::new();
         let client = async {
-            let broken = handle.call(|_| -> u8 { panic!("test") }).await.unwrap_err();
+            let broken = handle.request(Request::Netdevs).await.err().unwrap();
             assert_eq!(broken.code, Code::Failed);
-            assert_eq!(handle.call(|host| host.links().len()).await.unwrap(), 2);
+            assert!(handle.request(Request::Links).await.is_ok());
             assert!(!handle.is_closed());
         };
-        let serve = async { while calls.run_next(&mut host).await {} };
+        let serve = async { while calls.run_next(&mut Breaks).await {} };
         tokio::select! { () = client => {}, () = serve => unreachable!() }
         drop(calls);
-        assert_eq!(handle.call(|host| host.links().len()).await.unwrap_err().code, Code::Down);
+        assert_eq!(handle.request(Request::Links).await.err().unwrap().code, Code::Down);
         assert!(handle.is_closed());
     }
 }

@@ -14,9 +14,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::client::{self, Client, KERNELS_TIMEOUT, Whereabouts};
-pub use crate::names::own_netns;
-use crate::names::{self, Named};
 use crate::socket::{self, Address, Places};
+pub use mqnet_host::names::own_netns;
+use mqnet_host::names::{self, Named};
 
 /// How long a process may take to say who it is. Longer than a change that waits for the kernel
 /// keeps its control thread on a busy machine.
@@ -185,7 +185,7 @@ pub fn find_link(name: &str, netns: Option<u64>, search: &Search) -> Result<Foun
 }
 
 impl Survey {
-    /// The process that has a netdev of this name, as [`crate::names`] resolves it.
+    /// The process that has a netdev of this name, as [`mqnet_host::names`] resolves it.
     pub fn device(self, name: &str, netns: Option<u64>) -> Result<Found, ApiError> {
         let all = self.names();
         let found = names::devices(name, netns, &all);

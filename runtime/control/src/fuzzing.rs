@@ -6,13 +6,14 @@ mod request;
 
 use std::time::Duration;
 
+use mqnet_host::testing::settle;
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::calls::{HostHandle, calls};
-use crate::fake::FakeHost;
 use crate::server::serve_stream;
+use crate::testing::TestHost;
 use answer::{Answer, Reader};
 use request::{Choices, Request};
 
@@ -39,13 +40,19 @@ fn run(data: &[u8]) -> Vec<u16> {
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let Ok(runtime) = builder else { return Vec::new() };
     let (handle, mut calls) = calls();
-    let mut host = FakeHost::new();
-    if choices.byte() & 1 == 1 {
-        host.hold();
-    }
+    let mut host = TestHost::new();
+    let is_held = choices.byte() & 1 == 1;
+    host.hold(is_held);
     runtime.block_on(async {
         let mut client = Client::new(handle);
-        let serve = async { while calls.run_next(&mut host).await {} };
+        // The clock of the runtime stands while the links, on the real one, carry a change out.
+        let serve = async {
+            while calls.run_next(&mut host).await {
+                if !is_held {
+                    settle(&mut host.links);
+                }
+            }
+        };
         tokio::select! {
             () = client.run(&mut choices) => {}
             () = serve => {}

@@ -11,10 +11,8 @@ mod netdevs;
 mod queue;
 pub(crate) mod request;
 mod router;
-mod tc;
 #[cfg(test)]
 mod tests;
-mod xdp;
 
 use std::io;
 use std::sync::Arc;
@@ -60,13 +58,13 @@ pub async fn serve_metrics_tcp(listener: TcpListener, host: HostHandle) {
 }
 
 /// Serves everything over TCP, for test clients that know nothing else.
-#[cfg(feature = "fake")]
+#[cfg(feature = "testing")]
 pub async fn serve_tcp(listener: TcpListener, host: HostHandle) {
     run(listener, router::whole(host.clone()), host).await
 }
 
 /// Serves one connection, for fuzzing without sockets.
-#[cfg(feature = "fake")]
+#[cfg(feature = "testing")]
 pub(crate) async fn serve_stream<S>(stream: S, host: HostHandle)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

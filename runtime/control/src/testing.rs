@@ -1,92 +1,249 @@
-//! What the tests of this crate share.
+//! Host and server for tests: real links between null functions, behind a server on a thread.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::oneshot;
+use mqnet_control_api::{
+    ApiError, CaptureFilter, CapturedFrame, FrameDirection, FrameSink, Host, NetdevRequest,
+    Outcome, Reply, Request,
+};
+use mqnet_host::LinkHost;
+use mqnet_host::testing::two_links;
 
-use crate::client::Client;
-use crate::fake::FakeHost;
-use crate::socket::{Address, ControlSocket, Options, Places, Role};
+use crate::calls::{HostHandle, calls};
 
-/// A folder of one test.
-pub(crate) struct Folder(PathBuf);
+/// Pause between two control steps.
+const PAUSE: Duration = Duration::from_micros(500);
 
-impl Folder {
-    pub(crate) fn new(name: &str) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("mqnet-control-{}-{number}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
+/// Real host with a process number and captured frames of the test's choice.
+pub struct TestHost {
+    /// The links.
+    pub links: LinkHost,
+    pid: u32,
+    captures: Arc<AtomicUsize>,
+    is_held: bool,
+}
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    pub(crate) fn options(&self, name: &str) -> Options {
-        let address = Address::file(&self.0.join(name)).unwrap();
-        Options { address: Some(address), ..Options::default() }
+impl Default for TestHost {
+    fn default() -> Self {
+        let pid = std::process::id();
+        Self { links: two_links(), pid, captures: Arc::default(), is_held: false }
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A server on a thread of its own, as in the program.
-pub(crate) struct Server {
-    pub(crate) socket: String,
-    pub(crate) host: Arc<Mutex<FakeHost>>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Server {
-    pub(crate) fn start(options: &Options, host: FakeHost) -> Self {
-        let places = Places::only(Path::new("/nowhere"));
-        let socket = ControlSocket::open(options, Role::Daemon, &places).unwrap();
-        let address = socket.address().to_owned();
-        let host = host.shared();
-        let served = FakeHost::serve(host.clone());
-        let (stop, stopped) = oneshot::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            crate::client::runtime("test").unwrap().block_on(async {
-                tokio::select! {
-                    () = crate::serve(socket.listener().unwrap(), served) => {}
-                    _ = stopped => {}
-                }
-            });
-        });
-        Self { socket: address, host, stop: Some(stop), thread: Some(thread) }
+impl TestHost {
+    /// With the links of [`two_links`].
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    pub(crate) fn client(&self) -> Client {
-        Client::connect(&self.socket).unwrap()
+    /// Keeps one link, with another name and network namespace for its first netdev.
+    #[must_use]
+    pub fn named(mut self, device: &str, netns: Option<u64>) -> Self {
+        self.links.entries.truncate(1);
+        let dev = &mut self.links.entries[0].netdevs[0];
+        (dev.name, dev.netns) = (device.to_owned(), netns);
+        self
     }
-}
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
+    /// Reports this process number.
+    #[must_use]
+    pub fn with_pid(mut self, pid: u32) -> Self {
+        self.pid = pid;
+        self
+    }
+
+    /// Stops the control steps, so that no change ends, or continues them.
+    pub fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// Number of running captures.
+    pub fn captures(&self) -> usize {
+        self.captures.load(Ordering::Relaxed)
+    }
+
+    /// Runs a control step, unless they are stopped.
+    pub fn step(&mut self) {
+        if !self.is_held {
+            self.links.turn(|_, _| {}).unwrap_or_else(|e| panic!("{e}"));
+            // There is no configuration to read.
+            if let Some(ticket) = self.links.reload_wanted.take() {
+                ticket.settle(Ok(Outcome::default()));
+            }
         }
     }
+
+    /// Serves a host on a thread of its own, which ends with the last handle.
+    pub fn serve(host: Arc<Mutex<Self>>) -> HostHandle {
+        let (handle, mut calls) = calls();
+        std::thread::spawn(move || {
+            loop {
+                let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
+                if !calls.run_waiting(&mut *host) {
+                    return;
+                }
+                host.step();
+                drop(host);
+                std::thread::sleep(PAUSE);
+            }
+        });
+        handle
+    }
 }
 
-/// Waits for something, at most 10 s.
-pub(crate) fn wait_for(what: &str, mut is_true: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !is_true() {
-        assert!(Instant::now() < end, "waited 10 s: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+impl Host for TestHost {
+    fn request(&mut self, request: Request) -> Result<Reply, ApiError> {
+        let filter = match &request {
+            Request::Netdev(_, NetdevRequest::Capture(filter)) => *filter,
+            _ => CaptureFilter::default(),
+        };
+        Ok(match self.links.request(request)? {
+            Reply::Instance(mut instance) => {
+                instance.pid = self.pid;
+                Reply::Instance(instance)
+            }
+            // Null functions have no frames to capture.
+            Reply::Capture(_) => {
+                self.captures.fetch_add(1, Ordering::Relaxed);
+                let captures = self.captures.clone();
+                Reply::Capture(Box::new(FiveFrames { filter, frames: 0, captures }))
+            }
+            reply => reply,
+        })
+    }
+}
+
+/// Captures one frame at a time, five in all.
+struct FiveFrames {
+    filter: CaptureFilter,
+    frames: u64,
+    captures: Arc<AtomicUsize>,
+}
+
+impl FrameSink for FiveFrames {
+    fn take(&mut self, frames: &mut Vec<CapturedFrame>) -> u64 {
+        if self.frames < 5 {
+            self.frames += 1;
+            let bytes = vec![self.frames as u8; 60.min(self.filter.snaplen as usize)];
+            let dropped = self.filter.drops || self.frames.is_multiple_of(2);
+            frames.push(CapturedFrame {
+                time_ns: 1_700_000_000_123_456_000 + self.frames,
+                channel: self.filter.channel.unwrap_or(2),
+                direction: if self.frames == 1 {
+                    FrameDirection::Outbound
+                } else {
+                    FrameDirection::Inbound
+                },
+                len: 60,
+                bytes,
+                drop_reason: dropped.then_some("too-long"),
+            });
+        }
+        u64::from(self.frames == 3)
+    }
+}
+
+impl Drop for FiveFrames {
+    fn drop(&mut self) {
+        self.captures.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+pub(crate) use server::{Folder, Server, wait_for};
+
+#[cfg(test)]
+mod server {
+    use std::path::{Path, PathBuf};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::thread::JoinHandle;
+    use std::time::{Duration, Instant};
+
+    use tokio::sync::oneshot;
+
+    use super::TestHost;
+    use crate::client::Client;
+    use crate::socket::{Address, ControlSocket, Options, Places, Role};
+
+    /// A folder of one test.
+    pub(crate) struct Folder(PathBuf);
+
+    impl Folder {
+        pub(crate) fn new(name: &str) -> Self {
+            static NUMBER: AtomicU32 = AtomicU32::new(0);
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let name = format!("mqnet-control-{}-{number}-{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            std::fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        pub(crate) fn path(&self) -> &Path {
+            &self.0
+        }
+
+        pub(crate) fn options(&self, name: &str) -> Options {
+            let address = Address::file(&self.0.join(name)).unwrap();
+            Options { address: Some(address), ..Options::default() }
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A server on a thread of its own, as in the program.
+    pub(crate) struct Server {
+        pub(crate) socket: String,
+        pub(crate) host: Arc<Mutex<TestHost>>,
+        stop: Option<oneshot::Sender<()>>,
+        thread: Option<JoinHandle<()>>,
+    }
+
+    impl Server {
+        pub(crate) fn start(options: &Options, host: TestHost) -> Self {
+            let places = Places::only(Path::new("/nowhere"));
+            let socket = ControlSocket::open(options, Role::Daemon, &places).unwrap();
+            let address = socket.address().to_owned();
+            let host = Arc::new(Mutex::new(host));
+            let served = TestHost::serve(host.clone());
+            let (stop, stopped) = oneshot::channel::<()>();
+            let thread = std::thread::spawn(move || {
+                crate::client::runtime("test").unwrap().block_on(async {
+                    tokio::select! {
+                        () = crate::serve(socket.listener().unwrap(), served) => {}
+                        _ = stopped => {}
+                    }
+                });
+            });
+            Self { socket: address, host, stop: Some(stop), thread: Some(thread) }
+        }
+
+        pub(crate) fn client(&self) -> Client {
+            Client::connect(&self.socket).unwrap()
+        }
+    }
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            drop(self.stop.take());
+            if let Some(thread) = self.thread.take() {
+                thread.join().unwrap();
+            }
+        }
+    }
+
+    /// Waits for something, at most 10 s.
+    pub(crate) fn wait_for(what: &str, mut is_true: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !is_true() {
+            assert!(Instant::now() < end, "waited 10 s: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }

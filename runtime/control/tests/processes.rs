@@ -41,7 +41,7 @@ impl Drop for Running {
 /// The example, which cargo builds beside the tests.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    test.parent().unwrap().parent().unwrap().join("examples/fake_server")
+    test.parent().unwrap().parent().unwrap().join("examples/test_server")
 }
 
 fn start(command: &mut Command) -> Running {

@@ -1,22 +1,24 @@
-//! What a running mqnet can be asked and what it answers: the types behind `/v1`.
+//! Requests to a running mqnet and its replies: the types behind `/v1`.
 //!
-//! [`Host`] is implemented by the program that owns the links; the server turns HTTP requests into
-//! its calls, and the verbs of the command line are clients of that server. Times are microseconds
+//! A [`Request`] is the only way into a running link: the server makes one of each HTTP request,
+//! the library and the tests send their own. [`Host`] carries it out. Times are microseconds
 //! (`-us`) or nanoseconds (`-ns`), sizes bytes unless the name says otherwise.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod capture;
 mod change;
 mod error;
 mod ethtool;
-mod host;
 mod link;
 mod netdev;
+mod requests;
 mod stats;
 mod tc;
 mod xdp;
 
+pub use capture::{CaptureFilter, CapturedFrame, FrameDirection, FrameSink};
 pub use change::{Change, Outcome, Ticket};
 pub use error::{ApiError, Code};
 pub use ethtool::{
@@ -24,12 +26,12 @@ pub use ethtool::{
     PrivFlag, Rings, Rss, SetChannels, SetCoalesce, SetFeatures, SetFlowRules, SetMtu,
     SetPrivFlags, SetRings, SetRss,
 };
-pub use host::{CaptureFilter, CapturedFrame, FoundNetdev, FrameDirection, FrameSink, Host};
 pub use link::{
     ChannelPlace, Event, FunctionPlace, Instance, LinkInfo, LinkSpec, LinkState, MemberInfo,
     NetdevInfo, RecentDrops, RxBufferInfo, WayOffloads, WorkerInfo,
 };
 pub use netdev::{Napi, PagePool, PagePoolStats, QStats, Queue, QueueType};
+pub use requests::{FoundNetdev, Host, NetdevRequest, ObjectName, Reply, Request};
 pub use stats::{
     ChannelStats, DropCount, LaneStats, LinkStats, Locality, PoolUse, StopCause, StopState, Stopped,
 };

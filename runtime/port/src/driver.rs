@@ -1,5 +1,6 @@
 //! The control thread of a link that joins a port with another function.
 
+use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -29,15 +30,29 @@ pub enum DriverError {
     System(#[from] std::io::Error),
 }
 
+/// What the thread of a driver owns: a link, and what belongs to it.
+pub trait Steered {
+    /// The link.
+    fn link(&mut self) -> &mut Link;
+
+    /// Called after each control step of the link.
+    fn stepped(&mut self) {}
+}
+
+impl Steered for Link {
+    fn link(&mut self) -> &mut Link {
+        self
+    }
+}
+
 /// Something to be done with the link by its thread.
-type Task = Box<dyn FnOnce(&mut Link) + Send>;
+type Task<L> = Box<dyn FnOnce(&mut L) + Send>;
 
 /// A running link and its thread. Dropped, it ends the link in good order: senders and receivers
 /// hear that it was closed.
-#[derive(Debug)]
-pub struct Driver {
+pub struct Driver<L = Link> {
     /// `None` in the drop.
-    tasks: Option<Sender<Task>>,
+    tasks: Option<Sender<Task<L>>>,
     wake: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
     stats: [Vec<Arc<ChannelStats>>; 2],
@@ -46,19 +61,31 @@ pub struct Driver {
 }
 
 /// What the thread works with.
-struct Body {
-    tasks: Receiver<Task>,
+struct Body<L> {
+    tasks: Receiver<Task<L>>,
     wake: Arc<EventFd>,
     closer: Closer,
 }
 
-impl Driver {
+impl Driver<Link> {
     /// Joins `device` (the link's first function) with a port and runs the link until the driver
     /// is dropped or the link fails. Returns when traffic flows.
     pub fn start(
         device: Box<dyn Function>,
         port: PortFunction,
         config: LinkConfig,
+    ) -> Result<Self, DriverError> {
+        Self::start_with(device, port, config, |link| link)
+    }
+}
+
+impl<L: Steered + 'static> Driver<L> {
+    /// The same; `wrap` runs on the thread of the link and makes what that thread owns.
+    pub fn start_with(
+        device: Box<dyn Function>,
+        port: PortFunction,
+        config: LinkConfig,
+        wrap: impl FnOnce(Link) -> L + Send + 'static,
     ) -> Result<Self, DriverError> {
         let stats = [device.stats().to_vec(), port.stats().to_vec()];
         let (closer, wake) = (port.closer(), Arc::new(EventFd::new()?));
@@ -68,7 +95,7 @@ impl Driver {
         let thread = std::thread::Builder::new().name("mqnet-control".to_owned()).spawn(
             // The link lives and ends on its own thread.
             move || match Link::new(device, Box::new(port), config) {
-                Ok(link) => body.run(link, &ready),
+                Ok(link) => body.run(wrap(link), &ready),
                 Err(e) => drop(ready.send(Err(e.into()))),
             },
         )?;
@@ -90,10 +117,10 @@ impl Driver {
     /// ended.
     pub fn ask<T: Send + 'static>(
         &self,
-        task: impl FnOnce(&mut Link) -> T + Send + 'static,
+        task: impl FnOnce(&mut L) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, result) = channel();
-        let task: Task = Box::new(move |link| drop(answer.send(task(link))));
+        let task: Task<L> = Box::new(move |link| drop(answer.send(task(link))));
         self.tasks.as_ref()?.send(task).ok()?;
         let _ = self.wake.ring();
         result.recv().ok()
@@ -102,7 +129,7 @@ impl Driver {
     /// What was moved so far.
     pub fn stats(&self) -> Stats {
         let [device, port] = &self.stats;
-        let outside = self.ask(|link| link.functions()[0].dropped_outside());
+        let outside = self.ask(|link| link.link().functions()[0].dropped_outside());
         Stats {
             to_program: Direction::of(device, port),
             to_device: Direction::of(port, device),
@@ -111,7 +138,13 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
+impl<L> fmt::Debug for Driver<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+impl<L> Drop for Driver<L> {
     fn drop(&mut self) {
         self.closer.close(Error::Closed);
         self.tasks = None;
@@ -123,24 +156,24 @@ impl Drop for Driver {
     }
 }
 
-impl Body {
-    fn run(self, mut link: Link, ready: &SyncSender<Result<Plan, DriverError>>) {
+impl<L: Steered> Body<L> {
+    fn run(self, mut link: L, ready: &SyncSender<Result<Plan, DriverError>>) {
         let ended = self.turn(&mut link, ready);
         // Senders first: what they were told "sent" is still taken while traffic flows.
         let error = ended.map_or_else(Error::Failed, |()| Error::Closed);
         // Frames for the program lie where it can read them also later, if it still wants them.
-        let _ = link.shut_down("closed by the program", Duration::ZERO);
+        let _ = link.link().shut_down("closed by the program", Duration::ZERO);
         self.closer.close(error);
     }
 
     /// Turns the link until the owner is gone or the link fails.
     fn turn(
         &self,
-        link: &mut Link,
+        link: &mut L,
         ready: &SyncSender<Result<Plan, DriverError>>,
     ) -> Result<(), String> {
         loop {
-            match link.turn(clock::monotonic()) {
+            match link.link().turn(clock::monotonic()) {
                 Ok(Some(Notice::Up(plan))) => drop(ready.try_send(Ok(plan))),
                 Ok(Some(Notice::Down(why))) => {
                     let _ = ready.try_send(Err(DriverError::Down(why.clone())));
@@ -153,6 +186,7 @@ impl Body {
                     return Err(why);
                 }
             }
+            link.stepped();
             self.wake.drain();
             loop {
                 match self.tasks.try_recv() {
@@ -161,6 +195,7 @@ impl Body {
                     Err(std::sync::mpsc::TryRecvError::Disconnected) => return Ok(()),
                 }
             }
+            let link = link.link();
             let mut fds = link.events();
             fds.push(self.wake.as_fd());
             poll::wait_readable(&fds, link.patience()).map_err(|e| format!("waiting: {e}"))?;

@@ -21,7 +21,7 @@ mod tx;
 #[cfg(test)]
 mod tests;
 
-pub use driver::{Driver, DriverError};
+pub use driver::{Driver, DriverError, Steered};
 pub use end::Error;
 pub use function::{PortConfig, PortFunction};
 pub use receiver::{Packet, Receiver};

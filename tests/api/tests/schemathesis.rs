@@ -1,8 +1,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 
-use mqnet_control::fake::FakeHost;
 use mqnet_control::serve_tcp;
+use mqnet_control::testing::TestHost;
 use mqnet_testkit::skip;
 
 /// Left out because it never ends.
@@ -16,7 +17,7 @@ fn program() -> PathBuf {
     std::env::var_os("MQNET_SCHEMATHESIS").map_or_else(ours, PathBuf::from)
 }
 
-/// Serves a fake host on a port of its own, as long as the test process lives.
+/// Serves a host of null functions on a port of its own, as long as the test process lives.
 fn serve() -> u16 {
     let (send, port) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -24,7 +25,7 @@ fn serve() -> u16 {
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             send.send(listener.local_addr().unwrap().port()).unwrap();
-            serve_tcp(listener, FakeHost::serve(FakeHost::new().shared())).await;
+            serve_tcp(listener, TestHost::serve(Arc::new(Mutex::new(TestHost::new())))).await;
         });
     });
     port.recv().unwrap()

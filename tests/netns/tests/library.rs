@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use mqnet::control::{
+    Code, NetdevRequest, Reply, SetChannels, SetMtu, TcObject, TcRequest, TcVerb,
+};
 use mqnet::{Builder, Device, Nic, Tap, Tun};
 use mqnet_tap::steering;
 use mqnet_testkit::{Datagrams, Host, Need, Stream, World, has, until};
@@ -404,4 +407,54 @@ fn nonsense_is_refused_by_knob() {
         assert!(text.starts_with(expected), "{text}");
     }
     assert!(world.a.device("t0").is_none(), "it left something behind");
+}
+
+/// A change of the root qdisc.
+fn root_qdisc(command: TcVerb, kind: &str) -> NetdevRequest {
+    let kind = Some(kind.to_owned()).filter(|kind| !kind.is_empty());
+    NetdevRequest::SetTc(TcRequest {
+        object: TcObject::Qdisc,
+        command,
+        parent: Some("root".to_owned()),
+        handle: None,
+        kind,
+        options: Vec::new(),
+        prio: None,
+        protocol: None,
+    })
+}
+
+// Goal: a program changes channels, MTU and qdisc of its own device by the requests of the control
+// socket, while packets flow, and has the same refusals.
+#[test]
+fn requests_change_the_own_device() {
+    if !has(&[Need::Root]) {
+        return;
+    }
+    let world = World::create();
+    let host = &world.a;
+    let tun = tun(host, "t0").address("10.0.0.1/24").queues(4).open().expect("a device");
+    let channels = |tun: &Device| match tun.request(NetdevRequest::Channels) {
+        Ok(Reply::Channels(channels)) => channels.combined,
+        other => panic!("{:?}", other.err()),
+    };
+    assert_eq!(channels(&tun), 4);
+    for combined in [2, 1, 4, 3] {
+        let want = NetdevRequest::SetChannels(SetChannels { combined });
+        tun.request(want).unwrap_or_else(|e| panic!("{combined} channels: {e}"));
+        assert_eq!(channels(&tun), combined);
+    }
+    let refused = tun.request(NetdevRequest::SetChannels(SetChannels { combined: 5 }));
+    let error = refused.err().expect("only 4 queues");
+    assert_eq!((error.code, error.field.as_deref()), (Code::Invalid, Some("combined")));
+    tun.request(NetdevRequest::SetMtu(SetMtu { mtu: 1400 })).unwrap_or_else(|e| panic!("{e}"));
+    assert!(host.run(&["ip", "link", "show", "t0"]).contains("mtu 1400"));
+    let done = tun.request_of_program(root_qdisc(TcVerb::Replace, "fq_codel"));
+    done.unwrap_or_else(|e| panic!("{e}"));
+    let Ok(Reply::Qdiscs(qdiscs)) = tun.request_of_program(NetdevRequest::Qdiscs) else {
+        panic!("no qdiscs");
+    };
+    assert_eq!(qdiscs[0].kind, "fq_codel");
+    let error = tun.request_of_program(root_qdisc(TcVerb::Replace, "foo")).err();
+    assert_eq!(error.expect("no such kind").code, Code::NoEntry);
 }

@@ -16,7 +16,7 @@ use super::child::{self, Child, RunFolder};
 use super::slices::{self, End};
 use super::traffic::{self, Role, Traffic};
 use super::{Burst, LinkPlug, LinkSetup, Result};
-use crate::endpoint::Open;
+use crate::endpoint;
 
 /// Bytes of each window: the default of `ntb:`.
 const WINDOW: u32 = 16 << 20;
@@ -77,7 +77,7 @@ pub(super) fn run(args: &EndArgs) -> Result<()> {
         ..LinkConfig::default()
     };
     let open = |address: &str| -> Result<Box<dyn Function>> {
-        Ok(mqnet_address::parse(address)?.open(Vec::new())?.function)
+        Ok(endpoint::open(mqnet_address::parse(address)?, Vec::new())?.function)
     };
     let (first, second) = args.endpoint.split_once(' ').unwrap_or(("", &args.endpoint));
     let measured = open(second)?;

@@ -12,7 +12,7 @@ use super::child::RunFolder;
 use super::ntb_ends::first;
 use super::traffic::{self, Role, Traffic};
 use super::{Burst, Result};
-use crate::endpoint::Open;
+use crate::endpoint;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ fn open(folder: &Path, packed: bool, caps: &Caps) -> Result<[Box<dyn Function>; 
     let socket = folder.join("virtio.sock");
     let socket = socket.display();
     let open = |address: String| -> Result<Box<dyn Function>> {
-        let mut function = mqnet_address::parse(&address)?.open(Vec::new())?.function;
+        let mut function = endpoint::open(mqnet_address::parse(&address)?, Vec::new())?.function;
         function.set_partner(caps);
         Ok(function)
     };

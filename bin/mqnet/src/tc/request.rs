@@ -3,11 +3,11 @@
 use mqnet_control_api::{Code, Outcome, TcObject, TcRequest, TcVerb};
 use mqnet_qdisc::Handle;
 
-use super::id::{parse_class, parse_handle, parse_protocol};
 use super::words::{Fail, Words, answer, is_short_for};
 use super::{Call, Done};
 use crate::api;
 use crate::ethtool::segment;
+use mqnet_qdisc::id::{parse_class, parse_handle, parse_protocol};
 
 /// What the words before the kind say.
 struct Draft {

@@ -4,13 +4,13 @@ use mqnet_control_api::{Class, Filter, NetdevInfo, Qdisc, TcObject};
 use mqnet_qdisc::Handle;
 use serde::de::DeserializeOwned;
 
-use super::id::{parse_class, parse_handle, parse_protocol, protocol_name};
 use super::request::{EGRESS_HOOK, number};
 use super::words::{Fail, Words, is_short_for, name_of};
 use super::{Call, Done, Style, json, text};
 use crate::api;
 use crate::ethtool::json::{Json, compact, pretty};
 use crate::ethtool::segment;
+use mqnet_qdisc::id::{parse_class, parse_handle, parse_protocol, protocol_name};
 
 /// Where to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

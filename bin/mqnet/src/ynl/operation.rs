@@ -1,7 +1,7 @@
 //! Carrying a request out, over every running mqnet.
 
-use mqnet_control::names::{self, Named};
 use mqnet_control_api::{ApiError, Code, NetdevInfo, QueueType};
+use mqnet_host::names::{self, Named};
 use serde_json::{Map, Value, json};
 
 use super::fault::{Fault, NlError};

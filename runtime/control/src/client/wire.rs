@@ -18,9 +18,9 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use super::whereabouts::Whereabouts;
-use crate::names;
 use crate::server::request::NETNS;
 use crate::socket::Address;
+use mqnet_host::names;
 
 /// Largest answer: 64 channels of statistics are a hundredth of it.
 const ANSWER_MAX: usize = 16 * 1024 * 1024;

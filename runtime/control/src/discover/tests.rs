@@ -3,11 +3,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::fake::FakeHost;
-use crate::testing::{Folder, Server};
+use crate::testing::{Folder, Server, TestHost};
 
 fn start(folder: &Folder, name: &str, pid: u32, device: &str, netns: Option<u64>) -> Server {
-    let host = FakeHost::new().named(device, netns).with_pid(pid);
+    let host = TestHost::new().named(device, netns).with_pid(pid);
     Server::start(&folder.options(name), host)
 }
 

@@ -1,12 +1,11 @@
 //! What a handler answers.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use mqnet_control_api::{ApiError, Change, Code, Host, Outcome, Ticket};
+use mqnet_control_api::{ApiError, Code, NetdevRequest, Outcome, Reply, Request};
 use serde::Serialize;
 
 use super::request::Name;
@@ -95,56 +94,34 @@ pub(super) fn status(code: Code) -> StatusCode {
     }
 }
 
-/// Answers a question that cannot fail.
-pub(super) async fn tell<T: Send + 'static>(
-    host: &HostHandle,
-    ask: impl FnOnce(&mut dyn Host) -> T + Send + 'static,
-) -> Answer<T> {
-    Ok(Json(host.call(ask).await?))
+/// Sends a request and answers with its reply.
+pub(super) async fn reply(host: &HostHandle, request: Request) -> Answer<Reply> {
+    Ok(Json(host.request(request).await?))
 }
 
-/// Answers a question.
-pub(super) async fn ask<T: Send + 'static>(
-    host: &HostHandle,
-    ask: impl FnOnce(&mut dyn Host) -> Result<T, ApiError> + Send + 'static,
-) -> Answer<T> {
-    Ok(Json(host.call(ask).await??))
+/// The refusal of a reply of the wrong kind, which no host sends.
+pub(super) fn wrong_reply() -> ApiError {
+    ApiError::new(Code::Failed, "the host sent a reply of another kind")
 }
 
-/// Answers a question about a netdev.
-pub(super) async fn ask_netdev<T: Send + 'static>(
-    host: &HostHandle,
-    name: Name,
-    ask: impl FnOnce(&mut dyn Host, &str) -> Result<T, ApiError> + Send + 'static,
-) -> Answer<T> {
-    let call = move |host: &mut dyn Host| {
-        let found = host.find_netdev(&name.name, name.netns)?;
-        ask(host, &found.netdev)
-    };
-    Ok(Json(host.call(call).await??))
-}
-
-/// Asks for a change of a netdev, after those of its link that came before, and waits for its
+/// Requests a change of a netdev, after those of its link that came before, and waits for its
 /// outcome. A change that the link makes by itself is waited for, too.
 pub(super) async fn change_netdev(
     host: &HostHandle,
     name: Name,
-    ask: impl Fn(&mut dyn Host, &str) -> Change + Send + Sync + 'static,
+    request: NetdevRequest,
 ) -> Answer<Outcome> {
-    let Name { name, netns, queues } = name;
-    let asked = name.clone();
-    let link = host.call(move |host| host.find_netdev(&asked, netns)).await??.link;
-    let ask = Arc::new(ask);
+    let Name { name, queues } = name;
+    let Reply::Found(found) = host.request(Request::Find(name.clone())).await? else {
+        return Err(wrong_reply().into());
+    };
+    let link = found.link;
     let begun = async {
         let turn = queues.turn(&link).await;
         loop {
-            let (name, ask) = (name.clone(), ask.clone());
             // By name each time: the netdev may have been deleted since.
-            let call = move |host: &mut dyn Host| {
-                let found = host.find_netdev(&name, netns)?;
-                ask(host, &found.netdev)
-            };
-            match host.call(call).await? {
+            let request = Request::Netdev(name.clone(), request.clone());
+            match host.request(request).await {
                 Err(e) if e.code == Code::Changing => tokio::time::sleep(CHANGE_PAUSE).await,
                 asked => return asked.map(|ticket| (turn, ticket)),
             }
@@ -153,8 +130,8 @@ pub(super) async fn change_netdev(
     match tokio::time::timeout(QUEUE_TIMEOUT, begun).await {
         // The turn is held until the change is done.
         Ok(begun) => {
-            let (_turn, ticket) = begun?;
-            outcome(ticket).await
+            let (_turn, reply) = begun?;
+            outcome(reply).await
         }
         Err(_) => {
             let limit = QUEUE_TIMEOUT.as_secs();
@@ -165,14 +142,12 @@ pub(super) async fn change_netdev(
 }
 
 /// Requests a change and waits for its outcome.
-pub(super) async fn change(
-    host: &HostHandle,
-    ask: impl FnOnce(&mut dyn Host) -> Change + Send + 'static,
-) -> Answer<Outcome> {
-    outcome(host.call(ask).await??).await
+pub(super) async fn change(host: &HostHandle, request: Request) -> Answer<Outcome> {
+    outcome(host.request(request).await?).await
 }
 
-async fn outcome(ticket: Ticket) -> Answer<Outcome> {
+async fn outcome(reply: Reply) -> Answer<Outcome> {
+    let Reply::Change(ticket) = reply else { return Err(wrong_reply().into()) };
     match tokio::time::timeout(CHANGE_TIMEOUT, ticket).await {
         Ok(outcome) => Ok(Json(outcome?)),
         Err(_) => {

@@ -12,13 +12,13 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use http_body::Frame;
-use mqnet_control_api::{ApiError, CaptureFilter, FrameSink, Host};
+use mqnet_control_api::{ApiError, CaptureFilter, FrameSink, NetdevRequest, Reply, Request};
 use serde::Deserialize;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use utoipa::IntoParams;
 
 use self::pcapng::Writer;
-use super::answer::Refusal;
+use super::answer::{Refusal, wrong_reply};
 use super::request::{Asked, Name, Parameters};
 use crate::calls::HostHandle;
 
@@ -66,12 +66,11 @@ pub(super) async fn capture(
         return Err(ApiError::field("snaplen", why).into());
     }
     let filter = CaptureFilter { channel: wanted.channel, drops: wanted.drops, snaplen };
-    let writer = Writer::new(&dev.name, snaplen);
-    let begin = move |host: &mut dyn Host| {
-        let found = host.find_netdev(&dev.name, dev.netns)?;
-        host.capture(&found.netdev, filter)
+    let writer = Writer::new(&dev.name.name, snaplen);
+    let request = Request::Netdev(dev.name, NetdevRequest::Capture(filter));
+    let Reply::Capture(sink) = host.request(request).await? else {
+        return Err(wrong_reply().into());
     };
-    let sink = host.call(begin).await??;
     let body = Body::new(Growing { host, is_complete: false, sink, writer, look: look() });
     Ok(([(header::CONTENT_TYPE, "application/x-pcapng")], body).into_response())
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use mqnet_control_api::{ApiError, Event};
+use mqnet_control_api::{ApiError, Event, Reply, Request};
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Answer, Json};
+use super::answer::{Answer, Json, wrong_reply};
 use super::request::{Asked, Parameters};
 use crate::calls::HostHandle;
 
@@ -58,7 +58,12 @@ pub(super) async fn events(
         let why = format!("wait: {wait} is not allowed; allowed: {}", After::ALLOWED);
         return Err(ApiError::field("wait", why).into());
     }
-    let look = || host.call(move |host| host.events(asked.after));
+    let look = || async {
+        match host.request(Request::Events(asked.after)).await? {
+            Reply::Events(events, last) => Ok((events, last)),
+            _ => Err(wrong_reply()),
+        }
+    };
     let first = async {
         loop {
             let (events, last) = look().await?;

@@ -2,25 +2,26 @@
 
 use axum::extract::State;
 use mqnet_control_api::{
-    Host, Instance, LinkInfo, LinkSpec, LinkStats, NetdevInfo, Outcome, PagePool, PagePoolStats,
+    Instance, LinkInfo, LinkSpec, LinkStats, NetdevInfo, Outcome, PagePool, PagePoolStats, Reply,
+    Request,
 };
 
-use super::answer::{Answer, Json, ask, change, tell};
+use super::answer::{Answer, Json, change, reply};
 use super::request::{Body, Name};
 use crate::calls::HostHandle;
 
 /// The process that answers.
 #[utoipa::path(get, path = "/v1/instance", tag = "instance",
     responses((status = 200, description = "The process", body = Instance)))]
-pub(super) async fn instance(State(host): State<HostHandle>) -> Answer<Instance> {
-    tell(&host, |host| host.instance()).await
+pub(super) async fn instance(State(host): State<HostHandle>) -> Answer<Reply> {
+    reply(&host, Request::Instance).await
 }
 
 /// Reads the configuration again and applies the difference.
 #[utoipa::path(post, path = "/v1/reload", tag = "instance",
     responses((status = 200, description = "What changed", body = Outcome)))]
 pub(super) async fn reload(State(host): State<HostHandle>) -> Answer<Outcome> {
-    change(&host, |host| host.reload()).await
+    change(&host, Request::Reload).await
 }
 
 /// This document.
@@ -33,8 +34,8 @@ pub(super) async fn document() -> Json<utoipa::openapi::OpenApi> {
 /// Every link.
 #[utoipa::path(get, path = "/v1/links", tag = "links",
     responses((status = 200, description = "The links", body = Vec<LinkInfo>)))]
-pub(super) async fn links(State(host): State<HostHandle>) -> Answer<Vec<LinkInfo>> {
-    tell(&host, |host| host.links()).await
+pub(super) async fn links(State(host): State<HostHandle>) -> Answer<Reply> {
+    reply(&host, Request::Links).await
 }
 
 /// Adds a link. The same link again changes nothing; another one of that name is refused.
@@ -46,7 +47,7 @@ pub(super) async fn add(
     link: Name,
     Body(spec): Body<LinkSpec>,
 ) -> Answer<Outcome> {
-    change(&host, move |host| host.add_link(&link.name, &spec)).await
+    change(&host, Request::AddLink { name: link.name.name, spec }).await
 }
 
 /// Ends a link. A process in the foreground ends with its link.
@@ -54,42 +55,34 @@ pub(super) async fn add(
     params(("link" = String, Path, description = "Name of a link")),
     responses((status = 200, description = "It is gone", body = Outcome)))]
 pub(super) async fn delete(State(host): State<HostHandle>, link: Name) -> Answer<Outcome> {
-    let delete = move |host: &mut dyn Host| {
-        let found = host.find_link(&link.name, link.netns)?;
-        host.del_link(&found)
-    };
-    change(&host, delete).await
+    change(&host, Request::DeleteLink(link.name)).await
 }
 
 /// Every counter of a link.
 #[utoipa::path(get, path = "/v1/links/{link}/stats", tag = "links",
     params(("link" = String, Path, description = "Name of a link or of one of its netdevs")),
     responses((status = 200, description = "The counters", body = LinkStats)))]
-pub(super) async fn stats(State(host): State<HostHandle>, link: Name) -> Answer<LinkStats> {
-    let stats = move |host: &mut dyn Host| {
-        let found = host.find_link(&link.name, link.netns)?;
-        host.stats(&found)
-    };
-    ask(&host, stats).await
+pub(super) async fn stats(State(host): State<HostHandle>, link: Name) -> Answer<Reply> {
+    reply(&host, Request::LinkStats(link.name)).await
 }
 
 /// Every netdev.
 #[utoipa::path(get, path = "/v1/netdevs", tag = "netdevs",
     responses((status = 200, description = "The netdevs", body = Vec<NetdevInfo>)))]
-pub(super) async fn netdevs(State(host): State<HostHandle>) -> Answer<Vec<NetdevInfo>> {
-    tell(&host, |host| host.netdevs()).await
+pub(super) async fn netdevs(State(host): State<HostHandle>) -> Answer<Reply> {
+    reply(&host, Request::Netdevs).await
 }
 
 /// `page-pool-get`.
 #[utoipa::path(get, path = "/v1/page-pools", tag = "page pools",
     responses((status = 200, description = "The page pools", body = Vec<PagePool>)))]
-pub(super) async fn page_pools(State(host): State<HostHandle>) -> Answer<Vec<PagePool>> {
-    tell(&host, |host| host.page_pools()).await
+pub(super) async fn page_pools(State(host): State<HostHandle>) -> Answer<Reply> {
+    reply(&host, Request::PagePools).await
 }
 
 /// `page-pool-stats-get`.
 #[utoipa::path(get, path = "/v1/page-pool-stats", tag = "page pools",
     responses((status = 200, description = "Their counters", body = Vec<PagePoolStats>)))]
-pub(super) async fn page_pool_stats(State(host): State<HostHandle>) -> Answer<Vec<PagePoolStats>> {
-    tell(&host, |host| host.page_pool_stats()).await
+pub(super) async fn page_pool_stats(State(host): State<HostHandle>) -> Answer<Reply> {
+    reply(&host, Request::PagePoolStats).await
 }

@@ -6,17 +6,18 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use mqnet_control_api::{
-    ApiError, Code, Host, Instance, LaneStats, LinkInfo, LinkState, LinkStats, Qdisc,
+    ApiError, Code, Instance, LaneStats, LinkInfo, LinkState, LinkStats, NetdevRequest, ObjectName,
+    Qdisc, Reply, Request,
 };
+use mqnet_host::names;
 use mqnet_netdev::LaneCounters;
 use mqnet_netdev::stats::{LaneCounter, Side, Unit};
 use prometheus::{
     CounterVec, IntCounterVec, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
 };
 
-use super::answer::Refusal;
+use super::answer::{Refusal, wrong_reply};
 use crate::calls::HostHandle;
-use crate::names;
 use qdiscs::Qdiscs;
 
 /// What one scrape reads.
@@ -36,20 +37,28 @@ type Labels = [String; 3];
     responses((status = 200, description = "Prometheus text format", body = String,
         content_type = "text/plain")))]
 pub(super) async fn metrics(State(host): State<HostHandle>) -> Result<Response, Refusal> {
-    let seen = |host: &mut dyn Host| {
-        let links = host.links();
-        // A link that went away in between has no counters any more.
-        let stats = links.iter().filter_map(|link| host.stats(&link.name).ok()).collect();
-        let named = names::of_links(&links);
-        let sides = ["a", "b"].into_iter().cycle();
-        let qdiscs = (0..named.len()).zip(sides).filter_map(|(at, side)| {
-            let labels = [named[at].name, named[at].link, side].map(str::to_owned);
-            host.qdiscs(&names::reference(at, &named)).ok().map(|all| (labels, all))
-        });
-        let qdiscs = qdiscs.collect();
-        Seen { instance: host.instance(), links, stats, qdiscs }
+    let (Reply::Instance(instance), Reply::Links(links)) =
+        (host.request(Request::Instance).await?, host.request(Request::Links).await?)
+    else {
+        return Err(wrong_reply().into());
     };
-    let seen = host.call(seen).await?;
+    let mut seen = Seen { instance, links, stats: Vec::new(), qdiscs: Vec::new() };
+    // What went away in between has no counters any more.
+    for link in &seen.links {
+        let name = ObjectName { name: link.name.clone(), netns: None };
+        if let Ok(Reply::LinkStats(stats)) = host.request(Request::LinkStats(name)).await {
+            seen.stats.push(*stats);
+        }
+    }
+    let named = names::of_links(&seen.links);
+    for (at, side) in (0..named.len()).zip(["a", "b"].into_iter().cycle()) {
+        let name = ObjectName { name: names::reference(at, &named), netns: None };
+        let request = Request::Netdev(name, NetdevRequest::Qdiscs);
+        if let Ok(Reply::Qdiscs(all)) = host.request(request).await {
+            let labels = [named[at].name, named[at].link, side].map(str::to_owned);
+            seen.qdiscs.push((labels, all));
+        }
+    }
     let text = text(&seen).map_err(|e| ApiError::new(Code::Failed, format!("metrics: {e}")))?;
     Ok(([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response())
 }

@@ -7,7 +7,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use mqnet_control_api::ApiError;
+use mqnet_control_api::{ApiError, ObjectName};
 use serde::de::DeserializeOwned;
 
 use super::answer::Refusal;
@@ -25,9 +25,7 @@ pub(crate) const NETNS: &str = "mqnet-netns";
 /// The name in a path: of a netdev or of a link.
 pub(super) struct Name {
     /// As the client wrote it.
-    pub(super) name: String,
-    /// Network namespace of the client.
-    pub(super) netns: Option<u64>,
+    pub(super) name: ObjectName,
     /// Where changes wait for each other.
     pub(super) queues: Queues,
 }
@@ -41,7 +39,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
         match name {
             Ok(Path(name)) => {
                 let queues = parts.extensions.get::<Queues>().cloned().unwrap_or_default();
-                Ok(Self { name, netns: netns(parts)?, queues })
+                let name = ObjectName { name, netns: netns(parts)? };
+                Ok(Self { name, queues })
             }
             Err(e) => Err(ApiError::field("path", e.body_text()).into()),
         }

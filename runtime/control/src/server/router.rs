@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 
 use super::answer::Refusal;
 use super::queue::Queues;
-use super::{capture, document, events, links, metrics, netdevs, tc, xdp};
+use super::{capture, document, events, links, metrics, netdevs};
 use crate::calls::HostHandle;
 
 /// Ends of the paths that take parameters.
@@ -34,25 +34,7 @@ fn documented() -> OpenApiRouter<HostHandle> {
         .routes(routes!(links::page_pools))
         .routes(routes!(links::page_pool_stats))
         .routes(routes!(events::events))
-        .routes(routes!(netdevs::channels, netdevs::set_channels))
-        .routes(routes!(netdevs::rings, netdevs::set_rings))
-        .routes(routes!(netdevs::set_mtu))
-        .routes(routes!(netdevs::coalesce, netdevs::set_coalesce))
-        .routes(routes!(netdevs::rss, netdevs::set_rss))
-        .routes(routes!(netdevs::rules, netdevs::set_rules))
-        .routes(routes!(netdevs::features, netdevs::set_features))
-        .routes(routes!(netdevs::priv_flags, netdevs::set_priv_flags))
-        .routes(routes!(netdevs::driver))
-        .routes(routes!(netdevs::counters))
-        .routes(routes!(tc::qdiscs))
-        .routes(routes!(tc::classes))
-        .routes(routes!(tc::filters))
-        .routes(routes!(tc::set_tc))
-        .routes(routes!(xdp::xdp, xdp::set_xdp))
-        .routes(routes!(xdp::xdp_map))
-        .routes(routes!(netdevs::queues))
-        .routes(routes!(netdevs::napis))
-        .routes(routes!(netdevs::qstats))
+        .merge(netdevs::routed())
         .routes(routes!(capture::capture))
         .routes(routes!(metrics::metrics))
 }

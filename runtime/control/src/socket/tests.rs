@@ -3,8 +3,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::fake::FakeHost;
-use crate::testing::{Folder, Server};
+use crate::testing::{Folder, Server, TestHost};
 
 fn open(options: &Options) -> Result<ControlSocket, ApiError> {
     ControlSocket::open(options, Role::Daemon, &Places::only(Path::new("/nowhere")))
@@ -43,7 +42,7 @@ fn mode_owner_and_removal() {
 fn two_servers_never_share() {
     let folder = Folder::new("two");
     let options = folder.options("ctl.sock");
-    let server = Server::start(&options, FakeHost::new().with_pid(4711));
+    let server = Server::start(&options, TestHost::new().with_pid(4711));
     for _ in 0..2 {
         let e = open(&options).unwrap_err();
         assert_eq!(e.code, Code::Busy);
@@ -59,7 +58,7 @@ fn two_servers_never_share() {
 fn two_servers_never_share_a_name() {
     let name = format!("@mqnet-two-{}", std::process::id());
     let options = Options { address: Some(name.parse().unwrap()), ..Options::default() };
-    let _server = Server::start(&options, FakeHost::new().with_pid(4712));
+    let _server = Server::start(&options, TestHost::new().with_pid(4712));
     let e = open(&options).unwrap_err();
     assert!(e.message.contains("in use by mqnet process 4712"), "{e}");
     let options = Options { mode: Some(0o600), ..options };

@@ -95,8 +95,7 @@ fn run(mut seed: u64) {
                     if quick < open {
                         world.kernel.receive(quick, 100);
                     }
-                    let status = world.step();
-                    world.follow(&status);
+                    world.step_interleaved(|| pick(&mut seed, 3) == 0);
                     let done = world.kernel.qps.iter().all(|qp| qp.up == qp.ready);
                     if done && world.channels.len() == open && step > 10 {
                         break;

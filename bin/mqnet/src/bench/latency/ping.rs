@@ -22,7 +22,7 @@ use super::super::child::{self, Child, RunFolder};
 use super::super::histogram::Histogram;
 use super::super::slices;
 use super::super::traffic::{Role, Traffic};
-use crate::endpoint::Open;
+use crate::endpoint;
 
 /// Bytes of a ping.
 pub(super) const BYTES: usize = 64;
@@ -216,7 +216,7 @@ pub(crate) fn ping(args: &PingArgs) -> Result<()> {
     });
     let role = if args.asks { Role::Source(BULK) } else { Role::Sink };
     let bulk = Traffic::new(role, 1 + u16::from(args.loaded));
-    let measured = mqnet_address::parse(&args.endpoint)?.open(Vec::new())?.function;
+    let measured = endpoint::open(mqnet_address::parse(&args.endpoint)?, Vec::new())?.function;
     let asked = state.clone();
     std::thread::spawn(move || answer(&asked));
     let mut link = Link::new(Box::new(Pings { bulk, state }), measured, config)?;

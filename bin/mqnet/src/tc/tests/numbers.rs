@@ -1,12 +1,11 @@
 //! The numbers of the simulated recordings, as the engine would tell them.
 
+use mqnet_host::verbs::tc;
 use mqnet_qdisc::{
     ActionInfo, Attach, ClassInfo, DrrClass, Extra, FilterInfo, FqCodel, Handle, Mqprio, Params,
     Prio, QdiscInfo, Totals,
 };
 use serde_json::{Value, json};
-
-use crate::host::tc;
 
 const ROOT: Attach = Attach::Root;
 

@@ -1,0 +1,25 @@
+//! Owner of the links of a process: the registry, their control steps, and one function for each
+//! verb, which validates a request and then applies it.
+//!
+//! [`LinkHost`] carries out every [`Request`](mqnet_control_api::Request). [`HostedLink`] is one
+//! link under its names; a program that has only one (the library) uses it with [`verbs::execute`].
+//! [`Platform`] is the interface to the backends and the machine.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod link;
+mod links;
+pub mod names;
+mod place;
+mod platform;
+mod recent;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod verbs;
+mod waiting;
+
+pub use link::{HostedLink, Netdev, Opening};
+pub use links::{LINKS_DEFAULT, LinkHost, Mode};
+pub use place::{device_slot, irq_queue};
+pub use platform::{Opened, Placed, Platform, home, is_same_netdev};

@@ -1,0 +1,311 @@
+//! One link of the host, under its names.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use mqnet_address::{CheckedLink, Endpoint, KindDecl};
+use mqnet_control_api::{ApiError, Code, LinkSpec, Outcome, Ticket};
+use mqnet_engine::{AskError, IdlePolicy, Link, LinkConfig, LinkError, Notice, RequestError, Wish};
+use mqnet_netdev::Interface;
+use mqnet_sysio::{clock, namespace};
+
+use crate::place::{self, Elsewhere};
+use crate::platform::{Opened, Placed, Platform};
+use crate::recent::Recent;
+use crate::waiting::{self, Attempts};
+
+/// Numbers of netdevs that the kernel does not know begin here.
+const IFINDEX_BASE: u32 = 1_000_000;
+/// The kernel's numbers of NAPI instances begin above those of CPUs; ours do as the kernel's.
+const NAPI_BASE: u32 = 8193;
+/// Lanes of a link.
+const NAPIS: u32 = 2 * mqnet_netdev::limits::CHANNELS_MAX as u32;
+
+/// How long what a link has taken may take to arrive when it is ended: far longer than any peer
+/// that works needs, and not felt by who waits.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// One side of a link.
+pub struct Netdev {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub ifindex: u32,
+    /// Inode of the network namespace in which the name is valid.
+    pub netns: Option<u64>,
+    /// Kind of its endpoint.
+    pub kind: &'static KindDecl,
+    /// Address of its endpoint.
+    pub address: String,
+}
+
+/// A request under way.
+struct Waiting {
+    ticket: Ticket,
+    since: Duration,
+    /// False when it was for what is wanted already.
+    changed: bool,
+}
+
+/// How to open the ends of a link.
+pub struct Opening {
+    /// Descriptors named in the addresses.
+    pub fds: [Vec<OwnedFd>; 2],
+    /// An end that cannot be opened yet waits; otherwise the link is refused.
+    pub may_wait: bool,
+}
+
+impl Opening {
+    /// Without descriptors.
+    pub fn plain(may_wait: bool) -> Self {
+        Self { fds: [Vec::new(), Vec::new()], may_wait }
+    }
+}
+
+/// One link under its names.
+pub struct HostedLink {
+    /// Its name.
+    pub name: String,
+    /// Its ends and options, as they were written.
+    pub spec: LinkSpec,
+    /// The same, checked.
+    pub checked: CheckedLink,
+    /// Its netdevs, in the order of its ends.
+    pub netdevs: [Netdev; 2],
+    /// The engine's link.
+    pub link: Link,
+    napi_base: u32,
+    waiting: Option<Waiting>,
+    /// Ends that cannot be opened yet.
+    pub(crate) waiting_ends: waiting::Waiting,
+    /// Interrupts and senders of the interfaces behind it, as its workers want them.
+    placed: Option<Placed>,
+    firmware: [String; 2],
+    /// Inode of the process's network namespace.
+    own_netns: Option<u64>,
+    /// What the kernel knows of interfaces in other network namespaces.
+    pub(crate) elsewhere: Elsewhere,
+    /// What was dropped in the last seconds.
+    pub(crate) recent: Recent,
+}
+
+/// Any number of links may end in nothing, and each such end still needs a name.
+fn name_nulls(netdevs: &mut [Netdev; 2], others: &[HostedLink]) {
+    let mut taken: Vec<String> =
+        others.iter().flat_map(|entry| &entry.netdevs).map(|dev| dev.name.clone()).collect();
+    for dev in netdevs {
+        let first = dev.name.clone();
+        let mut names = (1..).map(|n| format!("{first}{n}"));
+        while dev.kind.name() == "null" && taken.contains(&dev.name) {
+            dev.name = names.next().unwrap_or_default();
+        }
+        taken.push(dev.name.clone());
+    }
+}
+
+/// Opens an end. One that cannot be opened yet waits where that is allowed.
+fn open_end(
+    platform: &dyn Platform,
+    end: &Endpoint,
+    address: &str,
+    fds: Vec<OwnedFd>,
+    may_wait: bool,
+) -> Result<(Opened, Option<Attempts>), ApiError> {
+    match platform.open(end.clone(), fds) {
+        Ok(opened) => Ok((opened, None)),
+        Err(e) if may_wait => {
+            let reason = e.to_string();
+            let absent = waiting::absent(end, waiting::short(address), reason.clone(), Vec::new());
+            Ok((absent, Some(Attempts::new(reason, clock::monotonic()))))
+        }
+        Err(e) => Err(ApiError::new(Code::Failed, e.to_string())),
+    }
+}
+
+impl HostedLink {
+    pub(crate) fn open(
+        platform: &dyn Platform,
+        name: Option<&str>,
+        spec: LinkSpec,
+        checked: CheckedLink,
+        Opening { fds: [a_fds, b_fds], may_wait }: Opening,
+        number: u32,
+        others: &[Self],
+    ) -> Result<Self, ApiError> {
+        let (a, a_waits) = open_end(platform, &checked.a, &spec.a, a_fds, may_wait)?;
+        let (b, b_waits) = open_end(platform, &checked.b, &spec.b, b_fds, may_wait)?;
+        let netdev = |opened: &Opened, side: u32, end: &Endpoint, address: &str| Netdev {
+            name: opened.name.clone(),
+            ifindex: opened.ifindex.unwrap_or(IFINDEX_BASE + number * 2 + side),
+            netns: opened.netns,
+            kind: end.kind(),
+            address: address.to_owned(),
+        };
+        let homes = [a.netns, b.netns];
+        let mut netdevs = [netdev(&a, 0, &checked.a, &spec.a), netdev(&b, 1, &checked.b, &spec.b)];
+        name_nulls(&mut netdevs, others);
+        let firmware = [0, 1].map(|side: usize| platform.firmware(netdevs[side].kind));
+        let config = LinkConfig {
+            channels: checked.channels,
+            workers: checked.workers.map(usize::from),
+            cpus: checked.cpus.clone(),
+            idle: IdlePolicy {
+                window: Duration::from_micros(u64::from(checked.poll_window)),
+                ..IdlePolicy::default()
+            },
+            egress: checked.egress.clone(),
+        };
+        let link = Link::new(a.function, b.function, config)
+            .map_err(|e| ApiError::new(Code::Failed, e.to_string()))?;
+        Ok(Self {
+            name: name.unwrap_or(&netdevs[0].name).to_owned(),
+            spec,
+            checked,
+            netdevs,
+            link,
+            napi_base: NAPI_BASE + number * NAPIS,
+            waiting: None,
+            waiting_ends: waiting::Waiting::new([a_waits, b_waits], homes),
+            placed: None,
+            firmware,
+            own_netns: namespace::own_inode().ok(),
+            elsewhere: Elsewhere::default(),
+            recent: Recent::default(),
+        })
+    }
+
+    /// A link that a program made itself. `spec` describes its ends; their netdevs have `names`.
+    pub fn around(link: Link, spec: LinkSpec, checked: CheckedLink, [a, b]: [String; 2]) -> Self {
+        let netdev = |name, end: &Endpoint, address: &str, side: u32| Netdev {
+            name,
+            ifindex: IFINDEX_BASE + side,
+            netns: None,
+            kind: end.kind(),
+            address: address.to_owned(),
+        };
+        Self {
+            name: a.clone(),
+            netdevs: [netdev(a, &checked.a, &spec.a, 0), netdev(b, &checked.b, &spec.b, 1)],
+            spec,
+            checked,
+            link,
+            napi_base: NAPI_BASE,
+            waiting: None,
+            waiting_ends: waiting::Waiting::default(),
+            placed: None,
+            firmware: Default::default(),
+            own_netns: namespace::own_inode().ok(),
+            elsewhere: Elsewhere::default(),
+            recent: Recent::default(),
+        }
+    }
+
+    /// Number of the lane that takes from the RX queue of a side.
+    pub(crate) fn napi(&self, channel: u16, side: usize) -> u32 {
+        self.napi_base + u32::from(channel) * 2 + side as u32
+    }
+
+    /// Lets the interrupts and senders of the interfaces behind it follow its workers.
+    pub(crate) fn fit_interfaces(&mut self, platform: &dyn Platform, notice: &Notice) {
+        if matches!(notice, Notice::ChangeFailed(_)) {
+            return;
+        }
+        // The settings before ours are restored first, so that they are the ones remembered.
+        self.placed = None;
+        self.elsewhere = Elsewhere::default();
+        // While the link is down nothing is kept: its network namespace may have been deleted.
+        if !matches!(notice, Notice::Down(_)) {
+            self.placed = place::served(self)
+                .and_then(|(devices, served)| platform.place(&self.name, &devices, &served));
+        }
+    }
+
+    /// `firmware-version` of the netdev of a side.
+    pub(crate) fn firmware(&self, side: usize) -> &str {
+        &self.firmware[side]
+    }
+
+    /// Names its netdevs as their interfaces are called now, wherever they are.
+    pub(crate) fn follow_interfaces(&mut self) {
+        let is_named = [&self.checked.a, &self.checked.b]
+            .map(|end| matches!(end, Endpoint::AfXdp(nic) if nic.name.is_some()));
+        let ends = self.netdevs.iter_mut().zip(self.link.functions()).zip(is_named);
+        for ((dev, end), is_named) in ends {
+            let Some(Interface { name, index, netns, .. }) = end.interface() else { continue };
+            if dev.name != name && !is_named {
+                name.clone_into(&mut dev.name);
+            }
+            dev.ifindex = index.unwrap_or(dev.ifindex);
+            dev.netns = netns.or(self.own_netns);
+        }
+    }
+
+    /// What a notice is called among the events, and in words.
+    pub(crate) fn noticed(&mut self, notice: &Notice) -> (&'static str, String) {
+        match notice {
+            Notice::Up(plan) => {
+                ("link-up", format!("{} channels, mtu {}", plan.channels, plan.mtu))
+            }
+            Notice::Down(why) => ("link-down", why.clone()),
+            Notice::Changed { plan, took, untidy } => {
+                let took = took.as_secs_f64() * 1e3;
+                let (n, mtu) = (plan.channels, plan.mtu);
+                let mut text = format!("{n} channels, mtu {mtu}, in {took:.1} ms");
+                untidy.iter().for_each(|what| text += &format!("; {what}"));
+                ("link-changed", text)
+            }
+            Notice::ChangeFailed(why) => ("change-failed", why.clone()),
+        }
+    }
+
+    /// Wants something else of the link.
+    pub(crate) fn ask(&mut self, wish: Wish) -> Result<Ticket, ApiError> {
+        let changed = *self.link.wish() != wish;
+        let since = clock::monotonic();
+        self.link.ask(wish, clock::monotonic()).map_err(|e| match e {
+            AskError::Busy => ApiError::new(Code::Changing, e.to_string()),
+            AskError::Impossible(why) => ApiError::new(Code::Invalid, why),
+        })?;
+        let ticket = Ticket::open();
+        if !changed && self.link.running().is_none() {
+            return Ok(Ticket::done(Outcome::default()));
+        }
+        self.waiting = Some(Waiting { ticket: ticket.clone(), since, changed });
+        self.answer();
+        Ok(ticket)
+    }
+
+    /// Takes over those options of a file that can change while the link runs.
+    pub(crate) fn retune(&mut self, spec: LinkSpec, checked: CheckedLink) -> Result<(), ApiError> {
+        let window = Duration::from_micros(u64::from(checked.poll_window));
+        self.link.set_idle_policy(IdlePolicy { window, ..self.link.idle_policy() });
+        for (side, egress) in checked.egress.iter().enumerate() {
+            self.link.set_full(side, egress.full);
+        }
+        if checked.channels != self.checked.channels {
+            let wish = Wish { channels: checked.channels, ..self.link.wish().clone() };
+            self.ask(wish)?;
+        }
+        (self.spec, self.checked) = (spec, checked);
+        Ok(())
+    }
+
+    /// Settles the ticket of a change that is over. Called after every step of the link.
+    pub fn answer(&mut self) {
+        let Some(answer) = self.link.answer() else { return };
+        let Some(Waiting { ticket, since, changed }) = self.waiting.take() else { return };
+        let took_us = clock::monotonic().saturating_sub(since).as_micros() as u64;
+        ticket.settle(match answer {
+            Ok(note) => Ok(Outcome { changed, note, took_us }),
+            Err(RequestError::TimedOut(why)) => Err(ApiError::new(Code::TimedOut, why)),
+            Err(RequestError::Undone(why)) => Err(ApiError::new(Code::Failed, why)),
+        });
+    }
+
+    /// Ends the link. Frames in flight have `patience` to arrive, 100 ms at most.
+    pub fn end(&mut self, why: &str, patience: Duration) -> Result<(), LinkError> {
+        let ended = self.link.shut_down(why, patience.min(PATIENCE));
+        self.placed = None;
+        ended
+    }
+}

@@ -1,0 +1,175 @@
+//! Placement of channels, and the bytes that crossed NUMA nodes because of it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use mqnet_control_api::{ChannelPlace, FunctionPlace, Locality};
+use mqnet_netdev::Device;
+use mqnet_sysio::namespace;
+use mqnet_topology::{nic, round_robin};
+
+use crate::link::{HostedLink, Netdev};
+
+/// Number of a channel's device among `devices`, and the number of its queue there.
+pub fn device_slot(channel: u16, devices: &[Device]) -> (u16, u16) {
+    let slot = round_robin(channel, devices.len());
+    // There are no more devices than channels.
+    (slot.function as u16, slot.vector)
+}
+
+/// What the kernel knows of interfaces in other network namespaces, by these and their names. To
+/// ask takes a thread and a mount, which not every reader of the control socket shall cost.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere(HashMap<(PathBuf, String), Option<nic::Nic>>);
+
+impl Elsewhere {
+    fn ask(&mut self, netns: &Path, interface: &str) -> Option<nic::Nic> {
+        let key = (netns.to_owned(), interface.to_owned());
+        let read = || nic::read(Path::new("/"), interface);
+        let known = self.0.entry(key);
+        known.or_insert_with(|| namespace::run_in_sysfs(Some(netns), read).ok().flatten()).clone()
+    }
+}
+
+/// What the kernel knows of a device.
+fn kernels(device: &Device, elsewhere: &mut Elsewhere) -> Option<nic::Nic> {
+    let root = Path::new("/");
+    match (&device.vectors, device.interface.as_deref(), &device.netns) {
+        (Some(vectors), ..) => nic::read_pci(root, &vectors.pci),
+        (None, Some(interface), Some(netns)) => elsewhere.ask(netns, interface),
+        (None, Some(interface), None) => nic::read(root, interface),
+        (None, None, _) => None,
+    }
+}
+
+/// Number of a queue's interrupt: that of its vector where the device has vectors, else its own.
+pub fn irq_queue(device: &Device, queue: u16) -> u16 {
+    let vectors = device.vectors.as_ref();
+    vectors.and_then(|all| all.of_queue.get(usize::from(queue)).copied()).unwrap_or(queue)
+}
+
+/// Every channel in use.
+pub(crate) fn channels(entry: &mut HostedLink) -> Vec<ChannelPlace> {
+    let channels = entry.link.running().map_or(0, |running| running.plan.channels);
+    if channels == 0 {
+        return Vec::new();
+    }
+    let devices = entry.link.functions().map(|function| function.devices());
+    let elsewhere = &mut entry.elsewhere;
+    let nics = devices
+        .each_ref()
+        .map(|devices| devices.iter().map(|device| kernels(device, elsewhere)).collect::<Vec<_>>());
+    let workers: Vec<_> = entry.link.workers().map(|w| (w.cpu, w.node)).collect();
+    let functions = |channel: u16| {
+        let sides = devices.iter().zip(&nics).zip(&entry.netdevs);
+        let known = sides.filter(|((devices, _), _)| !devices.is_empty());
+        let place = |((devices, nics), dev): ((&Vec<Device>, &Vec<Option<nic::Nic>>), &_)| {
+            let dev: &Netdev = dev;
+            let (function, queue) = device_slot(channel, devices);
+            let device = &devices[usize::from(function)];
+            let nic = &nics[usize::from(function)];
+            let irqs = nic.iter().flat_map(|nic| nic.irqs_of(irq_queue(device, queue)));
+            FunctionPlace {
+                netdev: dev.name.clone(),
+                function,
+                interface: device.interface.clone(),
+                netns: device.netns.as_ref().map(|place| place.display().to_string()),
+                node: device.node,
+                queue,
+                irqs: irqs.collect(),
+            }
+        };
+        known.map(place).collect()
+    };
+    let place = |channel: u16| {
+        let worker = entry.link.worker_of(channel)?;
+        let (cpu, node) = *workers.get(worker)?;
+        let cpu = cpu.map(|cpu| cpu as u32);
+        let functions = functions(channel);
+        Some(ChannelPlace { channel, worker: worker as u16, cpu, node, functions })
+    };
+    (0..channels).filter_map(place).collect()
+}
+
+/// Devices of both ends of a link, and the CPU of each channel with its node.
+type Served = ([Vec<Device>; 2], Vec<(usize, u32)>);
+
+/// Devices of both ends, and the CPU of each channel with its node. `None` where no device has a
+/// setting to change, or workers may run anywhere.
+pub(crate) fn served(entry: &mut HostedLink) -> Option<Served> {
+    let devices = entry.link.functions().map(|function| function.devices());
+    let is_none = |device: &Device| device.interface.is_none() && device.vectors.is_none();
+    if devices.iter().flatten().all(is_none) {
+        return None;
+    }
+    let cpu = |place: &ChannelPlace| Some((place.cpu? as usize, place.node.unwrap_or(0)));
+    let served: Option<Vec<(usize, u32)>> = channels(entry).iter().map(cpu).collect();
+    Some((devices, served?))
+}
+
+/// Sums what each device moved: locally where the worker's node is its own. Channels whose worker
+/// may run anywhere are in neither sum.
+fn sum(
+    netdev: &str,
+    devices: &[Device],
+    channels: impl Iterator<Item = (u16, Option<u32>, u64)>,
+) -> Vec<Locality> {
+    let mut sums = Vec::new();
+    for (function, device) in (0u16..).zip(devices) {
+        let Some(node) = device.node else { continue };
+        let (netdev, interface) = (netdev.to_owned(), device.interface.clone());
+        sums.push(Locality { netdev, function, interface, node, ..Locality::default() });
+    }
+    for (channel, worker, bytes) in channels {
+        let (function, _) = device_slot(channel, devices);
+        let one = sums.iter_mut().find(|sum| sum.function == function);
+        if let (Some(one), Some(worker)) = (one, worker) {
+            let sum = if worker == one.node { &mut one.local_bytes } else { &mut one.cross_bytes };
+            *sum += bytes;
+        }
+    }
+    sums
+}
+
+/// What each function of the link moved on its node and across. A channel's worker is the same for
+/// ever, so the bytes of all its life count.
+pub(crate) fn locality(entry: &mut HostedLink) -> Vec<Locality> {
+    let devices = entry.link.functions().map(|function| function.devices());
+    let nodes: Vec<_> = entry.link.workers().map(|worker| worker.node).collect();
+    let mut all = Vec::new();
+    for (side, devices) in devices.iter().enumerate() {
+        let counted = (0u16..).zip(entry.link.stats()[side]).map(|(channel, stats)| {
+            let worker = entry.link.worker_of(channel);
+            let node = worker.and_then(|worker| *nodes.get(worker)?);
+            (channel, node, stats.rx.bytes.get() + stats.tx.bytes.get())
+        });
+        all.extend(sum(&entry.netdevs[side].name, devices, counted));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: bytes are local where worker and function share a node, cross where not, and counted
+    // nowhere when either is unknown; channel i belongs to function i mod their number.
+    #[test]
+    fn bytes_are_local_or_cross() {
+        let device = |node| Device { node, ..Device::default() };
+        let devices = [device(Some(0)), device(Some(1)), device(None)];
+        let channels = [
+            (0, Some(0), 1),
+            (1, Some(0), 10),
+            (2, Some(0), 100),
+            (3, Some(1), 1_000),
+            (4, Some(1), 10_000),
+            (6, None, 100_000),
+        ];
+        let sums = sum("g", &devices, channels.into_iter());
+        let seen: Vec<_> =
+            sums.iter().map(|s| (s.function, s.local_bytes, s.cross_bytes)).collect();
+        assert_eq!(seen, [(0, 1, 1_000), (1, 10_000, 10)]);
+        assert!(super::sum("g", &[], channels.into_iter()).is_empty());
+    }
+}

@@ -1,0 +1,123 @@
+//! `ethtool -S`.
+
+use mqnet_control_api::{ApiError, NamedCounter};
+use mqnet_netdev::{DropReason, RxMemory};
+
+use crate::HostedLink;
+
+/// `ethtool -S`, under the names of virtio-net where it has one.
+pub(super) fn counters(entry: &mut HostedLink, side: usize) -> Result<Vec<NamedCounter>, ApiError> {
+    let mut list = Vec::new();
+    let mut add = |name: String, value: u64| list.push(NamedCounter { name, value });
+    let all = entry.link.stats()[side];
+    for (id, stats) in all.iter().enumerate() {
+        for (row, value) in stats.rx.counters().chain(stats.rx.xdp.counters()) {
+            add(row.ethtool(id), value);
+        }
+        add(format!("rx_queue_{id}_drops"), stats.rx.drops.total());
+    }
+    for (id, stats) in all.iter().enumerate() {
+        for (row, value) in stats.tx.counters() {
+            add(row.ethtool(id), value);
+        }
+        add(format!("tx_queue_{id}_drops"), stats.tx.drops.total());
+    }
+    for reason in DropReason::ALL {
+        let frames = all.iter().map(|s| s.rx.drops.get(reason) + s.tx.drops.get(reason)).sum();
+        add(format!("drop_{}", reason.name().replace('-', "_")), frames);
+    }
+    list.extend(buffers(&entry.link.functions()[side].rx_memory()));
+    if let Some(outside) = entry.link.functions()[side].dropped_outside() {
+        list.push(NamedCounter { name: "rx_dropped_outside".to_owned(), value: outside });
+    }
+    Ok(list)
+}
+
+/// The kernel's word for a statistic of a page pool in `ethtool -S`, from that of netlink.
+fn pool_name(name: &str) -> String {
+    let name = match name {
+        "alloc-slow-high-order" => "alloc-slow-ho",
+        "recycle-released-refcnt" => "recycle-released-ref",
+        name => name,
+    };
+    format!("pp_{}", name.replace('-', "_"))
+}
+
+/// Of queues that give buffers to a device: what their page pools did in all, then queue by queue.
+fn buffers(queues: &[RxMemory]) -> Vec<NamedCounter> {
+    let mut list = Vec::new();
+    let mut add = |name: String, value: u64| list.push(NamedCounter { name, value });
+    if let Some(first) = queues.first() {
+        for (at, (name, _)) in first.pool.counters().into_iter().enumerate() {
+            let sum = queues.iter().map(|queue| queue.pool.counters()[at].1).sum();
+            add(format!("rx_{}", pool_name(name)), sum);
+        }
+    }
+    for queue in queues {
+        let id = queue.queue;
+        for (name, value) in queue.pool.counters() {
+            add(format!("rx{id}_{}", pool_name(name)), value);
+        }
+        for (name, value) in [
+            ("alloc_fail", queue.alloc_fail),
+            ("length_errors", queue.length_errors),
+            ("buffers", queue.taken),
+            ("buffers_foreign", queue.foreign),
+            ("buffer_size", queue.size.into()),
+            ("buffers_per_page", queue.per_page.into()),
+            ("pages", queue.pages.into()),
+        ] {
+            add(format!("rx_queue_{id}_{name}"), value);
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use mqnet_pktbuf::{Mapping, PoolStats};
+
+    use super::*;
+
+    // Goal: page pools are summed under the kernel's names, then listed by queue.
+    #[test]
+    fn pools_have_the_kernels_names() {
+        let queue = |queue: u16| RxMemory {
+            queue,
+            mode: "small",
+            wish: "frag",
+            full: false,
+            reason: String::new(),
+            forced: false,
+            size: 1920,
+            headroom: 64,
+            per_page: 2,
+            per_page_used: 200,
+            pages: 3,
+            pages_most: 8,
+            taken: 10,
+            foreign: 4,
+            refill_ns: [0; 2],
+            alloc_fail: 1,
+            length_errors: 2,
+            mapping: Mapping::Allocation,
+            provided: false,
+            pool: PoolStats::of(std::array::from_fn(|at| at as u64 + 1), [0; 3]),
+        };
+        let list = buffers(&[queue(0), queue(1)]);
+        let value = |name: &str| list.iter().find(|c| c.name == name).map(|c| c.value);
+        for (name, expected) in [
+            ("rx_pp_alloc_fast", 2),
+            ("rx_pp_alloc_slow_ho", 6),
+            ("rx_pp_recycle_released_ref", 22),
+            ("rx1_pp_alloc_fast", 1),
+            ("rx0_pp_recycle_cached", 7),
+            ("rx_queue_1_alloc_fail", 1),
+            ("rx_queue_0_buffers_foreign", 4),
+        ] {
+            assert_eq!(value(name), Some(expected), "{name}");
+        }
+        assert_eq!(list[0].name, "rx_pp_alloc_fast");
+        assert!(buffers(&[]).is_empty());
+    }
+}

@@ -1,0 +1,56 @@
+//! `page-pool-get` and `page-pool-stats-get` of the kernel's `netdev` family.
+
+use mqnet_control_api::{PagePool, PagePoolStats};
+use mqnet_engine::Way;
+use mqnet_netdev::RxMemory;
+use mqnet_pktbuf::{Mapping, PoolStats};
+
+use crate::HostedLink;
+
+/// `page-pool-get` and `page-pool-stats-get`: the pools of lanes in which neither side brings
+/// memory, and those behind RX queues that give buffers to a device. A pool has the number of the
+/// lane that it serves.
+pub(crate) fn page_pools(entry: &mut HostedLink) -> Vec<(PagePool, PagePoolStats)> {
+    let queues = [0, 1].map(|side| entry.link.functions()[side].rx_memory());
+    let entry = &*entry;
+    let pool = |side: usize, channel: u16, stats: &PoolStats, mapping: Mapping, provided: bool| {
+        let number = entry.napi(channel, side);
+        let ifindex = Some(entry.netdevs[side].ifindex);
+        let pool = PagePool {
+            mapping: mapping.name().to_owned(),
+            memory: if provided { "provided" } else { "own" }.to_owned(),
+            id: number,
+            ifindex,
+            napi_id: Some(number),
+            inflight: u64::from(stats.inflight()),
+            inflight_mem: stats.inflight_bytes(),
+        };
+        let counters = PagePoolStats {
+            id: number,
+            ifindex,
+            alloc_fast: stats.alloc_fast,
+            alloc_slow: stats.alloc_slow,
+            alloc_slow_high_order: stats.alloc_slow_high_order,
+            alloc_empty: stats.alloc_empty,
+            alloc_refill: stats.alloc_refill,
+            alloc_waive: stats.alloc_waive,
+            recycle_cached: stats.recycle_cached,
+            recycle_cache_full: stats.recycle_cache_full,
+            recycle_ring: stats.recycle_ring,
+            recycle_ring_full: stats.recycle_ring_full,
+            recycle_released_refcnt: stats.recycle_released_refcnt,
+        };
+        (pool, counters)
+    };
+    let of_lanes = entry.link.pools().into_iter().map(|(id, stats)| {
+        let side = usize::from(id.way == Way::Back);
+        pool(side, id.channel, &stats, Mapping::Allocation, false)
+    });
+    let of_queues = queues.iter().enumerate().flat_map(|(side, queues)| {
+        let one = move |queue: &RxMemory| {
+            pool(side, queue.queue, &queue.pool, queue.mapping, queue.provided)
+        };
+        queues.iter().map(one)
+    });
+    of_lanes.chain(of_queues).collect()
+}

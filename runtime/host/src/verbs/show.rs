@@ -1,0 +1,154 @@
+//! Links and netdevs as they are shown.
+
+use mqnet_control_api::{
+    ApiError, DriverInfo, LinkInfo, LinkState, MemberInfo, NetdevInfo, RxBufferInfo, WayOffloads,
+    WorkerInfo,
+};
+use mqnet_netdev::{Function, MemberView, Offloads, Plan, RxMemory};
+use mqnet_sysio::clock;
+
+use crate::{HostedLink, place};
+
+/// How frames from a side may be unfinished; `plan` as that side sees it.
+fn offloads(entry: &mut HostedLink, from: usize, plan: &Plan) -> WayOffloads {
+    let names = |set: Offloads| set.names().map(str::to_owned).collect();
+    let caps = entry.link.functions().map(|function| function.caps());
+    let wish = entry.link.wish();
+    let unwanted = [wish.without_forth, wish.without_back][from];
+    WayOffloads {
+        sends: names(caps[from].rx_offloads),
+        takes: names(caps[1 - from].tx_offloads),
+        unwanted: names(unwanted),
+        merged: names(entry.link.merges(from)),
+        from: entry.netdevs[from].name.clone(),
+        to: entry.netdevs[1 - from].name.clone(),
+        arriving: names(plan.rx_offloads),
+        leaving: names(plan.mirrored().tx_offloads),
+        emulated: names(plan.rx_emulation.offloads),
+        cuts: plan.rx_emulation.cuts,
+    }
+}
+
+/// How the buffers lie that a side gives to its device.
+fn rx_buffers(entry: &mut HostedLink, side: usize) -> Vec<RxBufferInfo> {
+    let queues = entry.link.functions()[side].rx_memory();
+    let netdev = &entry.netdevs[side].name;
+    let info = |queue: RxMemory| RxBufferInfo {
+        netdev: netdev.clone(),
+        queue: queue.queue,
+        mode: queue.mode.to_owned(),
+        asked: queue.wish.to_owned(),
+        layout: queue.layout().to_owned(),
+        forced: queue.forced,
+        size: queue.size,
+        headroom: queue.headroom,
+        per_page: queue.per_page,
+        per_page_used: queue.per_page_used,
+        pages: queue.pages,
+        pages_most: queue.pages_most,
+        taken: queue.taken,
+        foreign: queue.foreign,
+        refill_frag_ns: queue.refill_ns[0],
+        refill_full_ns: queue.refill_ns[1],
+        alloc_fail: queue.alloc_fail,
+        reason: queue.reason,
+    };
+    queues.into_iter().map(info).collect()
+}
+
+/// The functions that one is made of.
+fn members(function: &dyn Function) -> Vec<MemberInfo> {
+    let info = |member: MemberView| MemberInfo {
+        function: member.address,
+        id: member.identity,
+        primary: member.primary,
+        why: member.why,
+        up: member.up,
+        reason: member.reason,
+        channels: member.channels,
+        standing_in: member.standing_in,
+    };
+    function.members().into_iter().map(info).collect()
+}
+
+/// A link.
+pub(crate) fn show(entry: &mut HostedLink) -> LinkInfo {
+    let running = entry.link.running();
+    let plan = running.map(|running| running.plan.clone());
+    let state = match (&plan, entry.link.is_changing()) {
+        (None, _) => LinkState::Down,
+        (Some(_), true) => LinkState::Changing,
+        (Some(_), false) => LinkState::Up,
+    };
+    let reason = match state {
+        LinkState::Down => entry.link.down_reason().map(str::to_owned),
+        LinkState::Changing => Some("a change is under way".to_owned()),
+        LinkState::Up => entry.link.settled_note(),
+    };
+    let ways = plan
+        .as_ref()
+        .map(|plan| [offloads(entry, 0, plan), offloads(entry, 1, &plan.mirrored())].to_vec());
+    let members = entry.link.functions().map(|function| members(&*function));
+    let protocols =
+        entry.link.functions().map(|function| (*function).protocol().map(str::to_owned));
+    let is_running =
+        entry.link.functions().map(|end| end.interface().is_none_or(|there| there.is_running));
+    let info = |side: usize| {
+        let dev = &entry.netdevs[side];
+        NetdevInfo {
+            name: dev.name.clone(),
+            ifindex: dev.ifindex,
+            netns: dev.netns,
+            function: dev.address.clone(),
+            link: entry.name.clone(),
+            partner: entry.netdevs[1 - side].name.clone(),
+            carrier: plan.is_some() && is_running[side],
+            protocol: protocols[side].clone(),
+            members: members[side].clone(),
+        }
+    };
+    let workers: Vec<WorkerInfo> = entry
+        .link
+        .workers()
+        .enumerate()
+        .map(|(id, worker)| WorkerInfo {
+            id: id as u16,
+            cpu: worker.cpu.map(|cpu| cpu as u32),
+            node: worker.node,
+            tid: worker.thread,
+            passes: worker.stats.passes.get(),
+            sleeps: worker.stats.sleeps.get(),
+        })
+        .collect();
+    let stats = entry.link.stats();
+    let names = [0, 1].map(|side| entry.netdevs[side].name.as_str());
+    let recent_drops = entry.recent.drops(names, stats);
+    LinkInfo {
+        recent_drops,
+        offloads: ways.unwrap_or_default(),
+        name: entry.name.clone(),
+        spec: entry.spec.clone(),
+        state,
+        reason,
+        next_attempt_ms: entry.next_attempt_ms(clock::monotonic()),
+        notes: [0, 1].into_iter().flat_map(|side| entry.link.notes(side)).collect(),
+        netdevs: vec![info(0), info(1)],
+        channels: plan.as_ref().map_or(0, |plan| plan.channels),
+        mtu: plan.as_ref().map(|plan| plan.mtu),
+        frame_max: plan.as_ref().map(|plan| plan.frame_max),
+        rx_buffers: [0, 1].into_iter().flat_map(|side| rx_buffers(entry, side)).collect(),
+        workers,
+        placement: place::channels(entry),
+    }
+}
+
+/// `ethtool -i`.
+pub(super) fn driver(entry: &mut HostedLink, side: usize) -> Result<DriverInfo, ApiError> {
+    let dev = &entry.netdevs[side];
+    Ok(DriverInfo {
+        driver: dev.kind.driver.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        firmware_version: entry.firmware(side).to_owned(),
+        bus_info: dev.address.clone(),
+    })
+}

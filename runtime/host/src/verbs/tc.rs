@@ -1,0 +1,416 @@
+//! `tc qdisc`, `tc class` and `tc filter`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mqnet_control_api::{
+    Action, ApiError, Change, Class, Code, ControlAction, Filter, FilterOptions, Qdisc, TcCounters,
+    TcObject, TcRequest, TcVerb,
+};
+use mqnet_qdisc::id::{parse_class, parse_handle, parse_protocol, protocol_name};
+use mqnet_qdisc::{
+    ActionInfo, Attach, ClassInfo, Command, Errno, Extra, FilterInfo, Handle, Object, Params,
+    QdiscInfo, Tbf, TcError, Totals, Verb,
+};
+use mqnet_sysio::clock;
+use serde_json::{Value, json};
+
+use super::{done, not_while_changing};
+use crate::HostedLink;
+
+/// Where clsact stands, as tc prints it.
+const CLSACT_PARENT: &str = "ffff:fff1";
+
+/// Channels in use; 1 while the link is down, as the engine sees it.
+fn channels(entry: &HostedLink) -> u16 {
+    entry.link.running().map_or(1, |running| running.plan.channels)
+}
+
+/// `tc qdisc show`.
+pub(super) fn qdiscs(entry: &mut HostedLink, side: usize) -> Result<Vec<Qdisc>, ApiError> {
+    Ok(entry.link.tree(side).qdiscs(channels(entry)).iter().map(qdisc).collect())
+}
+
+/// `tc class show`.
+pub(super) fn classes(entry: &mut HostedLink, side: usize) -> Result<Vec<Class>, ApiError> {
+    Ok(entry.link.tree(side).classes(channels(entry)).iter().map(class).collect())
+}
+
+/// `tc filter show`: in front of those of one priority stands the priority, as the kernel has it.
+pub(super) fn filters(entry: &mut HostedLink, side: usize) -> Result<Vec<Filter>, ApiError> {
+    Ok(listed(&entry.link.tree(side).filters()))
+}
+
+/// Filters in tc's order.
+pub fn listed(infos: &[FilterInfo]) -> Vec<Filter> {
+    let mut seen = BTreeSet::new();
+    let mut list = Vec::new();
+    for info in infos {
+        let filter = filter(info);
+        if seen.insert((filter.egress, filter.parent.clone(), info.pref, info.protocol)) {
+            list.push(Filter { options: None, ..filter.clone() });
+        }
+        list.push(filter);
+    }
+    list
+}
+
+/// `tc ... add|change|replace|del`.
+pub(super) fn set_tc(entry: &mut HostedLink, side: usize, want: &TcRequest) -> Change {
+    let since = clock::monotonic();
+    not_while_changing(entry)?;
+    let command = command(want, &entry.link.tree(side).qdiscs(channels(entry)))?;
+    let changed = entry.link.tc(side, &command).map_err(refused)?;
+    done(changed, since)
+}
+
+/// A request as one line for people: `qdisc replace fq_codel limit 1000`.
+pub(super) fn in_words(want: &TcRequest) -> String {
+    let object = match want.object {
+        TcObject::Qdisc => "qdisc",
+        TcObject::Class => "class",
+        TcObject::Filter => "filter",
+    };
+    let verb = match want.command {
+        TcVerb::Add => "add",
+        TcVerb::Change => "change",
+        TcVerb::Replace => "replace",
+        TcVerb::Delete => "delete",
+    };
+    let words = [object, verb].into_iter().chain(want.kind.as_deref());
+    let words: Vec<&str> = words.chain(want.options.iter().map(String::as_str)).collect();
+    words.join(" ")
+}
+
+fn refused(error: TcError) -> ApiError {
+    let code = match error.errno {
+        Errno::Busy => Code::Busy,
+        Errno::Exists => Code::Exists,
+        Errno::NotFound => Code::NoEntry,
+        Errno::Invalid => Code::Invalid,
+        Errno::NotSupported => Code::NotSupported,
+        Errno::Range => Code::Range,
+    };
+    let field = error.usage.then(|| "options".to_owned());
+    ApiError { code, message: error.message, field }
+}
+
+/// A request as the tree takes it; `there` is what a handle without a parent is looked up in.
+fn command(want: &TcRequest, there: &[QdiscInfo]) -> Result<Command, ApiError> {
+    let wrong = |field: &str, value: &str, allowed: &str| {
+        ApiError::field(field, format!("{field}: '{value}' is not {allowed}"))
+    };
+    let mut options = want.options.clone();
+    let mut handle = want.handle.as_deref();
+    // Of a mark's handle the mask is a word to the tree.
+    if let (TcObject::Filter, Some((mark, mask))) = (want.object, split_mask(handle)) {
+        handle = Some(mark);
+        options.splice(..0, ["mask".to_owned(), mask.to_owned()]);
+    }
+    let handle = handle.map(|text| {
+        let (handle, allowed) = match want.object {
+            TcObject::Qdisc => (parse_handle(text), "a handle, like 1:"),
+            TcObject::Class => (parse_class(text), "a class id, like 1:2"),
+            TcObject::Filter => (number(text).map(Handle), "a number, like 0x1"),
+        };
+        handle.ok_or_else(|| wrong("handle", text, allowed))
+    });
+    let handle = handle.transpose()?;
+    let attach = match want.parent.as_deref() {
+        Some("root") => Attach::Root,
+        Some("egress") => Attach::Egress,
+        Some(text) => match parse_class(text) {
+            Some(Handle(1..)) => Attach::Parent(parse_class(text).unwrap_or_default()),
+            _ => return Err(wrong("parent", text, "root, egress or a class id, like 1:2")),
+        },
+        None => home(want.object, handle, there)?,
+    };
+    let protocol = want.protocol.as_deref().map(|text| {
+        let allowed = "ip, ipv6, arp, 802.1Q, 802.1ad, all or a number";
+        parse_protocol(text).ok_or_else(|| wrong("protocol", text, allowed))
+    });
+    Ok(Command {
+        verb: match want.command {
+            TcVerb::Add => Verb::Add,
+            TcVerb::Change => Verb::Change,
+            TcVerb::Replace => Verb::Replace,
+            TcVerb::Delete => Verb::Delete,
+        },
+        object: match want.object {
+            TcObject::Qdisc => Object::Qdisc,
+            TcObject::Class => Object::Class,
+            TcObject::Filter => Object::Filter,
+        },
+        attach,
+        handle,
+        prio: want.prio.filter(|&prio| prio != 0),
+        protocol: protocol.transpose()?,
+        kind: want.kind.clone(),
+        options,
+    })
+}
+
+fn split_mask(handle: Option<&str>) -> Option<(&str, &str)> {
+    handle?.split_once('/')
+}
+
+/// A number, hexadecimal or decimal.
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// Where that is of which only the handle was said.
+fn home(object: TcObject, handle: Option<Handle>, there: &[QdiscInfo]) -> Result<Attach, ApiError> {
+    match (object, handle) {
+        (TcObject::Filter, _) => Ok(Attach::Root),
+        (TcObject::Class, Some(class)) => Ok(Attach::Parent(Handle::new(class.major(), 0))),
+        (TcObject::Class, None) => Err(ApiError::new(Code::NoEntry, "")),
+        (TcObject::Qdisc, None) => Err(ApiError::new(Code::Invalid, "Handle cannot be zero")),
+        (TcObject::Qdisc, Some(handle)) => {
+            let found = there.iter().find(|info| info.handle == handle);
+            let why = "Failed to find qdisc with specified handle";
+            found.map(|info| info.attach).ok_or_else(|| ApiError::new(Code::NoEntry, why))
+        }
+    }
+}
+
+fn object(value: Value) -> BTreeMap<String, Value> {
+    match value {
+        Value::Object(map) => map.into_iter().collect(),
+        _ => BTreeMap::new(),
+    }
+}
+
+fn counters(totals: &Totals) -> TcCounters {
+    TcCounters {
+        bytes: totals.bytes,
+        packets: totals.packets,
+        drops: totals.drops,
+        overlimits: totals.overlimits,
+        requeues: totals.requeues,
+        backlog: totals.backlog,
+        qlen: totals.qlen,
+    }
+}
+
+/// What only one kind counts, by tc's names.
+fn extra(extra: &Extra) -> BTreeMap<String, Value> {
+    match *extra {
+        Extra::None => BTreeMap::new(),
+        Extra::FqCodel {
+            maxpacket,
+            drop_overlimit,
+            drop_overmemory,
+            ecn_mark,
+            ce_mark,
+            new_flow_count,
+            memory_used,
+            new_flows_len,
+            old_flows_len,
+        } => object(json!({
+            "maxpacket": maxpacket,
+            "drop_overlimit": drop_overlimit,
+            "drop_overmemory": drop_overmemory,
+            "ecn_mark": ecn_mark,
+            "ce_mark": ce_mark,
+            "new_flow_count": new_flow_count,
+            "memory_used": memory_used,
+            "new_flows_len": new_flows_len,
+            "old_flows_len": old_flows_len,
+        })),
+        Extra::Flow { deficit, count, lastcount, ldelay_us, dropping } => object(json!({
+            "deficit": deficit,
+            "count": count,
+            "lastcount": lastcount,
+            "ldelay": ldelay_us,
+            "dropping": dropping,
+        })),
+        Extra::Drr { deficit } => object(json!({ "deficit": deficit })),
+    }
+}
+
+fn options(params: &Params) -> Value {
+    match params {
+        Params::Noqueue | Params::Mq | Params::Drr | Params::Clsact => Value::Null,
+        Params::Pfifo(fifo) | Params::Bfifo(fifo) => json!({ "limit": fifo.limit }),
+        Params::PfifoFast(_) => {
+            json!({ "bands": 3, "priomap": mqnet_qdisc::PRIOMAP, "multiqueue": false })
+        }
+        Params::Prio(prio) => {
+            json!({ "bands": prio.bands, "priomap": prio.priomap, "multiqueue": false })
+        }
+        Params::Mqprio(mqprio) => {
+            let last = |count: u16, first: u16| first.saturating_add(count.saturating_sub(1));
+            let range = |&(count, first): &(u16, u16)| [first, last(count, first)];
+            let queues: Vec<_> = mqprio.queues.iter().map(range).collect();
+            json!({ "tc": mqprio.num_tc, "map": mqprio.map, "queues": queues })
+        }
+        Params::Tbf(tbf) => tbf_options(tbf),
+        Params::FqCodel(fq) => {
+            let mut all = json!({
+                "limit": fq.limit,
+                "flows": fq.flows,
+                "quantum": fq.quantum,
+                "target": fq.target / 1000,
+                "interval": fq.interval / 1000,
+                "memory_limit": fq.memory_limit,
+                "drop_batch": fq.drop_batch,
+            });
+            if fq.ecn {
+                all["ecn"] = json!(true);
+            }
+            if let Some(delay) = fq.ce_threshold {
+                all["ce_threshold"] = json!(delay / 1000);
+            }
+            all
+        }
+    }
+}
+
+/// A limit is shown as the delay that it means, unless it is within the bucket.
+fn tbf_options(tbf: &Tbf) -> Value {
+    let mut all = json!({ "rate": tbf.rate, "burst": tbf.burst });
+    let delay = |rate: u64, bucket: u32| {
+        let over = u64::from(tbf.limit).checked_sub(u64::from(bucket))?;
+        (over * 1_000_000).checked_div(rate)
+    };
+    let mut lat = delay(tbf.rate, tbf.burst);
+    if tbf.peakrate > 0 {
+        all["peakrate"] = json!(tbf.peakrate);
+        all["minburst"] = json!(tbf.mtu);
+        lat = lat.max(delay(tbf.peakrate, tbf.mtu));
+    }
+    match lat {
+        Some(lat) => all["lat"] = json!(lat),
+        None => all["limit"] = json!(tbf.limit),
+    }
+    all
+}
+
+/// A qdisc.
+pub fn qdisc(info: &QdiscInfo) -> Qdisc {
+    // Of those whose classes are channels none counts its users.
+    let shared = !matches!(info.params, Params::Mq | Params::Mqprio(_));
+    let root = info.attach == Attach::Root;
+    Qdisc {
+        kind: info.params.kind().to_owned(),
+        handle: info.handle.to_string(),
+        dev: None,
+        root,
+        parent: match info.attach {
+            Attach::Root => None,
+            Attach::Parent(parent) => Some(parent.to_string()),
+            Attach::Egress => Some(CLSACT_PARENT.to_owned()),
+        },
+        refcnt: Some(info.refcnt).filter(|&n| root && shared && n > 1),
+        options: object(options(&info.params)),
+        counters: counters(&info.totals),
+        extra: extra(&info.totals.extra),
+    }
+}
+
+/// A class.
+pub fn class(info: &ClassInfo) -> Class {
+    let options = info.drr.map(|drr| json!({ "quantum": drr.quantum }));
+    Class {
+        class: info.kind.to_owned(),
+        handle: info.id.to_string(),
+        root: info.parent.is_none(),
+        parent: info.parent.map(|parent| parent.to_string()),
+        leaf: info.leaf.map(|leaf| leaf.to_string()),
+        options: object(options.unwrap_or_default()),
+        counters: counters(&info.totals),
+        extra: extra(&info.totals.extra),
+    }
+}
+
+fn filter(info: &FilterInfo) -> Filter {
+    let class = info.class.map(|class| class.to_string());
+    let is_flow = info.kind == "matchall";
+    let mut keys = BTreeMap::new();
+    for (name, value) in &info.keys {
+        key(&mut keys, name, value);
+    }
+    let actions = (1..).zip(&info.actions).map(|(order, info)| action(order, info));
+    Filter {
+        parent: match info.attach {
+            Attach::Root | Attach::Egress => None,
+            Attach::Parent(parent) => Some(parent.to_string()),
+        },
+        egress: info.attach == Attach::Egress,
+        protocol: protocol_name(info.protocol),
+        pref: info.pref.into(),
+        kind: info.kind.to_owned(),
+        chain: 0,
+        options: Some(FilterOptions {
+            handle: info.handle,
+            classid: class.clone().filter(|_| !is_flow),
+            flowid: class.filter(|_| is_flow),
+            keys,
+            not_in_hw: info.kind != "fw",
+            rule_hit: info.hits,
+            actions: actions.collect(),
+        }),
+    }
+}
+
+/// Keys whose values are names even when they look like numbers.
+const NAMES: [&str; 3] = ["eth_type", "vlan_ethtype", "ip_proto"];
+
+/// A number where it is one.
+fn value(text: &str) -> Value {
+    text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from)
+}
+
+/// A key as tc -j has it: a number where it is one, a range and a mask taken apart.
+fn key(keys: &mut BTreeMap<String, Value>, name: &str, text: &str) {
+    let decimal = |text: &str| text.parse::<u64>().ok();
+    let range = text
+        .split_once('-')
+        .and_then(|(start, end)| Some(json!({ "start": decimal(start)?, "end": decimal(end)? })));
+    let parsed = match name {
+        _ if NAMES.contains(&name) => Value::from(text),
+        "ip_tos" => {
+            let (tos, mask) = text.split_once('/').unzip();
+            if let Some(mask) = mask {
+                let mask = mask.strip_prefix("0x").unwrap_or(mask);
+                keys.insert("ip_tos_mask".to_owned(), Value::from(mask));
+            }
+            number(tos.unwrap_or(text)).map_or_else(|| Value::from(text), Value::from)
+        }
+        _ => range.unwrap_or_else(|| value(text)),
+    };
+    keys.insert(name.to_owned(), parsed);
+}
+
+fn action(order: u32, info: &ActionInfo) -> Action {
+    let mut options = BTreeMap::new();
+    let mut then = None;
+    for (name, text) in &info.options {
+        match *name {
+            "control_action" => then = Some(text.clone()),
+            _ => {
+                options.insert((*name).to_owned(), value(text));
+            }
+        }
+    }
+    Action {
+        order,
+        kind: info.kind.to_owned(),
+        control_action: ControlAction { kind: then.unwrap_or_else(|| "pipe".to_owned()) },
+        index: info.index,
+        options,
+        stats: TcCounters {
+            bytes: info.bytes,
+            packets: info.packets,
+            drops: info.drops,
+            overlimits: info.overlimits,
+            ..TcCounters::default()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! Ends of a link that cannot be opened yet: a namespace, a device or a socket that is missing.
+//!
+//! A placeholder stands for the function, so that the link exists from its configuration on and is
+//! down with the reason. Opening is tried again with back-off. An end whose network namespace was
+//! replaced or is gone comes back here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_address::Endpoint;
+use mqnet_engine::LinkError;
+use mqnet_netdev::ChannelStats;
+use mqnet_netdev::absent::Absent;
+use mqnet_sysio::clock;
+
+use crate::link::HostedLink;
+use crate::platform::{Opened, home};
+
+/// Delay before the second attempt; each further one doubles it.
+const FIRST: Duration = Duration::from_millis(100);
+/// Longest delay.
+const LONGEST: Duration = Duration::from_secs(10);
+/// Time between two checks of the namespaces behind the ends.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// Attempts to open an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attempts {
+    reason: String,
+    delay: Duration,
+    due: Duration,
+}
+
+impl Attempts {
+    /// After the first failure at `now`.
+    pub(crate) fn new(reason: String, now: Duration) -> Self {
+        Self { reason, delay: FIRST, due: now + FIRST }
+    }
+
+    fn failed(&mut self, reason: String, now: Duration) {
+        self.delay = (self.delay * 2).min(LONGEST);
+        (self.reason, self.due) = (reason, now + self.delay);
+    }
+}
+
+/// Ends of a link that cannot be opened yet.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    ends: [Option<Attempts>; 2],
+    /// Namespaces in which the ends were opened. A device may move to another one later.
+    homes: [Option<u64>; 2],
+    checked: Duration,
+}
+
+impl Waiting {
+    pub(crate) fn new(ends: [Option<Attempts>; 2], homes: [Option<u64>; 2]) -> Self {
+        Self { ends, homes, checked: Duration::ZERO }
+    }
+}
+
+/// The address without its options.
+pub(crate) fn short(address: &str) -> &str {
+    address.split(',').next().unwrap_or(address)
+}
+
+/// Placeholder for a function that cannot be opened.
+pub(crate) fn absent(
+    end: &Endpoint,
+    address: &str,
+    reason: String,
+    stats: Vec<Arc<ChannelStats>>,
+) -> Opened {
+    Opened {
+        function: Box::new(Absent::new(address.to_owned(), reason, stats)),
+        name: end.config().netdev_name(),
+        ifindex: None,
+        netns: home(end),
+    }
+}
+
+impl HostedLink {
+    /// Reason why an end waits; of two, that of the one that is tried next.
+    pub fn waits_for(&self) -> Option<&str> {
+        self.next_attempt().map(|attempts| &attempts.reason[..])
+    }
+
+    fn next_attempt(&self) -> Option<&Attempts> {
+        self.waiting_ends.ends.iter().flatten().min_by_key(|attempts| attempts.due)
+    }
+
+    /// Time of the next attempt, in milliseconds since the epoch.
+    pub(crate) fn next_attempt_ms(&self, now: Duration) -> Option<u64> {
+        let left = self.next_attempt()?.due.saturating_sub(now);
+        let at = clock::since_epoch() + left;
+        Some(at.as_millis() as u64)
+    }
+
+    /// Lets the next step try to open what waits.
+    pub(crate) fn hurry(&mut self) {
+        self.waiting_ends.ends.iter_mut().flatten().for_each(|attempts| {
+            (attempts.due, attempts.delay) = (Duration::ZERO, FIRST);
+        });
+    }
+
+    /// Ends that are to be opened now.
+    pub(crate) fn due_ends(&mut self, now: Duration) -> Vec<usize> {
+        self.check_namespaces(now);
+        let is_due = |attempts: &Attempts| attempts.due <= now;
+        (0..2).filter(|&side| self.waiting_ends.ends[side].as_ref().is_some_and(is_due)).collect()
+    }
+
+    /// Endpoint of a side.
+    pub fn endpoint(&self, side: usize) -> &Endpoint {
+        [&self.checked.a, &self.checked.b][side]
+    }
+
+    /// Ends whose namespace is another one now wait for it.
+    fn check_namespaces(&mut self, now: Duration) {
+        if now.saturating_sub(self.waiting_ends.checked) < CHECK {
+            return;
+        }
+        self.waiting_ends.checked = now;
+        for side in 0..2 {
+            let end = self.endpoint(side);
+            let waits = self.waiting_ends.ends[side].is_some();
+            let config = end.config();
+            if waits || config.namespace().is_none() || !config.inherited().is_empty() {
+                continue;
+            }
+            let is_gone = match home(end) {
+                Some(home) => self.waiting_ends.homes[side] != Some(home),
+                // The file may be gone while the namespace is in use.
+                None => self.link.running().is_none(),
+            };
+            if is_gone {
+                let reason =
+                    format!("{}: its network namespace is gone", short(end_address(self, side)));
+                self.waiting_ends.ends[side] =
+                    Some(Attempts { reason: reason.clone(), delay: FIRST, due: now });
+                self.put_absent(side, reason);
+            }
+        }
+    }
+
+    /// Puts a placeholder in place of the function of a side.
+    fn put_absent(&mut self, side: usize, reason: String) {
+        let stats: Vec<Arc<ChannelStats>> = self.link.functions()[side].stats().to_vec();
+        let address = short(end_address(self, side)).to_owned();
+        let absent = absent(self.endpoint(side), &address, reason.clone(), stats);
+        if let Err(e) = self.link.replace_end(side, absent.function, &reason) {
+            tracing::error!("link {}: {e}", self.name);
+        }
+    }
+
+    /// An attempt to open an end is over.
+    pub(crate) fn attempted(&mut self, side: usize, opened: Result<Opened, String>, now: Duration) {
+        let opened = opened.and_then(|opened| {
+            let Opened { function, name, ifindex, netns } = opened;
+            let ready = "an end was opened anew";
+            self.link.replace_end(side, function, ready).map_err(|e: LinkError| e.to_string())?;
+            self.waiting_ends.homes[side] = netns;
+            let dev = &mut self.netdevs[side];
+            (dev.name, dev.netns) = (name, netns);
+            dev.ifindex = ifindex.unwrap_or(dev.ifindex);
+            Ok(())
+        });
+        match opened {
+            Ok(()) => {
+                self.waiting_ends.ends[side] = None;
+                self.link.set_ifindexes([0, 1].map(|side| self.netdevs[side].ifindex));
+            }
+            Err(reason) => {
+                let Some(attempts) = &mut self.waiting_ends.ends[side] else { return };
+                let is_news = attempts.reason != reason;
+                attempts.failed(reason.clone(), now);
+                self.netdevs[side].netns = home(self.endpoint(side));
+                if is_news {
+                    self.put_absent(side, reason);
+                }
+            }
+        }
+    }
+}
+
+/// The address of an end as it is written.
+fn end_address(entry: &HostedLink, side: usize) -> &str {
+    [&entry.spec.a, &entry.spec.b][side]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: attempts come after 100 ms, twice as late each time, and every 10 s at last.
+    #[test]
+    fn attempts_back_off_to_ten_seconds() {
+        let mut now = Duration::from_secs(5);
+        let mut attempts = Attempts::new("no device".to_owned(), now);
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            waits.push((attempts.due - now).as_millis());
+            now = attempts.due;
+            attempts.failed("no device".to_owned(), now);
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+    }
+}
