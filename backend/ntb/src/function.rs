@@ -419,6 +419,7 @@ impl Function for NtbFunction {
     fn poll_link(&mut self, now: Duration) -> LinkStatus {
         self.now = now;
         if self.partner.as_ref().is_some_and(|partner| partner.layer != Layer::Ethernet) {
+            self.transport = None;
             return LinkStatus::Down(
                 "the bridge carries Ethernet frames, not IP packets: use a TAP".to_owned(),
             );
@@ -458,7 +459,7 @@ impl Function for NtbFunction {
 
     fn events(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = self.hw.events();
-        fds.extend(self.transport.as_ref().map(Transport::event));
+        fds.extend(self.transport.iter().flat_map(Transport::events));
         fds
     }
 

@@ -22,7 +22,7 @@ use crate::mailbox::Letter;
 use crate::rx::{Common, RxHalf, Words};
 use crate::tx::TxHalf;
 
-pub use joined::joined;
+pub use joined::{Cable, joined};
 pub use transport::transport;
 
 /// What a peer says before the link is up: its introduction and its scratchpads.

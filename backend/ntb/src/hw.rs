@@ -96,7 +96,7 @@ pub trait DoorbellTrap: Send + Sync {
 ///
 /// # Scratchpads
 /// Both sets read 0 when a session of the hardware link begins. A peer may write its set without a
-/// notification: then [`Hw::events`] has a timer of at most 10 ms while the link is up.
+/// notification: then [`Hw::events`] has a descriptor that is ready at most 10 ms after a change.
 ///
 /// # Sessions
 /// [`Hw::poll_link`] reports a new session, or the link down, when the peer changes or removes a

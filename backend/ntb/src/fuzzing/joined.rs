@@ -10,38 +10,72 @@ use super::board::{Board, Port};
 use crate::NtbFunction;
 use crate::transport::handshake::{pad, writes};
 
-/// Two functions with one queue pair each, and their channels, for the tests of all backends: what
-/// one end sends arrives at the other. The handshake of the far end, which only a kernel begins, is
-/// written here.
+/// A bridge in memory, for the tests of all backends. The handshake of the far end, which only a
+/// kernel begins, is written by the test.
+pub struct Cable {
+    boards: [Arc<Board>; 2],
+    window: u32,
+}
+
+impl Cable {
+    /// A bridge with windows of `window` bytes; its hardware link is up.
+    pub fn new(window: u32) -> Self {
+        let boards = [0, 1].map(|_| Board::new(1, window));
+        boards.iter().for_each(|board| board.link_up());
+        Self { boards, window }
+    }
+
+    /// The function of an end, with slots of `slot` bytes.
+    pub fn end(&self, end: usize, slot: u32) -> NtbFunction {
+        let port = Box::new(Port(self.boards[end].clone()));
+        let function = NtbFunction::with_hw("ntb:".to_owned(), port, None, 1);
+        function.with_transport_mtu(slot)
+    }
+
+    /// Writes the handshake of a peer with so many queue pairs to both ends.
+    pub fn greet(&self, pairs: u16) {
+        let sizes = [self.window];
+        for board in &self.boards {
+            let values = writes(pairs, &sizes).filter(|(at, _)| *at != pad::QP_LINKS);
+            values.for_each(|(at, value)| board.spads[0][at].store(value, Release));
+        }
+    }
+
+    /// Sets up the windows of both ends, which have read the handshake.
+    pub fn join(&self) {
+        self.boards[0].join(&self.boards[1]);
+        self.boards[1].join(&self.boards[0]);
+    }
+
+    /// Writes QP_LINKS to an end, as a peer does that opens these pairs.
+    pub fn request(&self, end: usize, bits: u32) {
+        self.boards[end].spads[0][pad::QP_LINKS].store(bits, Release);
+    }
+}
+
+/// Two functions with one queue pair each, and their channels: what one end sends arrives at the
+/// other.
 ///
 /// # Panics
 /// When the ends do not come up.
 pub fn joined(window: u32, slot: u32, partner: &Caps) -> ([NtbFunction; 2], Plan, [Channel; 2]) {
-    let boards = [0, 1].map(|_| Board::new(1, window));
-    let end = |board: &Arc<Board>| {
-        let port = Box::new(Port(board.clone()));
-        let mut function = NtbFunction::with_hw("ntb:".to_owned(), port, None, 1);
-        function.set_partner(partner);
-        function.with_transport_mtu(slot)
-    };
-    let mut ends = boards.each_ref().map(end);
+    let cable = Cable::new(window);
+    let mut ends = [0, 1].map(|end| cable.end(end, slot));
     let mut now = Duration::from_secs(1);
     let mut poll = |ends: &mut [NtbFunction; 2]| {
         now += Duration::from_millis(10);
         ends.iter_mut().for_each(|end| drop(end.poll_link(now)));
     };
-    for board in &boards {
-        board.link_up();
-        writes(1, &[window]).for_each(|(at, value)| board.spads[0][at].store(value, Release));
-    }
+    ends.iter_mut().for_each(|end| end.set_partner(partner));
+    cable.greet(1);
     poll(&mut ends);
-    boards[0].join(&boards[1]);
-    boards[1].join(&boards[0]);
-    boards.iter().for_each(|board| board.spads[0][pad::QP_LINKS].store(1, Release));
+    cable.join();
+    (0..2).for_each(|end| cable.request(end, 1));
     poll(&mut ends);
     let plan = Plan::join(&ends[0].caps(), partner).unwrap_or_else(|e| panic!("{e}"));
     let channels =
         ends.each_mut().map(|end| end.open(&plan).unwrap_or_else(|e| panic!("{e}")).remove(0));
     poll(&mut ends);
+    // The boards live as long as the ends; events of the far end are rung by it.
     (ends, plan, channels)
 }

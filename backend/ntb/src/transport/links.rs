@@ -107,6 +107,7 @@ impl Links {
         for (number, pair) in self.pairs.iter_mut().enumerate() {
             let bit = 1 << number;
             let active = activity(number as u16);
+            let is_newer = value == 0 || self.settled & bit != 0;
             let is_settled = self.settled & bit != 0 && now >= pair.opened + SETTLE;
             match (value & bit != 0, self.ours & bit != 0) {
                 (true, false) if now >= pair.quiet_until => {
@@ -121,7 +122,8 @@ impl Links {
                     }
                 }
                 (false, false) if closes => pair.requested = None,
-                (false, true) if is_settled || closes => {
+                // An opening has a bit of its own, so that no bit at all closes.
+                (false, true) if is_settled || closes && is_newer => {
                     self.ours &= !bit;
                     pair.quiet_until = now + REPEAT;
                     pair.doubt = Some((now, active));
@@ -231,7 +233,7 @@ mod tests {
         assert!(requested(&links, 700).is_empty());
     }
 
-    // Rule: a pair that is closed while it is requested is not opened, and one that was opened just
+    // Goal: a pair that is closed while it is requested is not opened, and one that was opened just
     // before is in doubt; requests of other pairs are repeated.
     #[test]
     fn closed_requests_are_withdrawn() {

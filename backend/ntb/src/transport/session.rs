@@ -17,6 +17,7 @@ use std::time::Duration;
 use mqnet_netdev::{Channel, ChannelStats, Plan, Rx, Tx};
 use mqnet_shmem::Table;
 use mqnet_sysio::eventfd::EventFd;
+use mqnet_sysio::timer::Timer;
 
 use super::cell::Cell;
 use super::geometry::{Part, TooFewSlots};
@@ -38,6 +39,9 @@ const LINK_DOWN_LATE: Duration = Duration::from_millis(1500);
 /// Period of the check for frames with a missed doorbell.
 const CHECK: Duration = Duration::from_millis(100);
 
+/// Time after a change of the queue pairs in which further steps are due, and their period.
+const CHANGING: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(10)];
+
 /// State of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -56,6 +60,9 @@ pub(crate) enum Refused {
     /// By the division of the windows.
     #[error(transparent)]
     Slots(#[from] TooFewSlots),
+    /// By the system: no timer.
+    #[error("timer: {0}")]
+    System(String),
     /// By the number of scratchpads of the hardware.
     #[error("hardware: {have} scratchpads, {need} are needed for {windows} memory windows")]
     Spads {
@@ -108,6 +115,10 @@ pub(crate) struct Transport {
     announced: Vec<u32>,
     transport_mtu: u32,
     control: Arc<EventFd>,
+    /// Expires when the next poll is due.
+    timer: Timer,
+    /// Time of the last change of the queue pairs.
+    changed: Duration,
     pairs: Vec<Pair>,
     links: Links,
     /// Bits that were written last.
@@ -136,6 +147,7 @@ impl Transport {
         for sizes in [&values.sizes, &announced] {
             Part::all(sizes, values.pairs, transport_mtu)?;
         }
+        let timer = Timer::new().map_err(|e| Refused::System(e.to_string()))?;
         // An offer in mqnet's own layout may be there.
         (0..have).for_each(|at| hw.peer_spad_write(at, 0));
         transport.spad_swap(pad::QP_LINKS, UNTOUCHED);
@@ -148,6 +160,8 @@ impl Transport {
             announced,
             transport_mtu,
             control,
+            timer,
+            changed: Duration::ZERO,
             pairs: Vec::new(),
             links,
             written: 0,
@@ -157,9 +171,9 @@ impl Transport {
         }))
     }
 
-    /// Descriptor that is ready when a [`poll`](Self::poll) is due.
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
+    /// Descriptors that are ready when a [`poll`](Self::poll) is due.
+    pub(crate) fn events(&self) -> [BorrowedFd<'_>; 2] {
+        [self.control.as_fd(), self.timer.as_fd()]
     }
 
     /// Number of queue pairs of the peer.
@@ -187,6 +201,17 @@ impl Transport {
         now: Duration,
     ) -> Result<Status, String> {
         self.control.drain();
+        let status = self.poll_once(hw, transport, now);
+        self.set_timer(now);
+        status
+    }
+
+    fn poll_once(
+        &mut self,
+        hw: &dyn Hw,
+        transport: &dyn TransportHw,
+        now: Duration,
+    ) -> Result<Status, String> {
         match read(hw, transport) {
             Ok(Some(values)) if values == self.values => {}
             Ok(Some(values)) => {
@@ -208,7 +233,7 @@ impl Transport {
         if self.is_open {
             self.open_requested(now);
         }
-        self.write_links(hw);
+        self.write_links(hw, now);
         self.check_sleepers(now);
         let serves = (0..self.values.pairs).any(|pair| self.links.is_open(pair));
         if serves || self.links.requested(now).next().is_some() {
@@ -219,6 +244,15 @@ impl Transport {
              guest)"
                 .to_owned(),
         ))
+    }
+
+    /// Sets the time of the next poll: soon while pairs change.
+    fn set_timer(&self, now: Duration) {
+        let [time, period] = CHANGING;
+        let is_due = |pair: &Pair| pair.closing.or(pair.suspect.map(|(at, _)| at)).is_some();
+        let is_changing = now < self.changed + time || self.pairs.iter().any(is_due);
+        // A timer that fails delays the steps until the next event.
+        let _ = self.timer.set(if is_changing { period } else { CHECK });
     }
 
     /// Makes the rings, once the peer has set up all windows.
@@ -281,6 +315,7 @@ impl Transport {
         let mut ended = Vec::new();
         if value != UNTOUCHED {
             ended = links.note_write(value & !UNTOUCHED, now, activity);
+            self.changed = now;
         }
         let in_doubt = links.tick(now, activity);
         let closes = value != UNTOUCHED && value & !UNTOUCHED & !links.ours() == 0;
@@ -358,8 +393,9 @@ impl Transport {
         }
     }
 
-    fn write_links(&mut self, hw: &dyn Hw) {
+    fn write_links(&mut self, hw: &dyn Hw, now: Duration) {
         if self.links.ours() != self.written {
+            self.changed = now;
             self.written = self.links.ours();
             hw.peer_spad_write(pad::QP_LINKS, self.written);
         }
@@ -434,7 +470,7 @@ impl Transport {
             }
         }
         self.reclaim(now);
-        self.write_links(hw);
+        self.write_links(hw, now);
     }
 }
 

@@ -87,8 +87,35 @@ impl World {
     }
 
     fn poll(&mut self) -> LinkStatus {
-        self.now += Duration::from_millis(10);
+        self.poll_after(10)
+    }
+
+    fn poll_after(&mut self, milliseconds: u64) -> LinkStatus {
+        self.now += Duration::from_millis(milliseconds);
         self.function.poll_link(self.now)
+    }
+
+    /// As [`step`](Self::step) and [`follow`](Self::follow), with polls of this end between the
+    /// reads and the writes of the kernel where `acts` says so.
+    fn step_interleaved(&mut self, mut acts: impl FnMut() -> bool) {
+        let mut left = 10;
+        let mut act = |world: &mut Self| {
+            if left > 1 && acts() {
+                left -= 1;
+                let status = world.poll_after(1);
+                world.follow(&status);
+            }
+        };
+        self.kernel.part_from_all();
+        for qp in 0..self.kernel.qps.len() {
+            act(self);
+            let Some(seen) = self.kernel.begin_link_work(qp) else { continue };
+            act(self);
+            self.kernel.end_link_work(qp, seen);
+        }
+        act(self);
+        let status = self.poll_after(left);
+        self.follow(&status);
     }
 
     fn plan(&self) -> Plan {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mqnet_netdev::{
     Armed, Burst, ChannelStats, DropReason, Event, Fault, Fill, FrameMeta, Queue, Trigger, TxBrings,
 };
-use mqnet_shmem::{Manner, Segments, Stores};
+use mqnet_shmem::{Manner, Segments, SpanMut, Stores};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::timer::Timer;
 
@@ -38,6 +38,10 @@ pub(crate) struct PairTx {
     retry: Duration,
     /// Found after frames of a burst were taken.
     violation: Option<Violation>,
+    /// Room for frames to a pair that the peer has closed, which are dropped; and whether the last
+    /// reserved room is there.
+    discard: Vec<u8>,
+    is_discarded: bool,
     /// Bytes of a slot and number of slots: what the ring has, while it is elsewhere too.
     size: (u32, u32),
     stores: Stores,
@@ -67,6 +71,8 @@ impl PairTx {
             timer,
             retry: RETRY,
             violation: None,
+            discard: Vec::new(),
+            is_discarded: false,
             size,
             stores: Stores::default(),
             stats,
@@ -94,6 +100,13 @@ impl PairTx {
             _ => Ok(0),
         };
         free.map_err(|e| self.fault(&e))
+    }
+
+    /// True when the peer has closed the pair. Its frames are dropped, as by an interface without
+    /// carrier: a queue that kept them could never be drained, and no channel could be removed.
+    #[inline]
+    fn is_closed(&self) -> bool {
+        !self.is_held && self.state.has_ended()
     }
 
     #[inline]
@@ -129,6 +142,9 @@ impl Queue for PairTx {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if self.is_held {
+            return Ok(Armed::MoreWork);
+        }
+        if self.is_closed() {
             return Ok(Armed::MoreWork);
         }
         let need = self.slots_for(need);
@@ -176,6 +192,11 @@ impl TxBrings for PairTx {
 
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let mut free = self.room()?;
+        if free == 0 && self.is_closed() {
+            let dropped = burst.frames().len() - from;
+            self.stats.tx.drops.count(DropReason::DeviceDown, dropped as u64);
+            return Ok(dropped);
+        }
         let Manner { streaming, watch, .. } = self.stores.begin();
         let (mut taken, mut sent, mut bytes) = (0, 0, 0);
         if let Some(ring) = self.held.ring().filter(|_| free > 0) {
@@ -215,13 +236,23 @@ impl TxBrings for PairTx {
     }
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
+        self.is_discarded = false;
         if self.room()? == 0 {
-            return Ok(None);
+            if !self.is_closed() {
+                return Ok(None);
+            }
+            self.is_discarded = true;
+            self.discard.resize(max as usize, 0);
+            return Ok(Some(Segments::new(SpanMut::of(&mut self.discard), SpanMut::empty())));
         }
         Ok(self.held.ring().map(|ring| ring.reserve(max)))
     }
 
     fn commit(&mut self, frame: &FrameMeta) {
+        if self.is_discarded {
+            self.stats.tx.drops.count(DropReason::DeviceDown, 1);
+            return;
+        }
         let Some(ring) = self.held.ring() else { return };
         if ring.commit(frame.len) {
             self.retry = RETRY;

@@ -15,7 +15,7 @@ again() {
     ip addr add 10.0.0.2/24 dev eth0 2> /dev/null
     ip link set eth0 up
     carrier
-    ping -c 2 -i 0.2 -W 5 10.0.0.1 > /dev/null || fail ping after $1
+    ping -c 4 -i 0.2 -W 5 10.0.0.1 > /dev/null || fail ping after $1
     echo "OK $1"
 }
 setup 2 1500
@@ -60,8 +60,6 @@ fn link_returns_after_drivers_end() {
     let script = DRIVERS.replace("ROUNDS", "3");
     let output = run(&link, guest(&world, "ntb-drivers", &script));
     assert!(output.contains("DONE"), "{output}");
-    println!("{output}");
-    println!("{:#?}", link.events("down"));
     link.stop();
 }
 
@@ -137,15 +135,16 @@ const ALONE: &str = r#"
 setup 2 1500
 pings 10.0.0.1 > /dev/null
 echo "FLOWS" > /dev/ttyS0
-for i in $(seq 100); do ping -c 1 -W 1 10.0.0.1 > /dev/null || break; done
-sleep 2
+sleep 5
+ping -c 1 -W 1 10.0.0.1 > /dev/null && fail mqnet stays
 rmmod ntb_netdev
 ip link show eth0 && fail netdev stays
 echo DONE
 "#;
 
 // Rule: when mqnet is killed the guest goes on without the link, and a new guest meets the next
-// mqnet. (QEMU 11.1.3 aborts when a vfio-user device is removed, with any server.)
+// mqnet. (QEMU 11.1.3 aborts when a server ends while it waits for a reply, and when a vfio-user
+// device is removed, whatever the server does.)
 #[test]
 fn guest_goes_on_after_mqnet_is_killed() {
     if !has(&NEEDS) || !there_with_ntb() {
@@ -157,6 +156,7 @@ fn guest_goes_on_after_mqnet_is_killed() {
         let running = guest(&world, "ntb-alone", ALONE).start().unwrap();
         let mut running = running.boots().unwrap();
         running.says("FLOWS").unwrap_or_else(|e| panic!("{e}\n{}", link.text()));
+        std::thread::sleep(Duration::from_secs(2));
         link.kill();
         let outcome = running.wait().unwrap();
         let output = &outcome.passed("test").unwrap().output;

@@ -1,6 +1,7 @@
 //! The endpoint function: registers, commands of the driver, windows and scratchpads.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

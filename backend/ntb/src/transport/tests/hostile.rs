@@ -2,7 +2,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
 
-/// The reason of a fault, by which the function ends until the peer is back.
+/// The reason of a fault; the function is down with it until the peer is back.
 fn fault(world: &mut World, fault: Fault) -> String {
     world.take_down();
     assert_eq!(world.board.resets.load(SeqCst), 1, "the hardware link is reset");

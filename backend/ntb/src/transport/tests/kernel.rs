@@ -206,11 +206,26 @@ impl Kernel {
     }
 
     fn link_work(&mut self, qp: usize) {
-        if self.linked && self.qps[qp].ready && !self.qps[qp].up {
-            let seen = self.pad(LINKS);
-            self.write_pad(LINKS, seen | 1 << qp);
-            self.qps[qp].up = seen & 1 << qp != 0;
+        if let Some(seen) = self.begin_link_work(qp) {
+            self.end_link_work(qp, seen);
         }
+    }
+
+    /// First half of the work: the bits that are read. The other end may act before the second.
+    pub(super) fn begin_link_work(&self, qp: usize) -> Option<u32> {
+        let works = self.linked && self.qps[qp].ready && !self.qps[qp].up;
+        works.then(|| self.pad(LINKS))
+    }
+
+    /// Second half of the work.
+    pub(super) fn end_link_work(&mut self, qp: usize, seen: u32) {
+        self.write_pad(LINKS, seen | 1 << qp);
+        self.qps[qp].up = seen & 1 << qp != 0;
+    }
+
+    /// The rest of what is repeated every 10 ms, for a transport that is up.
+    pub(super) fn part_from_all(&mut self) {
+        (0..self.qps.len()).for_each(|qp| self.part_from(qp));
     }
 
     /// Opens pairs as the netdev does.

@@ -1,6 +1,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use mqnet_netdev::{Bridge, Peer, Seat};
+use mqnet_sysio::epoll::{Epoll, Interest};
 
 use super::*;
 
@@ -350,5 +351,25 @@ fn covered_link_down_slot_is_noticed() {
         world.settle(1);
         world.kernel.send(0, &frame(8, 60)).unwrap();
         assert_eq!(world.receive(0).unwrap(), [frame(8, 60)]);
+    }
+}
+
+// Goal: the function has the control thread poll it again without an event of the peer, soon while
+// pairs change and now and then later, and a poll ends the wish.
+#[test]
+fn further_steps_are_due_by_a_timer() {
+    let mut world = World::up(Shape::default(), 2);
+    for quiet in [0, 100] {
+        (0..quiet).for_each(|_| drop(world.step()));
+        for _ in 0..3 {
+            world.poll();
+            let epoll = Epoll::new().unwrap();
+            for fd in world.function.events() {
+                epoll.add(fd, Interest::Readable, 0).unwrap();
+            }
+            let wait = |time| epoll.wait(Some(Duration::from_millis(time)), |_| ()).unwrap();
+            assert_eq!(wait(0), 0);
+            assert_eq!(wait(5000), 1);
+        }
     }
 }

@@ -43,8 +43,7 @@ fn reopen(world: &mut World, flights: &mut [Flight], seed: &mut u64, before: usi
         if quick < open {
             world.kernel.receive(quick, 100);
         }
-        let status = world.step();
-        world.follow(&status);
+        world.step_interleaved(|| pick(seed, 3) == 0);
         let done = world.kernel.qps.iter().all(|qp| qp.up == qp.ready);
         if done && world.channels.len() == open && step > 10 {
             break;

@@ -1,0 +1,71 @@
+//! A link with a kernel's `ntb_transport` at the far end of one of its functions.
+
+use mqnet_engine::{AskError, Link, LinkConfig, Wish};
+use mqnet_netdev::loopback::Loopback;
+use mqnet_ntb::fuzzing::Cable;
+use mqnet_sysio::clock;
+
+/// Turns the link until `done`; the far end repeats its requests as a kernel does.
+fn until(
+    link: &mut Link,
+    what: &str,
+    mut repeat: impl FnMut(),
+    mut done: impl FnMut(&mut Link) -> bool,
+) {
+    mqnet_testkit::until(what, || {
+        repeat();
+        link.turn(clock::monotonic()).expect("a link");
+        done(link).then_some(())
+    });
+}
+
+fn channels(link: &Link) -> u16 {
+    link.running().map_or(0, |running| running.plan.channels)
+}
+
+// Goal: the queue pairs of the far end are the channels of the link, also on the fly; the link
+// names the protocol, and refuses a number of its own with the command for the far end.
+#[test]
+fn channels_are_the_far_ends() {
+    let cable = Cable::new(4 << 20);
+    let near = cable.end(0, 65_536);
+    let mut link = Link::new(Box::new(near), Box::new(Loopback::new(4)), LinkConfig::default())
+        .expect("a link");
+    assert!(link.functions()[0].peer().is_some(), "until the far end is known");
+    cable.greet(4);
+    until(&mut link, "handshake", || (), |link| link.functions()[0].protocol().is_some());
+    assert_eq!(link.functions()[0].protocol(), Some("ntb_transport v4"));
+    assert!(link.functions()[0].peer().is_none());
+    cable.join();
+    until(&mut link, "one channel", || cable.request(0, 0b1), |link| channels(link) == 1);
+    until(&mut link, "three channels", || cable.request(0, 0b111), |link| channels(link) == 3);
+    let wish = Wish { channels: Some(2), ..link.wish().clone() };
+    let Err(AskError::Impossible(why)) = link.ask(wish, clock::monotonic()) else {
+        panic!("accepted")
+    };
+    assert_eq!(
+        why,
+        "channels: the peer's ntb_netdev decides their number: ethtool -L DEV combined N in the \
+         guest"
+    );
+    assert_eq!(channels(&link), 3);
+    // Other wishes are as free as always.
+    let wish = Wish { mtu: Some(9000), ..link.wish().clone() };
+    link.ask(wish, clock::monotonic()).expect("accepted");
+    let mtu = |link: &Link| link.running().map(|running| running.plan.mtu);
+    until(&mut link, "an MTU of 9000", || (), |link| mtu(link) == Some(9000));
+}
+
+// Goal: with fewer channels at the other netdev than queue pairs the link has as many as that.
+#[test]
+fn channels_are_no_more_than_the_other_netdevs() {
+    let cable = Cable::new(4 << 20);
+    let near = cable.end(0, 65_536);
+    let mut link = Link::new(Box::new(near), Box::new(Loopback::new(2)), LinkConfig::default())
+        .expect("a link");
+    cable.greet(4);
+    until(&mut link, "handshake", || (), |link| link.functions()[0].protocol().is_some());
+    cable.join();
+    let all = || cable.request(0, 0b1111);
+    until(&mut link, "two channels", all, |link| channels(link) == 2);
+}
