@@ -59,8 +59,8 @@ impl NtbFunction {
         if self.seat.is_some()
             && self.hw.spad_read(transport::handshake::pad::VERSION) == transport::VERSION
         {
-            let why = "refused: the peer is a kernel's ntb_transport, which cannot be a member of a \
-                       group: use its endpoint alone";
+            let why = "refused: the peer is a kernel's ntb_transport, which cannot be a member of \
+                       a group: use its endpoint alone";
             return Some(Err(why.to_owned()));
         }
         let begun = match Transport::begin(&*self.hw, hw, self.transport_mtu, control) {
@@ -149,8 +149,8 @@ impl Bridge for NtbFunction {
 
     fn channels_fixed(&self) -> Option<String> {
         self.transport.as_ref().map(|_| {
-            "channels: the peer's ntb_netdev decides their number: ethtool -L DEV combined N in the \
-             guest"
+            "channels: the peer's ntb_netdev decides their number: ethtool -L DEV combined N in \
+             the guest"
                 .to_owned()
         })
     }

@@ -134,9 +134,9 @@ mod tests {
     use super::*;
     use crate::transport::TRANSPORT_MTU;
 
-    // Goal: the parts of a window do not overlap, and slots, headers and credit words stay inside
-    // of their part, for any sizes and numbers.
     proptest! {
+        // Goal: the parts of a window do not overlap, and slots, headers and credit words stay
+        // inside of their part, for any sizes and numbers.
         #[test]
         fn parts_are_disjoint_and_inside(
             sizes in prop::collection::vec(0u32..64 << 20, 1..5),

@@ -16,9 +16,9 @@
 //! - A bit that only our value has closes a pair, or is missing because the peer read an older
 //!   value. The pair is *in doubt*: it ends after [`DOUBT`], unless there is a sign of life.
 //! - All other bits have no meaning.
-//! - A write without a request closes some pair. It withdraws all requests that are pending, and puts
-//!   new grants in doubt: the kernel sends no link-down slot for a pair that it closes while it
-//!   requests it. Other requests are repeated.
+//! - A write without a request closes some pair. It withdraws all requests that are pending, and
+//!   puts new grants in doubt: the kernel sends no link-down slot for a pair that it closes while
+//!   it requests it. Other requests are repeated.
 //!
 //! Writes are recognised by a mark ([`UNTOUCHED`]) that the session leaves in the scratchpad. After
 //! a bit was cleared here, writes may still echo it for a while.
@@ -278,8 +278,8 @@ mod tests {
         assert_eq!(requested(&links, 210), [0, 1]);
     }
 
-    // Goal: a missing bit clears ours immediately; the pair ends without a sign of life, and goes on
-    // with one.
+    // Goal: a missing bit clears ours immediately; the pair ends without a sign of life, and goes
+    // on with one.
     #[test]
     fn missing_bit_puts_a_pair_in_doubt() {
         let mut links = Links::new(2);

@@ -240,7 +240,8 @@ impl Transport {
             return Ok(Status::Up(self.lives));
         }
         Ok(Status::Down(
-            "the peer has no queue pair open: set its interface up (ip link set DEV up in the guest)"
+            "the peer has no queue pair open: set its interface up (ip link set DEV up in the \
+             guest)"
                 .to_owned(),
         ))
     }

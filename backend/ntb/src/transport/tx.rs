@@ -18,8 +18,8 @@ use super::rx::fault;
 use super::slots::{TxSlots, Violation};
 use crate::hw::Doorbell;
 
-/// Time after which a queue that waits for room is polled again, since the peer sends no notification
-/// of a credit. It doubles while nothing changes.
+/// Time after which a queue that waits for room is polled again, since the peer sends no
+/// notification of a credit. It doubles while nothing changes.
 const RETRY: Duration = Duration::from_micros(200);
 /// Longest such time.
 const RETRY_MAX: Duration = Duration::from_millis(20);

@@ -20,6 +20,45 @@ fn mark(frame: &[u8]) -> u32 {
     mark
 }
 
+/// The peer changes the number of its open pairs, which becomes `open`.
+fn resize(world: &mut World, flights: &mut [Flight], seed: &mut u64, before: usize) -> usize {
+    let open = 1 + pick(seed, flights.len());
+    (open..before).rev().for_each(|pair| world.kernel.close(pair));
+    world.kernel.open(before.min(open)..open);
+    // One is closed and opened again before mqnet notices.
+    let quick = pick(seed, 2 * open);
+    if quick < open {
+        world.kernel.reopen(quick);
+    }
+    for step in 0..400 {
+        // Queues of closed pairs find the end of their pair.
+        for channel in (0..world.channels.len()).filter(|&n| n >= open || n == quick) {
+            // A channel may have the frames of another pair, too.
+            for got in world.receive(channel).unwrap() {
+                let mark = Some(mark(&got));
+                let front = |f: &&mut Flight| f.to_mqnet.front().copied() == mark;
+                flights.iter_mut().find(front).unwrap().to_mqnet.pop_front();
+            }
+        }
+        if quick < open {
+            world.kernel.receive(quick, 100);
+        }
+        world.step_interleaved(|| pick(seed, 3) == 0);
+        let done = world.kernel.qps.iter().all(|qp| qp.up == qp.ready);
+        if done && world.channels.len() == open && step > 10 {
+            break;
+        }
+    }
+    assert_eq!(world.channels.len(), open, "{:?}", world.function.poll_link(world.now));
+    for (pair, flight) in flights.iter_mut().enumerate() {
+        if pair >= open || pair >= before || pair == quick {
+            *flight = Flight::default();
+            world.kernel.qps[pair].got.clear();
+        }
+    }
+    open
+}
+
 /// One run. Every frame arrives once, unchanged and in order on its pair, unless the pair was
 /// closed in between.
 fn run(mut seed: u64) {
@@ -72,43 +111,7 @@ fn run(mut seed: u64) {
                 let status = world.step();
                 world.follow(&status);
             }
-            _ => {
-                let before = open;
-                open = 1 + pick(&mut seed, pairs);
-                (open..before).rev().for_each(|pair| world.kernel.close(pair));
-                world.kernel.open(before.min(open)..open);
-                // One is closed and opened again before mqnet notices.
-                let quick = pick(&mut seed, 2 * open);
-                if quick < open {
-                    world.kernel.reopen(quick);
-                }
-                for step in 0..400 {
-                    // Queues of closed pairs find the end of their pair.
-                    for channel in (0..world.channels.len()).filter(|&n| n >= open || n == quick) {
-                        // A channel may have the frames of another pair, too.
-                        for got in world.receive(channel).unwrap() {
-                            let mark = Some(mark(&got));
-                            let front = |f: &&mut Flight| f.to_mqnet.front().copied() == mark;
-                            flights.iter_mut().find(front).unwrap().to_mqnet.pop_front();
-                        }
-                    }
-                    if quick < open {
-                        world.kernel.receive(quick, 100);
-                    }
-                    world.step_interleaved(|| pick(&mut seed, 3) == 0);
-                    let done = world.kernel.qps.iter().all(|qp| qp.up == qp.ready);
-                    if done && world.channels.len() == open && step > 10 {
-                        break;
-                    }
-                }
-                assert_eq!(world.channels.len(), open, "{:?}", world.function.poll_link(world.now));
-                for (pair, flight) in flights.iter_mut().enumerate() {
-                    if pair >= open || pair >= before || pair == quick {
-                        *flight = Flight::default();
-                        world.kernel.qps[pair].got.clear();
-                    }
-                }
-            }
+            _ => open = resize(&mut world, &mut flights, &mut seed, open),
         }
     }
     for (pair, flight) in flights.iter_mut().enumerate().take(open) {
