@@ -1,4 +1,5 @@
-//! Server of the vfio-user protocol: a PCI device of a virtual machine, implemented by this process.
+//! Server of the vfio-user protocol: a PCI device of a virtual machine, implemented by this
+//! process.
 //!
 //! - [`Model`] describes the function: identity, BARs, MSI-X vectors. It is fixed per server.
 //! - [`Device`] is implemented by the device model: trapped accesses, reset, unmapped memory.

@@ -317,15 +317,15 @@ fn width(at: u32, len: usize) -> usize {
 
 /// Reads memory that the client writes too, each aligned number in one access.
 fn load(memory: &Table, mut at: u32, mut data: &mut [u8]) {
-    use std::sync::atomic::Ordering::SeqCst;
+    use std::sync::atomic::Ordering::Acquire;
     while !data.is_empty() {
         let width = width(at, data.len());
         let (now, rest) = data.split_at_mut(width);
         match width {
-            8 => now.copy_from_slice(&memory.double(at).load(SeqCst).to_ne_bytes()),
-            4 => now.copy_from_slice(&memory.word(at).load(SeqCst).to_ne_bytes()),
-            2 => now.copy_from_slice(&memory.half(at).load(SeqCst).to_ne_bytes()),
-            _ => now.copy_from_slice(&memory.byte(at).load(SeqCst).to_ne_bytes()),
+            8 => now.copy_from_slice(&memory.double(at).load(Acquire).to_ne_bytes()),
+            4 => now.copy_from_slice(&memory.word(at).load(Acquire).to_ne_bytes()),
+            2 => now.copy_from_slice(&memory.half(at).load(Acquire).to_ne_bytes()),
+            _ => now.copy_from_slice(&memory.byte(at).load(Acquire).to_ne_bytes()),
         }
         (data, at) = (rest, at + width as u32);
     }
@@ -333,16 +333,16 @@ fn load(memory: &Table, mut at: u32, mut data: &mut [u8]) {
 
 /// The same for writes.
 fn store(memory: &Table, mut at: u32, mut data: &[u8]) {
-    use std::sync::atomic::Ordering::SeqCst;
+    use std::sync::atomic::Ordering::Release;
     while !data.is_empty() {
         let (now, rest) = data.split_at(width(at, data.len()));
         match *now {
             [a, b, c, d, e, f, g, h] => {
-                memory.double(at).store(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), SeqCst);
+                memory.double(at).store(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), Release);
             }
-            [a, b, c, d] => memory.word(at).store(u32::from_ne_bytes([a, b, c, d]), SeqCst),
-            [a, b] => memory.half(at).store(u16::from_ne_bytes([a, b]), SeqCst),
-            [a, ..] => memory.byte(at).store(a, SeqCst),
+            [a, b, c, d] => memory.word(at).store(u32::from_ne_bytes([a, b, c, d]), Release),
+            [a, b] => memory.half(at).store(u16::from_ne_bytes([a, b]), Release),
+            [a, ..] => memory.byte(at).store(a, Release),
             [] => {}
         }
         at += now.len() as u32;

@@ -1,5 +1,5 @@
-//! Guests with the kernel's NTB drivers: QEMU 11, which has vfio-user, and the modules, which Debian
-//! does not build.
+//! Guests with the kernel's NTB drivers: QEMU 11, which has vfio-user, and the modules, which
+//! Debian does not build.
 //!
 //! The modules are built of the unmodified files of Debian's kernel source package, against its
 //! headers, by its compiler in a folder of Debian 13. Only the modules stay in the cache.

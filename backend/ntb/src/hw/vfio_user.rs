@@ -36,7 +36,8 @@ use watch::Watcher;
 
 /// Period of polls while a client is connected, for what takes time.
 const POLL: Duration = Duration::from_millis(10);
-/// The same when registers, scratchpads and the link have not changed for [`QUIET`]: a safety check.
+/// The same when registers, scratchpads and the link have not changed for [`QUIET`]: a safety
+/// check.
 const POLL_IDLE: Duration = Duration::from_millis(100);
 /// See [`POLL_IDLE`].
 const QUIET: Duration = Duration::from_secs(1);
@@ -134,7 +135,7 @@ impl VfioUser {
 
     /// Reads scratchpad `pad` that the driver sees as its own, also while the link is down.
     pub fn driver_spad(&self, pad: usize) -> Option<u32> {
-        (pad < SPADS).then(|| u32::from_le(self.function.own_spad(pad).load(Ordering::SeqCst)))
+        (pad < SPADS).then(|| u32::from_le(self.function.own_spad(pad).load(Ordering::Acquire)))
     }
 
     /// Starts the timer anew: the next poll is due a period after this one.
@@ -199,12 +200,12 @@ impl Hw for VfioUser {
         if !self.pad_exists(pad) {
             return 0;
         }
-        u32::from_le(self.function.peer_spad(pad).load(Ordering::SeqCst))
+        u32::from_le(self.function.peer_spad(pad).load(Ordering::Acquire))
     }
 
     fn peer_spad_write(&self, pad: usize, value: u32) {
         if self.pad_exists(pad) {
-            self.function.own_spad(pad).store(value.to_le(), Ordering::SeqCst);
+            self.function.own_spad(pad).store(value.to_le(), Ordering::Release);
         }
     }
 
@@ -257,7 +258,7 @@ impl TransportHw for VfioUser {
         if !self.pad_exists(pad) {
             return 0;
         }
-        u32::from_le(self.function.peer_spad(pad).swap(value.to_le(), Ordering::SeqCst))
+        u32::from_le(self.function.peer_spad(pad).swap(value.to_le(), Ordering::AcqRel))
     }
 
     fn peer_spad_read(&self, pad: usize) -> u32 {

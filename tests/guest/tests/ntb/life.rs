@@ -30,7 +30,8 @@ for round in $(seq ROUNDS); do
     ethtool -L eth0 combined 2; again two-channels-$round
     rmmod ntb_netdev; insmod /ntb/ntb_netdev.ko; again netdev-$round
     rmmod ntb_netdev ntb_transport
-    insmod /ntb/ntb_transport.ko max_num_clients=2; insmod /ntb/ntb_netdev.ko; again transport-$round
+    insmod /ntb/ntb_transport.ko max_num_clients=2; insmod /ntb/ntb_netdev.ko
+    again transport-$round
     echo $device > /sys/bus/pci/drivers/ntb_hw_epf/unbind
     echo $device > /sys/bus/pci/drivers/ntb_hw_epf/bind
     # The kernel does not make the netdev anew.
@@ -72,8 +73,8 @@ echo "FLOWS" > /dev/ttyS0
 while :; do upload /bin/busybox; download 0; done
 "#;
 
-// Rule: a VMM that is killed in mid-flow takes the link down with the reason; the next one brings it
-// up again, several times, and nothing of the former ones stays open.
+// Rule: a VMM that is killed in mid-flow takes the link down with the reason; the next one brings
+// it up again, several times, and nothing of the former ones stays open.
 #[test]
 fn link_returns_after_vmms_are_killed() {
     if !has(&NEEDS) || !there_with_ntb() {
@@ -167,7 +168,6 @@ fn guest_goes_on_after_mqnet_is_killed() {
 const IDLE: &str = r#"
 setup 1 1500
 pings 10.0.0.1 > /dev/null
-ip neigh replace 10.0.0.1 lladdr $(ip neigh show 10.0.0.1 | sed 's/.*lladdr \([^ ]*\).*/\1/') dev eth0
 echo "FLOWS" > /dev/ttyS0
 sleep 12
 ping -c 5 -i 1 -W 5 10.0.0.1 || fail ping

@@ -39,8 +39,9 @@ impl Own {
 
 impl DoorbellTrap for Own {
     fn arm(&self) {
-        self.registers.word(self.offset).store(TRAP.to_le(), Ordering::SeqCst);
-        // The caller polls its queue after this; the driver reads the offset after its barrier.
+        self.registers.word(self.offset).store(TRAP.to_le(), Ordering::Relaxed);
+        // Pairs with the driver's barrier between a slot and its doorbell: the caller's poll after
+        // this finds the slot, or the driver reads the new offset.
         fence(Ordering::SeqCst);
     }
 

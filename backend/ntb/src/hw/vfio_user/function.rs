@@ -180,11 +180,11 @@ impl Function {
     }
 
     fn set(&self, at: u32, value: u32) {
-        self.registers.word(at).store(value.to_le(), Ordering::SeqCst);
+        self.registers.word(at).store(value.to_le(), Ordering::Release);
     }
 
     fn get(&self, at: u32) -> u32 {
-        u32::from_le(self.registers.word(at).load(Ordering::SeqCst))
+        u32::from_le(self.registers.word(at).load(Ordering::Acquire))
     }
 
     fn get_pair(&self, at: [u32; 2]) -> u64 {
@@ -201,7 +201,7 @@ impl Function {
         self.check_memory();
         if self.pending.is_none() {
             let number =
-                u32::from_le(self.registers.word(register::COMMAND).swap(0, Ordering::SeqCst));
+                u32::from_le(self.registers.word(register::COMMAND).swap(0, Ordering::AcqRel));
             if number != 0 {
                 let argument = self.get(register::ARGUMENT);
                 self.pending = Some(Command { number, argument, since: now });
@@ -235,7 +235,7 @@ impl Function {
         }
         // A driver that no longer waits would take the status for that of its next command.
         if self.now.saturating_sub(command.since) < COMMAND_MAX {
-            self.registers.half(register::STATUS).store(status.to_le(), Ordering::SeqCst);
+            self.registers.half(register::STATUS).store(status.to_le(), Ordering::Release);
         }
     }
 
@@ -361,8 +361,8 @@ impl Function {
 
     fn raise(&mut self) {
         for pad in 0..SPADS {
-            self.own_spad(pad).store(0, Ordering::SeqCst);
-            self.peer_spad(pad).store(0, Ordering::SeqCst);
+            self.own_spad(pad).store(0, Ordering::Release);
+            self.peer_spad(pad).store(0, Ordering::Release);
         }
         self.is_up = true;
         self.signal_link(1);
@@ -374,7 +374,7 @@ impl Function {
     }
 
     fn signal_link(&self, link: u16) {
-        self.registers.half(register::LINK).store(link.to_le(), Ordering::SeqCst);
+        self.registers.half(register::LINK).store(link.to_le(), Ordering::Release);
         if let Some(interrupts) = &self.interrupts {
             // A client that closed its eventfd misses its own event.
             let _ = interrupts.trigger(LINK_VECTOR.into());
@@ -453,10 +453,10 @@ impl Device for Function {
         (self.vectors, self.is_enabled, self.pending) = (None, false, None);
         if self.is_up {
             self.is_up = false;
-            self.registers.half(register::LINK).store(0, Ordering::SeqCst);
+            self.registers.half(register::LINK).store(0, Ordering::Release);
         }
         self.set(register::COMMAND, 0);
-        self.registers.half(register::STATUS).store(0, Ordering::SeqCst);
+        self.registers.half(register::STATUS).store(0, Ordering::Release);
         self.doorbells.iter().for_each(|own| own.disarm());
         self.has_leftovers = !self.release_all();
         !self.has_leftovers
