@@ -42,7 +42,8 @@ fn config(endpoint: Endpoint) -> VfioUserConfig {
     }
 }
 
-/// The far end of a bridge: answers each operation of the guest, which shows that it arrived.
+/// The far end of a bridge: answers each operation of the guest in a way that shows that it
+/// arrived.
 ///
 /// - A scratchpad is answered by its complement in the other direction.
 /// - A doorbell is answered by the same doorbell.
@@ -176,8 +177,8 @@ for index in $(seq 0 $((windows - 1))); do
     echo 0:8192 > peer0/peer_mw_trans$index || exit 1
     row "window-$index-peer" $(sed -n 's/^Mapping Size *//p' peer0/peer_mw_trans$index)
     printf "\001\002\003\00$index" > peer0/peer_mw$index
-    expected=fefdfcf$(printf %x $((15 - index)))
-    wait_for "head -c 4 peer0/mw$index | od -An -tx1 | tr -d ' '" $expected
+    last=$(printf %x $((15 - index)))
+    wait_for "head -c 4 peer0/mw$index | od -An -tx1 | tr -d ' '" fefdfcf$last
     row "window-$index" $(head -c 4 peer0/mw$index | od -An -tx1 | tr -d ' ')
     row "window-$index-end" $(tail -c +4093 peer0/mw$index | head -c 4 | od -An -tx1 | tr -d ' ')
 done

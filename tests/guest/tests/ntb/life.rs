@@ -168,6 +168,8 @@ fn guest_goes_on_after_mqnet_is_killed() {
 const IDLE: &str = r#"
 setup 1 1500
 pings 10.0.0.1 > /dev/null
+address=$(ip neigh show 10.0.0.1 | sed 's/.*lladdr \([^ ]*\).*/\1/')
+ip neigh replace 10.0.0.1 lladdr $address dev eth0
 echo "FLOWS" > /dev/ttyS0
 sleep 12
 ping -c 5 -i 1 -W 5 10.0.0.1 || fail ping

@@ -186,10 +186,10 @@ for i in 1 2 3; do
     download 0
 done
 for i in 1 2 3 4; do
-    upload /tmp/up & jobs="$jobs $!"
-    download $i & jobs="$jobs $!"
+    upload /tmp/up & uploads="$uploads $!"
+    download $i & uploads="$uploads $!"
 done
-for job in $jobs; do wait $job || fail job; done
+for job in $uploads; do wait $job || fail job; done
 report
 echo DONE
 "#;

@@ -40,8 +40,8 @@ impl Own {
 impl DoorbellTrap for Own {
     fn arm(&self) {
         self.registers.word(self.offset).store(TRAP.to_le(), Ordering::Relaxed);
-        // Pairs with the driver's barrier between a slot and its doorbell: the caller's poll after
-        // this finds the slot, or the driver reads the new offset.
+        // Pairs with the barrier of the guest's driver between its slot and its read of the offset:
+        // either the caller's poll after this finds the slot, or the driver rings the trapped page.
         fence(Ordering::SeqCst);
     }
 

@@ -1,6 +1,7 @@
 //! The endpoint function: registers, commands of the driver, windows and scratchpads.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -89,6 +90,13 @@ fn memory(name: &str, len: u64) -> io::Result<Arc<Region>> {
     Region::shared(name, len as usize, false).map(Arc::new).map_err(io::Error::other)
 }
 
+/// Mapped parts of a window's BAR. Where doorbells share it, their first page is mapped and the
+/// rest is trapped.
+fn mapped_ranges(has_doorbells: bool, window: Range<u64>) -> Vec<Range<u64>> {
+    let doorbells = has_doorbells.then_some(0..PAGE);
+    doorbells.into_iter().chain([window]).collect()
+}
+
 impl Function {
     /// A function, and its description.
     pub(super) fn new(config: &VfioUserConfig) -> io::Result<(Self, Model)> {
@@ -124,8 +132,7 @@ impl Function {
             let first = u64::from(at);
             let window = memory("mqnet-ntb-window", first + len)?;
             window.prefer_huge_pages();
-            // Doorbells that share the BAR: the first page is mapped, the rest trapped.
-            let ranges = if at > 0 { vec![0..PAGE, first..first + len] } else { vec![0..len] };
+            let ranges = mapped_ranges(at > 0, first..first + len);
             model.bars[bar] = mapped(&window, &ranges, first + len);
             windows.push(Window { memory: window, at: at as usize, outbound: None, guest: (0, 0) });
         }
@@ -433,7 +440,11 @@ impl Function {
     }
 
     fn release_all(&mut self) -> bool {
-        self.windows.iter_mut().fold(true, |all, window| window.release() && all)
+        let mut is_done = true;
+        for window in &mut self.windows {
+            is_done &= window.release();
+        }
+        is_done
     }
 }
 
