@@ -354,9 +354,9 @@ impl LinkHost {
 
     fn netdev(&mut self, name: &ObjectName, request: NetdevRequest) -> Result<Reply, ApiError> {
         let (at, found) = self.find(name)?;
-        self.step_due = true;
         let event = verbs::event(&request);
         let reply = verbs::execute(&mut self.entries[at / 2], at % 2, request)?;
+        self.step_due |= matches!(reply, Reply::Change(_) | Reply::Capture(_));
         if let (Some((event, text)), Reply::Change(ticket)) = (event, &reply)
             && matches!(ticket.result(), Some(Ok(outcome)) if outcome.changed)
         {

@@ -27,7 +27,7 @@ fn channels(link: &Link) -> u16 {
 // names the protocol, and refuses a number of its own with the command for the far end.
 #[test]
 fn channels_are_the_far_ends() {
-    let cable = Cable::new(4 << 20).expect("a bridge");
+    let cable = Cable::new(4 << 20);
     let near = cable.end(0, 65_536);
     let mut link = Link::new(Box::new(near), Box::new(Loopback::new(4)), LinkConfig::default())
         .expect("a link");
@@ -45,8 +45,8 @@ fn channels_are_the_far_ends() {
     };
     assert_eq!(
         why,
-        "channels: the peer's ntb_netdev decides their number: ethtool -L DEV combined N in \
-         the guest"
+        "channels: the peer's ntb_netdev decides their number: ethtool -L DEV combined N in the \
+         guest"
     );
     assert_eq!(channels(&link), 3);
     // Other wishes are as free as always.
@@ -59,7 +59,7 @@ fn channels_are_the_far_ends() {
 // Goal: with fewer channels at the other netdev than queue pairs the link has as many as that.
 #[test]
 fn channels_are_no_more_than_the_other_netdevs() {
-    let cable = Cable::new(4 << 20).expect("a bridge");
+    let cable = Cable::new(4 << 20);
     let near = cable.end(0, 65_536);
     let mut link = Link::new(Box::new(near), Box::new(Loopback::new(2)), LinkConfig::default())
         .expect("a link");

@@ -1,8 +1,9 @@
 //! Hardware in memory, for tests: windows, scratchpads and doorbells, seen from both ends.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use mqnet_shmem::{Area, MemoryMap, Region};
@@ -25,7 +26,7 @@ pub(crate) struct Board {
     pub(crate) inbound: Vec<Arc<Region>>,
     pub(crate) size: u32,
     /// Memory of the peer, as it set it up.
-    outbound: Mutex<Vec<Option<Outbound>>>,
+    pub(crate) outbound: Mutex<Vec<Option<Outbound>>>,
     /// Written by the peer, and by mqnet.
     pub(crate) spads: [Vec<AtomicU32>; 2],
     /// Times that mqnet rang a doorbell of the peer.
@@ -40,29 +41,30 @@ pub(crate) struct Board {
     far: OnceLock<Weak<Self>>,
 }
 
+fn memory(len: usize) -> Region {
+    Region::private(len, false, None).unwrap_or_else(|e| panic!("memory of a test: {e}"))
+}
+
+fn event() -> EventFd {
+    EventFd::new().unwrap_or_else(|e| panic!("an eventfd of a test: {e}"))
+}
+
 impl Board {
-    /// A board whose link is down; `None` without memory or descriptors.
-    pub(crate) fn new(windows: usize, size: u32) -> Option<Arc<Self>> {
-        let region = |_| Region::private(AT + size as usize, false, None).ok().map(Arc::new);
-        let event = |_| EventFd::new().ok().map(Arc::new);
+    pub(crate) fn new(windows: usize, size: u32) -> Arc<Self> {
+        let region = |_| Arc::new(memory(AT + size as usize));
         let pads = || (0..SPADS).map(|_| AtomicU32::new(0)).collect();
-        Some(Arc::new(Self {
-            inbound: (0..windows).map(region).collect::<Option<_>>()?,
+        Arc::new(Self {
+            inbound: (0..windows).map(region).collect(),
             size,
             outbound: Mutex::new(vec![None; windows]),
             spads: [pads(), pads()],
             rung: (0..VECTORS).map(|_| AtomicU64::new(0)).collect(),
-            events: (0..VECTORS).map(event).collect::<Option<_>>()?,
+            events: (0..VECTORS).map(|_| Arc::new(event())).collect(),
             link: AtomicU64::new(0),
             resets: AtomicU64::new(0),
             rests: AtomicBool::new(false),
             far: OnceLock::new(),
-        }))
-    }
-
-    /// Memory of the peer.
-    pub(crate) fn peer(&self) -> MutexGuard<'_, Vec<Option<Outbound>>> {
-        self.outbound.lock().unwrap_or_else(PoisonError::into_inner)
+        })
     }
 
     /// Offset of byte `at` of a window in its region.
@@ -71,18 +73,19 @@ impl Board {
     }
 
     /// Sets up memory behind a window: regions of these lengths, one after another.
-    pub(crate) fn map(&self, window: usize, lens: &[u64]) -> Option<Vec<Arc<Region>>> {
+    pub(crate) fn map(&self, window: usize, lens: &[u64]) -> Vec<Arc<Region>> {
         let mut start = 0;
         let mut areas = Vec::new();
         for &len in lens {
-            let region = Arc::new(Region::private(len as usize, false, None).ok()?);
+            let region = Arc::new(memory(len as usize));
             areas.push(Area { start, len, region, offset: 0 });
             start += len;
         }
         let regions = areas.iter().map(|area| area.region.clone()).collect();
-        let map = Arc::new(MemoryMap::new(areas).ok()?);
-        self.peer()[window] = Some(Outbound { map, len: start as u32 });
-        Some(regions)
+        let map = Arc::new(MemoryMap::new(areas).unwrap_or_default());
+        self.outbound.lock().unwrap_or_else(PoisonError::into_inner)[window] =
+            Some(Outbound { map, len: start as u32 });
+        regions
     }
 
     /// Makes the windows of another board the far end's memory, and its events the far end's.
@@ -93,15 +96,16 @@ impl Board {
             let map = MemoryMap::new(vec![area]).map(Arc::new).unwrap_or_default();
             Some(Outbound { map, len: other.size })
         };
-        *self.peer() = other.inbound.iter().map(out).collect();
+        *self.outbound.lock().unwrap_or_else(PoisonError::into_inner) =
+            other.inbound.iter().map(out).collect();
         let _ = self.far.set(Arc::downgrade(other));
     }
 
     pub(crate) fn link_up(&self) {
-        self.spads.iter().flatten().for_each(|pad| pad.store(0, Relaxed));
-        self.peer().fill(None);
-        self.rests.store(false, Relaxed);
-        self.link.fetch_add(1, Relaxed);
+        self.spads.iter().flatten().for_each(|pad| pad.store(0, Release));
+        self.outbound.lock().unwrap_or_else(PoisonError::into_inner).fill(None);
+        self.rests.store(false, Release);
+        self.link.fetch_add(1, AcqRel);
     }
 }
 
@@ -109,7 +113,7 @@ struct Bell(Arc<Board>, usize);
 
 impl Doorbell for Bell {
     fn ring(&self) -> std::io::Result<()> {
-        self.0.rung[self.1].fetch_add(1, Relaxed);
+        self.0.rung[self.1].fetch_add(1, AcqRel);
         match self.0.far.get().and_then(Weak::upgrade) {
             Some(far) => far.events[self.1].ring(),
             None => Ok(()),
@@ -122,8 +126,8 @@ pub(crate) struct Port(pub(crate) Arc<Board>);
 
 impl Hw for Port {
     fn poll_link(&mut self, _now: Duration) -> HwLink {
-        match self.0.link.load(Relaxed) {
-            _ if self.0.rests.load(Relaxed) => HwLink::Down("at rest".to_owned()),
+        match self.0.link.load(Acquire) {
+            _ if self.0.rests.load(Acquire) => HwLink::Down("at rest".to_owned()),
             0 => HwLink::Down("no guest".to_owned()),
             n => HwLink::Up(n),
         }
@@ -138,11 +142,11 @@ impl Hw for Port {
     }
 
     fn spad_read(&self, pad: usize) -> u32 {
-        self.0.spads[0][pad].load(Relaxed)
+        self.0.spads[0][pad].load(Acquire)
     }
 
     fn peer_spad_write(&self, pad: usize, value: u32) {
-        self.0.spads[1][pad].store(value, Relaxed);
+        self.0.spads[1][pad].store(value, Release);
     }
 
     fn peer_doorbell(&self, bit: usize) -> Option<Arc<dyn Doorbell>> {
@@ -154,8 +158,8 @@ impl Hw for Port {
     }
 
     fn reset(&mut self, _now: Duration, _retry_after: Duration) {
-        self.0.resets.fetch_add(1, Relaxed);
-        self.0.rests.store(true, Relaxed);
+        self.0.resets.fetch_add(1, AcqRel);
+        self.0.rests.store(true, Release);
     }
 
     fn window_len(&self) -> u32 {
@@ -185,7 +189,7 @@ impl TransportHw for Port {
             inbound: self.0.inbound.get(index)?.clone(),
             inbound_at: AT,
             inbound_len: self.0.size,
-            outbound: self.0.peer()[index].clone(),
+            outbound: self.0.outbound.lock().unwrap_or_else(PoisonError::into_inner)[index].clone(),
         })
     }
 
@@ -194,11 +198,11 @@ impl TransportHw for Port {
     }
 
     fn spad_swap(&self, pad: usize, value: u32) -> u32 {
-        self.0.spads[0][pad].swap(value, Relaxed)
+        self.0.spads[0][pad].swap(value, AcqRel)
     }
 
     fn peer_spad_read(&self, pad: usize) -> u32 {
-        self.0.spads[1][pad].load(Relaxed)
+        self.0.spads[1][pad].load(Acquire)
     }
 
     fn doorbells(&self) -> Doorbells {

@@ -1,7 +1,7 @@
 //! Two ends of ours with the protocol of `ntb_transport` between them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 
 use mqnet_netdev::{Caps, Channel, Function, Plan};
@@ -18,12 +18,11 @@ pub struct Cable {
 }
 
 impl Cable {
-    /// A bridge with windows of `window` bytes; its hardware link is up. `None` without memory or
-    /// descriptors.
-    pub fn new(window: u32) -> Option<Self> {
-        let boards = [Board::new(1, window)?, Board::new(1, window)?];
+    /// A bridge with windows of `window` bytes; its hardware link is up.
+    pub fn new(window: u32) -> Self {
+        let boards = [0, 1].map(|_| Board::new(1, window));
         boards.iter().for_each(|board| board.link_up());
-        Some(Self { boards, window })
+        Self { boards, window }
     }
 
     /// The function of an end, with slots of `slot` bytes.
@@ -38,7 +37,7 @@ impl Cable {
         let sizes = [self.window];
         for board in &self.boards {
             let values = writes(pairs, &sizes).filter(|(at, _)| *at != pad::QP_LINKS);
-            values.for_each(|(at, value)| board.spads[0][at].store(value, Relaxed));
+            values.for_each(|(at, value)| board.spads[0][at].store(value, Release));
         }
     }
 
@@ -50,18 +49,17 @@ impl Cable {
 
     /// Writes QP_LINKS to an end, as a peer does that opens these pairs.
     pub fn request(&self, end: usize, bits: u32) {
-        self.boards[end].spads[0][pad::QP_LINKS].store(bits, Relaxed);
+        self.boards[end].spads[0][pad::QP_LINKS].store(bits, Release);
     }
 }
 
 /// Two functions with one queue pair each, and their channels: what one end sends arrives at the
-/// other. `None` when the ends do not come up.
-pub fn joined(
-    window: u32,
-    slot: u32,
-    partner: &Caps,
-) -> Option<([NtbFunction; 2], Plan, [Channel; 2])> {
-    let cable = Cable::new(window)?;
+/// other.
+///
+/// # Panics
+/// When the ends do not come up.
+pub fn joined(window: u32, slot: u32, partner: &Caps) -> ([NtbFunction; 2], Plan, [Channel; 2]) {
+    let cable = Cable::new(window);
     let mut ends = [0, 1].map(|end| cable.end(end, slot));
     let mut now = Duration::from_secs(1);
     let mut poll = |ends: &mut [NtbFunction; 2]| {
@@ -74,12 +72,10 @@ pub fn joined(
     cable.join();
     (0..2).for_each(|end| cable.request(end, 1));
     poll(&mut ends);
-    let plan = Plan::join(&ends[0].caps(), partner).ok()?;
-    let mut channels = Vec::with_capacity(2);
-    for end in &mut ends {
-        channels.extend(end.open(&plan).ok()?);
-    }
+    let plan = Plan::join(&ends[0].caps(), partner).unwrap_or_else(|e| panic!("{e}"));
+    let channels =
+        ends.each_mut().map(|end| end.open(&plan).unwrap_or_else(|e| panic!("{e}")).remove(0));
     poll(&mut ends);
     // The boards live as long as the ends; events of the far end are rung by it.
-    Some((ends, plan, channels.try_into().ok()?))
+    (ends, plan, channels)
 }

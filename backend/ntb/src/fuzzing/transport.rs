@@ -1,6 +1,6 @@
 //! Scratchpads, slots and credits of a peer that claims to be an `ntb_transport`.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 
 use mqnet_netdev::fuzzing::{Input, receive};
@@ -107,12 +107,21 @@ impl Victim {
     }
 }
 
+/// Writes any number, low bytes of the length and flags into a header.
+fn write_header(input: &mut Input<'_>, part: &Part, words: &Table) {
+    let at = part.header_at(u32::from(input.u8()) % part.slots);
+    let header = [input.u8(), input.u8(), input.u8(), input.u8()];
+    for (offset, byte) in [0, 4, 5, 8].into_iter().zip(header) {
+        words.byte(at + offset).store(byte, Release);
+    }
+}
+
 /// See the module.
 pub fn transport(data: &[u8]) {
     let mut input = Input(data);
     let first = input.u8();
     let (windows, pairs) = (1 + usize::from(first % 2), 1 + u16::from(first >> 1) % 4);
-    let Some(board) = Board::new(windows, SIZE) else { return };
+    let board = Board::new(windows, SIZE);
     let function = NtbFunction::with_hw("ntb:".to_owned(), Box::new(Port(board.clone())), None, 1);
     let mut victim = Victim {
         function: function.with_transport_mtu(MTU),
@@ -121,9 +130,10 @@ pub fn transport(data: &[u8]) {
         frame_max: 0,
     };
     let sizes = vec![SIZE; windows];
+    let words = |window: usize| Table::new(board.inbound[window].clone(), Board::place(0), SIZE);
     let greet = || {
         for (at, value) in writes(pairs, &sizes).filter(|(at, _)| *at != pad::QP_LINKS) {
-            board.spads[0][at].store(value, Relaxed);
+            board.spads[0][at].store(value, Release);
         }
     };
     board.link_up();
@@ -134,19 +144,35 @@ pub fn transport(data: &[u8]) {
         (0..windows).for_each(|window| drop(board.map(window, &[4096, 61440])));
         for _ in 0..3 {
             victim.poll(10);
-            board.spads[0][pad::QP_LINKS].store((1 << pairs) - 1, Relaxed);
+            board.spads[0][pad::QP_LINKS].store((1 << pairs) - 1, Release);
         }
         victim.poll(10);
         assert!(!victim.channels.is_empty());
     }
     for _ in 0..300 {
         let step = input.u8();
+        let part = Part::of(&sizes, pairs, u16::from(step >> 4) % pairs, MTU);
+        let place = part.and_then(|part| Some((part, words(part.window.into())?)));
         match step % 16 {
+            0 => board.spads[0][usize::from(input.u8()) % 16].store(input.u64() as u32, Release),
             1 => greet(),
+            2 => {
+                let lens: &[u64] = if step & 16 == 0 { &[SIZE as u64] } else { &[4096, 61440] };
+                board.map(usize::from(step >> 5) % windows, lens);
+            }
+            3 | 4 => board.spads[0][pad::QP_LINKS].store((step >> 4).into(), Release),
+            5 | 6 => {
+                let Some((part, words)) = place else { continue };
+                write_header(&mut input, &part, &words);
+            }
+            7 => {
+                let Some((part, words)) = place else { continue };
+                words.byte(part.credit_at()).store(input.u8(), Release);
+                words.byte(part.credit_at() + 2).store(input.u8() / 255, Release);
+            }
             8 => board.link_up(),
             9 | 10 => victim.poll(step >> 4),
             11 => victim.poll(step),
-            0 | 2..8 => write(&board, pairs, step, &mut input),
             _ => {
                 if victim.work(input.u8()).is_err() {
                     victim.take_down();
@@ -156,34 +182,5 @@ pub fn transport(data: &[u8]) {
         if input.0.is_empty() {
             return;
         }
-    }
-}
-
-/// One write of the peer.
-fn write(board: &Board, pairs: u16, step: u8, input: &mut Input<'_>) {
-    let sizes = vec![SIZE; board.inbound.len()];
-    let part = Part::of(&sizes, pairs, u16::from(step >> 4) % pairs, MTU);
-    let words = |window: usize| Table::new(board.inbound[window].clone(), Board::place(0), SIZE);
-    let place = part.and_then(|part| Some((part, words(part.window.into())?)));
-    match (step % 16, place) {
-        (0, _) => board.spads[0][usize::from(input.u8()) % 16].store(input.u64() as u32, Relaxed),
-        (2, _) => {
-            let lens: &[u64] = if step & 16 == 0 { &[SIZE as u64] } else { &[4096, 61440] };
-            board.map(usize::from(step >> 5) % sizes.len(), lens);
-        }
-        (3 | 4, _) => board.spads[0][pad::QP_LINKS].store((step >> 4).into(), Relaxed),
-        (5 | 6, Some((part, words))) => {
-            let at = part.header_at(u32::from(input.u8()) % part.slots);
-            let header = [input.u8(), input.u8(), input.u8(), input.u8()];
-            // Number, low bytes of the length, flags.
-            for (offset, byte) in [0, 4, 5, 8].into_iter().zip(header) {
-                words.byte(at + offset).store(byte, Relaxed);
-            }
-        }
-        (7, Some((part, words))) => {
-            words.byte(part.credit_at()).store(input.u8(), Relaxed);
-            words.byte(part.credit_at() + 2).store(input.u8() / 255, Relaxed);
-        }
-        _ => {}
     }
 }

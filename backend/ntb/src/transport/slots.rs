@@ -60,7 +60,8 @@ pub(crate) enum Violation {
     /// A slot is complete before the one that is due first.
     #[error(
         "slot {slot} is complete and slot 0 is not: slots here have {size} bytes; give both ends \
-         the same transport_mtu (the peer's seems to be {})", larger(.slot, .size)
+         the same transport_mtu (the peer's seems to be {})",
+        (u64::from(*.slot) + 1) * u64::from(*.size)
     )]
     Order {
         /// Number of the slot.
@@ -86,11 +87,6 @@ pub(crate) enum Violation {
         /// Slots that are published.
         published: u32,
     },
-}
-
-/// Bytes of a slot of a peer with its first header in this slot of ours.
-fn larger(slot: &u32, size: &u32) -> u64 {
-    (u64::from(*slot) + 1) * u64::from(*size)
 }
 
 /// The first header of a peer with smaller slots is one of its later slots.
@@ -567,6 +563,6 @@ pub(super) fn covers(map: &MemoryMap, len: u32) -> bool {
 
 /// Orders all stores before it with all loads after it: to be used between arming and re-checking.
 pub(super) fn full_barrier() {
-    // Pairs with the peer's full barrier: its flags come before its read of the doorbell's place.
+    // Pairs with the kernel's barrier between a header or a credit and its doorbell.
     fence(Ordering::SeqCst);
 }

@@ -50,7 +50,7 @@ type Received = Result<Vec<Vec<u8>>, Fault>;
 impl World {
     fn new(shape: Shape) -> Self {
         let Shape { windows, size, pairs, mtu, cuts } = shape;
-        let board = Board::new(windows, size).unwrap();
+        let board = Board::new(windows, size);
         let function =
             NtbFunction::with_hw("ntb:test".into(), Box::new(Port(board.clone())), None, 1);
         let function = function.with_transport_mtu(mtu);

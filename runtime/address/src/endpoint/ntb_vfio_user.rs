@@ -81,7 +81,7 @@ pub(super) static KIND: KindDecl = KindDecl {
     summary: "emulated NTB endpoint, driven by a guest's kernel with ntb_hw_epf",
     notes: "The peer is the guest's ntb_netdev. QEMU 11 or newer connects once: after a restart of \
             mqnet restart the guest.",
-    document: "ntb-without-boards.md",
+    document: "ntb.md",
     example: "ntb:vfio-user=/run/vm0.sock,device=imx8,windows=2,queues=12",
     driver: "mqnet-ntb",
     rings: "has no rings",

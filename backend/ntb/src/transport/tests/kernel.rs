@@ -163,7 +163,7 @@ impl Kernel {
                     whole.into_iter().chain((rest > 0).then_some(rest)).collect()
                 }
             };
-            let regions = self.board.map(window, &lens).unwrap();
+            let regions = self.board.map(window, &lens);
             let mut start = 0;
             let mut tables = Vec::new();
             for (region, len) in regions.into_iter().zip(lens) {

@@ -286,11 +286,11 @@ fn relinking_begins_anew() {
 #[test]
 fn peers_memory_is_released() {
     let mut world = World::up(Shape::default(), 2);
-    let map = world.board.peer()[0].as_ref().unwrap().map.clone();
+    let map = world.board.outbound.lock().unwrap()[0].as_ref().unwrap().map.clone();
     world.board.link.store(0, SeqCst);
     let status = world.poll();
     world.follow(&status);
-    world.board.peer()[0] = None;
+    world.board.outbound.lock().unwrap()[0] = None;
     assert_eq!(Arc::strong_count(&map), 1);
 }
 

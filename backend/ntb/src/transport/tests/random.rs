@@ -20,8 +20,8 @@ fn mark(frame: &[u8]) -> u32 {
     mark
 }
 
-/// The peer changes the number of its open pairs, which becomes `open`.
-fn resize(world: &mut World, flights: &mut [Flight], seed: &mut u64, before: usize) -> usize {
+/// Opens another number of pairs, one of them anew, and returns the number.
+fn reopen(world: &mut World, flights: &mut [Flight], seed: &mut u64, before: usize) -> usize {
     let open = 1 + pick(seed, flights.len());
     (open..before).rev().for_each(|pair| world.kernel.close(pair));
     world.kernel.open(before.min(open)..open);
@@ -111,7 +111,9 @@ fn run(mut seed: u64) {
                 let status = world.step();
                 world.follow(&status);
             }
-            _ => open = resize(&mut world, &mut flights, &mut seed, open),
+            _ => {
+                open = reopen(&mut world, &mut flights, &mut seed, open);
+            }
         }
     }
     for (pair, flight) in flights.iter_mut().enumerate().take(open) {
