@@ -115,7 +115,7 @@ pub(super) fn guest(world: &World, name: &str, script: &str) -> Guest {
     let name = &name.replace([',', '='], "-");
     let device = qemu_device(&world.file("ntb.sock"));
     let guest = Guest::new(Kernel::V7_3, name).bare().with_ntb().memory(512).cpus(1);
-    let guest = guest.qemu(&["-device", &device]).limit(Duration::from_secs(120));
+    let guest = guest.qemu(&["-device", &device]).limit(Duration::from_secs(300));
     guest.script("test", &format!("{SETUP}{script}"))
 }
 
