@@ -95,7 +95,7 @@ impl Device {
     }
 
     /// Sends a request about the device to its link, such as
-    /// [`NetdevRequest::SetChannels`](mqnet_control_api::NetdevRequest::SetChannels) or
+    /// [`NetdevRequest::SetFeatures`](mqnet_control_api::NetdevRequest::SetFeatures) or
     /// [`NetdevRequest::SetTc`](mqnet_control_api::NetdevRequest::SetTc). They are those of the
     /// program's control socket, with the same checks. Returns when a change is done, after 15 s at
     /// most.

@@ -33,14 +33,16 @@
 //! the same with [`Sender::try_send`] and [`Sender::arm`].
 //!
 //! # Changing a device while it runs
-//! [`Device::request`] sends the requests of the program's control socket (channels, rings, MTU,
-//! features, qdiscs, counters) to the device, with the same checks and errors ([`control`]).
+//! [`Device::request`] sends the requests of the program's control socket (features, coalescing,
+//! qdiscs, counters and others) to the device, with the same checks and errors ([`control`]). The
+//! number of queues and the MTU are those that the device was opened with.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use mqnet::control::{NetdevRequest, SetChannels};
+//! use mqnet::control::{NetdevRequest, SetCoalesce};
 //! # let tun = mqnet::Tun::builder("vpn0").queues(4).open()?;
-//! tun.request(NetdevRequest::SetChannels(SetChannels { combined: 2 }))?;
+//! let coalesce = SetCoalesce { rx_usecs: Some(50), tx_frames: None };
+//! tun.request(NetdevRequest::SetCoalesce(coalesce))?;
 //! # Ok(())
 //! # }
 //! ```
