@@ -31,15 +31,15 @@ pub struct CapturedFrame {
     pub direction: FrameDirection,
     /// Its whole length.
     pub len: u32,
-    /// What was kept of it.
+    /// Bytes kept of the frame.
     pub bytes: Vec<u8>,
     /// Why it was dropped.
     pub drop_reason: Option<&'static str>,
 }
 
-/// Where captured frames wait for their reader.
+/// Queue of captured frames.
 pub trait FrameSink: Send {
-    /// Takes what has been captured since, oldest first, and says how many frames were missed
+    /// Takes the captured frames, oldest first, and returns the number of frames that were missed
     /// because the reader was slow. Dropping the sink ends the capture.
     fn take(&mut self, frames: &mut Vec<CapturedFrame>) -> u64;
 }

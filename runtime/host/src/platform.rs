@@ -67,7 +67,7 @@ pub fn home(end: &Endpoint) -> Option<u64> {
 
 /// True when the netdevs of two ends have the same name in the same namespace.
 pub fn is_same_netdev(a: &Endpoint, b: &Endpoint) -> bool {
-    // The namespace of an interface without a home is not there yet.
+    // The namespace of such an interface is not there yet.
     let is_known = |end: &Endpoint| match end {
         Endpoint::Null => false,
         // The kernel puts a number there.

@@ -9,7 +9,7 @@ use mqnet_topology::{Home, Place, Placement, Topology};
 use super::apply::{Applied, Wanted};
 use super::{Made, Member};
 
-/// Sets interrupts and XPS of the devices behind a link whose channels have these CPUs and nodes.
+/// Sets interrupts and XPS of the devices behind a link. `served` has CPU and node of each channel.
 pub(crate) fn apply(link: &str, devices: &[Vec<Device>; 2], served: &[(usize, u32)]) -> Applied {
     let machine = Topology::read(Path::new("/sys/devices/system"), None);
     let of = |all: &Vec<Device>| {
@@ -31,7 +31,7 @@ pub(crate) fn apply(link: &str, devices: &[Vec<Device>; 2], served: &[(usize, u3
     applied
 }
 
-/// What the interfaces among `devices` are to have when these CPUs, with their nodes, serve the
+/// Settings for the interfaces among `devices` when these CPUs, with their nodes, serve the
 /// channels in order.
 fn wanted_of(devices: &[Device], served: &[(usize, u32)], machine: Topology) -> Vec<Wanted> {
     let member = |device: &Device| Member {
@@ -62,7 +62,7 @@ fn wanted_of(devices: &[Device], served: &[(usize, u32)], machine: Topology) -> 
     Made { title: None, topology, senders: machine, members, placement }.wanted()
 }
 
-/// What the vectors that we take ourselves are to have; one that queues share goes to the first.
+/// Settings for the vectors that mqnet takes itself; a shared one goes to its first queue.
 fn wanted_vectors(devices: &[Device], served: &[(usize, u32)]) -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for (channel, &(irq_cpu, _)) in (0u16..).zip(served) {

@@ -43,7 +43,7 @@ pub(super) async fn metrics(State(host): State<HostHandle>) -> Result<Response, 
         return Err(wrong_reply().into());
     };
     let mut seen = Seen { instance, links, stats: Vec::new(), qdiscs: Vec::new() };
-    // What went away in between has no counters any more.
+    // A link that was deleted in between has no counters any more.
     for link in &seen.links {
         let name = ObjectName { name: link.name.clone(), netns: None };
         if let Ok(Reply::LinkStats(stats)) = host.request(Request::LinkStats(name)).await {

@@ -21,7 +21,7 @@ const TX_FEATURES: [(&str, Offloads); 5] = [
 const RX_FEATURES: [(&str, Offloads); 2] =
     [("rx-checksum", Offloads::CSUM), ("rx-gro-hw", Offloads::LARGE)];
 
-/// What arrives in small frames is merged.
+/// Coalescing of small frames that arrive.
 const GRO: &str = "rx-gro";
 
 fn offloads_of(name: &str, offload: Offloads) -> Offloads {
@@ -32,7 +32,7 @@ fn offloads_of(name: &str, offload: Offloads) -> Offloads {
     }
 }
 
-/// What the user does not want: of frames from a side, and of frames to it.
+/// Offloads that the user has disabled: of frames from a side, and of frames to it.
 fn unwanted(wish: &Wish, side: usize) -> [Offloads; 2] {
     let both = [wish.without_forth, wish.without_back];
     [both[side], both[1 - side]]

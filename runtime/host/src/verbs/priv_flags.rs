@@ -7,10 +7,10 @@ use mqnet_sysio::clock;
 use super::{done, not_while_changing, plain};
 use crate::HostedLink;
 
-/// The flag of which there is more to say than on and off.
+/// The flag that has notes beside its value.
 const FULL_PAGE: &str = "full-page-rx";
 
-/// How the buffers of RX queues lie; queues that agree are one line.
+/// Layout of the buffers of RX queues; queues that agree are one line.
 fn layout_notes(queues: &[RxMemory]) -> Vec<String> {
     let same = |a: &RxMemory, b: &RxMemory| (a.full, &a.reason) == (b.full, &b.reason);
     let line = |group: &[RxMemory]| {

@@ -15,7 +15,7 @@ fn lane(entry: &HostedLink, from: usize, napi_id: u32, sums: &LaneSums) -> LaneS
     LaneStats { napi_id, from, to, ..LaneStats::of(sums) }
 }
 
-/// Whether the sink of a lane takes frames.
+/// State of the sink of a lane, with the cause when it takes no frames.
 fn stop_state(
     counters: &Counters,
     active: bool,

@@ -324,7 +324,7 @@ fn impossible_commands_are_refused() {
 }
 
 // Rule: a translation is removed, and its command completed, when no worker can use it any more;
-// the link is down meanwhile.
+// the link is down until then.
 #[test]
 fn teardown_waits_for_workers() {
     let mut world = World::up("teardown", Endpoint::Rcar);
