@@ -30,7 +30,7 @@ pub enum DriverError {
     System(#[from] std::io::Error),
 }
 
-/// What the thread of a driver owns: a link, and what belongs to it.
+/// State of a driver's thread: a link, and data that belongs to it.
 pub trait Steered {
     /// The link.
     fn link(&mut self) -> &mut Link;

@@ -59,7 +59,7 @@ fn median(mut list: Vec<u64>) -> u64 {
     list.get(list.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-/// What grew through the last three quarters, by their medians. The first quarter is warming up:
+/// Growth through the last three quarters, by their medians. The first quarter is warming up:
 /// rings, pools and heaps reach their size. One step is no growth: the page pool keeps what the
 /// largest backlog so far needed (tens of MiB), and that backlog may come late.
 pub(crate) fn growth(samples: &[Sample]) -> Option<String> {

@@ -19,29 +19,29 @@ impl NtbFunction {
             let begun = self.begin_transport()?;
             match begun {
                 Ok(begun) => self.transport = begun,
-                Err(why) => return Some(self.say_down(why)),
+                Err(why) => return Some(self.set_down(why)),
             }
         }
         let hw = self.hw.transport()?;
         let Some(link) = &mut self.transport else {
             // A bridge with mqnet at both ends needs windows before it has a peer.
             let why = "waiting for the peer's ntb_transport".to_owned();
-            return self.hw.windows().is_none().then(|| self.say_down(why));
+            return self.hw.windows().is_none().then(|| self.set_down(why));
         };
         match link.poll(&*self.hw, hw, now) {
             Ok(Status::Up(life)) => {
                 Some(LinkStatus::Up { session: self.session << LIVES | life & u64::from(u32::MAX) })
             }
-            Ok(Status::Down(why)) => Some(self.say_down(why)),
+            Ok(Status::Down(why)) => Some(self.set_down(why)),
             Err(why) => {
                 self.transport = None;
                 self.hw.reset(now, FAULT_REST);
-                Some(self.say_down(why))
+                Some(self.set_down(why))
             }
         }
     }
 
-    fn say_down(&mut self, why: String) -> LinkStatus {
+    fn set_down(&mut self, why: String) -> LinkStatus {
         self.why_down.clone_from(&why);
         LinkStatus::Down(why)
     }

@@ -96,7 +96,7 @@ impl World {
     }
 
     /// As [`step`](Self::step) and [`follow`](Self::follow), with polls of this end between the
-    /// reads and the writes of the kernel where `acts` says so.
+    /// reads and the writes of the kernel where `acts` is true.
     fn step_interleaved(&mut self, mut acts: impl FnMut() -> bool) {
         let mut left = 10;
         let mut act = |world: &mut Self| {

@@ -1,6 +1,6 @@
 //! Numbers with tc's units. `None`: not such a number, or out of its range.
 
-use crate::Handle;
+use crate::{Handle, id};
 
 /// A unit's name and what a number of it is multiplied with.
 type Unit = (&'static str, f64);
@@ -114,32 +114,15 @@ pub(crate) fn masked(word: &str) -> Option<(u32, u32)> {
     }
 }
 
-fn hex(word: &str) -> Option<u32> {
-    let digits = word.strip_prefix("0x").or(word.strip_prefix("0X")).unwrap_or(word);
-    let plain = digits.starts_with(|c: char| c.is_ascii_hexdigit());
-    u32::from_str_radix(digits, 16).ok().filter(|_| plain)
-}
-
 /// A class: `1:2`, `:2`, `1:`, or all 32 bits in hexadecimal. `root` and `none` have numbers too.
 pub(crate) fn class(word: &str) -> Option<Handle> {
     match word {
-        "root" => return Some(Handle(u32::MAX)),
-        "none" => return Some(Handle(0)),
-        _ => {}
+        "root" => Some(Handle(u32::MAX)),
+        _ => id::parse_class(word),
     }
-    let Some((major, minor)) = word.split_once(':') else { return hex(word).map(Handle) };
-    let half = |half| match half {
-        "" => Some(0),
-        half => u16::try_from(hex(half)?).ok(),
-    };
-    Some(Handle::new(half(major)?, half(minor)?))
 }
 
-/// The handle of a discipline: `1:`, or `1`. A minor is not looked at, as tc does.
+/// The handle of a discipline: `1:`, or `1`. A minor is ignored, as by tc.
 pub(crate) fn qdisc(word: &str) -> Option<Handle> {
-    let major = word.split_once(':').map_or(word, |(major, _)| major);
-    match major {
-        "none" => Some(Handle(0)),
-        _ => Some(Handle::new(u16::try_from(hex(major)?).ok()?, 0)),
-    }
+    id::parse_handle(word)
 }

@@ -7,7 +7,7 @@ use mqnet_sysio::clock;
 use super::{done, not_while_changing, plain};
 use crate::HostedLink;
 
-/// The flag that has notes beside its value.
+/// Flag with notes in addition to its value.
 const FULL_PAGE: &str = "full-page-rx";
 
 /// Layout of the buffers of RX queues; queues that agree are one line.
