@@ -28,8 +28,8 @@ pub struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "queue pair {pair}: {slots} slots of {transport_mtu} bytes, at least {SLOTS_MIN} are needed: \
-     use a window of {window_needed} bytes or more, or at most {pairs_possible} queue pairs \
-     (queues= here, max_num_clients= of ntb_transport)"
+     use a window of {window_needed} bytes or more{}",
+    fewer_pairs(*pairs_possible)
 )]
 pub struct TooFewSlots {
     /// Number of the queue pair.
@@ -42,6 +42,16 @@ pub struct TooFewSlots {
     pub window_needed: u64,
     /// Most queue pairs with the present windows; 0 for none.
     pub pairs_possible: u16,
+}
+
+/// The other way to more slots, where there is one.
+fn fewer_pairs(possible: u16) -> String {
+    match possible {
+        0 => String::new(),
+        n => format!(
+            ", or at most {n} queue pairs (queues= here, max_num_clients= of ntb_transport)"
+        ),
+    }
 }
 
 /// Queue pairs in window `window` of `windows`.
@@ -185,6 +195,8 @@ mod tests {
         assert_eq!((parts[0].header_at(0), parts[0].credit_at()), (65524, (1 << 19) - 4));
         let refusal = Part::all(&[2 << 20], 8, TRANSPORT_MTU).unwrap_err();
         assert_eq!((refusal.slots, refusal.window_needed, refusal.pairs_possible), (3, 4 << 20, 5));
+        let none = Part::all(&[2 << 20], 4, 1 << 20).unwrap_err();
+        assert!(none.to_string().ends_with("use a window of 33554432 bytes or more"), "{none}");
         let two = Part::all(&[1 << 20, 2 << 20], 3, TRANSPORT_MTU).unwrap();
         let places: Vec<_> = two.iter().map(|p| (p.window, p.at, p.slots)).collect();
         assert_eq!(places, [(0, 0, 7), (1, 0, 31), (0, 1 << 19, 7)]);
