@@ -2,6 +2,7 @@
 //! netdevs.
 
 mod json;
+mod kinds;
 mod options;
 mod request;
 mod show;

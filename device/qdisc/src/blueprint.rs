@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{DrrClass, Fifo, Filters, Handle, NodeStats, Params};
+use crate::kind::Classes;
+use crate::{DrrClass, Filters, Handle, NodeStats, Params};
 
 /// One discipline and what is below it.
 #[derive(Debug)]
@@ -32,9 +33,6 @@ pub struct ClassPlan {
     pub child: Blueprint,
 }
 
-/// Packets of a pfifo that nobody gave a limit: the length of Linux's transmit queue.
-const TXQUEUELEN: u32 = 1000;
-
 impl Blueprint {
     /// A discipline without classes and filters that starts counting at 0.
     pub fn plain(handle: Handle, params: Params) -> Self {
@@ -46,7 +44,7 @@ impl Blueprint {
 impl ClassPlan {
     /// A class with the discipline that a class has when nobody attached one.
     pub fn plain(id: Handle) -> Self {
-        let child = Params::Pfifo(Fifo { limit: TXQUEUELEN });
+        let child = Classes::User.default_child();
         let child = Blueprint::plain(Handle::default(), child);
         Self { id, drr: None, stats: Arc::default(), child }
     }

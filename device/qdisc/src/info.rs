@@ -1,5 +1,6 @@
 //! What `tc show` is told.
 
+use crate::kind::ExtraCounter;
 use crate::{Attach, DrrClass, Handle, Params, Totals};
 
 /// One discipline.
@@ -23,6 +24,8 @@ pub struct QdiscInfo {
 pub struct ClassInfo {
     /// Kind of its discipline.
     pub kind: &'static str,
+    /// Counters that only classes of this kind have.
+    pub counters: &'static [ExtraCounter],
     /// Its id.
     pub id: Handle,
     /// The class above; `None`: root.

@@ -17,8 +17,8 @@ mod dql;
 mod filters;
 pub mod id;
 mod info;
+mod kind;
 mod packet;
-mod params;
 mod parse;
 mod qdisc;
 mod sch;
@@ -31,11 +31,12 @@ pub use command::{Attach, Command, Errno, Object, TcError, Verb};
 pub use dql::ByteLimit;
 pub use filters::{Filters, Verdict};
 pub use info::{ActionInfo, ClassInfo, FilterInfo, QdiscInfo};
+pub use kind::{EXTRA_MAX, ExtraCounter, OptionValue, Options};
 pub use packet::{Meta, Packet};
-pub use params::{DrrClass, Fifo, FqCodel, Mqprio, PRIOMAP, Params, Prio, Tbf};
 pub use qdisc::{Cx, Enqueued, Qdisc};
+pub use sch::{DrrClass, Fifo, FqCodel, Mqprio, PRIOMAP, Params, Prio, Tbf};
 pub use scheduler::Scheduler;
-pub use stats::{Extra, FqCodelStats, NodeStats, Totals};
+pub use stats::{NodeStats, Totals};
 pub use tree::{ChannelMap, Shape, Tree};
 
 /// A handle or a class id, `major:minor` in 16 bits each. 0 is "none".

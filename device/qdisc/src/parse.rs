@@ -4,15 +4,12 @@
 
 mod action;
 mod filter;
-pub(crate) mod mqprio;
 pub(crate) mod number;
-mod qdisc;
 
 use crate::TcError;
 use crate::command::Errno;
 
 pub(crate) use filter::{Keys, filter};
-pub(crate) use qdisc::{Env, drr_class, params};
 
 /// Words that are still to be read.
 pub(crate) struct Words<'a> {

@@ -1,63 +1,180 @@
-//! The disciplines.
+//! Kinds of qdiscs: the table, and what is generated from it.
 
 mod bucket;
 mod channels;
 mod class;
 mod codel;
-mod drr;
+pub(crate) mod drr;
 mod ecn;
-mod fifo;
+pub(crate) mod fifo;
 mod flows;
-mod fq_codel;
+pub(crate) mod fq_codel;
 mod held;
+mod mqprio;
 mod pfifo_fast;
 mod prio;
 mod store;
 mod tbf;
+mod unscheduled;
 
 use std::any::Any;
 
 use mqnet_wire::FlowKeys;
 
-use crate::{Blueprint, Fifo, Filters, Packet, Params, Qdisc, Verdict};
-use channels::Unit;
+use crate::command::Errno;
+use crate::kind::{Bypass, Classes, Env, ExtraCounter, Kind, Options};
+use crate::parse::Words;
+use crate::{Blueprint, Filters, Packet, Qdisc, TcError, Verdict};
 
-/// Packets of what stands in for a discipline that cannot be here.
-const STAND_IN: u32 = 1000;
+pub use drr::DrrClass;
+pub use fifo::Fifo;
+pub use fq_codel::FqCodel;
+pub use mqprio::Mqprio;
+pub use prio::{PRIOMAP, Prio};
+pub use tbf::Tbf;
 
-/// Builds a discipline and what is below it. `mtu` is the MTU with its link-layer header; `seed`
-/// perturbs flow hashes.
-pub(crate) fn build(plan: Blueprint, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
-    let packets =
-        |limit, plan: Blueprint| Box::new(fifo::Fifo::new(Unit::Packets, limit, plan.stats));
-    match plan.params {
-        Params::Pfifo(Fifo { limit }) => packets(limit, plan),
-        Params::Bfifo(Fifo { limit }) => Box::new(fifo::Fifo::new(Unit::Bytes, limit, plan.stats)),
-        Params::PfifoFast(Fifo { limit }) => {
-            Box::new(pfifo_fast::PfifoFast::new(limit, plan.stats))
+/// Declares [`Params`] and what depends on the kind.
+macro_rules! kinds {
+    (
+        bare { $($(#[$unit_doc:meta])* $unit:ident = $unit_kind:ty,)+ }
+        with_options { $($(#[$doc:meta])* $variant:ident($params:ty) = $kind:ty,)+ }
+    ) => {
+        /// Kind of a qdisc, with its parameters.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Params {
+            $($(#[$unit_doc])* $unit,)+
+            $($(#[$doc])* $variant($params),)+
         }
-        Params::Prio(prio) => Box::new(prio::PrioQdisc::new(plan, prio, mtu, seed)),
-        Params::Tbf(tbf) => Box::new(tbf::TbfQdisc::new(plan, tbf, mtu, seed)),
-        Params::Drr => Box::new(drr::DrrQdisc::new(plan, mtu, seed)),
-        Params::FqCodel(fq) => Box::new(fq_codel::FqCodelQdisc::new(plan, fq, mtu, seed)),
-        // No plan has these; a packet waits all the same.
-        Params::Noqueue | Params::Mq | Params::Mqprio(_) | Params::Clsact => {
-            packets(STAND_IN, plan)
+
+        impl Params {
+            /// Reads the options of a kind; see [`Kind::parse`].
+            pub(crate) fn parse(
+                kind: &str,
+                options: &[String],
+                old: Option<&Self>,
+                env: Env,
+            ) -> Result<Self, TcError> {
+                let words = Words::new(options);
+                $(if kind == <$unit_kind as Kind>::NAME {
+                    return <$unit_kind as Kind>::parse(words, None, env).map(|()| Self::$unit);
+                })+
+                $(if kind == <$kind as Kind>::NAME {
+                    let old = match old {
+                        Some(Self::$variant(params)) => Some(params),
+                        _ => None,
+                    };
+                    return <$kind as Kind>::parse(words, old, env).map(Self::$variant);
+                })+
+                Err(TcError {
+                    errno: Errno::NotFound,
+                    message: "Specified qdisc kind is unknown".to_owned(),
+                    usage: false,
+                })
+            }
+
+            /// Name in `tc`.
+            pub const fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$unit => <$unit_kind as Kind>::NAME,)+
+                    $(Self::$variant(_) => <$kind as Kind>::NAME,)+
+                }
+            }
+
+            /// Counters that only this kind has.
+            pub const fn counters(&self) -> &'static [ExtraCounter] {
+                match self {
+                    $(Self::$unit => <$unit_kind as Kind>::COUNTERS,)+
+                    $(Self::$variant(_) => <$kind as Kind>::COUNTERS,)+
+                }
+            }
+
+            /// Counters that only classes of this kind have.
+            pub const fn class_counters(&self) -> &'static [ExtraCounter] {
+                match self {
+                    $(Self::$unit => <$unit_kind as Kind>::CLASS_COUNTERS,)+
+                    $(Self::$variant(_) => <$kind as Kind>::CLASS_COUNTERS,)+
+                }
+            }
+
+            /// Options in force.
+            pub fn options(&self) -> Options {
+                match self {
+                    $(Self::$unit => <$unit_kind as Kind>::options(&()),)+
+                    $(Self::$variant(params) => <$kind as Kind>::options(params),)+
+                }
+            }
+
+            /// Classes below the qdisc.
+            pub(crate) fn classes(&self) -> Classes {
+                match self {
+                    $(Self::$unit => <$unit_kind as Kind>::classes(&()),)+
+                    $(Self::$variant(params) => <$kind as Kind>::classes(params),)+
+                }
+            }
+
+            /// The same with values that depend on the frame size (bytes) as numbers.
+            pub(crate) fn resolved(mut self, frame: u32) -> Self {
+                match &mut self {
+                    $(Self::$unit => {})+
+                    $(Self::$variant(params) => <$kind as Kind>::resolve(params, frame),)+
+                }
+                self
+            }
+
+            const fn bypass(&self) -> Bypass {
+                match self {
+                    $(Self::$unit => <$unit_kind as Kind>::BYPASS,)+
+                    $(Self::$variant(_) => <$kind as Kind>::BYPASS,)+
+                }
+            }
         }
+
+        /// Builds a qdisc and those below it; see [`Kind::build`].
+        pub(crate) fn build(plan: Blueprint, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
+            match plan.params.clone() {
+                $(Params::$unit => <$unit_kind as Kind>::build(&(), plan, mtu, seed),)+
+                $(Params::$variant(set) => <$kind as Kind>::build(&set, plan, mtu, seed),)+
+            }
+        }
+    };
+}
+
+kinds! {
+    bare {
+        /// No queue: a full sink stops the source, or drops (`full=drop`).
+        Noqueue = unscheduled::Noqueue,
+        /// One qdisc for each channel.
+        Mq = unscheduled::Mq,
+        /// Deficit round robin among classes.
+        Drr = drr::Drr,
+        /// Attachment point of egress filters.
+        Clsact = unscheduled::Clsact,
+    }
+    with_options {
+        /// First in, first out; limit in packets.
+        Pfifo(Fifo) = fifo::Pfifo,
+        /// First in, first out; limit in bytes.
+        Bfifo(Fifo) = fifo::Bfifo,
+        /// Three bands by priority; limit in packets for each.
+        PfifoFast(Fifo) = pfifo_fast::PfifoFast,
+        /// Bands by priority, with a qdisc each.
+        Prio(Prio) = prio::PrioKind,
+        /// One qdisc for each channel; the priority selects among channels.
+        Mqprio(Mqprio) = mqprio::MqprioKind,
+        /// Token bucket.
+        Tbf(Tbf) = tbf::TbfKind,
+        /// Fair queueing with controlled delay.
+        FqCodel(FqCodel) = fq_codel::FqCodelKind,
     }
 }
 
-/// True when a packet may pass a discipline that is empty: nothing would be decided about it.
+/// True when a packet may pass an empty qdisc: nothing would be decided about it.
 pub(crate) fn can_bypass(plan: &Blueprint) -> bool {
-    let passive = match plan.params {
-        Params::Tbf(_) | Params::Drr => false,
-        Params::FqCodel(_) | Params::Prio(_) => plan.filters.is_empty(),
-        _ => true,
-    };
-    passive && plan.classes.iter().all(|class| can_bypass(&class.child))
+    plan.params.bypass().holds(!plan.filters.is_empty())
+        && plan.classes.iter().all(|class| can_bypass(&class.child))
 }
 
-/// The predecessor itself when it is a `T`; otherwise its packets, in `rest`.
+/// The predecessor if it is a `T`; otherwise its packets are moved to `rest`.
 fn same_kind<T: Qdisc>(mut old: Box<dyn Qdisc>, rest: &mut Vec<Packet>) -> Option<Box<T>> {
     let any: &dyn Any = &*old;
     if !any.is::<T>() {
@@ -68,8 +185,8 @@ fn same_kind<T: Qdisc>(mut old: Box<dyn Qdisc>, rest: &mut Vec<Packet>) -> Optio
     any.downcast().ok()
 }
 
-/// Runs the filters of a discipline. They cannot move the packet to another channel: by now its
-/// lane has been chosen and told, and another one would not know that something waits for it.
+/// Runs the filters of a qdisc. They cannot move the packet to another channel: its lane has been
+/// chosen, and the lane of another channel would not know that a packet waits for it.
 fn run_filters(filters: &mut Filters, packet: &mut Packet, keys: &FlowKeys, now: u64) -> Verdict {
     if filters.is_empty() {
         return Verdict::Pass;

@@ -15,7 +15,8 @@ use mqnet_counters::Counter;
 use mqnet_wire::Layer;
 
 use crate::command::Errno;
-use crate::parse::{self, Env};
+use crate::kind::Env;
+use crate::parse;
 use crate::{Command, Fifo, Object, Params, TcError};
 
 pub use channel_map::ChannelMap;
@@ -105,7 +106,7 @@ impl Tree {
         let (mut default_root, mut default_leaf) =
             (Params::Noqueue, Params::PfifoFast(Fifo { limit: 1000 }));
         if let Some((kind, options)) = words.split_first() {
-            match parse::params(kind, options, None, Env { frame, channels: u16::MAX })? {
+            match Params::parse(kind, options, None, Env { frame, channels: u16::MAX })? {
                 Params::Noqueue => {}
                 Params::Mq => default_root = Params::Mq,
                 Params::Mqprio(_) | Params::Clsact => {

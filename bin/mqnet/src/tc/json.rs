@@ -6,7 +6,7 @@ use mqnet_control_api::{Action, Class, Filter, FilterOptions, Qdisc, TcCounters}
 use serde_json::Value;
 
 use super::Style;
-use super::options;
+use super::{kinds, options};
 use crate::ethtool::json::Json;
 
 type Fields = Vec<(String, Json)>;
@@ -79,11 +79,12 @@ pub(super) fn qdisc(qdisc: &Qdisc, style: Style) -> Json {
     if let Some(refcnt) = qdisc.refcnt {
         put(&mut fields, "refcnt", refcnt.into());
     }
-    let known = options::of_qdisc(&qdisc.kind);
+    let known = kinds::option_order(&qdisc.kind);
     put(&mut fields, "options", Json::Object(map(&qdisc.options, known)));
     if style.stats {
         fields.extend(counters(&qdisc.counters));
-        fields.extend(map(&options::shown(&qdisc.extra), &options::FQ_CODEL_COUNTERS));
+        let order = kinds::counter_order(&qdisc.kind);
+        fields.extend(map(&kinds::shown(&qdisc.extra), order));
     }
     Json::Object(fields)
 }
@@ -99,7 +100,7 @@ pub(super) fn class(class: &Class, style: Style) -> Json {
     fields.extend(map(&class.options, &[]));
     if style.stats {
         fields.extend(counters(&class.counters));
-        fields.extend(map(&class.extra, &options::FLOW_COUNTERS));
+        fields.extend(map(&class.extra, &[]));
     }
     Json::Object(fields)
 }

@@ -1,45 +1,8 @@
-//! What can be set and counted about each kind, in the order in which tc prints it.
+//! Order in which `tc` prints keys of filters and options of actions.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-
-/// Options of a kind of discipline.
-pub(super) fn of_qdisc(kind: &str) -> &'static [&'static str] {
-    match kind {
-        "pfifo_fast" | "prio" => &["bands", "priomap", "multiqueue"],
-        "mqprio" => &["tc", "map", "queues"],
-        "tbf" => &["rate", "burst", "mpu", "peakrate", "minburst", "mtu", "lat", "limit"],
-        "fq_codel" => &[
-            "limit",
-            "flows",
-            "quantum",
-            "target",
-            "ce_threshold",
-            "interval",
-            "memory_limit",
-            "ecn",
-            "drop_batch",
-        ],
-        _ => &["limit"],
-    }
-}
-
-/// Counters of fq_codel.
-pub(super) const FQ_CODEL_COUNTERS: [&str; 9] = [
-    "maxpacket",
-    "drop_overlimit",
-    "new_flow_count",
-    "ecn_mark",
-    "ce_mark",
-    "memory_used",
-    "drop_overmemory",
-    "new_flows_len",
-    "old_flows_len",
-];
-
-/// Counters of one of its flows.
-pub(super) const FLOW_COUNTERS: [&str; 5] = ["deficit", "count", "lastcount", "ldelay", "dropping"];
 
 /// What flower matches.
 pub(super) const KEYS: [&str; 18] = [
@@ -75,18 +38,6 @@ pub(super) const ACTION_OPTIONS: [&str; 9] = [
     "peakrate",
     "overhead",
 ];
-
-/// Counters that tc leaves out while they are 0.
-const SHOWN_IF_ANY: [&str; 3] = ["ce_mark", "memory_used", "drop_overmemory"];
-
-/// The counters that tc shows.
-pub(super) fn shown(counters: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
-    let is_shown = |name: &str, value: &Value| {
-        !SHOWN_IF_ANY.contains(&name) || value.as_u64().is_none_or(|n| n > 0)
-    };
-    let shown = counters.iter().filter(|(name, value)| is_shown(name, value));
-    shown.map(|(name, value)| (name.clone(), value.clone())).collect()
-}
 
 /// The values in this order; those that are not in it come last.
 pub(super) fn ordered<'a>(

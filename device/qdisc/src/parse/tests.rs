@@ -1,17 +1,18 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Fifo, FqCodel, Handle, PRIOMAP, Params, Prio, Tbf};
+use crate::kind::Env;
+use crate::{DrrClass, Fifo, FqCodel, Handle, PRIOMAP, Params, Prio, Tbf};
 
 const ENV: Env = Env { frame: 1514, channels: 4 };
 
 fn read(text: &str) -> Result<Params, String> {
     let words = words(text);
-    params(&words[0], &words[1..], None, ENV).map_err(|e| e.message)
+    Params::parse(&words[0], &words[1..], None, ENV).map_err(|e| e.message)
 }
 
 fn change(old: &Params, options: &str) -> Result<Params, String> {
-    params(old.kind(), &words(options), Some(old), ENV).map_err(|e| e.message)
+    Params::parse(old.kind(), &words(options), Some(old), ENV).map_err(|e| e.message)
 }
 
 fn refusal(text: &str) -> String {
@@ -233,9 +234,9 @@ fn changes() {
     assert_eq!(change(&prio, ""), read("prio"));
     let fifo = read("pfifo limit 4").unwrap();
     assert_eq!(change(&fifo, ""), Ok(fifo.clone()));
-    let old = crate::DrrClass { quantum: 300 };
-    assert_eq!(drr_class(&[], old), Ok(old));
-    assert!(drr_class(&words("quantum 0"), old).is_err());
+    let old = DrrClass { quantum: 300 };
+    assert_eq!(DrrClass::parse(&[], old), Ok(old));
+    assert!(DrrClass::parse(&words("quantum 0"), old).is_err());
 }
 
 // Goal: mqprio's map is filled up as tc fills it, but never with classes that there are not.
@@ -375,7 +376,7 @@ proptest! {
         ]),
         options in prop::collection::vec(any_word(), 0..12),
     ) {
-        match params(kind, &options, None, ENV) {
+        match Params::parse(kind, &options, None, ENV) {
             Ok(Params::Prio(q)) => {
                 prop_assert!((2..=16).contains(&q.bands));
                 prop_assert!(q.priomap.iter().all(|band| *band < q.bands));
@@ -390,7 +391,7 @@ proptest! {
             Ok(_) => {}
             Err(e) => prop_assert!(!e.message.is_empty() && !e.message.ends_with('.')),
         }
-        let _ = drr_class(&options, crate::DrrClass { quantum: 0 });
+        let _ = DrrClass::parse(&options, DrrClass::default());
     }
 
     // Goal: the same of filters, for any protocol.

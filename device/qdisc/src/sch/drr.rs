@@ -7,14 +7,78 @@ use mqnet_wire::FlowKeys;
 
 use super::class::{Class, Sum};
 use super::{run_filters, same_kind};
-use crate::{Blueprint, Cx, Enqueued, Extra, Filters, Handle, Packet, Qdisc, Totals, Verdict};
+use crate::kind::{Bypass, Classes, Env, ExtraCounter, Kind, Options};
+use crate::parse::{Words, invalid, number, unknown};
+use crate::{Blueprint, Cx, Enqueued, Filters, Handle, Packet, Qdisc, TcError, Totals, Verdict};
+
+/// Parameters of a class of drr.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DrrClass {
+    /// Bytes in a turn; 0: the MTU with its link-layer header.
+    pub quantum: u32,
+}
+
+impl DrrClass {
+    /// The same with the frame size (bytes) for a quantum of 0.
+    pub(crate) fn resolved(self, frame: u32) -> Self {
+        Self { quantum: if self.quantum == 0 { frame } else { self.quantum } }
+    }
+
+    /// Options in force, for `tc class show`.
+    pub fn options(self) -> Options {
+        vec![("quantum", self.quantum.into())]
+    }
+
+    /// Reads the options of a class; `old`: parameters in force.
+    pub(crate) fn parse(options: &[String], old: Self) -> Result<Self, TcError> {
+        let mut words = Words::new(options);
+        let mut class = old;
+        while let Some(word) = words.next() {
+            match word {
+                "quantum" => {
+                    class.quantum = words.read(word, number::size)?;
+                    if class.quantum == 0 {
+                        return Err(invalid("Specified DRR quantum cannot be zero"));
+                    }
+                }
+                _ => return Err(unknown(word)),
+            }
+        }
+        Ok(class)
+    }
+}
+
+/// drr.
+pub(crate) struct Drr;
+
+/// Index of the counter of a class.
+const DEFICIT: usize = 0;
+
+impl Kind for Drr {
+    type Params = ();
+    const NAME: &'static str = "drr";
+    const CLASS_COUNTERS: &'static [ExtraCounter] = &[ExtraCounter::gauge("deficit")];
+    const BYPASS: Bypass = Bypass::Never;
+
+    fn parse(mut words: Words<'_>, _: Option<&()>, _: Env) -> Result<(), TcError> {
+        words.next().map_or(Ok(()), |word| Err(unknown(word)))
+    }
+
+    fn build((): &(), plan: Blueprint, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
+        Box::new(DrrQdisc::new(plan, mtu, seed))
+    }
+
+    fn classes((): &()) -> Classes {
+        Classes::User
+    }
+}
 
 /// Classes take turns; in its turn a class may send its quantum of bytes, and what it could not
 /// use because its next packet is longer.
 ///
 /// A class whose packets are all for closed channels (or held back by a rate below) is passed
 /// over: it keeps its place and gets no quantum, so that it neither delays others nor saves up.
-pub(crate) struct DrrQdisc {
+struct DrrQdisc {
     handle: Handle,
     classes: Vec<Turn>,
     by_id: BTreeMap<Handle, usize>,
@@ -42,12 +106,12 @@ enum Round {
 impl Turn {
     fn set_deficit(&mut self, deficit: u64) {
         self.deficit = deficit;
-        self.class.stats().deficit.set(deficit);
+        self.class.stats().extra[DEFICIT].set(deficit);
     }
 }
 
 impl DrrQdisc {
-    pub(crate) fn new(plan: Blueprint, mtu: u32, seed: u64) -> Self {
+    fn new(plan: Blueprint, mtu: u32, seed: u64) -> Self {
         let turn = |class: crate::ClassPlan| {
             let quantum = class.drr.map_or(mtu, |drr| drr.quantum).max(1).into();
             Turn { class: Class::new(class, mtu, seed), quantum, deficit: 0, active: false }
@@ -199,7 +263,7 @@ impl Qdisc for DrrQdisc {
     }
 
     fn totals(&self) -> Totals {
-        self.sum.stats().with(Extra::None)
+        self.sum.stats().totals()
     }
 
     fn take_all(&mut self, out: &mut Vec<Packet>) {

@@ -6,18 +6,92 @@ use mqnet_wire::FlowKeys;
 
 use super::channels::{Channels, Unit};
 use super::same_kind;
-use crate::{Cx, Enqueued, Extra, NodeStats, Packet, Qdisc, Totals};
+use crate::kind::{Env, Kind, Options};
+use crate::parse::{Words, number, usage};
+use crate::{Blueprint, Cx, Enqueued, NodeStats, Packet, Qdisc, TcError, Totals};
 
-/// First in, first out, up to a limit; what comes then is dropped.
-pub(crate) struct Fifo {
+/// Default limit in packets: the `txqueuelen` of a device.
+pub(crate) const TXQUEUELEN: u32 = 1000;
+
+/// Parameters of pfifo (packets), bfifo (bytes) and pfifo_fast (packets of a band).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fifo {
+    /// Packets or bytes.
+    pub limit: u32,
+}
+
+/// pfifo.
+pub(crate) struct Pfifo;
+
+/// bfifo.
+pub(crate) struct Bfifo;
+
+impl Kind for Pfifo {
+    type Params = Fifo;
+    const NAME: &'static str = "pfifo";
+
+    fn parse(words: Words<'_>, old: Option<&Fifo>, _: Env) -> Result<Fifo, TcError> {
+        parse(Self::NAME, words, old.copied().unwrap_or(Fifo { limit: TXQUEUELEN }))
+    }
+
+    fn options(fifo: &Fifo) -> Options {
+        vec![("limit", fifo.limit.into())]
+    }
+
+    fn build(fifo: &Fifo, plan: Blueprint, _: u32, _: u64) -> Box<dyn Qdisc> {
+        Box::new(FifoQdisc::packets(fifo.limit, plan.stats))
+    }
+}
+
+impl Kind for Bfifo {
+    type Params = Fifo;
+    const NAME: &'static str = "bfifo";
+
+    fn parse(words: Words<'_>, old: Option<&Fifo>, env: Env) -> Result<Fifo, TcError> {
+        let limit = TXQUEUELEN.saturating_mul(env.frame);
+        parse(Self::NAME, words, old.copied().unwrap_or(Fifo { limit }))
+    }
+
+    fn options(fifo: &Fifo) -> Options {
+        vec![("limit", fifo.limit.into())]
+    }
+
+    fn build(fifo: &Fifo, plan: Blueprint, _: u32, _: u64) -> Box<dyn Qdisc> {
+        Box::new(FifoQdisc::new(Unit::Bytes, fifo.limit, plan.stats))
+    }
+}
+
+fn parse(kind: &str, mut words: Words<'_>, old: Fifo) -> Result<Fifo, TcError> {
+    let mut fifo = old;
+    while let Some(word) = words.next() {
+        match word {
+            "limit" => {
+                let word = words.value()?;
+                fifo.limit = number::size(word).ok_or_else(|| {
+                    usage(format!("{kind}: Illegal value for \"limit\": \"{word}\""))
+                })?;
+            }
+            _ => return Err(usage(format!("{kind}: unknown parameter \"{word}\""))),
+        }
+    }
+    Ok(fifo)
+}
+
+/// Scheduler: first in, first out, up to a limit; later packets are dropped.
+pub(crate) struct FifoQdisc {
     waiting: Channels,
     unit: Unit,
     limit: u32,
     stats: Arc<NodeStats>,
 }
 
-impl Fifo {
-    pub(crate) fn new(unit: Unit, limit: u32, stats: Arc<NodeStats>) -> Self {
+impl FifoQdisc {
+    /// A limit in packets.
+    pub(crate) fn packets(limit: u32, stats: Arc<NodeStats>) -> Self {
+        Self::new(Unit::Packets, limit, stats)
+    }
+
+    fn new(unit: Unit, limit: u32, stats: Arc<NodeStats>) -> Self {
         Self { waiting: Channels::default(), unit, limit, stats }
     }
 
@@ -26,7 +100,7 @@ impl Fifo {
     }
 }
 
-impl Qdisc for Fifo {
+impl Qdisc for FifoQdisc {
     fn enqueue(&mut self, packet: Packet, _keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
         let (result, dropped) = self.waiting.offer(packet, self.unit, self.limit, cx);
         self.stats.drops.add(dropped);
@@ -58,7 +132,7 @@ impl Qdisc for Fifo {
     }
 
     fn totals(&self) -> Totals {
-        self.stats.with(Extra::None)
+        self.stats.totals()
     }
 
     fn take_all(&mut self, out: &mut Vec<Packet>) {

@@ -9,9 +9,161 @@ use super::codel::{Law, Mark, Source};
 use super::flows::{At, Flow, Flows};
 use super::store::Store;
 use super::{ecn, run_filters, same_kind};
+use crate::kind::{Bypass, Classes, Env, ExtraCounter, Kind, Options};
+use crate::parse::{Words, invalid, number, unknown};
 use crate::{
-    Blueprint, Cx, Enqueued, Filters, FqCodel, Handle, NodeStats, Packet, Qdisc, Totals, Verdict,
+    Blueprint, Cx, Enqueued, Filters, Handle, NodeStats, Packet, Qdisc, TcError, Totals, Verdict,
 };
+
+/// Parameters of fq_codel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FqCodel {
+    /// Packets in all.
+    pub limit: u32,
+    /// Flows (buckets); cannot be changed later.
+    pub flows: u32,
+    /// Bytes of a flow in its turn; 0: the MTU with its link-layer header, at least 256.
+    pub quantum: u32,
+    /// Delay that is tolerated.
+    pub target: u64,
+    /// Time for which the delay may exceed the target.
+    pub interval: u64,
+    /// Mark instead of drop.
+    pub ecn: bool,
+    /// Mark above this delay; `None`: off.
+    pub ce_threshold: Option<u64>,
+    /// Bytes of memory.
+    pub memory_limit: u32,
+    /// Largest number of packets in one drop above the limit.
+    pub drop_batch: u32,
+}
+
+impl Default for FqCodel {
+    fn default() -> Self {
+        Self {
+            limit: 10_240,
+            flows: 1024,
+            quantum: 0,
+            target: 5_000_000,
+            interval: 100_000_000,
+            ecn: true,
+            ce_threshold: None,
+            memory_limit: 32 << 20,
+            drop_batch: 64,
+        }
+    }
+}
+
+const FLOWS_MAX: u32 = 65_536;
+const QUANTUM_MAX: u32 = 1 << 20;
+const MEMORY_MAX: u32 = 1 << 31;
+
+/// fq_codel.
+pub(crate) struct FqCodelKind;
+
+/// Indices of the counters of fq_codel.
+pub(crate) mod counter {
+    pub(crate) const MAXPACKET: usize = 0;
+    pub(crate) const DROP_OVERLIMIT: usize = 1;
+    pub(crate) const DROP_OVERMEMORY: usize = 2;
+    pub(crate) const ECN_MARK: usize = 3;
+    pub(crate) const CE_MARK: usize = 4;
+    pub(crate) const NEW_FLOW_COUNT: usize = 5;
+    pub(crate) const MEMORY_USED: usize = 6;
+    pub(crate) const NEW_FLOWS_LEN: usize = 7;
+    pub(crate) const OLD_FLOWS_LEN: usize = 8;
+}
+
+impl Kind for FqCodelKind {
+    type Params = FqCodel;
+    const NAME: &'static str = "fq_codel";
+    const COUNTERS: &'static [ExtraCounter] = &[
+        ExtraCounter::max("maxpacket"),
+        ExtraCounter::sum("drop_overlimit"),
+        ExtraCounter::sum("drop_overmemory"),
+        ExtraCounter::sum("ecn_mark"),
+        ExtraCounter::sum("ce_mark"),
+        ExtraCounter::sum("new_flow_count"),
+        ExtraCounter::gauge("memory_used"),
+        ExtraCounter::gauge("new_flows_len"),
+        ExtraCounter::gauge("old_flows_len"),
+    ];
+    const BYPASS: Bypass = Bypass::WithoutFilters;
+
+    fn parse(words: Words<'_>, old: Option<&FqCodel>, _: Env) -> Result<FqCodel, TcError> {
+        parse(words, old.copied().unwrap_or_default(), old.is_some())
+    }
+
+    fn options(fq: &FqCodel) -> Options {
+        let mut all = vec![
+            ("limit", fq.limit.into()),
+            ("flows", fq.flows.into()),
+            ("quantum", fq.quantum.into()),
+            ("target", (fq.target / 1000).into()),
+            ("interval", (fq.interval / 1000).into()),
+            ("memory_limit", fq.memory_limit.into()),
+            ("drop_batch", fq.drop_batch.into()),
+        ];
+        if fq.ecn {
+            all.push(("ecn", true.into()));
+        }
+        if let Some(delay) = fq.ce_threshold {
+            all.push(("ce_threshold", (delay / 1000).into()));
+        }
+        all
+    }
+
+    fn build(fq: &FqCodel, plan: Blueprint, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
+        Box::new(FqCodelQdisc::new(plan, *fq, mtu, seed))
+    }
+
+    fn resolve(fq: &mut FqCodel, frame: u32) {
+        if fq.quantum == 0 {
+            fq.quantum = frame.max(QUANTUM_MIN);
+        }
+    }
+
+    fn classes(_: &FqCodel) -> Classes {
+        Classes::Flows
+    }
+}
+
+fn parse(mut words: Words<'_>, old: FqCodel, change: bool) -> Result<FqCodel, TcError> {
+    let mut q = old;
+    while let Some(word) = words.next() {
+        match word {
+            "limit" => q.limit = words.read(word, number::number)?,
+            "flows" => {
+                let flows = words.read(word, number::number)?;
+                if change && flows != old.flows {
+                    return Err(invalid("fq_codel: flows cannot be changed, only set anew"));
+                }
+                if !(1..=FLOWS_MAX).contains(&flows) {
+                    return Err(invalid("fq_codel: flows must be 1 to 65536"));
+                }
+                q.flows = flows;
+            }
+            "quantum" => {
+                let quantum = words.read(word, number::number)?;
+                if quantum > QUANTUM_MAX {
+                    return Err(invalid("Invalid quantum"));
+                }
+                q.quantum = quantum.max(QUANTUM_MIN);
+            }
+            "target" => q.target = words.read(word, number::time)?,
+            "interval" => q.interval = words.read(word, number::time)?,
+            "ce_threshold" => q.ce_threshold = Some(words.read(word, number::time)?),
+            "memory_limit" => {
+                q.memory_limit = words.read(word, number::size)?.min(MEMORY_MAX);
+            }
+            "drop_batch" => q.drop_batch = words.read(word, number::number)?.max(1),
+            "ecn" => q.ecn = true,
+            "noecn" => q.ecn = false,
+            _ => return Err(unknown(word)),
+        }
+    }
+    Ok(q)
+}
 
 /// Smallest quantum: less only makes turns more.
 const QUANTUM_MIN: u32 = 256;
@@ -26,7 +178,7 @@ const QUANTUM_MIN: u32 = 256;
 const TOLERANCE_MAX: u32 = 2 * 1514;
 
 /// Fair queueing among flows, each with controlled delay.
-pub(crate) struct FqCodelQdisc {
+struct FqCodelQdisc {
     handle: Handle,
     set: FqCodel,
     quantum: i64,
@@ -53,7 +205,7 @@ struct Sizes {
 }
 
 impl FqCodelQdisc {
-    pub(crate) fn new(plan: Blueprint, set: FqCodel, mtu: u32, seed: u64) -> Self {
+    fn new(plan: Blueprint, set: FqCodel, mtu: u32, seed: u64) -> Self {
         let quantum = if set.quantum == 0 { mtu } else { set.quantum };
         let law = Law {
             target: set.target,
@@ -128,9 +280,9 @@ impl FqCodelQdisc {
             flow.codel.went_empty();
         }
         self.stats.drops.add(dropped.into());
-        self.stats.fq_codel.drop_overlimit.add(dropped.into());
+        self.stats.extra[counter::DROP_OVERLIMIT].add(dropped.into());
         if over_memory {
-            self.stats.fq_codel.drop_overmemory.add(dropped.into());
+            self.stats.extra[counter::DROP_OVERMEMORY].add(dropped.into());
         }
         emptied.then_some(at)
     }
@@ -138,9 +290,9 @@ impl FqCodelQdisc {
     fn publish(&self) {
         let Waiting { held, flows, .. } = &self.waiting;
         self.stats.waiting(held.len, held.bytes);
-        self.stats.fq_codel.memory_used.set(held.memory);
-        self.stats.fq_codel.new_flows_len.set(flows.new_len.into());
-        self.stats.fq_codel.old_flows_len.set(flows.old_len.into());
+        self.stats.extra[counter::MEMORY_USED].set(held.memory);
+        self.stats.extra[counter::NEW_FLOWS_LEN].set(flows.new_len.into());
+        self.stats.extra[counter::OLD_FLOWS_LEN].set(flows.old_len.into());
     }
 }
 
@@ -218,9 +370,9 @@ impl Source for Controlled<'_, '_> {
 
     fn pop(&mut self) -> Option<Packet> {
         let packet = self.head.take(self.flow)?;
-        let largest = &self.head.stats.fq_codel.maxpacket;
+        let largest = &self.head.stats.extra[counter::MAXPACKET];
         if u64::from(packet.wire_len()) > largest.get() {
-            self.head.stats.fq_codel.maxpacket.set(packet.wire_len().into());
+            self.head.stats.extra[counter::MAXPACKET].set(packet.wire_len().into());
         }
         Some(packet)
     }
@@ -241,8 +393,8 @@ impl Source for Controlled<'_, '_> {
     fn mark(&mut self, packet: &mut Packet, why: Mark) -> bool {
         let marked = ecn::mark(packet, self.head.cx.pool);
         match why {
-            Mark::InsteadOfDrop => self.head.stats.fq_codel.ecn_mark.add(marked.into()),
-            Mark::Threshold => self.head.stats.fq_codel.ce_mark.add(marked.into()),
+            Mark::InsteadOfDrop => self.head.stats.extra[counter::ECN_MARK].add(marked.into()),
+            Mark::Threshold => self.head.stats.extra[counter::CE_MARK].add(marked.into()),
         }
         marked
     }
@@ -260,7 +412,7 @@ impl Qdisc for FqCodelQdisc {
         };
         self.waiting.push(at, packet, self.set.flows, &self.law, cx.now);
         if self.waiting.flows.start(at, self.quantum) {
-            self.stats.fq_codel.new_flow_count.add(1);
+            self.stats.extra[counter::NEW_FLOW_COUNT].add(1);
         }
         let emptied = if self.is_over() { self.drop_from_fattest(cx) } else { None };
         self.publish();
@@ -312,7 +464,7 @@ impl Qdisc for FqCodelQdisc {
     }
 
     fn totals(&self) -> Totals {
-        self.stats.with(self.stats.fq_codel.extra())
+        self.stats.totals()
     }
 
     fn take_all(&mut self, out: &mut Vec<Packet>) {

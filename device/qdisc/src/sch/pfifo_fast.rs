@@ -5,19 +5,46 @@ use std::sync::Arc;
 use mqnet_wire::FlowKeys;
 
 use super::channels::{Channels, Unit};
+use super::fifo::{Fifo, TXQUEUELEN};
+use super::prio::{PRIOMAP, band_options};
 use super::same_kind;
-use crate::{Cx, Enqueued, Extra, NodeStats, PRIOMAP, Packet, Qdisc, Totals};
+use crate::kind::{Env, Kind, Options};
+use crate::parse::{Words, usage};
+use crate::{Blueprint, Cx, Enqueued, NodeStats, Packet, Qdisc, TcError, Totals};
 
-/// Three bands by priority; a band is served when those before it have nothing.
-pub(crate) struct PfifoFast {
+/// pfifo_fast.
+pub(crate) struct PfifoFast;
+
+impl Kind for PfifoFast {
+    type Params = Fifo;
+    const NAME: &'static str = "pfifo_fast";
+
+    fn parse(mut words: Words<'_>, _: Option<&Fifo>, _: Env) -> Result<Fifo, TcError> {
+        match words.next() {
+            Some(_) => Err(usage("qdisc 'pfifo_fast' does not support option parsing")),
+            None => Ok(Fifo { limit: TXQUEUELEN }),
+        }
+    }
+
+    fn options(_: &Fifo) -> Options {
+        band_options(3, &PRIOMAP)
+    }
+
+    fn build(fifo: &Fifo, plan: Blueprint, _: u32, _: u64) -> Box<dyn Qdisc> {
+        Box::new(PfifoFastQdisc::new(fifo.limit, plan.stats))
+    }
+}
+
+/// Scheduler: three bands by priority; a band is served when those before it are empty.
+struct PfifoFastQdisc {
     bands: [Channels; 3],
     /// Packets of a band.
     limit: u32,
     stats: Arc<NodeStats>,
 }
 
-impl PfifoFast {
-    pub(crate) fn new(limit: u32, stats: Arc<NodeStats>) -> Self {
+impl PfifoFastQdisc {
+    fn new(limit: u32, stats: Arc<NodeStats>) -> Self {
         Self { bands: Default::default(), limit, stats }
     }
 
@@ -26,7 +53,7 @@ impl PfifoFast {
     }
 }
 
-impl Qdisc for PfifoFast {
+impl Qdisc for PfifoFastQdisc {
     fn enqueue(&mut self, packet: Packet, _keys: &FlowKeys, cx: &mut Cx<'_>) -> Enqueued {
         let band = PRIOMAP[(packet.meta.priority & 15) as usize];
         let band = &mut self.bands[usize::from(band)];
@@ -60,7 +87,7 @@ impl Qdisc for PfifoFast {
     }
 
     fn totals(&self) -> Totals {
-        self.stats.with(Extra::None)
+        self.stats.totals()
     }
 
     fn take_all(&mut self, out: &mut Vec<Packet>) {

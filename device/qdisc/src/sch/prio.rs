@@ -5,13 +5,105 @@ use mqnet_wire::FlowKeys;
 
 use super::class::{Class, Sum};
 use super::{run_filters, same_kind};
+use crate::kind::{Bypass, Classes, Env, Kind, Options};
+use crate::parse::{Words, invalid, number, unknown, usage};
 use crate::{
-    Blueprint, ClassPlan, Cx, Enqueued, Extra, Filters, Handle, Packet, Prio, Qdisc, Totals,
-    Verdict,
+    Blueprint, ClassPlan, Cx, Enqueued, Filters, Handle, Packet, Qdisc, TcError, Totals, Verdict,
 };
 
+/// Default priority map of pfifo_fast and prio.
+pub const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+
+/// Parameters of prio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prio {
+    /// Number of bands, 2 to 16.
+    pub bands: u8,
+    /// Band of each priority.
+    pub priomap: [u8; 16],
+}
+
+impl Default for Prio {
+    fn default() -> Self {
+        Self { bands: 3, priomap: PRIOMAP }
+    }
+}
+
+/// prio.
+pub(crate) struct PrioKind;
+
+impl Kind for PrioKind {
+    type Params = Prio;
+    const NAME: &'static str = "prio";
+    const BYPASS: Bypass = Bypass::WithoutFilters;
+
+    fn parse(words: Words<'_>, _: Option<&Prio>, _: Env) -> Result<Prio, TcError> {
+        parse(words)
+    }
+
+    fn options(prio: &Prio) -> Options {
+        band_options(prio.bands, &prio.priomap)
+    }
+
+    fn build(prio: &Prio, plan: Blueprint, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
+        Box::new(PrioQdisc::new(plan, *prio, mtu, seed))
+    }
+
+    fn classes(prio: &Prio) -> Classes {
+        Classes::Bands(prio.bands.into())
+    }
+}
+
+/// Options of a qdisc with bands.
+pub(crate) fn band_options(bands: u8, priomap: &[u8; 16]) -> Options {
+    vec![
+        ("bands", u32::from(bands).into()),
+        ("priomap", priomap[..].into()),
+        ("multiqueue", false.into()),
+    ]
+}
+
+fn parse(mut words: Words<'_>) -> Result<Prio, TcError> {
+    let mut prio = Prio::default();
+    let mut mapped = None;
+    while let Some(word) = words.next() {
+        match (word, &mut mapped) {
+            ("bands", _) => {
+                let bands = words.read("bands", number::decimal::<u32>)?;
+                prio.bands = bands.try_into().unwrap_or(u8::MAX);
+            }
+            ("priomap", None) => {
+                // An element has to follow.
+                words.peek().map_or_else(|| words.value().map(drop), |_| Ok(()))?;
+                mapped = Some(0);
+            }
+            ("priomap", Some(_)) => return Err(usage("Error: duplicate priomap")),
+            (word, Some(at)) => {
+                let band = number::decimal::<u8>(word)
+                    .ok_or_else(|| usage(format!("Illegal \"priomap\" element: \"{word}\"")))?;
+                if band >= prio.bands {
+                    return Err(usage("\"priomap\" element is out of bands"));
+                }
+                let slot = prio.priomap.get_mut(*at);
+                *slot.ok_or_else(|| usage("\"priomap\" index > TC_PRIO_MAX=15"))? = band;
+                *at += 1;
+            }
+            (word, None) => return Err(unknown(word)),
+        }
+    }
+    if !(2..=16).contains(&prio.bands) {
+        return Err(invalid("prio: bands must be 2 to 16"));
+    }
+    match prio.priomap.iter().find(|band| **band >= prio.bands) {
+        Some(band) => {
+            Err(invalid(format!("prio: priomap has band {band}, of {} bands", prio.bands)))
+        }
+        None => Ok(prio),
+    }
+}
+
 /// Bands with a discipline each; one is served when those before it have nothing that may leave.
-pub(crate) struct PrioQdisc {
+struct PrioQdisc {
     handle: Handle,
     bands: Vec<Class>,
     priomap: [u8; 16],
@@ -20,7 +112,7 @@ pub(crate) struct PrioQdisc {
 }
 
 impl PrioQdisc {
-    pub(crate) fn new(plan: Blueprint, prio: Prio, mtu: u32, seed: u64) -> Self {
+    fn new(plan: Blueprint, prio: Prio, mtu: u32, seed: u64) -> Self {
         let handle = plan.handle;
         let mut classes = plan.classes;
         for minor in classes.len() as u16 + 1..=u16::from(prio.bands.max(1)) {
@@ -109,7 +201,7 @@ impl Qdisc for PrioQdisc {
     }
 
     fn totals(&self) -> Totals {
-        self.sum.stats().with(Extra::None)
+        self.sum.stats().totals()
     }
 
     fn take_all(&mut self, out: &mut Vec<Packet>) {

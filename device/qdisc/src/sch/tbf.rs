@@ -6,9 +6,140 @@ use mqnet_wire::FlowKeys;
 use super::bucket::Bucket;
 use super::class::{Class, Sum};
 use super::same_kind;
+use crate::kind::{Bypass, Classes, Env, Kind, Options};
+use crate::parse::{Words, invalid, number, usage};
 use crate::{
-    Blueprint, ClassPlan, Cx, Enqueued, Extra, Fifo, Handle, Packet, Params, Qdisc, Tbf, Totals,
+    Blueprint, ClassPlan, Cx, Enqueued, Fifo, Handle, Packet, Params, Qdisc, TcError, Totals,
 };
+
+/// Parameters of tbf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tbf {
+    /// Bytes per second.
+    pub rate: u64,
+    /// Bytes of the bucket.
+    pub burst: u32,
+    /// Bytes per second of the second bucket; 0: none.
+    pub peakrate: u64,
+    /// Bytes of the second bucket.
+    pub mtu: u32,
+    /// Bytes that may wait (in the inner bfifo).
+    pub limit: u32,
+}
+
+/// tbf.
+pub(crate) struct TbfKind;
+
+impl Kind for TbfKind {
+    type Params = Tbf;
+    const NAME: &'static str = "tbf";
+    const BYPASS: Bypass = Bypass::Never;
+
+    fn parse(words: Words<'_>, _: Option<&Tbf>, _: Env) -> Result<Tbf, TcError> {
+        parse(words)
+    }
+
+    /// The limit is shown as the delay that it means, unless it is within the bucket.
+    fn options(tbf: &Tbf) -> Options {
+        let mut all = vec![("rate", tbf.rate.into()), ("burst", tbf.burst.into())];
+        let delay = |rate: u64, bucket: u32| {
+            let over = u64::from(tbf.limit).checked_sub(u64::from(bucket))?;
+            (over * 1_000_000).checked_div(rate)
+        };
+        let mut lat = delay(tbf.rate, tbf.burst);
+        if tbf.peakrate > 0 {
+            all.extend([("peakrate", tbf.peakrate.into()), ("minburst", tbf.mtu.into())]);
+            lat = lat.max(delay(tbf.peakrate, tbf.mtu));
+        }
+        all.push(lat.map_or(("limit", tbf.limit.into()), |lat| ("lat", lat.into())));
+        all
+    }
+
+    fn build(tbf: &Tbf, plan: Blueprint, mtu: u32, seed: u64) -> Box<dyn Qdisc> {
+        Box::new(TbfQdisc::new(plan, *tbf, mtu, seed))
+    }
+
+    fn classes(tbf: &Tbf) -> Classes {
+        Classes::One(Params::Bfifo(Fifo { limit: tbf.limit }))
+    }
+}
+
+/// Reads a value with the error texts of tbf.
+fn tbf_value<T: Copy>(
+    words: &mut Words<'_>,
+    name: &str,
+    into: &mut Option<T>,
+    read: fn(&str) -> Option<T>,
+) -> Result<(), TcError> {
+    if into.is_some() {
+        return Err(usage(format!("tbf: duplicate \"{name}\" specification")));
+    }
+    let word = words.value()?;
+    let value = read(word);
+    *into =
+        Some(value.ok_or_else(|| usage(format!("tbf: illegal value for \"{name}\": \"{word}\"")))?);
+    Ok(())
+}
+
+/// Bytes; a cell size behind a slash is checked and has no meaning.
+fn burst(word: &str) -> Option<u32> {
+    match word.split_once('/') {
+        Some((bytes, cell)) => {
+            let cell: u32 = number::decimal(cell)?;
+            number::size(bytes).filter(|_| cell.is_power_of_two())
+        }
+        None => number::size(word),
+    }
+}
+
+fn parse(mut words: Words<'_>) -> Result<Tbf, TcError> {
+    let (mut rate, mut bucket, mut limit, mut latency) = (None, None, None, None);
+    let (mut peakrate, mut mtu) = (None, None);
+    while let Some(word) = words.next() {
+        let words = &mut words;
+        match word {
+            "rate" => tbf_value(words, word, &mut rate, number::rate)?,
+            "burst" | "buffer" | "maxburst" => tbf_value(words, word, &mut bucket, burst)?,
+            "limit" => tbf_value(words, word, &mut limit, number::size)?,
+            "latency" => tbf_value(words, word, &mut latency, number::time)?,
+            "peakrate" => tbf_value(words, word, &mut peakrate, number::rate)?,
+            "mtu" | "minburst" => tbf_value(words, word, &mut mtu, burst)?,
+            _ => return Err(usage(format!("tbf: unknown parameter \"{word}\""))),
+        }
+    }
+    let positive = |name, value: Option<u64>| {
+        let missing = || usage(format!("tbf: the \"{name}\" parameter is mandatory"));
+        value.filter(|value| *value > 0).ok_or_else(missing)
+    };
+    if limit.is_some() && latency.is_some() {
+        return Err(usage("tbf: specifying both \"limit\" and \"latency\" is not allowed"));
+    }
+    let rate = positive("rate", rate)?;
+    let bucket = positive("burst", bucket.map(u64::from))? as u32;
+    let (peakrate, mtu) = (peakrate.unwrap_or(0), mtu.unwrap_or(0));
+    if peakrate > 0 && mtu == 0 {
+        let text = "tbf: when \"peakrate\" is specified, \"mtu\" must also be specified";
+        return Err(usage(text));
+    }
+    let limit = match (limit.unwrap_or(0), latency.unwrap_or(0)) {
+        (0, 0) => return Err(usage("tbf: either \"limit\" or \"latency\" is required")),
+        (0, latency) => latency_limit(latency, (rate, bucket), (peakrate, mtu)),
+        (limit, _) => limit,
+    };
+    if peakrate > 0 && peakrate <= rate {
+        return Err(invalid("tbf: peakrate must be greater than rate"));
+    }
+    Ok(Tbf { rate, burst: bucket, peakrate, mtu, limit })
+}
+
+/// Bytes that pass within a delay: rate and burst of the slower bucket.
+fn latency_limit(latency: u64, slow: (u64, u32), peak: (u64, u32)) -> u32 {
+    let through = |(rate, burst): (u64, u32)| {
+        let bytes = u128::from(rate) * u128::from(latency) / 1_000_000_000 + u128::from(burst);
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    };
+    if peak.0 > 0 { through(slow).min(through(peak)) } else { through(slow) }
+}
 
 /// Bytes of the shortest frame: no earlier than for these anything can leave.
 const SHORTEST: u32 = 64;
@@ -16,7 +147,7 @@ const SHORTEST: u32 = 64;
 /// Packets leave at a rate. Large frames that will be cut into segments later and exceed the burst
 /// pass whole when the bucket is full (see [`Bucket`]); a frame that exceeds it as it is can
 /// never be sent at this setting and is dropped, as by the kernel.
-pub(crate) struct TbfQdisc {
+struct TbfQdisc {
     class: Class,
     rate: Bucket,
     peak: Option<Bucket>,
@@ -28,7 +159,7 @@ pub(crate) struct TbfQdisc {
 }
 
 impl TbfQdisc {
-    pub(crate) fn new(mut plan: Blueprint, tbf: Tbf, mtu: u32, seed: u64) -> Self {
+    fn new(mut plan: Blueprint, tbf: Tbf, mtu: u32, seed: u64) -> Self {
         let inner = Params::Bfifo(Fifo { limit: tbf.limit });
         let class = plan.classes.pop().unwrap_or_else(|| {
             let mut class = ClassPlan::plain(Handle::new(plan.handle.major(), 1));
@@ -119,7 +250,7 @@ impl Qdisc for TbfQdisc {
     }
 
     fn totals(&self) -> Totals {
-        self.sum.stats().with(Extra::None)
+        self.sum.stats().totals()
     }
 
     fn take_all(&mut self, out: &mut Vec<Packet>) {

@@ -2,7 +2,7 @@
 
 use super::node::{Class, Node};
 use super::{Chain, Tree};
-use crate::{Blueprint, ClassPlan, DrrClass, Filters, Handle, Scheduler};
+use crate::{Blueprint, ClassPlan, Filters, Handle, Scheduler};
 
 impl Tree {
     /// A new scheduler for a channel (`SharedRoot`: for all; pass 0). `mtu` is the MTU with its
@@ -37,23 +37,16 @@ impl Node {
         let Self { handle, params, classes, chain, ledger, .. } = self;
         let plan = |(minor, class): (&u16, &mut Class)| ClassPlan {
             id: Handle::new(handle.major(), *minor),
-            drr: class.drr.map(|drr| drr.resolve(mtu)),
-            stats: class.ledger.open(params),
+            drr: class.drr.map(|drr| drr.resolved(mtu)),
+            stats: class.ledger.open(params.class_counters()),
             child: class.child.build(mtu, filters),
         };
         Blueprint {
             handle: *handle,
-            stats: ledger.open(params),
+            stats: ledger.open(params.counters()),
             classes: classes.iter_mut().map(plan).collect(),
             filters: chain.build(filters()),
             params: params.clone(),
         }
-    }
-}
-
-impl DrrClass {
-    /// A quantum of 0 is the longest frame.
-    pub(super) fn resolve(self, mtu: u32) -> Self {
-        Self { quantum: if self.quantum == 0 { mtu } else { self.quantum } }
     }
 }

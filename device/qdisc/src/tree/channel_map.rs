@@ -33,21 +33,6 @@ impl ChannelMap {
     }
 }
 
-impl Mqprio {
-    fn pick(&self, meta: &Meta, channels: u16) -> u16 {
-        let used = u32::from(channels);
-        let ends = |(count, first): (u16, u16)| u32::from(count) + u32::from(first);
-        if self.queues.iter().any(|range| ends(*range) > used) {
-            return meta.channel;
-        }
-        let class = self.map[meta.priority as usize & 15];
-        match self.queues.get(usize::from(class)) {
-            Some((count, first)) => first + meta.channel % (*count).max(1),
-            None => meta.channel,
-        }
-    }
-}
-
 impl Tree {
     /// What chooses the channel of packets, for one lane.
     pub fn channel_map(&mut self) -> ChannelMap {

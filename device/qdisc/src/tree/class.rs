@@ -3,7 +3,8 @@
 use super::node::Class;
 use super::{State, not_supported, refused};
 use crate::command::Errno;
-use crate::{Attach, Command, DrrClass, Handle, Params, TcError, Verb, parse};
+use crate::kind::Classes;
+use crate::{Attach, Command, DrrClass, Handle, TcError, Verb};
 
 fn not_there() -> TcError {
     refused(Errno::NotFound, "No such file or directory")
@@ -28,14 +29,10 @@ impl State {
             _ => return Err(wrong()),
         };
         let node = self.root.find_mut(major).ok_or_else(not_there)?;
-        match node.params {
-            Params::Drr => {}
-            Params::Prio(_)
-            | Params::Mq
-            | Params::Mqprio(_)
-            | Params::Tbf(_)
-            | Params::FqCodel(_) => return Err(not_supported()),
-            _ => return Err(wrong()),
+        match node.params.classes() {
+            Classes::User => {}
+            Classes::None => return Err(wrong()),
+            _ => return Err(not_supported()),
         }
         if let Some(kind) = c.kind.as_deref().filter(|kind| *kind != "drr") {
             let text = format!("Class of kind {kind} under discipline {major:x}: of kind drr");
@@ -56,14 +53,14 @@ impl State {
                 Ok(true)
             }
             (_, Some(class)) => {
-                let old = class.drr.unwrap_or(DrrClass { quantum: 0 });
-                let new = parse::drr_class(&c.options, old)?;
+                let old = class.drr.unwrap_or_default();
+                let new = DrrClass::parse(&c.options, old)?;
                 class.drr = Some(new);
                 Ok(new != old)
             }
             (_, None) => {
-                let drr = parse::drr_class(&c.options, DrrClass { quantum: 0 })?;
-                let mut class = Class::of(node.params.default_child());
+                let drr = DrrClass::parse(&c.options, DrrClass::default())?;
+                let mut class = Class::of(node.default_child());
                 class.drr = Some(drr);
                 node.classes.insert(id.minor(), class);
                 Ok(true)

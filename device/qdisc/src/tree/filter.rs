@@ -5,8 +5,9 @@ use super::qdisc::CLSACT;
 use super::{State, refused};
 use crate::command::Errno;
 use crate::filters::{ETH_P_ALL, Plan};
+use crate::kind::Classes;
 use crate::parse::{self, Keys};
-use crate::{Attach, Command, Filters, Handle, Params, TcError, Verb};
+use crate::{Attach, Command, Filters, Handle, TcError, Verb};
 
 /// Priorities that are given automatically are at least this, and begin at [`AUTO_FIRST`].
 const AUTO_LEAST: u16 = 0x8000;
@@ -212,12 +213,12 @@ impl State {
             _ => {}
         }
         let node = self.root.find_mut(parent.major()).ok_or_else(no_parent)?;
-        match node.params {
-            Params::Prio(_) | Params::Drr | Params::FqCodel(_) => {}
-            Params::Tbf(_) | Params::Mq | Params::Mqprio(_) => {
+        match node.params.classes() {
+            Classes::Bands(_) | Classes::User | Classes::Flows => {}
+            Classes::One(_) | Classes::Channels => {
                 return Err(refused(Errno::NotSupported, "Class doesn't support blocks"));
             }
-            _ => return Err(refused(Errno::Invalid, "Qdisc not classful")),
+            Classes::None => return Err(refused(Errno::Invalid, "Qdisc not classful")),
         }
         if parent.minor() != 0 {
             return Err(refused(Errno::Invalid, "Specified class doesn't exist"));

@@ -1,11 +1,15 @@
-//! Counters of what has been and what is.
+//! Counters of ended and running schedulers.
 
 use std::sync::Arc;
 
 use crate::filters::{FilterStats, Plan};
-use crate::{Extra, NodeStats, Params, Totals};
+use crate::kind::ExtraCounter;
+use crate::{NodeStats, Totals};
 
-/// The counters of a discipline or class, of all the schedulers it is and was in.
+/// Counters that only the kind of the qdisc, or of its classes, has.
+type Extra = &'static [ExtraCounter];
+
+/// Counters of a qdisc or class in all its schedulers, running and ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     past: Totals,
@@ -13,49 +17,45 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Counters for one more scheduler. Those of schedulers that are no more are added up.
-    pub(super) fn open(&mut self, params: &Params) -> Arc<NodeStats> {
+    /// Counters for one more scheduler. Those of ended schedulers are merged.
+    pub(super) fn open(&mut self, extra: Extra) -> Arc<NodeStats> {
         let past = &mut self.past;
         self.live.retain_mut(|stats| {
-            let gone = Arc::get_mut(stats).is_some();
-            if gone {
-                let mut totals = stats.totals(params);
-                forget_gauges(&mut totals);
-                add(past, totals);
+            let ended = Arc::get_mut(stats).is_some();
+            if ended {
+                add(past, without_gauges(stats.totals(), extra), extra);
             }
-            !gone
+            !ended
         });
         let stats = Arc::new(NodeStats::default());
         self.live.push(stats.clone());
         stats
     }
 
-    pub(super) fn totals(&self, params: &Params) -> Totals {
+    pub(super) fn totals(&self, extra: Extra) -> Totals {
         let mut sum = self.past;
         for stats in &self.live {
-            let mut totals = stats.totals(params);
-            if Arc::strong_count(stats) == 1 {
-                forget_gauges(&mut totals);
-            }
-            add(&mut sum, totals);
-        }
-        if let (Params::FqCodel(_), Extra::None) = (params, &sum.extra) {
-            sum.extra = NodeStats::default().totals(params).extra;
+            let totals = match Arc::strong_count(stats) {
+                1 => without_gauges(stats.totals(), extra),
+                _ => stats.totals(),
+            };
+            add(&mut sum, totals, extra);
         }
         sum
     }
 }
 
-/// A scheduler that is no more has nothing in it, whatever it said last.
-fn forget_gauges(totals: &mut Totals) {
+/// The totals of an ended scheduler: no packet waits in it.
+fn without_gauges(mut totals: Totals, extra: Extra) -> Totals {
     (totals.backlog, totals.qlen) = (0, 0);
-    if let Extra::FqCodel { memory_used, new_flows_len, old_flows_len, .. } = &mut totals.extra {
-        (*memory_used, *new_flows_len, *old_flows_len) = (0, 0, 0);
+    for (value, _) in totals.extra.iter_mut().zip(extra).filter(|(_, c)| c.is_gauge()) {
+        *value = 0;
     }
+    totals
 }
 
-/// Adds `b` to `a`; what belongs to one kind alone only where both have it.
-pub(super) fn add(a: &mut Totals, b: Totals) {
+/// Merges `b` into `a`.
+pub(super) fn add(a: &mut Totals, b: Totals, extra: Extra) {
     a.bytes = a.bytes.wrapping_add(b.bytes);
     a.packets = a.packets.wrapping_add(b.packets);
     a.drops = a.drops.wrapping_add(b.drops);
@@ -63,51 +63,8 @@ pub(super) fn add(a: &mut Totals, b: Totals) {
     a.requeues = a.requeues.wrapping_add(b.requeues);
     a.backlog = a.backlog.wrapping_add(b.backlog);
     a.qlen = a.qlen.wrapping_add(b.qlen);
-    match (&mut a.extra, b.extra) {
-        (none @ Extra::None, extra) => *none = extra,
-        (Extra::FqCodel { .. }, Extra::FqCodel { .. }) => a.extra = add_fq_codel(a.extra, b.extra),
-        (Extra::Drr { deficit }, Extra::Drr { deficit: more }) => *deficit += more,
-        _ => {}
-    }
-}
-
-fn add_fq_codel(a: Extra, b: Extra) -> Extra {
-    let numbers = |extra| match extra {
-        Extra::FqCodel {
-            maxpacket,
-            drop_overlimit,
-            drop_overmemory,
-            ecn_mark,
-            ce_mark,
-            new_flow_count,
-            memory_used,
-            new_flows_len,
-            old_flows_len,
-        } => [
-            maxpacket,
-            drop_overlimit,
-            drop_overmemory,
-            ecn_mark,
-            ce_mark,
-            new_flow_count,
-            memory_used,
-            new_flows_len,
-            old_flows_len,
-        ],
-        _ => [0; 9],
-    };
-    let (a, b) = (numbers(a), numbers(b));
-    let sum = |i: usize| a[i].wrapping_add(b[i]);
-    Extra::FqCodel {
-        maxpacket: a[0].max(b[0]),
-        drop_overlimit: sum(1),
-        drop_overmemory: sum(2),
-        ecn_mark: sum(3),
-        ce_mark: sum(4),
-        new_flow_count: sum(5),
-        memory_used: sum(6),
-        new_flows_len: sum(7),
-        old_flows_len: sum(8),
+    for ((value, other), counter) in a.extra.iter_mut().zip(b.extra).zip(extra) {
+        *value = counter.merged(*value, other);
     }
 }
 

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use super::filter::Chain;
 use super::ledger::Ledger;
-use crate::{DrrClass, Fifo, Handle, Params};
+use crate::kind::Classes;
+use crate::{DrrClass, Handle, Params};
 
-/// Packets of a fifo that nobody attached: a device's `txqueuelen`.
-const TXQUEUELEN: u32 = 1000;
 /// Buckets of the kernel's table of disciplines, in the order of which tc shows them.
 const BUCKET_BITS: u32 = 4;
 
@@ -55,30 +54,34 @@ impl Node {
     }
 
     /// Channels have leaves of their own.
-    pub(super) const fn is_multi_queue(&self) -> bool {
-        matches!(self.params, Params::Mq | Params::Mqprio(_))
+    pub(super) fn is_multi_queue(&self) -> bool {
+        matches!(self.params.classes(), Classes::Channels)
     }
 
     /// Makes the classes that are there by themselves what the parameters say.
     fn fit_classes(&mut self) {
-        match self.params {
-            Params::Prio(prio) => {
-                let bands = u16::from(prio.bands);
+        match self.params.classes() {
+            Classes::Bands(bands) => {
                 self.classes.retain(|minor, _| *minor <= bands);
                 for minor in 1..=bands {
-                    let child = || Class::of(self.params.default_child());
+                    let child = || Class::of(Self::of(Classes::Bands(bands).default_child()));
                     self.classes.entry(minor).or_insert_with(child);
                 }
             }
-            Params::Tbf(_) => {
-                let default = self.params.default_child();
-                let class = self.classes.entry(1).or_insert_with(|| Class::of(default.clone()));
+            Classes::One(child) => {
+                let default = || Class::of(Self::of(child.clone()));
+                let class = self.classes.entry(1).or_insert_with(default);
                 if class.child.handle == Handle::default() {
-                    class.child.params = default.params;
+                    class.child.params = child;
                 }
             }
             _ => {}
         }
+    }
+
+    /// The qdisc of a class to which the user attached none. The tree decides about channels.
+    pub(super) fn default_child(&self) -> Self {
+        Self::of(self.params.classes().default_child())
     }
 
     /// Changes what it is in place.
@@ -130,16 +133,5 @@ impl Node {
     pub(super) fn order(&self) -> (u32, std::cmp::Reverse<u64>) {
         let bucket = self.handle.0.wrapping_mul(0x61c8_8647) >> (32 - BUCKET_BITS);
         (bucket, std::cmp::Reverse(self.born))
-    }
-}
-
-impl Params {
-    /// What is in a class of this discipline that nobody attached something to. Of mq and mqprio
-    /// the tree says.
-    pub(super) fn default_child(&self) -> Node {
-        Node::of(match self {
-            Self::Tbf(tbf) => Self::Bfifo(Fifo { limit: tbf.limit }),
-            _ => Self::Pfifo(Fifo { limit: TXQUEUELEN }),
-        })
     }
 }

@@ -3,7 +3,8 @@
 use super::node::{Class, Node};
 use super::{Room, State, not_supported, refused};
 use crate::command::Errno;
-use crate::{Attach, Command, Handle, Params, TcError, Verb, parse};
+use crate::kind::Classes;
+use crate::{Attach, Command, Handle, Params, TcError, Verb};
 
 /// Disciplines below one another, the root counted.
 const NESTED_MAX: usize = 8;
@@ -62,10 +63,9 @@ impl State {
         };
         let found = self.root.find_mut(parent.major());
         let node = found.ok_or_else(|| refused(Errno::NotFound, missing))?;
-        let minor = match node.params {
-            // As in Linux, any minor is its one class.
-            Params::Tbf(_) => 1,
-            Params::Mq | Params::Mqprio(_) => {
+        let minor = match node.params.classes() {
+            Classes::One(_) => 1,
+            Classes::Channels => {
                 if !(1..=room.most).contains(&parent.minor()) {
                     return Err(no_class());
                 }
@@ -73,9 +73,11 @@ impl State {
                 node.classes.entry(parent.minor()).or_insert_with(leaf);
                 parent.minor()
             }
-            Params::Prio(_) | Params::Drr => parent.minor(),
-            Params::FqCodel(_) => return Err(no_class()),
-            _ => return Err(refused(Errno::NotSupported, "Parent qdisc is not classful")),
+            Classes::Bands(_) | Classes::User => parent.minor(),
+            Classes::Flows => return Err(no_class()),
+            Classes::None => {
+                return Err(refused(Errno::NotSupported, "Parent qdisc is not classful"));
+            }
         };
         let class = Slot::Class { major: node.handle.major(), minor };
         node.classes.contains_key(&minor).then_some(class).ok_or_else(no_class)
@@ -106,7 +108,7 @@ impl State {
         match slot {
             Slot::Root => Node::of(self.default_root.clone()),
             Slot::Class { major, .. } => match self.root.find(major) {
-                Some(parent) if !parent.is_multi_queue() => parent.params.default_child(),
+                Some(parent) if !parent.is_multi_queue() => parent.default_child(),
                 _ => Node::of(self.default_leaf.clone()),
             },
         }
@@ -219,7 +221,7 @@ impl State {
             let text = format!("Disciplines can be nested {NESTED_MAX} deep");
             return Err(refused(Errno::Invalid, text));
         }
-        let params = parse::params(kind, &c.options, None, self.env())?;
+        let params = Params::parse(kind, &c.options, None, self.env())?;
         self.born += 1;
         let mut node = Node { handle, born: self.born, ..Node::of(params) };
         if node.is_multi_queue() {
@@ -235,11 +237,11 @@ impl State {
         let kind = node.params.kind();
         // mqprio cannot be changed; to say again what it is changes nothing.
         let again = matches!(node.params, Params::Mqprio(_))
-            && parse::params(kind, &c.options, None, env)? == node.params;
+            && Params::parse(kind, &c.options, None, env)? == node.params;
         if again {
             return Ok(false);
         }
-        let params = parse::params(kind, &c.options, Some(&node.params), env)?;
+        let params = Params::parse(kind, &c.options, Some(&node.params), env)?;
         if params == node.params {
             return Ok(false);
         }
@@ -283,7 +285,7 @@ impl State {
             (_, Some(_)) => Ok(false),
             (Verb::Change, None) => Err(not_there()),
             (_, None) => {
-                parse::params("clsact", &c.options, None, self.env())?;
+                Params::parse("clsact", &c.options, None, self.env())?;
                 self.egress = Some(super::Chain::default());
                 Ok(true)
             }

@@ -3,7 +3,8 @@
 use super::filter::{Chain, Entry};
 use super::node::Node;
 use super::{State, Tree, ledger};
-use crate::{ActionInfo, Attach, ClassInfo, Extra, FilterInfo, Handle, Params, QdiscInfo, Totals};
+use crate::kind::Classes;
+use crate::{ActionInfo, Attach, ClassInfo, FilterInfo, Handle, Params, QdiscInfo, Totals};
 
 /// Minor of the class of mqprio that stands for its first traffic class.
 const MQPRIO_FIRST: u16 = 0xffe0;
@@ -97,12 +98,7 @@ impl State {
     }
 
     fn qdisc_info(&self, parent: Option<Handle>, node: &Node, channels: u16) -> QdiscInfo {
-        let mut params = node.params.clone();
-        if let Params::FqCodel(q) = &mut params
-            && q.quantum == 0
-        {
-            q.quantum = self.frame.max(256);
-        }
+        let params = node.params.clone().resolved(self.frame);
         let refcnt = match (parent, &params) {
             (Some(_), _) | (None, Params::Mq | Params::Mqprio(_)) => 1,
             // The device itself and the queue that each kernel device has.
@@ -121,12 +117,13 @@ impl State {
     fn class_infos(&self, node: &Node, channels: u16) -> Vec<ClassInfo> {
         let major = node.handle.major();
         let kind = node.params.kind();
+        let counters = node.params.class_counters();
         let shown = |minor: &u16| !node.is_multi_queue() || *minor <= channels;
         let mut infos: Vec<ClassInfo> = Vec::new();
         if let Params::Mqprio(mqprio) = &node.params {
             infos.extend((0..u16::from(mqprio.num_tc)).map(|class| {
                 let (id, totals) = (Handle::new(major, MQPRIO_FIRST + class), Totals::default());
-                ClassInfo { kind, id, parent: None, leaf: None, drr: None, totals }
+                ClassInfo { kind, counters, id, parent: None, leaf: None, drr: None, totals }
             }));
         }
         for (minor, class) in node.classes.iter().filter(|(minor, _)| shown(minor)) {
@@ -145,10 +142,11 @@ impl State {
             let leaf = class.child.handle;
             infos.push(ClassInfo {
                 kind,
+                counters,
                 id: Handle::new(major, *minor),
                 parent,
                 leaf: (leaf.0 != 0).then_some(leaf),
-                drr: class.drr.map(|drr| drr.resolve(self.frame)),
+                drr: class.drr.map(|drr| drr.resolved(self.frame)),
                 totals: class.totals(&node.params),
             });
         }
@@ -159,20 +157,20 @@ impl State {
 impl Node {
     fn totals(&self) -> Totals {
         if !self.is_multi_queue() {
-            return self.ledger.totals(&self.params);
+            return self.ledger.totals(self.params.counters());
         }
         let mut sum = Totals::default();
-        self.classes.values().for_each(|class| ledger::add(&mut sum, class.child.totals()));
-        Totals { extra: Extra::None, ..sum }
+        self.classes.values().for_each(|class| ledger::add(&mut sum, class.child.totals(), &[]));
+        sum
     }
 }
 
 impl super::node::Class {
-    /// A class of drr counts for itself; the others are what is in them.
+    /// A class of the user has its own counters; the others have those of their qdisc.
     fn totals(&self, parent: &Params) -> Totals {
-        match parent {
-            Params::Drr => self.ledger.totals(parent),
-            _ => Totals { extra: Extra::None, ..self.child.totals() },
+        match parent.classes() {
+            Classes::User => self.ledger.totals(parent.class_counters()),
+            _ => self.child.totals(),
         }
     }
 }

@@ -8,8 +8,8 @@ use mqnet_control_api::{
 };
 use mqnet_qdisc::id::{parse_class, parse_handle, parse_protocol, protocol_name};
 use mqnet_qdisc::{
-    ActionInfo, Attach, ClassInfo, Command, Errno, Extra, FilterInfo, Handle, Object, Params,
-    QdiscInfo, Tbf, TcError, Totals, Verb,
+    ActionInfo, Attach, ClassInfo, Command, DrrClass, Errno, ExtraCounter, FilterInfo, Handle,
+    Object, OptionValue, Options, Params, QdiscInfo, TcError, Totals, Verb,
 };
 use mqnet_sysio::clock;
 use serde_json::{Value, json};
@@ -176,13 +176,6 @@ fn home(object: TcObject, handle: Option<Handle>, there: &[QdiscInfo]) -> Result
     }
 }
 
-fn object(value: Value) -> BTreeMap<String, Value> {
-    match value {
-        Value::Object(map) => map.into_iter().collect(),
-        _ => BTreeMap::new(),
-    }
-}
-
 fn counters(totals: &Totals) -> TcCounters {
     TcCounters {
         bytes: totals.bytes,
@@ -195,98 +188,21 @@ fn counters(totals: &Totals) -> TcCounters {
     }
 }
 
-/// What only one kind counts, by tc's names.
-fn extra(extra: &Extra) -> BTreeMap<String, Value> {
-    match *extra {
-        Extra::None => BTreeMap::new(),
-        Extra::FqCodel {
-            maxpacket,
-            drop_overlimit,
-            drop_overmemory,
-            ecn_mark,
-            ce_mark,
-            new_flow_count,
-            memory_used,
-            new_flows_len,
-            old_flows_len,
-        } => object(json!({
-            "maxpacket": maxpacket,
-            "drop_overlimit": drop_overlimit,
-            "drop_overmemory": drop_overmemory,
-            "ecn_mark": ecn_mark,
-            "ce_mark": ce_mark,
-            "new_flow_count": new_flow_count,
-            "memory_used": memory_used,
-            "new_flows_len": new_flows_len,
-            "old_flows_len": old_flows_len,
-        })),
-        Extra::Flow { deficit, count, lastcount, ldelay_us, dropping } => object(json!({
-            "deficit": deficit,
-            "count": count,
-            "lastcount": lastcount,
-            "ldelay": ldelay_us,
-            "dropping": dropping,
-        })),
-        Extra::Drr { deficit } => object(json!({ "deficit": deficit })),
-    }
+/// Counters that only the kind has, by their names in tc.
+fn extra(counters: &[ExtraCounter], totals: &Totals) -> BTreeMap<String, Value> {
+    let named = counters.iter().zip(totals.extra);
+    named.map(|(counter, value)| (counter.name.to_owned(), Value::from(value))).collect()
 }
 
-fn options(params: &Params) -> Value {
-    match params {
-        Params::Noqueue | Params::Mq | Params::Drr | Params::Clsact => Value::Null,
-        Params::Pfifo(fifo) | Params::Bfifo(fifo) => json!({ "limit": fifo.limit }),
-        Params::PfifoFast(_) => {
-            json!({ "bands": 3, "priomap": mqnet_qdisc::PRIOMAP, "multiqueue": false })
-        }
-        Params::Prio(prio) => {
-            json!({ "bands": prio.bands, "priomap": prio.priomap, "multiqueue": false })
-        }
-        Params::Mqprio(mqprio) => {
-            let last = |count: u16, first: u16| first.saturating_add(count.saturating_sub(1));
-            let range = |&(count, first): &(u16, u16)| [first, last(count, first)];
-            let queues: Vec<_> = mqprio.queues.iter().map(range).collect();
-            json!({ "tc": mqprio.num_tc, "map": mqprio.map, "queues": queues })
-        }
-        Params::Tbf(tbf) => tbf_options(tbf),
-        Params::FqCodel(fq) => {
-            let mut all = json!({
-                "limit": fq.limit,
-                "flows": fq.flows,
-                "quantum": fq.quantum,
-                "target": fq.target / 1000,
-                "interval": fq.interval / 1000,
-                "memory_limit": fq.memory_limit,
-                "drop_batch": fq.drop_batch,
-            });
-            if fq.ecn {
-                all["ecn"] = json!(true);
-            }
-            if let Some(delay) = fq.ce_threshold {
-                all["ce_threshold"] = json!(delay / 1000);
-            }
-            all
-        }
-    }
-}
-
-/// A limit is shown as the delay that it means, unless it is within the bucket.
-fn tbf_options(tbf: &Tbf) -> Value {
-    let mut all = json!({ "rate": tbf.rate, "burst": tbf.burst });
-    let delay = |rate: u64, bucket: u32| {
-        let over = u64::from(tbf.limit).checked_sub(u64::from(bucket))?;
-        (over * 1_000_000).checked_div(rate)
+/// Options by their names in tc.
+fn options(options: Options) -> BTreeMap<String, Value> {
+    let value = |value| match value {
+        OptionValue::Number(number) => json!(number),
+        OptionValue::Flag(flag) => json!(flag),
+        OptionValue::Numbers(numbers) => json!(numbers),
+        OptionValue::Ranges(ranges) => json!(ranges),
     };
-    let mut lat = delay(tbf.rate, tbf.burst);
-    if tbf.peakrate > 0 {
-        all["peakrate"] = json!(tbf.peakrate);
-        all["minburst"] = json!(tbf.mtu);
-        lat = lat.max(delay(tbf.peakrate, tbf.mtu));
-    }
-    match lat {
-        Some(lat) => all["lat"] = json!(lat),
-        None => all["limit"] = json!(tbf.limit),
-    }
-    all
+    options.into_iter().map(|(name, option)| (name.to_owned(), value(option))).collect()
 }
 
 /// A qdisc.
@@ -305,24 +221,23 @@ pub fn qdisc(info: &QdiscInfo) -> Qdisc {
             Attach::Egress => Some(CLSACT_PARENT.to_owned()),
         },
         refcnt: Some(info.refcnt).filter(|&n| root && shared && n > 1),
-        options: object(options(&info.params)),
+        options: options(info.params.options()),
         counters: counters(&info.totals),
-        extra: extra(&info.totals.extra),
+        extra: extra(info.params.counters(), &info.totals),
     }
 }
 
 /// A class.
 pub fn class(info: &ClassInfo) -> Class {
-    let options = info.drr.map(|drr| json!({ "quantum": drr.quantum }));
     Class {
         class: info.kind.to_owned(),
         handle: info.id.to_string(),
         root: info.parent.is_none(),
         parent: info.parent.map(|parent| parent.to_string()),
         leaf: info.leaf.map(|leaf| leaf.to_string()),
-        options: object(options.unwrap_or_default()),
+        options: options(info.drr.map(DrrClass::options).unwrap_or_default()),
         counters: counters(&info.totals),
-        extra: extra(&info.totals.extra),
+        extra: extra(info.counters, &info.totals),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use mqnet_host::verbs::tc;
 use mqnet_qdisc::{
-    ActionInfo, Attach, ClassInfo, DrrClass, Extra, FilterInfo, FqCodel, Handle, Mqprio, Params,
-    Prio, QdiscInfo, Totals,
+    ActionInfo, Attach, ClassInfo, DrrClass, FilterInfo, FqCodel, Handle, Mqprio, Params, Prio,
+    QdiscInfo, Totals,
 };
 use serde_json::{Value, json};
 
@@ -13,21 +13,11 @@ fn qdisc(handle: u32, attach: Attach, params: Params) -> QdiscInfo {
     QdiscInfo { handle: Handle(handle), attach, params, refcnt: 2, totals: Totals::default() }
 }
 
-fn fq_codel(extra: [u64; 9]) -> Extra {
-    let [maxpacket, drop_overlimit, ecn_mark, new_flow_count, new_flows_len, old_flows_len, ..] =
+/// Counters in the order of the recording: `tc` leaves out the last three while they are 0.
+fn fq_codel(extra: [u64; 9]) -> [u64; 9] {
+    let [maxpacket, overlimit, ecn_mark, new_flows, new_len, old_len, ce_mark, memory, overmemory] =
         extra;
-    let [.., ce_mark, memory_used, drop_overmemory] = extra;
-    Extra::FqCodel {
-        maxpacket,
-        drop_overlimit,
-        drop_overmemory,
-        ecn_mark,
-        ce_mark,
-        new_flow_count,
-        memory_used,
-        new_flows_len,
-        old_flows_len,
-    }
+    [maxpacket, overlimit, overmemory, ecn_mark, ce_mark, new_flows, memory, new_len, old_len]
 }
 
 fn fq(handle: u32, attach: Attach, params: FqCodel) -> QdiscInfo {
@@ -83,6 +73,7 @@ fn qdiscs() -> Vec<(&'static str, Vec<QdiscInfo>)> {
 fn class(kind: &'static str, id: u32, parent: Option<u32>, leaf: Option<u32>) -> ClassInfo {
     ClassInfo {
         kind,
+        counters: &[],
         id: Handle(id),
         parent: parent.map(Handle),
         leaf: leaf.map(Handle),
@@ -95,7 +86,7 @@ fn class(kind: &'static str, id: u32, parent: Option<u32>, leaf: Option<u32>) ->
             requeues: 0,
             backlog: 100,
             qlen: 1,
-            extra: Extra::None,
+            extra: [0; 9],
         },
     }
 }
@@ -103,16 +94,14 @@ fn class(kind: &'static str, id: u32, parent: Option<u32>, leaf: Option<u32>) ->
 fn drr(id: u32, leaf: Option<u32>, quantum: u32, deficit: u64) -> ClassInfo {
     let mut info = class("drr", id, None, leaf);
     info.drr = Some(DrrClass { quantum });
-    info.totals.extra = Extra::Drr { deficit };
+    info.counters = Params::Drr.class_counters();
+    info.totals.extra[0] = deficit;
     info
 }
 
 fn classes() -> Vec<(&'static str, Vec<ClassInfo>)> {
     let above = Some(0x1_0000);
     let leaf = Some(0x10_0000);
-    let mut flow = class("fq_codel", 0x8001_001a, Some(0x8001_0000), None);
-    flow.totals.extra =
-        Extra::Flow { deficit: -100, count: 4, lastcount: 2, ldelay_us: 5120, dropping: true };
     vec![
         ("drrc", vec![drr(0x1_0001, Some(0x8005_0000), 1514, 77), drr(0x1_0002, None, 10_240, 0)]),
         ("prioc", vec![class("prio", 0x1_0001, above, None), class("prio", 0x1_0002, above, leaf)]),
@@ -132,7 +121,6 @@ fn classes() -> Vec<(&'static str, Vec<ClassInfo>)> {
                 class("mqprio", 0x1_0002, Some(0x1_ffe0), Some(0x2_0000)),
             ],
         ),
-        ("fqc", vec![flow]),
     ]
 }
 

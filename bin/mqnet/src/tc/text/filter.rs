@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use mqnet_control_api::{Action, Filter, FilterOptions};
 use serde_json::Value;
 
+use super::super::kinds::{list, number, plain};
 use super::super::options::{KEYS, ordered};
 use super::super::show::Common;
 use super::super::{Style, units};
-use super::{counters, list, number, plain};
+use super::counters;
 
 /// One filter, with its line's end.
 pub(in super::super) fn filter(filter: &Filter, common: Common, style: Style) -> String {

@@ -4,7 +4,8 @@ use mqnet_wire::{FlowKeys, Layer};
 
 use super::plans::{self, fq, simple_tbf, small_fq};
 use super::world::{Left, MS, SECOND, Spec, World};
-use crate::{Enqueued, Extra, Filters, FqCodel, Handle, Scheduler};
+use crate::sch::fq_codel::counter;
+use crate::{Enqueued, Filters, FqCodel, Handle, Scheduler};
 
 /// A link that sends a byte in 800 ns (10 Mbit/s), and sources with a packet every so often.
 fn simulate(world: &mut World, sources: &[(Spec, u64)], time: u64) -> Vec<Left> {
@@ -135,7 +136,7 @@ fn the_fattest_flow_pays() {
         world.fill(90, Spec::new(1, 1000));
         world.fill(10, Spec::new(2, 60));
         assert_eq!(world.enqueue(Spec::new(2, 60)), Enqueued::Queued);
-        assert_eq!(stats.fq_codel.drop_overlimit.get(), expected);
+        assert_eq!(stats.extra[counter::DROP_OVERLIMIT].get(), expected);
         assert_eq!(stats.drops.get(), expected);
         assert_eq!(world.stats.drops.get(DropReason::QdiscOverlimit), expected);
         assert_eq!(u64::from(world.s.len()), 101 - expected);
@@ -151,8 +152,8 @@ fn a_lone_large_packet_is_dropped_itself() {
     let mut world = World::new(plan);
     assert_eq!(world.enqueue(Spec::new(1, 1000)), Enqueued::Queued);
     assert_eq!(world.enqueue(Spec::new(2, 1400)), Enqueued::Dropped);
-    assert_eq!(stats.fq_codel.drop_overmemory.get(), 1);
-    assert_eq!(stats.fq_codel.memory_used.get(), 1024);
+    assert_eq!(stats.extra[counter::DROP_OVERMEMORY].get(), 1);
+    assert_eq!(stats.extra[counter::MEMORY_USED].get(), 1024);
     world.finish();
 }
 
@@ -174,7 +175,7 @@ fn fold(bytes: &[u8]) -> u16 {
 }
 
 /// Serves a standing queue of such packets every 2 ms; how many left, and how many marked.
-fn marks(set: FqCodel) -> (u64, u64, Extra, u64) {
+fn marks(set: FqCodel) -> (u64, u64, [u64; 2], u64) {
     let plan = fq(set);
     let stats = plan.stats.clone();
     let mut world = World::new(plan);
@@ -193,21 +194,21 @@ fn marks(set: FqCodel) -> (u64, u64, Extra, u64) {
         world.pool.free_frag(packet.frag);
     }
     let drops = world.stats.drops.get(DropReason::Aqm);
-    let extra = stats.totals(&crate::Params::FqCodel(set)).extra;
+    let extra = stats.totals().extra;
+    let counted = [extra[counter::ECN_MARK], extra[counter::CE_MARK]];
     world.finish();
-    (left, marked, extra, drops)
+    (left, marked, counted, drops)
 }
 
 // Goal: with senders that understand marks CoDel marks instead of dropping, counts each, and
 // leaves a right checksum; without `ecn` it drops.
 #[test]
 fn marks_instead_of_drops() {
-    let (_, marked, extra, drops) = marks(FqCodel::default());
-    let Extra::FqCodel { ecn_mark, ce_mark, .. } = extra else { panic!() };
+    let (_, marked, [ecn_mark, ce_mark], drops) = marks(FqCodel::default());
     assert!(marked > 20, "{marked}");
     assert_eq!((ecn_mark, ce_mark, drops), (marked, 0, 0));
-    let (_, marked, extra, drops) = marks(FqCodel { ecn: false, ..FqCodel::default() });
-    let Extra::FqCodel { ecn_mark, .. } = extra else { panic!() };
+    let set = FqCodel { ecn: false, ..FqCodel::default() };
+    let (_, marked, [ecn_mark, _], drops) = marks(set);
     assert_eq!((marked, ecn_mark), (0, 0));
     assert!(drops > 5, "{drops}");
 }
@@ -216,8 +217,7 @@ fn marks_instead_of_drops() {
 #[test]
 fn the_threshold_marks_all() {
     let set = FqCodel { ce_threshold: Some(MS), target: SECOND, ..FqCodel::default() };
-    let (left, marked, extra, drops) = marks(set);
-    let Extra::FqCodel { ecn_mark, ce_mark, .. } = extra else { panic!() };
+    let (left, marked, [ecn_mark, ce_mark], drops) = marks(set);
     assert_eq!((ce_mark, ecn_mark, drops), (marked, 0, 0));
     assert!(marked >= left - 2);
 }
@@ -258,12 +258,12 @@ fn a_priority_names_a_flow() {
     for n in 0..40 {
         world.enqueue(Spec::new(n, 100).in_class(3));
     }
-    assert_eq!(stats.fq_codel.new_flow_count.get(), 1);
-    assert_eq!(stats.fq_codel.new_flows_len.get(), 1);
+    assert_eq!(stats.extra[counter::NEW_FLOW_COUNT].get(), 1);
+    assert_eq!(stats.extra[counter::NEW_FLOWS_LEN].get(), 1);
     let strange = Spec { priority: Handle::new(1, 9).0, ..Spec::new(0, 100) };
     assert_eq!(world.enqueue(strange), Enqueued::Queued);
     assert_eq!(world.dequeue(0).map(|left| left.id), Some(1));
-    assert_eq!(stats.fq_codel.maxpacket.get(), 100);
+    assert_eq!(stats.extra[counter::MAXPACKET].get(), 100);
     world.finish();
 }
 

@@ -1,11 +1,12 @@
 use super::*;
-use crate::{Extra, Filters, Meta};
+use crate::sch::fq_codel::counter;
+use crate::{Filters, Meta};
 
 /// The counters that the tree gave to the last scheduler of a discipline.
 fn counters(tree: &mut Tree, major: u16) -> Arc<crate::NodeStats> {
     let node = tree.state.root.find_mut(major).unwrap();
     let params = node.params.clone();
-    node.ledger.open(&params)
+    node.ledger.open(params.counters())
 }
 
 // Goal: what schedulers of the same discipline count adds up, also of those that are no more, whose
@@ -18,19 +19,37 @@ fn counters_outlive_schedulers() {
         let stats = counters(&mut tree, 1);
         stats.packets.add(10);
         stats.backlog.set(500);
-        stats.fq_codel.ecn_mark.add(2);
-        stats.fq_codel.maxpacket.set(round);
-        stats.fq_codel.old_flows_len.set(3);
+        stats.extra[counter::ECN_MARK].add(2);
+        stats.extra[counter::MAXPACKET].set(round);
+        stats.extra[counter::OLD_FLOWS_LEN].set(3);
         let totals = tree.qdiscs(1)[0].totals;
         assert_eq!((totals.packets, totals.backlog), (10 * round, 500));
-        let Extra::FqCodel { ecn_mark, maxpacket, old_flows_len, .. } = totals.extra else {
-            panic!("{totals:?}");
-        };
-        assert_eq!((ecn_mark, maxpacket, old_flows_len), (2 * round, round, 3));
+        let extra = |at: usize| totals.extra[at];
+        assert_eq!((extra(counter::ECN_MARK), extra(counter::MAXPACKET)), (2 * round, round));
+        assert_eq!(extra(counter::OLD_FLOWS_LEN), 3);
         drop(stats);
-        assert_eq!(tree.qdiscs(1)[0].totals.backlog, 0);
+        let totals = tree.qdiscs(1)[0].totals;
+        assert_eq!((totals.backlog, totals.extra[counter::OLD_FLOWS_LEN]), (0, 0));
     }
     assert!(tree.state.root.ledger.live.len() <= 2);
+}
+
+// Goal: a class of drr shows its deficit, and nothing once its scheduler has ended.
+#[test]
+fn drr_class_shows_deficit() {
+    let mut tree = tree("");
+    run(&mut tree, &["qdisc add root handle 1: drr", "class add parent 1: classid 1:1 drr"]);
+    let deficit = |tree: &Tree| {
+        let class = &tree.classes(1)[0];
+        assert_eq!(class.counters[0].name, "deficit");
+        class.totals.extra[0]
+    };
+    let scheduler = tree.build(0, 1514, 0).unwrap();
+    let class = tree.state.root.classes.get(&1).unwrap();
+    class.ledger.live[0].extra[0].set(700);
+    assert_eq!(deficit(&tree), 700);
+    drop(scheduler);
+    assert_eq!(deficit(&tree), 0);
 }
 
 // Goal: mq shows the sum of its leaves, a class of prio what is in it, and a replaced discipline

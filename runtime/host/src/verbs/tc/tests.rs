@@ -1,6 +1,6 @@
 //! From requests to commands, from numbers to lists.
 
-use mqnet_qdisc::{Fifo, FqCodel, Mqprio, Prio};
+use mqnet_qdisc::{Fifo, FqCodel, Mqprio, Prio, Tbf};
 
 use super::*;
 
@@ -115,7 +115,7 @@ fn refusals_keep_their_kind() {
 #[test]
 fn tbf_is_shown_as_by_tc() {
     let tbf = Tbf { rate: 125_000, burst: 10_240, peakrate: 0, mtu: 0, limit: 16_490 };
-    let shown = |tbf: &Tbf| tbf_options(tbf);
+    let shown = |tbf: &Tbf| json!(options(Params::Tbf(*tbf).options()));
     assert_eq!(shown(&tbf), json!({ "rate": 125_000, "burst": 10_240, "lat": 50_000 }));
     let small = shown(&Tbf { limit: 3000, ..tbf });
     assert_eq!(small, json!({ "rate": 125_000, "burst": 10_240, "limit": 3000 }));

@@ -1,7 +1,66 @@
-//! Options of mqprio.
+//! mqprio: one qdisc for each channel, and classes of channels by priority.
 
+use crate::kind::{Classes, Env, Kind, OptionValue, Options};
 use crate::parse::{Words, invalid, number, usage};
-use crate::{Mqprio, TcError};
+use crate::{Meta, TcError};
+
+/// Parameters of mqprio.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mqprio {
+    /// Traffic classes, 1 to 16.
+    pub num_tc: u8,
+    /// Class of each priority.
+    pub map: [u8; 16],
+    /// Channels of each class: count and first.
+    pub queues: Vec<(u16, u16)>,
+}
+
+impl Mqprio {
+    /// The channel of a packet. While a class has a channel that is not in use, classes have no
+    /// effect, as in Linux.
+    pub(crate) fn pick(&self, meta: &Meta, channels: u16) -> u16 {
+        let used = u32::from(channels);
+        let ends = |(count, first): (u16, u16)| u32::from(count) + u32::from(first);
+        if self.queues.iter().any(|range| ends(*range) > used) {
+            return meta.channel;
+        }
+        let class = self.map[meta.priority as usize & 15];
+        match self.queues.get(usize::from(class)) {
+            Some((count, first)) => first + meta.channel % (*count).max(1),
+            None => meta.channel,
+        }
+    }
+}
+
+/// mqprio.
+pub(crate) struct MqprioKind;
+
+impl Kind for MqprioKind {
+    type Params = Mqprio;
+    const NAME: &'static str = "mqprio";
+
+    fn parse(words: Words<'_>, old: Option<&Mqprio>, env: Env) -> Result<Mqprio, TcError> {
+        match old {
+            Some(_) => Err(invalid("Change operation not supported by specified qdisc")),
+            None => parse(words, env.channels),
+        }
+    }
+
+    fn options(mqprio: &Mqprio) -> Options {
+        let last = |count: u16, first: u16| first.saturating_add(count.saturating_sub(1));
+        let range = |&(count, first): &(u16, u16)| [first, last(count, first)];
+        let queues = mqprio.queues.iter().map(range).collect();
+        vec![
+            ("tc", u32::from(mqprio.num_tc).into()),
+            ("map", mqprio.map[..].into()),
+            ("queues", OptionValue::Ranges(queues)),
+        ]
+    }
+
+    fn classes(_: &Mqprio) -> Classes {
+        Classes::Channels
+    }
+}
 
 /// Traffic classes that there can be.
 const CLASSES_MAX: u8 = 16;
@@ -20,7 +79,7 @@ fn range(word: &str) -> Option<(u16, u16)> {
 
 /// `hw` is 1 for tc when nothing is said; here nothing but 0 is possible, so that nothing said
 /// means 0.
-pub(super) fn mqprio(mut words: Words<'_>, channels: u16) -> Result<Mqprio, TcError> {
+fn parse(mut words: Words<'_>, channels: u16) -> Result<Mqprio, TcError> {
     let mut q = Mqprio { num_tc: 8, map: MAP, queues: Vec::new() };
     let mut mapped = 0;
     while let Some(word) = words.next() {

@@ -1,0 +1,187 @@
+//! Contract of a kind of qdisc.
+
+use crate::parse::Words;
+use crate::sch::fifo;
+use crate::{Blueprint, Fifo, Params, Qdisc, TcError};
+
+/// Number of counters that a kind may have in addition to those of every qdisc.
+pub const EXTRA_MAX: usize = 9;
+
+/// A kind of qdisc: one type in the file of the kind, listed in `sch.rs`.
+pub(crate) trait Kind {
+    /// Parameters as numbers. Times are nanoseconds, rates bytes per second.
+    type Params;
+    /// Name in `tc`.
+    const NAME: &'static str;
+    /// Counters of the qdisc, in the order of [`NodeStats::extra`](crate::NodeStats::extra).
+    const COUNTERS: &'static [ExtraCounter] = &[];
+    /// Counters of a class.
+    const CLASS_COUNTERS: &'static [ExtraCounter] = &[];
+    /// Condition under which a packet may pass the empty qdisc without a decision.
+    const BYPASS: Bypass = Bypass::Always;
+
+    /// Reads the options of a command. `old`: parameters in force when a qdisc of the same kind is
+    /// changed; an option that the words do not name keeps its value as far as the kernel keeps it.
+    fn parse(
+        words: Words<'_>,
+        old: Option<&Self::Params>,
+        env: Env,
+    ) -> Result<Self::Params, TcError>;
+
+    /// Options in force, for `tc qdisc show`.
+    fn options(_: &Self::Params) -> Options {
+        Vec::new()
+    }
+
+    /// Builds the scheduler. `mtu`: MTU with its link-layer header; `seed` perturbs flow hashes.
+    /// The default serves kinds without a scheduler, which no blueprint has: a pfifo.
+    fn build(_: &Self::Params, plan: Blueprint, _mtu: u32, _seed: u64) -> Box<dyn Qdisc> {
+        Box::new(fifo::FifoQdisc::packets(fifo::TXQUEUELEN, plan.stats))
+    }
+
+    /// Replaces a value that depends on the frame size (bytes) by its number.
+    fn resolve(_: &mut Self::Params, _frame: u32) {}
+
+    /// Classes below the qdisc.
+    fn classes(_: &Self::Params) -> Classes {
+        Classes::None
+    }
+}
+
+/// Names and values of options, in any order.
+pub type Options = Vec<(&'static str, OptionValue)>;
+
+/// Value of an option, in the unit of `tc -j`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OptionValue {
+    /// A number.
+    Number(u64),
+    /// On or off.
+    Flag(bool),
+    /// Numbers, such as a priority map.
+    Numbers(Vec<u64>),
+    /// Ranges of channels, first and last.
+    Ranges(Vec<[u16; 2]>),
+}
+
+impl From<u32> for OptionValue {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<u64> for OptionValue {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<bool> for OptionValue {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl From<&[u8]> for OptionValue {
+    fn from(numbers: &[u8]) -> Self {
+        Self::Numbers(numbers.iter().copied().map(u64::from).collect())
+    }
+}
+
+/// A counter that only one kind has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtraCounter {
+    /// Name in `tc -s`.
+    pub name: &'static str,
+    merge: Merge,
+}
+
+/// Rule by which the values of several schedulers become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Merge {
+    Sum,
+    Max,
+    Gauge,
+}
+
+impl ExtraCounter {
+    /// A counter whose values are added.
+    pub(crate) const fn sum(name: &'static str) -> Self {
+        Self { name, merge: Merge::Sum }
+    }
+
+    /// A counter whose largest value counts.
+    pub(crate) const fn max(name: &'static str) -> Self {
+        Self { name, merge: Merge::Max }
+    }
+
+    /// A value of running schedulers alone: that of an ended one is 0.
+    pub(crate) const fn gauge(name: &'static str) -> Self {
+        Self { name, merge: Merge::Gauge }
+    }
+
+    /// True for a value that ends with its scheduler.
+    pub(crate) fn is_gauge(self) -> bool {
+        self.merge == Merge::Gauge
+    }
+
+    /// The value of two schedulers together.
+    pub(crate) fn merged(self, a: u64, b: u64) -> u64 {
+        if self.merge == Merge::Max { a.max(b) } else { a.wrapping_add(b) }
+    }
+}
+
+/// Values that defaults depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Env {
+    /// MTU with its link-layer header, in bytes.
+    pub(crate) frame: u32,
+    /// Largest number of channels.
+    pub(crate) channels: u16,
+}
+
+/// Classes of a qdisc.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Classes {
+    /// None: the qdisc is classless.
+    None,
+    /// Flows that the qdisc makes. Filters choose among them; no qdisc can be attached.
+    Flows,
+    /// One class with this qdisc by default; any minor number is that class.
+    One(Params),
+    /// Classes 1 to this number, each with a pfifo by default.
+    Bands(u16),
+    /// One class for each channel.
+    Channels,
+    /// Classes that the user makes.
+    User,
+}
+
+impl Classes {
+    /// The qdisc of a class to which the user attached none. The tree decides about channels.
+    pub(crate) fn default_child(self) -> Params {
+        match self {
+            Self::One(child) => child,
+            _ => Params::Pfifo(Fifo { limit: fifo::TXQUEUELEN }),
+        }
+    }
+}
+
+/// Condition under which a packet may pass an empty qdisc without a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bypass {
+    Always,
+    WithoutFilters,
+    Never,
+}
+
+impl Bypass {
+    /// True if a qdisc with or without filters may be passed.
+    pub(crate) const fn holds(self, has_filters: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::WithoutFilters => !has_filters,
+            Self::Never => false,
+        }
+    }
+}

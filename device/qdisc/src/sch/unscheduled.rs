@@ -1,0 +1,52 @@
+//! Kinds without a scheduler of their own: noqueue, mq and clsact.
+
+use crate::TcError;
+use crate::kind::{Classes, Env, Kind};
+use crate::parse::{Words, unknown, usage};
+
+/// noqueue.
+pub(crate) struct Noqueue;
+
+/// mq.
+pub(crate) struct Mq;
+
+/// clsact.
+pub(crate) struct Clsact;
+
+/// Refuses any option, with the text of `tc`.
+fn no_options(kind: &str, mut words: Words<'_>) -> Result<(), TcError> {
+    words.next().map_or(Ok(()), |word| {
+        Err(usage(format!("Unknown qdisc \"{kind}\", hence option \"{word}\" is unparsable")))
+    })
+}
+
+impl Kind for Noqueue {
+    type Params = ();
+    const NAME: &'static str = "noqueue";
+
+    fn parse(words: Words<'_>, _: Option<&()>, _: Env) -> Result<(), TcError> {
+        no_options(Self::NAME, words)
+    }
+}
+
+impl Kind for Mq {
+    type Params = ();
+    const NAME: &'static str = "mq";
+
+    fn parse(words: Words<'_>, _: Option<&()>, _: Env) -> Result<(), TcError> {
+        no_options(Self::NAME, words)
+    }
+
+    fn classes((): &()) -> Classes {
+        Classes::Channels
+    }
+}
+
+impl Kind for Clsact {
+    type Params = ();
+    const NAME: &'static str = "clsact";
+
+    fn parse(mut words: Words<'_>, _: Option<&()>, _: Env) -> Result<(), TcError> {
+        words.next().map_or(Ok(()), |word| Err(unknown(word)))
+    }
+}
