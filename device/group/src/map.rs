@@ -112,7 +112,7 @@ mod tests {
         // Goal: the place of a channel does not depend on the number of channels; shares match the
         // places; every number of channels up to the maximum fits, and one more does not.
         #[test]
-        fn channels_fit_up_to_the_maximum(most in prop::collection::vec(1u16..=64, 1..=8)) {
+        fn the_map_has_no_holes(most in prop::collection::vec(1u16..=64, 1..=8)) {
             let map = Map::new(most.len());
             let all = map.most(most.iter().copied());
             let fits = |channel| {
