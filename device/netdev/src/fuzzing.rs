@@ -31,8 +31,8 @@ impl Input<'_> {
 }
 
 /// Peeks a burst, checks every frame against the contract, and releases all but `leave` frames.
-/// Panics at a frame with a length that differs from its pieces or is outside `lens`, or at a header that
-/// does not match the frame.
+/// Panics at a frame with a length that differs from its pieces or is outside `lens`, or at a
+/// header that does not match the frame.
 pub fn receive(
     rx: &mut dyn RxBrings,
     lens: RangeInclusive<u32>,

@@ -197,21 +197,21 @@ proptest! {
     // Goal: random bytes in all device-writable areas are detected or harmless: no id returns that
     // was not with the device, and none twice.
     #[test]
-    fn random_device_writes_are_harmless(noise in prop::collection::vec((0..512u32, any::<u32>()), 1..60)) {
+    fn noise_is_harmless(noise in prop::collection::vec((0..512u32, any::<u32>()), 1..60)) {
         for in_order in [false, true] {
             let region = Arc::new(Region::private(4096, false, None).unwrap());
             let areas = layout::split::areas(SIZE);
             let used = &tables(&region, areas)[2];
-            feed_random_bytes(&mut *split_driver(tables(&region, areas), true, in_order), used, &noise);
+            disturb(&mut *split_driver(tables(&region, areas), true, in_order), used, &noise);
             let region = Arc::new(Region::private(4096, false, None).unwrap());
             let areas = layout::packed::areas(SIZE);
             let desc = &tables(&region, areas)[0];
-            feed_random_bytes(&mut *packed_driver(tables(&region, areas), true, in_order), desc, &noise);
+            disturb(&mut *packed_driver(tables(&region, areas), true, in_order), desc, &noise);
         }
     }
 }
 
-fn feed_random_bytes(driver: &mut dyn DriverQueue, memory: &Table, noise: &[(u32, u32)]) {
+fn disturb(driver: &mut dyn DriverQueue, memory: &Table, noise: &[(u32, u32)]) {
     let mut out = std::collections::BTreeSet::new();
     for &(at, value) in noise {
         while let Some(id) = driver.add(&one(64), 0) {
