@@ -20,13 +20,13 @@ use mqnet_undo::Value;
 use mqnet_wire::Layer;
 
 use crate::batching::{Batch, batches, choose};
-use crate::comeback::Origin;
 use crate::fallback::{Fallback, Refused};
 use crate::follow::View;
 use crate::netlink::{LinkInfo, Netlink};
 use crate::open::{Attached, adopt, create, open_clone_device};
 use crate::queue::{TapRx, TapTx};
 use crate::queues::{Opener, Queues};
+use crate::reattach::Origin;
 use crate::restore::{Restore, Which};
 use crate::{Io, TapConfig};
 

@@ -16,7 +16,6 @@
 #![warn(missing_docs)]
 
 mod batching;
-mod comeback;
 mod config;
 mod fallback;
 mod follow;
@@ -25,6 +24,7 @@ mod netlink;
 mod open;
 mod queue;
 mod queues;
+mod reattach;
 mod restore;
 pub mod steering;
 
