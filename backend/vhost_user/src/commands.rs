@@ -1,5 +1,5 @@
-//! The control queue: it is served by the thread that takes the peer's messages, which has the ring
-//! between two of them, and gives it up for each.
+//! Control queue, served by the connection thread. The thread holds the ring between two vhost-user
+//! messages and returns it to its cell before each message.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -17,16 +17,16 @@ use crate::receive::How;
 use crate::state::{Shared, State};
 use crate::vring::{Ears, Seat, Vring};
 
-/// Commands that are obeyed before messages have their turn again.
+/// Commands that are executed before vhost-user messages are polled again.
 const BATCH: usize = 64;
 
-/// Between two looks at a ring whose driver does not ring.
+/// Poll interval for a ring without a kick descriptor.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A wait that only the peer ends.
+/// Timeout of a wait that only the peer ends.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// What a driver with a control queue has commanded.
+/// State set by the commands of a driver with a control queue.
 #[derive(Debug)]
 pub(crate) struct Commands {
     rules: Rules,
@@ -34,14 +34,14 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// `None` for features without a control queue.
+    /// State of a new driver; `None` for features without a control queue.
     pub(crate) fn begin(features: Features, pairs: u16, mac: [u8; 6]) -> Option<Self> {
         let rules = Rules { features, pairs };
         let settings = rules.begin(mac);
         features.has(Features::CTRL_VQ).then_some(Self { rules, settings })
     }
 
-    /// The number of queue pairs is the driver's to command.
+    /// True when the driver sets the number of queue pairs by command.
     pub(crate) fn sets_pairs(&self) -> bool {
         let features = self.rules.features;
         features.has(Features::MQ) || features.has(Features::RSS)
@@ -53,14 +53,14 @@ impl Commands {
 }
 
 impl State {
-    /// The number of the ring for commands, if the driver has one.
+    /// Index of the control queue, if the driver negotiated one.
     fn command_ring(&self) -> Option<usize> {
         let commands = self.commands.as_ref()?;
         let pairs = if commands.sets_pairs() { self.offer.pairs } else { 1 };
         Some(ctrl_queue(pairs).into())
     }
 
-    /// The config space as the driver sees it.
+    /// Bytes of the config space, with the values that the driver has set.
     pub(crate) fn config(&self, offset: u32, size: u32) -> Vec<u8> {
         let settings = self.commands.as_ref().map(|commands| &commands.settings);
         let mac = settings.map_or(self.offer.mac.unwrap_or_default(), |s| s.filter.mac);
@@ -95,10 +95,10 @@ impl Shared {
     }
 }
 
-/// Who serves the ring.
+/// Control-queue handler.
 pub(crate) struct Clerk {
     shared: Arc<Shared>,
-    /// The number of the ring, and where it is had.
+    /// Index of the control queue, its event set and its ring lease.
     desk: Option<(usize, Ears, Seat)>,
     list: Vec<Piece>,
 }
@@ -108,11 +108,12 @@ impl Clerk {
         Self { shared, desk: None, list: Vec::new() }
     }
 
-    /// Serves the ring until the peer says something or is gone. The ring is given up then.
+    /// Serves the ring until the peer sends a message or disconnects. Returns the ring to its cell
+    /// before it returns.
     pub(crate) fn serve_until(&mut self, line: &UnixStream) -> std::io::Result<()> {
         loop {
             let more = self.serve()?;
-            // Without a kick the driver expects to be looked at.
+            // Without a kick descriptor the ring must be polled.
             let vring = self.desk.as_mut().and_then(|(_, _, seat)| seat.vring());
             let polled = vring.is_some_and(|vring| vring.kick_fd().is_none());
             let patience = match more {
@@ -133,14 +134,14 @@ impl Clerk {
         Ok(())
     }
 
-    /// Gives the ring up.
+    /// Returns the ring to its cell.
     fn stand_up(&mut self) {
         if let Some((_, ears, seat)) = &mut self.desk {
             seat.leave(ears);
         }
     }
 
-    /// Goes to the ring that there is now.
+    /// Leases the current control queue, and releases the lease of a former one.
     fn sit_down(&mut self) -> std::io::Result<()> {
         let shared = self.shared.clone();
         let state = shared.lock();
@@ -160,7 +161,7 @@ impl Clerk {
         Ok(())
     }
 
-    /// Obeys some commands; true: there may be more.
+    /// Executes a batch of commands; true if more commands may be available.
     fn serve(&mut self) -> std::io::Result<bool> {
         self.sit_down()?;
         let Some((_, ears, seat)) = &mut self.desk else { return Ok(false) };
@@ -188,7 +189,7 @@ impl Drop for Clerk {
     }
 }
 
-/// Obeys what waits in a ring, up to a batch; true: there is more.
+/// Executes available commands of a ring, at most one batch; true if there are more.
 fn obey_some(
     vring: &mut Vring,
     list: &mut Vec<Piece>,
@@ -212,7 +213,7 @@ fn obey_some(
             ring.publish()
         });
         if told {
-            // A descriptor of our own cannot fail; whether somebody listens is the VMM's business.
+            // An own eventfd cannot fail; an unread interrupt is the VMM's concern.
             let _ = vring.call.ring();
         }
     }
@@ -227,7 +228,7 @@ fn number(ring: &Ring) -> u16 {
     on_ring!(ring, ring => ring.queue())
 }
 
-/// Copies what the driver wrote, once; false when it is too long to mean anything.
+/// Copies a command out of guest memory, once; false if it is longer than any valid command.
 fn read(vring: &Vring, chain: &Chain, list: &[Piece], bytes: &mut Vec<u8>) -> Result<bool, Broken> {
     bytes.clear();
     for piece in pieces(chain, list).take(chain.readable.into()) {
@@ -243,7 +244,7 @@ fn read(vring: &Vring, chain: &Chain, list: &[Piece], bytes: &mut Vec<u8>) -> Re
     Ok(true)
 }
 
-/// The answer goes into the first byte that is ours to write.
+/// Writes the status byte into the first device-writable descriptor.
 fn write(vring: &mut Vring, chain: &Chain, list: &[Piece], answer: u8) -> Result<(), Broken> {
     let queue = number(&vring.ring);
     let Some(piece) = pieces(chain, list).nth(chain.readable.into()) else {

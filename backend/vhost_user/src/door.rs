@@ -1,4 +1,4 @@
-//! Where a peer comes in: one thread that listens or connects, for ever, and takes messages.
+//! Listener: one thread that accepts or makes connections and handles vhost-user messages.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -23,42 +23,43 @@ use crate::early;
 use crate::relay::Relay;
 use crate::state::Shared;
 
-/// Between two attempts to connect.
+/// Delay between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Connections that end sooner are not tried again at once: somebody else may have the socket.
+/// Connections shorter than this are retried with a delay: the socket may belong to another
+/// process.
 const BRIEF: Duration = Duration::from_secs(1);
 /// Delay after a brief connection; each further one doubles it.
 const BRIEF_RETRY: Duration = Duration::from_millis(500);
-/// Longest such delay.
+/// Maximum of that delay.
 const BRIEF_RETRY_LONGEST: Duration = Duration::from_secs(10);
 
-/// Attempts to listen where another process does: it may be one that is being killed.
+/// Attempts to listen on a path that is in use: its owner may be a process that is terminating.
 const DYING: u32 = 5;
-/// Connections that may wait to be accepted.
+/// Backlog of the listening socket.
 const BACKLOG: u16 = 128;
 
-/// Time that the thread has to end: closing a descriptor of a peer can block it.
+/// Time limit for the end of the thread: closing a descriptor of a peer can block it.
 const END_LIMIT: Duration = Duration::from_millis(500);
 
-/// A wait that only the end of the thread ends.
+/// Timeout of a wait that only the end of the thread ends.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// How to get a connection.
+/// Source of connections.
 enum Way {
     Listen { listener: UnixListener, socket: Option<SocketFile> },
     Connect(PathBuf),
     Once(Option<UnixStream>),
 }
 
-/// The thread; ends when dropped.
+/// Handle of the connection thread. Dropping it ends the thread.
 pub(crate) struct Door {
     end: Arc<EventFd>,
     talking: Arc<Mutex<Talk>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is said with whom.
+/// Current connection, shared with the handle so that a drop can shut it down.
 #[derive(Default)]
 struct Talk {
     with: Option<UnixStream>,
@@ -66,7 +67,7 @@ struct Talk {
 }
 
 impl Door {
-    /// Opens it. What can be known to be wrong is said here.
+    /// Opens the socket and starts the thread. Errors of the configuration are returned here.
     pub(crate) fn open(meet: Meet, shared: Arc<Shared>) -> io::Result<Self> {
         let way = Way::new(meet)?;
         broker::prepare();
@@ -75,7 +76,8 @@ impl Door {
         let keeper = Keeper { end: end_of, talking: talk, shared, refused: 0 };
         let thread = std::thread::Builder::new().name("vhost-user".to_owned());
         let body = move || {
-            // A peer commands this thread. Its socket may be in a folder of another user.
+            // The peer controls the work of this thread. The socket may be in a directory of
+            // another user.
             if let Err(e) = process::restrict_thread(&[process::Capability::DacOverride]) {
                 tracing::warn!("vhost-user: a thread keeps its privileges: {e}");
             }
@@ -112,8 +114,8 @@ fn hang_up(talk: &Talk) {
     }
 }
 
-/// Connects, and does not wait for whoever listens to have room: a VMM that stands still would keep
-/// the thread, and whoever waits for its end, for ever.
+/// Connects without waiting for room in the backlog: a stopped VMM would block the thread, and the
+/// drop that joins it.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -159,7 +161,7 @@ impl Way {
         })
     }
 
-    /// Why there is nobody, while we wait.
+    /// Status text while no peer is connected.
     fn waiting(&self) -> String {
         match self {
             Self::Listen { socket: Some(socket), .. } => {
@@ -172,7 +174,7 @@ impl Way {
         }
     }
 
-    /// One attempt; waits for it at most as long as `end` is silent.
+    /// Makes one attempt to get a connection; returns early when `end` is signalled.
     fn meet(&mut self, end: &EventFd) -> Option<UnixStream> {
         let (stream, patience) = match self {
             Self::Listen { listener, .. } => {
@@ -193,12 +195,12 @@ impl Way {
     }
 }
 
-/// What the thread has.
+/// State of the connection thread.
 struct Keeper {
     end: Arc<EventFd>,
     talking: Arc<Mutex<Talk>>,
     shared: Arc<Shared>,
-    /// Descriptors that VMMs sent and that stay open.
+    /// Number of refused descriptors of VMMs that stay open.
     refused: usize,
 }
 
@@ -212,7 +214,7 @@ impl Keeper {
                 let _ = poll::wait_readable(&[self.end.as_fd()], FOR_EVER);
                 continue;
             }
-            // The reason of a brief connection stays until one lasts.
+            // The reason of a brief connection stays until a connection lasts.
             if delay.is_none() {
                 self.absent(way.waiting(), &mut said);
             }
@@ -253,14 +255,14 @@ impl Keeper {
         }
     }
 
-    /// False when all is over.
+    /// Publishes the connection; false when the handle was dropped.
     fn talk_with(&self, stream: &UnixStream) -> bool {
         let mut talk = lock(&self.talking);
         talk.with = stream.try_clone().ok();
         !talk.over && talk.with.is_some()
     }
 
-    /// Takes messages until the connection ends; says why.
+    /// Handles messages until the connection ends; returns the reason.
     fn serve(&mut self, mut line: UnixStream) -> String {
         let (mut relay, stream) = match Relay::new(&line) {
             Ok(both) => both,
@@ -311,7 +313,7 @@ impl Keeper {
         }
     }
 
-    /// The peer is gone; its rings are given up before another one is let in.
+    /// Takes all rings out of service before another peer is accepted.
     fn leave(&self, why: &str) {
         self.shared.lock().absent = Some(why.to_owned());
         self.shared.tell();

@@ -1,8 +1,9 @@
-//! Receives the messages for the crate `vhost`, without descriptors that can block it.
+//! Relay between the VMM's socket and the crate `vhost`, which keeps blocking descriptors away from
+//! it.
 //!
-//! The crate closes descriptors that it does not expect. Closing a file of a file system in user
-//! space waits for its server, and a thread that waits there cannot be ended. So messages are
-//! received here first, from the VMM's socket, and handed on through a socket pair of ours.
+//! The crate closes descriptors that it does not expect. Closing a file of a FUSE file system waits
+//! for its server, and a thread that waits there cannot be ended. So this module receives each
+//! message first and forwards it through a socket pair.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,14 +15,14 @@ use mqnet_sysio::socket::StreamSocket;
 use crate::door::FOR_EVER;
 use crate::early::{Ask, HEADER};
 
-/// Most bytes of a message behind its header. The longest one describes 32 ranges of memory.
+/// Maximum body length. The longest message describes 32 memory ranges.
 const BODY_MAX: usize = 4096;
 
-/// One connection.
+/// Relay of one connection.
 pub(crate) struct Relay {
     vmm: StreamSocket,
     crate_side: StreamSocket,
-    /// Descriptors that were refused.
+    /// Number of refused descriptors.
     pub(crate) refused: usize,
 }
 
@@ -44,7 +45,7 @@ fn send_all(socket: &StreamSocket, mut bytes: &[u8], fds: &[OwnedFd]) -> io::Res
 }
 
 impl Relay {
-    /// A relay of this connection, and the socket that the crate serves.
+    /// Creates the relay of a connection and the socket that the crate serves.
     pub(crate) fn new(vmm: &UnixStream) -> io::Result<(Self, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         let vmm = StreamSocket::from(OwnedFd::from(vmm.try_clone()?));
@@ -52,7 +53,7 @@ impl Relay {
         Ok((Self { vmm, crate_side, refused: 0 }, theirs))
     }
 
-    /// Passes the next message on, which has this header. An error ends the connection.
+    /// Forwards the next message, with the header that was peeked. An error ends the connection.
     pub(crate) fn pass(&mut self, header: Ask) -> io::Result<()> {
         let size = header.size();
         if size > BODY_MAX {
@@ -86,7 +87,7 @@ impl Relay {
         send_all(&self.crate_side, message, &fds)
     }
 
-    /// Hands on what the crate answered.
+    /// Forwards the replies of the crate.
     pub(crate) fn answer(&self) -> io::Result<()> {
         let mut bytes = [0; HEADER + BODY_MAX];
         while let Some(part) = self.crate_side.receive_here(&mut bytes)? {

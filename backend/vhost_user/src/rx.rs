@@ -1,4 +1,4 @@
-//! Frames that a guest sends: the RX half.
+//! RX half: frames that a guest sends.
 
 mod show;
 
@@ -12,7 +12,7 @@ use mqnet_virtio::{DeviceRing, Piece, Used, on_ring};
 
 use crate::vring::{Ears, Seat, Vring, VringCell};
 
-/// A chain of the last peek.
+/// Chain shown by the last peek.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     id: u16,
@@ -20,22 +20,22 @@ struct Shown {
     len: u32,
 }
 
-/// Where frames that cannot be shown as they lie are put together, and how large they may be.
+/// Memory for frames that cannot be shown in place, and the maximum frame length.
 #[derive(Debug)]
 struct Scratch {
     /// Pieces of the chain that is being read.
     list: Vec<Piece>,
-    /// A frame in more pieces than anybody takes; empty until there is one.
+    /// Bounce buffer for a frame of more than `FRAME_PIECES_MAX` pieces; empty until one arrives.
     bounce: Vec<u8>,
     frame_max: u32,
 }
 
-/// What a guest sends on one or more of its queues. Each peek shows frames of one of them.
+/// RX queue over one or more transmit queues of a guest. Each peek shows frames of one of them.
 #[derive(Debug)]
 pub struct GuestTx {
     channel: u16,
     seats: Vec<Seat>,
-    /// The one whose turn it is.
+    /// Index of the ring that is served next.
     turn: usize,
     ears: Ears,
     shown: ArrayVec<Shown, BURST_FRAMES>,
@@ -44,7 +44,7 @@ pub struct GuestTx {
 }
 
 impl GuestTx {
-    /// Serves these cells, for frames of up to `frame_max` bytes.
+    /// Creates the half for these cells; frames are limited to `frame_max` bytes.
     pub fn new(
         channel: u16,
         cells: impl IntoIterator<Item = Arc<VringCell>>,
@@ -64,7 +64,7 @@ impl GuestTx {
         })
     }
 
-    /// The next queue, from the one whose turn it is on, that has something.
+    /// Advances to the next ring that has a chain available, starting with the current one.
     #[inline]
     fn find_work(&mut self) -> Result<bool, Fault> {
         for _ in 0..self.seats.len() {
@@ -83,7 +83,7 @@ impl GuestTx {
         Ok(false)
     }
 
-    /// The next queue has its turn.
+    /// Advances to the next ring.
     #[inline]
     fn pass_on(&mut self) {
         self.turn = if self.turn + 1 >= self.seats.len() { 0 } else { self.turn + 1 };
@@ -173,7 +173,7 @@ impl RxBrings for GuestTx {
             stats.kicks.add(1);
             vring.call.ring().map_err(|e| interrupting(self.channel, &e))?;
         }
-        // What was shown and not taken comes first in the next peek.
+        // Frames that were shown and not released are first in the next peek.
         if frames == self.shown.len() {
             self.pass_on();
         }

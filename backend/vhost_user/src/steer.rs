@@ -1,11 +1,11 @@
-//! Frames to a guest that has a control queue: it says which ones it wants, and may say on which
-//! of its queues.
+//! TX queue to a guest with a control queue, which filters frames and may select their queue by
+//! RSS.
 //!
-//! As long as it has said nothing a frame goes straight to the queue of its lane, at the cost of a
-//! look at a number. A filter, a hash or a table has each frame's headers read; a table makes any
-//! lane send on any queue, so that queues are shared between lanes: who finds one in use tries
-//! again. What a source without memory receives then lies in a page of ours first, for its queue is
-//! not known before.
+//! With default settings each frame goes to the queue of its lane, at the cost of one version
+//! check. With a filter, hash or RSS table each frame's headers are parsed. With a table any lane
+//! may send on any queue, so the queues are shared; a lane that finds one in use retries. A frame
+//! from a source without memory of its own is then received into a page first, because its queue is
+//! not yet known.
 
 mod receiver;
 
@@ -27,27 +27,27 @@ use crate::state::State;
 use crate::vring::Ears;
 pub(crate) use receiver::Receiver;
 
-/// See the module.
+/// TX queue of one lane to a guest with a control queue.
 #[derive(Debug)]
 pub(crate) struct Steered {
     channel: u16,
-    /// Those of all pairs.
+    /// Queues of all pairs.
     receivers: Vec<Arc<Receiver>>,
     receiving: Arc<Receiving>,
     version: u32,
     how: Arc<How>,
-    /// Our own queue's, and those of the queue that we wait for.
+    /// Event set: events of the own queue, and of the queue that the lane waits for.
     ears: Ears,
     heard: Option<usize>,
     held: bool,
-    /// Our own queue, between a frame and the flush.
+    /// Own queue, taken from its place between the first frame and the flush.
     desk: Option<Box<GuestRx>>,
-    /// The queue that was full last.
+    /// Index of the queue that was full last.
     full: usize,
     page: Vec<u8>,
-    /// The frame in the page, while its queue is full.
+    /// Frame in the page, while its queue is full.
     kept: Option<FrameMeta>,
-    /// A queue was found broken when nobody could be told.
+    /// Fault of a call that cannot return one.
     fault: Option<Fault>,
     stats: Arc<ChannelStats>,
 }
@@ -94,7 +94,7 @@ impl Steered {
         &self.receivers[usize::from(self.channel)]
     }
 
-    /// What the guest wants now; true when that is everything, as it comes.
+    /// Reads the current settings; true when frames pass unchanged on the lane's own queue.
     #[inline]
     fn is_plain(&mut self) -> bool {
         if self.version != self.receiving.version() {
@@ -110,7 +110,7 @@ impl Steered {
         self.full = usize::from(self.channel);
     }
 
-    /// Our own queue, on the desk.
+    /// Takes the own queue, if no other lane uses it.
     #[inline]
     fn desk(&mut self) -> Option<&mut GuestRx> {
         if self.desk.is_none() {
@@ -122,7 +122,7 @@ impl Steered {
         self.desk.as_deref_mut()
     }
 
-    /// Shows the guest what is on the desk, and clears it.
+    /// Publishes the frames of the own queue and puts it back.
     #[inline]
     fn clear_desk(&mut self) -> Result<(), Fault> {
         match self.desk.take() {
@@ -131,7 +131,7 @@ impl Steered {
         }
     }
 
-    /// Sends frames one by one; how many were taken.
+    /// Sends frames one by one; returns the number taken.
     fn submit_each(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         self.clear_desk()?;
         let how = self.how.clone();
@@ -170,7 +170,8 @@ impl Steered {
         if unwanted > 0 {
             self.stats.tx.drops.count(DropReason::NotWanted, unwanted);
         }
-        // What was taken before must be released by the caller: the next submit tells.
+        // The caller must release the frames taken before the fault; the next submit returns the
+        // fault.
         if taken == 0 { done.map(|()| 0) } else { Ok(taken) }
     }
 
@@ -179,7 +180,7 @@ impl Steered {
         self.receivers[at].finish(self.channel, queue)
     }
 
-    /// Sends the frame in the page; false when it is still there.
+    /// Sends the frame in the page; false if it is still there.
     fn send_kept(&mut self) -> Result<bool, Fault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
@@ -198,7 +199,7 @@ impl Steered {
         Ok(self.kept.is_none())
     }
 
-    /// Listens to one queue beside our own, or to none.
+    /// Watches the events of one queue in addition to the own one, or of none.
     fn listen(&mut self, to: Option<usize>) -> io::Result<()> {
         if self.heard == to {
             return Ok(());
@@ -214,7 +215,7 @@ impl Steered {
     }
 }
 
-/// The headers of a frame, read once into memory of ours.
+/// Flow keys of a frame. The headers are read once into private memory.
 fn keys_of(burst: &Burst<'_>, frame: &Frame<'_>) -> FlowKeys {
     let mut headers = [0; HEADERS_MAX];
     let mut len = 0;
@@ -232,7 +233,7 @@ fn send_one(
 ) -> Result<bool, Fault> {
     queue.set_hash(hashed);
     let mut one = Burst::new();
-    // Never without room: it is the only frame.
+    // An empty burst has room for one frame.
     one.push_pieces(frame.hdr, frame.len, frame.head, burst.more(frame));
     Ok(queue.submit(&one, 0)? == 1)
 }
@@ -258,9 +259,9 @@ impl Queue for Steered {
         Some(self.ears.event())
     }
 
-    /// The ring is everybody's: who wants it takes it from its place.
+    /// Puts the own queue back; other lanes take the ring from its place.
     fn park(&mut self) {
-        // A ring that is broken is found out by the next who uses it.
+        // The next user of a broken ring finds the violation again.
         let _ = self.clear_desk();
     }
 }
@@ -297,7 +298,7 @@ impl TxBrings for Steered {
     }
 
     fn commit(&mut self, frame: &FrameMeta) {
-        // The room was that of our own queue, if it is on the desk.
+        // The reserved room belongs to the own queue if that is taken, else to the page.
         if let Some(queue) = &mut self.desk {
             queue.commit(frame);
             return;
@@ -315,7 +316,7 @@ impl TxBrings for Steered {
         self.clear_desk()
     }
 
-    /// What is published is the guest's: when it looks at it, it does not say.
+    /// A guest does not report when it reads published frames, so only the own frames count.
     fn is_drained(&mut self) -> Result<bool, Fault> {
         self.clear_desk()?;
         self.send_kept()

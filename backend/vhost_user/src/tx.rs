@@ -1,4 +1,4 @@
-//! Frames to a guest: the TX half.
+//! TX half: frames to a guest.
 
 mod place;
 
@@ -16,25 +16,25 @@ use crate::rx::{interrupting, watching};
 use crate::vring::{Ears, Seat, Vring, VringCell};
 use place::{Found, Room};
 
-/// What a guest receives on one of its queues.
+/// TX queue over one receive queue of a guest.
 #[derive(Debug)]
 pub struct GuestRx {
     channel: u16,
     seat: Seat,
     ears: Arc<Ears>,
-    /// Nothing is sent: the guest still takes frames of an older queue.
+    /// True while an older queue's frames must reach the guest first.
     held: bool,
-    /// The buffers of the last reservation.
+    /// Buffers of the last reservation.
     room: Room,
     scatter: Scatter,
-    /// Of the frames that are submitted next, for a driver that asked for hashes.
+    /// Hash of the next frames, for a driver that negotiated hash reports.
     hashed: Hashed,
     stores: Stores,
     stats: Arc<ChannelStats>,
 }
 
 impl GuestRx {
-    /// Serves this cell.
+    /// Creates the half for this cell.
     pub fn new(channel: u16, cell: Arc<VringCell>, stats: Arc<ChannelStats>) -> io::Result<Self> {
         let ears = Arc::new(Ears::new()?);
         let seat = Seat::new(cell, &ears)?;
@@ -43,21 +43,21 @@ impl GuestRx {
         Ok(Self { channel, seat, ears, held: false, room, scatter, hashed, stores, stats })
     }
 
-    /// What it listens to while it is armed.
+    /// Event set of the queue.
     pub(crate) fn ears(&self) -> &Arc<Ears> {
         &self.ears
     }
 
-    /// The hash of the frames that are submitted next.
+    /// Sets the hash of the next frames.
     pub(crate) fn set_hash(&mut self, hashed: Hashed) {
         self.hashed = hashed;
     }
 
-    /// The ring, if it is here and frames may go.
+    /// True when the ring is leased here and frames may be sent.
     #[inline]
     fn is_open(&mut self) -> Result<bool, Fault> {
         if self.held {
-            // The lane whose frames go first needs the ring.
+            // The older lane needs the ring: its frames go first.
             return Ok(false);
         }
         self.seat.is_ready(&self.ears).map_err(|e| watching(self.channel, &e))
@@ -68,7 +68,7 @@ impl Queue for GuestRx {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if !self.is_open()? {
-            // Whoever lets go, or brings the ring, may not look for us again.
+            // A held queue must be polled: the release of the hold may not wake it.
             return Ok(if self.held { Armed::MoreWork } else { Armed::Sleep });
         }
         let (Some(vring), cell) = self.seat.parts() else { return Ok(Armed::Sleep) };
@@ -115,7 +115,8 @@ impl TxBrings for GuestRx {
             stats.drops.count(DropReason::BufferTooSmall, placed.too_long);
         }
         let taken = (placed.frames + placed.too_long) as usize;
-        // What was taken before must be released by the caller: the next submit tells.
+        // The caller must release the frames taken before the fault; the next submit returns the
+        // fault.
         match placed.broken {
             Some(broken) if taken == 0 => Err(cell.fault(self.channel, &broken)),
             _ => Ok(taken),
@@ -164,7 +165,7 @@ impl TxBrings for GuestRx {
         Ok(())
     }
 
-    /// What is published is the guest's: when it looks at it, it does not say.
+    /// Always true after a flush: a guest does not report when it reads published frames.
     fn is_drained(&mut self) -> Result<bool, Fault> {
         self.flush()?;
         Ok(true)

@@ -1,5 +1,5 @@
-//! The thread that answers the kernel. It waits for us in the middle of its own work (a driver that
-//! starts, a `vdpa dev add`), so nothing else may keep this thread busy.
+//! Thread that answers the kernel's requests. The kernel waits for each answer within its own work
+//! (a starting driver, `vdpa dev add`), so the thread does nothing else.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,10 +13,10 @@ use mqnet_sysio::{poll, process};
 
 use super::state::Shared;
 
-/// A wait that a request or the end of the thread ends.
+/// Timeout of a wait that a request or the end of the thread ends.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// The thread; ends when dropped.
+/// Handle of the thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Service {
     end: Arc<EventFd>,
@@ -24,7 +24,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Answers from now on. With `kept` the device is an older one, whose driver may run.
+    /// Starts the thread. With `kept` the device is an older one, and its driver may be running.
     pub(super) fn start(shared: Arc<Shared>, kept: bool) -> io::Result<Self> {
         let end = Arc::new(EventFd::new()?);
         let ended = end.clone();
@@ -33,7 +33,7 @@ impl Service {
                 tracing::warn!("vduse: a thread keeps its privileges: {e}");
             }
             if kept {
-                // What was asked while nobody answered comes first.
+                // Requests that were queued without a service thread come first.
                 take_all(&shared);
                 shared.resume();
             }
@@ -51,7 +51,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // An eventfd of our own cannot fail to be rung.
+        // An own eventfd cannot fail.
         let _ = self.end.ring();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -66,7 +66,7 @@ fn take_all(shared: &Shared) {
             Ok(None) => return,
             Err(e) => {
                 tracing::warn!("vduse: reading a request: {e}");
-                // Not in a circle as fast as the machine can.
+                // The pause avoids a busy loop on a persistent error.
                 poll::pause(Duration::from_millis(100));
                 return;
             }

@@ -1,4 +1,4 @@
-//! What a half has of a ring: its cell, and the ring while it is here.
+//! Ring lease: the cell of a ring, and the ring while a half has it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,8 +11,8 @@ use mqnet_virtio::{DeviceRing, on_ring};
 
 use super::{Vring, VringCell};
 
-/// What a sleeping half listens to: the bells of its cells, and the kicks of the rings that it has.
-/// One descriptor for all, so that rings may come and go while a worker watches it.
+/// Event set of a half: the eventfds of its cells and the kicks of its rings. It has one
+/// descriptor, so that rings can be exchanged while a worker watches it.
 #[derive(Debug)]
 pub(crate) struct Ears {
     epoll: Epoll,
@@ -23,24 +23,24 @@ impl Ears {
         Ok(Self { epoll: Epoll::new()? })
     }
 
-    /// Nobody ever asks which descriptor it was: each arrival at any of them is one at this one.
+    /// Edge-triggered event of the set. The set is never read: each signal of a member triggers it.
     pub(crate) fn event(&self) -> Event<'_> {
         Event { fd: self.epoll.as_fd(), trigger: Trigger::Edge }
     }
 
-    /// For who waits for the descriptor by itself: what was heard so far wakes nobody any more.
+    /// Consumes pending events, for a thread that polls the descriptor level-triggered.
     pub(crate) fn forget_heard(&self) -> io::Result<()> {
         self.epoll.wait(Some(Duration::ZERO), |_| ()).map(drop)
     }
 
-    /// Listens to what another half listens to, too, or not any more.
+    /// Adds or removes the event set of another half.
     pub(crate) fn listen_to(&self, other: &Self, on: bool) -> io::Result<()> {
         let fd = other.epoll.as_fd();
         if on { self.epoll.add(fd, Interest::ReadableEdge, 0) } else { self.epoll.remove(fd) }
     }
 }
 
-/// A cell that a half serves.
+/// Lease of the ring in one cell.
 #[derive(Debug)]
 pub(crate) struct Seat {
     cell: Arc<VringCell>,
@@ -53,7 +53,7 @@ impl Seat {
         Ok(Self { cell, vring: None })
     }
 
-    /// Takes the ring if it is offered, gives it back if it is recalled; true when it is here.
+    /// Takes an offered ring, returns a recalled one; true when the ring is here.
     #[inline]
     pub(crate) fn is_ready(&mut self, ears: &Ears) -> io::Result<bool> {
         if self.vring.is_some() && !self.cell.is_recalled() { Ok(true) } else { self.change(ears) }
@@ -66,7 +66,7 @@ impl Seat {
         let heard =
             vring.kick_fd().map_or(Ok(()), |kick| ears.epoll.add(kick, Interest::ReadableEdge, 0));
         if let Err(e) = heard {
-            // Whoever asks for the ring must find it.
+            // The control thread must find the ring in the cell.
             self.cell.put_back(vring);
             return Err(e);
         }
@@ -80,26 +80,26 @@ impl Seat {
         self.vring.as_deref_mut()
     }
 
-    /// The ring, if it is here, and where violations in it are noted.
+    /// The ring, if it is here, and the cell in which violations are recorded.
     #[inline]
     pub(crate) fn parts(&mut self) -> (Option<&mut Vring>, &VringCell) {
         (self.vring.as_deref_mut(), &self.cell)
     }
 
-    /// Puts the ring back into the cell.
+    /// Returns the ring to the cell.
     pub(crate) fn leave(&mut self, ears: &Ears) {
         let Some(mut vring) = self.vring.take() else { return };
-        // It may be asked for between a burst's first frame and its end. What was given back and
-        // not shown, the next owner would use a second time; in a packed ring it lies beyond the
-        // position from which that goes on, and would never be available again.
+        // The ring may be recalled between the first frame and the end of a burst. The next owner
+        // would use unpublished descriptors again; in a packed ring they are past the position at
+        // which it continues, and would never become available.
         let tell = on_ring!(&mut vring.ring, ring => ring.publish());
-        // After a violation it is the control thread that is here: no peer may make it wait.
+        // After a violation the control thread runs this, and no peer may block it.
         if tell && !self.cell.is_violated() {
-            // A driver that cannot be interrupted finds out by itself, or is gone.
+            // A driver that cannot be interrupted polls, or is gone.
             let _ = vring.call.ring();
         }
         if let Some(kick) = vring.kick_fd() {
-            // It cannot fail: the descriptor was added when the ring came.
+            // The descriptor was added when the ring was taken, so its removal cannot fail.
             let _ = ears.epoll.remove(kick);
         }
         self.cell.put_back(vring);

@@ -1,4 +1,4 @@
-//! The halves of a guest's queue pair, against a plain driver.
+//! Halves of a guest's queue pair, against a plain driver.
 
 mod bench;
 mod doorbells;
