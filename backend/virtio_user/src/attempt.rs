@@ -1,5 +1,5 @@
-//! A handshake under way, on a thread of its own: a device that says nothing must not keep the
-//! control thread from its other links.
+//! Handshake in progress, on a thread of its own: a silent device must not block the control
+//! thread, which also serves other links.
 
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,25 +15,25 @@ use crate::config::VirtioUserConfig;
 use crate::pump;
 use crate::session::{Lasting, Session};
 
-/// How it stands.
+/// State of the handshake.
 pub(crate) enum Outcome {
-    /// The device has not answered everything yet.
+    /// The handshake is in progress.
     Waiting,
-    /// It has.
+    /// The handshake has ended.
     Done(Box<Result<Session, String>>),
 }
 
-/// A handshake. Dropped, it is called off.
+/// Handshake in progress. Dropping it cancels the handshake.
 pub(crate) struct Attempt {
     result: mpsc::Receiver<Result<Session, String>>,
-    /// Rung when there is a result.
+    /// Signalled when there is a result.
     bell: Arc<EventFd>,
-    /// To call it off; none when it is over.
+    /// Connection to shut down on cancellation; `None` when the handshake has ended.
     stream: Option<UnixStream>,
 }
 
 impl Attempt {
-    /// Begins to shake hands over a fresh connection.
+    /// Starts the handshake on a new connection.
     pub(crate) fn begin(
         stream: UnixStream,
         config: VirtioUserConfig,
@@ -50,7 +50,7 @@ impl Attempt {
             if let Err(e) = process::restrict_thread(&[]) {
                 tracing::warn!("virtio-user: a thread keeps its privileges: {e}");
             }
-            // Who has called it off does not listen any more.
+            // A cancelled attempt has no receiver.
             let _ = answer.send(Session::start(theirs, &config, takes, &lasting));
             let _ = rings.ring();
         };
@@ -59,7 +59,7 @@ impl Attempt {
         Ok(Self { result, bell, stream: Some(stream) })
     }
 
-    /// How it stands now.
+    /// Returns the current state.
     pub(crate) fn look(&self) -> Outcome {
         match self.result.try_recv() {
             Ok(result) => Outcome::Done(Box::new(result)),
@@ -75,7 +75,7 @@ impl Attempt {
         self.bell.as_fd()
     }
 
-    /// There is a result: the connection is the session's.
+    /// Ends the attempt after its result; the connection belongs to the session.
     pub(crate) fn finish(mut self) {
         self.stream = None;
     }
@@ -84,7 +84,7 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         if let Some(stream) = &self.stream {
-            // Ends the thread's wait; fails when the device has hung up.
+            // Ends the thread's wait; fails when the device has already disconnected.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

@@ -1,4 +1,4 @@
-//! The driver of a virtio network device in another process, over vhost-user.
+//! Driver of a virtio network device in another process, over vhost-user.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! The receive queue: frames lie in pages of its own pool.
+//! Receive queue; its frames are in pages of its own pool.
 
 mod intake;
 
@@ -23,35 +23,35 @@ use crate::buffers::{Buffer, Buffers, Knob, RxBufferStats};
 use crate::slot::Slot;
 use intake::{Intake, Rules};
 
-/// Refill when so many descriptors are free, or half of a shorter ring.
+/// Minimum number of free descriptors that causes a refill, or half of a shorter ring.
 const REFILL: u16 = 64;
 
-/// A frame that has come and was not released.
+/// Frame that arrived and was not released.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     hdr: VnetHdr,
     len: u32,
-    /// Which buffer it lies in, behind the header.
+    /// Id of the first buffer, which contains the header.
     id: u16,
-    /// Buffers after the first, which are in a list of their own.
+    /// Number of further buffers, which are in a separate list.
     more: u16,
 }
 
-/// A buffer after the first of a frame, and how much of the frame lies in it.
+/// Further buffer of a frame, and the length of its part of the frame.
 #[derive(Clone, Copy, Debug)]
 struct Filled {
     id: u16,
     len: u32,
 }
 
-/// A buffer of the device's, or one that came back and is not freed.
+/// Buffer that the device has, or that it returned and that is not freed.
 #[derive(Debug)]
 struct Posted {
     frag: Frag,
-    /// Where in it the device begins to write.
+    /// Offset at which the device begins to write.
     front: u32,
     generation: NonZeroU32,
-    /// As the device knows it.
+    /// Length as the device sees it.
     len: u32,
     at: u64,
 }
@@ -63,28 +63,27 @@ impl Posted {
     }
 }
 
-/// What there is one of for each channel: the ring, its pool, and what has come.
+/// State of a channel's receive ring: the ring, its pool and the frames that arrived.
 ///
-/// A buffer that has come stays where it is while it is looked at. Then the device gets it back as
-/// it was: only buffers that somebody keeps, or of a size that is not wanted any more, go through
-/// the pool.
+/// A returned buffer stays in place while its frame is shown. Then it is made available again
+/// unchanged. Only buffers that are kept, or that have an outdated shape, pass through the pool.
 pub(crate) struct RxCore<Q> {
     queue: Q,
     buffers: Buffers,
     mergeable: bool,
-    /// The buffer of each id that is not free.
+    /// Buffers by id, for all ids that are not free.
     posted: Box<[Option<Posted>]>,
     waiting: ArrayVec<Waiting, BURST_FRAMES>,
-    /// The buffers after the first of each frame.
+    /// Further buffers of all waiting frames, in order.
     more: VecDeque<Filled>,
-    /// Ids that are held and whose buffers go back to the pool.
+    /// Held ids of dropped frames; their buffers go back to the pool.
     stale: Vec<u16>,
-    /// Buffers that go there, and have no id any more.
+    /// Buffers without an id that go back to the pool.
     leaving: Vec<Frag>,
-    /// Buffers that were added again since the device was asked whether it wants to be told.
+    /// Buffers made available again since the last check for a kick.
     unasked: u16,
     refill_at: u16,
-    /// Pieces of frames that have left with their memory.
+    /// Number of buffers that left with kept frames.
     kept: u64,
     armed: bool,
     kick: Arc<EventFd>,
@@ -95,13 +94,13 @@ pub(crate) struct RxCore<Q> {
     broken: bool,
 }
 
-/// What the queues of a channel share.
+/// Objects that the queues of a channel share.
 pub(crate) struct RxParts {
     pub(crate) kick: Arc<EventFd>,
     pub(crate) wish: Arc<Knob>,
     pub(crate) stats: Arc<ChannelStats>,
     pub(crate) own: Arc<RxBufferStats>,
-    /// How frames may be unfinished, at most.
+    /// Offloads that received frames may use at most.
     pub(crate) takes: Offloads,
 }
 
@@ -131,13 +130,13 @@ impl<Q: DriverQueue> RxCore<Q> {
         }
     }
 
-    /// The device broke the rules: this ring goes no further.
+    /// True after a violation by the device: the ring is not used any more.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Gives the device buffers for all free descriptors, as far as there are pages, and tells it
-    /// once. What is missing comes with a later refill: nobody spins for memory.
+    /// Makes buffers available for all free descriptors, as far as there are pages, and kicks once
+    /// if needed. Later refills add what is missing; a lack of memory causes no busy loop.
     pub(crate) fn refill(&mut self) -> Result<(), std::io::Error> {
         self.buffers.settle(self.wish.get(), &self.own);
         self.let_go_of_stale();
@@ -145,13 +144,13 @@ impl<Q: DriverQueue> RxCore<Q> {
             self.buffers.pool.free_frag(frag);
         }
         while let Some(id) = self.queue.next_id() {
-            // In order, the next place may be that of a frame that waits, while one behind it has
-            // been let go: it moves up first, when it is released.
+            // In order, the next place may belong to a waiting frame, while a later one was freed.
+            // The waiting buffer moves there when it is released.
             if self.posted[usize::from(id)].is_some() {
                 break;
             }
             let Some(buffer) = self.buffers.take(&self.own) else { break };
-            // A pool that is for allocation only is never behind a ring of ours.
+            // Only a pool without device mapping has no address, and no such pool serves a ring.
             let Some(at) = self.buffers.address(&buffer) else { break };
             let (len, generation) = (self.buffers.shown(&buffer), self.buffers.generation());
             let Buffer { frag, front } = buffer;
@@ -169,7 +168,8 @@ impl<Q: DriverQueue> RxCore<Q> {
         Ok(())
     }
 
-    /// Before any buffer is added: it may get the id of one of these.
+    /// Frees the buffers of dropped frames. This must precede new buffers, which may reuse these
+    /// ids.
     fn let_go_of_stale(&mut self) {
         for id in self.stale.drain(..) {
             self.leaving.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
@@ -190,8 +190,8 @@ impl<Q: DriverQueue> RxCore<Q> {
         self.waiting.is_empty()
     }
 
-    /// Shows what waits, and what comes, up to `budget` frames. What the device has written is read
-    /// once, as it is shown first.
+    /// Shows waiting and new frames, up to `budget`. Headers and used entries are read once, when a
+    /// frame is first shown.
     fn peek<'a>(
         &'a mut self,
         burst: &mut Burst<'a>,
@@ -229,7 +229,7 @@ impl<Q: DriverQueue> RxCore<Q> {
         taken
     }
 
-    /// Takes the first frame that waits, with its memory.
+    /// Takes the first waiting frame with its memory.
     fn keep(&mut self) -> Result<Option<Kept>, String> {
         let Some(frame) = self.waiting.pop_at(0) else { return Ok(None) };
         let Waiting { hdr, len, id, more } = frame;
@@ -242,22 +242,22 @@ impl<Q: DriverQueue> RxCore<Q> {
             self.queue.let_go(id);
             Some(KeptPiece::new(frag, front + skip, len))
         });
-        // Every frame that waits has its buffers.
+        // Every waiting frame has its buffers.
         let Some(head) = pieces.next() else { return Ok(None) };
         let kept = Kept { hdr, head, more: pieces.collect() };
         self.stats.rx.packets.add(1);
         self.stats.rx.bytes.add(len.into());
         self.kept += 1 + kept.more.len() as u64;
         if let Err(why) = self.refill_if_due() {
-            // Nobody gets the frame: its memory must not be lost with it.
+            // The caller does not get the frame, so its memory is returned here.
             kept.give_back(&mut self.buffers.pool.returner());
             return Err(why);
         }
         Ok(Some(kept))
     }
 
-    /// The device has next to no buffers, since frames that are kept have the memory. Whoever gives
-    /// them back wakes nobody, so this queue must not sleep: the device could fill nothing.
+    /// True when kept frames hold nearly all buffers. The return of their memory wakes no queue, so
+    /// this queue must not sleep while the device has no buffers to fill.
     fn is_starved(&self) -> bool {
         self.queue.in_flight() < self.queue.size() / 4 && self.kept > self.buffers.pool.foreign()
     }
@@ -278,7 +278,7 @@ impl<Q: DriverQueue> RxCore<Q> {
             }
         }
         self.unasked += renewed;
-        // At once: what the device does not see it cannot have used.
+        // Published immediately: the device cannot use a buffer before it sees it.
         self.queue.publish();
         self.waiting.drain(..frames);
         self.stats.rx.packets.add(frames as u64);
@@ -287,7 +287,7 @@ impl<Q: DriverQueue> RxCore<Q> {
     }
 }
 
-/// Buffers that were looked at.
+/// Reuse of the buffers of released frames.
 struct Renewal<'r, Q> {
     queue: &'r mut Q,
     posted: &'r mut [Option<Posted>],
@@ -296,8 +296,8 @@ struct Renewal<'r, Q> {
 }
 
 impl<Q: DriverQueue> Renewal<'_, Q> {
-    /// The device gets one back as it was, unless it is of a size that is not wanted any more:
-    /// how many it gets.
+    /// Makes a buffer available again unchanged, unless its shape is outdated. Returns the number
+    /// of buffers made available.
     #[inline(always)]
     fn renew(&mut self, id: u16) -> u16 {
         match &self.posted[usize::from(id)] {
@@ -328,8 +328,8 @@ impl<Q: DriverQueue> Renewal<'_, Q> {
 }
 
 impl<Q> Drop for RxCore<Q> {
-    /// The device may still write into the pages; nobody looks there any more, and the pool takes
-    /// no other buffers from them.
+    /// Frees all pages. The device may still write into them; they are not read any more, and the
+    /// pool allocates no other buffers from them.
     fn drop(&mut self) {
         let posted = self.posted.iter_mut().filter_map(Option::take).map(|posted| posted.frag);
         for frag in posted.chain(self.leaving.drain(..)) {
@@ -338,7 +338,7 @@ impl<Q> Drop for RxCore<Q> {
     }
 }
 
-/// The receive queue of a channel.
+/// Receive queue of a channel.
 pub(crate) struct RxQueue<Q: DriverQueue> {
     channel: u16,
     slot: Arc<Slot<RxCore<Q>>>,
@@ -398,7 +398,7 @@ impl<Q: DriverQueue + 'static> RxBrings for RxQueue<Q> {
         let (fault, frame_max) = (fault(self.channel), self.frame_max);
         let Some(core) = self.core() else { return Ok(()) };
         if core.is_idle() {
-            // Frames that were dropped leave descriptors behind.
+            // Dropped frames leave free descriptors.
             core.refill_if_due().map_err(&fault)?;
         }
         core.peek(burst, budget, frame_max).map_err(|broken| fault(broken.to_string()))

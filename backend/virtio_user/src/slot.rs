@@ -1,12 +1,13 @@
-//! What there is only one of goes from queue to queue.
+//! Hand-over cell for a resource that exists once per channel.
 //!
 //! While channels change, a channel has an old and a new queue, but the device has one ring for
-//! both. Whoever works with it takes it, and puts it back when its burst is done (TX) or when it
-//! is parked (RX). Nobody waits: an empty slot is a full or an empty queue.
+//! both. A queue takes the ring for its work, and puts it back after its burst (TX) or when it is
+//! parked (RX). No queue waits for the cell: to the caller an empty cell is a full or an empty
+//! ring.
 
 use std::sync::{Mutex, PoisonError};
 
-/// A place for one thing.
+/// Hand-over cell.
 #[derive(Debug)]
 pub(crate) struct Slot<T>(Mutex<Option<Box<T>>>);
 
@@ -15,20 +16,20 @@ impl<T> Slot<T> {
         Self(Mutex::new(Some(Box::new(thing))))
     }
 
-    /// Takes the thing, if it is there.
+    /// Takes the resource, if it is here.
     #[inline]
     pub(crate) fn take(&self) -> Option<Box<T>> {
         self.0.try_lock().ok()?.take()
     }
 
-    /// Puts it back.
+    /// Puts the resource back.
     #[inline]
     pub(crate) fn put(&self, thing: Box<T>) {
-        // Nothing can panic while the lock is held, so that it cannot be poisoned.
+        // No code that runs under the lock can panic, so it cannot be poisoned.
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(thing);
     }
 
-    /// Does something with the thing, if it is there.
+    /// Calls `work` with the resource, if it is here.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut thing = self.take()?;
         let result = work(&mut thing);
@@ -41,7 +42,7 @@ impl<T> Slot<T> {
 mod tests {
     use super::*;
 
-    // Goal: a thing is with one owner at a time and can be taken again when it was put back.
+    // Goal: a resource has one owner at a time, and can be taken again after it was put back.
     #[test]
     fn one_owner_at_a_time() {
         let slot = Slot::new(1);

@@ -1,7 +1,7 @@
-//! The transmit queue: one slot of memory for each id of the ring, header and frame side by side.
+//! Transmit queue, with one memory slot for each id of the ring; header and frame are adjacent.
 //!
-//! An id that came back last is used first, so that under light load the same few slots are used
-//! again and again, and stay in the cache; with a device that keeps the order they go round.
+//! The id that was returned last is used first, so that under light load the same few slots stay in
+//! the cache. With an in-order device the ids are used cyclically.
 
 mod lag;
 
@@ -23,26 +23,25 @@ use crate::memory::TX_FRONT;
 use crate::slot::Slot;
 use lag::Lag;
 
-/// How many slots ahead one is asked for where frames come one by one.
+/// Distance of the slot prefetched for write when frames arrive one by one.
 const AHEAD: u16 = 8;
-/// Bytes of a slot that are asked for with all others of a burst: two lines.
+/// Bytes of a slot that are prefetched with those of the whole burst: two cache lines.
 const FIRST_LINES: u32 = 128;
-/// Most bytes of a slot that are asked for: what follows, the CPU has seen coming by then.
+/// Maximum bytes of a slot to prefetch. After that the hardware prefetcher follows the stores.
 const ASKED_FOR: u32 = 2048;
 
-/// What there is one of for each channel: the ring and its slots.
+/// State of a channel's transmit ring: the ring and its slots.
 pub(crate) struct TxCore<Q: DriverQueue> {
     queue: Q,
     slots: Window,
-    /// The address of the first slot.
+    /// Device address of the first slot.
     at: u64,
-    /// Bytes of a slot, and of the largest frame in it.
+    /// Length of a slot, and of the largest frame in it.
     stride: u32,
     room: u32,
-    /// Bytes of the frame in each slot that the device has; where they come back in order, `sent`
-    /// with this frame.
+    /// Length of the frame in each slot in flight. In order: the value of `sent` after this frame.
     lens: Box<[u32]>,
-    /// Bytes of frames that the device was given, and that came back. They go round and round.
+    /// Bytes sent, and bytes of returned frames. Both wrap around.
     sent: u32,
     back: u32,
     armed: bool,
@@ -51,12 +50,13 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     stats: Arc<ChannelStats>,
     broken: Option<Broken>,
     stores: Stores,
-    /// As of this burst's begin, or that of the first of those that are published together.
+    /// State at the start of the burst, or of the first of several bursts that are published
+    /// together.
     lag: Lag,
 }
 
-/// The header as two words in front of the frame: 4 bytes that align it, then its 12 bytes. The
-/// device learns what the driver may say: not whether a checksum was found good.
+/// Header as two words in front of the frame: 4 bytes of alignment, then 12 bytes. Only flags that
+/// a driver may set are passed on, not the result of a checksum validation.
 #[inline]
 fn front(hdr: VnetHdr) -> [u64; 2] {
     const NEEDS_CSUM: u64 = 1;
@@ -93,16 +93,16 @@ impl<Q: DriverQueue> TxCore<Q> {
         }
     }
 
-    /// The device broke the rules: this ring goes no further.
+    /// True after a violation by the device: the ring is not used any more.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// Takes back what the device has sent.
+    /// Reclaims the slots that the device has used.
     #[inline]
     fn reclaim(&mut self) -> Result<(), Broken> {
         if let Some(broken) = &self.broken {
-            // Who broke the rules once is not believed again.
+            // After one violation no further entry is trusted.
             return Err(broken.clone());
         }
         let broken = &mut self.broken;
@@ -113,13 +113,13 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(())
     }
 
-    /// Bytes of frames that the device has.
+    /// Bytes of frames in flight.
     fn bytes(&self) -> u32 {
-        // A device that lies may return what is not counted yet.
+        // A malicious device may return ids that are not counted yet.
         self.sent.wrapping_sub(self.back)
     }
 
-    /// Slots for frames of up to `room` bytes: while the device has none of the old ones.
+    /// Sets the slot size for frames of up to `room` bytes; only while no slot is in flight.
     #[cold]
     fn resize(&mut self, room: u32) -> bool {
         let stride = (TX_FRONT + room).next_multiple_of(64);
@@ -131,7 +131,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         true
     }
 
-    /// The id of the next frame, of up to `room` bytes.
+    /// Id of the next frame, of up to `room` bytes.
     #[inline(always)]
     fn next(&mut self, room: u32) -> Result<Option<u16>, Broken> {
         if self.queue.free() == 0 || room > self.room {
@@ -150,7 +150,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(self.queue.next_id())
     }
 
-    /// Takes an id for the next frame, for which there is room.
+    /// Takes an id for the next frame, which fits the slots.
     #[inline(always)]
     fn take_id(&mut self) -> Result<Option<u16>, Broken> {
         match self.queue.take_id() {
@@ -166,10 +166,10 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(self.queue.take_id())
     }
 
-    /// Asks for the first lines of the next slots, where they go round: the device has read them,
-    /// so that they come from its caches, each when a store needs it, or all at once if they are
-    /// asked for (64 B: 14 and 29 M frames a second, docs/findings.md). Those that are not free the
-    /// device may still want.
+    /// Prefetches the first lines of the next slots for write, if slots are used cyclically. The
+    /// device has read the lines, so that they are in its caches; without prefetch each store waits
+    /// for its line (docs/findings.md). Slots in flight are skipped: the device may still need
+    /// their lines.
     #[inline(always)]
     fn fetch_slots(&self, frames: usize) {
         if self.queue.in_order()
@@ -184,7 +184,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         }
     }
 
-    /// The same one by one: a later slot.
+    /// Prefetches a later slot for write, when frames arrive one by one.
     #[inline]
     fn fetch_ahead(&self, id: u16) {
         if self.queue.in_order() && self.queue.free() > AHEAD {
@@ -193,7 +193,8 @@ impl<Q: DriverQueue> TxCore<Q> {
         }
     }
 
-    /// Asks for the other lines of the slot after the next one, for a frame as long.
+    /// Prefetches the remaining lines of the slot after the next one, for a frame of the same
+    /// length.
     #[inline]
     fn fetch_rest(&self, len: u32) {
         if self.queue.in_order()
@@ -206,13 +207,13 @@ impl<Q: DriverQueue> TxCore<Q> {
         }
     }
 
-    /// Hands on the first lines of a slot, for which the device waits.
+    /// Demotes the first lines of a slot (CLDEMOTE) for a waiting device.
     #[inline(always)]
     fn hand_on(&self, slot: u32, len: u32) {
         self.slots.demote(slot, FIRST_LINES.min(TX_FRONT + len));
     }
 
-    /// Where the device finds the header in a slot.
+    /// Device address of the header in a slot.
     #[inline(always)]
     fn at_of(&self, slot: u32) -> u64 {
         self.at + u64::from(slot) + u64::from(TX_FRONT - HDR_LEN)
@@ -238,7 +239,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             self.armed = false;
             self.queue.disarm();
         }
-        // Early: a slot that is used again at once is still in the cache.
+        // Reclaimed early: a slot that is reused soon is still in the cache.
         let before = self.queue.in_flight();
         self.reclaim()?;
         if !self.unpublished {
@@ -259,7 +260,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(())
     }
 
-    /// Copies frames into slots; how many were taken.
+    /// Copies frames into slots; returns the number taken.
     fn submit(&mut self, burst: &Burst<'_>, from: usize, room: u32) -> Result<usize, Broken> {
         self.begin()?;
         let Manner { streaming, demotes, watch } = self.stores.begin();
@@ -274,7 +275,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(taken)
     }
 
-    /// The same past the cache; out of line, as a loop of its own.
+    /// Like `fill` with non-temporal stores; a separate function keeps the loops apart.
     #[inline(never)]
     fn stream(
         &mut self,
@@ -318,7 +319,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             let id = match self.take_id() {
                 Ok(Some(id)) => id,
                 Ok(None) => break,
-                // Those before this one are in the ring: the next call says what is wrong.
+                // The frames before this one are in the ring: the next call returns the error.
                 Err(_) if taken > 0 => break,
                 Err(broken) => return Err(broken),
             };
@@ -351,7 +352,7 @@ impl<Q: DriverQueue> TxCore<Q> {
     }
 }
 
-/// Copies a frame in pieces into a room in one.
+/// Copies the pieces of a frame into one contiguous room.
 #[cold]
 fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Option<&Streaming>) {
     let mut room = room.head;
@@ -362,24 +363,24 @@ fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Opti
 }
 
 impl<Q: DriverQueue> Drop for TxCore<Q> {
-    /// Counts what the device had not taken when it was lost.
+    /// Counts the frames that a lost device had not consumed.
     fn drop(&mut self) {
-        // A queue that is broken has sent nothing more that could be known.
+        // A broken queue returns no further frames that could be trusted.
         let _ = self.reclaim();
         self.stats.tx.lost.add(self.queue.in_flight().into());
     }
 }
 
-/// The transmit queue of a channel.
+/// Transmit queue of a channel.
 pub(crate) struct TxQueue<Q: DriverQueue> {
     channel: u16,
     slot: Arc<Slot<TxCore<Q>>>,
-    /// During a burst.
+    /// Ring state during a burst.
     core: Option<Box<TxCore<Q>>>,
     room: u32,
-    /// The device still takes frames of an older queue; nothing is taken meanwhile.
+    /// True while frames of an older queue must reach the device first; the queue takes none.
     held: bool,
-    /// The slot that was reserved.
+    /// Id of the reserved slot.
     reserved: Option<u16>,
     event: Arc<EventFd>,
     stats: Arc<ChannelStats>,
@@ -401,7 +402,7 @@ impl<Q: DriverQueue> TxQueue<Q> {
         Fault { channel: self.channel, what: what.to_string() }
     }
 
-    /// Does something between bursts; `None` when another queue of the channel is at work.
+    /// Calls `work` between bursts; `None` when another queue of the channel uses the ring.
     fn with<R>(&mut self, work: impl FnOnce(&mut TxCore<Q>) -> R) -> Option<R> {
         match &mut self.core {
             Some(core) => Some(work(core)),
@@ -434,7 +435,7 @@ impl<Q: DriverQueue + 'static> Queue for TxQueue<Q> {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if self.held {
-            // Letting go rings the event.
+            // The release of the hold signals the event.
             return Ok(Armed::Sleep);
         }
         let need = need.min(self.room);
@@ -444,7 +445,7 @@ impl<Q: DriverQueue + 'static> Queue for TxQueue<Q> {
             }
             core.armed = true;
             let most = core.queue.in_flight();
-            // Slots of another size are made when all are back; otherwise half is enough.
+            // A change of the slot size needs all slots; otherwise half of them is enough.
             let after = if need > core.room { most } else { most / 2 };
             Ok::<bool, Broken>(!core.queue.arm(after.max(1)))
         });
@@ -522,7 +523,7 @@ impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
     fn hold(&mut self, on: bool) -> Result<(), Fault> {
         let was = std::mem::replace(&mut self.held, on);
         if was && !on {
-            // The lane may sleep on a queue that took nothing.
+            // The lane may sleep on a queue that took no frames.
             return self.event.ring().map_err(|e| self.fault(e));
         }
         self.flush()
@@ -531,7 +532,7 @@ impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
     fn is_drained(&mut self) -> Result<bool, Fault> {
         self.flush()?;
         let drained = self.with(|core| core.reclaim().map(|()| core.queue.in_flight() == 0));
-        // Another queue of the channel is at work with it: come again.
+        // Another queue of the channel uses the ring: the caller retries.
         drained.unwrap_or(Ok(false)).map_err(|broken| self.fault(broken))
     }
 }

@@ -21,7 +21,7 @@ fn setting(wish: Wish, xdp: bool) -> Setting {
     knob.get()
 }
 
-/// A refill of `n` buffers.
+/// Takes `n` buffers in one refill.
 fn refill(buffers: &mut Buffers, setting: Setting, stats: &RxBufferStats, n: usize) -> Vec<Buffer> {
     buffers.settle(setting, stats);
     let taken = (0..n).map_while(|_| buffers.take(stats)).collect();
@@ -33,8 +33,8 @@ fn free(buffers: &mut Buffers, all: Vec<Buffer>) {
     all.into_iter().for_each(|buffer| buffers.pool.free_frag(buffer.frag));
 }
 
-// Goal: the end of a page belongs to its last buffer, and the honest length says so: 1600 and
-// 2496, or 1920 and 2176; a header is at the end of the first line.
+// Goal: the last buffer of a page includes the rest of the page, and its length shows that: 1600
+// and 2496, or 1920 and 2176. A header ends at the end of the first cache line.
 #[test]
 fn pages_are_used_up() {
     let stats = RxBufferStats::default();
@@ -54,8 +54,8 @@ fn pages_are_used_up() {
     }
 }
 
-// Goal: with an XDP program every buffer has a page and 256 bytes in front, whatever the mode, and
-// what the device is told of ends within the page.
+// Goal: with an XDP program every buffer has its own page and 256 bytes of headroom in every mode,
+// and the length shown to the device ends within the page.
 #[test]
 fn programs_have_room_in_front() {
     for (mode, front, told) in [(Mode::Mergeable, 308, 3520), (Mode::Small, 308, 1534)] {
@@ -74,7 +74,7 @@ fn programs_have_room_in_front() {
     }
 }
 
-// Goal: a switch changes the next buffers and no older ones; back again it is as before.
+// Goal: a changed setting affects the next buffers and no earlier ones; it can be reverted.
 #[test]
 fn a_switch_is_for_the_next_buffers() {
     let stats = RxBufferStats::default();
@@ -90,7 +90,7 @@ fn a_switch_is_for_the_next_buffers() {
     assert_eq!(buffers.pool.outstanding(), 0);
 }
 
-// Goal: with frames near a page, buffers grow to a page, and that is said to be forced.
+// Goal: frames near the page size force whole pages, and the cause is reported as forced.
 #[test]
 fn large_frames_force_pages() {
     let stats = RxBufferStats::default();
@@ -101,9 +101,9 @@ fn large_frames_force_pages() {
     assert!(stats.reason().unwrap().cause.to_string().starts_with("forced"));
 }
 
-// Goal: whole pages for which there is not enough memory are given up within the first ring of
-// them: the queue goes on with parts and says so, until it is asked anew; what was proven for a
-// ring is kept, and only counts its failures.
+// Goal: a lack of memory for whole pages within the first ring of them rolls the queue back to
+// parts of pages, and it reports so until the next request. After a complete trial whole pages are
+// kept, and failures are only counted.
 #[test]
 fn whole_pages_are_rolled_back() {
     let stats = RxBufferStats::default();
@@ -138,7 +138,7 @@ fn whole_pages_are_rolled_back() {
     free(&mut buffers, all);
 }
 
-/// Takes and gives back in turns, `share` of a hundred from another thread.
+/// Takes and returns buffers in turn, `share` percent of them from another thread.
 fn traffic(buffers: &mut Buffers, stats: &RxBufferStats, share: usize) {
     let mut home = buffers.pool.returner();
     for _ in 0..=2 * DECIDE_EVERY {
@@ -156,7 +156,7 @@ fn traffic(buffers: &mut Buffers, stats: &RxBufferStats, share: usize) {
 }
 
 thread_local! {
-    /// What the clock says, and how much later it is each time.
+    /// Time of the clock, and its increment per reading.
     static TIME: std::cell::Cell<[u64; 2]> = const { std::cell::Cell::new([0; 2]) };
 }
 
@@ -172,8 +172,8 @@ fn time() -> Duration {
     })
 }
 
-// Goal: auto sees buffers that come back from other threads, goes to whole pages above half,
-// stays in between, and comes back when most stay at home; it tells what it saw.
+// Goal: `auto` counts foreign returns, selects whole pages above half, has a hysteresis, and
+// returns to parts of pages when most returns are local; the cause shows the measured share.
 #[test]
 fn auto_sees_foreign_returns() {
     let stats = RxBufferStats::default();
@@ -194,7 +194,7 @@ fn auto_sees_foreign_returns() {
     assert!(stats.foreign.get() > 5000 && stats.taken.get() > 30_000);
 }
 
-// Goal: whole pages whose refills take longer are given up, and stay so for a while.
+// Goal: whole pages with slower refills are abandoned, and not tried again for a while.
 #[test]
 fn auto_measures_time() {
     let stats = RxBufferStats::default();
@@ -206,7 +206,7 @@ fn auto_measures_time() {
     step(2);
     traffic(&mut buffers, &stats, 75);
     traffic(&mut buffers, &stats, 75);
-    // Parts were measured with the slower clock too, before it came to whole pages.
+    // The parts were also measured with the slower clock, before whole pages were selected.
     let dear = stats.reason().unwrap();
     let cause = dear.cause;
     assert!(!dear.full && matches!(cause, Cause::Dear { full: 31, frag: 15..26 }), "{cause:?}");

@@ -1,4 +1,4 @@
-//! A vhost-user device that does and says what it is told to, and its rings.
+//! Scripted vhost-user device, and its rings.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,31 +19,31 @@ pub(crate) const FEATURES: u64 = 1 << 32 | 1 << 15 | 3 | 1 << 30;
 /// MQ, REPLY_ACK.
 pub(crate) const PROTOCOL: u64 = 1 | 8;
 
-/// What the driver told the device.
+/// State that the driver's messages set.
 #[derive(Default)]
 pub(crate) struct Told {
     pub(crate) memory: Option<Arc<Region>>,
-    /// Size, and the three addresses, of each vring.
+    /// Size and addresses of each vring.
     pub(crate) vrings: Vec<(u32, [u64; 3])>,
     pub(crate) enabled: Vec<bool>,
     pub(crate) features: u64,
 }
 
-/// What the device says of itself.
+/// Behaviour of the device.
 #[derive(Clone, Copy)]
 pub(crate) struct Says {
     pub(crate) features: u64,
     pub(crate) pairs: u64,
-    /// Answers no message of this number, and says goodbye instead.
+    /// Request number without a reply: the device disconnects instead.
     pub(crate) leaves_at: u32,
-    /// Instead of saying goodbye it says nothing.
+    /// The device stays connected and silent instead of disconnecting.
     pub(crate) stays_silent: bool,
 }
 
 pub(crate) const HONEST: Says =
     Says { features: FEATURES, pairs: 2, leaves_at: 0, stays_silent: false };
 
-/// The same, and buffers come back in the order in which they were made available.
+/// Correct device that returns buffers in order.
 pub(crate) const IN_ORDER: Says = Says { features: FEATURES | 1 << 35, ..HONEST };
 
 pub(crate) struct Device {
@@ -60,7 +60,7 @@ pub(crate) fn double(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// Answers messages until the driver goes away.
+/// Answers messages until the driver disconnects.
 pub(crate) fn serve(mut stream: UnixStream, says: Says, told: &Mutex<Told>) {
     loop {
         let mut head = [0; 12];
@@ -164,7 +164,7 @@ impl Drop for Device {
     }
 }
 
-/// The device's end of a split ring whose buffers have one descriptor.
+/// Device side of a split ring with chains of one descriptor.
 pub(crate) struct Vring {
     pub(crate) map: MemoryMap,
     pub(crate) size: u32,
@@ -179,7 +179,7 @@ impl Vring {
         self.map.table(self.addresses[area], lens[area], 2).unwrap()
     }
 
-    /// The next available buffer: id, address, length.
+    /// Takes the next available buffer: id, address, length.
     pub(crate) fn take(&mut self) -> Option<(u16, u64, u32)> {
         let (avail, desc) = (self.table(1), self.table(0));
         if avail.half(2).load(Acquire) == self.taken {
@@ -206,7 +206,7 @@ impl Vring {
         memory.write((at - START) as u32, bytes.len() as u32).head.copy_from(Span::of(bytes));
     }
 
-    /// Sends bytes behind a header with so many buffers.
+    /// Sends bytes after a header with this number of buffers.
     pub(crate) fn send(&mut self, buffers: u16, header: [u8; 10], frame: &[u8]) {
         let (id, at, _) = self.take().expect("the driver gives buffers");
         let mut bytes = Vec::from(header);

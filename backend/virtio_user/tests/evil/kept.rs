@@ -1,11 +1,11 @@
-//! Frames that leave the ring with their memory.
+//! Frames that are kept with their memory.
 
 use mqnet_netdev::{Armed, Burst, Function, Rx, RxBuffers};
 
 use super::worlds;
 
-// Goal: frames that are kept leave the ring with their memory, which is used again only when it
-// has come back from another thread; what came from there is counted.
+// Goal: kept frames leave the ring with their memory, which is reused only after another thread
+// returned it; such returns are counted.
 #[test]
 fn kept_frames_take_their_memory_along() {
     for (device, function, mut channel) in worlds("kept") {
@@ -40,8 +40,9 @@ fn kept_frames_take_their_memory_along() {
     }
 }
 
-// Goal: a reader that keeps all memory may not sleep, as the device has no buffer to fill and who
-// gives memory back wakes nobody; when it is back, the device has buffers and the reader sleeps.
+// Goal: a reader that keeps all memory does not sleep, because the device has no buffer to fill and
+// the return of memory causes no wake; after the return the device gets buffers and the reader
+// sleeps.
 #[test]
 fn a_queue_without_memory_does_not_sleep() {
     for (device, _function, mut channel) in worlds("starved") {

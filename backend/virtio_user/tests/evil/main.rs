@@ -1,4 +1,4 @@
-//! Devices that lie, against our driver: a device of a few lines that does as it is told.
+//! Malicious devices against the driver, with a scripted device.
 
 mod device;
 mod kept;
@@ -44,7 +44,7 @@ fn connect(device: &Device) -> VirtioUserFunction {
     function
 }
 
-/// Why a handshake has failed, when it has.
+/// Reason of the failed handshake.
 fn refused(function: &mut VirtioUserFunction) -> String {
     let begin = Instant::now();
     loop {
@@ -62,7 +62,7 @@ fn plan(channels: u16) -> Plan {
     Plan::join(&Caps { wanted: Some(channels), ..partner() }, &partner()).unwrap()
 }
 
-/// A device, its driver, and the first channel.
+/// Device, its driver, and the first channel.
 type World = (Device, VirtioUserFunction, Channel);
 
 fn world(name: &str) -> World {
@@ -76,14 +76,14 @@ fn world_of(name: &str, says: Says) -> World {
     (device, function, channel)
 }
 
-/// One with a device that promises nothing of the order, and one whose device keeps it.
+/// One world with a device that returns buffers in any order, and one with an in-order device.
 fn worlds(name: &str) -> impl Iterator<Item = World> {
     [("any", HONEST), ("order", IN_ORDER)]
         .into_iter()
         .map(move |(order, says)| world_of(&format!("{name}-{order}"), says))
 }
 
-/// What a poll of the receive queue finds: the lengths of frames.
+/// Polls the receive queue; returns the lengths of its frames.
 fn poll(channel: &mut Channel) -> Result<Vec<u32>, Fault> {
     let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
     let lens: Vec<u32> = {
@@ -95,8 +95,8 @@ fn poll(channel: &mut Channel) -> Result<Vec<u32>, Fault> {
     Ok(lens)
 }
 
-// Goal: an honest device is told features within what it offered, two pairs, enabled as they are
-// used, and what it sends arrives.
+// Goal: a correct device gets features within its offer and two pairs, which are enabled as they
+// are used, and its frames arrive.
 #[test]
 fn an_honest_device() {
     let (device, mut function, mut channel) = world("honest");
@@ -116,7 +116,7 @@ fn an_honest_device() {
     assert_eq!(device.told.lock().unwrap().enabled, [false; 4]);
 }
 
-// Goal: frames that were shown and not released come again, in order, and are counted once.
+// Goal: frames that were shown and not released are shown again, in order, and are counted once.
 #[test]
 fn what_is_not_released_comes_again() {
     for (device, function, mut channel) in worlds("again") {
@@ -134,7 +134,7 @@ fn what_is_not_released_comes_again() {
     }
 }
 
-// Goal: a merged frame lies in its buffers and is shown as one.
+// Goal: a merged frame is shown as one frame in several pieces.
 #[test]
 fn merged_frames_are_one() {
     for (device, _function, mut channel) in worlds("merged") {
@@ -147,8 +147,8 @@ fn merged_frames_are_one() {
     }
 }
 
-// Goal: frames shorter than their headers, and merged frames with buffers that are missing, too
-// many or none, are counted as length errors, their buffers are used again, and traffic goes on.
+// Goal: frames shorter than their headers, and merged frames with missing, too many or no buffers,
+// are counted as length errors; their buffers are reused, and traffic continues.
 #[test]
 fn length_errors_are_counted() {
     for (device, function, mut channel) in worlds("lengths") {
@@ -175,8 +175,8 @@ fn length_errors_are_counted() {
     }
 }
 
-// Goal: a frame longer than the plan's, and a checksum field outside the frame, are dropped with
-// their reasons.
+// Goal: a frame longer than the plan allows, and a checksum field outside of the frame, are dropped
+// with their reasons.
 #[test]
 fn wrong_frames_are_dropped() {
     for (device, function, mut channel) in worlds("wrong") {
@@ -197,8 +197,8 @@ fn wrong_frames_are_dropped() {
     }
 }
 
-// Goal: ids that are not out, more bytes than a buffer has, and an index that runs ahead close the
-// queue with the numbers that lied; nothing panics.
+// Goal: invalid ids, more bytes than a buffer has, and an index that runs ahead close the queue
+// with the invalid values in the reason, without a panic.
 #[test]
 fn lies_close_the_queue() {
     type Lie = fn(&mut Vring);
@@ -228,7 +228,7 @@ fn lies_close_the_queue() {
         for (device, _function, mut channel) in worlds(&format!("lie-tx{number}")) {
             channel.tx.submit(&one(), 0).unwrap();
             channel.tx.flush().unwrap();
-            // What a device says of a buffer that it only reads means nothing.
+            // The used length of a buffer that the device only reads is ignored.
             if number != 2 {
                 lie(&mut device.vring(1));
                 assert!((0..2).any(|_| channel.tx.is_drained().is_err()), "{words}");
@@ -243,8 +243,8 @@ fn one() -> Burst<'static> {
     burst
 }
 
-// Goal: a frame goes out with its header in front of it; a full ring takes no more, sleeps, and
-// goes on when half is back.
+// Goal: a frame is sent with its header in front of it; a full ring takes no more frames, sleeps,
+// and continues when half of its buffers are returned.
 #[test]
 fn a_full_ring_stops() {
     for (device, _function, mut channel) in worlds("full") {
@@ -271,8 +271,8 @@ fn a_full_ring_stops() {
     }
 }
 
-// Goal: a socket that vanishes, at any message of the handshake or afterwards, takes the link down
-// with a reason; the device is looked for again, and nothing hangs.
+// Goal: a connection that ends during any message of the handshake, or later, takes the link down
+// with a reason; the driver reconnects, and nothing hangs.
 #[test]
 fn sockets_may_vanish() {
     for leaves_at in [1, 2, 3, 5, 8, 9, 12, 15, 16, 17] {
@@ -294,7 +294,7 @@ fn sockets_may_vanish() {
     assert!(function.open(&plan(2)).is_ok());
 }
 
-// Goal: a device that says nothing any more is given up after a while, by name.
+// Goal: a silent device is abandoned after the time limit, with this reason.
 #[test]
 fn silent_devices_are_given_up() {
     let device = Device::start("silent", Says { leaves_at: 9, stays_silent: true, ..HONEST });
@@ -305,9 +305,8 @@ fn silent_devices_are_given_up() {
     assert!(begin.elapsed() < PATIENCE);
 }
 
-// Goal: while a device says nothing, another function of the same thread shakes hands, comes up
-// and carries frames; whoever waits for the silent one is told that it does, is woken when that is
-// over, and dropping it calls it off at once.
+// Goal: a silent device does not delay another function of the same thread. Its own function
+// reports the pending handshake, is woken at its end, and cancels it when dropped.
 #[test]
 fn silent_devices_delay_nobody() {
     let says = Says { leaves_at: 1, stays_silent: true, ..HONEST };
@@ -333,8 +332,8 @@ fn silent_devices_delay_nobody() {
     assert!(why.contains("did not answer within 3000 ms"), "{why}");
 }
 
-// Goal: a device from before virtio 1 is refused by name, and so is one without packed rings when
-// they were asked for.
+// Goal: a device older than virtio 1 is refused with this reason, and so is one without packed
+// rings if they are required.
 #[test]
 fn devices_that_lack_something() {
     let device = Device::start("old", Says { features: FEATURES & !(1 << 32), ..HONEST });
@@ -348,8 +347,8 @@ fn devices_that_lack_something() {
     assert!(why.contains("leave packed out"), "{why}");
 }
 
-// Goal: more channels than the device has, and offloads that were not agreed on, are refused with
-// everything as it was.
+// Goal: more channels than the device has, and offloads that were not negotiated, are refused
+// without any change.
 #[test]
 fn impossible_changes_are_refused() {
     let (device, mut function, _channel) = world("refuse");
@@ -366,8 +365,7 @@ fn impossible_changes_are_refused() {
     assert_eq!(device.told.lock().unwrap().enabled, [true, true, false, false]);
 }
 
-// Goal: as a server it waits for a device, removes a socket that nobody listens at, and refuses to
-// take one over that is in use.
+// Goal: a server waits for a device, removes a stale socket, and refuses a path that is in use.
 #[test]
 fn a_server_waits() {
     let path = std::env::temp_dir().join(format!("mqnet-evil-{}-server", std::process::id()));
@@ -377,7 +375,7 @@ fn a_server_waits() {
     let mut function = VirtioUserFunction::new(config.clone()).unwrap();
     assert_eq!(VirtioUserFunction::new(config).err().map(|e| e.kind()), Some(ErrorKind::AddrInUse));
     assert!(matches!(function.poll_link(Duration::ZERO), LinkStatus::Down(_)));
-    // Two connections wait by now: the look of the refused server, and the device.
+    // Two connections are in the backlog: the check of the refused server, and the device.
     let device = UnixStream::connect(&path).unwrap();
     std::thread::spawn(move || serve(device, HONEST, &Mutex::default()));
     let up = (1..100).any(|n| {
