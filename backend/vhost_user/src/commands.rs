@@ -13,18 +13,18 @@ use mqnet_virtio::ring::not_memory;
 use mqnet_virtio::{Broken, Chain, DeviceRing, Features, Piece, Ring, on_ring};
 
 use crate::offer::Offer;
-use crate::receive::How;
+use crate::receive::ReceiveSettings;
 use crate::state::{Shared, State};
-use crate::vring::{Ears, Seat, Vring};
+use crate::vring::{EpollSet, RingLease, Vring};
 
 /// Commands that are executed before vhost-user messages are polled again.
 const BATCH: usize = 64;
 
 /// Poll interval for a ring without a kick descriptor.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Timeout of a wait that only the peer ends.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+const NO_LIMIT: Duration = Duration::from_secs(3600);
 
 /// State set by the commands of a driver with a control queue.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ impl Commands {
         features.has(Features::MQ) || features.has(Features::RSS)
     }
 
-    pub(crate) fn how(&self) -> How {
-        How::new(&self.rules, &self.settings)
+    pub(crate) fn receive_settings(&self) -> ReceiveSettings {
+        ReceiveSettings::new(&self.rules, &self.settings)
     }
 }
 
@@ -70,11 +70,11 @@ impl State {
         offer.config(mac, status, offset, size)
     }
 
-    fn obey(&mut self, bytes: &[u8]) -> (u8, Changed) {
+    fn execute(&mut self, bytes: &[u8]) -> (u8, Changed) {
         let Some(commands) = &mut self.commands else { return (ERR, Changed::Nothing) };
         match commands.rules.obey(&mut commands.settings, bytes) {
             Ok(changed) => {
-                self.receiving.set(commands.how());
+                self.receiving.set(commands.receive_settings());
                 (OK, changed)
             }
             Err(why) => {
@@ -86,26 +86,26 @@ impl State {
 }
 
 impl Shared {
-    fn obey(&self, bytes: &[u8]) -> u8 {
-        let (answer, changed) = self.lock().obey(bytes);
+    fn execute(&self, bytes: &[u8]) -> u8 {
+        let (answer, changed) = self.lock().execute(bytes);
         if changed == Changed::Link {
-            self.tell();
+            self.wake_control();
         }
         answer
     }
 }
 
 /// Control-queue handler.
-pub(crate) struct Clerk {
+pub(crate) struct ControlHandler {
     shared: Arc<Shared>,
     /// Index of the control queue, its event set and its ring lease.
-    desk: Option<(usize, Ears, Seat)>,
+    served: Option<(usize, EpollSet, RingLease)>,
     list: Vec<Piece>,
 }
 
-impl Clerk {
+impl ControlHandler {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, desk: None, list: Vec::new() }
+        Self { shared, served: None, list: Vec::new() }
     }
 
     /// Serves the ring until the peer sends a message or disconnects. Returns the ring to its cell
@@ -114,47 +114,47 @@ impl Clerk {
         loop {
             let more = self.serve()?;
             // Without a kick descriptor the ring must be polled.
-            let vring = self.desk.as_mut().and_then(|(_, _, seat)| seat.vring());
+            let vring = self.served.as_mut().and_then(|(_, _, lease)| lease.vring());
             let polled = vring.is_some_and(|vring| vring.kick_fd().is_none());
-            let patience = match more {
+            let timeout = match more {
                 true => Duration::ZERO,
-                false if polled => LOOK,
-                false => FOR_EVER,
+                false if polled => POLL_INTERVAL,
+                false => NO_LIMIT,
             };
-            let heard = match &self.desk {
-                Some((_, ears, _)) => [line.as_fd(), ears.event().fd],
+            let fds = match &self.served {
+                Some((_, events, _)) => [line.as_fd(), events.event().fd],
                 None => [line.as_fd(), line.as_fd()],
             };
-            poll::wait_readable(&heard, patience)?;
+            poll::wait_readable(&fds, timeout)?;
             if poll::is_readable(line.as_fd())? {
                 break;
             }
         }
-        self.stand_up();
+        self.release_lease();
         Ok(())
     }
 
     /// Returns the ring to its cell.
-    fn stand_up(&mut self) {
-        if let Some((_, ears, seat)) = &mut self.desk {
-            seat.leave(ears);
+    fn release_lease(&mut self) {
+        if let Some((_, events, lease)) = &mut self.served {
+            lease.release(events);
         }
     }
 
     /// Leases the current control queue, and releases the lease of a former one.
-    fn sit_down(&mut self) -> std::io::Result<()> {
+    fn update_lease(&mut self) -> std::io::Result<()> {
         let shared = self.shared.clone();
         let state = shared.lock();
         let at = state.command_ring().filter(|_| state.broken.is_none());
-        if self.desk.as_ref().map(|desk| desk.0) == at {
+        if self.served.as_ref().map(|served| served.0) == at {
             return Ok(());
         }
-        self.stand_up();
-        self.desk = match at {
+        self.release_lease();
+        self.served = match at {
             Some(at) => {
-                let ears = Ears::new()?;
-                let seat = Seat::new(state.slots[at].cell.clone(), &ears)?;
-                Some((at, ears, seat))
+                let events = EpollSet::new()?;
+                let lease = RingLease::new(state.slots[at].cell.clone(), &events)?;
+                Some((at, events, lease))
             }
             None => None,
         };
@@ -163,37 +163,37 @@ impl Clerk {
 
     /// Executes a batch of commands; true if more commands may be available.
     fn serve(&mut self) -> std::io::Result<bool> {
-        self.sit_down()?;
-        let Some((_, ears, seat)) = &mut self.desk else { return Ok(false) };
-        ears.forget_heard()?;
-        if !seat.is_ready(ears)? {
+        self.update_lease()?;
+        let Some((_, events, lease)) = &mut self.served else { return Ok(false) };
+        events.drain()?;
+        if !lease.is_ready(events)? {
             return Ok(false);
         }
-        let Some(vring) = seat.vring() else { return Ok(false) };
+        let Some(vring) = lease.vring() else { return Ok(false) };
         let Self { shared, list, .. } = self;
-        match obey_some(vring, list, |bytes| shared.obey(bytes)) {
+        match execute_some(vring, list, |bytes| shared.execute(bytes)) {
             Ok(more) => Ok(more),
             Err(broken) => {
-                seat.leave(ears);
+                lease.release(events);
                 shared.lock().break_off(format!("the guest broke the rules: {broken}"));
-                shared.tell();
+                shared.wake_control();
                 Ok(false)
             }
         }
     }
 }
 
-impl Drop for Clerk {
+impl Drop for ControlHandler {
     fn drop(&mut self) {
-        self.stand_up();
+        self.release_lease();
     }
 }
 
 /// Executes available commands of a ring, at most one batch; true if there are more.
-fn obey_some(
+fn execute_some(
     vring: &mut Vring,
     list: &mut Vec<Piece>,
-    mut obey: impl FnMut(&[u8]) -> u8,
+    mut execute: impl FnMut(&[u8]) -> u8,
 ) -> Result<bool, Broken> {
     let mut bytes = Vec::new();
     for _ in 0..BATCH {
@@ -206,13 +206,13 @@ fn obey_some(
         let Some(chain) = next else {
             return on_ring!(&mut vring.ring, ring => ring.arm(ring.place()));
         };
-        let answer = if read(vring, &chain, list, &mut bytes)? { obey(&bytes) } else { ERR };
+        let answer = if read(vring, &chain, list, &mut bytes)? { execute(&bytes) } else { ERR };
         write(vring, &chain, list, answer)?;
-        let told = on_ring!(&mut vring.ring, ring => {
+        let wants_interrupt = on_ring!(&mut vring.ring, ring => {
             ring.give_back(chain.id, chain.slots, 1);
             ring.publish()
         });
-        if told {
+        if wants_interrupt {
             // An own eventfd cannot fail; an unread interrupt is the VMM's concern.
             let _ = vring.call.ring();
         }

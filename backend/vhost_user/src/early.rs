@@ -24,7 +24,7 @@ const WANTS_ANSWER: u32 = 8;
 
 /// Header of the next message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct Header {
     request: u32,
     flags: u32,
     size: u32,
@@ -32,7 +32,7 @@ pub(crate) struct Ask {
 
 /// Message that this module handles.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ours {
+pub(crate) enum EarlyMessage {
     EarlyEnable,
     SetStatus,
     GetStatus,
@@ -48,14 +48,14 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Waits for the next message and peeks at its header; `None` at the end of the connection.
-pub(crate) fn look(line: &UnixStream) -> Option<Ask> {
+pub(crate) fn peek_header(line: &UnixStream) -> Option<Header> {
     let mut header = [0; HEADER];
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_WAITALL;
     loop {
         match recv(line.as_raw_fd(), &mut header, flags) {
             Ok(HEADER) => {
                 let [request, flags, size] = [0, 1, 2].map(|at| word(&header, at));
-                return Some(Ask { request, flags, size });
+                return Some(Header { request, flags, size });
             }
             Err(Errno::EINTR) => {}
             _ => return None,
@@ -63,7 +63,7 @@ pub(crate) fn look(line: &UnixStream) -> Option<Ask> {
     }
 }
 
-impl Ask {
+impl Header {
     /// Length of the body.
     pub(crate) fn size(self) -> usize {
         self.size as usize
@@ -75,17 +75,20 @@ impl Ask {
 
     /// Kind of the message if this module handles it. `accepted`: `PROTOCOL_FEATURES` was accepted,
     /// so that `SET_VRING_ENABLE` belongs to the crate `vhost`.
-    pub(crate) fn ours(self, accepted: bool) -> Option<Ours> {
+    pub(crate) fn early_message(self, accepted: bool) -> Option<EarlyMessage> {
         if self.is(FrontendReq::SET_VRING_ENABLE, BODY) && !accepted {
-            return Some(Ours::EarlyEnable);
+            return Some(EarlyMessage::EarlyEnable);
         }
-        let ours = [
-            (FrontendReq::SET_STATUS, BODY, Ours::SetStatus),
-            (FrontendReq::GET_STATUS, 0, Ours::GetStatus),
-            (FrontendReq::NET_SET_MTU, BODY, Ours::SetMtu),
-            (FrontendReq::SEND_RARP, BODY, Ours::SendRarp),
+        let message = [
+            (FrontendReq::SET_STATUS, BODY, EarlyMessage::SetStatus),
+            (FrontendReq::GET_STATUS, 0, EarlyMessage::GetStatus),
+            (FrontendReq::NET_SET_MTU, BODY, EarlyMessage::SetMtu),
+            (FrontendReq::SEND_RARP, BODY, EarlyMessage::SendRarp),
         ];
-        ours.into_iter().find(|(request, size, _)| self.is(*request, *size)).map(|ours| ours.2)
+        message
+            .into_iter()
+            .find(|(request, size, _)| self.is(*request, *size))
+            .map(|message| message.2)
     }
 
     pub(crate) fn is_set_features(self) -> bool {
@@ -101,11 +104,16 @@ impl Ask {
     }
 
     /// Receives the message, executes it and sends its reply. An error ends the connection.
-    pub(crate) fn obey(self, what: Ours, line: &mut UnixStream, shared: &Shared) -> io::Result<()> {
+    pub(crate) fn execute(
+        self,
+        what: EarlyMessage,
+        line: &mut UnixStream,
+        shared: &Shared,
+    ) -> io::Result<()> {
         let mut bytes = [0; HEADER + BODY];
         let bytes = &mut bytes[..HEADER + self.size as usize];
         line.read_exact(bytes)?;
-        if let Ours::GetStatus = what {
+        if let EarlyMessage::GetStatus = what {
             let status = shared.lock().status;
             return self.answer(line, status.into());
         }
@@ -113,19 +121,19 @@ impl Ask {
         body.copy_from_slice(&bytes[HEADER..]);
         let number = u64::from_ne_bytes(body);
         let done = match what {
-            Ours::EarlyEnable => {
+            EarlyMessage::EarlyEnable => {
                 let (queue, on) = (word(&body, 0), word(&body, 1) == 1);
                 shared.set_vring_enable(queue, on).map_err(|e| e.to_string())
             }
-            Ours::SetStatus => shared.set_status(number as u8),
-            Ours::SetMtu => shared.set_mtu(number),
+            EarlyMessage::SetStatus => shared.set_status(number as u8),
+            EarlyMessage::SetMtu => shared.set_mtu(number),
             // The address is in the first six bytes of the number, independent of its byte order.
-            Ours::SendRarp => {
+            EarlyMessage::SendRarp => {
                 let [a, b, c, d, e, f, ..] = body;
                 shared.announce([a, b, c, d, e, f]);
                 Ok(())
             }
-            Ours::GetStatus => Ok(()),
+            EarlyMessage::GetStatus => Ok(()),
         };
         if self.flags & WANTS_ANSWER != 0 {
             self.answer(line, u64::from(done.is_err()))?;

@@ -17,7 +17,7 @@ use mqnet_wire::Layer;
 
 use crate::announce::Announcing;
 use crate::config::{Meet, VhostUserConfig};
-use crate::door::Door;
+use crate::listener::Listener;
 use crate::offer::Offer;
 use crate::state::{Shared, State};
 use crate::steer::Steered;
@@ -36,7 +36,7 @@ pub struct VhostUserFunction {
     mtu: Option<u32>,
     pub(crate) shared: Arc<Shared>,
     /// Owner of the socket and its thread.
-    _door: Door,
+    _listener: Listener,
     partner: Option<Caps>,
     stats: Vec<Arc<ChannelStats>>,
     /// Channels of the open link and the queue pairs that they serve.
@@ -64,11 +64,11 @@ impl VhostUserFunction {
             Meet::Connect(path) => format!("{}: ", path.display()),
             Meet::Listen(_) | Meet::ListenAs(..) | Meet::Inherited(_) => String::new(),
         };
-        let door = Door::open(meet, shared.clone())
+        let listener = Listener::open(meet, shared.clone())
             .map_err(|e| OpenError { function: name.clone(), what: format!("{place}{e}") })?;
         let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
         let (partner, open, next, lagging) = (None, None, None, None);
-        Ok(Self { name, mtu, shared, _door: door, partner, stats, open, next, lagging })
+        Ok(Self { name, mtu, shared, _listener: listener, partner, stats, open, next, lagging })
     }
 
     /// Capabilities of the driver; all capabilities until features are negotiated.
@@ -95,7 +95,7 @@ impl VhostUserFunction {
     }
 
     /// Starts a new session when the link no longer matches the queues of the driver.
-    fn look_after(&mut self, state: &mut State, now: Duration) {
+    fn check_channels(&mut self, state: &mut State, now: Duration) {
         let Some(open) = self.open.filter(|_| self.next.is_none()) else { return };
         let caps = self.caps_in(state);
         let due = self.partner.as_ref().map_or(open.channels, |there| caps.channels_with(there));
@@ -177,7 +177,7 @@ impl Function for VhostUserFunction {
         if state.broken.is_none() && state.memory.is_lost() {
             state.break_off(MEMORY_LOST.to_owned());
         }
-        self.look_after(&mut state, now);
+        self.check_channels(&mut state, now);
         match state.why_down() {
             Some(why) => LinkStatus::Down(why),
             None => LinkStatus::Up { session: state.session },

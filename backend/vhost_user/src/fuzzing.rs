@@ -219,7 +219,7 @@ mod tests {
         // Goal: no bytes written by a guest cause a panic, an access outside of the guest's memory,
         // or a frame that breaks the contract.
         #[test]
-        fn rings_survive_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+        fn arbitrary_peer_writes_are_handled(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::rings(&data);
         }
     }

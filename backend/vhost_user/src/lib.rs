@@ -10,10 +10,10 @@
 mod announce;
 mod commands;
 mod config;
-mod door;
 mod early;
 mod function;
 pub mod fuzzing;
+mod listener;
 mod memory;
 mod messages;
 mod offer;

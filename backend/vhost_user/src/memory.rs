@@ -139,7 +139,7 @@ mod tests {
     // Goal: both kinds of address refer to the same byte, ranges are added and removed, and a
     // refused change leaves the memory as it was.
     #[test]
-    fn ranges_come_and_go() {
+    fn ranges_are_added_and_removed() {
         let low = VhostUserMemoryRegion::new(0, 8192, 0x7000_0000, 4096);
         let high = VhostUserMemoryRegion::new(1 << 32, 4096, 0x8000_0000, 0);
         let memory = Memory::of(&[low], vec![file(3 * 4096)]).unwrap();

@@ -84,7 +84,7 @@ impl VhostUserBackendReqHandler for Shared {
 
     fn reset_device(&self) -> Result<()> {
         self.pause_all().map_err(refuse)?.reset();
-        self.tell();
+        self.wake_control();
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl VhostUserBackendReqHandler for Shared {
     fn set_vring_enable(&self, index: u32, enable: bool) -> Result<()> {
         let at = self.ring_number(index)?;
         self.lock().slots[at].enabled = enable;
-        self.tell();
+        self.wake_control();
         Ok(())
     }
 
@@ -218,27 +218,27 @@ impl VhostUserBackendReqHandler for Shared {
         Ok(())
     }
 
-    fn get_inflight_fd(&self, ask: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        let (queues, size) = (ask.num_queues, ask.queue_size);
-        let len = u64::from(inflight_each(ask)?) * u64::from(queues);
+    fn get_inflight_fd(&self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        let (queues, size) = (wanted.num_queues, wanted.queue_size);
+        let len = u64::from(inflight_each(wanted)?) * u64::from(queues);
         let file = memory_file("vhost-inflight", len as usize, false);
         let file = File::from(file.map_err(Error::ReqHandlerError)?);
         let kept = file.try_clone().map_err(Error::ReqHandlerError)?;
-        let told = VhostUserInflight::new(len, 0, queues, size);
-        self.set_inflight_fd(&told, kept)?;
-        Ok((told, file))
+        let granted = VhostUserInflight::new(len, 0, queues, size);
+        self.set_inflight_fd(&granted, kept)?;
+        Ok((granted, file))
     }
 
-    fn set_inflight_fd(&self, told: &VhostUserInflight, file: File) -> Result<()> {
-        let most = u64::from(inflight_each(told)?) * RINGS_MAX as u64;
-        if told.mmap_size > most {
-            let size = told.mmap_size;
+    fn set_inflight_fd(&self, granted: &VhostUserInflight, file: File) -> Result<()> {
+        let most = u64::from(inflight_each(granted)?) * RINGS_MAX as u64;
+        if granted.mmap_size > most {
+            let size = granted.mmap_size;
             return Err(refuse(format!("in-flight memory: {size} bytes, allowed are {most}")));
         }
-        let mapped = Region::of_guest(file.into(), told.mmap_offset, told.mmap_size);
+        let mapped = Region::of_guest(file.into(), granted.mmap_offset, granted.mmap_size);
         let (region, offset) = mapped.map_err(|e| refuse(format!("in-flight memory: {e}")))?;
-        let end = offset + told.mmap_size as usize;
-        let (region, queue_size) = (Arc::new(region), told.queue_size);
+        let end = offset + granted.mmap_size as usize;
+        let (region, queue_size) = (Arc::new(region), granted.queue_size);
         let next = Inflight { region, offset, end, queue_size };
         let mut state = self.pause_all().map_err(refuse)?;
         state.inflight = Some(next);

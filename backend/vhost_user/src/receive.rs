@@ -12,13 +12,13 @@ use mqnet_wire::FlowKeys;
 
 /// Receive settings. `None` disables the step and its cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct How {
+pub(crate) struct ReceiveSettings {
     filter: Option<RxFilter>,
     hasher: Option<Hasher>,
     spread: Option<Spread>,
 }
 
-impl How {
+impl ReceiveSettings {
     pub(crate) fn new(rules: &Rules, settings: &Settings) -> Self {
         let Settings { filter, hasher, spread, .. } = settings;
         let reports = rules.features.has(Features::HASH_REPORT) && hasher.types != 0;
@@ -49,21 +49,21 @@ impl How {
 #[derive(Debug, Default)]
 pub(crate) struct Receiving {
     version: AtomicU32,
-    how: Mutex<Arc<How>>,
+    settings: Mutex<Arc<ReceiveSettings>>,
 }
 
 impl Receiving {
-    pub(crate) fn set(&self, how: How) {
-        let mut place = self.how.lock().unwrap_or_else(PoisonError::into_inner);
-        if **place != how {
-            *place = Arc::new(how);
+    pub(crate) fn set(&self, settings: ReceiveSettings) {
+        let mut place = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        if **place != settings {
+            *place = Arc::new(settings);
             // Only a hint: the lock orders the settings.
             self.version.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn get(&self) -> Arc<How> {
-        self.how.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn get(&self) -> Arc<ReceiveSettings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Counter that changes with every new value of [`get`](Self::get).

@@ -20,7 +20,7 @@ const WRAP: u16 = 1 << 15;
 
 /// Maximum number of scans. The guest may make descriptors available between two scans, at most a
 /// ring full of them.
-const LOOKS: u32 = 1 << 10;
+const SCANS_MAX: u32 = 1 << 10;
 
 /// Maximum number of transitions between kinds: three runs, and the drops of QEMU in a few
 /// absences. Chains of several descriptors leave far more.
@@ -36,10 +36,10 @@ pub(crate) fn position(ring: &Table, size: u16) -> Option<u16> {
         let place = packed::desc(i) + 14;
         u16::from_le(ring.half(place).load(Ordering::Acquire))
     };
-    let look = || (0..size).map(flags).collect::<Vec<u16>>();
-    let mut seen = look();
-    for _ in 0..LOOKS {
-        let now = look();
+    let scan = || (0..size).map(flags).collect::<Vec<u16>>();
+    let mut seen = scan();
+    for _ in 0..SCANS_MAX {
+        let now = scan();
         // No device consumes descriptors now: two equal scans are a consistent snapshot.
         if now == seen {
             return of_flags(&now);
@@ -154,7 +154,7 @@ mod tests {
             }
         }
 
-        fn tells(&mut self) -> (Option<u16>, u16) {
+        fn expected(&mut self) -> (Option<u16>, u16) {
             self.skip();
             let (at, wrap) = self.device;
             (of_kinds(&self.kinds), at as u16 | if wrap { WRAP } else { 0 })
@@ -165,7 +165,7 @@ mod tests {
         // Goal: the position is recovered after any moves of driver and device, and after any drops
         // by QEMU.
         #[test]
-        fn the_ring_tells(
+        fn position_is_recovered_from_ring(
             size in 1usize..40,
             moves in prop::collection::vec((0usize..50, 0usize..50, 0..10), 0..20),
         ) {
@@ -174,18 +174,18 @@ mod tests {
                 ring.make(make);
                 if luck == 0 {
                     ring.drop_some();
-                    let (told, device) = ring.tells();
-                    prop_assert_eq!(told, Some(device));
+                    let (recovered, device) = ring.expected();
+                    prop_assert_eq!(recovered, Some(device));
                 }
                 ring.take(take);
             }
-            let (told, device) = ring.tells();
-            prop_assert_eq!(told, Some(device));
+            let (recovered, device) = ring.expected();
+            prop_assert_eq!(recovered, Some(device));
         }
 
         // Goal: any other content yields no position outside of the ring.
         #[test]
-        fn noise_is_no_harm(flags in prop::collection::vec(any::<u16>(), 0..20)) {
+        fn positions_are_within_ring(flags in prop::collection::vec(any::<u16>(), 0..20)) {
             if let Some(at) = of_flags(&flags) {
                 prop_assert!(usize::from(at & !WRAP) < flags.len());
             }
@@ -194,7 +194,7 @@ mod tests {
 
     // Goal: chains of several descriptors, and their used remains, yield no position.
     #[test]
-    fn longer_chains_are_no_answer() {
+    fn chains_of_several_descriptors_yield_no_position() {
         let (used, rest) = ((true, true), (true, false));
         let left: Vec<Kind> = [used, rest].into_iter().cycle().take(20).collect();
         assert_eq!(of_kinds(&left), None);

@@ -12,8 +12,8 @@ use std::os::unix::net::UnixStream;
 use mqnet_sysio::poll;
 use mqnet_sysio::socket::StreamSocket;
 
-use crate::door::FOR_EVER;
-use crate::early::{Ask, HEADER};
+use crate::early::{HEADER, Header};
+use crate::listener::NO_LIMIT;
 
 /// Maximum body length. The longest message describes 32 memory ranges.
 const BODY_MAX: usize = 4096;
@@ -36,7 +36,7 @@ fn send_all(socket: &StreamSocket, mut bytes: &[u8], fds: &[OwnedFd]) -> io::Res
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                poll::wait_writable(socket.as_fd(), FOR_EVER)?;
+                poll::wait_writable(socket.as_fd(), NO_LIMIT)?;
             }
             Err(e) => return Err(e),
         }
@@ -47,14 +47,14 @@ fn send_all(socket: &StreamSocket, mut bytes: &[u8], fds: &[OwnedFd]) -> io::Res
 impl Relay {
     /// Creates the relay of a connection and the socket that the crate serves.
     pub(crate) fn new(vmm: &UnixStream) -> io::Result<(Self, UnixStream)> {
-        let (ours, theirs) = UnixStream::pair()?;
+        let (relay_end, crate_end) = UnixStream::pair()?;
         let vmm = StreamSocket::from(OwnedFd::from(vmm.try_clone()?));
-        let crate_side = StreamSocket::from(OwnedFd::from(ours));
-        Ok((Self { vmm, crate_side, refused: 0 }, theirs))
+        let crate_side = StreamSocket::from(OwnedFd::from(relay_end));
+        Ok((Self { vmm, crate_side, refused: 0 }, crate_end))
     }
 
     /// Forwards the next message, with the header that was peeked. An error ends the connection.
-    pub(crate) fn pass(&mut self, header: Ask) -> io::Result<()> {
+    pub(crate) fn pass(&mut self, header: Header) -> io::Result<()> {
         let size = header.size();
         if size > BODY_MAX {
             let why = format!("a message of {size} bytes, allowed are {BODY_MAX}");
@@ -64,7 +64,7 @@ impl Relay {
         let message = &mut message[..HEADER + size];
         let (mut have, mut fds) = (0, Vec::new());
         while have < message.len() {
-            poll::wait_readable(&[self.vmm.as_fd()], FOR_EVER)?;
+            poll::wait_readable(&[self.vmm.as_fd()], NO_LIMIT)?;
             let Some(part) = self.vmm.receive(&mut message[have..])? else { continue };
             self.refused += part.refused.count();
             if part.len == 0 {

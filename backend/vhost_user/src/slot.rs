@@ -19,10 +19,10 @@ use crate::vring::{Call, Vring, VringCell, VringSetup};
 
 /// Delay after which the link is stopped to get a ring back. Workers return a ring at their next
 /// poll; one that is blocked by a full sink does not poll.
-const PATIENCE: Duration = Duration::from_millis(300);
+const STOP_DELAY: Duration = Duration::from_millis(300);
 
 /// Time limit of a request that waits for a ring. The link gives up a hung worker after 5 s.
-const GIVE_UP: Duration = Duration::from_secs(8);
+const WAIT_MAX: Duration = Duration::from_secs(8);
 
 /// Ring as the messages describe it.
 #[derive(Debug)]
@@ -153,9 +153,9 @@ impl State {
         let inflight = self.inflight.as_ref().and_then(|all| all.of(at, is_packed));
         // An `IN_ORDER` driver accepts one used descriptor for several chains. The others still
         // have the flags of available ones, so the position cannot be recovered from the ring.
-        let tells = is_packed && !features.has(Features::IN_ORDER);
-        let forgotten = tells && inflight.is_none() && !slot.exact;
-        let found = if forgotten { recover::position(&desc, size) } else { None };
+        let is_recoverable = is_packed && !features.has(Features::IN_ORDER);
+        let needs_recovery = is_recoverable && inflight.is_none() && !slot.exact;
+        let found = if needs_recovery { recover::position(&desc, size) } else { None };
         let clone = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
         let system = |e: io::Error| format!("queue {queue}: {e}");
         let setup = VringSetup {
@@ -199,7 +199,7 @@ impl State {
     }
 
     /// Collects the rings that the queues have returned; true when all of them are here.
-    fn take_back(&mut self, which: &[usize]) -> bool {
+    fn collect(&mut self, which: &[usize]) -> bool {
         let mut all = true;
         for &at in which {
             let slot = &mut self.slots[at];
@@ -207,7 +207,7 @@ impl State {
                 continue;
             }
             if let Some(receiver) = &slot.receiver {
-                receiver.give_back();
+                receiver.return_ring();
             }
             match slot.cell.take() {
                 Some(vring) => {
@@ -227,15 +227,15 @@ impl Shared {
         let mut state = self.lock();
         state.recall(which);
         let since = clock::monotonic();
-        while !state.take_back(which) {
+        while !state.collect(which) {
             let waited = clock::monotonic().saturating_sub(since);
-            if waited > GIVE_UP {
+            if waited > WAIT_MAX {
                 state.waiting = false;
                 return Err("the link did not give its queues back in time".to_owned());
             }
-            if waited > PATIENCE && !state.waiting {
+            if waited > STOP_DELAY && !state.waiting {
                 (state.waiting, state.session) = (true, state.session + 1);
-                self.tell();
+                self.wake_control();
             }
             drop(state);
             poll::pause(Duration::from_micros(200));
@@ -243,7 +243,7 @@ impl Shared {
         }
         if state.waiting {
             state.waiting = false;
-            self.tell();
+            self.wake_control();
         }
         Ok(state)
     }
@@ -252,7 +252,7 @@ impl Shared {
     pub(crate) fn serve(&self, mut state: MutexGuard<'_, State>) {
         let calls = state.serve();
         drop(state);
-        self.tell();
+        self.wake_control();
         // An unread interrupt is the VMM's concern.
         calls.iter().for_each(|call| drop(call.ring()));
     }

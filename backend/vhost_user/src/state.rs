@@ -24,7 +24,7 @@ use crate::announce::Announcements;
 use crate::commands::Commands;
 use crate::memory::Memory;
 use crate::offer::Offer;
-use crate::receive::{How, Receiving};
+use crate::receive::{ReceiveSettings, Receiving};
 use crate::slot::Slot;
 
 /// Maximum number of rings: all pairs and the control queue.
@@ -87,7 +87,7 @@ pub(crate) struct State {
     /// Time at which a ring was last started.
     pub(crate) started: Option<Duration>,
     /// True while a thread signals the `err` eventfds of the peer.
-    ringing: Arc<AtomicBool>,
+    signalling: Arc<AtomicBool>,
 }
 
 impl State {
@@ -110,7 +110,7 @@ impl State {
             waiting: false,
             broken: None,
             started: None,
-            ringing: Arc::default(),
+            signalling: Arc::default(),
             offer,
         })
     }
@@ -130,14 +130,14 @@ impl State {
     pub(crate) fn reset(&mut self) {
         (self.features, self.broken, self.started) = (None, None, None);
         (self.status, self.commands) = (0, None);
-        self.receiving.set(How::default());
+        self.receiving.set(ReceiveSettings::default());
         self.slots.iter_mut().for_each(Slot::reset);
     }
 
     /// Features that a driver may accept. The VMM's MTU is offered if the VMM can set one.
     pub(crate) fn offered(&self) -> Features {
-        let told = self.protocol.contains(Protocol::MTU);
-        self.offer.features().or(if told { Features::MTU } else { Features::default() })
+        let has_mtu = self.protocol.contains(Protocol::MTU);
+        self.offer.features().or(if has_mtu { Features::MTU } else { Features::default() })
     }
 
     /// Accepts the driver's features. No ring may be in service.
@@ -176,18 +176,18 @@ impl State {
         let listeners = self.slots.iter().filter_map(|slot| slot.error.as_ref());
         let listeners: Vec<EventFd> =
             listeners.filter_map(|e| EventFd::duplicate(&e.as_fd()).ok()).collect();
-        if listeners.is_empty() || self.ringing.swap(true, Ordering::Relaxed) {
+        if listeners.is_empty() || self.signalling.swap(true, Ordering::Relaxed) {
             return;
         }
         // Signalling a peer's descriptor may block: at most one extra thread does it.
-        let ringing = self.ringing.clone();
+        let signalling = self.signalling.clone();
         let ring = move || {
             // An unread signal is the VMM's concern.
             listeners.iter().for_each(|error| drop(error.ring()));
-            ringing.store(false, Ordering::Relaxed);
+            signalling.store(false, Ordering::Relaxed);
         };
         if std::thread::Builder::new().name("vhost-err".to_owned()).spawn(ring).is_err() {
-            self.ringing.store(false, Ordering::Relaxed);
+            self.signalling.store(false, Ordering::Relaxed);
         }
     }
 
@@ -260,7 +260,7 @@ impl Shared {
     }
 
     /// Wakes the control thread.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn wake_control(&self) {
         // An own eventfd cannot fail.
         let _ = self.wake.ring();
     }
@@ -269,7 +269,7 @@ impl Shared {
     pub(crate) fn set_status(&self, status: u8) -> Result<(), String> {
         if status == 0 {
             self.pause_all()?.reset();
-            self.tell();
+            self.wake_control();
         }
         self.lock().status = status;
         Ok(())
@@ -285,7 +285,7 @@ impl Shared {
         }
         state.mtu = Some(mtu);
         drop(state);
-        self.tell();
+        self.wake_control();
         Ok(())
     }
 

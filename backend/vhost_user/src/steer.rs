@@ -21,10 +21,10 @@ use mqnet_virtio::net::rx_queue;
 use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer};
 
 use crate::GuestRx;
-use crate::receive::{How, Receiving};
+use crate::receive::{ReceiveSettings, Receiving};
 use crate::rx::watching;
 use crate::state::State;
-use crate::vring::Ears;
+use crate::vring::EpollSet;
 pub(crate) use receiver::Receiver;
 
 /// TX queue of one lane to a guest with a control queue.
@@ -35,13 +35,13 @@ pub(crate) struct Steered {
     receivers: Vec<Arc<Receiver>>,
     receiving: Arc<Receiving>,
     version: u32,
-    how: Arc<How>,
+    settings: Arc<ReceiveSettings>,
     /// Event set: events of the own queue, and of the queue that the lane waits for.
-    ears: Ears,
-    heard: Option<usize>,
+    events: EpollSet,
+    watched: Option<usize>,
     held: bool,
     /// Own queue, taken from its place between the first frame and the flush.
-    desk: Option<Box<GuestRx>>,
+    own_queue: Option<Box<GuestRx>>,
     /// Index of the queue that was full last.
     full: usize,
     page: Vec<u8>,
@@ -69,19 +69,19 @@ impl Steered {
             Ok(receiver)
         });
         let receivers = receivers.collect::<io::Result<Vec<_>>>()?;
-        let ears = Ears::new()?;
-        ears.listen_to(receivers[usize::from(channel)].ears(), true)?;
+        let events = EpollSet::new()?;
+        events.set_watched(receivers[usize::from(channel)].events(), true)?;
         let receiving = state.receiving.clone();
         Ok(Self {
             channel,
             receivers,
             version: receiving.version(),
-            how: receiving.get(),
+            settings: receiving.get(),
             receiving,
-            ears,
-            heard: None,
+            events,
+            watched: None,
             held: false,
-            desk: None,
+            own_queue: None,
             full: usize::from(channel),
             page: Vec::new(),
             kept: None,
@@ -98,34 +98,34 @@ impl Steered {
     #[inline]
     fn is_plain(&mut self) -> bool {
         if self.version != self.receiving.version() {
-            self.look_again();
+            self.reload();
         }
-        self.how.is_plain()
+        self.settings.is_plain()
     }
 
     #[cold]
-    fn look_again(&mut self) {
+    fn reload(&mut self) {
         self.version = self.receiving.version();
-        self.how = self.receiving.get();
+        self.settings = self.receiving.get();
         self.full = usize::from(self.channel);
     }
 
     /// Takes the own queue, if no other lane uses it.
     #[inline]
-    fn desk(&mut self) -> Option<&mut GuestRx> {
-        if self.desk.is_none() {
-            self.desk = self.own().take();
-            if let Some(queue) = &mut self.desk {
+    fn own_queue(&mut self) -> Option<&mut GuestRx> {
+        if self.own_queue.is_none() {
+            self.own_queue = self.own().take();
+            if let Some(queue) = &mut self.own_queue {
                 queue.set_hash(Hashed::default());
             }
         }
-        self.desk.as_deref_mut()
+        self.own_queue.as_deref_mut()
     }
 
     /// Publishes the frames of the own queue and puts it back.
     #[inline]
-    fn clear_desk(&mut self) -> Result<(), Fault> {
-        match self.desk.take() {
+    fn flush_own(&mut self) -> Result<(), Fault> {
+        match self.own_queue.take() {
             Some(queue) => self.own().finish(self.channel, queue),
             None => Ok(()),
         }
@@ -133,18 +133,18 @@ impl Steered {
 
     /// Sends frames one by one; returns the number taken.
     fn submit_each(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
-        self.clear_desk()?;
-        let how = self.how.clone();
+        self.flush_own()?;
+        let settings = self.settings.clone();
         let (mut taken, mut unwanted) = (0, 0);
         let mut open: Option<(usize, Box<GuestRx>)> = None;
         let mut done = Ok(());
         for frame in &burst.frames()[from..] {
             let keys = keys_of(burst, frame);
-            if !how.passes(&keys) {
+            if !settings.passes(&keys) {
                 (taken, unwanted) = (taken + 1, unwanted + 1);
                 continue;
             }
-            let (hashed, pair) = how.choose(&keys);
+            let (hashed, pair) = settings.choose(&keys);
             let at = pair.map_or(usize::from(self.channel), usize::from);
             if open.as_ref().is_none_or(|(there, _)| *there != at) {
                 done = done.and(self.finish(open.take()));
@@ -200,16 +200,16 @@ impl Steered {
     }
 
     /// Watches the events of one queue in addition to the own one, or of none.
-    fn listen(&mut self, to: Option<usize>) -> io::Result<()> {
-        if self.heard == to {
+    fn watch(&mut self, to: Option<usize>) -> io::Result<()> {
+        if self.watched == to {
             return Ok(());
         }
-        if let Some(before) = self.heard.take() {
-            self.ears.listen_to(self.receivers[before].ears(), false)?;
+        if let Some(before) = self.watched.take() {
+            self.events.set_watched(self.receivers[before].events(), false)?;
         }
         if let Some(at) = to {
-            self.ears.listen_to(self.receivers[at].ears(), true)?;
-            self.heard = to;
+            self.events.set_watched(self.receivers[at].events(), true)?;
+            self.watched = to;
         }
         Ok(())
     }
@@ -240,29 +240,29 @@ fn send_one(
 
 impl Queue for Steered {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        self.clear_desk()?;
+        self.flush_own()?;
         if self.held {
             return Ok(Armed::MoreWork);
         }
         let own = usize::from(self.channel);
         let at = if self.is_plain() { own } else { self.full };
-        self.listen(Some(at).filter(|at| *at != own)).map_err(|e| watching(self.channel, &e))?;
+        self.watch(Some(at).filter(|at| *at != own)).map_err(|e| watching(self.channel, &e))?;
         let Some(receiver) = self.receivers.get(at) else { return Ok(Armed::MoreWork) };
         receiver.wait(self.channel);
         let Some(mut queue) = receiver.take() else { return Ok(Armed::MoreWork) };
         let armed = queue.arm(self.kept.map_or(need, |frame| frame.len));
-        receiver.put_quietly(queue);
+        receiver.put_without_wake(queue);
         armed
     }
 
     fn event(&self) -> Option<Event<'_>> {
-        Some(self.ears.event())
+        Some(self.events.event())
     }
 
     /// Puts the own queue back; other lanes take the ring from its place.
     fn park(&mut self) {
         // The next user of a broken ring finds the violation again.
-        let _ = self.clear_desk();
+        let _ = self.flush_own();
     }
 }
 
@@ -278,7 +278,7 @@ impl TxBrings for Steered {
         if !is_plain {
             return self.submit_each(burst, from);
         }
-        self.desk().map_or(Ok(0), |queue| queue.submit(burst, from))
+        self.own_queue().map_or(Ok(0), |queue| queue.submit(burst, from))
     }
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
@@ -287,9 +287,9 @@ impl TxBrings for Steered {
             return Ok(None);
         }
         if is_plain {
-            return self.desk().map_or(Ok(None), |queue| queue.reserve(max));
+            return self.own_queue().map_or(Ok(None), |queue| queue.reserve(max));
         }
-        self.clear_desk()?;
+        self.flush_own()?;
         if self.page.len() < max as usize {
             self.page.resize(max as usize, 0);
         }
@@ -299,7 +299,7 @@ impl TxBrings for Steered {
 
     fn commit(&mut self, frame: &FrameMeta) {
         // The reserved room belongs to the own queue if that is taken, else to the page.
-        if let Some(queue) = &mut self.desk {
+        if let Some(queue) = &mut self.own_queue {
             queue.commit(frame);
             return;
         }
@@ -308,17 +308,17 @@ impl TxBrings for Steered {
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
-        self.clear_desk()
+        self.flush_own()
     }
 
     fn hold(&mut self, on: bool) -> Result<(), Fault> {
         self.held = on;
-        self.clear_desk()
+        self.flush_own()
     }
 
     /// A guest does not report when it reads published frames, so only the own frames count.
     fn is_drained(&mut self) -> Result<bool, Fault> {
-        self.clear_desk()?;
+        self.flush_own()?;
         self.send_kept()
     }
 }

@@ -13,15 +13,15 @@ use mqnet_virtio::net::rss::Hashed;
 use mqnet_virtio::{DeviceRing, on_ring};
 
 use crate::rx::{interrupting, watching};
-use crate::vring::{Ears, Seat, Vring, VringCell};
+use crate::vring::{EpollSet, RingLease, Vring, VringCell};
 use place::{Found, Room};
 
 /// TX queue over one receive queue of a guest.
 #[derive(Debug)]
 pub struct GuestRx {
     channel: u16,
-    seat: Seat,
-    ears: Arc<Ears>,
+    lease: RingLease,
+    events: Arc<EpollSet>,
     /// True while an older queue's frames must reach the guest first.
     held: bool,
     /// Buffers of the last reservation.
@@ -36,16 +36,16 @@ pub struct GuestRx {
 impl GuestRx {
     /// Creates the half for this cell.
     pub fn new(channel: u16, cell: Arc<VringCell>, stats: Arc<ChannelStats>) -> io::Result<Self> {
-        let ears = Arc::new(Ears::new()?);
-        let seat = Seat::new(cell, &ears)?;
+        let events = Arc::new(EpollSet::new()?);
+        let lease = RingLease::new(cell, &events)?;
         let (room, scatter, hashed) = (Room::default(), Scatter::default(), Hashed::default());
         let stores = Stores::default();
-        Ok(Self { channel, seat, ears, held: false, room, scatter, hashed, stores, stats })
+        Ok(Self { channel, lease, events, held: false, room, scatter, hashed, stores, stats })
     }
 
     /// Event set of the queue.
-    pub(crate) fn ears(&self) -> &Arc<Ears> {
-        &self.ears
+    pub(crate) fn events(&self) -> &Arc<EpollSet> {
+        &self.events
     }
 
     /// Sets the hash of the next frames.
@@ -60,7 +60,7 @@ impl GuestRx {
             // The older lane needs the ring: its frames go first.
             return Ok(false);
         }
-        self.seat.is_ready(&self.ears).map_err(|e| watching(self.channel, &e))
+        self.lease.is_ready(&self.events).map_err(|e| watching(self.channel, &e))
     }
 }
 
@@ -71,18 +71,18 @@ impl Queue for GuestRx {
             // A held queue must be polled: the release of the hold may not wake it.
             return Ok(if self.held { Armed::MoreWork } else { Armed::Sleep });
         }
-        let (Some(vring), cell) = self.seat.parts() else { return Ok(Armed::Sleep) };
+        let (Some(vring), cell) = self.lease.parts() else { return Ok(Armed::Sleep) };
         let there = self.room.wait_for(vring, need).map_err(|e| cell.fault(self.channel, &e))?;
         Ok(if there || vring.kick.is_none() { Armed::MoreWork } else { Armed::Sleep })
     }
 
     fn event(&self) -> Option<Event<'_>> {
-        Some(self.ears.event())
+        Some(self.events.event())
     }
 
     fn park(&mut self) {
         self.room.forget();
-        self.seat.leave(&self.ears);
+        self.lease.release(&self.events);
     }
 }
 
@@ -91,7 +91,7 @@ impl TxBrings for GuestRx {
         if !self.is_open()? {
             return Ok(0);
         }
-        let (Some(vring), cell) = self.seat.parts() else { return Ok(0) };
+        let (Some(vring), cell) = self.lease.parts() else { return Ok(0) };
         let Vring { ring, memory, hdr_len, mergeable, log, .. } = vring;
         on_ring!(&mut *ring, ring => ring.disarm());
         let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, self.hashed);
@@ -127,7 +127,7 @@ impl TxBrings for GuestRx {
         if !self.is_open()? {
             return Ok(None);
         }
-        let (Some(vring), cell) = self.seat.parts() else { return Ok(None) };
+        let (Some(vring), cell) = self.lease.parts() else { return Ok(None) };
         on_ring!(&mut vring.ring, ring => ring.disarm());
         let found = self.room.find(vring, max).map_err(|e| cell.fault(self.channel, &e))?;
         if found == Found::NotYet {
@@ -137,7 +137,7 @@ impl TxBrings for GuestRx {
     }
 
     fn commit(&mut self, frame: &FrameMeta) {
-        let Some(vring) = self.seat.vring() else { return };
+        let Some(vring) = self.lease.vring() else { return };
         let stats = &self.stats.tx;
         if self.room.commit(vring, frame) {
             stats.packets.add(1);
@@ -148,7 +148,7 @@ impl TxBrings for GuestRx {
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
-        let Some(vring) = self.seat.vring() else { return Ok(()) };
+        let Some(vring) = self.lease.vring() else { return Ok(()) };
         if on_ring!(&mut vring.ring, ring => ring.publish()) {
             self.stats.tx.kicks.add(1);
             vring.call.ring().map_err(|e| interrupting(self.channel, &e))?;

@@ -97,7 +97,7 @@ impl VduseFunction {
         match node.kept {
             // The user may have renamed the netdev since.
             true => function.netdev = node::netdev(&config.device),
-            false => function.look_for_netdev(),
+            false => function.find_netdev(),
         }
         if function.netdev.is_none() {
             tracing::warn!(
@@ -110,7 +110,7 @@ impl VduseFunction {
     }
 
     /// Finds the netdev, and renames a new one like the device.
-    fn look_for_netdev(&mut self) {
+    fn find_netdev(&mut self) {
         let Some(found) = node::netdev(&self.device) else { return };
         if self.netdev.as_ref().is_some_and(|known| known.index == found.index) {
             return;
@@ -169,7 +169,7 @@ impl Function for VduseFunction {
         self.shared.wake.drain();
         if self.shared.lock().idle {
             // No event reports the first buffers, or a netdev that a rebound driver creates.
-            self.look_for_netdev();
+            self.find_netdev();
         }
         let mut state = self.shared.lock();
         if state.idle {

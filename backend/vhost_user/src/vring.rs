@@ -2,7 +2,7 @@
 
 mod call;
 mod cell;
-mod seat;
+mod lease;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ use mqnet_virtio::{Broken, DeviceRing, Features, Ring, on_ring, packed, split};
 
 pub use call::Call;
 pub use cell::VringCell;
-pub(crate) use seat::{Ears, Seat};
+pub(crate) use lease::{EpollSet, RingLease};
 
 /// Reason why a ring cannot be served.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use mqnet_sysio::process;
 
 use crate::config::VirtioUserConfig;
 use crate::pump;
-use crate::session::{Lasting, Session};
+use crate::session::{Persistent, Session};
 
 /// State of the handshake.
 pub(crate) enum Outcome {
@@ -27,7 +27,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Attempt {
     result: mpsc::Receiver<Result<Session, String>>,
     /// Signalled when there is a result.
-    bell: Arc<EventFd>,
+    done: Arc<EventFd>,
     /// Connection to shut down on cancellation; `None` when the handshake has ended.
     stream: Option<UnixStream>,
 }
@@ -38,29 +38,29 @@ impl Attempt {
         stream: UnixStream,
         config: VirtioUserConfig,
         takes: Offloads,
-        lasting: Lasting,
+        persistent: Persistent,
     ) -> Result<Self, String> {
         let of_socket = |e| format!("its socket: {e}");
         let stream = pump::serve(stream).map_err(of_socket)?;
-        let (theirs, bell) = (stream.try_clone().map_err(of_socket)?, EventFd::new());
-        let bell = Arc::new(bell.map_err(|e| format!("eventfd: {e}"))?);
+        let (theirs, done) = (stream.try_clone().map_err(of_socket)?, EventFd::new());
+        let done = Arc::new(done.map_err(|e| format!("eventfd: {e}"))?);
         let (answer, result) = mpsc::channel();
-        let rings = bell.clone();
+        let done_event = done.clone();
         let work = move || {
             if let Err(e) = process::restrict_thread(&[]) {
                 tracing::warn!("virtio-user: a thread keeps its privileges: {e}");
             }
             // A cancelled attempt has no receiver.
-            let _ = answer.send(Session::start(theirs, &config, takes, &lasting));
-            let _ = rings.ring();
+            let _ = answer.send(Session::start(theirs, &config, takes, &persistent));
+            let _ = done_event.ring();
         };
         let thread = std::thread::Builder::new().name("mqnet-handshake".to_owned()).spawn(work);
         thread.map_err(|e| format!("a thread: {e}"))?;
-        Ok(Self { result, bell, stream: Some(stream) })
+        Ok(Self { result, done, stream: Some(stream) })
     }
 
     /// Returns the current state.
-    pub(crate) fn look(&self) -> Outcome {
+    pub(crate) fn poll(&self) -> Outcome {
         match self.result.try_recv() {
             Ok(result) => Outcome::Done(Box::new(result)),
             Err(TryRecvError::Empty) => Outcome::Waiting,
@@ -72,7 +72,7 @@ impl Attempt {
 
     /// Readable when there is a result.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.done.as_fd()
     }
 
     /// Ends the attempt after its result; the connection belongs to the session.

@@ -1,6 +1,6 @@
 //! Selection of the buffers of an RX queue: size, headroom and layout in pages.
 
-mod knob;
+mod setting;
 mod stats;
 
 use std::num::NonZeroU32;
@@ -12,7 +12,7 @@ use mqnet_virtio::net::HDR_LEN;
 use mqnet_virtio::rxbuf::layout::{Cause, Layout, Measured, Wish};
 use mqnet_virtio::rxbuf::sizes::{self, Average, MERGEABLE_XDP_ROOM, Mode, SMALL_FRAME};
 
-pub(crate) use knob::{Knob, Setting};
+pub(crate) use setting::{Setting, SettingCell};
 pub use stats::RxBufferStats;
 
 /// Number of refills between two decisions of a queue with the setting `auto`.
@@ -20,7 +20,7 @@ const DECIDE_EVERY: u32 = 64;
 /// Number of refills between two timed ones.
 const TIME_EVERY: u32 = 16;
 /// Number of decisions for which costly whole pages are not tried again.
-const REST: u32 = 64;
+const RETRY_AFTER: u32 = 64;
 
 /// Buffer, and the offset at which the device begins to write.
 #[derive(Debug)]
@@ -48,12 +48,12 @@ pub(crate) struct Buffers {
     trial: u32,
     taken: u64,
     /// Number of buffers that were reused without passing through the pool.
-    again: u64,
+    reused: u64,
     /// State at the last decision: pool statistics, taken buffers and foreign returns.
-    seen: (PoolStats, u64, u64),
+    last_decision: (PoolStats, u64, u64),
     until_decision: u32,
     /// Number of remaining decisions for which whole pages are not tried again.
-    rest: u32,
+    retry_after: u32,
     refills: u32,
     /// Start of the timed refill, and `taken` at that time.
     since: Option<(Duration, u64)>,
@@ -64,7 +64,7 @@ pub(crate) struct Buffers {
 impl Buffers {
     pub(crate) fn new(pool: PagePool, mode: Mode, mtu_max: u32, ring: u16) -> Self {
         Self {
-            seen: (pool.stats(), 0, 0),
+            last_decision: (pool.stats(), 0, 0),
             pool,
             mode,
             min: sizes::mergeable_min(mtu_max, ring),
@@ -77,9 +77,9 @@ impl Buffers {
             generation: NonZeroU32::MIN,
             trial: 0,
             taken: 0,
-            again: 0,
+            reused: 0,
             until_decision: 0,
-            rest: 0,
+            retry_after: 0,
             refills: 0,
             since: None,
             refill_ns: [0; 2],
@@ -94,8 +94,8 @@ impl Buffers {
     }
 
     /// Counts buffers that were reused.
-    pub(crate) fn gave_again(&mut self, buffers: u16) {
-        self.again += u64::from(buffers);
+    pub(crate) fn count_reused(&mut self, buffers: u16) {
+        self.reused += u64::from(buffers);
     }
 
     /// Size of a buffer that shares its page.
@@ -109,12 +109,12 @@ impl Buffers {
     }
 
     /// Selects the shape of the buffers of one refill.
-    pub(crate) fn settle(&mut self, setting: Setting, stats: &RxBufferStats) {
-        let anew = self.setting != setting || self.layout.is_none();
+    pub(crate) fn begin_refill(&mut self, setting: Setting, stats: &RxBufferStats) {
+        let is_changed = self.setting != setting || self.layout.is_none();
         let rolled_back = self.layout.is_some_and(|l| matches!(l.cause, Cause::RolledBack { .. }));
         self.setting = setting;
-        if anew || !rolled_back {
-            self.decide(anew, stats);
+        if is_changed || !rolled_back {
+            self.decide(is_changed, stats);
         }
         self.until_decision = self.until_decision.checked_sub(1).unwrap_or(DECIDE_EVERY);
         self.resize(stats);
@@ -124,8 +124,8 @@ impl Buffers {
     }
 
     /// Ends a refill: publishes its statistics and its time.
-    pub(crate) fn settled(&mut self, stats: &RxBufferStats) {
-        stats.taken.set(self.taken + self.again);
+    pub(crate) fn end_refill(&mut self, stats: &RxBufferStats) {
+        stats.taken.set(self.taken + self.reused);
         stats.applied.set(self.setting.number.into());
         stats.publish(&self.pool);
         let Some((since, before)) = self.since.take() else { return };
@@ -140,10 +140,14 @@ impl Buffers {
         }
     }
 
-    fn decide(&mut self, anew: bool, stats: &RxBufferStats) {
+    fn decide(&mut self, is_changed: bool, stats: &RxBufferStats) {
         let Setting { wish, xdp, .. } = self.setting;
         let due = self.until_decision == 0;
-        if !anew && wish == Wish::Auto && !due && self.layout.is_none_or(|l| !l.cause.is_forced()) {
+        if !is_changed
+            && wish == Wish::Auto
+            && !due
+            && self.layout.is_none_or(|l| !l.cause.is_forced())
+        {
             return;
         }
         let measured = self.measure(due, stats);
@@ -152,7 +156,8 @@ impl Buffers {
         let layout = Layout::decide(wish, (self.part(), page), xdp, &measured, before);
         if matches!(layout.cause, Cause::Dear { .. }) {
             let is_new = before.is_none_or(|before| before.full);
-            self.rest = if is_new { REST } else { self.rest.saturating_sub(u32::from(due)) };
+            self.retry_after =
+                if is_new { RETRY_AFTER } else { self.retry_after.saturating_sub(u32::from(due)) };
         }
         if layout == (Layout { full: true, cause: Cause::Asked }) && before != Some(layout) {
             self.trial = self.ring.into();
@@ -162,12 +167,12 @@ impl Buffers {
     }
 
     fn measure(&mut self, due: bool, stats: &RxBufferStats) -> Measured {
-        let (refill_ns, resting) = (self.refill_ns, self.rest > 0);
+        let (refill_ns, resting) = (self.refill_ns, self.retry_after > 0);
         if !due {
             return Measured { refill_ns, resting, ..Measured::default() };
         }
         let now = (self.pool.stats(), self.taken, self.pool.foreign());
-        let before = std::mem::replace(&mut self.seen, now);
+        let before = std::mem::replace(&mut self.last_decision, now);
         // Almost all taken buffers have been returned by now; the few in flight are neglected.
         let (freed, foreign) = (now.1 - before.1, now.2 - before.2);
         let opened = |s: &PoolStats| s.alloc_fast + s.alloc_refill + s.alloc_slow;

@@ -103,7 +103,7 @@ impl Control {
         &mut self,
         line: &UnixStream,
         command: &Command,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), String> {
         let bytes = command.to_bytes();
         let len = bytes.len() as u32;
@@ -119,7 +119,7 @@ impl Control {
         if self.queue.needs_kick() {
             self.kick.ring().map_err(|e| format!("the device's doorbell: {e}"))?;
         }
-        if let Err(why) = self.wait(line, patience) {
+        if let Err(why) = self.wait(line, timeout) {
             // The device may still execute this command, and its status would be taken for that of
             // the next one. The shutdown ends the session.
             let _ = line.shutdown(std::net::Shutdown::Both);
@@ -130,7 +130,7 @@ impl Control {
         if answer == [OK] { Ok(()) } else { Err(format!("the device refused {command:?}")) }
     }
 
-    fn wait(&mut self, line: &UnixStream, patience: Duration) -> Result<(), String> {
+    fn wait(&mut self, line: &UnixStream, timeout: Duration) -> Result<(), String> {
         let mut waited = Duration::ZERO;
         loop {
             if self.queue.take_used().map_err(|e| e.to_string())?.is_some() {
@@ -139,8 +139,8 @@ impl Control {
             if !socket::is_quiet(line.as_fd()) {
                 return Err("the device went away".to_owned());
             }
-            let Some(left) = patience.checked_sub(waited) else {
-                return Err(format!("no answer to a command within {} ms", patience.as_millis()));
+            let Some(left) = timeout.checked_sub(waited) else {
+                return Err(format!("no answer to a command within {} ms", timeout.as_millis()));
             };
             self.call.drain();
             if !self.queue.arm(1) {

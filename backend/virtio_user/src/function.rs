@@ -20,11 +20,11 @@ use mqnet_wire::Layer;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::attempt::{Attempt, Outcome};
-use crate::buffers::{Knob, RxBufferStats};
+use crate::buffers::{RxBufferStats, SettingCell};
 use crate::config::VirtioUserConfig;
 use crate::fold::Fold;
 use crate::memory::RX_RING;
-use crate::session::{Lasting, Session};
+use crate::session::{Persistent, Session};
 
 /// Backlog of the listening socket.
 const BACKLOG: u16 = 8;
@@ -35,9 +35,9 @@ const FULL_PAGE: &str = "full-page-rx";
 const AUTO: &str = "rx-buf-layout-auto";
 
 /// Delay after a failed handshake; its reason stays visible.
-const REST: Duration = Duration::from_secs(2);
+const FAILED_DELAY: Duration = Duration::from_secs(2);
 /// Delay after a lost device: it may be one that disconnects after each handshake.
-const PAUSE: Duration = Duration::from_millis(100);
+const LOST_DELAY: Duration = Duration::from_millis(100);
 
 /// Driver of a virtio-net device over vhost-user.
 pub struct VirtioUserFunction {
@@ -46,7 +46,7 @@ pub struct VirtioUserFunction {
     /// Listening socket of a server, and its file.
     listener: Option<(UnixListener, SocketFile)>,
     partner: Option<Caps>,
-    lasting: Lasting,
+    persistent: Persistent,
     session: Option<Session>,
     attempt: Option<Attempt>,
     /// Number of the session.
@@ -75,14 +75,19 @@ impl VirtioUserFunction {
         let most = usize::from(CHANNELS_MAX);
         let stats = (0..most).map(|_| Arc::default()).collect();
         let own = (0..most).map(|_| Arc::default()).collect();
-        let (wish, layout) = (Knob::default(), config.rx_buf_layout);
+        let (wish, layout) = (SettingCell::default(), config.rx_buf_layout);
         wish.set(layout, false);
         Ok(Self {
             address: format!("virtio-user:{}", config.path.display()),
             config,
             listener,
             partner: None,
-            lasting: Lasting { stats, own, wish: Arc::new(wish), counts_rings: Arc::default() },
+            persistent: Persistent {
+                stats,
+                own,
+                wish: Arc::new(wish),
+                counts_rings: Arc::default(),
+            },
             session: None,
             attempt: None,
             number: 0,
@@ -100,7 +105,7 @@ impl VirtioUserFunction {
 
     /// Buffer statistics and layout of each RX queue.
     pub fn rx_buffers(&self) -> &[Arc<RxBufferStats>] {
-        &self.lasting.own
+        &self.persistent.own
     }
 
     fn error(&self, what: impl Into<String>) -> OpenError {
@@ -138,7 +143,7 @@ impl VirtioUserFunction {
         let most = self.partner.as_ref().map_or(CHANNELS_MAX, |partner| partner.channels.max(1));
         let queues = Some(self.config.queues.unwrap_or(most).min(most));
         let config = VirtioUserConfig { queues, ..self.config.clone() };
-        match Attempt::begin(stream, config, takes, self.lasting.clone()) {
+        match Attempt::begin(stream, config, takes, self.persistent.clone()) {
             Ok(attempt) => {
                 self.attempt = Some(attempt);
                 // The reason of a failure stays until a handshake succeeds.
@@ -153,13 +158,13 @@ impl VirtioUserFunction {
         self.why = format!("the handshake with the device failed: {why}");
         self.failed = Some(self.why.clone());
         // A detected ring count is tried without the long delay.
-        let again = self.lasting.counts_rings.load(Ordering::Relaxed);
-        self.not_before = now + if again { PAUSE } else { REST };
+        let again = self.persistent.counts_rings.load(Ordering::Relaxed);
+        self.not_before = now + if again { LOST_DELAY } else { FAILED_DELAY };
     }
 
     /// Takes the result of the handshake, if there is one.
     fn finish(&mut self, now: Duration) {
-        let Some(Outcome::Done(result)) = self.attempt.as_ref().map(Attempt::look) else { return };
+        let Some(Outcome::Done(result)) = self.attempt.as_ref().map(Attempt::poll) else { return };
         if let Some(attempt) = self.attempt.take() {
             attempt.finish();
         }
@@ -222,7 +227,7 @@ impl VirtioUserFunction {
             let pair = &session.pairs[usize::from(number)];
             pair.refill().map_err(|what| self.error(what))?;
             let mut channel = pair.channel(number, plan);
-            let stats = &self.lasting.stats[usize::from(number)];
+            let stats = &self.persistent.stats[usize::from(number)];
             let rings = session.pairs.iter().skip(usize::from(number)).step_by(every);
             let rings: Vec<_> =
                 rings.map(|pair| pair.read_by(number, plan, stats.clone())).collect();
@@ -247,7 +252,7 @@ impl VirtioUserFunction {
     /// True when a queue lacked memory for the requested whole pages.
     fn is_rolled_back(&self) -> bool {
         let pairs = self.session.as_ref().map_or(0, |session| session.pairs.len());
-        self.lasting.own.iter().take(pairs).any(|queue| {
+        self.persistent.own.iter().take(pairs).any(|queue| {
             queue.reason().is_some_and(|layout| matches!(layout.cause, Cause::RolledBack { .. }))
         })
     }
@@ -265,11 +270,11 @@ impl VirtioUserFunction {
         )))
     }
 
-    fn reading(&self, queue: usize) -> Option<RxMemory> {
-        let (session, stats) = (self.session.as_ref()?, &self.lasting.own[queue]);
+    fn rx_memory_of(&self, queue: usize) -> Option<RxMemory> {
+        let (session, stats) = (self.session.as_ref()?, &self.persistent.own[queue]);
         let layout = stats.reason()?;
         let mut reason = layout.cause.to_string();
-        if stats.applied.get() != u64::from(self.lasting.wish.get().number) {
+        if stats.applied.get() != u64::from(self.persistent.wish.get().number) {
             reason += "; what is asked for now comes with the next buffers";
         }
         let small = |counter: &mqnet_counters::Counter| counter.get() as u32;
@@ -298,7 +303,7 @@ impl VirtioUserFunction {
     }
 
     fn set_wish(&mut self) {
-        self.lasting.wish.set(self.wish(), self.xdp);
+        self.persistent.wish.set(self.wish(), self.xdp);
     }
 }
 
@@ -341,7 +346,7 @@ impl Function for VirtioUserFunction {
     fn poll_link(&mut self, now: Duration) -> LinkStatus {
         if self.session.as_ref().is_some_and(|session| !session.is_alive()) {
             self.lose("the device went away".to_owned());
-            self.not_before = now + PAUSE;
+            self.not_before = now + LOST_DELAY;
         }
         if self.session.is_none() && self.attempt.is_none() && now >= self.not_before {
             self.connect(now);
@@ -375,7 +380,7 @@ impl Function for VirtioUserFunction {
         if self.session.as_ref().is_some_and(Session::is_broken) {
             // A new attempt with the same rings would fail in the same way.
             self.lose(why.to_owned());
-            self.not_before = clock::monotonic() + REST;
+            self.not_before = clock::monotonic() + FAILED_DELAY;
             return;
         }
         let all = 0..self.most();
@@ -436,7 +441,7 @@ impl Function for VirtioUserFunction {
     }
 
     fn stats(&self) -> &[Arc<ChannelStats>] {
-        &self.lasting.stats
+        &self.persistent.stats
     }
 
     mqnet_netdev::facets!(steering, private_flags, rx_buffers);
@@ -486,7 +491,7 @@ impl PrivateFlags for VirtioUserFunction {
 impl RxBuffers for VirtioUserFunction {
     fn rx_memory(&self) -> Vec<RxMemory> {
         let pairs = self.session.as_ref().map_or(0, |session| session.pairs.len());
-        (0..pairs).filter_map(|queue| self.reading(queue)).collect()
+        (0..pairs).filter_map(|queue| self.rx_memory_of(queue)).collect()
     }
 
     fn set_xdp(&mut self, attached: bool) {

@@ -15,10 +15,10 @@ use mqnet_virtio::rxbuf::sizes::Mode;
 use mqnet_virtio::{Features, packed, split};
 use mqnet_wire::VnetHdr;
 
-use crate::buffers::{Buffers, Knob, RxBufferStats};
+use crate::buffers::{Buffers, RxBufferStats, SettingCell};
+use crate::hand_over::HandOver;
 use crate::memory::{PairMemory, RingMemory, START, Shape};
 use crate::rx::{RxCore, RxParts, RxQueue};
-use crate::slot::Slot;
 use crate::tx::{TxCore, TxQueue};
 
 const FRAME_MAX: u32 = 2000;
@@ -94,7 +94,7 @@ struct World<Q: DriverQueue + 'static> {
     rings: [Ring; 2],
     rx: RxQueue<Q>,
     tx: TxQueue<Q>,
-    home: Returner,
+    returner: Returner,
     kept: Vec<Kept>,
 }
 
@@ -124,25 +124,25 @@ impl<Q: DriverQueue + 'static> World<Q> {
         let (stats, own) = (Arc::<ChannelStats>::default(), Arc::<RxBufferStats>::default());
         let takes = Features::CSUM.or(Features::GUEST_CSUM).or(Features::GUEST_TSO4);
         let takes = takes.taken_by_driver();
-        let wish = Arc::<Knob>::default();
+        let wish = Arc::<SettingCell>::default();
         let parts = RxParts { kick: kick.clone(), wish, stats: stats.clone(), own, takes };
         let buffers = Buffers::new(pool, mode, MTU_DEFAULT, rx.size);
         let queue = |number, ring: RingMemory| make(number, ring.size, ring.tables, event_idx);
         let mut core = RxCore::new(queue(0, rx), buffers, mode == Mode::Mergeable, parts);
         core.refill().ok()?;
-        let slot = Arc::new(Slot::new(core));
-        let mut rx = RxQueue::new(0, slot, FRAME_MAX, call.clone(), stats.clone());
+        let cell = Arc::new(HandOver::new(core));
+        let mut rx = RxQueue::new(0, cell, FRAME_MAX, call.clone(), stats.clone());
         let core = TxCore::new(queue(1, tx), slots, slots_at, kick, stats.clone());
-        let tx = TxQueue::new(0, Arc::new(Slot::new(core)), FRAME_MAX, call, stats);
-        let home = rx.returner()?;
-        Some(Self { memory, rings, rx, tx, home, kept: Vec::new() })
+        let tx = TxQueue::new(0, Arc::new(HandOver::new(core)), FRAME_MAX, call, stats);
+        let returner = rx.returner()?;
+        Some(Self { memory, rings, rx, tx, returner, kept: Vec::new() })
     }
 
     /// Keeps waiting frames with their memory; with 0 frames, returns all kept ones.
     fn keep(&mut self, frames: usize) -> Result<(), Fault> {
         if frames == 0 {
-            self.kept.drain(..).for_each(|kept| kept.give_back(&mut self.home));
-            self.home.flush();
+            self.kept.drain(..).for_each(|kept| kept.give_back(&mut self.returner));
+            self.returner.flush();
         }
         for _ in 0..frames {
             let Some(kept) = self.rx.keep()? else { break };
@@ -264,7 +264,7 @@ mod tests {
         // Goal: no bytes written by a device cause a panic, an access outside of the memory, or a
         // frame that breaks the contract.
         #[test]
-        fn rings_survive_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+        fn arbitrary_peer_writes_are_handled(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::rings(&data);
         }
     }

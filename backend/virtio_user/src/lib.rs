@@ -10,13 +10,13 @@ mod control;
 mod fold;
 mod function;
 pub mod fuzzing;
+mod hand_over;
 mod memory;
+mod message;
 mod provided;
 mod pump;
 mod rx;
 mod session;
-mod slot;
-mod tell;
 mod tx;
 
 pub use buffers::RxBufferStats;

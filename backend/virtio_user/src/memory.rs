@@ -202,7 +202,7 @@ mod tests {
     // its own pool at the mapped address, and rings have the alignment that the specification
     // requires.
     #[test]
-    fn files_are_cut_up_whole() {
+    fn file_is_divided_completely() {
         for mode in [Mode::Small, Mode::Mergeable, Mode::Big] {
             for (pairs, packed) in [(1, false), (3, true), (64, false)] {
                 let shape = shape(pairs, packed, mode);

@@ -19,8 +19,8 @@ use mqnet_virtio::driver::{DriverQueue, Piece};
 use mqnet_virtio::net::HDR_LEN;
 use mqnet_wire::VnetHdr;
 
-use crate::buffers::{Buffer, Buffers, Knob, RxBufferStats};
-use crate::slot::Slot;
+use crate::buffers::{Buffer, Buffers, RxBufferStats, SettingCell};
+use crate::hand_over::HandOver;
 use intake::{Intake, Rules};
 
 /// Minimum number of free descriptors that causes a refill, or half of a shorter ring.
@@ -79,15 +79,15 @@ pub(crate) struct RxCore<Q> {
     /// Held ids of dropped frames; their buffers go back to the pool.
     stale: Vec<u16>,
     /// Buffers without an id that go back to the pool.
-    leaving: Vec<Frag>,
+    to_free: Vec<Frag>,
     /// Buffers made available again since the last check for a kick.
-    unasked: u16,
+    unkicked: u16,
     refill_at: u16,
     /// Number of buffers that left with kept frames.
     kept: u64,
     armed: bool,
     kick: Arc<EventFd>,
-    wish: Arc<Knob>,
+    wish: Arc<SettingCell>,
     stats: Arc<ChannelStats>,
     own: Arc<RxBufferStats>,
     takes: Offloads,
@@ -97,7 +97,7 @@ pub(crate) struct RxCore<Q> {
 /// Objects that the queues of a channel share.
 pub(crate) struct RxParts {
     pub(crate) kick: Arc<EventFd>,
-    pub(crate) wish: Arc<Knob>,
+    pub(crate) wish: Arc<SettingCell>,
     pub(crate) stats: Arc<ChannelStats>,
     pub(crate) own: Arc<RxBufferStats>,
     /// Offloads that received frames may use at most.
@@ -113,8 +113,8 @@ impl<Q: DriverQueue> RxCore<Q> {
             waiting: ArrayVec::new(),
             more: VecDeque::with_capacity(size.into()),
             stale: Vec::with_capacity(size.into()),
-            leaving: Vec::with_capacity(size.into()),
-            unasked: 0,
+            to_free: Vec::with_capacity(size.into()),
+            unkicked: 0,
             refill_at: REFILL.min(size) / 2,
             kept: 0,
             armed: false,
@@ -138,9 +138,9 @@ impl<Q: DriverQueue> RxCore<Q> {
     /// Makes buffers available for all free descriptors, as far as there are pages, and kicks once
     /// if needed. Later refills add what is missing; a lack of memory causes no busy loop.
     pub(crate) fn refill(&mut self) -> Result<(), std::io::Error> {
-        self.buffers.settle(self.wish.get(), &self.own);
-        self.let_go_of_stale();
-        for frag in self.leaving.drain(..) {
+        self.buffers.begin_refill(self.wish.get(), &self.own);
+        self.free_stale();
+        for frag in self.to_free.drain(..) {
             self.buffers.pool.free_frag(frag);
         }
         while let Some(id) = self.queue.next_id() {
@@ -158,8 +158,8 @@ impl<Q: DriverQueue> RxCore<Q> {
             self.queue.add_one(posted.piece(), false);
             self.posted[usize::from(id)] = Some(posted);
         }
-        self.buffers.gave_again(std::mem::take(&mut self.unasked));
-        self.buffers.settled(&self.own);
+        self.buffers.count_reused(std::mem::take(&mut self.unkicked));
+        self.buffers.end_refill(&self.own);
         self.queue.publish();
         if self.queue.needs_kick() {
             self.stats.rx.kicks.add(1);
@@ -170,15 +170,15 @@ impl<Q: DriverQueue> RxCore<Q> {
 
     /// Frees the buffers of dropped frames. This must precede new buffers, which may reuse these
     /// ids.
-    fn let_go_of_stale(&mut self) {
+    fn free_stale(&mut self) {
         for id in self.stale.drain(..) {
-            self.leaving.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
+            self.to_free.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
             self.queue.let_go(id);
         }
     }
 
     fn refill_if_due(&mut self) -> Result<(), String> {
-        let due = usize::from(self.queue.free() + self.unasked) + self.stale.len();
+        let due = usize::from(self.queue.free() + self.unkicked) + self.stale.len();
         if due > usize::from(self.refill_at) {
             self.refill().map_err(|e| format!("the device's doorbell: {e}"))?;
         }
@@ -264,20 +264,20 @@ impl<Q: DriverQueue> RxCore<Q> {
 
     fn release(&mut self, frames: usize) -> Result<(), String> {
         if !self.stale.is_empty() {
-            self.let_go_of_stale();
+            self.free_stale();
         }
-        let Self { queue, posted, waiting, more, leaving, .. } = self;
-        let mut bin = Renewal { queue, posted, leaving, generation: self.buffers.generation() };
+        let Self { queue, posted, waiting, more, to_free, .. } = self;
+        let mut renewal = Renewal { queue, posted, to_free, generation: self.buffers.generation() };
         let (mut bytes, mut renewed) = (0, 0);
         for frame in &waiting[..frames] {
             bytes += u64::from(frame.len);
-            renewed += bin.renew(frame.id);
+            renewed += renewal.renew(frame.id);
             if frame.more > 0 {
                 let others = more.drain(..usize::from(frame.more));
-                renewed += others.map(|filled| bin.renew(filled.id)).sum::<u16>();
+                renewed += others.map(|filled| renewal.renew(filled.id)).sum::<u16>();
             }
         }
-        self.unasked += renewed;
+        self.unkicked += renewed;
         // Published immediately: the device cannot use a buffer before it sees it.
         self.queue.publish();
         self.waiting.drain(..frames);
@@ -291,7 +291,7 @@ impl<Q: DriverQueue> RxCore<Q> {
 struct Renewal<'r, Q> {
     queue: &'r mut Q,
     posted: &'r mut [Option<Posted>],
-    leaving: &'r mut Vec<Frag>,
+    to_free: &'r mut Vec<Frag>,
     generation: NonZeroU32,
 }
 
@@ -308,7 +308,7 @@ impl<Q: DriverQueue> Renewal<'_, Q> {
                 }
                 1
             }
-            _ => self.leave(id),
+            _ => self.retire(id),
         }
     }
 
@@ -320,8 +320,8 @@ impl<Q: DriverQueue> Renewal<'_, Q> {
 
     #[cold]
     #[inline(never)]
-    fn leave(&mut self, id: u16) -> u16 {
-        self.leaving.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
+    fn retire(&mut self, id: u16) -> u16 {
+        self.to_free.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
         self.queue.let_go(id);
         0
     }
@@ -332,7 +332,7 @@ impl<Q> Drop for RxCore<Q> {
     /// pool allocates no other buffers from them.
     fn drop(&mut self) {
         let posted = self.posted.iter_mut().filter_map(Option::take).map(|posted| posted.frag);
-        for frag in posted.chain(self.leaving.drain(..)) {
+        for frag in posted.chain(self.to_free.drain(..)) {
             self.buffers.pool.free_frag(frag);
         }
     }
@@ -341,7 +341,7 @@ impl<Q> Drop for RxCore<Q> {
 /// Receive queue of a channel.
 pub(crate) struct RxQueue<Q: DriverQueue> {
     channel: u16,
-    slot: Arc<Slot<RxCore<Q>>>,
+    cell: Arc<HandOver<RxCore<Q>>>,
     core: Option<Box<RxCore<Q>>>,
     frame_max: u32,
     event: Arc<EventFd>,
@@ -351,17 +351,17 @@ pub(crate) struct RxQueue<Q: DriverQueue> {
 impl<Q: DriverQueue> RxQueue<Q> {
     pub(crate) fn new(
         channel: u16,
-        slot: Arc<Slot<RxCore<Q>>>,
+        cell: Arc<HandOver<RxCore<Q>>>,
         frame_max: u32,
         event: Arc<EventFd>,
         stats: Arc<ChannelStats>,
     ) -> Self {
-        Self { channel, slot, core: None, frame_max, event, stats }
+        Self { channel, cell, core: None, frame_max, event, stats }
     }
 
     fn core(&mut self) -> Option<&mut RxCore<Q>> {
         if self.core.is_none() {
-            self.core = self.slot.take();
+            self.core = self.cell.take();
         }
         self.core.as_deref_mut()
     }
@@ -388,7 +388,7 @@ impl<Q: DriverQueue + 'static> Queue for RxQueue<Q> {
 
     fn park(&mut self) {
         if let Some(core) = self.core.take() {
-            self.slot.put(core);
+            self.cell.put(core);
         }
     }
 }
@@ -425,7 +425,7 @@ impl<Q: DriverQueue + 'static> RxBrings for RxQueue<Q> {
 impl<Q: DriverQueue> Drop for RxQueue<Q> {
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {
-            self.slot.put(core);
+            self.cell.put(core);
         }
     }
 }

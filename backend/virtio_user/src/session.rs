@@ -26,13 +26,13 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd as VmmEventFd;
 
-use crate::buffers::{Buffers, Knob, RxBufferStats};
+use crate::buffers::{Buffers, RxBufferStats, SettingCell};
 use crate::config::VirtioUserConfig;
 use crate::control::{Control, ControlMemory};
+use crate::hand_over::HandOver;
 use crate::memory::{DeviceMemory, PROVIDED, PairMemory, RingMemory, START, Shape};
+use crate::message;
 use crate::rx::{RxCore, RxParts, RxQueue};
-use crate::slot::Slot;
-use crate::tell;
 use crate::tx::{TxCore, TxQueue};
 
 /// Maximum number of rings: all pairs and the control queue.
@@ -65,10 +65,10 @@ const ADDRESSED: Features = Features::CTRL_VQ.or(Features::CTRL_MAC_ADDR);
 
 /// State that persists over sessions.
 #[derive(Clone)]
-pub(crate) struct Lasting {
+pub(crate) struct Persistent {
     pub(crate) stats: Vec<Arc<ChannelStats>>,
     pub(crate) own: Vec<Arc<RxBufferStats>>,
-    pub(crate) wish: Arc<Knob>,
+    pub(crate) wish: Arc<SettingCell>,
     /// True if the device seems to report its number of vrings instead of pairs, which the protocol
     /// leaves open: it refused a ring within the reported number. Reset if it then refuses another
     /// one.
@@ -87,8 +87,8 @@ pub(crate) trait Pair: Send {
 }
 
 struct Queues<Q: DriverQueue> {
-    rx: Arc<Slot<RxCore<Q>>>,
-    tx: Arc<Slot<TxCore<Q>>>,
+    rx: Arc<HandOver<RxCore<Q>>>,
+    tx: Arc<HandOver<TxCore<Q>>>,
     rx_event: Arc<EventFd>,
     tx_event: Arc<EventFd>,
     stats: Arc<ChannelStats>,
@@ -180,7 +180,7 @@ fn watched<R>(
     }
 }
 
-fn said(what: &'static str) -> impl Fn(vhost::Error) -> String {
+fn failed(what: &'static str) -> impl Fn(vhost::Error) -> String {
     move |e| format!("{what}: {e}")
 }
 
@@ -235,13 +235,13 @@ fn negotiate(
     counts_rings: bool,
 ) -> Result<(Frontend, Agreed), String> {
     let most = config.queues.unwrap_or(CHANNELS_MAX);
-    let again = || stream.try_clone().map_err(|e| format!("its socket: {e}"));
+    let clone_stream = || stream.try_clone().map_err(|e| format!("its socket: {e}"));
     // A `Frontend` that reads the number of queues takes it as a number of vrings and refuses those
     // beyond it, but a network device reports pairs. So a separate instance reads it.
-    let mut asking = Frontend::from_stream(again()?, RINGS_MAX);
-    let mut frontend = Frontend::from_stream(again()?, RINGS_MAX);
-    let offered = Features(frontend.get_features().map_err(said("features"))?);
-    frontend.set_owner().map_err(said("owner"))?;
+    let mut queue_counter = Frontend::from_stream(clone_stream()?, RINGS_MAX);
+    let mut frontend = Frontend::from_stream(clone_stream()?, RINGS_MAX);
+    let offered = Features(frontend.get_features().map_err(failed("features"))?);
+    frontend.set_owner().map_err(failed("owner"))?;
     let without = if can_command(&mut frontend, offered)? { Features(0) } else { BY_COMMAND };
     let features = choose(offered.minus(without), config, takes)?;
     let (mut pairs, mut answers, mut mtu_max) = (1, false, MTU_MAX);
@@ -249,13 +249,13 @@ fn negotiate(
     if features.has(PROTOCOL) {
         let known = Protocol::MQ | Protocol::REPLY_ACK | Protocol::CONFIG;
         let known = known | Protocol::MTU | Protocol::STATUS;
-        let offered = frontend.get_protocol_features().map_err(said("protocol features"))?;
+        let offered = frontend.get_protocol_features().map_err(failed("protocol features"))?;
         protocol = offered & known;
-        frontend.set_protocol_features(protocol).map_err(said("protocol features"))?;
+        frontend.set_protocol_features(protocol).map_err(failed("protocol features"))?;
         if protocol.contains(Protocol::MQ) {
-            asking.get_features().map_err(said("features"))?;
-            asking.set_protocol_features(protocol).map_err(said("protocol features"))?;
-            let queues = asking.get_queue_num().map_err(said("number of queues"))?;
+            queue_counter.get_features().map_err(failed("features"))?;
+            queue_counter.set_protocol_features(protocol).map_err(failed("protocol features"))?;
+            let queues = queue_counter.get_queue_num().map_err(failed("number of queues"))?;
             let queues = if counts_rings { queues / 2 } else { queues };
             pairs = queues.clamp(1, most.into()) as u16;
         }
@@ -274,7 +274,7 @@ fn negotiate(
             }
         }
     }
-    frontend.set_features(features.0).map_err(said("features"))?;
+    frontend.set_features(features.0).map_err(failed("features"))?;
     let any_large = features.taken_by_driver().any_large();
     let mode = Mode::choose(
         features.has(Features::MRG_RXBUF),
@@ -292,7 +292,7 @@ fn can_command(frontend: &mut Frontend, offered: Features) -> Result<bool, Strin
     if !offered.has(PROTOCOL.or(ADDRESSED)) {
         return Ok(false);
     }
-    let protocol = frontend.get_protocol_features().map_err(said("protocol features"))?;
+    let protocol = frontend.get_protocol_features().map_err(failed("protocol features"))?;
     Ok(protocol.contains(Protocol::CONFIG))
 }
 
@@ -300,7 +300,7 @@ fn config_of(frontend: &mut Frontend) -> Result<Config, String> {
     let blank = [0; CONFIG_LEN];
     let flags = VhostUserConfigFlags::empty();
     let (_, bytes) =
-        frontend.get_config(0, CONFIG_LEN as u32, flags, &blank).map_err(said("config space"))?;
+        frontend.get_config(0, CONFIG_LEN as u32, flags, &blank).map_err(failed("config space"))?;
     let config: [u8; CONFIG_LEN] =
         bytes.as_slice().try_into().map_err(|_| "a config space of a wrong length".to_owned())?;
     Ok(Config::from_bytes(&config))
@@ -325,7 +325,7 @@ fn area(start: u64, len: u64, file: BorrowedFd<'_>) -> VhostUserMemoryRegionInfo
 }
 
 /// Eventfds of one vring.
-struct Bells {
+struct VringEvents {
     kick: Arc<EventFd>,
     call: Arc<EventFd>,
 }
@@ -336,19 +336,19 @@ impl Session {
         stream: UnixStream,
         config: &VirtioUserConfig,
         takes: Offloads,
-        lasting: &Lasting,
+        persistent: &Persistent,
     ) -> Result<Self, String> {
         let watch = stream.try_clone().map_err(|e| format!("its socket: {e}"))?;
-        watched(&watch, HANDSHAKE_TIMEOUT, || Self::shake_hands(stream, config, takes, lasting))
+        watched(&watch, HANDSHAKE_TIMEOUT, || Self::handshake(stream, config, takes, persistent))
     }
 
-    fn shake_hands(
+    fn handshake(
         stream: UnixStream,
         config: &VirtioUserConfig,
         takes: Offloads,
-        lasting: &Lasting,
+        persistent: &Persistent,
     ) -> Result<Self, String> {
-        let counts_rings = lasting.counts_rings.load(Ordering::Relaxed);
+        let counts_rings = persistent.counts_rings.load(Ordering::Relaxed);
         let (frontend, agreed) = negotiate(&stream, config, takes, counts_rings)?;
         let packed = agreed.features.has(Features::RING_PACKED);
         let Agreed { pairs, mode, features, .. } = agreed;
@@ -361,7 +361,7 @@ impl Session {
         let mut table = vec![area(START, region.len() as u64, file)];
         table.extend(control.as_ref().map(ControlMemory::range).transpose()?);
         table.extend(provided.map(|memory| area(PROVIDED, memory.len(), memory.file())));
-        frontend.set_mem_table(&table).map_err(said("memory"))?;
+        frontend.set_mem_table(&table).map_err(failed("memory"))?;
         let enabled = vec![!agreed.enables; 2 * usize::from(agreed.pairs)];
         // The pools of all queues have the same size.
         let pool_pages = memory.first().map_or(0, |pair| pair.pool.pages());
@@ -369,25 +369,25 @@ impl Session {
         let mut session =
             Self { frontend, stream, agreed, pool_pages, pairs, enabled, control: None, _memory };
         for (number, memory) in (0..).zip(memory) {
-            let pair = session.set_up(number, memory, packed, lasting)?;
+            let pair = session.set_up(number, memory, packed, persistent)?;
             session.pairs.push(pair);
         }
         if let Some(memory) = control {
             session.set_up_control(memory, config)?;
         }
-        session.introduce(config)?;
+        session.send_settings(config)?;
         Ok(session)
     }
 
     /// Sends the MTU and the device status.
-    fn introduce(&self, config: &VirtioUserConfig) -> Result<(), String> {
+    fn send_settings(&self, config: &VirtioUserConfig) -> Result<(), String> {
         let Agreed { protocol, answers, .. } = self.agreed;
-        let say = |request, number| tell::number(&self.stream, request, number, answers);
+        let send = |request, number| message::number(&self.stream, request, number, answers);
         if let Some(mtu) = config.mtu.filter(|_| protocol.contains(Protocol::MTU)) {
-            say(FrontendReq::NET_SET_MTU, mtu.into())?;
+            send(FrontendReq::NET_SET_MTU, mtu.into())?;
         }
         if protocol.contains(Protocol::STATUS) {
-            say(FrontendReq::SET_STATUS, tell::READY)?;
+            send(FrontendReq::SET_STATUS, message::READY)?;
         }
         Ok(())
     }
@@ -401,10 +401,10 @@ impl Session {
         let features = self.agreed.features;
         let number = ctrl_queue(self.agreed.device_pairs);
         let packed = features.has(Features::RING_PACKED);
-        let Bells { kick, call } = self.set_up_vring(number, &memory.ring, packed)?;
+        let VringEvents { kick, call } = self.set_up_vring(number, &memory.ring, packed)?;
         if self.agreed.enables {
             let on = self.frontend.set_vring_enable(number.into(), true);
-            on.map_err(said("enabling the control queue"))?;
+            on.map_err(failed("enabling the control queue"))?;
         }
         self.control = Some(memory.start(number, features, kick, call));
         // Without a configured address, the network behind this driver may use any.
@@ -455,35 +455,35 @@ impl Session {
         number: u16,
         memory: PairMemory,
         packed: bool,
-        lasting: &Lasting,
+        persistent: &Persistent,
     ) -> Result<Box<dyn Pair>, String> {
         let rx = self.set_up_vring(rx_queue(number), &memory.rx, packed).inspect_err(|_| {
             // The first pair exists in either way of counting.
-            let wrong = number > 0 && !lasting.counts_rings.load(Ordering::Relaxed);
-            lasting.counts_rings.store(wrong, Ordering::Relaxed);
+            let wrong = number > 0 && !persistent.counts_rings.load(Ordering::Relaxed);
+            persistent.counts_rings.store(wrong, Ordering::Relaxed);
         })?;
         let tx = self.set_up_vring(tx_queue(number), &memory.tx, packed)?;
         let in_order = self.agreed.features.has(Features::IN_ORDER);
         let pair = (number, memory, [rx, tx]);
         Ok(match (packed, in_order) {
-            (true, true) => self.pair(pair, packed::driver::InOrder::new, lasting),
-            (true, false) => self.pair(pair, packed::driver::Driver::new, lasting),
-            (false, true) => self.pair(pair, split::driver::InOrder::new, lasting),
-            (false, false) => self.pair(pair, split::driver::Driver::new, lasting),
+            (true, true) => self.pair(pair, packed::driver::InOrder::new, persistent),
+            (true, false) => self.pair(pair, packed::driver::Driver::new, persistent),
+            (false, true) => self.pair(pair, split::driver::InOrder::new, persistent),
+            (false, false) => self.pair(pair, split::driver::Driver::new, persistent),
         })
     }
 
     fn pair<Q: DriverQueue + 'static>(
         &self,
-        (number, memory, [rx, tx]): (u16, PairMemory, [Bells; 2]),
+        (number, memory, [rx, tx]): (u16, PairMemory, [VringEvents; 2]),
         make: impl Fn(u16, u16, [Table; 3], bool) -> Q,
-        lasting: &Lasting,
+        persistent: &Persistent,
     ) -> Box<dyn Pair> {
         let event_idx = self.agreed.features.has(Features::EVENT_IDX);
         let make = |number, ring: RingMemory| make(number, ring.size, ring.tables, event_idx);
         let at = usize::from(number);
-        let (stats, own) = (lasting.stats[at].clone(), lasting.own[at].clone());
-        let wish = lasting.wish.clone();
+        let (stats, own) = (persistent.stats[at].clone(), persistent.own[at].clone());
+        let wish = persistent.wish.clone();
         let PairMemory { rx: rx_ring, tx: tx_ring, pool, slots, slots_at } = memory;
         let buffers = Buffers::new(pool, self.agreed.mode, self.agreed.mtu_max, rx_ring.size);
         let takes = self.agreed.features.taken_by_driver();
@@ -493,15 +493,20 @@ impl Session {
         let queue = make(tx_queue(number), tx_ring);
         let tx_core = TxCore::new(queue, slots, slots_at, tx.kick, stats.clone());
         Box::new(Queues {
-            rx: Arc::new(Slot::new(rx_core)),
-            tx: Arc::new(Slot::new(tx_core)),
+            rx: Arc::new(HandOver::new(rx_core)),
+            tx: Arc::new(HandOver::new(tx_core)),
             rx_event: rx.call,
             tx_event: tx.call,
             stats,
         })
     }
 
-    fn set_up_vring(&self, vring: u16, ring: &RingMemory, packed: bool) -> Result<Bells, String> {
+    fn set_up_vring(
+        &self,
+        vring: u16,
+        ring: &RingMemory,
+        packed: bool,
+    ) -> Result<VringEvents, String> {
         let (number, frontend) = (usize::from(vring), &self.frontend);
         let [desc_table_addr, avail_ring_addr, used_ring_addr] = ring.addresses;
         let config = VringConfigData {
@@ -515,21 +520,21 @@ impl Session {
         };
         // A packed ring begins with its wrap counter set.
         let base = if packed { 0x8000 } else { 0 };
-        frontend.set_vring_num(number, ring.size).map_err(said("size of a ring"))?;
-        frontend.set_vring_base(number, base).map_err(said("start of a ring"))?;
-        frontend.set_vring_addr(number, &config).map_err(said("address of a ring"))?;
+        frontend.set_vring_num(number, ring.size).map_err(failed("size of a ring"))?;
+        frontend.set_vring_base(number, base).map_err(failed("start of a ring"))?;
+        frontend.set_vring_addr(number, &config).map_err(failed("address of a ring"))?;
         // Non-blocking: a full counter must block neither the device nor this process.
-        let bell = || {
+        let event = || {
             let made = VmmEventFd::new(NONBLOCK).and_then(|there| {
                 let here = EventFd::duplicate(&there)?;
                 Ok((there, Arc::new(here)))
             });
             made.map_err(|e| format!("eventfd: {e}"))
         };
-        let ((call_there, call), (kick_there, kick)) = (bell()?, bell()?);
-        frontend.set_vring_call(number, &call_there).map_err(said("call of a ring"))?;
-        frontend.set_vring_kick(number, &kick_there).map_err(said("kick of a ring"))?;
-        Ok(Bells { kick, call })
+        let ((call_there, call), (kick_there, kick)) = (event()?, event()?);
+        frontend.set_vring_call(number, &call_there).map_err(failed("call of a ring"))?;
+        frontend.set_vring_kick(number, &kick_there).map_err(failed("kick of a ring"))?;
+        Ok(VringEvents { kick, call })
     }
 
     /// Enables or disables vrings. The change is complete on return; all messages share the time
@@ -548,13 +553,13 @@ impl Session {
         let enabled = &mut self.enabled;
         watched(&self.stream, ANSWER_TIMEOUT, || {
             for &number in &numbers {
-                frontend.set_vring_enable(number, on).map_err(said("enabling a ring"))?;
+                frontend.set_vring_enable(number, on).map_err(failed("enabling a ring"))?;
                 // Recorded one by one: changes before a refusal can be reverted.
                 enabled[number] = on;
             }
             if !answers {
                 // Messages are handled in order, so this reply confirms all previous messages.
-                frontend.get_features().map_err(said("enabling a ring"))?;
+                frontend.get_features().map_err(failed("enabling a ring"))?;
             }
             Ok(())
         })
@@ -586,7 +591,7 @@ mod tests {
     // Goal: without `csum` no offload is requested from a device that offers all, and the offloads
     // accepted from it are the same.
     #[test]
-    fn a_driver_may_leave_nothing_to_the_device() {
+    fn no_offload_is_requested_without_csum() {
         let device = Features::of_device_that_takes(Offloads::ALL);
         let offered = Features::VERSION_1.or(device);
         let offered = offered.or(Features::of_driver_that_takes(Offloads::ALL));

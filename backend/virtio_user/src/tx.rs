@@ -19,8 +19,8 @@ use mqnet_virtio::driver::{DriverQueue, Piece};
 use mqnet_virtio::net::HDR_LEN;
 use mqnet_wire::VnetHdr;
 
+use crate::hand_over::HandOver;
 use crate::memory::TX_FRONT;
-use crate::slot::Slot;
 use lag::Lag;
 
 /// Distance of the slot prefetched for write when frames arrive one by one.
@@ -28,7 +28,7 @@ const AHEAD: u16 = 8;
 /// Bytes of a slot that are prefetched with those of the whole burst: two cache lines.
 const FIRST_LINES: u32 = 128;
 /// Maximum bytes of a slot to prefetch. After that the hardware prefetcher follows the stores.
-const ASKED_FOR: u32 = 2048;
+const PREFETCH_MAX: u32 = 2048;
 
 /// State of a channel's transmit ring: the ring and its slots.
 pub(crate) struct TxCore<Q: DriverQueue> {
@@ -43,7 +43,7 @@ pub(crate) struct TxCore<Q: DriverQueue> {
     lens: Box<[u32]>,
     /// Bytes sent, and bytes of returned frames. Both wrap around.
     sent: u32,
-    back: u32,
+    returned: u32,
     armed: bool,
     unpublished: bool,
     kick: Arc<EventFd>,
@@ -82,7 +82,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             room: 0,
             lens,
             sent: 0,
-            back: 0,
+            returned: 0,
             armed: false,
             unpublished: false,
             kick,
@@ -108,7 +108,8 @@ impl<Q: DriverQueue> TxCore<Q> {
         let broken = &mut self.broken;
         while let Some(id) = self.queue.take_sent().inspect_err(|e| *broken = Some(e.clone()))? {
             let len = self.lens[usize::from(id)];
-            self.back = if self.queue.in_order() { len } else { self.back.wrapping_add(len) };
+            self.returned =
+                if self.queue.in_order() { len } else { self.returned.wrapping_add(len) };
         }
         Ok(())
     }
@@ -116,7 +117,7 @@ impl<Q: DriverQueue> TxCore<Q> {
     /// Bytes of frames in flight.
     fn bytes(&self) -> u32 {
         // A malicious device may return ids that are not counted yet.
-        self.sent.wrapping_sub(self.back)
+        self.sent.wrapping_sub(self.returned)
     }
 
     /// Sets the slot size for frames of up to `room` bytes; only while no slot is in flight.
@@ -202,27 +203,27 @@ impl<Q: DriverQueue> TxCore<Q> {
             && let Some(id) = self.queue.next_id()
         {
             let later = u32::from((id + 1) & (self.queue.size() - 1));
-            let len = (TX_FRONT + len).min(ASKED_FOR).saturating_sub(FIRST_LINES);
+            let len = (TX_FRONT + len).min(PREFETCH_MAX).saturating_sub(FIRST_LINES);
             self.slots.prefetch_for_writing(later * self.stride + FIRST_LINES, len);
         }
     }
 
     /// Demotes the first lines of a slot (CLDEMOTE) for a waiting device.
     #[inline(always)]
-    fn hand_on(&self, slot: u32, len: u32) {
+    fn demote(&self, slot: u32, len: u32) {
         self.slots.demote(slot, FIRST_LINES.min(TX_FRONT + len));
     }
 
     /// Device address of the header in a slot.
     #[inline(always)]
-    fn at_of(&self, slot: u32) -> u64 {
+    fn address_of(&self, slot: u32) -> u64 {
         self.at + u64::from(slot) + u64::from(TX_FRONT - HDR_LEN)
     }
 
     #[inline(always)]
     fn send(&mut self, id: u16, len: u32) {
         let slot = u32::from(id) * self.stride;
-        self.queue.add_one(Piece { at: self.at_of(slot), len: HDR_LEN + len }, true);
+        self.queue.add_one(Piece { at: self.address_of(slot), len: HDR_LEN + len }, true);
         self.sent = self.sent.wrapping_add(len);
         self.lens[usize::from(id)] = if self.queue.in_order() { self.sent } else { len };
         self.unpublished = true;
@@ -243,7 +244,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         let before = self.queue.in_flight();
         self.reclaim()?;
         if !self.unpublished {
-            self.lag.look(self.queue.size(), before, self.queue.in_flight());
+            self.lag.update(self.queue.size(), before, self.queue.in_flight());
         }
         Ok(())
     }
@@ -335,9 +336,9 @@ impl<Q: DriverQueue> TxCore<Q> {
                 gather(room, frame.head, burst.more(frame), streaming);
             }
             if demotes {
-                self.hand_on(slot, frame.len);
+                self.demote(slot, frame.len);
             }
-            self.queue.add_taken(id, Piece { at: self.at_of(slot), len: HDR_LEN + frame.len });
+            self.queue.add_taken(id, Piece { at: self.address_of(slot), len: HDR_LEN + frame.len });
             bytes += u64::from(frame.len);
             let sent = self.sent.wrapping_add(bytes as u32);
             self.lens[usize::from(id)] = if self.queue.in_order() { sent } else { frame.len };
@@ -374,7 +375,7 @@ impl<Q: DriverQueue> Drop for TxCore<Q> {
 /// Transmit queue of a channel.
 pub(crate) struct TxQueue<Q: DriverQueue> {
     channel: u16,
-    slot: Arc<Slot<TxCore<Q>>>,
+    cell: Arc<HandOver<TxCore<Q>>>,
     /// Ring state during a burst.
     core: Option<Box<TxCore<Q>>>,
     room: u32,
@@ -389,13 +390,13 @@ pub(crate) struct TxQueue<Q: DriverQueue> {
 impl<Q: DriverQueue> TxQueue<Q> {
     pub(crate) fn new(
         channel: u16,
-        slot: Arc<Slot<TxCore<Q>>>,
+        cell: Arc<HandOver<TxCore<Q>>>,
         frame_max: u32,
         event: Arc<EventFd>,
         stats: Arc<ChannelStats>,
     ) -> Self {
         let room = room_for(frame_max);
-        Self { channel, slot, core: None, room, held: false, reserved: None, event, stats }
+        Self { channel, cell, core: None, room, held: false, reserved: None, event, stats }
     }
 
     fn fault(&self, what: impl ToString) -> Fault {
@@ -406,7 +407,7 @@ impl<Q: DriverQueue> TxQueue<Q> {
     fn with<R>(&mut self, work: impl FnOnce(&mut TxCore<Q>) -> R) -> Option<R> {
         match &mut self.core {
             Some(core) => Some(work(core)),
-            None => self.slot.with(work),
+            None => self.cell.with(work),
         }
     }
 
@@ -417,7 +418,7 @@ impl<Q: DriverQueue> TxQueue<Q> {
             return Ok(false);
         }
         if self.core.is_none() {
-            self.core = self.slot.take();
+            self.core = self.cell.take();
             let Some(core) = &mut self.core else { return Ok(false) };
             core.begin().map_err(|e| Fault { channel: self.channel, what: e.to_string() })?;
         }
@@ -426,7 +427,7 @@ impl<Q: DriverQueue> TxQueue<Q> {
 
     fn put_back(&mut self) {
         if let Some(core) = self.core.take() {
-            self.slot.put(core);
+            self.cell.put(core);
         }
     }
 }
@@ -507,7 +508,7 @@ impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
             let slot = u32::from(id) * core.stride;
             core.slots.store_unit(slot, front(frame.hdr));
             if core.lag.is_behind() && core.stores.demotes() {
-                core.hand_on(slot, frame.len);
+                core.demote(slot, frame.len);
             }
             core.send(id, frame.len);
             core.count(1, frame.len.into());

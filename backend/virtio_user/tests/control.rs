@@ -173,7 +173,7 @@ fn channels_are_commanded() {
 // Goal: a driver with an address gets only frames for it, for groups and for broadcast; without one
 // it gets all frames.
 #[test]
-fn frames_for_others_stay_away() {
+fn frames_for_other_addresses_are_filtered() {
     for mac in [Some(MAC), None] {
         let mut world = World::new("mac", false, mac);
         let [mut driver, mut device] = world.open(1);
@@ -205,7 +205,7 @@ fn offloads_change_live() {
 // Goal: the MTU that the driver requires becomes that of the device's link; a device that requires
 // another one refuses it with the number.
 #[test]
-fn the_mtu_is_told() {
+fn required_mtu_reaches_device() {
     for (theirs, agree) in [(None, true), (Some(9000), true), (Some(4000), false)] {
         let path = std::env::temp_dir().join(format!("mqnet-mtu-{}", std::process::id()));
         let mut device = VhostUserFunction::open(VhostUserConfig {
@@ -248,7 +248,7 @@ fn drivers_come_and_go() {
 // Goal: a device without a control queue is refused with a reason if the configuration needs one;
 // otherwise its pairs are enabled ring by ring.
 #[test]
-fn devices_without_a_queue_are_told_apart() {
+fn missing_control_queue_is_refused_if_needed() {
     let path = std::env::temp_dir().join(format!("mqnet-plain-{}", std::process::id()));
     let mut device = VhostUserFunction::open(VhostUserConfig {
         name: "vhost-user:test".to_owned(),

@@ -73,7 +73,7 @@ fn pairs_are_counted() {
 // Goal: the position of a packed ring is recovered from the ring itself if only its start is known;
 // a position that this device returned is kept.
 #[test]
-fn a_forgotten_packed_ring_is_read() {
+fn packed_position_is_recovered_from_ring() {
     let device = device();
     begin(&device, Features::VERSION_1.or(Features::RING_PACKED));
     let map = device.lock().memory.by_guest().clone();
@@ -88,7 +88,7 @@ fn a_forgotten_packed_ring_is_read() {
 // Goal: a driver is interrupted once when its ring is taken into service: the former backend may
 // have lost an interrupt.
 #[test]
-fn a_ring_in_service_is_told_of() {
+fn driver_is_interrupted_when_ring_enters_service() {
     let device = device();
     begin(&device, Features::VERSION_1);
     let call = EventFd::new().unwrap();
@@ -106,7 +106,7 @@ fn a_ring_in_service_is_told_of() {
 // Goal: settings made by command persist when the VMM starts and stops dirty logging, and are reset
 // with other features.
 #[test]
-fn commands_outlast_a_log() {
+fn commanded_settings_persist_over_logging() {
     let device = with_control_queue(true);
     let features = Features::VERSION_1.or(Features::CTRL_VQ).or(Features::MQ);
     let features = features.or(Features::PROTOCOL_FEATURES);
@@ -157,8 +157,8 @@ fn rings_that_cannot_be_served_are_named() {
 #[test]
 fn inflight_memory_is_sized() {
     let device = device();
-    let (told, file) = device.get_inflight_fd(&VhostUserInflight::new(0, 0, 4, 256)).unwrap();
-    assert_eq!(file.metadata().unwrap().len(), { told.mmap_size });
+    let (granted, file) = device.get_inflight_fd(&VhostUserInflight::new(0, 0, 4, 256)).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), { granted.mmap_size });
     assert!(device.lock().inflight.as_ref().unwrap().of(3, true).is_some());
     assert!(device.lock().inflight.as_ref().unwrap().of(4, true).is_none());
     assert!(device.get_inflight_fd(&VhostUserInflight::new(0, 0, u16::MAX, 256)).is_err());

@@ -137,7 +137,7 @@ impl Call<'_> {
 
 impl Rules {
     #[cold]
-    fn wrong_way(&self, chain: &Chain) -> Broken {
+    fn wrong_direction(&self, chain: &Chain) -> Broken {
         let (readable, all) = (chain.readable, chain.pieces());
         let what = format!("{} of {all} buffers to send are for writing", all - readable);
         Broken { queue: self.queue, what }
@@ -238,7 +238,7 @@ impl Rules {
     #[inline(never)]
     fn simple(&self, head: &Head, memory: &Lent) -> Result<Frame, Broken> {
         if head.is_writable() {
-            return Err(self.wrong_way(&Chain::single(head)));
+            return Err(self.wrong_direction(&Chain::single(head)));
         }
         let piece = head.piece();
         if memory.span(piece.addr, piece.len).is_none() {
@@ -280,7 +280,7 @@ impl Rules {
         burst: &mut Burst<'a>,
     ) -> Result<Frame, Broken> {
         if !chain.is_readable() {
-            return Err(self.wrong_way(chain));
+            return Err(self.wrong_direction(chain));
         }
         let mut raw = [0; HDR_LEN_HASH as usize];
         let raw = &mut raw[..self.hdr_len as usize];

@@ -8,7 +8,7 @@ use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_netdev::{ChannelStats, Fault, Queue, TxBrings};
 
 use crate::GuestRx;
-use crate::vring::{Ears, VringCell};
+use crate::vring::{EpollSet, VringCell};
 
 /// `waiting` has one bit for each lane.
 const _: () = assert!(CHANNELS_MAX as u32 <= u64::BITS);
@@ -18,7 +18,7 @@ const _: () = assert!(CHANNELS_MAX as u32 <= u64::BITS);
 pub(crate) struct Receiver {
     place: Mutex<Option<Box<GuestRx>>>,
     cell: Arc<VringCell>,
-    ears: Arc<Ears>,
+    events: Arc<EpollSet>,
     /// Lanes that have armed the queue; a later use by another lane disarms it.
     waiting: AtomicU64,
 }
@@ -30,12 +30,12 @@ impl Receiver {
         stats: Arc<ChannelStats>,
     ) -> io::Result<Self> {
         let queue = GuestRx::new(channel, cell.clone(), stats)?;
-        let (ears, waiting) = (queue.ears().clone(), AtomicU64::new(0));
-        Ok(Self { place: Mutex::new(Some(Box::new(queue))), cell, ears, waiting })
+        let (events, waiting) = (queue.events().clone(), AtomicU64::new(0));
+        Ok(Self { place: Mutex::new(Some(Box::new(queue))), cell, events, waiting })
     }
 
-    pub(crate) fn ears(&self) -> &Ears {
-        &self.ears
+    pub(crate) fn events(&self) -> &EpollSet {
+        &self.events
     }
 
     /// Takes the queue, unless another lane has it.
@@ -47,7 +47,7 @@ impl Receiver {
     /// Puts the queue back and wakes lanes that wait for it.
     #[inline]
     pub(super) fn put(&self, channel: u16, queue: Box<GuestRx>) {
-        self.put_quietly(queue);
+        self.put_without_wake(queue);
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.wake_others(channel);
         }
@@ -61,7 +61,7 @@ impl Receiver {
     }
 
     /// Puts the queue back without waking lanes, after arming or parking.
-    pub(super) fn put_quietly(&self, queue: Box<GuestRx>) {
+    pub(super) fn put_without_wake(&self, queue: Box<GuestRx>) {
         // No code that runs under the lock can panic.
         *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(queue);
     }
@@ -80,10 +80,10 @@ impl Receiver {
     }
 
     /// Returns the ring to its cell, unless a lane has the queue.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn return_ring(&self) {
         if let Some(mut queue) = self.take() {
             queue.park();
-            self.put_quietly(queue);
+            self.put_without_wake(queue);
         }
     }
 }

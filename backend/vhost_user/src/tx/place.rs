@@ -136,11 +136,11 @@ impl Buffers<'_> {
 
 #[inline]
 fn check_direction(queue: u16, chain: &Chain) -> Result<(), Broken> {
-    if chain.is_writable() { Ok(()) } else { Err(wrong_way(queue, chain)) }
+    if chain.is_writable() { Ok(()) } else { Err(wrong_direction(queue, chain)) }
 }
 
 #[cold]
-fn wrong_way(queue: u16, chain: &Chain) -> Broken {
+fn wrong_direction(queue: u16, chain: &Chain) -> Broken {
     let (readable, all) = (chain.readable, chain.pieces());
     let what = format!("{readable} of {all} buffers to receive into are for reading");
     Broken { queue, what }

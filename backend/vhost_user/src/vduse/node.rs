@@ -207,7 +207,7 @@ mod tests {
     // Goal: features without a matching option are not offered, and features that the kernel
     // refuses never are.
     #[test]
-    fn the_offer_follows_the_wish() {
+    fn offer_follows_options() {
         let plain = offered(&config());
         assert!(plain.has(Features::RING_PACKED.or(Features::ACCESS_PLATFORM)));
         for bit in [Features::MAC, Features::MTU, Features::CTRL_VQ, Features::MQ] {
@@ -221,7 +221,7 @@ mod tests {
 
     // Goal: each system error is reported with its remedy.
     #[test]
-    fn refusals_are_told() {
+    fn system_errors_name_remedies() {
         let error = io::Error::from_raw_os_error;
         assert!(no_control(&error(nix::libc::ENOENT)).contains("modprobe vduse"));
         assert!(no_device("v0", &error(nix::libc::EPERM)).contains("CAP_NET_ADMIN"));

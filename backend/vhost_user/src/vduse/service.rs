@@ -14,7 +14,7 @@ use mqnet_sysio::{poll, process};
 use super::state::Shared;
 
 /// Timeout of a wait that a request or the end of the thread ends.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+const NO_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Handle of the thread. Dropping it ends the thread.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Service {
             }
             while !poll::is_readable(ended.as_fd()).unwrap_or(true) {
                 take_all(&shared);
-                if poll::wait_readable(&[shared.device.as_fd(), ended.as_fd()], FOR_EVER).is_err() {
+                if poll::wait_readable(&[shared.device.as_fd(), ended.as_fd()], NO_LIMIT).is_err() {
                     return;
                 }
             }
@@ -77,8 +77,8 @@ fn take_all(shared: &Shared) {
 fn take(shared: &Shared, request: &Request) {
     let state = match request.ask {
         Ask::QueueState(index) => shared.queue_state(index),
-        Ask::Status(status) => shared.status_comes(status).map(|()| [0; 4]),
-        Ask::Remap(..) => shared.memory_changes().map(|()| [0; 4]),
+        Ask::Status(status) => shared.before_status(status).map(|()| [0; 4]),
+        Ask::Remap(..) => shared.before_remap().map(|()| [0; 4]),
         Ask::Other(kind) => Err(format!("it asks for {kind}, which we do not know")),
     };
     if let Err(why) = &state {
@@ -89,8 +89,8 @@ fn take(shared: &Shared, request: &Request) {
         tracing::warn!("vduse: the kernel takes no answer (it waits for 30 s as a rule): {e}");
     }
     match request.ask {
-        Ask::Status(status) if is_done => shared.status_came(status),
-        Ask::Remap(..) if is_done => shared.memory_changed(),
+        Ask::Status(status) if is_done => shared.after_status(status),
+        Ask::Remap(..) if is_done => shared.after_remap(),
         _ => {}
     }
 }

@@ -23,7 +23,7 @@ pub(super) const RINGS: usize = 2;
 const DRIVER_OK: u8 = 4;
 const FAILED: u8 = 0x80;
 /// Status of a running driver, assumed for a driver that started before this process.
-const CONTENT: u8 = 0xf;
+const RUNNING: u8 = 0xf;
 
 /// Maximum number of address ranges. Drivers use one for buffers and one or two for each ring.
 const RANGES_MAX: usize = 256;
@@ -34,11 +34,11 @@ const BUFFERS_MIN: u64 = 1 << 20;
 
 /// Delay after which the link is stopped to get a ring back. Workers return a ring at their next
 /// poll; one that is blocked by a full sink does not poll.
-const PATIENCE: Duration = Duration::from_millis(300);
+const STOP_DELAY: Duration = Duration::from_millis(300);
 
 /// Time limit of a kernel request that waits for a ring. The link gives up a hung worker after 5 s,
 /// the kernel gives up the device after 30 s.
-const GIVE_UP: Duration = Duration::from_secs(8);
+const WAIT_MAX: Duration = Duration::from_secs(8);
 
 /// Position of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl State {
         self.regions.iter().any(|region| region.is_lost())
     }
 
-    fn take_back(&mut self) -> bool {
+    fn collect(&mut self) -> bool {
         let mut all = true;
         for slot in self.slots.iter_mut().filter(|slot| slot.served) {
             match slot.cell.take() {
@@ -182,7 +182,7 @@ impl Shared {
     }
 
     /// Wakes the control thread.
-    fn tell(&self) {
+    fn wake_control(&self) {
         // An own eventfd cannot fail.
         let _ = self.wake.ring();
     }
@@ -196,32 +196,32 @@ impl Shared {
         // An own eventfd cannot fail.
         state.slots.iter().filter(|slot| slot.served).for_each(|slot| drop(slot.cell.recall()));
         let since = clock::monotonic();
-        while !state.take_back() {
+        while !state.collect() {
             let waited = clock::monotonic().saturating_sub(since);
-            if waited > GIVE_UP {
+            if waited > WAIT_MAX {
                 let why = "the link did not give its queues back in time";
                 // A half may still hold a ring: none is served before the driver starts anew.
                 (state.waiting, state.broken) = (false, Some(why.to_owned()));
-                self.tell();
+                self.wake_control();
                 return Err(why.to_owned());
             }
-            if waited > PATIENCE && !state.waiting {
+            if waited > STOP_DELAY && !state.waiting {
                 (state.waiting, state.session) = (true, state.session + 1);
                 state.between = false;
-                self.tell();
+                self.wake_control();
             }
             drop(state);
             poll::pause(Duration::from_micros(200));
             state = self.lock();
         }
         if std::mem::take(&mut state.waiting) {
-            self.tell();
+            self.wake_control();
         }
         Ok(state)
     }
 
     /// Prepares for a new status. With 0 the driver reclaims its rings and its memory.
-    pub(super) fn status_comes(&self, status: u8) -> Result<(), String> {
+    pub(super) fn before_status(&self, status: u8) -> Result<(), String> {
         tracing::debug!("vduse: status {status:#x}");
         if status == 0 {
             self.pause()?.reset();
@@ -230,7 +230,7 @@ impl Shared {
     }
 
     /// Records the new status, after the reply.
-    pub(super) fn status_came(&self, status: u8) {
+    pub(super) fn after_status(&self, status: u8) {
         let mut state = self.lock();
         let starts = status & DRIVER_OK != 0 && state.status & DRIVER_OK == 0;
         state.status = status;
@@ -238,23 +238,23 @@ impl Shared {
             self.serve(&mut state);
         }
         drop(state);
-        self.tell();
+        self.wake_control();
     }
 
     /// Prepares for changed mappings.
-    pub(super) fn memory_changes(&self) -> Result<(), String> {
+    pub(super) fn before_remap(&self) -> Result<(), String> {
         self.pause().map(drop)
     }
 
     /// Takes the rings into service with the changed mappings, after the reply.
-    pub(super) fn memory_changed(&self) {
+    pub(super) fn after_remap(&self) {
         let mut state = self.lock();
         state.mapped = true;
         if state.status & DRIVER_OK != 0 {
             self.serve(&mut state);
         }
         drop(state);
-        self.tell();
+        self.wake_control();
     }
 
     /// Position of a ring in VDUSE's format.
@@ -277,7 +277,7 @@ impl Shared {
             self.serve(&mut state);
         }
         drop(state);
-        self.tell();
+        self.wake_control();
         Ok(match packed {
             true => [base >> 15, base & 0x7fff, base >> 15, base & 0x7fff],
             false => [base, 0, 0, 0],
@@ -291,13 +291,13 @@ impl Shared {
         let runs = vduse::interrupt(self.device.as_fd(), 0).unwrap_or(false);
         let mut state = self.lock();
         if runs && state.status == 0 {
-            state.status = CONTENT;
+            state.status = RUNNING;
             state.slots.iter_mut().for_each(|slot| slot.base = Base::Forgotten);
             self.serve(&mut state);
             tracing::info!("vduse: went on with a device that was left running");
         }
         drop(state);
-        self.tell();
+        self.wake_control();
     }
 
     /// Takes all rings into service, if there are buffers.
@@ -458,9 +458,9 @@ mod tests {
     // Goal: a change of rings does not take the link down, unless the kernel has to wait; rings out
     // of service for other reasons do.
     #[test]
-    fn a_link_does_not_see_a_move() {
+    fn link_stays_up_while_rings_change() {
         let shared = shared();
-        shared.lock().status = CONTENT;
+        shared.lock().status = RUNNING;
         let why = |state: &State| state.why_down();
         assert!(why(&shared.lock()).unwrap().contains("the driver is starting"));
         shared.lock().between = true;
@@ -478,15 +478,15 @@ mod tests {
     fn a_program_may_map_in_steps() {
         let why = |shared: &Shared| shared.lock().why_down().unwrap();
         let kernel = shared();
-        kernel.status_came(DRIVER_OK);
+        kernel.after_status(DRIVER_OK);
         assert!(why(&kernel).contains("until the driver starts anew"));
-        kernel.memory_changed();
+        kernel.after_remap();
         assert!(why(&kernel).contains("until the driver starts anew"));
         let program = shared();
-        program.memory_changed();
-        program.status_came(DRIVER_OK);
+        program.after_remap();
+        program.after_status(DRIVER_OK);
         assert!(why(&program).contains("until the driver maps what is missing"));
-        program.status_comes(0).unwrap();
+        program.before_status(0).unwrap();
         assert!(why(&program).contains("no driver has the device"));
     }
 }

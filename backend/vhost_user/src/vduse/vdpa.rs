@@ -69,7 +69,7 @@ fn text(kind: u16, value: &str) -> Vec<u8> {
 }
 
 /// Sends one request and waits for its acknowledgement; returns the payload of the reply.
-fn ask(protocol: isize, kind: u16, bytes: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+fn transact(protocol: isize, kind: u16, bytes: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
     let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
@@ -103,7 +103,7 @@ fn ask(protocol: isize, kind: u16, bytes: Vec<u8>) -> io::Result<Option<Vec<u8>>
 fn generic(family: u16, command: u8, attributes: &[Vec<u8>]) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![command, 1, 0, 0];
     attributes.iter().for_each(|attribute| bytes.extend(attribute));
-    ask(NETLINK_GENERIC, family, bytes)
+    transact(NETLINK_GENERIC, family, bytes)
 }
 
 /// Id of the family "vdpa". `NotFound` without the module, and outside of the initial network
@@ -136,7 +136,7 @@ pub(super) fn rename(index: u32, name: &str) -> io::Result<()> {
     let mut bytes = vec![0; 16];
     bytes[4..8].copy_from_slice(&index.to_ne_bytes());
     bytes.extend(text(LINK_NAME, name));
-    ask(NETLINK_ROUTE, SET_LINK, bytes).map(drop)
+    transact(NETLINK_ROUTE, SET_LINK, bytes).map(drop)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub struct VringCell {
     /// True when the half that has the ring must return it.
     recalled: AtomicBool,
     /// Wakes the half after a change of a flag.
-    bell: EventFd,
+    wake_event: EventFd,
     /// Violation of the guest in this ring.
     violation: Mutex<Option<String>>,
 }
@@ -34,7 +34,7 @@ impl VringCell {
             parked: Mutex::new(None),
             offered: AtomicBool::new(false),
             recalled: AtomicBool::new(false),
-            bell: EventFd::new()?,
+            wake_event: EventFd::new()?,
             violation: Mutex::new(None),
         })
     }
@@ -47,7 +47,7 @@ impl VringCell {
         // Pairs with the Acquire in `take_offered`: only a hint, the lock orders the ring.
         self.offered.store(true, Ordering::Release);
         drop(parked);
-        self.bell.ring()
+        self.wake_event.ring()
     }
 
     /// Requests the ring: the offer ends, and a half that has the ring returns it at its next poll.
@@ -57,7 +57,7 @@ impl VringCell {
         self.recalled.store(true, Ordering::Relaxed);
         self.offered.store(false, Ordering::Relaxed);
         drop(parked);
-        self.bell.ring()
+        self.wake_event.ring()
     }
 
     /// Takes the ring for the control thread; `None` while a half has it, or when there is none.
@@ -109,11 +109,11 @@ impl VringCell {
     /// Wakes the half that serves this cell.
     pub(crate) fn wake(&self) {
         // An own eventfd cannot fail.
-        let _ = self.bell.ring();
+        let _ = self.wake_event.ring();
     }
 
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub(crate) fn wake_event(&self) -> BorrowedFd<'_> {
+        self.wake_event.as_fd()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Box<Vring>>> {

@@ -19,7 +19,7 @@ fn why_down(peer: &mut Peer) -> String {
 // Goal: an invalid command is answered with an error, and the queue continues: without a class, of
 // an unknown class, too short, too long, and empty.
 #[test]
-fn nonsense_is_refused() {
+fn invalid_commands_are_refused() {
     for packed in [false, true] {
         let mut peer = Peer::new(packed, all());
         for bytes in [
@@ -44,7 +44,7 @@ fn nonsense_is_refused() {
 
 // Goal: a command of a feature that was not negotiated is refused.
 #[test]
-fn what_was_not_negotiated_is_refused() {
+fn unnegotiated_commands_are_refused() {
     let without = Features::RSS.or(Features::CTRL_VLAN).or(Features::CTRL_MAC_ADDR);
     let mut peer = Peer::new(false, all().minus(without));
     assert_eq!(peer.command(&Command::VlanAdd(1)), ERR);
@@ -77,7 +77,7 @@ fn chains_that_break_the_rules_close_the_card() {
 // Goal: a card that is closed for another reason returns its control queue, and executes commands
 // again after its rings were restarted.
 #[test]
-fn a_closed_card_gives_its_ring_back() {
+fn closed_card_returns_control_queue() {
     let mut peer = Peer::new(true, all());
     peer.up(1);
     assert_eq!(peer.command(&Command::Pairs(2)), OK);
@@ -100,7 +100,7 @@ proptest! {
 
     // Goal: any bytes sent as commands are answered with one byte, and the card stays open.
     #[test]
-    fn anything_is_answered(
+    fn arbitrary_commands_are_answered(
         packed: bool,
         all_bytes in prop::collection::vec(
             (0..7u8, 0..4u8, prop::collection::vec(any::<u8>(), 0..60)), 1..30),

@@ -91,7 +91,7 @@ fn status_is_kept() {
 
 // Goal: the VMM's MTU is the MTU of the link; an invalid one is refused.
 #[test]
-fn the_mtu_is_the_vmms() {
+fn vmm_mtu_is_link_mtu() {
     let mut peer = Peer::new(false, all());
     assert_eq!(peer.up(1).mtu, None);
     assert_eq!(peer.message(NET_SET_MTU, Some(9000), true), Some(0));
@@ -104,7 +104,7 @@ fn the_mtu_is_the_vmms() {
 
 // Goal: after a migration a frame from the first queue announces the guest.
 #[test]
-fn a_guest_is_announced() {
+fn migrated_guest_is_announced() {
     let mut peer = Peer::new(false, all());
     let mut channels = peer.open(1);
     let mac = u64::from_ne_bytes([2, 0, 0, 0, 0, 7, 0, 0]);
@@ -127,7 +127,7 @@ fn a_guest_is_announced() {
 
 // Goal: the config space shows a changed address and the supported hash types.
 #[test]
-fn the_config_space_follows() {
+fn config_space_shows_address_and_hash_types() {
     let mut peer = Peer::new(false, all());
     let config = |peer: &mut Peer| {
         let flags = VhostUserConfigFlags::empty();

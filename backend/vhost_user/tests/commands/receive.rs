@@ -9,11 +9,11 @@ use crate::peer::{MAC, PAIRS, Peer, all, frame, send};
 
 const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const GROUP: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
-const EVERYBODY: [u8; 6] = [0xff; 6];
+const BROADCAST: [u8; 6] = [0xff; 6];
 
 /// Sends one frame to each of four addresses; returns which of them arrived.
-fn who_gets(peer: &mut Peer, channels: &mut [Channel], in_place: bool) -> [bool; 4] {
-    [MAC, OTHER, GROUP, EVERYBODY].map(|to| {
+fn arrivals(peer: &mut Peer, channels: &mut [Channel], in_place: bool) -> [bool; 4] {
+    [MAC, OTHER, GROUP, BROADCAST].map(|to| {
         let bytes = frame(to, None, 1);
         assert!(send(&mut channels[0].tx, &bytes, in_place));
         let got = peer.received(0);
@@ -33,11 +33,11 @@ fn frames_are_filtered_by_address() {
     for (packed, in_place) in [(false, false), (true, true), (true, false), (false, true)] {
         let mut peer = Peer::new(packed, all());
         let mut channels = peer.open(1);
-        assert_eq!(who_gets(&mut peer, &mut channels, in_place), [true; 4]);
+        assert_eq!(arrivals(&mut peer, &mut channels, in_place), [true; 4]);
         let mut drops = 0;
         let mut after = |command: Command, expected: [bool; 4]| {
             assert_eq!(peer.command(&command), OK);
-            assert_eq!(who_gets(&mut peer, &mut channels, in_place), expected, "{command:?}");
+            assert_eq!(arrivals(&mut peer, &mut channels, in_place), expected, "{command:?}");
             drops += expected.iter().filter(|passes| !**passes).count() as u64;
             assert_eq!(unwanted(&peer), drops);
         };

@@ -163,7 +163,7 @@ fn packed_chains_end() {
 // Goal: a frame with an offload that was not negotiated is dropped, because the other end of the
 // link relies on the negotiated set. A complete frame passes.
 #[test]
-fn what_was_not_agreed_is_dropped() {
+fn unnegotiated_offloads_are_dropped() {
     let mut guest = guest(false);
     let mut setup = guest.setup();
     setup.features = setup.features.minus(Features::HOST_TSO4);
@@ -221,7 +221,7 @@ fn stray_header_fields_are_cleared() {
 // Goal: a violation is recorded once, in the cell of its ring: the other end of the link may be
 // another guest.
 #[test]
-fn violations_are_noted_where_they_happen() {
+fn violations_are_recorded_in_their_cell() {
     let mut guest = guest(false);
     guest.driver.add_raw(&[(START, 0, 0)]).unwrap();
     guest.driver.publish();
@@ -265,7 +265,7 @@ fn bad_frames_are_dropped_alone() {
 
 // Goal: a ring with invalid parameters is refused before it is served.
 #[test]
-fn rings_that_cannot_be_are_refused() {
+fn invalid_rings_are_refused() {
     for packed in [false, true] {
         let guest = guest(packed);
         for size in [0, SIZE + 1, 2 * SIZE, u16::MAX] {

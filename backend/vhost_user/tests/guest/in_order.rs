@@ -27,7 +27,7 @@ fn send(guest: &mut Guest, half: &mut mqnet_vhost_user::GuestTx, frames: usize) 
 // chain at the first chain's place, and the next burst continues after the whole burst; without
 // IN_ORDER there is one entry for each chain.
 #[test]
-fn bursts_are_given_back_at_once() {
+fn in_order_bursts_use_one_entry() {
     for (packed, in_order) in [(false, true), (true, true), (false, false), (true, false)] {
         let shape = Shape { packed, size: 32, event_idx: false };
         let mut guest = Guest::new(shape, false);

@@ -33,7 +33,7 @@ fn whole(guest: &Guest, bufs: &[Buf], used: &[u32]) -> Vec<u8> {
 // Goal: a frame placed by its source is written into the guest's buffers without a copy, with its
 // header and the number of buffers in front; unneeded buffers stay available.
 #[test]
-fn frames_are_placed_by_others() {
+fn reserved_frames_are_not_copied() {
     for (shape, _) in shapes(16) {
         let mut guest = Guest::new(shape, true);
         let bufs = bufs(&mut guest.memory, &[500, 700, 900, 1100, 1300], true);
@@ -65,7 +65,7 @@ fn frames_are_placed_by_others() {
 // Goal: an uncommitted reservation has no effect, and a frame longer than the room is dropped and
 // leaves the buffers available.
 #[test]
-fn uncommitted_room_is_the_guests() {
+fn uncommitted_reservation_has_no_effect() {
     for packed in [false, true] {
         let mut guest = Guest::new(shape(packed, 4), false);
         let buf = bufs(&mut guest.memory, &[1530], true);
@@ -147,7 +147,7 @@ fn dhcp_is_completed() {
 // Goal: a frame that the available buffers do not hold waits and leaves them available; one that no
 // chain of the guest can hold is dropped.
 #[test]
-fn what_does_not_fit_waits_or_is_dropped() {
+fn frames_without_room_wait_or_drop() {
     for (shape, mergeable) in shapes(8) {
         let mut guest = Guest::new(shape, mergeable);
         let bufs = bufs(&mut guest.memory, &[1000; 8], true);
@@ -178,7 +178,7 @@ fn what_does_not_fit_waits_or_is_dropped() {
 
 // Goal: a held half takes no frames and shows the guest none.
 #[test]
-fn held_frames_stay_in_their_source() {
+fn held_half_takes_no_frames() {
     let mut guest = Guest::new(shape(true, 4), true);
     let bufs = bufs(&mut guest.memory, &[2000; 4], true);
     bufs.iter().for_each(|buf| assert!(guest.driver.add(&[*buf]).is_some()));

@@ -115,7 +115,7 @@ mod tests {
 
     // Goal: a layout is read as it was written, with all values of its cause.
     #[test]
-    fn reasons_are_told_whole() {
+    fn reasons_are_read_as_written() {
         let stats = RxBufferStats::default();
         assert_eq!(stats.reason(), None);
         let causes = [

@@ -21,7 +21,7 @@ impl Lag {
     /// last burst. A device that consumed none sleeps, or waits for the CPU of this thread, whose
     /// caches hold the lines: demotion would then only cost time.
     #[inline(always)]
-    pub(super) fn look(&mut self, size: u16, before: u16, now: u16) {
+    pub(super) fn update(&mut self, size: u16, before: u16, now: u16) {
         if now < before {
             self.moved_at = now;
         }
@@ -45,8 +45,8 @@ mod tests {
             let before = in_flight;
             in_flight = in_flight.saturating_sub(taken(n));
             // Twice, as the caller does when it takes the ring and when it submits.
-            lag.look(SIZE, before, in_flight);
-            lag.look(SIZE, in_flight, in_flight);
+            lag.update(SIZE, before, in_flight);
+            lag.update(SIZE, in_flight, in_flight);
             behind += u32::from(lag.is_behind());
             in_flight = SIZE.min(in_flight + BURST);
         }
@@ -56,7 +56,7 @@ mod tests {
     // Goal: a device lags if it keeps consuming from a ring that is at least half full. A device
     // that keeps up, consumes none, or consumes all in intervals does not lag.
     #[test]
-    fn who_is_behind() {
+    fn lag_is_detected() {
         assert!(run(100, |_| BURST / 2) >= 95);
         assert!(run(100, |_| 1) >= 95);
         assert_eq!(run(100, |_| BURST), 0);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use mqnet_shmem::{Area, MemoryMap, Region, Span, Window};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const START: u64 = 1 << 32;
 
 /// VERSION_1, MRG_RXBUF, CSUM and GUEST_CSUM, PROTOCOL_FEATURES.
@@ -21,7 +21,7 @@ pub(crate) const PROTOCOL: u64 = 1 | 8;
 
 /// State that the driver's messages set.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct DriverState {
     pub(crate) memory: Option<Arc<Region>>,
     /// Size and addresses of each vring.
     pub(crate) vrings: Vec<(u32, [u64; 3])>,
@@ -31,23 +31,23 @@ pub(crate) struct Told {
 
 /// Behaviour of the device.
 #[derive(Clone, Copy)]
-pub(crate) struct Says {
+pub(crate) struct Behaviour {
     pub(crate) features: u64,
     pub(crate) pairs: u64,
     /// Request number without a reply: the device disconnects instead.
-    pub(crate) leaves_at: u32,
+    pub(crate) disconnects_at: u32,
     /// The device stays connected and silent instead of disconnecting.
     pub(crate) stays_silent: bool,
 }
 
-pub(crate) const HONEST: Says =
-    Says { features: FEATURES, pairs: 2, leaves_at: 0, stays_silent: false };
+pub(crate) const CORRECT: Behaviour =
+    Behaviour { features: FEATURES, pairs: 2, disconnects_at: 0, stays_silent: false };
 
 /// Correct device that returns buffers in order.
-pub(crate) const IN_ORDER: Says = Says { features: FEATURES | 1 << 35, ..HONEST };
+pub(crate) const IN_ORDER: Behaviour = Behaviour { features: FEATURES | 1 << 35, ..CORRECT };
 
 pub(crate) struct Device {
-    pub(crate) told: Arc<Mutex<Told>>,
+    pub(crate) state: Arc<Mutex<DriverState>>,
     pub(crate) path: PathBuf,
     pub(crate) stream: Arc<Mutex<Option<UnixStream>>>,
 }
@@ -61,21 +61,21 @@ pub(crate) fn double(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Answers messages until the driver disconnects.
-pub(crate) fn serve(mut stream: UnixStream, says: Says, told: &Mutex<Told>) {
+pub(crate) fn serve(mut stream: UnixStream, behaviour: Behaviour, state: &Mutex<DriverState>) {
     loop {
         let mut head = [0; 12];
         let Ok((12, file)) = stream.recv_with_fd(&mut head) else { return };
         let (request, flags) = (number(&head, 0), number(&head, 4));
         let mut body = vec![0; number(&head, 8) as usize];
-        if stream.read_exact(&mut body).is_err() || request == says.leaves_at {
+        if stream.read_exact(&mut body).is_err() || request == behaviour.disconnects_at {
             return;
         }
         let answer = match request {
-            1 => Some(says.features),
+            1 => Some(behaviour.features),
             15 => Some(PROTOCOL),
-            17 => Some(says.pairs),
+            17 => Some(behaviour.pairs),
             _ => {
-                note(&mut told.lock().unwrap(), request, &body, file.map(OwnedFd::from));
+                note(&mut state.lock().unwrap(), request, &body, file.map(OwnedFd::from));
                 (flags & 8 != 0).then_some(0)
             }
         };
@@ -91,56 +91,56 @@ pub(crate) fn serve(mut stream: UnixStream, says: Says, told: &Mutex<Told>) {
     }
 }
 
-pub(crate) fn note(told: &mut Told, request: u32, body: &[u8], file: Option<OwnedFd>) {
+pub(crate) fn note(state: &mut DriverState, request: u32, body: &[u8], file: Option<OwnedFd>) {
     let vring = || number(body, 0) as usize;
-    let grow = |told: &mut Told, to: usize| {
-        told.vrings.resize(told.vrings.len().max(to + 1), (0, [0; 3]));
-        told.enabled.resize(told.vrings.len(), false);
+    let grow = |state: &mut DriverState, to: usize| {
+        state.vrings.resize(state.vrings.len().max(to + 1), (0, [0; 3]));
+        state.enabled.resize(state.vrings.len(), false);
     };
     match request {
-        2 => told.features = double(body, 0),
+        2 => state.features = double(body, 0),
         5 => {
             let len = double(body, 16) as usize;
-            told.memory = Some(Arc::new(Region::of_peer(file.unwrap(), len).unwrap()));
+            state.memory = Some(Arc::new(Region::of_peer(file.unwrap(), len).unwrap()));
         }
         8 => {
-            grow(told, vring());
-            told.vrings[vring()].0 = number(body, 4);
+            grow(state, vring());
+            state.vrings[vring()].0 = number(body, 4);
         }
         9 => {
             // desc, used, avail.
             let [desc, used, avail] = [8, 16, 24].map(|at| double(body, at));
-            grow(told, vring());
-            told.vrings[vring()].1 = [desc, avail, used];
+            grow(state, vring());
+            state.vrings[vring()].1 = [desc, avail, used];
         }
         18 => {
-            grow(told, vring());
-            told.enabled[vring()] = number(body, 4) == 1;
+            grow(state, vring());
+            state.enabled[vring()] = number(body, 4) == 1;
         }
         _ => {}
     }
 }
 
 impl Device {
-    pub(crate) fn start(name: &str, says: Says) -> Self {
+    pub(crate) fn start(name: &str, behaviour: Behaviour) -> Self {
         let path = std::env::temp_dir().join(format!("mqnet-evil-{}-{name}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
-        let (told, stream) = (Arc::<Mutex<Told>>::default(), Arc::default());
+        let (state, stream) = (Arc::<Mutex<DriverState>>::default(), Arc::default());
         let (theirs, last): (_, Arc<Mutex<Option<UnixStream>>>) =
-            (told.clone(), Arc::clone(&stream));
+            (state.clone(), Arc::clone(&stream));
         std::thread::spawn(move || {
             for connection in listener.incoming() {
                 let Ok(connection) = connection else { return };
                 *last.lock().unwrap() = connection.try_clone().ok();
                 let close = connection.try_clone().unwrap();
-                serve(connection, says, &theirs);
-                if !says.stays_silent {
+                serve(connection, behaviour, &theirs);
+                if !behaviour.stays_silent {
                     let _ = close.shutdown(std::net::Shutdown::Both);
                 }
             }
         });
-        Self { told, path, stream }
+        Self { state, path, stream }
     }
 
     pub(crate) fn hang_up(&self) {
@@ -149,9 +149,9 @@ impl Device {
     }
 
     pub(crate) fn vring(&self, number: usize) -> Vring {
-        let told = self.told.lock().unwrap();
-        let region = told.memory.clone().unwrap();
-        let (size, addresses) = told.vrings[number];
+        let state = self.state.lock().unwrap();
+        let region = state.memory.clone().unwrap();
+        let (size, addresses) = state.vrings[number];
         let len = region.len() as u64;
         let map = MemoryMap::new(vec![Area { start: START, len, region, offset: 0 }]).unwrap();
         Vring { map, size, addresses, taken: 0, given: 0 }

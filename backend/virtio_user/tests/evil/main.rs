@@ -16,7 +16,7 @@ use mqnet_shmem::Span;
 use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction};
 use mqnet_wire::{Layer, VnetHdr};
 
-use device::{Device, FEATURES, HONEST, IN_ORDER, PATIENCE, Says, Vring, serve};
+use device::{Behaviour, CORRECT, Device, FEATURES, IN_ORDER, TIMEOUT, Vring, serve};
 
 fn partner() -> Caps {
     Caps {
@@ -38,7 +38,7 @@ fn connect(device: &Device) -> VirtioUserFunction {
     function.set_partner(&partner());
     let begin = Instant::now();
     while let LinkStatus::Down(why) = function.poll_link(begin.elapsed()) {
-        assert!(begin.elapsed() < PATIENCE, "{why}");
+        assert!(begin.elapsed() < TIMEOUT, "{why}");
         std::thread::sleep(Duration::from_millis(10));
     }
     function
@@ -53,7 +53,7 @@ fn refused(function: &mut VirtioUserFunction) -> String {
             LinkStatus::Down(why) => return why,
             LinkStatus::Up { .. } => panic!("up"),
         }
-        assert!(begin.elapsed() < PATIENCE, "no result");
+        assert!(begin.elapsed() < TIMEOUT, "no result");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -66,11 +66,11 @@ fn plan(channels: u16) -> Plan {
 type World = (Device, VirtioUserFunction, Channel);
 
 fn world(name: &str) -> World {
-    world_of(name, HONEST)
+    world_of(name, CORRECT)
 }
 
-fn world_of(name: &str, says: Says) -> World {
-    let device = Device::start(name, says);
+fn world_of(name: &str, behaviour: Behaviour) -> World {
+    let device = Device::start(name, behaviour);
     let mut function = connect(&device);
     let channel = function.open(&plan(1)).unwrap().remove(0);
     (device, function, channel)
@@ -78,9 +78,9 @@ fn world_of(name: &str, says: Says) -> World {
 
 /// One world with a device that returns buffers in any order, and one with an in-order device.
 fn worlds(name: &str) -> impl Iterator<Item = World> {
-    [("any", HONEST), ("order", IN_ORDER)]
+    [("any", CORRECT), ("order", IN_ORDER)]
         .into_iter()
-        .map(move |(order, says)| world_of(&format!("{name}-{order}"), says))
+        .map(move |(order, behaviour)| world_of(&format!("{name}-{order}"), behaviour))
 }
 
 /// Polls the receive queue; returns the lengths of its frames.
@@ -98,13 +98,13 @@ fn poll(channel: &mut Channel) -> Result<Vec<u32>, Fault> {
 // Goal: a correct device gets features within its offer and two pairs, which are enabled as they
 // are used, and its frames arrive.
 #[test]
-fn an_honest_device() {
+fn correct_device_is_served() {
     let (device, mut function, mut channel) = world("honest");
     assert_eq!(function.caps().channels, 2);
     {
-        let told = device.told.lock().unwrap();
-        assert_eq!(told.features, FEATURES);
-        assert_eq!((told.vrings.len(), &told.enabled[..]), (4, &[true, true, false, false][..]));
+        let state = device.state.lock().unwrap();
+        assert_eq!(state.features, FEATURES);
+        assert_eq!((state.vrings.len(), &state.enabled[..]), (4, &[true, true, false, false][..]));
     }
     let mut vring = device.vring(0);
     vring.send(1, [0; 10], &[7; 100]);
@@ -113,12 +113,12 @@ fn an_honest_device() {
     assert_eq!(function.stats()[0].rx.packets.get(), 2);
     drop(channel);
     function.close("the end");
-    assert_eq!(device.told.lock().unwrap().enabled, [false; 4]);
+    assert_eq!(device.state.lock().unwrap().enabled, [false; 4]);
 }
 
 // Goal: frames that were shown and not released are shown again, in order, and are counted once.
 #[test]
-fn what_is_not_released_comes_again() {
+fn unreleased_frames_are_shown_again() {
     for (device, function, mut channel) in worlds("again") {
         let mut vring = device.vring(0);
         (1..=5).for_each(|n| vring.send(1, [0; 10], &[n; 64]));
@@ -136,7 +136,7 @@ fn what_is_not_released_comes_again() {
 
 // Goal: a merged frame is shown as one frame in several pieces.
 #[test]
-fn merged_frames_are_one() {
+fn merged_frames_are_shown_as_one() {
     for (device, _function, mut channel) in worlds("merged") {
         let mut vring = device.vring(0);
         vring.send(2, [0; 10], &[1; 1000]);
@@ -201,8 +201,8 @@ fn wrong_frames_are_dropped() {
 // with the invalid values in the reason, without a panic.
 #[test]
 fn lies_close_the_queue() {
-    type Lie = fn(&mut Vring);
-    let lies: [(&str, Lie); 4] = [
+    type Violation = fn(&mut Vring);
+    let violations: [(&str, Violation); 4] = [
         ("made available", |vring| vring.give(70_000, 100)),
         ("made available", |vring| {
             let (id, _, _) = vring.take().unwrap();
@@ -215,9 +215,9 @@ fn lies_close_the_queue() {
         }),
         ("are possible", |vring| vring.table(2).half(2).store(513, Release)),
     ];
-    for (number, (words, lie)) in lies.into_iter().enumerate() {
+    for (number, (words, violate)) in violations.into_iter().enumerate() {
         for (device, mut function, mut channel) in worlds(&format!("lie{number}")) {
-            lie(&mut device.vring(0));
+            violate(&mut device.vring(0));
             let fault = (0..2).find_map(|_| poll(&mut channel).err()).expect(words);
             assert!(fault.to_string().contains(words), "{fault}");
             drop(channel);
@@ -230,7 +230,7 @@ fn lies_close_the_queue() {
             channel.tx.flush().unwrap();
             // The used length of a buffer that the device only reads is ignored.
             if number != 2 {
-                lie(&mut device.vring(1));
+                violate(&mut device.vring(1));
                 assert!((0..2).any(|_| channel.tx.is_drained().is_err()), "{words}");
             }
         }
@@ -275,11 +275,11 @@ fn a_full_ring_stops() {
 // with a reason; the driver reconnects, and nothing hangs.
 #[test]
 fn sockets_may_vanish() {
-    for leaves_at in [1, 2, 3, 5, 8, 9, 12, 15, 16, 17] {
-        let device = Device::start("leaves", Says { leaves_at, ..HONEST });
+    for disconnects_at in [1, 2, 3, 5, 8, 9, 12, 15, 16, 17] {
+        let device = Device::start("leaves", Behaviour { disconnects_at, ..CORRECT });
         let mut function = VirtioUserFunction::new(VirtioUserConfig::new(&device.path)).unwrap();
         let why = refused(&mut function);
-        assert!(why.contains("handshake"), "{leaves_at}: {why}");
+        assert!(why.contains("handshake"), "{disconnects_at}: {why}");
     }
     let (device, mut function, channel) = world("vanish");
     device.hang_up();
@@ -288,7 +288,7 @@ fn sockets_may_vanish() {
     loop {
         match function.poll_link(begin.elapsed()) {
             LinkStatus::Up { session: 2 } => break,
-            _ => assert!(begin.elapsed() < PATIENCE),
+            _ => assert!(begin.elapsed() < TIMEOUT),
         }
     }
     assert!(function.open(&plan(2)).is_ok());
@@ -296,21 +296,22 @@ fn sockets_may_vanish() {
 
 // Goal: a silent device is abandoned after the time limit, with this reason.
 #[test]
-fn silent_devices_are_given_up() {
-    let device = Device::start("silent", Says { leaves_at: 9, stays_silent: true, ..HONEST });
+fn silent_device_is_abandoned() {
+    let device =
+        Device::start("silent", Behaviour { disconnects_at: 9, stays_silent: true, ..CORRECT });
     let mut function = VirtioUserFunction::new(VirtioUserConfig::new(&device.path)).unwrap();
     let begin = Instant::now();
     let why = refused(&mut function);
     assert!(why.contains("did not answer within 3000 ms"), "{why}");
-    assert!(begin.elapsed() < PATIENCE);
+    assert!(begin.elapsed() < TIMEOUT);
 }
 
 // Goal: a silent device does not delay another function of the same thread. Its own function
 // reports the pending handshake, is woken at its end, and cancels it when dropped.
 #[test]
-fn silent_devices_delay_nobody() {
-    let says = Says { leaves_at: 1, stays_silent: true, ..HONEST };
-    let silent = ["mute", "dumb"].map(|name| Device::start(name, says));
+fn silent_device_delays_no_other_function() {
+    let behaviour = Behaviour { disconnects_at: 1, stays_silent: true, ..CORRECT };
+    let silent = ["mute", "dumb"].map(|name| Device::start(name, behaviour));
     let start = |at: &Device| VirtioUserFunction::new(VirtioUserConfig::new(&at.path)).unwrap();
     let [mut waits, mut dropped] = silent.each_ref().map(start);
     let shaking = |function: &mut VirtioUserFunction| {
@@ -324,7 +325,7 @@ fn silent_devices_delay_nobody() {
     device.vring(0).send(1, [0; 10], &[7; 100]);
     assert_eq!(poll(&mut channel).unwrap(), [100]);
     shaking(&mut waits);
-    mqnet_sysio::poll::wait_readable(&waits.events(), PATIENCE).unwrap();
+    mqnet_sysio::poll::wait_readable(&waits.events(), TIMEOUT).unwrap();
     assert!(
         !matches!(waits.poll_link(Duration::ZERO), LinkStatus::Down(why) if why.starts_with("sh"))
     );
@@ -335,12 +336,12 @@ fn silent_devices_delay_nobody() {
 // Goal: a device older than virtio 1 is refused with this reason, and so is one without packed
 // rings if they are required.
 #[test]
-fn devices_that_lack_something() {
-    let device = Device::start("old", Says { features: FEATURES & !(1 << 32), ..HONEST });
+fn devices_without_required_features_are_refused() {
+    let device = Device::start("old", Behaviour { features: FEATURES & !(1 << 32), ..CORRECT });
     let mut function = VirtioUserFunction::new(VirtioUserConfig::new(&device.path)).unwrap();
     let why = refused(&mut function);
     assert!(why.contains("older than virtio 1"), "{why}");
-    let device = Device::start("split", HONEST);
+    let device = Device::start("split", CORRECT);
     let config = VirtioUserConfig { packed: true, ..VirtioUserConfig::new(&device.path) };
     let mut function = VirtioUserFunction::new(config).unwrap();
     let why = refused(&mut function);
@@ -357,17 +358,17 @@ fn impossible_changes_are_refused() {
     let none = Plan { rx_offloads: Offloads::NONE, ..plan(2) };
     let refused = function.prepare(&none).unwrap_err();
     assert!(refused.to_string().contains("(csum) is agreed on when"), "{refused}");
-    assert_eq!(device.told.lock().unwrap().enabled, [true, true, false, false]);
+    assert_eq!(device.state.lock().unwrap().enabled, [true, true, false, false]);
     let next = function.prepare(&plan(2)).unwrap();
-    assert_eq!(device.told.lock().unwrap().enabled, [true, true, false, true]);
+    assert_eq!(device.state.lock().unwrap().enabled, [true, true, false, true]);
     drop(next);
     function.abort();
-    assert_eq!(device.told.lock().unwrap().enabled, [true, true, false, false]);
+    assert_eq!(device.state.lock().unwrap().enabled, [true, true, false, false]);
 }
 
 // Goal: a server waits for a device, removes a stale socket, and refuses a path that is in use.
 #[test]
-fn a_server_waits() {
+fn server_waits_for_device() {
     let path = std::env::temp_dir().join(format!("mqnet-evil-{}-server", std::process::id()));
     let _ = std::fs::remove_file(&path);
     drop(UnixListener::bind(&path).unwrap());
@@ -377,7 +378,7 @@ fn a_server_waits() {
     assert!(matches!(function.poll_link(Duration::ZERO), LinkStatus::Down(_)));
     // Two connections are in the backlog: the check of the refused server, and the device.
     let device = UnixStream::connect(&path).unwrap();
-    std::thread::spawn(move || serve(device, HONEST, &Mutex::default()));
+    std::thread::spawn(move || serve(device, CORRECT, &Mutex::default()));
     let up = (1..100).any(|n| {
         std::thread::sleep(Duration::from_millis(20));
         matches!(function.poll_link(Duration::from_secs(n * 3)), LinkStatus::Up { .. })

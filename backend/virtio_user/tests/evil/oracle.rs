@@ -7,7 +7,7 @@ use mqnet_netdev::{Burst, Channel, Function, Kept, Rx, RxBrings, RxBuffers};
 use mqnet_virtio_user::VirtioUserFunction;
 use proptest::prelude::*;
 
-use super::device::{Device, HONEST, IN_ORDER, Vring};
+use super::device::{CORRECT, Device, IN_ORDER, Vring};
 use super::{plan, world_of};
 
 #[derive(Clone, Debug)]
@@ -66,8 +66,8 @@ impl World {
     fn new(in_order: bool) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let says = if in_order { IN_ORDER } else { HONEST };
-        let (device, function, channel) = world_of(&format!("oracle{number}"), says);
+        let behaviour = if in_order { IN_ORDER } else { CORRECT };
+        let (device, function, channel) = world_of(&format!("oracle{number}"), behaviour);
         let vring = device.vring(0);
         let (channel, coming, kept) = (Some(channel), VecDeque::new(), Vec::new());
         let (number, shown, sent) = (0, 0, 0);
@@ -118,12 +118,12 @@ impl World {
 
     /// Returns kept frames, after a check that they are unchanged.
     fn give_back(&mut self, frames: usize) {
-        let mut home = reader(&mut self.channel).returner().unwrap();
+        let mut returner = reader(&mut self.channel).returner().unwrap();
         for (frame, number) in self.kept.drain(..frames.min(self.kept.len())) {
-            assert_eq!(frame.head.span(&home).header::<LEN>(), Some([number; LEN]));
-            frame.give_back(&mut home);
+            assert_eq!(frame.head.span(&returner).header::<LEN>(), Some([number; LEN]));
+            frame.give_back(&mut returner);
         }
-        home.flush();
+        returner.flush();
     }
 
     fn act(&mut self, act: &Act) {
@@ -173,7 +173,7 @@ proptest! {
     // Goal: for any sequence of peeks, releases, keeps and invalid frames, each valid frame arrives
     // once, complete and in order; kept frames are unchanged, and no memory is lost.
     #[test]
-    fn every_frame_comes_whole(
+    fn valid_frames_arrive_once_and_complete(
         in_order in any::<bool>(),
         acts in prop::collection::vec(act(), 1..80),
     ) {
@@ -186,7 +186,7 @@ proptest! {
 // Goal: the same holds for one invalid frame behind waiting frames: after a partial release, after
 // a keep, and after the link was reopened.
 #[test]
-fn a_bad_frame_behind_others_that_wait() {
+fn invalid_frame_behind_waiting_frames() {
     use Act::{Keep, Peek, Release, Reopen, Send};
     for acts in [
         vec![Send(64, vec![40]), Peek(64), Release(35), Peek(64)],

@@ -3,7 +3,7 @@
 use mqnet_netdev::{Burst, Channel, Rx};
 use mqnet_wire::{VnetFields, VnetHdr};
 
-use super::device::{FEATURES, HONEST, IN_ORDER, Says, Vring};
+use super::device::{Behaviour, CORRECT, FEATURES, IN_ORDER, Vring};
 use super::world_of;
 
 const DATA_VALID: [u8; 10] = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -63,9 +63,9 @@ fn send(vring: &mut Vring, frame: &[u8], first: usize) {
 // Goal: a frame with a left-out checksum is passed on with a partial checksum, for any split into
 // buffers; if bytes follow the packet its checksum is completed.
 #[test]
-fn left_out_checksums_are_begun() {
-    for (order, says) in [("any", HONEST), ("order", IN_ORDER)] {
-        let (device, _function, mut channel) = world_of(&format!("vouched-{order}"), says);
+fn left_out_checksums_become_partial() {
+    for (order, behaviour) in [("any", CORRECT), ("order", IN_ORDER)] {
+        let (device, _function, mut channel) = world_of(&format!("vouched-{order}"), behaviour);
         let mut vring = device.vring(0);
         for (payload, first) in [(1000, None), (0, None), (1000, Some(51)), (800, Some(20))] {
             let mut frame = tcp(payload);
@@ -95,8 +95,8 @@ fn left_out_checksums_are_begun() {
 // Goal: other frames with DATA_VALID pass unchanged, and so do all frames of a device that was not
 // allowed to leave checksums out.
 #[test]
-fn other_frames_stay_as_they_are() {
-    let (device, _function, mut channel) = world_of("vouched-other", HONEST);
+fn other_validated_frames_pass_unchanged() {
+    let (device, _function, mut channel) = world_of("vouched-other", CORRECT);
     let mut vring = device.vring(0);
     let mut fragment = tcp(100);
     fragment[20] = 0x20;
@@ -106,8 +106,8 @@ fn other_frames_stay_as_they_are() {
         vring.send(1, DATA_VALID, &frame);
         assert_eq!(receive(&mut channel), (VnetHdr::default(), frame));
     }
-    let says = Says { features: FEATURES & !2, ..HONEST };
-    let (device, _function, mut channel) = world_of("vouched-never", says);
+    let behaviour = Behaviour { features: FEATURES & !2, ..CORRECT };
+    let (device, _function, mut channel) = world_of("vouched-never", behaviour);
     device.vring(0).send(1, DATA_VALID, &tcp(100));
     assert_eq!(receive(&mut channel), (VnetHdr::default(), tcp(100)));
 }

@@ -106,7 +106,7 @@ fn rings_are_recalled() {
 // Goal: a half that loses its ring to a recall within a burst publishes the used chains first: the
 // guest gets them, and the next half continues after them.
 #[test]
-fn a_recalled_ring_shows_what_was_given_back() {
+fn recalled_ring_publishes_used_chains() {
     for (shape, _) in shapes(8) {
         let mut guest = Guest::new(shape, true);
         for buf in bufs(&mut guest.memory, &[2048; 4], true) {
@@ -167,7 +167,7 @@ fn memory_image(guest: &Guest, notes: &Notes) -> (Vec<u8>, Vec<u64>) {
 // Goal: a device that crashed between two polls continues at its position, although its frontend
 // knows only the initial base: no frame is lost or duplicated.
 #[test]
-fn a_new_life_goes_on() {
+fn restarted_device_continues() {
     for (shape, _) in shapes(8) {
         let mut guest = Guest::new(shape, true);
         let notes = Notes::new(shape);
@@ -300,7 +300,7 @@ fn unfinish(
 
 // Goal: an inflight region of another queue, or one that is too short, is refused with its values.
 #[test]
-fn strange_notes_are_refused() {
+fn invalid_inflight_regions_are_refused() {
     for packed in [false, true] {
         let shape = Shape { packed, size: 8, event_idx: false };
         let guest = Guest::new(shape, true);
@@ -319,7 +319,7 @@ fn strange_notes_are_refused() {
 // Goal: during a migration exactly the written pages are logged: buffers and used entries; none
 // without a log.
 #[test]
-fn written_pages_are_noted() {
+fn written_pages_are_logged() {
     for (shape, mergeable) in shapes(16) {
         let mut guest = Guest::new(shape, mergeable);
         let far = START + (1 << 20);

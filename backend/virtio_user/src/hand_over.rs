@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Hand-over cell.
 #[derive(Debug)]
-pub(crate) struct Slot<T>(Mutex<Option<Box<T>>>);
+pub(crate) struct HandOver<T>(Mutex<Option<Box<T>>>);
 
-impl<T> Slot<T> {
+impl<T> HandOver<T> {
     pub(crate) fn new(thing: T) -> Self {
         Self(Mutex::new(Some(Box::new(thing))))
     }
@@ -45,12 +45,12 @@ mod tests {
     // Goal: a resource has one owner at a time, and can be taken again after it was put back.
     #[test]
     fn one_owner_at_a_time() {
-        let slot = Slot::new(1);
-        let thing = slot.take().unwrap();
-        assert!(slot.take().is_none());
-        assert_eq!(slot.with(|_| ()), None);
-        slot.put(thing);
-        assert_eq!(slot.with(|n| std::mem::replace(n, 2)), Some(1));
-        assert_eq!(slot.take().map(|n| *n), Some(2));
+        let cell = HandOver::new(1);
+        let thing = cell.take().unwrap();
+        assert!(cell.take().is_none());
+        assert_eq!(cell.with(|_| ()), None);
+        cell.put(thing);
+        assert_eq!(cell.with(|n| std::mem::replace(n, 2)), Some(1));
+        assert_eq!(cell.take().map(|n| *n), Some(2));
     }
 }

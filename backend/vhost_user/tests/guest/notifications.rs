@@ -56,7 +56,7 @@ fn kicks_wake_a_sleeping_half() {
 // Goal: a guest is interrupted once a burst if it requested interrupts, also over a call descriptor
 // that was replaced, and not otherwise.
 #[test]
-fn guests_are_interrupted_when_they_ask() {
+fn guests_are_interrupted_on_request() {
     for (shape, _) in shapes(8) {
         let mut guest = Guest::new(shape, false);
         let call = {
@@ -147,7 +147,7 @@ fn rings_without_kicks_are_polled() {
 
 // Goal: a descriptor that is no eventfd is refused: a pipe could block.
 #[test]
-fn pipes_are_no_doorbells() {
+fn non_eventfds_are_refused() {
     let guest = Guest::new(Shape { packed: false, size: 8, event_idx: false }, true);
     for which in 0..2 {
         let (reader, writer) = std::io::pipe().unwrap();

@@ -16,11 +16,11 @@ pub(crate) struct Setting {
 
 /// Buffer setting, written by the control thread and read by every queue.
 #[derive(Debug, Default)]
-pub(crate) struct Knob(AtomicU32);
+pub(crate) struct SettingCell(AtomicU32);
 
 const NUMBER: u32 = 1 << 3;
 
-impl Knob {
+impl SettingCell {
     /// Writes a setting. A repeated setting counts as a new request.
     pub(crate) fn set(&self, wish: Wish, xdp: bool) {
         // Relaxed suffices in both directions: a queue may use a new setting one burst later.
@@ -46,15 +46,15 @@ mod tests {
 
     // Goal: every setting is read as it was written, and a repeated setting is distinguishable.
     #[test]
-    fn settings_are_read_whole() {
-        let knob = Knob::default();
+    fn settings_are_read_as_written() {
+        let cell = SettingCell::default();
         for wish in [Wish::Frag, Wish::Full, Wish::Auto] {
             for xdp in [false, true] {
-                knob.set(wish, xdp);
-                let first = knob.get();
+                cell.set(wish, xdp);
+                let first = cell.get();
                 assert_eq!((first.wish, first.xdp), (wish, xdp));
-                knob.set(wish, xdp);
-                assert_ne!(knob.get(), first);
+                cell.set(wish, xdp);
+                assert_ne!(cell.get(), first);
             }
         }
     }
