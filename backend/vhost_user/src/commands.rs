@@ -213,7 +213,7 @@ fn execute_some(
             ring.publish()
         });
         if wants_interrupt {
-            // An own eventfd cannot fail; an unread interrupt is the VMM's concern.
+            // Writing to an own eventfd cannot fail; an unread interrupt is the VMM's concern.
             let _ = vring.call.ring();
         }
     }

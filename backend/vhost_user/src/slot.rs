@@ -194,7 +194,7 @@ impl State {
     /// Requests these rings back from the queues.
     fn recall(&self, which: &[usize]) {
         let served = which.iter().map(|&at| &self.slots[at]).filter(|slot| slot.is_served());
-        // An own eventfd cannot fail.
+        // Writing to an own eventfd cannot fail.
         served.for_each(|slot| drop(slot.cell.recall()));
     }
 

@@ -261,7 +261,7 @@ impl Shared {
 
     /// Wakes the control thread.
     pub(crate) fn wake_control(&self) {
-        // An own eventfd cannot fail.
+        // Writing to an own eventfd cannot fail.
         let _ = self.wake.ring();
     }
 

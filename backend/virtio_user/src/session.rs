@@ -69,9 +69,8 @@ pub(crate) struct Persistent {
     pub(crate) stats: Vec<Arc<ChannelStats>>,
     pub(crate) own: Vec<Arc<RxBufferStats>>,
     pub(crate) wish: Arc<SettingCell>,
-    /// True if the device seems to report its number of vrings instead of pairs, which the protocol
-    /// leaves open: it refused a ring within the reported number. Reset if it then refuses another
-    /// one.
+    /// True if the device seems to report vrings instead of pairs, which the protocol leaves open: it
+    /// refused a ring within the reported number. Reset if it then refuses another one.
     pub(crate) counts_rings: Arc<AtomicBool>,
 }
 
@@ -325,7 +324,7 @@ fn area(start: u64, len: u64, file: BorrowedFd<'_>) -> VhostUserMemoryRegionInfo
 }
 
 /// Eventfds of one vring.
-struct VringEvents {
+struct Events {
     kick: Arc<EventFd>,
     call: Arc<EventFd>,
 }
@@ -401,7 +400,7 @@ impl Session {
         let features = self.agreed.features;
         let number = ctrl_queue(self.agreed.device_pairs);
         let packed = features.has(Features::RING_PACKED);
-        let VringEvents { kick, call } = self.set_up_vring(number, &memory.ring, packed)?;
+        let Events { kick, call } = self.set_up_vring(number, &memory.ring, packed)?;
         if self.agreed.enables {
             let on = self.frontend.set_vring_enable(number.into(), true);
             on.map_err(failed("enabling the control queue"))?;
@@ -475,7 +474,7 @@ impl Session {
 
     fn pair<Q: DriverQueue + 'static>(
         &self,
-        (number, memory, [rx, tx]): (u16, PairMemory, [VringEvents; 2]),
+        (number, memory, [rx, tx]): (u16, PairMemory, [Events; 2]),
         make: impl Fn(u16, u16, [Table; 3], bool) -> Q,
         persistent: &Persistent,
     ) -> Box<dyn Pair> {
@@ -501,12 +500,7 @@ impl Session {
         })
     }
 
-    fn set_up_vring(
-        &self,
-        vring: u16,
-        ring: &RingMemory,
-        packed: bool,
-    ) -> Result<VringEvents, String> {
+    fn set_up_vring(&self, vring: u16, ring: &RingMemory, packed: bool) -> Result<Events, String> {
         let (number, frontend) = (usize::from(vring), &self.frontend);
         let [desc_table_addr, avail_ring_addr, used_ring_addr] = ring.addresses;
         let config = VringConfigData {
@@ -534,7 +528,7 @@ impl Session {
         let ((call_there, call), (kick_there, kick)) = (event()?, event()?);
         frontend.set_vring_call(number, &call_there).map_err(failed("call of a ring"))?;
         frontend.set_vring_kick(number, &kick_there).map_err(failed("kick of a ring"))?;
-        Ok(VringEvents { kick, call })
+        Ok(Events { kick, call })
     }
 
     /// Enables or disables vrings. The change is complete on return; all messages share the time

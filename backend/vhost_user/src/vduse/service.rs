@@ -51,7 +51,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // An own eventfd cannot fail.
+        // Writing to an own eventfd cannot fail.
         let _ = self.end.ring();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -183,7 +183,7 @@ impl Shared {
 
     /// Wakes the control thread.
     fn wake_control(&self) {
-        // An own eventfd cannot fail.
+        // Writing to an own eventfd cannot fail.
         let _ = self.wake.ring();
     }
 
@@ -193,7 +193,7 @@ impl Shared {
         let mut state = self.lock();
         // The caller takes the rings of a running driver into service again.
         state.between = state.are_served() && state.status & DRIVER_OK != 0;
-        // An own eventfd cannot fail.
+        // Writing to an own eventfd cannot fail.
         state.slots.iter().filter(|slot| slot.served).for_each(|slot| drop(slot.cell.recall()));
         let since = clock::monotonic();
         while !state.collect() {

@@ -108,7 +108,7 @@ impl VringCell {
 
     /// Wakes the half that serves this cell.
     pub(crate) fn wake(&self) {
-        // An own eventfd cannot fail.
+        // Writing to an own eventfd cannot fail.
         let _ = self.wake_event.ring();
     }
 
