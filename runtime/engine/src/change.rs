@@ -1,5 +1,6 @@
-//! A change of a running link as a transaction: prepare beside, switch, drop the old; or go back to
-//! exactly what was, with the reason.
+//! A channel change of a running link as a transaction: prepare the new channels, switch the lanes,
+//! commit by dropping the old channels. An aborted change restores the old state and reports the
+//! reason.
 //!
 //! # One engine
 //! ```text
@@ -8,8 +9,9 @@
 //!                  +-> abort                +-> switch back, abort
 //! ```
 //! # Two engines, over a function with a peer
-//! Each end switches the direction in which it sends; for the other direction it only has to listen
-//! on the new channels before its peer sends there, and until the peer has left the old ones.
+//! Each end switches the direction in which it sends. In the other direction an end only attaches
+//! lanes to the new channels before the peer sends there, and keeps the old lanes until the peer
+//! has left them.
 //!
 //! ```text
 //! leader                                follower
@@ -20,12 +22,13 @@
 //! Commit    ------------------------->  drop old
 //! rest               <-------  Rest
 //! ```
-//! A word names the attempt, and what is said last stays readable, so that nothing is lost when an
-//! end looks late; the leader begins no further attempt before the follower is at rest. The leader
-//! gives up a follower that does not answer its proposal: nothing has moved yet. After that it
-//! waits, as traffic would. It listens only when the follower is ready: to prepare is to make words
-//! blank that the other end writes when it listens, and a lane that armed a moment before would
-//! sleep for ever.
+//! Each control message carries the attempt's number, and the last message of an end stays
+//! readable, so an end that reads late loses nothing. The leader begins no further attempt before
+//! the follower has reported `Rest`. While a proposal is unanswered nothing has moved, so the
+//! leader gives up after a timeout. Later it waits for the follower without limit, because traffic
+//! depends on both ends. The leader attaches its receiving lanes only when the follower is ready:
+//! the follower's prepare clears shared words that the leader's lanes write when they arm, and a
+//! lane armed before that would never wake.
 
 mod listen;
 
@@ -38,74 +41,76 @@ use crate::lane::{Lane, LaneId, Way};
 use crate::link::{Link, LinkError, Notice, Wish};
 use crate::switch::{Progress, Switch};
 
-/// How long a follower may take to make its channels ready: traffic goes on meanwhile, and a busy
-/// kernel takes 5 s to give or take one queue of a TAP. Less than a user waits for a change.
+/// Limit for the follower's preparation. Traffic continues during that time. The kernel can take
+/// seconds to create or remove one queue of a TAP under load; the limit stays below the time that a
+/// user waits for a change.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Where a change stands.
+/// State of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Leader: proposed.
+    /// Leader: proposal sent.
     Proposed,
-    /// Follower: ready.
+    /// Follower: channels prepared.
     Ready,
-    /// Moving a direction.
+    /// Lanes of one direction are being moved.
     Switching,
     /// Leader: waits for the follower to switch. Follower: waits for the leader's commit.
     Switched,
-    /// Leader: the follower failed, so it moves back. Alone: the second direction failed.
+    /// Leader: moves its direction back, as the follower failed. Single engine: the second
+    /// direction failed.
     SwitchingBack,
-    /// Follower: could not switch; old lanes of the leader's direction send what waits in their
-    /// disciplines, then new ones may.
+    /// Follower: the switch failed. Old lanes of the leader's direction drain their disciplines
+    /// before the new lanes may send.
     Failing,
-    /// Follower: could not switch; waits to be told that all is off.
+    /// Follower: the switch failed; waits for the leader's `Cancel`.
     Failed,
-    /// Follower: new lanes of the leader's direction send what waits, then old ones may again.
+    /// Follower: new lanes of the leader's direction drain before the old ones may send again.
     Undoing,
-    /// Old lanes of the peer's direction send what waits in their disciplines.
+    /// Old lanes of the peer's direction drain their disciplines.
     Leaving,
 }
 
-/// What is not in a change.
+/// State kept between channel changes.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
     /// Number of the last attempt, on both ends of a link.
     attempt: u32,
-    /// Leader: an attempt that the follower has not left yet.
+    /// Leader: attempt that the follower has not finished yet.
     awaited: Option<u32>,
-    /// Wishes with which an attempt has failed: not tried again.
+    /// Wishes of a failed attempt, which is not repeated.
     failed: Option<[u32; 2]>,
-    /// The same without a peer.
+    /// Plan of a failed attempt without a peer, which is not repeated.
     failed_plan: Option<Plan>,
 }
 
-/// An open change.
+/// A channel change in progress.
 pub(crate) struct Change {
     stage: Stage,
     since: Duration,
     plan: Plan,
     set: u32,
     wishes: [u32; 2],
-    /// What the user wanted when it began.
+    /// The user's wish when the change began.
     wish: Wish,
-    /// New lanes that do not run yet, by direction.
+    /// New lanes that are not attached, by direction.
     next: [Vec<Lane>; 2],
-    /// Old lanes that do not run any more, by direction.
+    /// Old lanes that are detached, by direction.
     old: [Vec<Lane>; 2],
     /// Directions that have been switched.
     done: [bool; 2],
     switch: Option<(Way, Switch)>,
-    /// Lanes of the peer's direction that leave when they have sent what waits, and how many are to
-    /// come.
+    /// Lanes of the peer's direction that leave once they are drained, and the number still
+    /// missing.
     leaving: Option<(Receiver<Lane>, usize)>,
-    /// New lanes of the peer's direction wait until the old ones are empty.
+    /// New lanes of the peer's direction hold their frames until the old ones are empty.
     held: bool,
-    /// Why it is being undone.
+    /// Reason for undoing the change.
     why: String,
 }
 
 impl Change {
-    /// Collects the lanes that leave.
+    /// Collects the lanes that have left; true when none is missing.
     fn all_have_left(&mut self) -> bool {
         let Some((home, left)) = &mut self.leaving else { return true };
         let before = self.old[0].len();
@@ -115,17 +120,17 @@ impl Change {
     }
 }
 
-/// How an attempt has ended.
+/// Result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The plan of these wishes is in force.
+    /// The wished plan is in force.
     Committed,
-    /// Everything is as it was; why.
+    /// The old state is kept, for this reason.
     Undone(String),
 }
 
 impl Change {
-    /// Its lanes that do not run, when everything ends.
+    /// Lanes of the change that no worker has, for teardown.
     pub(crate) fn into_lanes(self) -> impl Iterator<Item = Lane> {
         let switch = self.switch.map(|(_, switch)| switch.into_idle()).unwrap_or_default();
         let left =
@@ -139,15 +144,15 @@ fn at(way: Way) -> usize {
 }
 
 impl Link {
-    /// The user has asked for something new: what has failed may be tried again.
+    /// Allows failed attempts again, after a new request of the user.
     pub(crate) fn forget_failures(&mut self) {
         self.at_rest.failed = None;
         self.at_rest.failed_plan = None;
     }
 
-    /// One step of whatever change is due.
+    /// Performs the next step of the change that is open or due.
     pub(crate) fn advance(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
-        // Steps follow each other as long as none has to wait.
+        // Steps run one after the other until one has to wait.
         for _ in 0..16 {
             let before = self.change.as_ref().map(|c| (c.stage, c.done));
             let notice = match self.change.take() {
@@ -164,7 +169,7 @@ impl Link {
         Ok(None)
     }
 
-    /// The direction in which this end sends to its peer; the other one is the peer's to switch.
+    /// Direction in which this end sends to its peer. The peer switches the other one.
     fn our_way(&self) -> Way {
         if self.peer_side == Some(0) { Way::Back } else { Way::Forth }
     }
@@ -249,8 +254,8 @@ impl Link {
         self.at_rest.attempt = self.at_rest.attempt.wrapping_add(1);
         match self.prepare(&plan, wishes, now)? {
             Ok(change) => {
-                // It does not listen yet: arming would write into a bank that the follower is
-                // about to clear.
+                // The receiving lanes are not attached yet: arming would write into a bank that the
+                // follower is about to clear.
                 self.change = Some(change);
                 self.say(Step::Propose, wishes, "");
                 Ok(None)
@@ -307,7 +312,7 @@ impl Link {
             }
             (Step::Cancel, _) => {
                 self.say(Step::Rest, heard.wishes, "");
-                // The leader tried what we wished for.
+                // The leader tried our wish.
                 let ours_was_tried = heard.wishes[1] == ours;
                 Ok(if ours_was_tried { self.undone(heard.why) } else { None })
             }
@@ -319,7 +324,7 @@ impl Link {
         }
     }
 
-    /// Makes the new channels and lanes; on failure everything is as before.
+    /// Prepares the new channels and lanes. A failure leaves everything unchanged.
     fn prepare(
         &mut self,
         plan: &Plan,
@@ -369,7 +374,7 @@ impl Link {
     fn go_on(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         let heard = self.word();
         let attempt = self.at_rest.attempt;
-        // What the peer says of another attempt is said of none that we are in.
+        // A message about another attempt does not apply to this one.
         let step = heard.as_ref().filter(|w| w.attempt == attempt).map(|w| w.step);
         let why = heard.map(|w| w.why).unwrap_or_default();
         match (change.stage, step) {
@@ -378,7 +383,7 @@ impl Link {
             }
             (Stage::Proposed, Some(Step::Refuse)) => {
                 if self.peer().is_some_and(|peer| peer.wishes() != change.wishes) {
-                    // The peer wants something else meanwhile: the next attempt is about that.
+                    // The peer has a new wish: the next attempt is about that one.
                     self.tear_down_new(change)?;
                     self.at_rest.awaited = Some(attempt);
                     return Ok(None);
@@ -397,7 +402,8 @@ impl Link {
                 return self.wait_until_undone(change);
             }
             (Stage::Ready, None) => {
-                // Another attempt: this one was given up while we did not look.
+                // The leader is at another attempt: it gave this one up before its message was
+                // read.
                 return self.undo(change, "the peer gave it up".to_owned());
             }
             (Stage::Switching | Stage::SwitchingBack, _) => return self.switch(change),
@@ -422,7 +428,7 @@ impl Link {
         Ok(None)
     }
 
-    /// Turns the direction that is being moved.
+    /// Advances the switch of the current direction.
     fn switch(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
         let back = change.stage == Stage::SwitchingBack;
         let Some((way, mut switch)) =
@@ -440,7 +446,7 @@ impl Link {
             }
             Progress::Failed(why) => {
                 if back {
-                    // The source can go neither way: only a fresh start mends it.
+                    // The source can switch neither way: only a new handshake repairs the link.
                     let why = format!("{why}, after {}", change.why);
                     self.keep_to_drop(change, switch);
                     self.take_down(&why)?;
@@ -466,7 +472,7 @@ impl Link {
         self.change = Some(change);
     }
 
-    /// The next direction to move, or to move back.
+    /// Next direction to move, or to move back.
     fn next_switch(&mut self, change: &mut Change) -> Option<(Way, Switch)> {
         let running = self.running.as_ref()?;
         let back = change.stage == Stage::SwitchingBack;
@@ -488,7 +494,7 @@ impl Link {
         Some((way, Switch::new(&old, next, empty_all, source)))
     }
 
-    /// Every direction that is ours to move has been moved.
+    /// Every direction that this end moves has been moved.
     fn all_switched(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
         match (change.stage, self.peer_side) {
             (Stage::SwitchingBack, Some(_)) if !self.leads() => {
@@ -514,13 +520,13 @@ impl Link {
         Ok(None)
     }
 
-    /// The new channels are the channels. The peer has left the old ones of its direction, and
-    /// what it sent there has been taken.
+    /// Makes the new channels the current ones. The peer has left the old channels of its
+    /// direction, and all frames that it sent there have been received.
     fn commit(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         if let Some(running) = &self.running {
             let (set, channels) = (running.set, running.plan.channels);
             if !change.held && !self.peers_way_may_wait() {
-                // Nothing can wait in them: they come at once.
+                // No frame can wait in these lanes, so they leave immediately.
                 change.old[0].extend(self.crew.take(&self.listeners(set, channels))?);
                 return Ok(self.close(change, now));
             }
@@ -549,7 +555,7 @@ impl Link {
         Some(Notice::Changed { took: now.saturating_sub(change.since), plan: change.plan, untidy })
     }
 
-    /// The old channels stay the channels: drops the new ones.
+    /// Keeps the old channels and drops the new ones.
     fn undo(&mut self, change: Change, why: String) -> Result<Option<Notice>, LinkError> {
         let (plan, wishes, ours) = (change.plan.clone(), change.wishes, self.is_ours(&change));
         self.tear_down_new(change)?;
@@ -567,9 +573,10 @@ impl Link {
         Ok(Some(Notice::ChangeFailed(why)))
     }
 
-    /// Drops the new channels; the old ones are in use.
+    /// Drops the new channels. The old ones are in use.
     fn tear_down_new(&mut self, change: Change) -> Result<(), LinkError> {
-        // The peer has sent nothing to them, or they have left already. (A program may have.)
+        // The peer has sent nothing to the new lanes, or they have left already. (A program may
+        // have reinjected frames there.)
         if !matches!(change.stage, Stage::Proposed | Stage::Undoing) {
             let listeners = self.listeners(change.set, change.plan.channels);
             self.drop_lanes(self.crew.take_as_they_are(&listeners)?);
@@ -580,7 +587,7 @@ impl Link {
         Ok(())
     }
 
-    /// True when a change is about what our user wants now, and not about an older wish.
+    /// True when a change is about the current wish of this end, not an older one.
     fn is_ours(&mut self, change: &Change) -> bool {
         let place = usize::from(!self.leads());
         match self.peer().map(|peer| peer.wishes()) {

@@ -1,20 +1,20 @@
-//! Moves one direction of a link from one set of lanes to another, in mid-flow.
+//! Moves one direction of a running link from one set of lanes to another.
 //!
-//! # Why nothing is lost, doubled or reordered
+//! # Why no frame is lost, duplicated or reordered
 //! A flow may change its queue when the number of queues changes. Its older frames then wait in one
-//! place while its newer ones arrive in another, and two lanes race. So:
+//! queue while its newer frames arrive in another, and two lanes race. Hence these steps:
 //!
-//! 1. lanes of queues that *gain* flows stop taking: what comes now waits in the source;
-//! 2. the source steers, and says when nothing can still come by the old choice;
-//! 3. lanes of queues that *lose* flows go on until what waited when they were told has moved;
-//! 4. all lanes of the new set begin, with sinks that *hold*: frames gather there unseen;
-//! 5. what waits in disciplines of the old lanes goes out through their sinks;
-//! 6. when the peer has taken everything that the old sinks published, the new ones let go.
+//! 1. Lanes of queues that *gain* flows stop receiving: new frames wait in the source.
+//! 2. The source changes its steering, and returns when no frame can arrive by the old steering.
+//! 3. Lanes of queues that *lose* flows continue until the frames that waited at step 2 have moved.
+//! 4. All lanes of the new set start with sinks that *hold*: frames collect there, unpublished.
+//! 5. Frames in disciplines of the old lanes are sent through the old sinks.
+//! 6. When the peer has taken all frames that the old sinks published, the new sinks are released.
 //!
-//! At step 6 every older frame has been delivered and no newer one was visible before it. The
-//! source is read all the time but for steps 1 to 3, so a ring of the kernel does not overflow.
-//! (Rejected: the receiver alone keeps the order, by a marker in every ring. It needs a frame in
-//! every ring, and the peer's help when something fails.)
+//! At step 6 every older frame has been delivered, and no newer frame was visible before it. The
+//! source is read all the time except in steps 1 to 3, so a kernel ring does not overflow.
+//! (Rejected: ordering by the receiver alone, with a marker in every ring. It needs a frame in
+//! every ring, and the peer's cooperation after a failure.)
 
 use std::sync::mpsc::Receiver;
 
@@ -24,48 +24,49 @@ use crate::crew::Crew;
 use crate::lane::{Closing, Lane, LaneId};
 use crate::worker::Leave;
 
-/// When everything has been taken that waits in the source now. A source that is never empty is
-/// left after as many frames as it can hold: for longer than that, new lanes must not wait.
+/// Condition to leave after all frames that wait in the source now have been received. A source
+/// that is never empty is left after as many frames as it can hold, so that new lanes do not wait
+/// longer.
 pub(crate) fn drained(source: &mut dyn Function) -> Leave {
     Leave::Drained { most: source.waiting_most() }
 }
 
-/// How far a switch is.
+/// Progress of a switch.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// Come again soon.
+    /// The switch is not finished: call again soon.
     Waiting,
-    /// The new lanes run, and the old ones have nothing left.
+    /// The new lanes run, and the old ones are drained.
     Done,
-    /// The source could not steer: the old lanes run as before.
+    /// The source could not change its steering: the old lanes run as before.
     Failed(String),
-    /// A sink is broken: the link cannot go on.
+    /// A sink has failed: the link has to be closed.
     Broken(Fault),
 }
 
 enum Phase {
     Start,
-    /// Lanes that gain flows are on their way home.
+    /// Lanes that gain flows are leaving their workers.
     Gaining(Receiver<Lane>),
-    /// Lanes that lose flows are.
+    /// Lanes that lose flows are leaving their workers.
     Losing(Receiver<Lane>),
-    /// The new lanes run and hold; old lanes with frames in their disciplines send those.
+    /// The new lanes run and hold. Old lanes with frames in their disciplines send those.
     Emptying(Receiver<Lane>, usize),
-    /// The same, and all frames are in the old sinks, which are being drained.
+    /// As before, with all frames in the old sinks, which are being drained.
     Draining,
 }
 
-/// One move.
+/// Switch of one direction.
 pub(crate) struct Switch {
     gaining: Vec<LaneId>,
     losing: Vec<LaneId>,
-    /// Queues that the source is to steer to; `None`: flows stay where they are.
+    /// Number of queues to steer to; `None`: flows keep their queues.
     steer: Option<u16>,
-    /// Frames that the new lanes could not carry may wait in the source.
+    /// Frames that are too large for the new lanes may wait in the source.
     empty_all: bool,
-    /// When a lane leaves that must leave nothing behind.
+    /// Leave condition of lanes that must leave their source empty.
     drained: Leave,
-    /// Lanes of the new set, until they run.
+    /// Lanes of the new set, until they are attached.
     next: Vec<Lane>,
     next_ids: Vec<LaneId>,
     /// Lanes of the old set, once they have left.
@@ -74,8 +75,8 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// From the lanes `old` to the lanes `next`. `empty_all`: frames that the new lanes could not
-    /// carry may wait in the source.
+    /// Creates a switch from the lanes `old` to the lanes `next`. `empty_all`: frames that are too
+    /// large for the new lanes may wait in the source.
     pub(crate) fn new(
         old: &[LaneId],
         next: Vec<Lane>,
@@ -91,7 +92,7 @@ impl Switch {
             losing,
             steer: (before != after).then_some(after as u16),
             empty_all,
-            // Asked while nothing waits: the answer can take a while on a busy machine.
+            // Queried before any frame waits: the query can take long on a busy machine.
             drained: drained(source),
             next_ids: next.iter().map(Lane::id).collect(),
             next,
@@ -100,7 +101,7 @@ impl Switch {
         }
     }
 
-    /// One step.
+    /// Performs one step.
     pub(crate) fn turn(&mut self, crew: &Crew, source: &mut dyn Function) -> Progress {
         match &mut self.phase {
             Phase::Start => {
@@ -143,7 +144,7 @@ impl Switch {
             self.parked.drain(..).for_each(|lane| crew.attach(lane));
             return Progress::Failed(e.to_string());
         }
-        // Where every flow stays in its queue, the new lane of the queue goes on at any frame.
+        // If every flow keeps its queue, the new lane of a queue may continue at any frame.
         let stays = self.steer.is_none() && !self.empty_all;
         let leave = if stays { Leave::Settled } else { self.drained };
         self.phase = Phase::Losing(crew.detach(&self.losing, leave));
@@ -152,7 +153,7 @@ impl Switch {
 
     fn begin(&mut self, crew: &Crew) {
         for mut lane in self.next.drain(..) {
-            // Fails for a broken device only, and the lane will find that out.
+            // Fails only for a broken device, which the lane detects itself.
             let _ = lane.hold(true);
             lane.open_source();
             crew.attach(lane);
@@ -182,11 +183,11 @@ impl Switch {
         Progress::Done
     }
 
-    /// What does not run: the old lanes after [`Progress::Done`], the new ones after
+    /// Detached lanes: the old ones after [`Progress::Done`], the new ones after
     /// [`Progress::Failed`].
     pub(crate) fn into_idle(mut self) -> Vec<Lane> {
         if let Phase::Gaining(home) | Phase::Losing(home) | Phase::Emptying(home, _) = &self.phase {
-            // The link has ended meanwhile.
+            // The link was closed during the switch.
             self.parked.extend(home.try_iter());
         }
         self.parked.append(&mut self.next);

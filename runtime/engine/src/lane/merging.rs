@@ -1,4 +1,4 @@
-//! Small frames that are merged for a sink that takes large ones.
+//! Coalescing of small frames for a sink that accepts large ones.
 
 use mqnet_netdev::wrap::merge::{self, Merging};
 use mqnet_netdev::{DropReason, Rx, Tx, null};
@@ -7,18 +7,18 @@ use mqnet_wire::VnetHdr;
 use super::batch::{Batch, Use};
 use super::{Lane, Loan};
 
-/// How a lane merges.
+/// Coalescing parameters of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Merges {
-    /// What the sink takes.
+    /// Capabilities of the sink.
     pub(crate) how: Merging,
-    /// Frames of a source without memory are received together even if the sink has some, into
-    /// which they could be received: at the price of a copy.
+    /// Receive the frames of a source without memory into a batch even if the sink has memory to
+    /// receive them in place. This costs a copy.
     pub(crate) gathers: bool,
 }
 
 impl Lane {
-    /// Merges from now on, or no more.
+    /// Enables, changes or disables coalescing.
     pub(crate) fn set_merging(&mut self, merges: Option<Merges>) {
         if self.merges == merges {
             return;
@@ -37,7 +37,7 @@ impl Lane {
         }
     }
 
-    /// Receives frames together or singly, as its source and its sink are now.
+    /// Selects batched or single receive for the current source and sink.
     pub(super) fn fit_batch(&mut self) {
         let borrows = matches!(self.rx, Rx::Borrows(_));
         let gathers = |m: Merges| m.gathers || matches!(self.tx, Tx::Borrows(_));
@@ -57,7 +57,7 @@ impl Lane {
         self.batch.take_if(|batch| batch.is_over());
     }
 
-    /// Takes back all that was received and waits for the sink, in order.
+    /// Takes all received frames that wait for the sink, in order.
     pub(super) fn take_received(&mut self) -> Vec<(Vec<u8>, VnetHdr)> {
         let mut received = Vec::new();
         if let Some(Loan { pool, held, .. }) = &mut self.loan
@@ -75,7 +75,7 @@ impl Lane {
         received
     }
 
-    /// Frames that were received together and wait; they are given up for `reason`.
+    /// Drops the waiting frames of the batch, counted under `reason`.
     pub(super) fn drop_batch(&mut self, reason: DropReason) {
         if let Some(batch) = &mut self.batch {
             let lost = batch.drain().len();

@@ -1,5 +1,5 @@
-//! Small frames that arrive at one function and are merged for the other. Lanes learn of it between
-//! two bursts: nothing else changes.
+//! Coalescing of small frames that arrive at one function for the other one. Lanes are switched
+//! between two bursts, without other changes.
 
 use mqnet_netdev::wrap::merge::Merging;
 use mqnet_netdev::{Offloads, Plan};
@@ -7,11 +7,11 @@ use mqnet_netdev::{Offloads, Plan};
 use super::{Link, as_source_sees};
 use crate::lane::{Lane, Merges, Way};
 
-/// Whether and how the engine merges.
+/// Coalescing settings of a link.
 pub(super) struct Merger {
-    /// What the user wants of frames that arrive at each function.
+    /// User's setting for frames that arrive at each function.
     wanted: [bool; 2],
-    /// What the lanes of a set were told.
+    /// Settings that the lanes of a set have.
     told: Option<(u32, [Option<Merges>; 2])>,
 }
 
@@ -22,26 +22,26 @@ impl Default for Merger {
 }
 
 impl Link {
-    /// True when frames that arrive at a function may be merged.
+    /// True if frames that arrive at a function may be coalesced.
     pub fn may_merge(&self, side: usize) -> bool {
         self.merger.wanted[side]
     }
 
-    /// Lets small frames that arrive at a function be merged for the other one, if that takes large
-    /// ones, or not.
+    /// Permits or forbids coalescing of frames that arrive at a function, for a sink that accepts
+    /// large frames.
     pub fn set_may_merge(&mut self, side: usize, on: bool) {
         self.merger.wanted[side] = on;
         self.fit_merging();
     }
 
-    /// Which large frames are made of small ones that arrive at a function.
+    /// Kinds of large frames that are made of small ones that arrive at a function.
     pub fn merges(&self, side: usize) -> Offloads {
         let told = self.running.as_ref().and(self.merger.told.as_ref());
         let merges = told.and_then(|(_, merges)| merges[side]);
         merges.map_or(Offloads::NONE, |merges| merges.how.takes.and(Offloads::LARGE))
     }
 
-    /// How frames that arrive at a function are merged.
+    /// Coalescing parameters for frames that arrive at a function.
     fn merging_from(&self, side: usize, plan: &Plan) -> Option<Merges> {
         let sink = &self.ends[1 - side];
         if !self.merger.wanted[side] || !sink.feeds_a_stack() {
@@ -52,18 +52,18 @@ impl Link {
         let caps = self.wished_of(1 - side);
         let (mut takes, mut frame_max) = (caps.tx_offloads, caps.frame_max);
         if !plan.rx_emulation.is_none() {
-            // What is merged must pass by what cuts.
+            // Coalesced frames must pass the segmentation emulation unchanged.
             takes = takes.and(plan.rx_offloads.minus(plan.rx_emulation.offloads));
             frame_max = frame_max.min(plan.frame_max);
         }
         let how = Merging { layer: caps.layer, takes, frame_max }.useful(plan.mtu)?;
-        // A source that sends large streams itself is not worth a copy.
+        // A source that sends large frames itself does not justify a copy.
         let tcp = Offloads::TSO4.or(Offloads::TSO6);
         let gathers = !plan.rx_offloads.and(tcp).any_large();
         Some(Merges { how, gathers })
     }
 
-    /// Tells the lanes how they merge, if that has changed or they are new.
+    /// Configures coalescing on the lanes, if it changed or the lanes are new.
     pub(super) fn fit_merging(&mut self) {
         let Some(running) = &self.running else { return };
         if self.is_changing() {

@@ -1,8 +1,8 @@
-//! A function that has lost a part of itself, and goes on with other queues in the same lanes.
+//! Refit: a function that has lost a member continues with other queues in the same lanes.
 //!
-//! The lanes of these channels leave their workers for a moment, as they are: their queues are
-//! parked, which is when others take over inside of them. What a lane holds for a full sink, what
-//! waits in its disciplines and what is around its queues stays. No other lane hears of it.
+//! The lanes of the affected channels are detached as they are. Their queues are parked, and then
+//! the function exchanges the inner queues. Frames that a lane holds, its disciplines and the
+//! wrappers of its queues stay. Other lanes are not affected.
 
 use mqnet_netdev::Fault;
 
@@ -11,20 +11,20 @@ use crate::lane::{LaneId, Way};
 use crate::worker::LaneFault;
 
 impl Link {
-    /// True when a function goes on without what has failed.
+    /// True if a function continues without the failed part.
     pub(super) fn survives(&mut self, faults: &[LaneFault]) -> bool {
         let now = self.now;
-        // Each of them is asked: both may have lost something.
+        // Query both functions: both may have lost a member.
         let survives = self.ends.each_mut().map(|end| !faults.is_empty() && end.survives(now));
         survives.contains(&true)
     }
 
-    /// True when a function goes on without a part of itself.
+    /// True if a function runs without one of its members.
     pub(super) fn misses_a_member(&self) -> bool {
         self.ends.iter().any(|end| end.members().iter().any(|member| !member.up))
     }
 
-    /// Ends a running link by its first fault.
+    /// Closes a running link after its first fault.
     pub(super) fn end_by_faults(
         &mut self,
         faults: &[LaneFault],
@@ -39,7 +39,7 @@ impl Link {
         Ok(self.say_down(why))
     }
 
-    /// Lets queues take over that wait for it. Faults of the old ones are old news then.
+    /// Lets pending queues take over. Faults of the replaced queues are discarded.
     pub(super) fn let_take_over(&mut self, faults: &mut Vec<LaneFault>) -> Result<bool, LinkError> {
         let mut refitted = false;
         for side in 0..self.ends.len() {
@@ -68,7 +68,7 @@ impl Link {
         Ok(refitted)
     }
 
-    /// Statistics beyond those of the plan's channels are shown once they are in use.
+    /// Extends the statistics shown by channels beyond the plan's, once they are in use.
     pub(crate) fn note_counted(&mut self) {
         let counted = self.ends.iter().map(|end| end.counted()).max().unwrap_or(0);
         self.widest = self.widest.max(counted);

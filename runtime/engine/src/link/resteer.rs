@@ -1,8 +1,9 @@
-//! Another spread of flows over the same queues, as `ethtool -X` wants it, each flow in order.
+//! Resteering: another distribution of flows over the same queues, as with `ethtool -X`, with each
+//! flow in order.
 //!
-//! For one queue after the other that gains flows: its lane stops, the buckets move, the lanes that
-//! lose them run until what had waited is delivered, and all go on. It takes a millisecond or two a
-//! queue, on the control thread.
+//! The queues that gain flows are processed one after the other. The lane of the queue stops, the
+//! buckets move, the lanes that lose them run until the frames that had waited are delivered, and
+//! all lanes continue. The control thread waits during this time.
 
 use std::time::Duration;
 
@@ -15,44 +16,45 @@ use crate::lane::{Lane, LaneId, Way};
 use crate::switch::drained;
 use crate::worker::Leave;
 
-/// How long lanes may take to empty their queues, and sinks to deliver, before it is given up: the
-/// control thread waits meanwhile. A queue of a TAP can hold thousands of frames; giving up costs
-/// flows their order: what came to the new queue meanwhile is there when their buckets go back.
+/// Time limit for lanes to empty their queues and for sinks to deliver; the control thread waits
+/// during that time. A TAP queue can hold thousands of frames. A timeout costs flows their order:
+/// frames that arrived on the new queue are still there when the buckets move back.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The same where nobody asked for it: a peer chooses when it reads, and must not keep the other
-/// links of a daemon waiting.
+/// Time limit for moves without a user's request. A peer decides when it reads, and must not delay
+/// the other links of a daemon.
 const LIMIT_UNASKED: Duration = Duration::from_millis(250);
 
-/// A sink that has been full for so long, and takes nothing for as long again, is nothing to wait
-/// for: nothing is begun.
+/// Time after which a full sink that accepts nothing for the same time again counts as stuck. No
+/// move is started for it.
 const STUCK: Duration = Duration::from_millis(50);
 
-/// Why it was given up.
+/// Error text of a move that timed out.
 const NOT_TAKEN: &str = "what is on its way is not taken in time: try again";
 
 impl Link {
-    /// Spreads what arrives at function `side` by `table`. On an error some of the buckets may
-    /// have moved already; the table tells.
+    /// Distributes frames that arrive at function `side` by `table`. After an error some buckets
+    /// may have moved already; the table shows them.
     pub fn set_indirection(
         &mut self,
         side: usize,
         table: &[u16],
         user_set: bool,
     ) -> Result<Result<(), String>, LinkError> {
-        // What somebody else has made of it meanwhile is what buckets move from.
+        // Buckets move from the current table, including changes by other programs.
         self.ends[side].refresh_indirection();
         self.spread((side, Whose::OWN), table, user_set, LIMIT)
     }
 
-    /// The same, of our own accord, for a table in the numbers of its own queues.
+    /// Like [`Self::set_indirection`], without a user's request, for a table with its owner's queue
+    /// numbers.
     pub(super) fn spread_unasked(
         &mut self,
         side: usize,
         whose: Whose,
         table: &[u16],
     ) -> Result<Result<(), String>, LinkError> {
-        // Before any lane stops: the kernel may take its time.
+        // Before any lane stops: the kernel may need time.
         let function = whose.of(&mut *self.ends[side]);
         if function.is_some_and(|function| function.refresh_indirection()) {
             return Ok(Err("somebody else has set the table, which stays".to_owned()));
@@ -97,17 +99,17 @@ impl Link {
                 return Ok(Err(why));
             }
         }
-        // Nothing moves here any more, but whose table it is may have changed.
+        // No bucket differs any more, but the owner of the table may have changed.
         Ok(set(whose, &mut *self.ends[side], table, user_set).map_err(|e| e.to_string()))
     }
 
-    /// What arrives on a queue of function `side` has not been taken for a while.
+    /// True if frames of a queue of function `side` have not been accepted for a while.
     fn is_stuck(&self, side: usize, queue: u16) -> bool {
         let stats = self.ends[1 - side].stats();
         stats.get(usize::from(queue)).is_some_and(|channel| stands_still(&channel.tx, poll::pause))
     }
 
-    /// Adds a rule in the place of the one at its location, or (`None`) takes that away.
+    /// Adds a rule, replacing one at the same location; `None` removes that one.
     pub fn set_rule(
         &mut self,
         side: usize,
@@ -122,8 +124,8 @@ impl Link {
         };
         let channels = self.running.as_ref().map_or(0, |running| running.plan.channels);
         let mut stage = rules.clone();
-        // One after the other: flows of the old rule go anywhere, those of the new one come from
-        // anywhere, and a lane cannot both wait and be waited for.
+        // Remove first, then add. Flows of the old rule may go to any queue, flows of the new one
+        // may come from any, and a lane cannot be in both sets.
         if let Some(at) = rules.iter().position(|old| old.location == location) {
             let old = stage.remove(at);
             let others: Vec<u16> = (0..channels).filter(|queue| *queue != old.queue).collect();
@@ -138,7 +140,7 @@ impl Link {
         let others: Vec<u16> = (0..channels).filter(|other| *other != queue).collect();
         let done = self.move_rules(side, &[queue], &others, &before, &stage)?;
         if done.is_err() && before != rules {
-            // The one that was replaced comes back; where that fails too, the list tells.
+            // Restore the replaced rule. If that fails too, the list shows it.
             let queue = rules.iter().find(|old| old.location == location).map(|old| old.queue);
             let gaining: Vec<u16> = queue.into_iter().collect();
             let others: Vec<u16> = (0..channels).filter(|other| !gaining.contains(other)).collect();
@@ -160,7 +162,7 @@ impl Link {
         self.move_flows(side, (gaining, losing), turn, back, LIMIT)
     }
 
-    /// `turn` moves flows from some queues to others, `back` undoes it.
+    /// Moves flows between queues: `turn` changes the steering, `back` undoes that.
     fn move_flows(
         &mut self,
         side: usize,
@@ -179,7 +181,7 @@ impl Link {
         let id = |channel: &u16| LaneId { set, channel: *channel, way };
         let leave = drained(&mut *self.ends[side]);
         let gaining: Vec<LaneId> = gaining.iter().map(id).collect();
-        // A lane that holds a frame for a sink that stands still stays, and so does everything.
+        // A lane that holds a frame for a stuck sink stays, and nothing is moved.
         let mut parked = match self.crew.take_soon(&gaining, Leave::Settled, limit)? {
             Ok(lanes) => lanes,
             Err(lanes) => {
@@ -210,7 +212,7 @@ impl Link {
     }
 }
 
-/// The table, in the numbers of its own queues.
+/// Table with its owner's queue numbers.
 fn shown(whose: Whose, end: &mut dyn Function) -> Option<Indirection> {
     whose.of(end)?.indirection()
 }
@@ -226,8 +228,8 @@ fn set(
     whose.of(end).ok_or_else(lost)?.set_indirection(table, user_set)
 }
 
-/// A sink takes nothing. Under more than it can take it is full whenever its lane has polled, and
-/// counts as stopped all the time, though it moves: so what it takes decides.
+/// True if a sink accepts nothing. An overloaded sink is full after each poll and counts as stopped
+/// all the time, although it accepts frames. So the packet counter decides.
 fn stands_still(tx: &TxStats, mut pause: impl FnMut(Duration)) -> bool {
     let since = Duration::from_nanos(tx.stopped_since_ns.get());
     let begin = clock::monotonic();
@@ -244,10 +246,10 @@ fn stands_still(tx: &TxStats, mut pause: impl FnMut(Duration)) -> bool {
     true
 }
 
-/// Waits until the sinks have delivered what they have; false when that takes too long.
+/// Waits until the sinks have delivered all frames; false after a timeout.
 fn drain(lanes: &mut [Lane], limit: Duration) -> bool {
     if lanes.iter_mut().any(|lane| lane.waiting() > 0) {
-        // They do not run: what waits in their disciplines cannot go anywhere.
+        // The lanes are detached, so frames in their disciplines cannot be sent.
         return false;
     }
     let begin = clock::monotonic();
@@ -264,8 +266,8 @@ fn drain(lanes: &mut [Lane], limit: Duration) -> bool {
 mod tests {
     use super::*;
 
-    // Goal: a sink that is full at every look but takes frames, and one that goes on, are waited
-    // for; one that takes nothing is not.
+    // Goal: a sink that is full at every check but accepts frames, and one that resumes, are waited
+    // for. A sink that accepts nothing is not.
     #[test]
     fn what_moves_does_not_stand_still() {
         let tx = TxStats::default();

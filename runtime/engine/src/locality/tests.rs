@@ -5,7 +5,7 @@ use super::*;
 const BUCKETS: usize = 16;
 
 fn at(look: u32) -> Duration {
-    // A link is never as young as its first look would be.
+    // A link is never as young as the first sample would imply.
     Duration::from_secs(1000) + LOOK * look
 }
 
@@ -17,7 +17,7 @@ fn sight() -> impl Strategy<Value = Sight> {
     ]
 }
 
-// Goal: a channel counts as seen only when three in four sights were there.
+// Goal: a channel counts as seen only with at least three in four frames.
 #[test]
 fn sights_are_clear_or_not() {
     let of = |counts: &[u64]| Sight::of(counts.iter().copied());
@@ -30,8 +30,8 @@ fn sights_are_clear_or_not() {
     assert_eq!(of(&[u64::MAX, u64::MAX]), Sight::On(0));
 }
 
-// Goal: a bucket moves at the third look in a row on the same channel, no earlier; looks in which
-// it was not seen neither count nor spoil it; another channel, a mixture and its own queue do.
+// Goal: a bucket moves at the third consecutive sample on the same channel, no earlier. Samples
+// without traffic neither count nor reset; another channel, a mixture and its own queue reset.
 #[test]
 fn three_looks_in_a_row() {
     let on = Sight::On(2);
@@ -46,7 +46,7 @@ fn three_looks_in_a_row() {
     }
 }
 
-// Goal: buckets that were seen on a queue that is gone, and whose turn to move had not come, stay.
+// Goal: buckets with a removed queue as candidate, still waiting for their move, stay.
 #[test]
 fn queues_that_are_gone_are_nowhere() {
     for queues in [2, 4] {
@@ -63,7 +63,7 @@ fn queues_that_are_gone_are_nowhere() {
     }
 }
 
-// Goal: of two ends that follow each other only the one that leads moves; then both are content.
+// Goal: of two ends that follow each other only the leader moves; then both agree.
 #[test]
 fn two_that_follow_each_other_meet() {
     let mut policies = [Policy::new(BUCKETS), Policy::new(BUCKETS)];
@@ -97,9 +97,9 @@ fn restless_buckets_are_left_alone() {
     assert!((3..=12).contains(&moves.len()), "moves at looks {moves:?}");
 }
 
-// Goal: a driver whose frames arrive where its table says is believed, and one whose do not is not;
-// nothing is said before enough has arrived, nor by buckets that have just moved, nor for a few
-// that a rule sends elsewhere.
+// Goal: a driver is trusted if its frames arrive on the queues of its table, and distrusted
+// otherwise. There is no verdict before enough frames have arrived. Buckets that have just moved do
+// not count, and a few frames that a rule steers elsewhere do not matter.
 #[test]
 fn what_a_driver_claims_is_tried() {
     let table = [0, 1, 0, 1];
@@ -110,7 +110,7 @@ fn what_a_driver_claims_is_tried() {
     assert_eq!(trial.hear(&table, &right), Judgement::Unknown, "60 frames");
     assert_eq!(trial.hear(&table, &right), Judgement::True);
     assert_eq!(trial.hear(&table, &news([[0; 4]; 2])), Judgement::True, "still");
-    // All of what moved arrived where it was.
+    // All frames of moved buckets arrived on the old queues.
     assert_eq!(trial.hear(&[1, 1, 1, 1], &news([[90, 0, 90, 0], [0; 4]])), Judgement::True);
     assert_eq!(trial.hear(&[1; 4], &news([[4, 0, 4, 0], [28; 4]])), Judgement::True, "a rule");
     let strays = Judgement::False { strays: 40, of: 80 };
@@ -123,8 +123,8 @@ fn what_a_driver_claims_is_tried() {
 }
 
 proptest! {
-    // Goal: whatever is seen, what moves goes to a queue where it was seen and is not, at most so
-    // many at once, and no bucket twice within the least time.
+    // Goal: for all samples, a bucket moves to a queue on which it was seen and that it does not
+    // have, within the limit per sample, and no bucket moves twice within the minimum hold time.
     #[test]
     fn moves_are_bounded(
         looks in prop::collection::vec(prop::collection::vec(sight(), BUCKETS), 1..80),

@@ -1,4 +1,4 @@
-//! Frames that gather, as their source wishes.
+//! Poll hold-off as requested by the source.
 
 use std::sync::mpsc::channel;
 
@@ -18,8 +18,8 @@ fn bench(mut bench: Bench, wish: Duration, frames: u32) -> Bench {
     bench
 }
 
-// Goal: frames gather as their source wishes, but not while some wait in disciplines, nor behind a
-// program, which shows some of what is there.
+// Goal: the lane returns the hold-off of its source, but none while frames wait in disciplines, nor
+// behind a program, which shows only a part of the source.
 #[test]
 fn frames_gather_where_none_wait() {
     assert_eq!(bench(Bench::with(pfifo(1000)), WISH, 5).lane.gather(), WISH);
@@ -37,7 +37,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-// Goal: after few frames a worker leaves their lane alone, and no lane that is to leave.
+// Goal: after few frames a worker does not poll their lane, except a lane that is being detached.
 #[test]
 fn a_worker_leaves_them_alone() {
     let bench = bench(Bench::new(), Duration::from_secs(3600), 0);
