@@ -73,7 +73,7 @@ enum Stage {
 
 /// State kept between channel changes.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
+pub(crate) struct IdleState {
     /// Number of the last attempt, on both ends of a link.
     attempt: u32,
     /// Leader: attempt that the follower has not finished yet.
@@ -112,9 +112,9 @@ pub(crate) struct Change {
 impl Change {
     /// Collects the lanes that have left; true when none is missing.
     fn all_have_left(&mut self) -> bool {
-        let Some((home, left)) = &mut self.leaving else { return true };
+        let Some((detached, left)) = &mut self.leaving else { return true };
         let before = self.old[0].len();
-        self.old[0].extend(home.try_iter());
+        self.old[0].extend(detached.try_iter());
         *left -= self.old[0].len() - before;
         *left == 0
     }
@@ -133,8 +133,10 @@ impl Change {
     /// Lanes of the change that no worker has, for teardown.
     pub(crate) fn into_lanes(self) -> impl Iterator<Item = Lane> {
         let switch = self.switch.map(|(_, switch)| switch.into_idle()).unwrap_or_default();
-        let left =
-            self.leaving.into_iter().flat_map(|(home, _)| home.try_iter().collect::<Vec<_>>());
+        let left = self
+            .leaving
+            .into_iter()
+            .flat_map(|(detached, _)| detached.try_iter().collect::<Vec<_>>());
         self.next.into_iter().chain(self.old).chain([switch]).flatten().chain(left)
     }
 }
@@ -146,8 +148,8 @@ fn at(way: Way) -> usize {
 impl Link {
     /// Allows failed attempts again, after a new request of the user.
     pub(crate) fn forget_failures(&mut self) {
-        self.at_rest.failed = None;
-        self.at_rest.failed_plan = None;
+        self.idle_state.failed = None;
+        self.idle_state.failed_plan = None;
     }
 
     /// Performs the next step of the change that is open or due.
@@ -156,7 +158,7 @@ impl Link {
         for _ in 0..16 {
             let before = self.change.as_ref().map(|c| (c.stage, c.done));
             let notice = match self.change.take() {
-                Some(change) => self.go_on(change, now)?,
+                Some(change) => self.continue_change(change, now)?,
                 None => self.begin_if_due(now)?,
             };
             if notice.is_some() || self.running.is_none() {
@@ -178,12 +180,12 @@ impl Link {
         if self.our_way() == Way::Forth { Way::Back } else { Way::Forth }
     }
 
-    fn word(&mut self) -> Option<Word> {
+    fn last_message(&mut self) -> Option<Word> {
         self.peer().map(|peer| peer.heard())
     }
 
-    fn say(&mut self, step: Step, wishes: [u32; 2], why: &str) {
-        let attempt = self.at_rest.attempt;
+    fn send_step(&mut self, step: Step, wishes: [u32; 2], why: &str) {
+        let attempt = self.idle_state.attempt;
         if let Some(peer) = self.peer() {
             peer.say(Word { attempt, step, wishes, why: why.to_owned() });
         }
@@ -191,8 +193,8 @@ impl Link {
 
     fn begin_if_due(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
         let Some(peer) = self.peer() else { return self.begin_alone(now) };
-        let (leads, heard, wishes) = (peer.leads(), peer.heard(), peer.wishes());
-        if leads { self.lead(now, &heard, wishes) } else { self.follow(now, heard, wishes) }
+        let (leads, received, wishes) = (peer.leads(), peer.heard(), peer.wishes());
+        if leads { self.lead(now, &received, wishes) } else { self.follow(now, received, wishes) }
     }
 
     fn begin_alone(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
@@ -208,7 +210,7 @@ impl Link {
         if same {
             self.end_request(Ended::Committed);
         }
-        if same || self.at_rest.failed_plan.as_ref() == Some(&plan) {
+        if same || self.idle_state.failed_plan.as_ref() == Some(&plan) {
             return Ok(None);
         }
         match self.prepare(&plan, [0; 2], now)? {
@@ -217,7 +219,7 @@ impl Link {
                 Ok(None)
             }
             Err(why) => {
-                self.at_rest.failed_plan = Some(plan);
+                self.idle_state.failed_plan = Some(plan);
                 Ok(self.undone(why))
             }
         }
@@ -226,18 +228,18 @@ impl Link {
     fn lead(
         &mut self,
         now: Duration,
-        heard: &Word,
+        received: &Word,
         [ours, theirs]: [u32; 2],
     ) -> Result<Option<Notice>, LinkError> {
-        if let Some(awaited) = self.at_rest.awaited {
-            if heard.attempt != awaited || !matches!(heard.step, Step::Rest | Step::Refuse) {
+        if let Some(awaited) = self.idle_state.awaited {
+            if received.attempt != awaited || !matches!(received.step, Step::Rest | Step::Refuse) {
                 return Ok(None);
             }
-            self.at_rest.awaited = None;
+            self.idle_state.awaited = None;
         }
         let wishes = [ours, theirs];
         let plan = match self.peer().map(|peer| peer.outlook()) {
-            Some(Outlook::Change(plan)) => self.as_first_sees(plan),
+            Some(Outlook::Change(plan)) => self.from_first_side(plan),
             Some(Outlook::Wait) => return Ok(None),
             Some(Outlook::Same) | None => {
                 self.end_request(Ended::Committed);
@@ -248,20 +250,20 @@ impl Link {
                 return Ok(None);
             }
         };
-        if self.at_rest.failed == Some(wishes) {
+        if self.idle_state.failed == Some(wishes) {
             return Ok(None);
         }
-        self.at_rest.attempt = self.at_rest.attempt.wrapping_add(1);
+        self.idle_state.attempt = self.idle_state.attempt.wrapping_add(1);
         match self.prepare(&plan, wishes, now)? {
             Ok(change) => {
                 // The receiving lanes are not attached yet: arming would write into a bank that the
                 // follower is about to clear.
                 self.change = Some(change);
-                self.say(Step::Propose, wishes, "");
+                self.send_step(Step::Propose, wishes, "");
                 Ok(None)
             }
             Err(why) => {
-                self.at_rest.failed = Some(wishes);
+                self.idle_state.failed = Some(wishes);
                 self.cancel(wishes, &why);
                 Ok(self.undone(why))
             }
@@ -269,14 +271,14 @@ impl Link {
     }
 
     fn cancel(&mut self, wishes: [u32; 2], why: &str) {
-        self.at_rest.awaited = Some(self.at_rest.attempt);
-        self.say(Step::Cancel, wishes, why);
+        self.idle_state.awaited = Some(self.idle_state.attempt);
+        self.send_step(Step::Cancel, wishes, why);
     }
 
     fn follow(
         &mut self,
         now: Duration,
-        heard: Word,
+        received: Word,
         [ours, theirs]: [u32; 2],
     ) -> Result<Option<Notice>, LinkError> {
         let outlook = self.peer().map(|peer| peer.outlook());
@@ -286,40 +288,40 @@ impl Link {
             Some(Outlook::Impossible(why)) => self.end_request(Ended::Undone(why.clone())),
             _ => {}
         }
-        if heard.attempt == self.at_rest.attempt || heard.step == Step::Rest {
+        if received.attempt == self.idle_state.attempt || received.step == Step::Rest {
             return Ok(None);
         }
-        self.at_rest.attempt = heard.attempt;
-        match (heard.step, outlook) {
-            (Step::Propose, Some(Outlook::Change(plan))) if heard.wishes == [theirs, ours] => {
-                let plan = self.as_first_sees(plan);
-                match self.prepare(&plan, heard.wishes, now)? {
+        self.idle_state.attempt = received.attempt;
+        match (received.step, outlook) {
+            (Step::Propose, Some(Outlook::Change(plan))) if received.wishes == [theirs, ours] => {
+                let plan = self.from_first_side(plan);
+                match self.prepare(&plan, received.wishes, now)? {
                     Ok(change) => {
                         self.change =
-                            Some(Change { stage: Stage::Ready, ..self.listening(change) });
-                        self.say(Step::Ready, heard.wishes, "");
+                            Some(Change { stage: Stage::Ready, ..self.attach_receivers(change) });
+                        self.send_step(Step::Ready, received.wishes, "");
                         Ok(None)
                     }
                     Err(why) => {
-                        self.say(Step::Refuse, heard.wishes, &why);
+                        self.send_step(Step::Refuse, received.wishes, &why);
                         Ok(self.undone(why))
                     }
                 }
             }
             (Step::Propose, _) => {
-                self.say(Step::Refuse, heard.wishes, "the wishes have changed meanwhile");
+                self.send_step(Step::Refuse, received.wishes, "the wishes have changed meanwhile");
                 Ok(None)
             }
             (Step::Cancel, _) => {
-                self.say(Step::Rest, heard.wishes, "");
+                self.send_step(Step::Rest, received.wishes, "");
                 // The leader tried our wish.
-                let ours_was_tried = heard.wishes[1] == ours;
-                Ok(if ours_was_tried { self.undone(heard.why) } else { None })
+                let ours_was_tried = received.wishes[1] == ours;
+                Ok(if ours_was_tried { self.undone(received.why) } else { None })
             }
             (step, _) => {
                 let what = format!("the peer says {step:?} of a change that it has not proposed");
                 self.take_down(&what)?;
-                Ok(self.say_down(what))
+                Ok(self.report_down(what))
             }
         }
     }
@@ -331,7 +333,7 @@ impl Link {
         wishes: [u32; 2],
         now: Duration,
     ) -> Result<Result<Change, String>, LinkError> {
-        if let Err(e) = self.crew.grow(plan.channels, self.side(), self.homes()) {
+        if let Err(e) = self.workers.grow(plan.channels, self.side(), self.homes()) {
             return Ok(Err(format!("workers: {e}")));
         }
         let a = match self.ends[0].prepare(plan) {
@@ -371,21 +373,25 @@ impl Link {
         }
     }
 
-    fn go_on(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
-        let heard = self.word();
-        let attempt = self.at_rest.attempt;
+    fn continue_change(
+        &mut self,
+        mut change: Change,
+        now: Duration,
+    ) -> Result<Option<Notice>, LinkError> {
+        let received = self.last_message();
+        let attempt = self.idle_state.attempt;
         // A message about another attempt does not apply to this one.
-        let step = heard.as_ref().filter(|w| w.attempt == attempt).map(|w| w.step);
-        let why = heard.map(|w| w.why).unwrap_or_default();
+        let step = received.as_ref().filter(|w| w.attempt == attempt).map(|w| w.step);
+        let why = received.map(|w| w.why).unwrap_or_default();
         match (change.stage, step) {
             (Stage::Proposed, Some(Step::Ready)) => {
-                change = Change { stage: Stage::Switching, ..self.listening(change) };
+                change = Change { stage: Stage::Switching, ..self.attach_receivers(change) };
             }
             (Stage::Proposed, Some(Step::Refuse)) => {
                 if self.peer().is_some_and(|peer| peer.wishes() != change.wishes) {
                     // The peer has a new wish: the next attempt is about that one.
                     self.tear_down_new(change)?;
-                    self.at_rest.awaited = Some(attempt);
+                    self.idle_state.awaited = Some(attempt);
                     return Ok(None);
                 }
                 return self.undo(change, format!("the peer refuses: {why}"));
@@ -397,7 +403,7 @@ impl Link {
             (Stage::Ready, Some(Step::Cancel)) => return self.undo(change, why),
             (Stage::Failed, Some(Step::Cancel)) => {
                 let (set, channels) = (change.set, change.plan.channels);
-                change.leaving = Some(self.let_leave_when_empty(set, channels));
+                change.leaving = Some(self.detach_when_drained(set, channels));
                 change.stage = Stage::Undoing;
                 return self.wait_until_undone(change);
             }
@@ -408,8 +414,8 @@ impl Link {
             }
             (Stage::Switching | Stage::SwitchingBack, _) => return self.switch(change),
             (Stage::Switched, Some(Step::Switched)) if self.leads() => {
-                self.say(Step::Commit, change.wishes, "");
-                self.at_rest.awaited = Some(attempt);
+                self.send_step(Step::Commit, change.wishes, "");
+                self.idle_state.awaited = Some(attempt);
                 return self.commit(change, now);
             }
             (Stage::Switched, Some(Step::Failed)) if self.leads() => {
@@ -419,7 +425,7 @@ impl Link {
             (Stage::Switched, Some(Step::Commit)) if !self.leads() => {
                 return self.commit(change, now);
             }
-            (Stage::Leaving, _) => return self.wait_for_the_leaving(change, now),
+            (Stage::Leaving, _) => return self.wait_until_left(change, now),
             (Stage::Failing, _) => return self.wait_until_failed(change),
             (Stage::Undoing, _) => return self.wait_until_undone(change),
             _ => {}
@@ -436,8 +442,8 @@ impl Link {
         else {
             return self.all_switched(change);
         };
-        let (crew, source) = (&self.crew, &mut *self.ends[at(way)]);
-        match switch.turn(crew, source) {
+        let (workers, source) = (&self.workers, &mut *self.ends[at(way)]);
+        match switch.turn(workers, source) {
             Progress::Waiting => change.switch = Some((way, switch)),
             Progress::Done => {
                 change.done[at(way)] = !back;
@@ -450,7 +456,7 @@ impl Link {
                     let why = format!("{why}, after {}", change.why);
                     self.keep_to_drop(change, switch);
                     self.take_down(&why)?;
-                    return Ok(self.say_down(why));
+                    return Ok(self.report_down(why));
                 }
                 change.next[at(way)] = switch.into_idle();
                 change.why = why;
@@ -460,7 +466,7 @@ impl Link {
                 let why = format!("fault: {fault}");
                 self.keep_to_drop(change, switch);
                 self.take_down(&why)?;
-                return Ok(self.say_down(why));
+                return Ok(self.report_down(why));
             }
         }
         self.change = Some(change);
@@ -502,7 +508,7 @@ impl Link {
                     .running
                     .as_ref()
                     .map(|r| (r.set, r.plan.channels))
-                    .map(|(set, channels)| self.let_leave_when_empty(set, channels));
+                    .map(|(set, channels)| self.detach_when_drained(set, channels));
                 change.stage = Stage::Failing;
                 return self.wait_until_failed(change);
             }
@@ -512,7 +518,7 @@ impl Link {
             }
             (_, None) => return self.commit(change, self.now),
             (_, Some(_)) => {
-                self.say(Step::Switched, change.wishes, "");
+                self.send_step(Step::Switched, change.wishes, "");
                 change.stage = Stage::Switched;
             }
         }
@@ -527,13 +533,13 @@ impl Link {
             let (set, channels) = (running.set, running.plan.channels);
             if !change.held && !self.peers_way_may_wait() {
                 // No frame can wait in these lanes, so they leave immediately.
-                change.old[0].extend(self.crew.take(&self.listeners(set, channels))?);
+                change.old[0].extend(self.workers.take(&self.receiving_lanes(set, channels))?);
                 return Ok(self.close(change, now));
             }
-            change.leaving = Some(self.let_leave_when_empty(set, channels));
+            change.leaving = Some(self.detach_when_drained(set, channels));
         }
         change.stage = Stage::Leaving;
-        self.wait_for_the_leaving(change, now)
+        self.wait_until_left(change, now)
     }
 
     fn finish(&mut self, change: Change, now: Duration) -> Option<Notice> {
@@ -542,7 +548,7 @@ impl Link {
             running.plan = change.plan.clone();
             running.set = change.set;
         }
-        self.let_go_behind(change.old.into_iter().flatten(), change.held);
+        self.release_behind(change.old.into_iter().flatten(), change.held);
         let untidy: Vec<String> =
             self.ends.iter_mut().filter_map(|e| e.commit().err()).map(|e| e.to_string()).collect();
         self.refresh_full();
@@ -560,12 +566,12 @@ impl Link {
         let (plan, wishes, ours) = (change.plan.clone(), change.wishes, self.is_ours(&change));
         self.tear_down_new(change)?;
         if self.peer_side.is_none() {
-            self.at_rest.failed_plan = Some(plan);
+            self.idle_state.failed_plan = Some(plan);
         } else if self.leads() {
-            self.at_rest.failed = Some(wishes);
+            self.idle_state.failed = Some(wishes);
             self.cancel(wishes, &why);
         } else {
-            self.say(Step::Rest, wishes, "");
+            self.send_step(Step::Rest, wishes, "");
         }
         if ours {
             return Ok(self.undone(why));
@@ -578,8 +584,8 @@ impl Link {
         // The peer has sent nothing to the new lanes, or they have left already. (A program may
         // have reinjected frames there.)
         if !matches!(change.stage, Stage::Proposed | Stage::Undoing) {
-            let listeners = self.listeners(change.set, change.plan.channels);
-            self.drop_lanes(self.crew.take_as_they_are(&listeners)?);
+            let receiving_lanes = self.receiving_lanes(change.set, change.plan.channels);
+            self.drop_lanes(self.workers.take_immediately(&receiving_lanes)?);
         }
         self.refresh_full();
         self.drop_lanes(change.next.into_iter().flatten());

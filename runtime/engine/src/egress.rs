@@ -40,17 +40,17 @@ pub struct EgressConfig {
     pub qdisc: Option<String>,
     /// Behaviour when the sink is full.
     pub full: Full,
-    /// Flow learning: frames of a flow leave through the channel on which the peer sends the
-    /// opposite direction of the flow.
+    /// Flow learning: frames of a flow leave through the channel on which the peer behind the
+    /// netdev sends the opposite direction of the flow.
     pub learn: bool,
 }
 
 /// Eventfds that wake the lane of each channel of a netdev when another lane has put frames into
 /// the lane's queue.
 #[derive(Debug)]
-pub(crate) struct Doors(Vec<EventFd>);
+pub(crate) struct LaneWakers(Vec<EventFd>);
 
-impl Doors {
+impl LaneWakers {
     pub(crate) fn new(channels: u16) -> std::io::Result<Self> {
         (0..channels).map(|_| EventFd::new()).collect::<Result<_, _>>().map(Self)
     }
@@ -59,7 +59,7 @@ impl Doors {
 /// Disciplines that several lanes share.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    doors: Arc<Doors>,
+    wakers: Arc<LaneWakers>,
 }
 
 /// State behind the lock.
@@ -72,9 +72,9 @@ pub(crate) struct State {
 }
 
 impl Shared {
-    pub(crate) fn new(queueing: Queueing, doors: Arc<Doors>) -> Arc<Self> {
+    pub(crate) fn new(queueing: Queueing, wakers: Arc<LaneWakers>) -> Arc<Self> {
         let state = State { queueing, asleep: 0, lanes: 0 };
-        Arc::new(Self { state: Mutex::new(state), doors })
+        Arc::new(Self { state: Mutex::new(state), wakers })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -89,13 +89,13 @@ impl Shared {
 
 impl State {
     /// Removes one lane; true if it was the last.
-    fn let_go(&mut self) -> bool {
+    fn remove_lane(&mut self) -> bool {
         self.lanes -= 1;
         self.lanes == 0
     }
 }
 
-enum Place {
+enum Ownership {
     Own(Box<Queueing>),
     Shared(Arc<Shared>),
 }
@@ -131,7 +131,7 @@ impl DerefMut for Access<'_> {
 /// Disciplines in front of one lane's sink.
 pub(crate) struct Egress {
     channel: u16,
-    place: Place,
+    ownership: Ownership,
     /// No frame is added any more; the egress is removed once it is empty.
     pub(crate) retiring: bool,
     /// Latest time of the next poll, set when the lane went to sleep: a token bucket releases its
@@ -142,24 +142,24 @@ pub(crate) struct Egress {
 impl Egress {
     /// Disciplines of this lane alone.
     pub(crate) fn own(channel: u16, queueing: Queueing) -> Self {
-        Self::at(channel, Place::Own(Box::new(queueing)))
+        Self::at(channel, Ownership::Own(Box::new(queueing)))
     }
 
     /// Disciplines that other lanes use too.
     pub(crate) fn shared(channel: u16, shared: &Arc<Shared>) -> Self {
         shared.lock().lanes += 1;
-        Self::at(channel, Place::Shared(shared.clone()))
+        Self::at(channel, Ownership::Shared(shared.clone()))
     }
 
-    fn at(channel: u16, place: Place) -> Self {
-        Self { channel, place, retiring: false, wake_at: None }
+    fn at(channel: u16, ownership: Ownership) -> Self {
+        Self { channel, ownership, retiring: false, wake_at: None }
     }
 
     #[inline]
     pub(crate) fn access(&mut self) -> Access<'_> {
-        match &mut self.place {
-            Place::Own(queueing) => Access::Own(queueing),
-            Place::Shared(shared) => Access::Shared(shared.lock()),
+        match &mut self.ownership {
+            Ownership::Own(queueing) => Access::Own(queueing),
+            Ownership::Shared(shared) => Access::Shared(shared.lock()),
         }
     }
 
@@ -167,18 +167,20 @@ impl Egress {
     /// disciplines.
     #[inline]
     pub(crate) fn can_bypass(&self, channel: u16) -> bool {
-        match &self.place {
-            Place::Own(queueing) => queueing.can_bypass(channel),
-            Place::Shared(shared) => shared.lock().queueing.can_bypass(channel),
+        match &self.ownership {
+            Ownership::Own(queueing) => queueing.can_bypass(channel),
+            Ownership::Shared(shared) => shared.lock().queueing.can_bypass(channel),
         }
     }
 
     /// See [`Queueing::note_bypass`].
     #[inline(always)]
     pub(crate) fn note_bypass(&self, channel: u16, packets: u64, bytes: u64) {
-        match &self.place {
-            Place::Own(queueing) => queueing.note_bypass(channel, packets, bytes),
-            Place::Shared(shared) => shared.lock().queueing.note_bypass(channel, packets, bytes),
+        match &self.ownership {
+            Ownership::Own(queueing) => queueing.note_bypass(channel, packets, bytes),
+            Ownership::Shared(shared) => {
+                shared.lock().queueing.note_bypass(channel, packets, bytes)
+            }
         }
     }
 
@@ -190,38 +192,40 @@ impl Egress {
 
     /// True if other lanes may put frames into this lane's queue.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.place, Place::Shared(_))
+        matches!(self.ownership, Ownership::Shared(_))
     }
 
     /// Eventfd to watch while asleep: other lanes signal it when they put frames into this lane's
     /// queue.
-    pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
-        match &self.place {
-            Place::Own(_) => None,
-            Place::Shared(shared) => shared.doors.0.get(usize::from(self.channel)).map(AsFd::as_fd),
+    pub(crate) fn waker(&self) -> Option<BorrowedFd<'_>> {
+        match &self.ownership {
+            Ownership::Own(_) => None,
+            Ownership::Shared(shared) => {
+                shared.wakers.0.get(usize::from(self.channel)).map(AsFd::as_fd)
+            }
         }
     }
 
     /// Wakes the lanes of these channels if they sleep.
     #[cold]
-    pub(crate) fn knock(&self, channels: u64) {
-        let Place::Shared(shared) = &self.place else { return };
+    pub(crate) fn wake_lanes(&self, channels: u64) {
+        let Ownership::Shared(shared) = &self.ownership else { return };
         let asleep = {
             let mut state = shared.lock();
             let asleep = state.asleep & channels;
             state.asleep &= !asleep;
             asleep
         };
-        for (channel, door) in shared.doors.0.iter().enumerate() {
+        for (channel, waker) in shared.wakers.0.iter().enumerate() {
             if asleep >> channel & 1 == 1 {
-                let _ = door.ring();
+                let _ = waker.ring();
             }
         }
     }
 
     /// Marks the lane as asleep; lanes that add frames to its queue wake it from now on.
-    pub(crate) fn say_asleep(&self) {
-        if let Place::Shared(shared) = &self.place {
+    pub(crate) fn mark_asleep(&self) {
+        if let Ownership::Shared(shared) = &self.ownership {
             shared.lock().asleep |= 1 << self.channel;
         }
     }
@@ -232,7 +236,7 @@ impl Egress {
     }
 
     /// Clears the limit of [`Self::wake_by`].
-    pub(crate) fn forget_wake(&mut self) {
+    pub(crate) fn clear_wake(&mut self) {
         self.wake_at = None;
     }
 
@@ -242,13 +246,13 @@ impl Egress {
 
     /// Statistics of the page pool. The pool of shared disciplines is reported by channel 0 only.
     pub(crate) fn pool_stats(&mut self) -> Option<PoolStats> {
-        let tells = self.channel == 0 || matches!(self.place, Place::Own(_));
+        let tells = self.channel == 0 || matches!(self.ownership, Ownership::Own(_));
         tells.then(|| self.access().pool_stats())
     }
 
     /// Gauge of the same pool.
     pub(crate) fn pool_gauge(&mut self) -> Option<Gauge> {
-        let tells = self.channel == 0 || matches!(self.place, Place::Own(_));
+        let tells = self.channel == 0 || matches!(self.ownership, Ownership::Own(_));
         tells.then(|| self.access().pool_gauge())
     }
 
@@ -258,29 +262,29 @@ impl Egress {
         next: Disciplines,
         call: &Call<'_>,
     ) -> Result<(), Disciplines> {
-        match &mut self.place {
-            Place::Own(queueing) => {
+        match &mut self.ownership {
+            Ownership::Own(queueing) => {
                 queueing.succeed(next, call);
                 Ok(())
             }
-            Place::Shared(_) => Err(next),
+            Ownership::Shared(_) => Err(next),
         }
     }
 
     /// Moves the frames that wait for this lane out of `old`, the disciplines that the lane used
     /// before and leaves now.
     pub(crate) fn take_over(&mut self, mut old: Self, call: &Call<'_>) {
-        let relabel = matches!(self.place, Place::Own(_));
+        let relabel = matches!(self.ownership, Ownership::Own(_));
         let mut next = self.access();
-        match &mut old.place {
-            Place::Own(queueing) => {
+        match &mut old.ownership {
+            Ownership::Own(queueing) => {
                 next.take_over(queueing, true, relabel, call);
                 queueing.close(call);
             }
-            Place::Shared(shared) => {
+            Ownership::Shared(shared) => {
                 // Under one lock: of lanes that leave at the same time exactly one is the last.
                 let mut state = shared.lock();
-                let all = state.let_go();
+                let all = state.remove_lane();
                 next.take_over(&mut state.queueing, all, relabel, call);
                 if all {
                     state.queueing.close(call);
@@ -292,20 +296,20 @@ impl Egress {
     /// Leaves the disciplines, with no frame waiting for this lane. `false`: the lane is the last
     /// one and stays to send frames that other lanes left behind.
     pub(crate) fn leave(&mut self, call: &Call<'_>) -> bool {
-        match &mut self.place {
-            Place::Own(queueing) => {
+        match &mut self.ownership {
+            Ownership::Own(queueing) => {
                 let stays = queueing.gather_strays(call);
                 if !stays {
                     queueing.close(call);
                 }
                 !stays
             }
-            Place::Shared(shared) => {
+            Ownership::Shared(shared) => {
                 let mut state = shared.lock();
                 if state.lanes == 1 && state.queueing.gather_strays(call) {
                     return false;
                 }
-                if state.let_go() {
+                if state.remove_lane() {
                     state.queueing.close(call);
                 }
                 true
@@ -315,11 +319,11 @@ impl Egress {
 
     /// Closes the egress with its lane. Frames that no other lane can send are dropped and counted.
     pub(crate) fn close(mut self, call: &Call<'_>) {
-        match &mut self.place {
-            Place::Own(queueing) => queueing.close(call),
-            Place::Shared(shared) => {
+        match &mut self.ownership {
+            Ownership::Own(queueing) => queueing.close(call),
+            Ownership::Shared(shared) => {
                 let mut state = shared.lock();
-                if state.let_go() {
+                if state.remove_lane() {
                     state.queueing.close(call);
                 }
             }

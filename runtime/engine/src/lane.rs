@@ -147,7 +147,7 @@ pub struct Lane {
     /// frames.
     sink_held: bool,
     /// A partly sent frame waits in the disciplines, not in the source.
-    begun_inside: bool,
+    partial_inside: bool,
     /// No frame is received that may have to wait in the lane. The lane is being detached, and with
     /// a sink slower than its source it would never be empty.
     closed: bool,
@@ -200,7 +200,7 @@ impl Lane {
             full: Full::Stop,
             held: false,
             sink_held: false,
-            begun_inside: false,
+            partial_inside: false,
             closed: false,
             closing: None,
             hooks: Hooks::default(),
@@ -269,7 +269,7 @@ impl Lane {
         // A wrapper is put below the coalescer, so that it sees the frames that leave.
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
         self.tx = edit(unwrap_tx(tx), self.tx_stats.clone());
-        self.put_merger_on();
+        self.wrap_coalescer();
     }
 
     /// Statistics of the lane's page pool, if it has one: the pool of the disciplines, else the
@@ -308,8 +308,8 @@ impl Lane {
 
     /// Forgets the partly sent frame of a replaced source, which does not show that frame. A partly
     /// sent frame that waits in disciplines or in a program's pages continues.
-    pub(crate) fn forget_begun(&mut self) {
-        let stays = !self.begun_in_source() || self.hooks.hold_a_frame();
+    pub(crate) fn forget_partial(&mut self) {
+        let stays = !self.partial_in_source() || self.hooks.hold_a_frame();
         if let (Rx::Brings(_), Some(hand), false) = (&self.rx, &self.finishing, stays) {
             hand.give_up();
         }
@@ -318,18 +318,18 @@ impl Lane {
     /// True if the lane can leave its worker without leaving one of its own frames behind.
     pub(crate) fn is_settled(&mut self) -> bool {
         let begun = self.finishing.as_ref().is_some_and(|hand| !hand.is_empty());
-        let late = self.others_are_late();
+        let late = self.others_still_open();
         let waits = self.closing.is_some() && self.waiting() > 0;
         !(begun || self.holds_a_frame() || self.hooks.hold_a_frame() || late || waits)
     }
 
     /// True while another lane of the closing group may still put frames into this lane's queue.
-    fn others_are_late(&mut self) -> bool {
+    fn others_still_open(&mut self) -> bool {
         // Frames in a program's pages have not passed the disciplines yet, and the completion of a
         // frame in the source may bring more of them.
-        let done = !self.hooks.hold_a_frame() && !self.begun_in_source();
+        let done = !self.hooks.hold_a_frame() && !self.partial_in_source();
         let shares = self.egress.as_ref().is_some_and(Egress::is_shared);
-        self.closing.as_mut().is_some_and(|closing| !closing.look(done)) && shares
+        self.closing.as_mut().is_some_and(|closing| !closing.check(done)) && shares
     }
 
     /// Holds frames back from the peer (`true`) until they may follow those of an older lane.
@@ -345,9 +345,9 @@ impl Lane {
 
     /// Eventfds that other lanes signal when they put frames into this lane's disciplines, or when
     /// a program reinjects frames.
-    pub(crate) fn doors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let disciplines = self.egress.as_ref().and_then(Egress::door);
-        disciplines.into_iter().chain(self.hooks.door())
+    pub(crate) fn wakers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let disciplines = self.egress.as_ref().and_then(Egress::waker);
+        disciplines.into_iter().chain(self.hooks.waker())
     }
 
     /// Sink of the lane.
@@ -369,10 +369,10 @@ impl Lane {
         }
         let mut polled = self.move_across::<false>(u32::MAX)?;
         if polled.rest == Rest::Empty && self.finishing.is_some() {
-            self.send_the_kept(&mut polled)?;
+            self.send_kept(&mut polled)?;
         }
         if polled.rest == Rest::Full && self.full == Full::Drop && !self.sink_held {
-            self.drop_what_comes(&mut polled)?;
+            self.tail_drop(&mut polled)?;
         }
         self.rest = polled.rest;
         if (polled.rest == Rest::Full) != self.stopped_since.is_some() {
@@ -384,7 +384,7 @@ impl Lane {
     /// Sends the frame that offload emulation kept when the sink had no room. A source that has
     /// become one with memory submits nothing while it is empty, so the kept frame needs its own
     /// submission.
-    pub(super) fn send_the_kept(&mut self, polled: &mut Polled) -> Result<(), Fault> {
+    pub(super) fn send_kept(&mut self, polled: &mut Polled) -> Result<(), Fault> {
         if self.finishing.as_ref().is_some_and(InHand::has_a_frame) {
             self.tx.submit(&Burst::new(), 0)?;
             self.tx.flush()?;
@@ -431,8 +431,8 @@ impl Lane {
     /// Room that the sink must have before the lane continues: for a largest frame, or for a
     /// smaller one that is already received into the batch.
     fn needs(&self) -> u32 {
-        let beside = self.batch.as_ref().filter(|batch| batch.is_beside());
-        let first = beside.and_then(Batch::needs).filter(|_| self.wake == self.sink_room);
+        let small = self.batch.as_ref().filter(|batch| batch.is_for_small());
+        let first = small.and_then(Batch::needs).filter(|_| self.wake == self.sink_room);
         first.unwrap_or(self.wake)
     }
 

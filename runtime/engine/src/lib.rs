@@ -15,7 +15,6 @@
 #![warn(missing_docs)]
 
 mod change;
-mod crew;
 mod egress;
 mod idle;
 mod lane;
@@ -23,8 +22,8 @@ mod link;
 mod locality;
 mod switch;
 mod worker;
+mod worker_pool;
 
-pub use crew::WorkerView;
 pub use egress::{EgressConfig, Full};
 pub use idle::{IdlePolicy, Pause};
 pub use lane::{Lane, LaneError, LaneId, Polled, Rest, Way};
@@ -33,3 +32,4 @@ pub use link::{
     Running, Wish, XdpError,
 };
 pub use worker::WorkerStats;
+pub use worker_pool::WorkerView;

@@ -25,13 +25,13 @@ use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{affinity, clock};
 use mqnet_topology::{Home, Side, Topology};
 
-use crate::change::{Change, Rest};
-use crate::crew::{Crew, WorkerView};
+use crate::change::{Change, IdleState};
 use crate::egress::EgressConfig;
 use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneError, LaneId, ShownPool, Way};
-use crate::locality::LOOK;
+use crate::locality::SAMPLE_INTERVAL;
 use crate::worker::{FaultLine, LaneFault};
+use crate::worker_pool::{WorkerPool, WorkerView};
 
 pub use capture::{CaptureRequest, Captures};
 use devices::DeviceMtu;
@@ -124,7 +124,7 @@ pub struct Running {
 }
 
 /// Plan from the point of view of the function where lanes of direction `way` begin.
-pub(crate) fn as_source_sees(plan: &Plan, way: Way) -> Plan {
+pub(crate) fn from_source_side(plan: &Plan, way: Way) -> Plan {
     if way == Way::Forth { plan.clone() } else { plan.mirrored() }
 }
 
@@ -133,19 +133,19 @@ pub struct Link {
     pub(crate) ends: [Box<dyn Function>; 2],
     /// Index of the function with a peer that takes part in channel changes.
     pub(crate) peer_side: Option<usize>,
-    pub(crate) crew: Crew,
+    pub(crate) workers: WorkerPool,
     pub(crate) running: Option<Running>,
     pub(crate) change: Option<Change>,
-    pub(crate) at_rest: Rest,
+    pub(crate) idle_state: IdleState,
     pub(crate) sets: u32,
     /// Largest number of channels so far.
     pub(crate) widest: u16,
     pub(crate) now: Duration,
     attached: [Attached; 2],
     /// The behaviour for full sinks was changed while lanes were being exchanged.
-    full_is_new: bool,
+    full_changed: bool,
     /// A change has just ended, and the next may be due.
-    look_again: bool,
+    check_again: bool,
     wish: Wish,
     /// Capabilities that each function's opposite side was given last.
     seen_caps: [Option<Caps>; 2],
@@ -162,8 +162,8 @@ pub struct Link {
     faults: Receiver<LaneFault>,
     line: FaultLine,
     /// Down reason of the link, with the time at which it was first reported.
-    said: Option<String>,
-    said_at: Duration,
+    reported_down: Option<String>,
+    reported_at: Duration,
     /// Reason why the link could not start although both functions are up.
     start_failed: Option<String>,
 }
@@ -189,17 +189,17 @@ impl Link {
         };
         let mut link = Self {
             attached,
-            full_is_new: false,
+            full_changed: false,
             ends,
             peer_side,
-            crew: Crew::new(topology, Side::Low, config, line.clone()),
+            workers: WorkerPool::new(topology, Side::Low, config, line.clone()),
             running: None,
             change: None,
-            at_rest: Rest::default(),
+            idle_state: IdleState::default(),
             sets: 0,
             widest: 0,
             now: clock::monotonic(),
-            look_again: false,
+            check_again: false,
             wish,
             seen_caps: [None, None],
             wake_frames: 0,
@@ -213,8 +213,8 @@ impl Link {
             answer: None,
             faults,
             line,
-            said: None,
-            said_at: Duration::ZERO,
+            reported_down: None,
+            reported_at: Duration::ZERO,
             start_failed: None,
         };
         link.publish_wish();
@@ -233,19 +233,21 @@ impl Link {
         match (&self.running, &self.change) {
             // The event of a request that arrived while a change was ending has already been
             // consumed.
-            (Some(_), None) if self.look_again => Duration::ZERO,
+            (Some(_), None) if self.check_again => Duration::ZERO,
             // Some steps of a change are noticed only by polling: queues that drain.
             (Some(_), Some(_)) => Duration::from_micros(300),
             (Some(_), None) if self.programs.any_leaving() => Duration::from_millis(20),
             (Some(_), None) if self.pending.is_some() => Duration::from_millis(100),
             // A lost member is detected by polling.
             (Some(_), None) if self.misses_a_member() => Duration::from_millis(25),
-            (Some(_), None) if self.learning.is_on() => LOOK,
+            (Some(_), None) if self.learning.is_on() => SAMPLE_INTERVAL,
             // Every other change of a running link is an event.
             (Some(_), None) => Duration::from_secs(1),
             // A waiting peer is detected by polling. After a long absence a longer interval is
             // sufficient, and it keeps the CPU time of a waiting link low.
-            (None, _) if self.now.saturating_sub(self.said_at) > SOON => Duration::from_millis(100),
+            (None, _) if self.now.saturating_sub(self.reported_at) > SOON => {
+                Duration::from_millis(100)
+            }
             (None, _) => Duration::from_millis(25),
         }
     }
@@ -262,9 +264,9 @@ impl Link {
             return Ok(Some(end));
         }
         let status = self.poll_ends(now);
-        self.look_at_caps();
+        self.check_caps();
         self.follow_devices(now);
-        let refitted = self.let_take_over(&mut faults)?;
+        let refitted = self.refit_ends(&mut faults)?;
         if let Some(end) = self.end_by_faults(&faults, true)? {
             return Ok(Some(end));
         }
@@ -273,7 +275,7 @@ impl Link {
             {
                 Some(running) if running.sessions == (sa, sb) => {
                     let notice = self.advance(now)?;
-                    self.look_again = notice.is_some() || refitted;
+                    self.check_again = notice.is_some() || refitted;
                     notice
                 }
                 Some(_) => {
@@ -286,38 +288,38 @@ impl Link {
                 if self.running.is_some() {
                     self.take_down(&why)?;
                 }
-                self.say_down(why)
+                self.report_down(why)
             }
         };
         if matches!(notice, Some(Notice::Changed { .. })) {
             self.forget_device_notes();
         }
-        self.give_up_late_request(now);
-        self.take_off_abandoned_taps();
-        self.take_off_left_hooks();
-        self.let_go_of_disciplines();
+        self.time_out_request(now);
+        self.remove_abandoned_taps();
+        self.retry_hook_removal();
+        self.free_unused_disciplines();
         self.fit_merging();
         self.learn()?;
         Ok(notice)
     }
 
     /// Reports why the link is down, once per reason.
-    pub(crate) fn say_down(&mut self, why: String) -> Option<Notice> {
-        if self.said.as_ref() == Some(&why) {
+    pub(crate) fn report_down(&mut self, why: String) -> Option<Notice> {
+        if self.reported_down.as_ref() == Some(&why) {
             return None;
         }
-        (self.said, self.said_at) = (Some(why.clone()), self.now);
+        (self.reported_down, self.reported_at) = (Some(why.clone()), self.now);
         Some(Notice::Down(why))
     }
 
     /// Reason why the link is down, while it is.
     pub fn down_reason(&self) -> Option<&str> {
-        self.said.as_deref().filter(|_| self.running.is_none())
+        self.reported_down.as_deref().filter(|_| self.running.is_none())
     }
 
     /// Converts a plan from the point of view of the peer function's partner to that of the first
     /// function. The peer does not know receive offloads that are fixed here.
-    pub(crate) fn as_first_sees(&self, plan: Plan) -> Plan {
+    pub(crate) fn from_first_side(&self, plan: Plan) -> Plan {
         let plan = if self.peer_side == Some(0) { plan.mirrored() } else { plan };
         let [here, there] = self.ends.each_ref().map(|end| end.caps().rx_fixed);
         plan.with_fixed(here, there)
@@ -345,7 +347,7 @@ impl Link {
     fn first_plan(&mut self) -> Result<Plan, String> {
         match self.peer().map(|peer| peer.plan()) {
             // The two ends of the bridge have already negotiated a plan.
-            Some(Some(plan)) => Ok(self.as_first_sees(plan)),
+            Some(Some(plan)) => Ok(self.from_first_side(plan)),
             Some(None) => Err("the peer has agreed to nothing".to_owned()),
             None => Plan::join(&self.wished_of(0), &self.wished_of(1)).map_err(|e| e.to_string()),
         }
@@ -361,7 +363,7 @@ impl Link {
                 return Ok(self.cannot_start(why, "the two functions do not fit"));
             }
         };
-        if let Err(e) = self.crew.grow(plan.channels, self.side(), self.homes()) {
+        if let Err(e) = self.workers.grow(plan.channels, self.side(), self.homes()) {
             return Ok(self.cannot_start(format!("workers: {e}"), "workers could not be started"));
         }
         let opened = self.open(&plan);
@@ -370,15 +372,15 @@ impl Link {
             Ok(lanes) => {
                 // Before the first frame moves: a kernel without carrier drops its replies.
                 self.ends.iter_mut().for_each(|end| end.set_carrier(true));
-                lanes.into_iter().flatten().for_each(|lane| self.crew.attach(lane));
+                lanes.into_iter().flatten().for_each(|lane| self.workers.attach(lane));
             }
             Err(why) => {
                 return Ok(self.cannot_start(why, "a function could not be opened"));
             }
         }
-        self.said = None;
+        self.reported_down = None;
         self.has_started();
-        self.at_rest = Rest::default();
+        self.idle_state = IdleState::default();
         self.widest = self.widest.max(plan.channels);
         self.note_counted();
         self.forget_device_notes();
@@ -405,7 +407,7 @@ impl Link {
         let at_work = self.running.as_ref().map(|running| running.set);
         self.shown_pools.retain(|(id, _)| Some(id.set) == at_work);
         for (channel, (a, b)) in (0u16..).zip(a.into_iter().zip(b)) {
-            let node = self.crew.memory_of(channel);
+            let node = self.workers.memory_of(channel);
             for (way, rx, tx) in [(Way::Forth, a.rx, b.tx), (Way::Back, b.rx, a.tx)] {
                 let sink = usize::from(way == Way::Forth);
                 let stats = self.ends[sink].stats()[usize::from(channel)].clone();
@@ -427,7 +429,7 @@ impl Link {
 
     /// Adds the offload emulation of the plan to a lane.
     fn emulate(&self, lane: Lane, plan: &Plan) -> Result<Lane, LaneError> {
-        let plan = as_source_sees(plan, lane.id().way);
+        let plan = from_source_side(plan, lane.id().way);
         if plan.rx_emulation.is_none() {
             return Ok(lane);
         }
@@ -452,7 +454,7 @@ impl Link {
                     lane.give_returned(returned);
                     Ok(())
                 };
-                self.crew.edit(LaneId { set: running.set, channel, way }, Box::new(give));
+                self.workers.edit(LaneId { set: running.set, channel, way }, Box::new(give));
             }
             lane.into_queues(self.now);
         }
@@ -462,7 +464,7 @@ impl Link {
     pub(crate) fn take_down(&mut self, why: &str) -> Result<(), LinkError> {
         self.ends.iter_mut().for_each(|end| end.set_carrier(false));
         self.running = None;
-        let running = self.crew.take_all()?;
+        let running = self.workers.take_all()?;
         self.drop_lanes(running);
         if let Some(change) = self.change.take() {
             self.drop_lanes(change.into_lanes());
@@ -499,22 +501,22 @@ impl Link {
 
     /// The workers.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
-        self.crew.views()
+        self.workers.views()
     }
 
     /// Number of the worker that serves a channel.
     pub fn worker_of(&self, channel: u16) -> Option<usize> {
-        self.crew.worker_of(channel)
+        self.workers.worker_of(channel)
     }
 
     /// Idle policy of the workers.
     pub fn idle_policy(&self) -> IdlePolicy {
-        self.crew.policy()
+        self.workers.policy()
     }
 
     /// Changes the idle policy of the workers.
     pub fn set_idle_policy(&mut self, policy: IdlePolicy) {
-        self.crew.set_policy(policy);
+        self.workers.set_policy(policy);
     }
 
     /// Number of largest frames that must fit before a stopped lane continues; 0: half of the ring.
@@ -529,7 +531,7 @@ impl Link {
         for channel in 0..running.plan.channels {
             for way in [Way::Forth, Way::Back] {
                 let id = LaneId { set: running.set, channel, way };
-                self.crew.edit(
+                self.workers.edit(
                     id,
                     Box::new(move |lane| {
                         lane.set_wake_frames(frames);

@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 /// Sampling interval.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Number of consecutive samples before a move.
 const STEADY: u8 = 3;
@@ -82,7 +82,7 @@ pub(crate) struct Trial {
 
 impl Trial {
     /// Restarts the comparison, as the next table is a new one.
-    pub(crate) fn overlook(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.before.clear();
         (self.arrived, self.strays) = (0, 0);
     }
@@ -90,7 +90,7 @@ impl Trial {
     /// Evaluates the number of frames of each bucket on each channel since the last sample, with
     /// the current table. One frame in eight may stray: there are at least two queues, so a random
     /// assignment strays by at least a half.
-    pub(crate) fn hear(&mut self, table: &[u16], news: &[Vec<u64>]) -> Judgement {
+    pub(crate) fn compare(&mut self, table: &[u16], news: &[Vec<u64>]) -> Judgement {
         // Frames of buckets that have just moved may have arrived on either queue.
         let stayed = |bucket: &usize| self.before.get(*bucket) == table.get(*bucket);
         for bucket in (0..table.len()).filter(stayed) {
@@ -117,7 +117,7 @@ impl Trial {
 struct Bucket {
     /// Channel of the last sample, if it is not the bucket's queue.
     candidate: Option<u16>,
-    looks: u8,
+    samples: u8,
     /// Time of the last move; the bucket stays for `hold` from then on.
     moved: Duration,
     hold: Duration,
@@ -131,14 +131,14 @@ impl Bucket {
             Sight::On(_) | Sight::Mixed => None,
         };
         let again = on.is_some() && on == self.candidate;
-        self.looks = if again { self.looks.saturating_add(1) } else { u8::from(on.is_some()) };
+        self.samples = if again { self.samples.saturating_add(1) } else { u8::from(on.is_some()) };
         self.candidate = on;
     }
 
     fn moves(&mut self, now: Duration) {
         let soon = now.saturating_sub(self.moved) < self.hold * 4;
         self.hold = if soon { (self.hold * 2).min(HOLD_MOST) } else { HOLD_LEAST };
-        (self.moved, self.looks, self.candidate) = (now, 0, None);
+        (self.moved, self.samples, self.candidate) = (now, 0, None);
     }
 }
 
@@ -163,17 +163,17 @@ impl Policy {
     }
 
     /// Forgets candidates that do not exist any more, after the number of queues became `queues`.
-    pub(crate) fn keep_to(&mut self, queues: u16) {
+    pub(crate) fn limit_queues(&mut self, queues: u16) {
         for bucket in &mut self.buckets {
             if bucket.candidate.is_some_and(|queue| queue >= queues) {
-                (bucket.candidate, bucket.looks) = (None, 0);
+                (bucket.candidate, bucket.samples) = (None, 0);
             }
         }
     }
 
     /// Returns the buckets to move now. `table` holds the queue of each bucket, `sights` its
     /// sample.
-    pub(crate) fn look(
+    pub(crate) fn decide(
         &mut self,
         now: Duration,
         leads: bool,
@@ -186,7 +186,7 @@ impl Policy {
                 bucket.note(sight, queue);
             }
         }
-        let ripe = |at: &usize| self.buckets[*at].looks >= steady;
+        let ripe = |at: &usize| self.buckets[*at].samples >= steady;
         let in_turn = (self.begin..self.buckets.len()).chain(0..self.begin);
         let ripe: Vec<usize> = in_turn.filter(ripe).collect();
         let queue = self.buckets[*ripe.first()?].candidate?;

@@ -20,9 +20,9 @@ use std::sync::mpsc::Receiver;
 
 use mqnet_netdev::{Fault, Function};
 
-use crate::crew::Crew;
 use crate::lane::{Closing, Lane, LaneId};
 use crate::worker::Leave;
+use crate::worker_pool::WorkerPool;
 
 /// Condition to leave after all frames that wait in the source now have been received. A source
 /// that is never empty is left after as many frames as it can hold, so that new lanes do not wait
@@ -102,61 +102,61 @@ impl Switch {
     }
 
     /// Performs one step.
-    pub(crate) fn turn(&mut self, crew: &Crew, source: &mut dyn Function) -> Progress {
+    pub(crate) fn turn(&mut self, workers: &WorkerPool, source: &mut dyn Function) -> Progress {
         match &mut self.phase {
             Phase::Start => {
                 let leave = if self.empty_all { self.drained } else { Leave::Settled };
-                self.phase = Phase::Gaining(crew.detach(&self.gaining, leave));
+                self.phase = Phase::Gaining(workers.detach(&self.gaining, leave));
                 Progress::Waiting
             }
-            Phase::Gaining(home) => {
-                self.parked.extend(home.try_iter());
+            Phase::Gaining(detached) => {
+                self.parked.extend(detached.try_iter());
                 if self.parked.len() < self.gaining.len() {
                     return Progress::Waiting;
                 }
-                self.steer(crew, source)
+                self.steer(workers, source)
             }
-            Phase::Losing(home) => {
-                self.parked.extend(home.try_iter());
+            Phase::Losing(detached) => {
+                self.parked.extend(detached.try_iter());
                 if self.parked.len() < self.gaining.len() + self.losing.len() {
                     return Progress::Waiting;
                 }
-                self.begin(crew);
-                self.turn(crew, source)
+                self.begin(workers);
+                self.turn(workers, source)
             }
-            Phase::Emptying(home, left) => {
+            Phase::Emptying(detached, left) => {
                 let before = self.parked.len();
-                self.parked.extend(home.try_iter());
+                self.parked.extend(detached.try_iter());
                 *left -= self.parked.len() - before;
                 if *left > 0 {
                     return Progress::Waiting;
                 }
                 self.phase = Phase::Draining;
-                self.look_whether_drained(crew)
+                self.check_drained(workers)
             }
-            Phase::Draining => self.look_whether_drained(crew),
+            Phase::Draining => self.check_drained(workers),
         }
     }
 
-    fn steer(&mut self, crew: &Crew, source: &mut dyn Function) -> Progress {
+    fn steer(&mut self, workers: &WorkerPool, source: &mut dyn Function) -> Progress {
         let steered = self.steer.map_or(Ok(()), |channels| source.steer(channels));
         if let Err(e) = steered {
-            self.parked.drain(..).for_each(|lane| crew.attach(lane));
+            self.parked.drain(..).for_each(|lane| workers.attach(lane));
             return Progress::Failed(e.to_string());
         }
         // If every flow keeps its queue, the new lane of a queue may continue at any frame.
         let stays = self.steer.is_none() && !self.empty_all;
         let leave = if stays { Leave::Settled } else { self.drained };
-        self.phase = Phase::Losing(crew.detach(&self.losing, leave));
+        self.phase = Phase::Losing(workers.detach(&self.losing, leave));
         Progress::Waiting
     }
 
-    fn begin(&mut self, crew: &Crew) {
+    fn begin(&mut self, workers: &WorkerPool) {
         for mut lane in self.next.drain(..) {
             // Fails only for a broken device, which the lane detects itself.
             let _ = lane.hold(true);
             lane.open_source();
-            crew.attach(lane);
+            workers.attach(lane);
         }
         let (waiting, parked): (Vec<Lane>, Vec<Lane>) =
             self.parked.drain(..).partition(|lane| lane.has_disciplines());
@@ -164,12 +164,12 @@ impl Switch {
         let ids: Vec<LaneId> = waiting.iter().map(Lane::id).collect();
         for (mut lane, closing) in waiting.into_iter().zip(Closing::of(ids.len())) {
             lane.close_source(closing);
-            crew.attach(lane);
+            workers.attach(lane);
         }
-        self.phase = Phase::Emptying(crew.detach(&ids, Leave::Settled), ids.len());
+        self.phase = Phase::Emptying(workers.detach(&ids, Leave::Settled), ids.len());
     }
 
-    fn look_whether_drained(&mut self, crew: &Crew) -> Progress {
+    fn check_drained(&mut self, workers: &WorkerPool) -> Progress {
         for lane in &mut self.parked {
             match lane.tx().is_drained() {
                 Ok(true) => {}
@@ -178,7 +178,7 @@ impl Switch {
             }
         }
         for id in &self.next_ids {
-            crew.edit(*id, Box::new(|lane| lane.hold(false)));
+            workers.edit(*id, Box::new(|lane| lane.hold(false)));
         }
         Progress::Done
     }
@@ -186,9 +186,11 @@ impl Switch {
     /// Detached lanes: the old ones after [`Progress::Done`], the new ones after
     /// [`Progress::Failed`].
     pub(crate) fn into_idle(mut self) -> Vec<Lane> {
-        if let Phase::Gaining(home) | Phase::Losing(home) | Phase::Emptying(home, _) = &self.phase {
+        if let Phase::Gaining(detached) | Phase::Losing(detached) | Phase::Emptying(detached, _) =
+            &self.phase
+        {
             // The link was closed during the switch.
-            self.parked.extend(home.try_iter());
+            self.parked.extend(detached.try_iter());
         }
         self.parked.append(&mut self.next);
         self.parked

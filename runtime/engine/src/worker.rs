@@ -29,7 +29,7 @@ use slot::{LaneState, Slot};
 
 /// Number of busy iterations between checks of sleeping lanes. An iteration in which a lane moved
 /// several budgets counts as that many.
-const PASSES_PER_LOOK: usize = 32;
+const PASSES_PER_CHECK: usize = 32;
 
 /// Number of poll windows for which a lane may be idle while other lanes of its worker are busy.
 const PATIENCE: u32 = 64;
@@ -56,7 +56,7 @@ enum Command {
     Detach {
         lanes: Vec<LaneId>,
         leave: Leave,
-        home: Sender<Lane>,
+        reply: Sender<Lane>,
     },
     /// Keep those of these lanes that have not left yet.
     Stay(Vec<LaneId>, Sender<()>),
@@ -145,7 +145,7 @@ impl Worker {
     fn send(&self, command: Command) {
         // A worker that has ended needs no command.
         let _ = self.commands.send(command);
-        // Pairs with the Acquire swap in Body::obey: the command in the queue.
+        // Pairs with the Acquire swap in Body::run_commands: the command in the queue.
         self.shared.pending.store(true, Ordering::Release);
         let _ = self.shared.wake.ring();
     }
@@ -155,8 +155,8 @@ impl Worker {
     }
 
     /// Requests lanes back; each is sent to `home` when it may leave.
-    pub(crate) fn detach(&self, lanes: Vec<LaneId>, leave: Leave, home: &Sender<Lane>) {
-        self.send(Command::Detach { lanes, leave, home: home.clone() });
+    pub(crate) fn detach(&self, lanes: Vec<LaneId>, leave: Leave, reply: &Sender<Lane>) {
+        self.send(Command::Detach { lanes, leave, reply: reply.clone() });
     }
 
     /// Cancels the detach of the lanes that have not left yet, and confirms on `answer`.
@@ -230,19 +230,19 @@ impl Body {
         let mut passes = 0;
         let mut empty = 0u32;
         loop {
-            if self.shared.pending.load(Ordering::Relaxed) && self.obey() {
+            if self.shared.pending.load(Ordering::Relaxed) && self.run_commands() {
                 return;
             }
             self.shared.stats.passes.add(1);
-            let most = if self.leaving == 0 { self.pass() } else { self.pass_and_let_go() };
+            let most = if self.leaving == 0 { self.pass() } else { self.pass_with_leaving() };
             if most > 0 {
                 empty = 0;
                 passes += (most / BUDGET).max(1);
-                if passes >= PASSES_PER_LOOK {
+                if passes >= PASSES_PER_CHECK {
                     passes = 0;
                     self.now = clock::monotonic();
                     self.put_to_sleep(self.policy.window * PATIENCE);
-                    self.look_if_any_sleeps();
+                    self.poll_events_if_armed();
                 }
                 continue;
             }
@@ -260,7 +260,7 @@ impl Body {
                 next.lane.prefetch();
             }
             let slot = &mut self.slots[at];
-            if slot.state != LaneState::Active || slot.is_left_alone(clock::monotonic) {
+            if slot.state != LaneState::Active || slot.is_held_off(clock::monotonic) {
                 continue;
             }
             match slot.lane.poll(clock::monotonic) {
@@ -277,7 +277,7 @@ impl Body {
 
     /// Polls like [`Self::pass`], and lets detached lanes leave.
     #[cold]
-    fn pass_and_let_go(&mut self) -> usize {
+    fn pass_with_leaving(&mut self) -> usize {
         let (mut most, mut number) = (0, 0);
         while number < self.slots.len() {
             let slot = &mut self.slots[number];
@@ -298,7 +298,7 @@ impl Body {
             // A faulty lane leaves as it is: the link is about to be closed.
             let go = |l: &mut Leaving| slot.state == LaneState::Faulty || l.may_go(lane, frames);
             if slot.leaving.as_mut().is_some_and(go) {
-                self.let_go(number);
+                self.remove_lane(number);
             } else {
                 number += 1;
             }
@@ -307,7 +307,7 @@ impl Body {
     }
 
     /// Removes a lane and returns it to the control thread.
-    fn let_go(&mut self, number: usize) {
+    fn remove_lane(&mut self, number: usize) {
         let mut slot = self.slots.swap_remove(number);
         let last = self.slots.len();
         if slot.state == LaneState::Active {
@@ -326,7 +326,7 @@ impl Body {
         slot.lane.park(clock::monotonic());
         if let Some(leaving) = slot.leaving.take() {
             self.leaving -= 1;
-            let _ = leaving.home.send(slot.lane);
+            let _ = leaving.reply.send(slot.lane);
             let _ = self.faults.wake.ring();
         }
     }
@@ -351,17 +351,17 @@ impl Body {
             // The poll hold-off is shorter than a time slice of another thread, so the worker does
             // not yield.
             let now = self.now;
-            if !self.slots.iter_mut().any(|slot| slot.is_left_alone(|| now)) {
+            if !self.slots.iter_mut().any(|slot| slot.is_held_off(|| now)) {
                 affinity::yield_now();
             }
-            self.look_if_any_sleeps();
+            self.poll_events_if_armed();
         } else {
             self.shared.stats.sleeps.add(1);
             let armed = self.slots.iter().filter(|slot| slot.state == LaneState::Armed);
             let wake_at = armed.filter_map(|slot| slot.lane.wake_at()).min();
-            self.look(wake_at.map(|at| at.saturating_sub(self.now)));
+            self.poll_events(wake_at.map(|at| at.saturating_sub(self.now)));
             self.now = clock::monotonic();
-            self.wake_the_due();
+            self.wake_due();
         }
     }
 
@@ -385,15 +385,15 @@ impl Body {
         }
     }
 
-    fn look_if_any_sleeps(&mut self) {
+    fn poll_events_if_armed(&mut self) {
         if self.active < self.slots.len() {
-            self.look(Some(Duration::ZERO));
-            self.wake_the_due();
+            self.poll_events(Some(Duration::ZERO));
+            self.wake_due();
         }
     }
 
     /// Activates the lanes that are due, for example because a token bucket releases a frame.
-    fn wake_the_due(&mut self) {
+    fn wake_due(&mut self) {
         for slot in &mut self.slots {
             if slot.state == LaneState::Armed
                 && slot.lane.wake_at().is_some_and(|at| at <= self.now)
@@ -407,7 +407,7 @@ impl Body {
     }
 
     /// Processes ready events, or waits for one.
-    fn look(&mut self, timeout: Option<Duration>) {
+    fn poll_events(&mut self, timeout: Option<Duration>) {
         let Self { epoll, watches, slots, active, now, .. } = self;
         // Fails only for a descriptor that is no epoll: a bug.
         let _ = epoll.wait(timeout, |ready| {
@@ -425,13 +425,15 @@ impl Body {
 
     /// Executes pending commands; true to stop.
     #[cold]
-    fn obey(&mut self) -> bool {
+    fn run_commands(&mut self) -> bool {
         // Pairs with the Release store in Worker::send: the command in the queue.
         self.shared.pending.swap(false, Ordering::Acquire);
         while let Ok(command) = self.receiver.try_recv() {
             match command {
                 Command::Attach(lane) => self.attach(*lane),
-                Command::Detach { lanes, leave, home } => self.tell_to_leave(&lanes, leave, &home),
+                Command::Detach { lanes, leave, reply } => {
+                    self.begin_leaving(&lanes, leave, &reply)
+                }
                 Command::Stay(lanes, answer) => {
                     for slot in &mut self.slots {
                         if lanes.contains(&slot.lane.id()) && slot.leaving.take().is_some() {
@@ -452,7 +454,7 @@ impl Body {
         false
     }
 
-    fn tell_to_leave(&mut self, lanes: &[LaneId], leave: Leave, home: &Sender<Lane>) {
+    fn begin_leaving(&mut self, lanes: &[LaneId], leave: Leave, reply: &Sender<Lane>) {
         let mut number = 0;
         while number < self.slots.len() {
             let slot = &mut self.slots[number];
@@ -460,7 +462,7 @@ impl Body {
                 number += 1;
                 continue;
             }
-            slot.leaving = Some(Leaving::begin(&slot.lane, leave, home.clone()));
+            slot.leaving = Some(Leaving::begin(&slot.lane, leave, reply.clone()));
             self.leaving += 1;
             if slot.state == LaneState::Armed {
                 // An armed lane must be polled once more.
@@ -469,8 +471,8 @@ impl Body {
                 self.active += 1;
             }
             let settled = leave == Leave::Settled && slot.lane.is_settled();
-            if leave == Leave::AsItIs || settled {
-                self.let_go(number);
+            if leave == Leave::Immediately || settled {
+                self.remove_lane(number);
             } else {
                 number += 1;
             }
@@ -485,7 +487,7 @@ impl Body {
         if slot.state == LaneState::Faulty {
             return;
         }
-        let before: ArrayVec<i32, 2> = slot.lane.doors().map(|fd| fd.as_raw_fd()).collect();
+        let before: ArrayVec<i32, 2> = slot.lane.wakers().map(|fd| fd.as_raw_fd()).collect();
         if let Err(fault) = edit(&mut slot.lane) {
             if slot.state == LaneState::Armed {
                 self.active += 1;
@@ -499,11 +501,11 @@ impl Body {
         }
         // The edit may have installed shared objects, through which other lanes wake this one.
         let own = |fd: BorrowedFd<'_>| (fd.as_raw_fd(), fd.try_clone_to_owned());
-        let doors: ArrayVec<_, 2> = slot.lane.doors().map(own).collect();
-        for raw in before.into_iter().filter(|raw| doors.iter().all(|(now, _)| now != raw)) {
+        let wakers: ArrayVec<_, 2> = slot.lane.wakers().map(own).collect();
+        for raw in before.into_iter().filter(|raw| wakers.iter().all(|(now, _)| now != raw)) {
             self.unwatch(raw, number);
         }
-        let watched = doors.into_iter().map(|(raw, own)| self.watch_own(raw, own?, number));
+        let watched = wakers.into_iter().map(|(raw, own)| self.watch_own(raw, own?, number));
         let watched = watched.reduce(Result::and);
         if let Some(Err(e)) = watched {
             let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
@@ -517,11 +519,11 @@ impl Body {
         let (rx, tx) = lane.queues();
         let rx = rx.queue().event().map(|e| self.watch(e.fd, number));
         let tx = tx.queue().event().map(|e| self.watch(e.fd, number));
-        let doors = lane.doors().map(|fd| self.watch(fd, number)).reduce(Result::and);
+        let wakers = lane.wakers().map(|fd| self.watch(fd, number)).reduce(Result::and);
         self.now = clock::monotonic();
         let mut slot = Slot::new(lane, self.now);
         self.active += 1;
-        if let Some(Err(e)) = rx.into_iter().chain(tx).chain(doors).find(Result::is_err) {
+        if let Some(Err(e)) = rx.into_iter().chain(tx).chain(wakers).find(Result::is_err) {
             let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
             fail(&mut slot, &mut self.active, &self.faults, fault);
         }

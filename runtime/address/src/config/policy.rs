@@ -107,7 +107,7 @@ mod tests {
 
     /// Goal: a policy allows its entries, alone and in groups, and nothing else.
     #[test]
-    fn policies_allow_what_they_name() {
+    fn policies_allow_their_entries() {
         let paths = |all: &[&str]| Some(all.iter().map(PathBuf::from).collect());
         let policy = Policy {
             kinds: Some(vec!["tap".to_owned(), "vhost-user".to_owned(), "ntb".to_owned()]),

@@ -49,7 +49,7 @@ const LINK: &str = "[link.x]\na = 'tap:x'\nb = 'null:'\n";
 
 // Goal: each mistake is reported with line, column, key and allowed values.
 #[test]
-fn mistakes_are_told_in_their_place() {
+fn mistakes_have_positions() {
     for (text, told) in [
         ("[demon]\n", "f0:1:2: unknown key \"demon\"; did you mean 'daemon'?"),
         ("speed = 3", "f0:1:1: unknown key \"speed\"; allowed: daemon, limits"),
@@ -112,7 +112,7 @@ fn mistakes_are_told_in_their_place() {
 
 // Goal: all mistakes are reported, in file order; a syntax error hides no mistake of another file.
 #[test]
-fn all_mistakes_are_told() {
+fn all_mistakes_are_reported() {
     let first = "[link.x]\na = 'tun:x'\nb = 'null:'\nspeed = 1\n[link.y]\na = 1\n[demon]\n";
     let problems = read(&[first, "= = =", "[link.z]\na = 'null:'\nb = 'x'\n"]).unwrap_err();
     let places: Vec<_> = problems.iter().map(|p| p.split(": ").next().unwrap()).collect();

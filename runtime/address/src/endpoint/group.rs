@@ -207,7 +207,7 @@ mod tests {
 
     // Goal: an invalid group is rejected with the wrong member or option and the allowed values.
     #[test]
-    fn bad_groups_name_what_is_wrong() {
+    fn bad_groups_name_the_error() {
         let nine = ["null:"; 9].join("+");
         for (address, words) in [
             (&nine[..], "a group has 2 to 8 members, these are 9"),

@@ -129,7 +129,7 @@ mod tests {
 
     // Goal: sockets, PCI addresses with and without domain, and `pci` are distinguished.
     #[test]
-    fn places_are_told_apart() {
+    fn locations_are_distinguished() {
         let at = |text: &str| ivshmem(&format!("ntb:ivshmem={text}")).at;
         assert_eq!(at("/run/iv.sock"), IvshmemAt::Socket("/run/iv.sock".into()));
         assert_eq!(at("pci"), IvshmemAt::OnlyPci);

@@ -156,7 +156,7 @@ mod tests {
 
     // Goal: defaults are consistent with all given options.
     #[test]
-    fn defaults_depend_on_what_is_given() {
+    fn defaults_fit_given_options() {
         let of = |text: &str| end(&format!("ntb:vfio-user=/x{text}")).unwrap();
         let shape = |text: &str| {
             let end = of(text);

@@ -17,7 +17,7 @@ use crate::worker::Leave;
 
 impl Link {
     /// Attaches the lanes of the peer's direction. No frame arrives there before the peer switches.
-    pub(super) fn listening(&mut self, mut change: Change) -> Change {
+    pub(super) fn attach_receivers(&mut self, mut change: Change) -> Change {
         let may_wait = self.peers_way_may_wait();
         for mut lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
             if may_wait || lane.has_disciplines() {
@@ -26,19 +26,19 @@ impl Link {
                 let _ = lane.hold(true);
                 change.held = true;
             }
-            self.crew.attach(lane);
+            self.workers.attach(lane);
         }
         change
     }
 
     /// Lanes of `set` in the peer's direction.
-    pub(super) fn listeners(&self, set: u32, channels: u16) -> Vec<LaneId> {
+    pub(super) fn receiving_lanes(&self, set: u32, channels: u16) -> Vec<LaneId> {
         let Some(_) = self.peer_side else { return Vec::new() };
         let way = self.peers_way();
         (0..channels).map(|channel| LaneId { set, channel, way }).collect()
     }
 
-    pub(super) fn wait_for_the_leaving(
+    pub(super) fn wait_until_left(
         &mut self,
         mut change: Change,
         now: Duration,
@@ -55,17 +55,17 @@ impl Link {
         let wishes = change.wishes;
         let notice = self.finish(change, now);
         if self.peer_side.is_some() && !self.leads() {
-            self.say(Step::Rest, wishes, "");
+            self.send_step(Step::Rest, wishes, "");
         }
         notice
     }
 
     /// Closes the sources of lanes of the peer's direction and detaches each lane when it is
     /// drained.
-    pub(super) fn let_leave_when_empty(&self, set: u32, channels: u16) -> (Receiver<Lane>, usize) {
-        let listeners = self.listeners(set, channels);
-        self.close_sources(&listeners);
-        (self.crew.detach(&listeners, Leave::Settled), listeners.len())
+    pub(super) fn detach_when_drained(&self, set: u32, channels: u16) -> (Receiver<Lane>, usize) {
+        let receiving_lanes = self.receiving_lanes(set, channels);
+        self.close_sources(&receiving_lanes);
+        (self.workers.detach(&receiving_lanes, Leave::Settled), receiving_lanes.len())
     }
 
     /// Makes lanes of one direction receive nothing more.
@@ -75,28 +75,29 @@ impl Link {
                 lane.close_source(closing);
                 Ok(())
             };
-            self.crew.edit(*id, Box::new(close));
+            self.workers.edit(*id, Box::new(close));
         }
     }
 
     /// Releases held lanes of the peer's direction: they send the frames that they hold and go on.
-    pub(super) fn let_go(&self, set: u32, channels: u16) {
-        for id in self.listeners(set, channels) {
-            self.crew.edit(id, Box::new(|lane| lane.hold(false)));
+    pub(super) fn release_held(&self, set: u32, channels: u16) {
+        for id in self.receiving_lanes(set, channels) {
+            self.workers.edit(id, Box::new(|lane| lane.hold(false)));
         }
     }
 
     /// Lets attached lanes continue behind those that have left. Frames reinjected by programs of
     /// the old lanes come first, ahead of frames that are not yet received.
-    pub(super) fn let_go_behind(&self, gone: impl IntoIterator<Item = Lane>, held: bool) {
+    pub(super) fn release_behind(&self, gone: impl IntoIterator<Item = Lane>, held: bool) {
         self.drop_lanes(gone);
         if let Some(running) = self.running.as_ref().filter(|_| held) {
-            self.let_go(running.set, running.plan.channels);
+            self.release_held(running.set, running.plan.channels);
         }
     }
 
-    /// The leader has moved and will move back. Frames that it sent in between are newer than those
-    /// in the old lanes and older than those that the old lanes will receive.
+    /// Puts the old lanes of the peer's direction back after a failed switch. The leader has moved
+    /// and will move back: frames that it sent through the new lanes are newer than those in the
+    /// old lanes, and older than those that the old lanes will receive.
     pub(super) fn wait_until_failed(
         &mut self,
         mut change: Change,
@@ -108,11 +109,11 @@ impl Link {
                 if hooks || lane.has_disciplines() {
                     let _ = lane.hold(true);
                 }
-                self.crew.attach(lane);
+                self.workers.attach(lane);
             }
-            self.let_go(change.set, change.plan.channels);
+            self.release_held(change.set, change.plan.channels);
             let why = change.why.clone();
-            self.say(Step::Failed, change.wishes, &why);
+            self.send_step(Step::Failed, change.wishes, &why);
             change.stage = Stage::Failed;
         }
         self.change = Some(change);
@@ -129,7 +130,7 @@ impl Link {
         }
         let why = change.why.clone();
         let gone = std::mem::take(&mut change.old[0]);
-        self.let_go_behind(gone, true);
+        self.release_behind(gone, true);
         self.undo(change, why)
     }
 }

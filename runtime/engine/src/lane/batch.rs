@@ -12,7 +12,7 @@ use super::{Polled, Rest};
 
 /// Batch size while the sink has no room for the largest frame: small, because frames wait in the
 /// batch if the sink has no room for them either.
-const BESIDE: usize = 16;
+const SMALL_BATCH: usize = 16;
 
 /// Largest frame that is copied instead of waiting for room for the largest one. A copy costs less
 /// than a stop and a wake.
@@ -22,11 +22,11 @@ const SMALL: u32 = 16 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     /// All frames, for coalescing.
-    Gathers,
+    All,
     /// Small frames that arrive while the sink's memory has too little room.
-    Beside,
+    Small,
     /// No frames any more.
-    Leaves,
+    Unused,
 }
 
 /// Receive buffer. Frames are stored contiguously, which keeps them in the caches.
@@ -58,7 +58,7 @@ impl Batch {
     /// Creates a batch for frames of up to `room` bytes.
     pub(super) fn new(room: u32) -> Self {
         let bytes = vec![0; BURST_BYTES + room as usize];
-        let (frames, used) = (ArrayVec::new(), Use::Gathers);
+        let (frames, used) = (ArrayVec::new(), Use::All);
         Self { bytes, room, frames, sent: 0, is_busy: false, used, closed: false, last: 0 }
     }
 
@@ -73,13 +73,13 @@ impl Batch {
     }
 
     /// True if the batch receives small frames for lack of room in the sink.
-    pub(super) fn is_beside(&self) -> bool {
-        self.used == Use::Beside
+    pub(super) fn is_for_small(&self) -> bool {
+        self.used == Use::Small
     }
 
     /// True if the batch is unused and empty.
-    pub(super) fn is_over(&self) -> bool {
-        self.used == Use::Leaves && self.waiting() == 0
+    pub(super) fn is_unused(&self) -> bool {
+        self.used == Use::Unused && self.waiting() == 0
     }
 
     /// Length of the last frame, for receivers that bypass the batch.
@@ -127,7 +127,7 @@ impl Batch {
                     self.last = frame.len;
                     self.frames.push((at as u32, frame));
                     at += frame.len as usize;
-                    let stays_small = self.used != Use::Beside || frame.len <= SMALL;
+                    let stays_small = self.used != Use::Small || frame.len <= SMALL;
                     if frame.hdr.is_large() || !stays_small {
                         break;
                     }
@@ -171,7 +171,7 @@ impl Batch {
             if self.closed {
                 return ended(frames, Rest::Empty);
             }
-            if frames >= BUDGET || self.used == Use::Leaves {
+            if frames >= BUDGET || self.used == Use::Unused {
                 return ended(frames, Rest::Budget);
             }
             let got = self.fill(rx, most.min(BUDGET - frames))?;
@@ -189,7 +189,7 @@ impl Batch {
     /// Receives up to `budget` frames while the last frame was small, or frames of any size
     /// (`any`), though the sink has no room for the largest. A large frame would wait in the batch
     /// and is better received in place.
-    pub(super) fn carry_beside(
+    pub(super) fn carry_small(
         &mut self,
         rx: &mut dyn RxBorrows,
         tx: &mut Tx,
@@ -202,7 +202,7 @@ impl Batch {
             if frames >= budget {
                 return ended(frames, Rest::Budget);
             }
-            let got = self.fill(rx, BESIDE.min(budget - frames))?;
+            let got = self.fill(rx, SMALL_BATCH.min(budget - frames))?;
             frames += got.frames;
             if !self.send(tx)? {
                 return ended(frames, Rest::Full);

@@ -15,32 +15,32 @@ pub(crate) struct Closing {
     /// This member is done.
     done: bool,
     /// All members were done at the last check.
-    over: bool,
+    all_done: bool,
 }
 
 impl Closing {
     /// Creates a group of `lanes` members.
     pub(crate) fn of(lanes: usize) -> Vec<Self> {
         let open = Arc::new(AtomicUsize::new(lanes));
-        (0..lanes).map(|_| Self { open: open.clone(), done: false, over: false }).collect()
+        (0..lanes).map(|_| Self { open: open.clone(), done: false, all_done: false }).collect()
     }
 
     /// Checks the group: true if no member puts frames into other queues any more. `done` reports
     /// this member as done.
-    pub(super) fn look(&mut self, done: bool) -> bool {
+    pub(super) fn check(&mut self, done: bool) -> bool {
         if done {
             self.count_down();
         }
         // Pairs with the Release of the last member that was done: its frames are in the others'
         // queues.
-        self.over = self.open.load(Ordering::Acquire) == 0;
-        self.over
+        self.all_done = self.open.load(Ordering::Acquire) == 0;
+        self.all_done
     }
 
     /// Result of the last check. A lane decides about sleeping by the same result that it has acted
     /// on.
-    pub(super) fn was_over(&self) -> bool {
-        self.over
+    pub(super) fn was_all_done(&self) -> bool {
+        self.all_done
     }
 
     fn count_down(&mut self) {

@@ -38,8 +38,8 @@ impl Hooks {
         self.hooked.iter().chain(self.joined.as_ref().map(|(joined, _)| joined))
     }
 
-    pub(super) fn door(&self) -> Option<BorrowedFd<'_>> {
-        self.joined.as_ref().map(|(_, bell)| bell.as_fd())
+    pub(super) fn waker(&self) -> Option<BorrowedFd<'_>> {
+        self.joined.as_ref().map(|(_, waker)| waker.as_fd())
     }
 }
 
@@ -104,9 +104,9 @@ fn take_first(rx: &mut Rx) -> Option<(Vec<u8>, VnetHdr)> {
 
 impl Lane {
     /// True if the first frame of the source is partly sent.
-    pub(super) fn begun_in_source(&self) -> bool {
+    pub(super) fn partial_in_source(&self) -> bool {
         let in_source = |hand: &InHand| hand.is_begun() && !hand.has_a_frame();
-        !self.begun_inside && self.finishing.as_ref().is_some_and(in_source)
+        !self.partial_inside && self.finishing.as_ref().is_some_and(in_source)
     }
 
     /// Puts a program around the source.
@@ -116,7 +116,7 @@ impl Lane {
         // holds for a partly sent frame: if the program dropped it, the peer would have a partial
         // frame. The new source shows these frames first.
         let mut held = self.take_received();
-        let begun = self.begun_in_source();
+        let begun = self.partial_in_source();
         self.edit_rx(|rx| {
             under_all(rx, |rx, inlet| {
                 let (mut rx, passed) = wrap::strip(rx);
@@ -146,9 +146,9 @@ impl Lane {
     }
 
     /// Adds the reinjection from a program of the other side. Reinjected frames come first.
-    pub(crate) fn join(&mut self, inlet: Return, joined: Hooked, bell: Arc<EventFd>) {
-        let waits = usize::from(self.begun_in_source());
-        self.hooks.joined = Some((joined, bell));
+    pub(crate) fn join(&mut self, inlet: Return, joined: Hooked, waker: Arc<EventFd>) {
+        let waits = usize::from(self.partial_in_source());
+        self.hooks.joined = Some((joined, waker));
         self.edit_rx(|rx| under_taps(rx, |rx| wrap::join(rx, inlet, waits)));
     }
 
@@ -202,7 +202,7 @@ impl Lane {
     }
 
     /// Takes the reinjection off as soon as no frame can arrive by it any more.
-    pub(crate) fn part(&mut self) {
+    pub(crate) fn unjoin(&mut self) {
         self.edit_rx(|rx| under_taps(rx, wrap::part));
         // Otherwise the worker would keep watching an eventfd that is never signalled.
         self.hooks.joined.take_if(|(joined, _)| !joined.is_on());

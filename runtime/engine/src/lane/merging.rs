@@ -26,11 +26,11 @@ impl Lane {
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
         self.tx = merge::unwrap_tx(tx);
         self.merges = merges;
-        self.put_merger_on();
+        self.wrap_coalescer();
         self.fit_batch();
     }
 
-    pub(super) fn put_merger_on(&mut self) {
+    pub(super) fn wrap_coalescer(&mut self) {
         if let Some(Merges { how, .. }) = self.merges {
             let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
             self.tx = merge::wrap_tx(tx, how, self.tx_stats.clone());
@@ -42,19 +42,19 @@ impl Lane {
         let borrows = matches!(self.rx, Rx::Borrows(_));
         let gathers = |m: Merges| m.gathers || matches!(self.tx, Tx::Borrows(_));
         let used = if borrows && self.merges.is_some_and(gathers) {
-            Use::Gathers
+            Use::All
         } else if borrows && self.narrow {
-            Use::Beside
+            Use::Small
         } else {
-            Use::Leaves
+            Use::Unused
         };
-        if used != Use::Leaves {
+        if used != Use::Unused {
             self.batch.get_or_insert_with(|| Batch::new(self.room));
         }
         if let Some(batch) = &mut self.batch {
             batch.set_use(used);
         }
-        self.batch.take_if(|batch| batch.is_over());
+        self.batch.take_if(|batch| batch.is_unused());
     }
 
     /// Takes all received frames that wait for the sink, in order.

@@ -26,7 +26,7 @@ impl Lane {
     #[inline(never)]
     pub(super) fn poll_queued(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
         let mut polled = Polled::nothing(Rest::Full);
-        if !self.held && self.go_straight(&now, &mut polled)? && polled.rest != Rest::Full {
+        if !self.held && self.bypass(&now, &mut polled)? && polled.rest != Rest::Full {
             self.sink_full = false;
             if self.stopped_since.is_some() {
                 self.note_stop_or_wake(false, now());
@@ -35,7 +35,7 @@ impl Lane {
             return Ok(polled);
         }
         let now = now();
-        let queued = self.go_through(now)?;
+        let queued = self.enqueue_and_send(now)?;
         polled.frames += queued.frames;
         polled.sent += queued.sent;
         polled.rest = queued.rest;
@@ -59,11 +59,7 @@ impl Lane {
     /// fast as one without disciplines, and no frame is detached. Only a slow reader makes frames
     /// wait in the disciplines.
     #[inline]
-    fn go_straight(
-        &mut self,
-        now: impl Fn() -> Duration,
-        polled: &mut Polled,
-    ) -> Result<bool, Fault> {
+    fn bypass(&mut self, now: impl Fn() -> Duration, polled: &mut Polled) -> Result<bool, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(false) };
         if egress.retiring || self.closing.is_some() {
             return Ok(false);
@@ -88,7 +84,7 @@ impl Lane {
         let before = (sent.packets.get(), sent.bytes.get());
         *polled = self.move_across::<true>(allowed)?;
         if polled.rest == Rest::Empty && self.finishing.is_some() {
-            self.send_the_kept(polled)?;
+            self.send_kept(polled)?;
         }
         let sent = &self.tx_stats.tx;
         let Some(egress) = &mut self.egress else { return Ok(true) };
@@ -109,13 +105,13 @@ impl Lane {
     /// Moves frames through the disciplines. Not inlined: the burst buffers would make the stack
     /// frame of the bypass larger than a page.
     #[inline(never)]
-    fn go_through(&mut self, now: Duration) -> Result<Polled, Fault> {
+    fn enqueue_and_send(&mut self, now: Duration) -> Result<Polled, Fault> {
         // A frame in the loan is older than all waiting frames, and a partly sent frame continues
         // before any other.
-        let half_sent = self.finish_the_half_sent()?;
-        let blocked = self.held || half_sent == Some(false) || self.try_the_lent_frame()?;
+        let partial = self.continue_partial()?;
+        let blocked = self.held || partial == Some(false) || self.retry_received()?;
         let Self { egress, rx, tx, limit, left_behind, held, tx_stats, id, .. } = self;
-        let (begun_inside, finishing) = (&mut self.begun_inside, &self.finishing);
+        let (partial_inside, finishing) = (&mut self.partial_inside, &self.finishing);
         let Some(egress) = egress else { return Ok(Polled::nothing(Rest::Empty)) };
         let call = Call { channel: id.channel, now: now.as_nanos() as u64, stats: &tx_stats.tx };
         if let Some(limit) = limit
@@ -125,11 +121,11 @@ impl Lane {
         }
         // Frames in a program's pages have already been taken from the source.
         let closed = self.closing.is_some() && !self.hooks.hold_a_frame();
-        let takes = !egress.retiring && !closed && half_sent != Some(false);
+        let takes = !egress.retiring && !closed && partial != Some(false);
         // While the disciplines are being removed, frames stay in the source.
-        let waits = egress.retiring || half_sent == Some(false);
+        let waits = egress.retiring || partial == Some(false);
         let mut polled = Polled::nothing(if waits { Rest::Full } else { Rest::Empty });
-        polled.frames = usize::from(half_sent == Some(true));
+        polled.frames = usize::from(partial == Some(true));
         let (mut full, mut others) = (false, 0);
         let waiting = {
             let mut queueing = egress.access();
@@ -153,10 +149,10 @@ impl Lane {
             queueing.waiting(call.channel)
         };
         if others != 0 {
-            egress.knock(others);
+            egress.wake_lanes(others);
         }
         *left_behind = waiting > 0;
-        *begun_inside = !blocked && finishing.as_ref().is_some_and(InHand::is_begun);
+        *partial_inside = !blocked && finishing.as_ref().is_some_and(InHand::is_begun);
         // Held frames are older than frames that would bypass.
         if egress.retiring && waiting == 0 && !*held && egress.leave(&call) {
             self.egress = None;
@@ -166,16 +162,16 @@ impl Lane {
         }
         self.sink_full = full || (blocked && !self.held);
         if polled.rest == Rest::Full && full && self.full == Full::Drop && self.is_noqueue() {
-            self.drop_what_comes(&mut polled)?;
+            self.tail_drop(&mut polled)?;
         }
         Ok(polled)
     }
 
     /// Continues a partly sent frame of the source. No frame may overtake it, otherwise its
     /// segments would be sent again. `Some(true)`: completely sent now; `Some(false)`: no room.
-    fn finish_the_half_sent(&mut self) -> Result<Option<bool>, Fault> {
+    fn continue_partial(&mut self) -> Result<Option<bool>, Fault> {
         let begun = self.finishing.as_ref().is_some_and(InHand::is_begun);
-        if !begun || self.begun_inside {
+        if !begun || self.partial_inside {
             return Ok(None);
         }
         // A source without memory has no such frame: the frame was received and is in the loan.
@@ -200,7 +196,7 @@ impl Lane {
     }
 
     /// Submits received frames again; true if one still has no room in the sink.
-    fn try_the_lent_frame(&mut self) -> Result<bool, Fault> {
+    fn retry_received(&mut self) -> Result<bool, Fault> {
         if !self.holds_a_frame() {
             return Ok(false);
         }
@@ -229,14 +225,14 @@ impl Lane {
     /// bucket, and its source unless that has more than the lane can take.
     pub(super) fn arm_queued(&mut self) -> Result<Armed, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(Armed::MoreWork) };
-        egress.forget_wake();
+        egress.clear_wake();
         if self.rest == Rest::Budget {
             return Ok(Armed::MoreWork);
         }
         // From here on, lanes that put frames into this lane's queue wake it.
-        egress.say_asleep();
+        egress.mark_asleep();
         let waiting = egress.waiting();
-        let late = self.closing.as_ref().is_some_and(|closing| !closing.was_over());
+        let late = self.closing.as_ref().is_some_and(|closing| !closing.was_all_done());
         if late && egress.is_shared() {
             // The end of the other closing lanes is not announced. (Polling until then could take
             // long: another sink may be stopped.)
@@ -283,7 +279,7 @@ impl Lane {
 
     /// Poll hold-off after a poll with few frames, if the source requests one. No hold-off while
     /// frames wait in the disciplines, or if the sink's allowance ended the poll.
-    pub(crate) fn gather(&mut self) -> Duration {
+    pub(crate) fn poll_hold_off(&mut self) -> Duration {
         let time = self.rx.queue().gather();
         // Checked last, because shared disciplines need their lock.
         let wishes = !time.is_zero() && !self.cut_short;
@@ -326,7 +322,7 @@ impl Lane {
         }
         if moves {
             // Frames for lanes attached earlier may have come with this one.
-            next.knock(u64::MAX);
+            next.wake_lanes(u64::MAX);
         }
         self.egress = Some(next);
         self.show_pool();
@@ -349,7 +345,7 @@ impl Lane {
         shared.succeed(next, &call);
         // Lanes that read the schedulers before the change sleep by the old rate.
         if let Some(egress) = &self.egress {
-            egress.knock(u64::MAX);
+            egress.wake_lanes(u64::MAX);
         }
     }
 

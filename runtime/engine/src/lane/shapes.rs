@@ -34,8 +34,8 @@ impl Lane {
         let Self { rx, tx, loan, batch, room, tx_stats, .. } = self;
         match (rx, tx) {
             (Rx::Borrows(rx), tx) if batch.is_some() => match batch {
-                Some(batch) if batch.is_beside() => {
-                    receive_beside::<LIMITED>(&mut **rx, tx, batch, *room, allowance, any)
+                Some(batch) if batch.is_for_small() => {
+                    receive_narrow::<LIMITED>(&mut **rx, tx, batch, *room, allowance, any)
                 }
                 _ => carry_together(&mut **rx, tx, loan, batch, *room),
             },
@@ -80,7 +80,7 @@ fn carry_together(
         Some(batch) => batch.carry(rx, tx)?,
         None => Polled::nothing(Rest::Budget),
     };
-    if batch.as_ref().is_some_and(Batch::is_over) {
+    if batch.as_ref().is_some_and(Batch::is_unused) {
         *batch = None;
     }
     Ok(polled)
@@ -90,7 +90,7 @@ fn carry_together(
 /// received in place while the sink has that room. Otherwise small frames are received into the
 /// batch. With disciplines, the disciplines decide about frames without room.
 #[inline(never)]
-fn receive_beside<const LIMITED: bool>(
+fn receive_narrow<const LIMITED: bool>(
     rx: &mut dyn RxBorrows,
     tx: &mut Tx,
     batch: &mut Batch,
@@ -111,9 +111,9 @@ fn receive_beside<const LIMITED: bool>(
     }
     if !LIMITED && polled.rest == Rest::Full {
         let budget = BUDGET.saturating_sub(polled.frames);
-        let beside = batch.carry_beside(rx, tx, budget, any)?;
-        polled.frames += beside.frames;
-        polled.rest = beside.rest;
+        let small = batch.carry_small(rx, tx, budget, any)?;
+        polled.frames += small.frames;
+        polled.rest = small.rest;
     }
     Ok(polled)
 }

@@ -12,7 +12,7 @@ impl Lane {
     /// Takes the rest of a budget of frames from the source and drops them. This is optional,
     /// because the sender gets no backpressure.
     #[cold]
-    pub(super) fn drop_what_comes(&mut self, polled: &mut Polled) -> Result<(), Fault> {
+    pub(super) fn tail_drop(&mut self, polled: &mut Polled) -> Result<(), Fault> {
         let budget = BUDGET.saturating_sub(polled.frames);
         let mut dropped = 0;
         if let Some(hand) = self.finishing.as_ref().filter(|hand| hand.has_a_frame()) {
@@ -35,14 +35,14 @@ impl Lane {
                 rx.release(dropped)?;
                 // A partly sent frame in a discipline, or one that was received, is not among the
                 // dropped.
-                let of_source = dropped > 0 && self.begun_in_source();
+                let of_source = dropped > 0 && self.partial_in_source();
                 if let Some(hand) = self.finishing.as_ref().filter(|_| of_source) {
                     hand.give_up();
                 }
             }
             Rx::Borrows(rx) => {
                 let waiting = self.batch.as_mut().map_or(0, |batch| batch.drain().len());
-                if let Some(hand) = self.finishing.as_ref().filter(|_| !self.begun_inside) {
+                if let Some(hand) = self.finishing.as_ref().filter(|_| !self.partial_inside) {
                     // A partly sent frame was received or reinjected, and comes first. In both
                     // cases the rest of it is dropped.
                     hand.give_up();

@@ -12,13 +12,13 @@ use mqnet_wire::{Layer, VnetHdr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::egress::{Disciplines, Doors, Queueing, Shared};
+use crate::egress::{Disciplines, LaneWakers, Queueing, Shared};
 
-mod beside;
 mod finishing;
 mod gathering;
 mod hooked;
 mod merging;
+mod narrow;
 mod turns;
 
 /// Frames in the source, frames that reached the sink, and the remaining room of the sink.
@@ -163,7 +163,7 @@ impl Bench {
 
 // Goal: while the sink has room, frames bypass the discipline: none is copied, all are counted.
 #[test]
-fn an_empty_discipline_is_passed_by() {
+fn empty_disciplines_are_bypassed() {
     let mut bench = Bench::with(pfifo(10));
     bench.hands.world().room = usize::MAX;
     (0..100).for_each(|n| bench.hands.push(n));
@@ -175,7 +175,7 @@ fn an_empty_discipline_is_passed_by() {
 // Goal: frames without room in the sink wait, the source is emptied, and the lane counts as stopped
 // and sleeps. When there is room the waiting frames leave in order, before newer ones.
 #[test]
-fn what_the_sink_cannot_take_waits() {
+fn frames_without_room_wait_in_order() {
     let mut bench = Bench::with(pfifo(1000));
     bench.hands.world().room = 10;
     (0..200).for_each(|n| bench.hands.push(n));
@@ -195,7 +195,7 @@ fn what_the_sink_cannot_take_waits() {
 // Goal: only the policy drops: the frames above pfifo's limit (one more is at the sink), counted
 // under their own reason.
 #[test]
-fn the_policy_drops_and_is_named() {
+fn only_the_policy_drops() {
     let mut bench = Bench::with(pfifo(50));
     (0..200).for_each(|n| bench.hands.push(n));
     while bench.poll().moved() > 0 {}
@@ -242,7 +242,7 @@ fn a_held_sink_drops_nothing() {
 
 // Goal: a held lane collects frames and sends none; after its release it sends all in order.
 #[test]
-fn a_held_lane_gathers() {
+fn a_held_lane_collects_frames() {
     let mut bench = Bench::with(pfifo(1000));
     bench.hands.world().room = usize::MAX;
     bench.lane.hold(true).unwrap();
@@ -256,7 +256,7 @@ fn a_held_lane_gathers() {
 
 // Goal: a lane behind a token bucket sleeps until the bucket's time, and only with frames waiting.
 #[test]
-fn a_token_bucket_sets_the_alarm() {
+fn token_buckets_set_the_wake_time() {
     let rate = 1_000_000;
     let tbf = Tbf { rate, burst: 2000, peakrate: 0, mtu: 0, limit: 1 << 20 };
     let mut bench = Bench::with(disciplines(Params::Tbf(tbf)));
@@ -305,7 +305,7 @@ impl RxBorrows for Calls {
 // Goal: with full=drop between two queues that bring no memory, no frame is kept when the sink is
 // full: it would leave much later than its successors.
 #[test]
-fn tail_drop_keeps_nothing_back() {
+fn tail_drop_keeps_no_frame() {
     let (hands, stats) = (Hands::default(), Arc::<ChannelStats>::default());
     let id = LaneId { set: 0, channel: 0, way: Way::Forth };
     let rx = Rx::Borrows(Box::new(Calls(hands.clone())));
@@ -339,7 +339,7 @@ fn classes() -> Arc<Shared> {
     let map = Some(tree.channel_map());
     let disciplines = Disciplines { schedulers, map, channels: 2, noqueue: false };
     let queueing = Queueing::new(disciplines, Layer::Ethernet, 1519, None).unwrap();
-    Shared::new(queueing, Arc::new(Doors::new(2).unwrap()))
+    Shared::new(queueing, Arc::new(LaneWakers::new(2).unwrap()))
 }
 
 /// IPv4 with TOS 8: priority 2, class 1.
@@ -401,10 +401,10 @@ fn lanes_close_together() {
 // Goal: of two lanes that leave shared disciplines at the same time exactly one is the last, and
 // takes the frames that a third has left behind.
 #[test]
-fn one_of_those_that_leave_is_the_last() {
+fn exactly_one_leaving_lane_is_last() {
     let queueing = || Queueing::new(pfifo(100), Layer::Ethernet, 1519, None).unwrap();
     for _ in 0..300 {
-        let shared = Shared::new(queueing(), Arc::new(Doors::new(3).unwrap()));
+        let shared = Shared::new(queueing(), Arc::new(LaneWakers::new(3).unwrap()));
         let [first, second, mut gone] = [0, 1, 2].map(|channel| Egress::shared(channel, &shared));
         let stats: [ChannelStats; 3] = Default::default();
         let call = |channel: u16| Call { channel, now: 1, stats: &stats[usize::from(channel)].tx };
@@ -463,7 +463,7 @@ proptest! {
     // Goal: for all events at the sink, the source and the disciplines, frames arrive in order and
     // none is lost: a stop is never forgotten, and a lane with work never sleeps.
     #[test]
-    fn nothing_is_lost_or_reordered(deeds in proptest::collection::vec(deed(), 1..200)) {
+    fn frames_arrive_once_and_in_order(deeds in proptest::collection::vec(deed(), 1..200)) {
         let mut bench = Bench::with(pfifo(100_000));
         let mut next = 0;
         for deed in deeds {

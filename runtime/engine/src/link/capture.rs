@@ -86,7 +86,7 @@ impl Active {
 }
 
 /// Removes the taps without a reader and keeps the others.
-fn take_off(lane: &mut Lane) {
+fn remove_abandoned(lane: &mut Lane) {
     lane.edit_rx(|rx: Rx| {
         let (rx, mut taps) = taps_off(rx);
         taps.retain(|tap| !tap.is_abandoned());
@@ -120,11 +120,11 @@ impl Link {
         Captures(readers)
     }
 
-    pub(super) fn take_off_abandoned_taps(&mut self) {
+    pub(super) fn remove_abandoned_taps(&mut self) {
         let before = self.captures.len();
         self.captures.retain(|active| Arc::strong_count(&active.readers) > 1);
         if self.captures.len() < before {
-            self.on_every_lane(|| take_off);
+            self.on_every_lane(|| remove_abandoned);
         }
     }
 
@@ -137,7 +137,7 @@ impl Link {
             for way in [Way::Forth, Way::Back] {
                 let edit = edit();
                 let id = LaneId { set: running.set, channel, way };
-                self.crew.edit(
+                self.workers.edit(
                     id,
                     Box::new(move |lane| {
                         edit(lane);

@@ -9,7 +9,7 @@ use crate::lane::{Lane, LaneId, Way};
 use crate::worker::Leave;
 
 /// Interval for polling the sinks.
-const LOOK: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Link {
     /// Waits until the frames in lanes and in their disciplines have been delivered, at most for
@@ -32,9 +32,9 @@ impl Link {
         ways.iter().for_each(|ids| self.close_sources(ids));
         let ids = ways.concat();
         let (Ok(mut lanes) | Err(mut lanes)) =
-            self.crew.take_soon(&ids, Leave::Settled, patience)?;
+            self.workers.take_within(&ids, Leave::Settled, patience)?;
         while lanes.iter_mut().any(waits) && !left().is_zero() {
-            poll::pause(LOOK);
+            poll::pause(POLL_INTERVAL);
         }
         self.drop_lanes(lanes);
         Ok(())

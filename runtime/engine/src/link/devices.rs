@@ -13,7 +13,7 @@ pub(super) struct DeviceMtu {
     /// Side and MTU to follow as soon as no request is under way.
     due: Option<(usize, u32)>,
     /// Side and MTU of the request under way.
-    asked: Option<(usize, u32)>,
+    requested: Option<(usize, u32)>,
     /// Reason for a difference between the MTU of device and link, by side.
     notes: [Option<String>; 2],
 }
@@ -59,7 +59,7 @@ impl Link {
             (Some(own), _) if own == mtu => {}
             (Some(_), Some(why)) => self.refuse_device_mtu(side, mtu, &why),
             (Some(_), None) => match self.ask(wish, now) {
-                Ok(()) => self.device_mtu.asked = Some((side, mtu)),
+                Ok(()) => self.device_mtu.requested = Some((side, mtu)),
                 Err(e) => self.refuse_device_mtu(side, mtu, &e.to_string()),
             },
             // Without this check, two hosts with different wishes would never agree again.
@@ -91,7 +91,7 @@ impl Link {
 
     /// True for the reply to a request that was made for a device.
     pub(super) fn is_of_device(&mut self, answer: &Result<Option<String>, RequestError>) -> bool {
-        let Some((side, mtu)) = self.device_mtu.asked.take() else { return false };
+        let Some((side, mtu)) = self.device_mtu.requested.take() else { return false };
         if let Err(why) = answer {
             self.refuse_device_mtu(side, mtu, &why.to_string());
         }

@@ -9,8 +9,8 @@ use mqnet_qdisc::{Command, Errno, Shape, TcError, Tree};
 use mqnet_sysio::clock;
 use mqnet_wire::Layer;
 
-use super::{Link, LinkError, as_source_sees};
-use crate::egress::{Disciplines, Doors, Egress, EgressConfig, Full, Queueing, Shared};
+use super::{Link, LinkError, from_source_side};
+use crate::egress::{Disciplines, Egress, EgressConfig, Full, LaneWakers, Queueing, Shared};
 use crate::lane::{Lane, LaneId, Way};
 
 /// Ethernet header in bytes: disciplines count frames, an MTU counts packets.
@@ -28,7 +28,7 @@ pub(super) struct Attached {
     shared: Vec<(u32, Arc<Shared>)>,
     /// Created when first needed and kept, because workers know these eventfds by their
     /// descriptors.
-    doors: Option<Arc<Doors>>,
+    wakers: Option<Arc<LaneWakers>>,
 }
 
 /// Shape of the disciplines of a set's lanes.
@@ -47,7 +47,7 @@ impl Attached {
         let tree = Tree::new(words, layer).map_err(LinkError::Qdisc)?;
         let (full, fitted, shared) = (config.full, Vec::new(), Vec::new());
         let l2_header = if layer == Layer::Ethernet { ETHERNET_HEADER } else { 0 };
-        Ok(Self { tree, full, l2_header, fitted, shared, doors: None })
+        Ok(Self { tree, full, l2_header, fitted, shared, wakers: None })
     }
 
     /// Records the current shape of a set's lanes; returns the previous one.
@@ -59,12 +59,13 @@ impl Attached {
         before.map_or(Shape::None, |before| before.shape)
     }
 
-    fn doors(&mut self, channels: u16) -> Result<Arc<Doors>, String> {
-        if let Some(doors) = &self.doors {
-            return Ok(doors.clone());
+    fn wakers(&mut self, channels: u16) -> Result<Arc<LaneWakers>, String> {
+        if let Some(wakers) = &self.wakers {
+            return Ok(wakers.clone());
         }
-        let doors = Doors::new(channels).map_err(|e| format!("wake-up events of lanes: {e}"))?;
-        Ok(self.doors.insert(Arc::new(doors)).clone())
+        let wakers =
+            LaneWakers::new(channels).map_err(|e| format!("wake-up events of lanes: {e}"))?;
+        Ok(self.wakers.insert(Arc::new(wakers)).clone())
     }
 
     /// Creates disciplines for one channel (`PerChannel`) or for all.
@@ -128,18 +129,18 @@ impl Link {
             return;
         }
         // Lanes of an unfinished change that are not attached do not get the edit.
-        self.full_is_new = self.change.is_some();
-        self.tell_full(side);
+        self.full_changed = self.change.is_some();
+        self.apply_full(side);
     }
 
     /// Repeats settings that were made during a channel change, for its lanes.
     pub(crate) fn refresh_full(&mut self) {
-        if std::mem::take(&mut self.full_is_new) {
-            [0, 1].into_iter().for_each(|side| self.tell_full(side));
+        if std::mem::take(&mut self.full_changed) {
+            [0, 1].into_iter().for_each(|side| self.apply_full(side));
         }
     }
 
-    fn tell_full(&self, side: usize) {
+    fn apply_full(&self, side: usize) {
         let full = self.attached[side].full;
         self.on_lanes_to(side, || {
             move |lane: &mut Lane| {
@@ -198,22 +199,22 @@ impl Link {
             return Ok(Vec::new());
         }
         let max = self.ends[side].caps().channels.max(plan.channels);
-        let room = room_for(as_source_sees(plan, way_to(side)).rx_frame_max());
+        let room = room_for(from_source_side(plan, way_to(side)).rx_frame_max());
         let layer = self.ends[side].caps().layer;
         let attached = &mut self.attached[side];
         if shape == Shape::PerChannel {
             let own = |channel| {
                 let disciplines = attached.disciplines(shape, Some(channel), plan);
-                let node = self.crew.memory_of(channel);
+                let node = self.workers.memory_of(channel);
                 let queueing = Queueing::new(disciplines, layer, room, node);
                 queueing.map(|q| Egress::own(channel, q)).map_err(|e| e.to_string())
             };
             return (0..plan.channels).map(own).collect();
         }
-        let node = self.crew.memory_of(0);
+        let node = self.workers.memory_of(0);
         let disciplines = attached.disciplines(shape, None, plan);
         let queueing = Queueing::new(disciplines, layer, room, node).map_err(|e| e.to_string())?;
-        let shared = Shared::new(queueing, attached.doors(max)?);
+        let shared = Shared::new(queueing, attached.wakers(max)?);
         attached.shared.retain(|(of, shared)| *of != set && Arc::strong_count(shared) > 1);
         attached.shared.push((set, shared.clone()));
         Ok((0..plan.channels).map(|channel| Egress::shared(channel, &shared)).collect())
@@ -275,7 +276,7 @@ impl Link {
     }
 
     /// Frees shared disciplines that no lane uses any more.
-    pub(super) fn let_go_of_disciplines(&mut self) {
+    pub(super) fn free_unused_disciplines(&mut self) {
         for attached in &mut self.attached {
             attached.shared.retain(|(_, shared)| Arc::strong_count(shared) > 1);
         }
@@ -295,7 +296,7 @@ impl Link {
                 edit(lane);
                 Ok(())
             };
-            self.crew.edit(id, Box::new(edit));
+            self.workers.edit(id, Box::new(edit));
         }
     }
 }

@@ -45,10 +45,10 @@ impl Link {
     }
 
     /// Handles a failed start although both functions are up, and reports it to the peer.
-    pub(super) fn cannot_start(&mut self, why: String, told: &str) -> Option<Notice> {
-        self.ends.iter_mut().for_each(|end| end.close(told));
+    pub(super) fn cannot_start(&mut self, why: String, reason: &str) -> Option<Notice> {
+        self.ends.iter_mut().for_each(|end| end.close(reason));
         self.start_failed = Some(why.clone());
-        self.say_down(why)
+        self.report_down(why)
     }
 
     /// Handles a successful start.

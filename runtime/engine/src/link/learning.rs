@@ -12,24 +12,24 @@ use mqnet_netdev::{Buckets, Function, Rx};
 
 use super::{Link, LinkError};
 use crate::egress::EgressConfig;
-use crate::locality::{Judgement, LOOK, Policy, Sight, Trial};
+use crate::locality::{Judgement, Policy, SAMPLE_INTERVAL, Sight, Trial};
 
 /// Pause after flows could not be moved.
-const REST: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// Number of buckets for a device that has no table yet; the device creates one of this length.
 const BUCKETS: usize = 128;
 
 /// Owner of a table: a function, or a member of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Whose {
+pub(super) struct TableOwner {
     member: Option<usize>,
     /// Channel of the first queue, and the channel distance of successive queues.
     first: u16,
     step: u16,
 }
 
-impl Whose {
+impl TableOwner {
     /// Table of a function with queues equal to its channels.
     pub(super) const OWN: Self = Self { member: None, first: 0, step: 1 };
 
@@ -72,9 +72,9 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(whose: Whose, buckets: usize) -> Self {
+    fn new(owner: TableOwner, buckets: usize) -> Self {
         let each = |_| (Sights::new(buckets), vec![0; buckets]);
-        Self { queues: (0..whose.queues(CHANNELS_MAX)).map(each).collect(), buckets }
+        Self { queues: (0..owner.queues(CHANNELS_MAX)).map(each).collect(), buckets }
     }
 
     fn on(&self, queue: u16) -> Arc<Sights> {
@@ -97,7 +97,7 @@ impl Seen {
 
 /// A learning table. All numbers are those of its owner's queues.
 struct Follower {
-    whose: Whose,
+    owner: TableOwner,
     name: String,
     buckets: Buckets,
     /// Counts of the opposite direction at the other function.
@@ -111,9 +111,9 @@ struct Follower {
 
 impl Follower {
     /// Creates a follower if possible; logs the obstacle otherwise.
-    fn new(whose: Whose, end: &mut dyn Function) -> Option<Self> {
+    fn new(owner: TableOwner, end: &mut dyn Function) -> Option<Self> {
         let group = end.name().to_owned();
-        let Some(function) = whose.of(end) else {
+        let Some(function) = owner.of(end) else {
             tracing::warn!(
                 "{group}: flows stay on their queues until the link begins anew: it began while a \
                  member is lost"
@@ -124,7 +124,7 @@ impl Follower {
         let spread = function.indirection();
         let count = spread.as_ref().map_or(BUCKETS, |spread| spread.table.len());
         if spread.is_some_and(|spread| spread.user_set) {
-            let knob = match whose.member {
+            let knob = match owner.member {
                 None => "mqnet ethtool -X default lets it learn",
                 Some(_) => "ethtool -X default, before the link begins, lets it learn",
             };
@@ -137,24 +137,24 @@ impl Follower {
             tracing::warn!("{name}: flows stay on their queues: {why}");
         });
         let buckets = buckets.ok()?;
-        let seen = || Seen::new(whose, count);
+        let seen = || Seen::new(owner, count);
         let arrivals = buckets.of_arrivals.as_ref().map(|_| (seen(), Trial::default()));
         let (sights, policy) = (seen(), Policy::new(count));
-        Some(Self { whose, name, buckets, sights, arrivals, policy, gave_up: false })
+        Some(Self { owner, name, buckets, sights, arrivals, policy, gave_up: false })
     }
 
     /// Sample of each bucket since the last call.
-    fn look(&mut self, queues: u16) -> Vec<Sight> {
+    fn sample(&mut self, queues: u16) -> Vec<Sight> {
         let news = self.sights.news(queues);
         let at = |bucket: usize| Sight::of(news.iter().map(|counts| counts[bucket]));
         (0..self.sights.buckets).map(at).collect()
     }
 
     /// Discards arrivals by a table of another owner: they do not apply to the next one.
-    fn overlook(&mut self, queues: u16) {
+    fn restart(&mut self, queues: u16) {
         if let Some((seen, trial)) = &mut self.arrivals {
             seen.news(queues);
-            trial.overlook();
+            trial.restart();
         }
     }
 
@@ -171,7 +171,7 @@ impl Follower {
     fn judge(&mut self, table: &[u16], queues: u16) -> Judgement {
         let Some((seen, trial)) = &mut self.arrivals else { return Judgement::True };
         let news = seen.news(queues);
-        trial.hear(table, &news)
+        trial.compare(table, &news)
     }
 }
 
@@ -210,9 +210,9 @@ impl Learning {
     /// Starts a session. A replaced card has another hash key.
     pub(super) fn begin(&mut self, ends: &mut [Box<dyn Function>; 2]) {
         for (side, end) in ends.iter_mut().enumerate().filter(|(side, _)| self.wanted[*side]) {
-            let all = Whose::all(&**end);
+            let all = TableOwner::all(&**end);
             self.followers[side] =
-                all.into_iter().filter_map(|whose| Follower::new(whose, &mut **end)).collect();
+                all.into_iter().filter_map(|owner| Follower::new(owner, &mut **end)).collect();
         }
     }
 
@@ -220,15 +220,15 @@ impl Learning {
     /// functions need.
     pub(super) fn watch(&self, side: usize, channel: u16, rx: Rx) -> Rx {
         let mut rx = rx;
-        for Follower { whose, buckets, arrivals, .. } in &self.followers[side] {
+        for Follower { owner, buckets, arrivals, .. } in &self.followers[side] {
             if let (Some(queue), Some((seen, _)), Some(of_arrivals)) =
-                (whose.queue(channel), arrivals, &buckets.of_arrivals)
+                (owner.queue(channel), arrivals, &buckets.of_arrivals)
             {
                 rx = wrap_rx(rx, seen.on(queue), of_arrivals.clone());
             }
         }
-        for Follower { whose, buckets, sights, .. } in &self.followers[1 - side] {
-            if let Some(queue) = whose.queue(channel) {
+        for Follower { owner, buckets, sights, .. } in &self.followers[1 - side] {
+            if let Some(queue) = owner.queue(channel) {
                 rx = wrap_rx(rx, sights.on(queue), buckets.of_answers.clone());
             }
         }
@@ -245,7 +245,7 @@ impl Link {
         let Some(channels) = self.running.as_ref().map(|running| running.plan.channels) else {
             return Ok(());
         };
-        self.learning.next = self.now + LOOK;
+        self.learning.next = self.now + SAMPLE_INTERVAL;
         for side in 0..2 {
             let leads = match self.peer_side {
                 Some(_) => self.leads(),
@@ -255,7 +255,7 @@ impl Link {
             for at in 0..self.learning.followers[side].len() {
                 self.follow_senders(side, at, channels, leads)?;
                 // The last move ran into its time limit: move no other table either.
-                if self.learning.next > self.now + LOOK {
+                if self.learning.next > self.now + SAMPLE_INTERVAL {
                     break;
                 }
             }
@@ -272,16 +272,16 @@ impl Link {
         leads: bool,
     ) -> Result<(), LinkError> {
         let follower = &mut self.learning.followers[side][at];
-        let (whose, end) = (follower.whose, &mut *self.ends[side]);
-        let queues = whose.queues(channels);
-        follower.policy.keep_to(queues);
-        let sights = follower.look(queues);
+        let (owner, end) = (follower.owner, &mut *self.ends[side]);
+        let queues = owner.queues(channels);
+        follower.policy.limit_queues(queues);
+        let sights = follower.sample(queues);
         // Without a table the kernel chooses the queue; a table set by a user stays.
-        let spread = whose.of(end).and_then(|function| function.indirection());
+        let spread = owner.of(end).and_then(|function| function.indirection());
         let spread = spread.filter(|spread| !spread.user_set);
         let own = |table: &Vec<u16>| table.len() == follower.sights.buckets;
         let Some(mut table) = spread.map(|spread| spread.table).filter(own) else {
-            follower.overlook(queues);
+            follower.restart(queues);
             return Ok(());
         };
         match follower.judge(&table, queues) {
@@ -289,7 +289,7 @@ impl Link {
             Judgement::Unknown => return Ok(()),
             Judgement::False { strays, of } => {
                 // A table set by another program stays, and explains the difference.
-                if !whose.of(end).is_some_and(|function| function.refresh_indirection()) {
+                if !owner.of(end).is_some_and(|function| function.refresh_indirection()) {
                     follower.give_up(strays, of);
                 }
                 return Ok(());
@@ -300,7 +300,7 @@ impl Link {
         if sinks.iter().any(|channel| channel.tx.stopped_since_ns.get() != 0) {
             return Ok(());
         }
-        let Some(moves) = follower.policy.look(self.now, leads, &table, &sights) else {
+        let Some(moves) = follower.policy.decide(self.now, leads, &table, &sights) else {
             return Ok(());
         };
         for &bucket in &moves.buckets {
@@ -308,11 +308,11 @@ impl Link {
         }
         let name = follower.name.clone();
         let (count, queue) = (moves.buckets.len(), moves.queue);
-        match self.spread_unasked(side, whose, &table)? {
+        match self.spread_automatically(side, owner, &table)? {
             Ok(()) => tracing::debug!("{name}: {count} buckets of flows follow to queue {queue}"),
             // Nothing has moved, and the attempt delayed the other links.
             Err(why) => {
-                self.learning.next = self.now + REST;
+                self.learning.next = self.now + PAUSE;
                 tracing::debug!("{name}: {count} buckets stay: {why}");
             }
         }
@@ -326,19 +326,19 @@ mod tests {
 
     // Goal: the group's map assigns each channel to exactly one queue of one member.
     #[test]
-    fn queues_are_channels_by_the_map() {
+    fn member_queues_cover_each_channel_once() {
         assert_eq!(
-            (Whose::OWN.queues(5), Whose::OWN.queue(4), Whose::OWN.channel(4)),
+            (TableOwner::OWN.queues(5), TableOwner::OWN.queue(4), TableOwner::OWN.channel(4)),
             (5, Some(4), 4)
         );
         for (members, channels) in [(2, 2), (2, 5), (3, 64), (8, 9)] {
-            let of = |at: u16| Whose { member: Some(at.into()), first: at, step: members };
+            let of = |at: u16| TableOwner { member: Some(at.into()), first: at, step: members };
             let mut all = Vec::new();
-            for whose in (0..members).map(of) {
-                let own = (0..whose.queues(channels)).map(|queue| whose.channel(queue));
-                assert!(own.clone().all(|channel| channel % members == whose.first));
-                let queues = own.clone().filter_map(|channel| whose.queue(channel));
-                assert!(queues.eq(0..whose.queues(channels)));
+            for owner in (0..members).map(of) {
+                let own = (0..owner.queues(channels)).map(|queue| owner.channel(queue));
+                assert!(own.clone().all(|channel| channel % members == owner.first));
+                let queues = own.clone().filter_map(|channel| owner.queue(channel));
+                assert!(queues.eq(0..owner.queues(channels)));
                 all.extend(own);
             }
             all.sort_unstable();

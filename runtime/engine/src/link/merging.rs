@@ -4,7 +4,7 @@
 use mqnet_netdev::wrap::merge::Merging;
 use mqnet_netdev::{Offloads, Plan};
 
-use super::{Link, as_source_sees};
+use super::{Link, from_source_side};
 use crate::lane::{Lane, Merges, Way};
 
 /// Coalescing settings of a link.
@@ -12,12 +12,12 @@ pub(super) struct Merger {
     /// User's setting for frames that arrive at each function.
     wanted: [bool; 2],
     /// Settings that the lanes of a set have.
-    told: Option<(u32, [Option<Merges>; 2])>,
+    applied: Option<(u32, [Option<Merges>; 2])>,
 }
 
 impl Default for Merger {
     fn default() -> Self {
-        Self { wanted: [true; 2], told: None }
+        Self { wanted: [true; 2], applied: None }
     }
 }
 
@@ -36,8 +36,8 @@ impl Link {
 
     /// Kinds of large frames that are made of small ones that arrive at a function.
     pub fn merges(&self, side: usize) -> Offloads {
-        let told = self.running.as_ref().and(self.merger.told.as_ref());
-        let merges = told.and_then(|(_, merges)| merges[side]);
+        let applied = self.running.as_ref().and(self.merger.applied.as_ref());
+        let merges = applied.and_then(|(_, merges)| merges[side]);
         merges.map_or(Offloads::NONE, |merges| merges.how.takes.and(Offloads::LARGE))
     }
 
@@ -48,7 +48,7 @@ impl Link {
             return None;
         }
         let way = if side == 0 { Way::Forth } else { Way::Back };
-        let plan = as_source_sees(plan, way);
+        let plan = from_source_side(plan, way);
         let caps = self.wished_of(1 - side);
         let (mut takes, mut frame_max) = (caps.tx_offloads, caps.frame_max);
         if !plan.rx_emulation.is_none() {
@@ -71,11 +71,11 @@ impl Link {
         }
         let set = running.set;
         let merges = [0, 1].map(|side| self.merging_from(side, &running.plan));
-        let told = Some((set, merges));
-        if self.merger.told == told {
+        let applied = Some((set, merges));
+        if self.merger.applied == applied {
             return;
         }
-        self.merger.told = told;
+        self.merger.applied = applied;
         self.on_every_lane(|| {
             move |lane: &mut Lane| {
                 lane.set_merging(merges[usize::from(lane.id().way == Way::Back)]);

@@ -36,11 +36,11 @@ impl Link {
         };
         let why = format!("fault: {fault}");
         self.take_down(&why)?;
-        Ok(self.say_down(why))
+        Ok(self.report_down(why))
     }
 
     /// Lets pending queues take over. Faults of the replaced queues are discarded.
-    pub(super) fn let_take_over(&mut self, faults: &mut Vec<LaneFault>) -> Result<bool, LinkError> {
+    pub(super) fn refit_ends(&mut self, faults: &mut Vec<LaneFault>) -> Result<bool, LinkError> {
         let mut refitted = false;
         for side in 0..self.ends.len() {
             let channels = self.ends[side].refit();
@@ -51,13 +51,13 @@ impl Link {
             let both =
                 |&channel: &u16| [Way::Forth, Way::Back].map(|way| LaneId { set, channel, way });
             let ids: Vec<LaneId> = channels.iter().flat_map(both).collect();
-            let lanes = self.crew.take_as_they_are(&ids)?;
+            let lanes = self.workers.take_immediately(&ids)?;
             let from_here = if side == 0 { Way::Forth } else { Way::Back };
             for mut lane in lanes {
                 if lane.id().way == from_here {
-                    lane.forget_begun();
+                    lane.forget_partial();
                 }
-                self.crew.attach(lane);
+                self.workers.attach(lane);
             }
             self.ends[side].refitted();
             faults.extend(self.faults.try_iter());

@@ -131,7 +131,7 @@ impl Link {
 
     /// Publishes the wish again after a change of capabilities: a guest has chosen other offloads
     /// or queues.
-    pub(super) fn look_at_caps(&mut self) {
+    pub(super) fn check_caps(&mut self) {
         let now = self.ends.each_ref().map(|end| Some(end.caps()));
         if now != self.seen_caps {
             self.publish_wish();
@@ -200,7 +200,7 @@ impl Link {
         self.end_request(Ended::Undone(format!("the link went down meanwhile: {why}")));
     }
 
-    pub(super) fn give_up_late_request(&mut self, now: Duration) {
+    pub(super) fn time_out_request(&mut self, now: Duration) {
         let late = |p: &Pending| now.saturating_sub(p.since) > REQUEST_TIMEOUT;
         if self.pending.as_ref().is_some_and(late) {
             let why = match self.change {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use mqnet_netdev::{FlowRule, Function, Indirection, OpenError, TxStats};
 use mqnet_sysio::{clock, poll};
 
-use super::learning::Whose;
+use super::learning::TableOwner;
 use super::{Link, LinkError};
 use crate::lane::{Lane, LaneId, Way};
 use crate::switch::drained;
@@ -23,11 +23,11 @@ const LIMIT: Duration = Duration::from_secs(1);
 
 /// Time limit for moves without a user's request. A peer decides when it reads, and must not delay
 /// the other links of a daemon.
-const LIMIT_UNASKED: Duration = Duration::from_millis(250);
+const LIMIT_AUTOMATIC: Duration = Duration::from_millis(250);
 
 /// Time after which a full sink that accepts nothing for the same time again counts as stuck. No
 /// move is started for it.
-const STUCK: Duration = Duration::from_millis(50);
+const STALLED: Duration = Duration::from_millis(50);
 
 /// Error text of a move that timed out.
 const NOT_TAKEN: &str = "what is on its way is not taken in time: try again";
@@ -43,28 +43,28 @@ impl Link {
     ) -> Result<Result<(), String>, LinkError> {
         // Buckets move from the current table, including changes by other programs.
         self.ends[side].refresh_indirection();
-        self.spread((side, Whose::OWN), table, user_set, LIMIT)
+        self.spread((side, TableOwner::OWN), table, user_set, LIMIT)
     }
 
     /// Like [`Self::set_indirection`], without a user's request, for a table with its owner's queue
     /// numbers.
-    pub(super) fn spread_unasked(
+    pub(super) fn spread_automatically(
         &mut self,
         side: usize,
-        whose: Whose,
+        owner: TableOwner,
         table: &[u16],
     ) -> Result<Result<(), String>, LinkError> {
         // Before any lane stops: the kernel may need time.
-        let function = whose.of(&mut *self.ends[side]);
+        let function = owner.of(&mut *self.ends[side]);
         if function.is_some_and(|function| function.refresh_indirection()) {
             return Ok(Err("somebody else has set the table, which stays".to_owned()));
         }
-        self.spread((side, whose), table, false, LIMIT_UNASKED)
+        self.spread((side, owner), table, false, LIMIT_AUTOMATIC)
     }
 
     fn spread(
         &mut self,
-        (side, whose): (usize, Whose),
+        (side, owner): (usize, TableOwner),
         table: &[u16],
         user_set: bool,
         limit: Duration,
@@ -72,7 +72,7 @@ impl Link {
         if self.change.is_some() {
             return Ok(Err("another change is under way".to_owned()));
         }
-        let Some(now) = shown(whose, &mut *self.ends[side]) else {
+        let Some(now) = shown(owner, &mut *self.ends[side]) else {
             return Ok(Err("the kernel chooses the queues of this device".to_owned()));
         };
         let mut stage = now.table;
@@ -87,12 +87,12 @@ impl Link {
                     *now = queue;
                 }
             }
-            let losing: Vec<u16> = losing.into_iter().map(|queue| whose.channel(queue)).collect();
-            let gaining = [whose.channel(queue)];
-            let before = shown(whose, &mut *self.ends[side]);
-            let turn = |end: &mut dyn Function| set(whose, end, &stage, user_set);
+            let losing: Vec<u16> = losing.into_iter().map(|queue| owner.channel(queue)).collect();
+            let gaining = [owner.channel(queue)];
+            let before = shown(owner, &mut *self.ends[side]);
+            let turn = |end: &mut dyn Function| set(owner, end, &stage, user_set);
             let back = |end: &mut dyn Function| match &before {
-                Some(before) => set(whose, end, &before.table, before.user_set),
+                Some(before) => set(owner, end, &before.table, before.user_set),
                 None => Ok(()),
             };
             if let Err(why) = self.move_flows(side, (&gaining, &losing), turn, back, limit)? {
@@ -100,13 +100,13 @@ impl Link {
             }
         }
         // No bucket differs any more, but the owner of the table may have changed.
-        Ok(set(whose, &mut *self.ends[side], table, user_set).map_err(|e| e.to_string()))
+        Ok(set(owner, &mut *self.ends[side], table, user_set).map_err(|e| e.to_string()))
     }
 
     /// True if frames of a queue of function `side` have not been accepted for a while.
     fn is_stuck(&self, side: usize, queue: u16) -> bool {
         let stats = self.ends[1 - side].stats();
-        stats.get(usize::from(queue)).is_some_and(|channel| stands_still(&channel.tx, poll::pause))
+        stats.get(usize::from(queue)).is_some_and(|channel| is_stalled(&channel.tx, poll::pause))
     }
 
     /// Adds a rule, replacing one at the same location; `None` removes that one.
@@ -182,17 +182,17 @@ impl Link {
         let leave = drained(&mut *self.ends[side]);
         let gaining: Vec<LaneId> = gaining.iter().map(id).collect();
         // A lane that holds a frame for a stuck sink stays, and nothing is moved.
-        let mut parked = match self.crew.take_soon(&gaining, Leave::Settled, limit)? {
+        let mut parked = match self.workers.take_within(&gaining, Leave::Settled, limit)? {
             Ok(lanes) => lanes,
             Err(lanes) => {
-                lanes.into_iter().for_each(|lane| self.crew.attach(lane));
+                lanes.into_iter().for_each(|lane| self.workers.attach(lane));
                 return Ok(Err(NOT_TAKEN.to_owned()));
             }
         };
         let mut done = turn(&mut *self.ends[side]).map_err(|e| e.to_string());
         if done.is_ok() {
             let ids: Vec<LaneId> = losing.iter().map(id).collect();
-            let delivered = match self.crew.take_soon(&ids, leave, limit)? {
+            let delivered = match self.workers.take_within(&ids, leave, limit)? {
                 Ok(lanes) => {
                     parked.extend(lanes);
                     drain(&mut parked, limit)
@@ -207,37 +207,37 @@ impl Link {
                 done = Err(NOT_TAKEN.to_owned());
             }
         }
-        parked.into_iter().for_each(|lane| self.crew.attach(lane));
+        parked.into_iter().for_each(|lane| self.workers.attach(lane));
         Ok(done)
     }
 }
 
 /// Table with its owner's queue numbers.
-fn shown(whose: Whose, end: &mut dyn Function) -> Option<Indirection> {
-    whose.of(end)?.indirection()
+fn shown(owner: TableOwner, end: &mut dyn Function) -> Option<Indirection> {
+    owner.of(end)?.indirection()
 }
 
 fn set(
-    whose: Whose,
+    owner: TableOwner,
     end: &mut dyn Function,
     table: &[u16],
     user_set: bool,
 ) -> Result<(), OpenError> {
     let function = end.name().to_owned();
     let lost = || OpenError { function, what: "a member is lost".to_owned() };
-    whose.of(end).ok_or_else(lost)?.set_indirection(table, user_set)
+    owner.of(end).ok_or_else(lost)?.set_indirection(table, user_set)
 }
 
 /// True if a sink accepts nothing. An overloaded sink is full after each poll and counts as stopped
 /// all the time, although it accepts frames. So the packet counter decides.
-fn stands_still(tx: &TxStats, mut pause: impl FnMut(Duration)) -> bool {
+fn is_stalled(tx: &TxStats, mut pause: impl FnMut(Duration)) -> bool {
     let since = Duration::from_nanos(tx.stopped_since_ns.get());
     let begin = clock::monotonic();
-    if since.is_zero() || begin.saturating_sub(since) <= STUCK {
+    if since.is_zero() || begin.saturating_sub(since) <= STALLED {
         return false;
     }
     let taken = tx.packets.get();
-    while clock::monotonic().saturating_sub(begin) < STUCK {
+    while clock::monotonic().saturating_sub(begin) < STALLED {
         if tx.packets.get() != taken || tx.stopped_since_ns.get() == 0 {
             return false;
         }
@@ -269,14 +269,14 @@ mod tests {
     // Goal: a sink that is full at every check but accepts frames, and one that resumes, are waited
     // for. A sink that accepts nothing is not.
     #[test]
-    fn what_moves_does_not_stand_still() {
+    fn moving_sinks_are_not_stalled() {
         let tx = TxStats::default();
         let nothing = |_| std::thread::yield_now();
-        assert!(!stands_still(&tx, nothing), "not full");
-        let long_ago = clock::monotonic().saturating_sub(2 * STUCK).max(Duration::from_nanos(1));
+        assert!(!is_stalled(&tx, nothing), "not full");
+        let long_ago = clock::monotonic().saturating_sub(2 * STALLED).max(Duration::from_nanos(1));
         tx.stopped_since_ns.set(long_ago.as_nanos() as u64);
-        assert!(!stands_still(&tx, |_| tx.packets.add(1)), "full, and moving");
-        assert!(stands_still(&tx, nothing));
-        assert!(!stands_still(&tx, |_| tx.stopped_since_ns.set(0)), "it goes on");
+        assert!(!is_stalled(&tx, |_| tx.packets.add(1)), "full, and moving");
+        assert!(is_stalled(&tx, nothing));
+        assert!(!is_stalled(&tx, |_| tx.stopped_since_ns.set(0)), "it goes on");
     }
 }

@@ -9,7 +9,7 @@ use mqnet_wire::Layer;
 use mqnet_xdp::wrap::{Bell, HookConfig, Hooked, InletConfig, Pages, Return, way};
 use mqnet_xdp::{Origin, Program};
 
-use super::{Link, as_source_sees};
+use super::{Link, from_source_side};
 use crate::lane::{Lane, LaneId, Way};
 
 /// Reason why a program cannot be attached or detached.
@@ -69,7 +69,7 @@ struct Pair {
     hook: HookConfig,
     inlet: Return,
     joined: Hooked,
-    bell: Arc<EventFd>,
+    waker: Arc<EventFd>,
 }
 
 impl Link {
@@ -97,18 +97,18 @@ impl Link {
         let Some(stats) = self.ends[side].stats().get(usize::from(channel)).cloned() else {
             return Ok(None);
         };
-        let bell = Arc::new(EventFd::new()?);
+        let waker = Arc::new(EventFd::new()?);
         let (hooked, joined) = (Hooked::default(), Hooked::default());
         self.programs.placed[side].extend([hooked.clone(), joined.clone()]);
         // The program runs before segmentation emulation.
         let way_in = if side == 0 { Way::Forth } else { Way::Back };
-        let plan_in = as_source_sees(plan, way_in);
+        let plan_in = from_source_side(plan, way_in);
         let (arrives, offloads) = (plan_in.rx_frame_max(), plan_in.rx_offloads);
         let frame_max = plan.frame_max;
         let tx_offloads = if side == 0 { plan.tx_offloads } else { plan.rx_offloads };
         let (count, own) = (stats.clone(), joined.clone());
         let config = InletConfig { stats: count, frame_max, tx_offloads, joined: own };
-        let (outlet, inlet) = way(config, Box::new(Rings(bell.clone())));
+        let (outlet, inlet) = way(config, Box::new(Rings(waker.clone())));
         let hook = HookConfig {
             program,
             origin: Origin {
@@ -125,7 +125,7 @@ impl Link {
             outlet,
             hooked,
         };
-        Ok(Some(Pair { hook, inlet, joined, bell }))
+        Ok(Some(Pair { hook, inlet, joined, waker }))
     }
 
     /// Installs the programs on lanes that are not attached.
@@ -138,9 +138,9 @@ impl Link {
             self.programs.placed[side].retain(Hooked::is_on);
             for channel in 0..lanes[side].len() {
                 let pair = self.pair(side, channel as u16, plan).map_err(|e| e.to_string())?;
-                let Some(Pair { hook, inlet, joined, bell }) = pair else { continue };
+                let Some(Pair { hook, inlet, joined, waker }) = pair else { continue };
                 lanes[side][channel].hook(hook);
-                lanes[1 - side][channel].join(inlet, joined, bell);
+                lanes[1 - side][channel].join(inlet, joined, waker);
             }
         }
         Ok(())
@@ -174,18 +174,18 @@ impl Link {
         })?;
         let (way, back) = if side == 0 { (Way::Forth, Way::Back) } else { (Way::Back, Way::Forth) };
         for (channel, pair) in (0..plan.channels).zip(pairs) {
-            let Some(Pair { hook, inlet, joined, bell }) = pair else { continue };
+            let Some(Pair { hook, inlet, joined, waker }) = pair else { continue };
             // Install the reinjection first, then the program that uses it.
             let join = move |lane: &mut Lane| {
-                lane.join(inlet, joined, bell);
+                lane.join(inlet, joined, waker);
                 Ok(())
             };
             let hook = move |lane: &mut Lane| {
                 lane.hook(hook);
                 Ok(())
             };
-            self.crew.edit(LaneId { set, channel, way: back }, Box::new(join));
-            self.crew.edit(LaneId { set, channel, way }, Box::new(hook));
+            self.workers.edit(LaneId { set, channel, way: back }, Box::new(join));
+            self.workers.edit(LaneId { set, channel, way }, Box::new(hook));
         }
         Ok(())
     }
@@ -215,14 +215,14 @@ impl Link {
                     lane.unhook();
                 }
                 if !has[1 - from] {
-                    lane.part();
+                    lane.unjoin();
                 }
             }
         });
     }
 
     /// Retries the removal of hooks that could not be removed immediately.
-    pub(super) fn take_off_left_hooks(&mut self) {
+    pub(super) fn retry_hook_removal(&mut self) {
         self.programs.leaving.retain(Hooked::is_on);
         if self.programs.any_leaving() {
             self.tidy_hooks();

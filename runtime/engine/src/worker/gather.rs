@@ -16,12 +16,12 @@ const ENOUGH: usize = BUDGET / 2;
 
 /// Poll hold-off of a lane; see the module.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Gather {
+pub(super) struct HoldOff {
     /// End of the hold-off; 0 if there is none.
     until: Duration,
 }
 
-impl Gather {
+impl HoldOff {
     /// True for a poll that took few frames from its source and had room for more.
     #[inline]
     pub(super) fn is_worth(polled: &Polled) -> bool {
@@ -60,20 +60,20 @@ mod tests {
     // Goal: only few frames justify a hold-off. Many frames do not, nor none (sent frames had
     // waited in the lane), nor a sink without room for more.
     #[test]
-    fn few_frames_are_worth_a_pause() {
-        let worth = |frames, rest| Gather::is_worth(&Polled { frames, sent: 3, rest });
+    fn few_frames_start_a_hold_off() {
+        let worth = |frames, rest| HoldOff::is_worth(&Polled { frames, sent: 3, rest });
         assert!(worth(1, Rest::Empty) && worth(ENOUGH - 1, Rest::Budget));
         assert!(!worth(ENOUGH, Rest::Empty) && !worth(0, Rest::Empty) && !worth(1, Rest::Full));
     }
 
     // Goal: a hold-off ends once, after its time; a hold-off of no time is none.
     #[test]
-    fn a_pause_ends() {
-        let mut gather = Gather::default();
-        gather.begin(Duration::ZERO, || panic!("no clock is needed"));
-        assert!(!gather.is_on(|| panic!("nothing gathers")));
-        gather.begin(TIME, || NOW);
-        assert!(gather.is_on(|| NOW + TIME / 2) && !gather.is_on(|| NOW + TIME));
-        assert!(!gather.is_on(|| NOW), "it is over");
+    fn hold_offs_end_once() {
+        let mut hold_off = HoldOff::default();
+        hold_off.begin(Duration::ZERO, || panic!("no clock is needed"));
+        assert!(!hold_off.is_on(|| panic!("nothing gathers")));
+        hold_off.begin(TIME, || NOW);
+        assert!(hold_off.is_on(|| NOW + TIME / 2) && !hold_off.is_on(|| NOW + TIME));
+        assert!(!hold_off.is_on(|| NOW), "it is over");
     }
 }

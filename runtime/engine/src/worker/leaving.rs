@@ -8,10 +8,10 @@ use crate::lane::{Lane, Rest};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// Immediately, with all frames that it holds: the lane will be attached again.
-    AsItIs,
+    Immediately,
     /// As soon as the lane holds no frame of its own.
     Settled,
-    /// When the source was empty once, or the lane has moved so many frames that none of those that
+    /// After the lane found its source empty, or moved so many frames that none of those that
     /// waited at the request is left.
     Drained {
         /// Most frames that can wait in the source.
@@ -21,21 +21,21 @@ pub(crate) enum Leave {
 
 /// A lane that is being detached.
 pub(super) struct Leaving {
-    pub(super) as_it_is: bool,
+    pub(super) immediately: bool,
     /// Frames that may remain of those that waited at the request; `None`: not relevant.
     pub(super) left: Option<u32>,
-    pub(super) home: Sender<Lane>,
+    pub(super) reply: Sender<Lane>,
 }
 
 impl Leaving {
-    pub(super) fn begin(lane: &Lane, leave: Leave, home: Sender<Lane>) -> Self {
+    pub(super) fn begin(lane: &Lane, leave: Leave, reply: Sender<Lane>) -> Self {
         let left = match leave {
-            Leave::AsItIs | Leave::Settled => None,
+            Leave::Immediately | Leave::Settled => None,
             Leave::Drained { most } => Some(most),
         };
         // Frames taken until now were not among the waiting ones.
         lane.taken_of_source(0);
-        Self { as_it_is: leave == Leave::AsItIs, left, home }
+        Self { immediately: leave == Leave::Immediately, left, reply }
     }
 
     /// True if the lane may leave, after `moved` more frames.
@@ -47,7 +47,7 @@ impl Leaving {
                 *left == 0 || (lane.rest() == Rest::Empty && !lane.source_has_more())
             }
         };
-        if self.as_it_is || (drained && lane.is_settled()) {
+        if self.immediately || (drained && lane.is_settled()) {
             return true;
         }
         if drained {

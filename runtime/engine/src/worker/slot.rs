@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Leaving;
-use super::gather::Gather;
+use super::gather::HoldOff;
 use crate::idle::{IdlePolicy, Pause};
 use crate::lane::{Lane, Polled};
 
@@ -25,27 +25,27 @@ pub(super) struct Slot {
     /// Time at which the worker first noticed that the lane is idle.
     pub(super) idle_since: Duration,
     pub(super) leaving: Option<Leaving>,
-    gather: Gather,
+    hold_off: HoldOff,
 }
 
 impl Slot {
     pub(super) fn new(lane: Lane, now: Duration) -> Self {
-        let (state, gather) = (LaneState::Active, Gather::default());
-        Self { lane, state, empty: 0, idle_since: now, leaving: None, gather }
+        let (state, hold_off) = (LaneState::Active, HoldOff::default());
+        Self { lane, state, empty: 0, idle_since: now, leaving: None, hold_off }
     }
 
     /// True if the lane is active, but in a poll hold-off.
     #[inline]
-    pub(super) fn is_left_alone(&mut self, now: impl FnOnce() -> Duration) -> bool {
-        self.state == LaneState::Active && self.gather.is_on(now)
+    pub(super) fn is_held_off(&mut self, now: impl FnOnce() -> Duration) -> bool {
+        self.state == LaneState::Active && self.hold_off.is_on(now)
     }
 
     /// Accounts for a poll that moved frames.
     #[inline]
     pub(super) fn moved(&mut self, polled: &Polled, now: impl FnOnce() -> Duration) {
         self.empty = 0;
-        if Gather::is_worth(polled) {
-            self.gather.begin(self.lane.gather(), now);
+        if HoldOff::is_worth(polled) {
+            self.hold_off.begin(self.lane.poll_hold_off(), now);
         }
     }
 

@@ -187,7 +187,7 @@ fn each_segment_leaves_once() {
 // Goal: a lane with a partly sent frame does not leave before it has sent the rest; a lane that is
 // closed accounts for the frames that it had taken.
 #[test]
-fn a_lane_finishes_what_it_began() {
+fn lanes_complete_partial_frames() {
     for brings in [true, false] {
         let mut bench = bench(brings);
         bench.hands.world().source.push_back(large(0));
@@ -213,7 +213,7 @@ fn a_lane_finishes_what_it_began() {
 // Goal: a discipline that reorders frames does not let them overtake a partly sent one: no segment
 // is sent twice.
 #[test]
-fn a_frame_half_sent_is_not_overtaken() {
+fn partial_frames_are_not_overtaken() {
     for first_room in 1..3 {
         let mut bench = bench(true);
         bench.lane = bench.lane.with_qdisc("prio", Layer::Ethernet).unwrap();
@@ -254,7 +254,7 @@ fn a_frame_half_sent_is_not_overtaken() {
 
 // Goal: a lane with a closed source still sends the rest of a partly sent frame.
 #[test]
-fn a_closed_source_still_gives_the_rest() {
+fn partial_frames_of_closed_sources_complete() {
     let mut bench = bench(true);
     bench.lane = bench.lane.with_qdisc("pfifo", Layer::Ethernet).unwrap();
     bench.hands.world().source.extend([large(0), large(1)]);
@@ -270,7 +270,7 @@ fn a_closed_source_still_gives_the_rest() {
 // Goal: replacing disciplines that hold a partly sent frame lets no frame overtake it, for any
 // order: no segment is sent twice.
 #[test]
-fn a_frame_half_sent_stays_first_under_other_disciplines() {
+fn partial_frames_stay_first_after_a_discipline_change() {
     let mut bench = bench(true);
     bench.lane = bench.lane.with_qdisc("pfifo", Layer::Ethernet).unwrap();
     let of_priority = |number: u8, tos: u8| {

@@ -70,22 +70,22 @@ fn send_back(outlet: Outlet, frames: impl IntoIterator<Item = Vec<u8>>) {
 
 // Goal: a lane watches the eventfd of a reinjection path exactly as long as that path exists.
 #[test]
-fn a_bell_goes_with_its_way_back() {
+fn reinjection_wakers_follow_their_path() {
     let mut bench = Bench::new();
     let (outlet, inlet, joined) = way(&bench);
     bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
-    assert_eq!(bench.lane.doors().count(), 1);
-    bench.lane.part();
-    assert_eq!(bench.lane.doors().count(), 1, "the program is still there");
+    assert_eq!(bench.lane.wakers().count(), 1);
+    bench.lane.unjoin();
+    assert_eq!(bench.lane.wakers().count(), 1, "the program is still there");
     drop(outlet);
-    bench.lane.part();
-    assert_eq!(bench.lane.doors().count(), 0);
+    bench.lane.unjoin();
+    assert_eq!(bench.lane.wakers().count(), 0);
 }
 
 // Goal: a new program does not see frames that have passed already. The rest of a partly sent frame
 // is sent for any verdict about the others, and the lane settles.
 #[test]
-fn a_frame_half_sent_is_not_the_programs() {
+fn new_programs_do_not_see_partial_frames() {
     let mut bench = finishing::bench(true);
     bench.hands.world().source.extend([0, 1].map(finishing::large));
     bench.hands.world().room = 1;
@@ -102,7 +102,7 @@ fn a_frame_half_sent_is_not_the_programs() {
 // Goal: a program that drops everything yields to other lanes. Until it has seen all frames its
 // source does not count as empty; frames that it took are counted as taken.
 #[test]
-fn what_is_dropped_in_a_row_is_no_end() {
+fn dropping_programs_do_not_empty_the_source() {
     let mut bench = Bench::new();
     (0..3000).for_each(|n| bench.hands.push(n));
     hook(&mut bench, DROP);
@@ -124,7 +124,7 @@ fn what_is_dropped_in_a_row_is_no_end() {
 // Goal: a new program neither discards nor sees the frames that a previous program has passed. The
 // lane leaves when it has sent them.
 #[test]
-fn a_program_that_was_there_before_counts() {
+fn frames_passed_by_an_earlier_program_are_kept() {
     let mut bench = Bench::new();
     (0..40).for_each(|n| bench.hands.push(n));
     hook(&mut bench, PASS);
@@ -157,7 +157,7 @@ fn watch_drops(bench: &mut Bench) -> CaptureReader {
 // without disciplines or a capture. With `full=drop` the rest of it is dropped and counted. In all
 // cases the lane settles.
 #[test]
-fn what_was_received_goes_on_without_a_source() {
+fn received_frames_complete_without_source() {
     let cases = [(false, Full::Stop), (true, Full::Stop), (false, Full::Drop)];
     let sinks = [(false, false), (true, false), (true, true)];
     let all = cases.into_iter().flat_map(|case| sinks.map(|sink| (case, sink)));
@@ -189,7 +189,7 @@ fn what_was_received_goes_on_without_a_source() {
 // Goal: reinjected frames do not overtake a frame that was partly sent before the reinjection path
 // existed, and frames of an earlier program's path are not lost.
 #[test]
-fn a_way_back_overtakes_nothing() {
+fn reinjected_frames_overtake_none() {
     let mut bench = finishing::bench(true);
     bench.hands.world().source.push_back(finishing::large(0));
     bench.hands.world().room = 1;
@@ -208,7 +208,7 @@ fn a_way_back_overtakes_nothing() {
 // Goal: reinjected frames do not count as frames of the source, for a lane that leaves after a
 // number of these.
 #[test]
-fn what_came_back_is_not_of_the_source() {
+fn reinjected_frames_do_not_count_as_source_frames() {
     let mut bench = Bench::new();
     let (outlet, inlet, joined) = way(&bench);
     bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
@@ -222,7 +222,7 @@ fn what_came_back_is_not_of_the_source() {
 // Goal: with `full=drop`, a reinjected and partly sent frame is dropped when its lane's source
 // loses its memory, and the lane settles.
 #[test]
-fn what_came_back_half_sent_may_be_dropped() {
+fn partial_reinjected_frames_may_be_dropped() {
     let mut bench = finishing::bench(false);
     hook(&mut bench, PASS);
     let (outlet, inlet, joined) = way(&bench);
@@ -242,13 +242,13 @@ fn what_came_back_half_sent_may_be_dropped() {
 // Goal: a lane that receives into its own memory and is being detached takes the reinjected frames,
 // and then no more. It settles although its source is never empty and its sink is slow.
 #[test]
-fn what_came_back_leaves_with_its_lane() {
+fn reinjected_frames_leave_with_their_lane() {
     for merges in [merging::merges(), None] {
-        came_back_leaves_with_its_lane(merges);
+        check_reinjected_frames_leave(merges);
     }
 }
 
-fn came_back_leaves_with_its_lane(merges: Option<Merges>) {
+fn check_reinjected_frames_leave(merges: Option<Merges>) {
     let mut bench = merging::bench(false, false);
     bench.lane.set_merging(merges);
     let (outlet, inlet, joined) = way(&bench);

@@ -193,7 +193,7 @@ fn assert_in_order(bench: &Bench, came: u32) {
 
 // Goal: in every shape a burst of a flow leaves as one frame.
 #[test]
-fn each_shape_merges() {
+fn every_shape_coalesces() {
     for (rx, tx) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut bench = bench(rx, tx);
         bench.lane.set_merging(merges());
@@ -208,7 +208,7 @@ fn each_shape_merges() {
 
 // Goal: a single frame leaves in the poll in which it arrived.
 #[test]
-fn a_lone_frame_leaves_at_once() {
+fn single_frames_leave_in_the_same_poll() {
     for (rx, tx) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut bench = bench(rx, tx);
         bench.lane.set_merging(merges());
@@ -226,7 +226,7 @@ proptest! {
     // Goal: for any room of the sink, with coalescing switched at any time, with a discipline or
     // without: each frame leaves once and in order, and is accounted for.
     #[test]
-    fn switched_at_any_time(
+    fn coalescing_may_change_at_any_time(
         rx: bool, tx: bool, queued: bool,
         steps in prop::collection::vec((0u32..40, 0usize..6, 0u8..6), 1..60),
     ) {
@@ -260,7 +260,7 @@ proptest! {
 
 // Goal: frames of a batch that are not sent are counted when the lane is closed.
 #[test]
-fn what_waits_together_is_accounted_for() {
+fn batched_frames_are_accounted_for() {
     for tx in [true, false] {
         let mut bench = bench(false, tx);
         bench.lane.set_merging(merges());

@@ -51,7 +51,7 @@ fn bench(lens: impl IntoIterator<Item = u32>, room: usize) -> Bench {
 // Goal: a poll moves up to four budgets of small frames, and one budget of others, even when the
 // first and the last of a burst are small.
 #[test]
-fn a_turn_is_longer_of_small_frames() {
+fn small_frames_have_a_larger_budget() {
     let mut small = bench([SMALL; 300], 1000);
     let polled = small.poll();
     assert_eq!((polled.frames, polled.rest), (TURN, Rest::Budget));
@@ -69,7 +69,7 @@ fn a_turn_is_longer_of_small_frames() {
 
 // Goal: a source that becomes empty between bursts ends the poll, and a full sink stops it.
 #[test]
-fn a_turn_ends_with_its_source_or_its_sink() {
+fn polls_end_with_source_or_sink() {
     let mut short = bench([60; 128], 1000);
     let polled = short.poll();
     assert_eq!((polled.frames, polled.rest), (128, Rest::Empty));
@@ -84,7 +84,7 @@ fn a_turn_ends_with_its_source_or_its_sink() {
 // Goal: with full=drop a sink that becomes full between bursts does not make the source count as
 // empty; otherwise a leaving lane would leave frames in it. The next poll drops and counts them.
 #[test]
-fn what_a_full_sink_leaves_of_a_turn_is_dropped_next() {
+fn frames_left_by_a_full_sink_are_dropped_next() {
     let mut bench = bench([60; 300], 100);
     bench.lane.set_full(Full::Drop).unwrap();
     let polled = bench.poll();
@@ -96,7 +96,7 @@ fn what_a_full_sink_leaves_of_a_turn_is_dropped_next() {
 
 // Goal: with an empty discipline a poll moves no more than the sink's allowance of bytes.
 #[test]
-fn a_turn_ends_with_its_allowance() {
+fn polls_end_with_the_allowance() {
     let mut lane = bench([60; 300], 1000);
     let polled = lane.lane.move_across::<true>(70 * 60).unwrap();
     assert_eq!((polled.frames, polled.rest), (70, Rest::Full));
@@ -109,7 +109,7 @@ fn a_turn_ends_with_its_allowance() {
 // Goal: an empty discipline counts every bypassing frame of all bursts, and frames without room in
 // the sink when they have left.
 #[test]
-fn a_discipline_counts_all_of_a_turn() {
+fn disciplines_count_all_bypassing_frames() {
     let mut bench = bench([60; 700], 400);
     let stats = Arc::<NodeStats>::default();
     let disciplines = counted(Params::Pfifo(Fifo { limit: 1000 }), stats.clone());
@@ -132,7 +132,7 @@ fn a_discipline_counts_all_of_a_turn() {
 // Goal: a program may drop many frames for each that it shows, so a poll behind a program is
 // limited to one budget.
 #[test]
-fn a_turn_behind_a_program_is_one_budget() {
+fn polls_behind_a_program_have_one_budget() {
     let mut bench = bench([60; 300], 1000);
     hooked::hook(&mut bench, hooked::PASS);
     assert_eq!(bench.poll().frames, BUDGET);

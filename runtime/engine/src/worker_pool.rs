@@ -29,7 +29,7 @@ pub struct WorkerView<'a> {
 }
 
 /// The worker pool of a link.
-pub(crate) struct Crew {
+pub(crate) struct WorkerPool {
     topology: Topology,
     workers: Vec<Worker>,
     side: Side,
@@ -39,7 +39,7 @@ pub(crate) struct Crew {
     line: FaultLine,
 }
 
-impl Crew {
+impl WorkerPool {
     pub(crate) fn new(topology: Topology, side: Side, config: LinkConfig, line: FaultLine) -> Self {
         Self { topology, workers: Vec::new(), side, homes: Vec::new(), config, line }
     }
@@ -107,15 +107,15 @@ impl Crew {
 
     /// Requests lanes back. Each lane arrives on the receiver when it may leave.
     pub(crate) fn detach(&self, lanes: &[LaneId], leave: Leave) -> Receiver<Lane> {
-        let (home, lanes_home) = channel();
+        let (reply, detached) = channel();
         for (number, worker) in self.workers.iter().enumerate() {
             let mine = |lane: &&LaneId| self.worker_of(lane.channel) == Some(number);
             let mine: Vec<LaneId> = lanes.iter().filter(mine).copied().collect();
             if !mine.is_empty() {
-                worker.detach(mine, leave, &home);
+                worker.detach(mine, leave, &reply);
             }
         }
-        lanes_home
+        detached
     }
 
     /// Takes lanes back when they hold nothing.
@@ -125,34 +125,34 @@ impl Crew {
 
     /// Takes lanes back immediately, with the frames that they hold: the lanes will be attached
     /// again.
-    pub(crate) fn take_as_they_are(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
-        self.take_when(lanes, Leave::AsItIs)
+    pub(crate) fn take_immediately(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
+        self.take_when(lanes, Leave::Immediately)
     }
 
     /// Takes lanes back when they may leave.
     pub(crate) fn take_when(&self, lanes: &[LaneId], leave: Leave) -> Result<Vec<Lane>, LinkError> {
-        let home = self.detach(lanes, leave);
+        let detached = self.detach(lanes, leave);
         let mut back = Vec::with_capacity(lanes.len());
         while back.len() < lanes.len() {
-            back.push(home.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?);
+            back.push(detached.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?);
         }
         Ok(back)
     }
 
     /// Takes lanes back if all of them may leave within `limit`. Otherwise the rest stays attached,
     /// and the lanes that have left are the error.
-    pub(crate) fn take_soon(
+    pub(crate) fn take_within(
         &self,
         lanes: &[LaneId],
         leave: Leave,
         limit: Duration,
     ) -> Result<Result<Vec<Lane>, Vec<Lane>>, LinkError> {
-        let home = self.detach(lanes, leave);
+        let detached = self.detach(lanes, leave);
         let begin = clock::monotonic();
         let mut back = Vec::with_capacity(lanes.len());
         while back.len() < lanes.len() {
             let left = limit.saturating_sub(clock::monotonic().saturating_sub(begin));
-            let Ok(lane) = home.recv_timeout(left) else { break };
+            let Ok(lane) = detached.recv_timeout(left) else { break };
             back.push(lane);
         }
         if back.len() == lanes.len() {
@@ -163,7 +163,7 @@ impl Crew {
         for _ in &self.workers {
             answers.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?;
         }
-        back.extend(home.try_iter());
+        back.extend(detached.try_iter());
         Ok(Err(back))
     }
 
@@ -213,13 +213,13 @@ mod tests {
         let (sender, _faults) = channel();
         let line = FaultLine { sender, wake: Arc::new(EventFd::new().unwrap()) };
         let machine = mqnet_topology::synthetic("2x2x2").unwrap();
-        let mut crew = Crew::new(machine, Side::Low, LinkConfig::default(), line);
-        assert_eq!(crew.places(6), [0, 1, 2, 3, 4, 5]);
-        crew.side = Side::High;
-        assert_eq!(crew.places(3), [7, 6, 5]);
-        crew.side = Side::Low;
-        crew.homes = [1, 0].map(|node| Home { node: Some(node), vectors: None }).to_vec();
-        assert_eq!(crew.places(5), [2, 0, 3, 1, 6]);
-        assert_eq!(crew.worker_of(0), None);
+        let mut workers = WorkerPool::new(machine, Side::Low, LinkConfig::default(), line);
+        assert_eq!(workers.places(6), [0, 1, 2, 3, 4, 5]);
+        workers.side = Side::High;
+        assert_eq!(workers.places(3), [7, 6, 5]);
+        workers.side = Side::Low;
+        workers.homes = [1, 0].map(|node| Home { node: Some(node), vectors: None }).to_vec();
+        assert_eq!(workers.places(5), [2, 0, 3, 1, 6]);
+        assert_eq!(workers.worker_of(0), None);
     }
 }

@@ -160,7 +160,7 @@ impl Narrow {
 // Excess frames stay in the source, except for a few. The lane sleeps until there is room for the
 // first of these, not for the largest frame.
 #[test]
-fn small_frames_fill_what_there_is() {
+fn small_frames_use_all_sink_memory() {
     let mut narrow = Narrow::new();
     (0..2000).for_each(|_| narrow.push(100));
     narrow.run();
@@ -213,7 +213,7 @@ fn jumbo_frames_are_small_enough() {
 
 // Goal: with full=drop frames for a full sink are dropped and counted, and none is kept.
 #[test]
-fn tail_drop_drops_what_waits_beside() {
+fn tail_drop_keeps_no_batched_frame() {
     let mut narrow = Narrow::new();
     narrow.bench.lane.set_full(Full::Drop).unwrap();
     (0..2000).for_each(|_| narrow.push(100));
@@ -225,7 +225,7 @@ fn tail_drop_drops_what_waits_beside() {
 
 // Goal: full=drop with frames of all sizes drops no frame that the sink has room for.
 #[test]
-fn tail_drop_drops_only_what_has_no_room() {
+fn tail_drop_drops_only_frames_without_room() {
     let mut narrow = Narrow::new();
     narrow.bench.lane.set_full(Full::Drop).unwrap();
     narrow.push(20_000);
@@ -239,7 +239,7 @@ fn tail_drop_drops_only_what_has_no_room() {
 // Goal: a lane that is being detached receives no frame that would have to wait in it, so that it
 // can leave with a source that is never empty and a slow sink. A lane that stays continues.
 #[test]
-fn a_lane_that_leaves_settles() {
+fn leaving_lanes_settle() {
     let mut narrow = Narrow::new();
     (0..5000).for_each(|_| narrow.push(1514));
     narrow.run();
@@ -260,7 +260,7 @@ fn a_lane_that_leaves_settles() {
 // Goal: a newly installed discipline first sends the frames of the batch, and then decides about
 // the rest.
 #[test]
-fn a_discipline_sends_it_first() {
+fn disciplines_send_batched_frames_first() {
     let mut narrow = Narrow::new();
     (0..1000).for_each(|_| narrow.push(100));
     narrow.run();
@@ -279,7 +279,7 @@ proptest! {
     // Goal: for all arrivals and readers, every frame arrives once and in order, no poll exceeds
     // its budget, and frames that wait when the lane is closed are counted.
     #[test]
-    fn nothing_is_lost_or_overtaken(
+    fn frames_arrive_in_order_for_any_reader(
         steps in prop::collection::vec((0u8..4, 60u32..4500, 1usize..40), 1..120),
         closes: bool,
     ) {
