@@ -1,6 +1,5 @@
-//! A channel change of a running link as a transaction: prepare the new channels, switch the lanes,
-//! commit by dropping the old channels. An aborted change restores the old state and reports the
-//! reason.
+//! A channel change of a running link as a transaction: prepare, switch, commit. An aborted change
+//! restores the old state and reports the reason.
 //!
 //! # One engine
 //! ```text
@@ -10,8 +9,8 @@
 //! ```
 //! # Two engines, over a function with a peer
 //! Each end switches the direction in which it sends. In the other direction an end only attaches
-//! lanes to the new channels before the peer sends there, and keeps the old lanes until the peer
-//! has left them.
+//! lanes to the new channels (`listen` below) before the peer sends there, and keeps the old lanes
+//! until the peer has left them.
 //!
 //! ```text
 //! leader                                follower
@@ -23,12 +22,11 @@
 //! rest               <-------  Rest
 //! ```
 //! Each control message carries the attempt's number, and the last message of an end stays
-//! readable, so an end that reads late loses nothing. The leader begins no further attempt before
-//! the follower has reported `Rest`. While a proposal is unanswered nothing has moved, so the
-//! leader gives up after a timeout. Later it waits for the follower without limit, because traffic
-//! depends on both ends. The leader attaches its receiving lanes only when the follower is ready:
-//! the follower's prepare clears shared words that the leader's lanes write when they arm, and a
-//! lane armed before that would never wake.
+//! readable, so a late reader loses nothing. The leader begins the next attempt after the follower
+//! has reported `Rest`. Nothing moves before the follower's reply, so the leader limits that wait;
+//! later waits have no limit. The leader attaches its receiving lanes only when the follower is
+//! ready: the follower's prepare clears words that arming writes, and a lane armed before that
+//! never wakes.
 
 mod listen;
 
@@ -41,9 +39,8 @@ use crate::lane::{Lane, LaneId, Way};
 use crate::link::{Link, LinkError, Notice, Wish};
 use crate::switch::{Progress, Switch};
 
-/// Limit for the follower's preparation. Traffic continues during that time. The kernel can take
-/// seconds to create or remove one queue of a TAP under load; the limit stays below the time that a
-/// user waits for a change.
+/// Limit for the follower's preparation. Traffic continues during that time. Under load the kernel
+/// needs seconds for one queue of a TAP; the user waits for the change.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// State of a change.
@@ -57,8 +54,7 @@ enum Stage {
     Switching,
     /// Leader: waits for the follower to switch. Follower: waits for the leader's commit.
     Switched,
-    /// Leader: moves its direction back, as the follower failed. Single engine: the second
-    /// direction failed.
+    /// Leader: moves back after the follower failed. Single engine: second direction failed.
     SwitchingBack,
     /// Follower: the switch failed. Old lanes of the leader's direction drain their disciplines
     /// before the new lanes may send.
@@ -100,8 +96,7 @@ pub(crate) struct Change {
     /// Directions that have been switched.
     done: [bool; 2],
     switch: Option<(Way, Switch)>,
-    /// Lanes of the peer's direction that leave once they are drained, and the number still
-    /// missing.
+    /// Lanes of the peer's direction that leave once drained, with their remaining number.
     leaving: Option<(Receiver<Lane>, usize)>,
     /// New lanes of the peer's direction hold their frames until the old ones are empty.
     held: bool,
@@ -133,10 +128,8 @@ impl Change {
     /// Lanes of the change that no worker has, for teardown.
     pub(crate) fn into_lanes(self) -> impl Iterator<Item = Lane> {
         let switch = self.switch.map(|(_, switch)| switch.into_idle()).unwrap_or_default();
-        let left = self
-            .leaving
-            .into_iter()
-            .flat_map(|(detached, _)| detached.try_iter().collect::<Vec<_>>());
+        let left =
+            self.leaving.into_iter().flat_map(|(lanes, _)| lanes.try_iter().collect::<Vec<_>>());
         self.next.into_iter().chain(self.old).chain([switch]).flatten().chain(left)
     }
 }
@@ -158,7 +151,7 @@ impl Link {
         for _ in 0..16 {
             let before = self.change.as_ref().map(|c| (c.stage, c.done));
             let notice = match self.change.take() {
-                Some(change) => self.continue_change(change, now)?,
+                Some(change) => self.resume(change, now)?,
                 None => self.begin_if_due(now)?,
             };
             if notice.is_some() || self.running.is_none() {
@@ -256,8 +249,7 @@ impl Link {
         self.idle_state.attempt = self.idle_state.attempt.wrapping_add(1);
         match self.prepare(&plan, wishes, now)? {
             Ok(change) => {
-                // The receiving lanes are not attached yet: arming would write into a bank that the
-                // follower is about to clear.
+                // No receiving lanes yet: arming writes into a bank that the follower clears.
                 self.change = Some(change);
                 self.send_step(Step::Propose, wishes, "");
                 Ok(None)
@@ -373,11 +365,7 @@ impl Link {
         }
     }
 
-    fn continue_change(
-        &mut self,
-        mut change: Change,
-        now: Duration,
-    ) -> Result<Option<Notice>, LinkError> {
+    fn resume(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         let received = self.last_message();
         let attempt = self.idle_state.attempt;
         // A message about another attempt does not apply to this one.
@@ -408,8 +396,7 @@ impl Link {
                 return self.wait_until_undone(change);
             }
             (Stage::Ready, None) => {
-                // The leader is at another attempt: it gave this one up before its message was
-                // read.
+                // The leader gave this attempt up before its message was read.
                 return self.undo(change, "the peer gave it up".to_owned());
             }
             (Stage::Switching | Stage::SwitchingBack, _) => return self.switch(change),
@@ -581,8 +568,7 @@ impl Link {
 
     /// Drops the new channels. The old ones are in use.
     fn tear_down_new(&mut self, change: Change) -> Result<(), LinkError> {
-        // The peer has sent nothing to the new lanes, or they have left already. (A program may
-        // have reinjected frames there.)
+        // The new lanes got no frames, or have left. (A program may have reinjected some.)
         if !matches!(change.stage, Stage::Proposed | Stage::Undoing) {
             let receiving_lanes = self.receiving_lanes(change.set, change.plan.channels);
             self.drop_lanes(self.workers.take_immediately(&receiving_lanes)?);

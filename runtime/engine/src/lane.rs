@@ -32,7 +32,7 @@ pub(crate) use shown::ShownPool;
 /// Reason why a poll ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// The budget was used up; there may be more.
+    /// The budget was used up; there may be more frames.
     Budget,
     /// The source is empty.
     Empty,
@@ -143,8 +143,8 @@ pub struct Lane {
     full: Full,
     /// The disciplines send nothing, because older frames are in another lane.
     held: bool,
-    /// The sink itself holds its frames, as no discipline is attached. A full sink is full of held
-    /// frames.
+    /// The sink itself holds its frames, as no discipline is attached. If it becomes full, it is
+    /// full of held frames.
     sink_held: bool,
     /// A partly sent frame waits in the disciplines, not in the source.
     partial_inside: bool,

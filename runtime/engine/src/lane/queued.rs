@@ -106,8 +106,8 @@ impl Lane {
     /// frame of the bypass larger than a page.
     #[inline(never)]
     fn enqueue_and_send(&mut self, now: Duration) -> Result<Polled, Fault> {
-        // A frame in the loan is older than all waiting frames, and a partly sent frame continues
-        // before any other.
+        // A frame held in a page is older than all waiting frames, and a partly sent frame
+        // continues before any other.
         let partial = self.continue_partial()?;
         let blocked = self.held || partial == Some(false) || self.retry_received()?;
         let Self { egress, rx, tx, limit, left_behind, held, tx_stats, id, .. } = self;
@@ -174,7 +174,7 @@ impl Lane {
         if !begun || self.partial_inside {
             return Ok(None);
         }
-        // A source without memory has no such frame: the frame was received and is in the loan.
+        // A source without memory has no such frame: the frame was received into a held page.
         let Rx::Brings(rx) = &mut self.rx else { return Ok(None) };
         let sent = &self.tx_stats.tx;
         let before = (sent.packets.get(), sent.bytes.get());
