@@ -1,4 +1,4 @@
-//! Where a queue's side waits between its owners.
+//! Hand-over cell: holds one side of a socket between two owners.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,64 +9,64 @@ use mqnet_netdev::{Event, Fault, Trigger};
 use mqnet_sysio::epoll::{Epoll, Interest};
 use mqnet_sysio::eventfd::EventFd;
 
-/// The place in which one side of a socket changes hands. The lock is taken at hand-overs only.
+/// Hand-over cell of one side of a socket. The lock is taken at hand-overs only.
 #[derive(Debug)]
 pub(crate) struct Cell<T> {
     parked: Mutex<Option<Box<T>>>,
-    is_here: AtomicBool,
-    /// Wakes a half that came for it before it was here.
-    bell: Arc<EventFd>,
+    is_parked: AtomicBool,
+    /// Wakes a queue that tried to take the side too early.
+    wakeup: Arc<EventFd>,
 }
 
 impl<T> Cell<T> {
-    pub(crate) fn new(bell: Arc<EventFd>, side: T) -> Self {
-        let (parked, is_here) = (Mutex::new(Some(Box::new(side))), AtomicBool::new(true));
-        Self { parked, is_here, bell }
+    pub(crate) fn new(wakeup: Arc<EventFd>, side: T) -> Self {
+        let (parked, is_parked) = (Mutex::new(Some(Box::new(side))), AtomicBool::new(true));
+        Self { parked, is_parked, wakeup }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<T>>> {
-        // A half that panicked did so outside of the lock: what lies here is whole.
+        // A panic of a queue happens outside of the lock, so the side is consistent.
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self) -> Option<Box<T>> {
-        // Only a hint, the lock orders what lies here.
-        if !self.is_here.load(Ordering::Relaxed) {
+        // The flag is only a hint; the lock orders accesses to the side.
+        if !self.is_parked.load(Ordering::Relaxed) {
             return None;
         }
         let mut parked = self.lock();
-        self.is_here.store(false, Ordering::Relaxed);
+        self.is_parked.store(false, Ordering::Relaxed);
         parked.take()
     }
 
     fn put_back(&self, side: Box<T>) {
         let mut parked = self.lock();
         *parked = Some(side);
-        self.is_here.store(true, Ordering::Relaxed);
+        self.is_parked.store(true, Ordering::Relaxed);
         drop(parked);
-        // An eventfd of our own cannot fail to be rung.
-        let _ = self.bell.ring();
+        // A write to our own eventfd cannot fail.
+        let _ = self.wakeup.ring();
     }
 
-    /// What lies here, for the control thread while no half runs.
+    /// Runs `f` on the parked side, for the control thread while no queue holds it.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.lock().as_deref_mut().map(f)
     }
 }
 
-/// What a sleeping half listens to: the bells of its cells, and the sockets that it has. One
-/// descriptor for all, so that sides may come and go while a worker watches it.
+/// Events that wake the lane of a queue: the eventfds of its cells, and the sockets that it holds.
+/// One descriptor covers all of them, so that sides can change while a worker watches it.
 ///
-/// A socket is listened to only when somebody has slept lately: to tell a listener costs the kernel
-/// more than to carry a frame, and it tells of every single one.
+/// A socket is watched only after a lane has slept recently. The kernel notifies per frame, and a
+/// notification costs more than forwarding the frame.
 #[derive(Debug)]
-pub(crate) struct Ears {
+pub(crate) struct EpollSet {
     epoll: Epoll,
     socket: Interest,
 }
 
-impl Ears {
-    /// For news of this kind from sockets.
+impl EpollSet {
+    /// Creates a set that watches sockets for this kind of event.
     pub(crate) fn new(socket: Interest) -> io::Result<Self> {
         Ok(Self { epoll: Epoll::new()?, socket })
     }
@@ -76,24 +76,24 @@ impl Ears {
     }
 }
 
-/// A cell that a half serves, and what was in it while it is here.
+/// Lease of one side: its cell, and the side while this queue holds it.
 #[derive(Debug)]
-pub(crate) struct Seat<T> {
+pub(crate) struct Lease<T> {
     cell: Arc<Cell<T>>,
     side: Option<Box<T>>,
-    /// The socket of the side is among what is listened to.
-    listens: bool,
-    /// How often it had work since somebody slept.
+    /// The socket of the side is in the epoll set.
+    is_watched: bool,
+    /// Number of polls with work since the lane slept.
     busy: u32,
 }
 
-impl<T: AsFd> Seat<T> {
-    pub(crate) fn new(cell: Arc<Cell<T>>, ears: &Ears) -> io::Result<Self> {
-        ears.epoll.add(cell.bell.as_fd(), Interest::ReadableEdge, 0)?;
-        Ok(Self { cell, side: None, listens: false, busy: 0 })
+impl<T: AsFd> Lease<T> {
+    pub(crate) fn new(cell: Arc<Cell<T>>, epoll_set: &EpollSet) -> io::Result<Self> {
+        epoll_set.epoll.add(cell.wakeup.as_fd(), Interest::ReadableEdge, 0)?;
+        Ok(Self { cell, side: None, is_watched: false, busy: 0 })
     }
 
-    /// The side, taken if it is free.
+    /// Takes the side, if it is parked, and returns it.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<&mut T> {
         if self.side.is_none() {
@@ -102,45 +102,46 @@ impl<T: AsFd> Seat<T> {
         self.side.as_deref_mut()
     }
 
-    /// From now on news of its socket is heard; what came before must be looked for.
-    pub(crate) fn listen(&mut self, ears: &Ears) -> io::Result<()> {
+    /// Watches the socket from now on; the caller must check for earlier events.
+    pub(crate) fn watch(&mut self, epoll_set: &EpollSet) -> io::Result<()> {
         self.busy = 0;
-        if let Some(side) = self.side.as_ref().filter(|_| !self.listens) {
-            ears.epoll.add(side.as_fd(), ears.socket, 0)?;
-            self.listens = true;
+        if let Some(side) = self.side.as_ref().filter(|_| !self.is_watched) {
+            epoll_set.epoll.add(side.as_fd(), epoll_set.socket, 0)?;
+            self.is_watched = true;
         }
         Ok(())
     }
 
-    /// It had work without anybody having slept; after some of it nobody needs to listen.
+    /// Counts a poll with work. After more than `patience` of them, the socket is no longer
+    /// watched.
     #[inline]
-    pub(crate) fn worked(&mut self, ears: &Ears, patience: u32) {
-        if self.listens {
+    pub(crate) fn note_work(&mut self, epoll_set: &EpollSet, patience: u32) {
+        if self.is_watched {
             self.busy += 1;
             if self.busy > patience {
-                self.stop_listening(ears);
+                self.unwatch(epoll_set);
             }
         }
     }
 
     #[cold]
-    fn stop_listening(&mut self, ears: &Ears) {
-        if let Some(side) = self.side.as_ref().filter(|_| self.listens) {
-            // It cannot fail: the descriptor was added when somebody slept.
-            let _ = ears.epoll.remove(side.as_fd());
+    fn unwatch(&mut self, epoll_set: &EpollSet) {
+        if let Some(side) = self.side.as_ref().filter(|_| self.is_watched) {
+            // Removal cannot fail: `watch` added the descriptor.
+            let _ = epoll_set.epoll.remove(side.as_fd());
         }
-        self.listens = false;
+        self.is_watched = false;
     }
 
-    /// The side, if it is here.
+    /// Returns the side, if this queue holds it.
     #[inline]
     pub(crate) fn side(&mut self) -> Option<&mut T> {
         self.side.as_deref_mut()
     }
 
-    /// Puts the side back into the cell.
-    pub(crate) fn leave(&mut self, ears: &Ears) {
-        self.stop_listening(ears);
+    /// Returns the side to the cell.
+    pub(crate) fn hand_back(&mut self, epoll_set: &EpollSet) {
+        self.unwatch(epoll_set);
         if let Some(side) = self.side.take() {
             self.cell.put_back(side);
         }
@@ -152,7 +153,7 @@ pub(crate) fn watching(channel: u16, error: &io::Error) -> Fault {
     Fault { channel, what: format!("watching an AF_XDP socket: {error}") }
 }
 
-/// A socket whose interface is gone or down.
+/// Fault of a socket, for example because the interface is down or removed.
 #[cold]
 pub(crate) fn waking(channel: u16, error: &io::Error) -> Fault {
     let what = match error.raw_os_error() {
@@ -171,7 +172,7 @@ mod tests {
 
     struct Side(EventFd);
 
-    fn bell() -> Arc<EventFd> {
+    fn wakeup() -> Arc<EventFd> {
         Arc::new(EventFd::new().unwrap())
     }
 
@@ -181,52 +182,52 @@ mod tests {
         }
     }
 
-    // Goal: a side is at one seat at a time, the next one gets it when the first leaves, and is
-    // told so if it came too early.
+    // Goal: a side has one owner at a time; the next owner gets it after the first releases it, and
+    // is woken if it tried too early.
     #[test]
     fn a_side_has_one_owner() {
-        let cell = Arc::new(Cell::new(bell(), Side(EventFd::new().unwrap())));
-        let ears = [(); 2].map(|()| Ears::new(Interest::ReadableEdge).unwrap());
-        let [mut one, mut two] = ears.each_ref().map(|e| Seat::new(cell.clone(), e).unwrap());
+        let cell = Arc::new(Cell::new(wakeup(), Side(EventFd::new().unwrap())));
+        let epoll_set = [(); 2].map(|()| EpollSet::new(Interest::ReadableEdge).unwrap());
+        let [mut one, mut two] = epoll_set.each_ref().map(|e| Lease::new(cell.clone(), e).unwrap());
         assert!(one.take().is_some());
         assert!(two.take().is_none());
         assert!(cell.with(|_| ()).is_none());
-        let heard = || ears[1].epoll.wait(Some(std::time::Duration::ZERO), |_| ()).unwrap();
-        assert_eq!(heard(), 0);
-        one.leave(&ears[0]);
-        assert_eq!(heard(), 1);
+        let events = || epoll_set[1].epoll.wait(Some(std::time::Duration::ZERO), |_| ()).unwrap();
+        assert_eq!(events(), 0);
+        one.hand_back(&epoll_set[0]);
+        assert_eq!(events(), 1);
         assert!(two.take().is_some() && one.take().is_none());
         assert!(one.side().is_none() && two.side().is_some());
     }
 
-    // Goal: a socket is heard from when somebody is about to sleep until it had work often enough,
-    // and then not, until somebody is about to sleep again; nor is one that has left.
+    // Goal: a socket is watched from the time a lane arms until enough polls had work, and again
+    // after the next arm. A released side is not watched.
     #[test]
-    fn only_sleepers_listen() {
-        let cell = Arc::new(Cell::new(bell(), Side(EventFd::new().unwrap())));
-        let ears = Ears::new(Interest::ReadableEdge).unwrap();
-        let mut seat = Seat::new(cell.clone(), &ears).unwrap();
-        let heard = || ears.epoll.wait(Some(std::time::Duration::ZERO), |_| ()).unwrap();
-        let ring = |seat: &mut Seat<Side>| seat.take().unwrap().0.ring().unwrap();
-        ring(&mut seat);
-        assert_eq!(heard(), 0, "nobody listens yet");
-        seat.listen(&ears).unwrap();
-        assert_eq!(heard(), 1, "what came before");
+    fn sockets_are_watched_while_lanes_sleep() {
+        let cell = Arc::new(Cell::new(wakeup(), Side(EventFd::new().unwrap())));
+        let epoll_set = EpollSet::new(Interest::ReadableEdge).unwrap();
+        let mut lease = Lease::new(cell.clone(), &epoll_set).unwrap();
+        let events = || epoll_set.epoll.wait(Some(std::time::Duration::ZERO), |_| ()).unwrap();
+        let ring = |lease: &mut Lease<Side>| lease.take().unwrap().0.ring().unwrap();
+        ring(&mut lease);
+        assert_eq!(events(), 0, "nobody listens yet");
+        lease.watch(&epoll_set).unwrap();
+        assert_eq!(events(), 1, "what came before");
         for _ in 0..3 {
-            seat.worked(&ears, 3);
-            ring(&mut seat);
-            assert_eq!(heard(), 1);
+            lease.note_work(&epoll_set, 3);
+            ring(&mut lease);
+            assert_eq!(events(), 1);
         }
-        seat.worked(&ears, 3);
-        ring(&mut seat);
-        assert_eq!(heard(), 0, "everybody is busy");
-        seat.listen(&ears).unwrap();
-        seat.listen(&ears).unwrap();
-        assert_eq!(heard(), 1);
-        seat.leave(&ears);
-        // The bell.
-        assert_eq!(heard(), 1);
+        lease.note_work(&epoll_set, 3);
+        ring(&mut lease);
+        assert_eq!(events(), 0, "everybody is busy");
+        lease.watch(&epoll_set).unwrap();
+        lease.watch(&epoll_set).unwrap();
+        assert_eq!(events(), 1);
+        lease.hand_back(&epoll_set);
+        // The eventfd of the cell.
+        assert_eq!(events(), 1);
         cell.with(|side| side.0.ring().unwrap()).unwrap();
-        assert_eq!(heard(), 0, "it has left");
+        assert_eq!(events(), 0, "it has left");
     }
 }

@@ -1,60 +1,60 @@
-//! What the user asked for.
+//! Configuration of an interface.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where in the kernel frames are taken.
+/// XDP mode of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModeWish {
-    /// In the driver if it can, else in the stack.
+    /// Native if the driver supports it, else generic.
     #[default]
     Auto,
     /// In the driver.
     Native,
-    /// In the stack.
+    /// In the network stack (SKB mode).
     Generic,
 }
 
-/// Whether the device itself moves frames into and out of our memory.
+/// Use of zero copy, in which the device reads and writes the UMEM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// If it can.
+    /// If the driver supports it.
     #[default]
     Auto,
-    /// It must.
+    /// Required.
     On,
-    /// It must not.
+    /// Disabled.
     Off,
 }
 
-/// Which interface to take over, and how.
+/// Interface to take over, and its options.
 #[derive(Clone, Debug, Default)]
 pub struct AfXdpConfig {
-    /// Its name.
+    /// Name of the interface.
     pub interface: String,
     /// File of its network namespace.
     pub netns: Option<PathBuf>,
-    /// Where frames are taken.
+    /// XDP mode of the program.
     pub mode: ModeWish,
-    /// Who moves them.
+    /// Use of zero copy.
     pub zero_copy: ZeroCopy,
-    /// Number of its queues to set; otherwise what it has is followed.
+    /// Number of queues to set; by default, the interface's own number is followed.
     pub queues: Option<u16>,
-    /// Frames that each of its rings holds, a power of two; otherwise by the number of queues.
+    /// Frames per ring, a power of two; by default, derived from the number of queues.
     pub ring: Option<u16>,
-    /// MTU of the link; otherwise that of the interface.
+    /// MTU of the link; by default, that of the interface.
     pub mtu: Option<u32>,
-    /// Leave its address filter alone.
+    /// Keep the address filter: no promiscuous mode.
     pub keep_filter: bool,
-    /// How long the first attempt waits for queues that other sockets have (100 ms): the kernel
-    /// lets go of a queue some time after its socket was closed (`xp_put_pool`), and who takes an
-    /// interface over again right after that would be told of a program that is gone.
+    /// Time for which the first attempt waits for queues bound by other sockets (default 100 ms).
+    /// The kernel releases a queue some time after its socket was closed (`xp_put_pool`). An
+    /// immediate takeover would otherwise fail because of a program that has ended.
     pub patience: Option<Duration>,
 }
 
 impl AfXdpConfig {
-    /// Frames in each ring, with so many queues: the memory of all, which is locked, stays within
-    /// 128 MiB unless somebody asks for more.
+    /// Frames per ring for this number of queues. By default the locked memory of all queues stays
+    /// within 128 MiB.
     pub(crate) fn ring_for(&self, queues: u16) -> u16 {
         self.ring.unwrap_or(match queues {
             0..=8 => 2048,
@@ -69,8 +69,8 @@ impl AfXdpConfig {
 mod tests {
     use super::*;
 
-    // Goal: whatever the number of queues, the memory that is locked by default stays within its
-    // bound, and a ring is one that the kernel takes.
+    // Goal: for any number of queues, the default locked memory stays within its limit, and the
+    // ring size is valid.
     #[test]
     fn memory_is_bounded() {
         for queues in 1..=64u16 {

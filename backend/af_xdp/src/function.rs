@@ -1,4 +1,4 @@
-//! The interface as a network function.
+//! Interface as a network function.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -18,70 +18,69 @@ use mqnet_wire::Layer;
 
 use crate::AfXdpConfig;
 use crate::cell::Cell;
-use crate::place::Place;
+use crate::location::Location;
 use crate::rss;
 use crate::rx::NicRx;
-use crate::session::{Placing, Session};
+use crate::session::{MemoryPlacement, Session};
 use crate::side::{RxSide, TxSide};
 use crate::spread::Spread;
 use crate::tx::NicTx;
 use crate::watch::{Seen, Watch};
 
-/// How long to wait before what failed is tried again, and before the interface is looked at again:
-/// that its queues changed nobody tells.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Interval of retries after a failure, and of reading the interface. No notification reports a
+/// change of its queues.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The first attempt's patience with queues that other sockets have, unless told otherwise.
+/// Default wait of the first attempt for queues that other sockets hold.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// After this time what an interface had received by an older table is in our rings.
+/// Time after which frames received by an older table are in our rings.
 const SETTLE: Duration = Duration::from_millis(1);
 
 /// A network interface of the kernel.
 pub struct AfXdpFunction {
     name: String,
-    /// With the interface's name of now.
+    /// Configuration, with the current name of the interface.
     config: AfXdpConfig,
-    place: Place,
+    location: Location,
     watch: Watch,
     seen: Option<Seen>,
-    /// When it was.
-    looked: Duration,
+    /// Time of the last reading.
+    read_at: Duration,
     session: Option<Session>,
     sessions: u64,
     is_open: bool,
-    /// The sockets have frames that the interface did not take before it went down.
+    /// The sockets hold frames that the interface did not consume before it went down.
     is_stale: bool,
-    /// Why there is no session, and since when.
+    /// Reason and time of the last failure to start a session.
     failed: Option<(String, Duration)>,
-    /// The number of queues that was set meanwhile.
+    /// Restore journal entry of the number of queues, while no session holds it.
     queues: Option<Undo>,
-    /// The node of the interface, as it was when the session began.
+    /// NUMA node of the interface when the session began.
     node: Option<u32>,
-    memory: Placing,
-    /// Channels of the link, and those of the change that is under way.
+    memory: MemoryPlacement,
+    /// Channels of the link, and those of an open change.
     channels: u16,
     next_channels: Option<u16>,
-    /// What a user wants the interface's table to be, in every session.
+    /// Table set by a user, applied in every session.
     table: Option<Vec<u16>>,
-    /// Somebody counts on its table being in force, in every session.
+    /// Flow following relies on the table, so every session enforces it.
     is_followed: bool,
-    /// Frames dropped at sockets that are gone, or before a link was up.
+    /// Frames dropped at closed sockets, or before a link was up.
     dropped: u64,
     stats: Vec<Arc<ChannelStats>>,
 }
 
-/// The node on which frames of an interface on `node` should lie: that one, or the nearest with
-/// memory.
+/// NUMA node for the frames of an interface on `node`: that node, or the nearest one with memory.
 fn memory_near(root: &Path, node: u32) -> u32 {
     Topology::read(&root.join("sys/devices/system"), None).memory_near(node)
 }
 
-/// Frames of the other end begin with an Ethernet header, and so must those of the interface.
+/// Checks for an Ethernet header, which frames of the other end have.
 fn check_link_type(interface: &str, link_type: u16) -> Result<(), String> {
     match link_type {
         libc::ARPHRD_ETHER => Ok(()),
-        // It has the header, but receives all that it sends: each frame would come back.
+        // A loopback has the header, but receives every frame that it sends.
         libc::ARPHRD_LOOPBACK => Err(format!(
             "{interface} is a loopback, which returns all that is sent: use one end of a veth pair"
         )),
@@ -93,24 +92,24 @@ fn check_link_type(interface: &str, link_type: u16) -> Result<(), String> {
 }
 
 impl AfXdpFunction {
-    /// Prepares to take over an interface, which may come when it likes.
+    /// Creates the function; the interface may appear later.
     pub fn new(config: AfXdpConfig) -> Result<Self, OpenError> {
         let name = format!("xdp:{}", config.interface);
         let error = |what: String| OpenError { function: name.clone(), what };
-        let mut place = Place::new(&config);
+        let mut location = Location::new(&config);
         let watch = match &config.netns {
             None => Watch::open().map_err(|e| format!("watching interfaces: {e}")),
-            Some(path) => place.enter(path),
+            Some(path) => location.enter(path),
         };
         let watch = watch.map_err(error)?;
         let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
         Ok(Self {
             name,
             config,
-            place,
+            location,
             watch,
             seen: None,
-            looked: Duration::ZERO,
+            read_at: Duration::ZERO,
             session: None,
             sessions: 0,
             is_open: false,
@@ -118,7 +117,7 @@ impl AfXdpFunction {
             failed: None,
             node: None,
             queues: None,
-            memory: Placing::default(),
+            memory: MemoryPlacement::default(),
             channels: 1,
             next_channels: None,
             table: None,
@@ -132,24 +131,24 @@ impl AfXdpFunction {
         OpenError { function: self.name.clone(), what }
     }
 
-    /// Asks where `/sys` shows the interface; `None` where that may not be.
-    fn in_sysfs<T: Send>(&self, ask: impl FnOnce() -> T + Send) -> Option<T> {
-        let asked = namespace::run_in_sysfs(self.config.netns.as_deref(), ask);
-        asked.inspect_err(|e| tracing::debug!("{}: its sysfs: {e}", self.name)).ok()
+    /// Runs `read` with the `/sys` that shows the interface; `None` without permission.
+    fn in_sysfs<T: Send>(&self, read: impl FnOnce() -> T + Send) -> Option<T> {
+        let result = namespace::run_in_sysfs(self.config.netns.as_deref(), read);
+        result.inspect_err(|e| tracing::debug!("{}: its sysfs: {e}", self.name)).ok()
     }
 
-    /// The NUMA node of the interface; `None` for one without hardware.
+    /// NUMA node of the interface; `None` for a virtual one.
     fn own_node(&self) -> Option<u32> {
         let interface = self.config.interface.clone();
         self.in_sysfs(move || nic::read(Path::new("/"), &interface))??.node
     }
 
-    /// Why the interface cannot be used as it stands.
-    fn look(&mut self) -> Result<Seen, String> {
+    /// Reads the interface; returns the reason if it is unusable.
+    fn read_interface(&mut self) -> Result<Seen, String> {
         self.seen = None;
-        let gone = self.place.follow(&mut self.config.interface, &self.watch.nics, &self.name);
+        let gone = self.location.follow(&mut self.config.interface, &self.watch.nics, &self.name);
         let interface = &self.config.interface;
-        let seen = self.watch.look(interface).map_err(|e| match e.raw_os_error() {
+        let seen = self.watch.read(interface).map_err(|e| match e.raw_os_error() {
             Some(libc::ENODEV) if gone => {
                 format!("{interface} was deleted, or moved to another network namespace")
             }
@@ -170,8 +169,8 @@ impl AfXdpFunction {
         }
     }
 
-    /// Why an interface that has been taken over carries nothing.
-    fn is_quiet(&self, seen: &Seen) -> Option<String> {
+    /// Reason why an interface carries no traffic, if any.
+    fn inactive_reason(&self, seen: &Seen) -> Option<String> {
         let interface = &self.config.interface;
         if !seen.look.is_up {
             return Some(format!("{interface} is down: ip link set dev {interface} up"));
@@ -179,11 +178,11 @@ impl AfXdpFunction {
         (!seen.look.is_running).then(|| format!("{interface} has no carrier"))
     }
 
-    /// Frames wait in a ring that nobody empties any more.
+    /// True when TX rings hold frames while the interface carries no traffic.
     fn is_stuck(&self) -> bool {
-        let is_quiet = self.seen.is_none_or(|seen| self.is_quiet(&seen).is_some());
+        let inactive_reason = self.seen.is_none_or(|seen| self.inactive_reason(&seen).is_some());
         let waits = |cell: &Arc<Cell<TxSide>>| cell.with(|side| side.tx.waiting()) > Some(0);
-        is_quiet && self.session.as_ref().is_some_and(|session| session.tx.iter().any(waits))
+        inactive_reason && self.session.as_ref().is_some_and(|session| session.tx.iter().any(waits))
     }
 
     fn end_session(&mut self) {
@@ -203,7 +202,7 @@ impl AfXdpFunction {
         let queues = &mut self.queues;
         let patience = match self.failed {
             None => config.patience.unwrap_or(PATIENCE),
-            // It comes again by itself.
+            // Later attempts repeat anyway.
             Some(_) => Duration::ZERO,
         };
         let mut begin = || Session::begin(config, nics, memory, queues, patience);
@@ -213,7 +212,7 @@ impl AfXdpFunction {
                 .map_err(|e| format!("network namespace {}: {e}", path.display()))?,
         };
         let mut session = begun?;
-        tracing::info!("{}: {}", self.name, session.manner);
+        tracing::info!("{}: {}", self.name, session.modes);
         let done = match (&mut session.spread, &self.table) {
             (Some(spread), Some(table)) => spread.set(table, self.channels, true).map(drop),
             (Some(spread), None) if self.is_followed => spread.enforce(),
@@ -225,33 +224,33 @@ impl AfXdpFunction {
         for loss in &session.losses {
             tracing::warn!("{}: {loss}", self.name);
         }
-        self.place.index = Some(session.seen.look.index);
+        self.location.index = Some(session.seen.look.index);
         self.session = Some(session);
         self.sessions += 1;
         Ok(())
     }
 
-    /// Leaves a network namespace that was deleted, and enters the next one of its name.
-    fn find_place(&mut self, now: Duration) -> Result<(), String> {
+    /// Leaves a deleted network namespace, and enters its successor of the same name.
+    fn find_location(&mut self, now: Duration) -> Result<(), String> {
         let Some(path) = self.config.netns.clone() else { return Ok(()) };
-        if self.place.is_homeless() {
-            self.watch.has_news(None);
+        if self.location.has_no_netns() {
+            self.watch.has_changed(None);
             if namespace::id_of(&path).is_err() {
                 return Err(format!("waiting for the network namespace {}", path.display()));
             }
-            self.watch = self.place.enter(&path)?;
+            self.watch = self.location.enter(&path)?;
             return Ok(());
         }
-        if !self.place.is_gone(now) {
+        if !self.location.is_gone(now) {
             return Ok(());
         }
         if !self.is_open {
-            // Whatever has a descriptor there keeps it in existence.
+            // Any open descriptor keeps a deleted namespace in existence.
             self.end_session();
             (self.queues, self.seen) = (None, None);
             self.watch = Watch::open().map_err(|e| format!("watching interfaces: {e}"))?;
-            self.place.leave();
-            self.config.interface.clone_from(&self.place.configured);
+            self.location.clear();
+            self.config.interface.clone_from(&self.location.configured);
         }
         Err(format!("the network namespace {} was deleted", path.display()))
     }
@@ -300,39 +299,39 @@ impl Function for AfXdpFunction {
     }
 
     fn poll_link(&mut self, now: Duration) -> LinkStatus {
-        if let Err(why) = self.find_place(now) {
+        if let Err(why) = self.find_location(now) {
             return LinkStatus::Down(why);
         }
-        let is_due = now.saturating_sub(self.looked) >= AGAIN || !self.is_open;
-        let is_news = self.watch.has_news(self.seen.map(|seen| seen.look.index));
-        let looked = match self.seen {
+        let is_due = now.saturating_sub(self.read_at) >= RETRY_INTERVAL || !self.is_open;
+        let is_news = self.watch.has_changed(self.seen.map(|seen| seen.look.index));
+        let state = match self.seen {
             Some(seen) if !is_news && !is_due => Ok(seen),
             _ => {
                 self.memory.closing.settle();
-                self.looked = now;
-                self.look()
+                self.read_at = now;
+                self.read_interface()
             }
         };
-        // A fault may have closed it before its news was heard.
+        // A fault may close the function before the notification arrives.
         self.is_stale |= !self.is_open && self.is_stuck();
-        let fits = looked.as_ref().is_ok_and(|s| self.session.as_ref().is_some_and(|h| h.fits(s)));
+        let fits = state.as_ref().is_ok_and(|s| self.session.as_ref().is_some_and(|h| h.fits(s)));
         if self.session.is_some() && (!fits || self.is_stale) {
             if self.is_open {
                 let what = format!("{} changed", self.config.interface);
-                return LinkStatus::Down(looked.err().unwrap_or(what));
+                return LinkStatus::Down(state.err().unwrap_or(what));
             }
             self.end_session();
         }
-        let mut seen = match looked {
+        let mut seen = match state {
             Ok(seen) => seen,
             Err(why) => return LinkStatus::Down(why),
         };
         if self.session.is_none() {
             if !seen.look.is_up {
-                return LinkStatus::Down(self.is_quiet(&seen).unwrap_or_default());
+                return LinkStatus::Down(self.inactive_reason(&seen).unwrap_or_default());
             }
             if let Some((why, since)) = &self.failed
-                && now.saturating_sub(*since) < AGAIN
+                && now.saturating_sub(*since) < RETRY_INTERVAL
             {
                 return LinkStatus::Down(why.clone());
             }
@@ -340,16 +339,16 @@ impl Function for AfXdpFunction {
             if let Some((why, _)) = &self.failed {
                 return LinkStatus::Down(why.clone());
             }
-            // Many drivers reset their card when it is taken over, and have no carrier for
-            // seconds. A link that came up before that is seen would strand its first frames,
-            // which ends the session, and the next one resets the card again. Queues that were
-            // set are news of our own making, too.
-            seen = match self.look() {
+            // Many drivers reset the device at a takeover and have no carrier for seconds. A link
+            // that comes up earlier would lose its first frames and end the session, and the next
+            // takeover would reset the device again. A changed number of queues also causes a
+            // notification.
+            seen = match self.read_interface() {
                 Ok(seen) => seen,
                 Err(why) => return LinkStatus::Down(why),
             };
         }
-        match self.is_quiet(&seen) {
+        match self.inactive_reason(&seen) {
             Some(why) => LinkStatus::Down(why),
             None => LinkStatus::Up { session: self.sessions },
         }
@@ -364,7 +363,7 @@ impl Function for AfXdpFunction {
         self.channels = plan.channels;
         self.is_stale = false;
         if let Some(session) = &self.session {
-            // What came while nobody was there is too old for anybody.
+            // Frames that arrived without a link are outdated.
             let discard = |cell: &Arc<Cell<RxSide>>| cell.with(RxSide::discard).unwrap_or(0);
             self.dropped += session.rx.iter().map(discard).sum::<u64>();
         }
@@ -375,8 +374,8 @@ impl Function for AfXdpFunction {
     fn close(&mut self, _why: &str) {
         self.is_open = false;
         self.next_channels = None;
-        // They would leave as soon as it is up again, behind all that went another way meanwhile.
-        // Only with its socket a frame that was shown to the kernel can be taken back.
+        // The remaining frames would be sent when the interface is up again, after newer frames
+        // that took another path. Only closing the socket withdraws a published frame.
         self.is_stale = self.is_stuck();
     }
 
@@ -411,21 +410,21 @@ impl Function for AfXdpFunction {
 }
 
 impl Steering for AfXdpFunction {
-    /// The interface chooses the queue, and each has a channel, however many there are.
+    /// The interface selects the queue, and every queue has a channel for any number of channels.
     fn steers(&self) -> bool {
         false
     }
 
     fn indirection(&self) -> Option<Indirection> {
         let spread = self.session.as_ref()?.spread.as_ref()?;
-        Some(spread.shown(self.channels))
+        Some(spread.in_channels(self.channels))
     }
 
     fn refresh_indirection(&mut self) -> bool {
         let spread = self.session.as_mut().and_then(|session| session.spread.as_mut());
         match spread.map(Spread::refresh) {
-            Some(Ok(is_anothers)) => is_anothers,
-            // What is set next fails the same way, and says so.
+            Some(Ok(is_foreign)) => is_foreign,
+            // The next write of the table fails in the same way and returns the error.
             Some(Err(e)) => {
                 tracing::debug!("{}: its table cannot be read: {e}", self.name);
                 false
@@ -442,7 +441,7 @@ impl Steering for AfXdpFunction {
             Some(Ok(moved)) => {
                 self.table = user_set.then(|| table.to_vec());
                 if moved {
-                    // Frames that the interface has in its own rings are on their way to ours.
+                    // Frames in the interface's own rings still arrive by the old table.
                     poll::pause(SETTLE);
                 }
                 Ok(())
@@ -457,14 +456,14 @@ impl Steering for AfXdpFunction {
     }
 
     fn buckets(&mut self) -> Result<Buckets, String> {
-        // Not every network namespace shows it.
+        // Not every network namespace shows this file.
         let kernels_key = rss::kernels_key();
-        let ask = || rss::buckets(&self.config.interface, kernels_key);
-        let asked = match &self.config.netns {
-            None => ask(),
-            Some(path) => namespace::run_in_net(path, ask).map_err(|e| e.to_string())?,
+        let read = || rss::buckets(&self.config.interface, kernels_key);
+        let result = match &self.config.netns {
+            None => read(),
+            Some(path) => namespace::run_in_net(path, read).map_err(|e| e.to_string())?,
         };
-        let buckets = asked?;
+        let buckets = result?;
         self.is_followed = true;
         let spread = self.session.as_mut().and_then(|session| session.spread.as_mut());
         match spread.map(Spread::enforce) {
@@ -482,7 +481,7 @@ impl Steering for AfXdpFunction {
 
 impl KernelInterface for AfXdpFunction {
     fn interface(&self) -> Option<Interface<'_>> {
-        let netns = self.place.inode();
+        let netns = self.location.inode();
         Some(Interface { name: &self.config.interface, index: None, netns, is_running: true })
     }
 
@@ -493,16 +492,17 @@ impl KernelInterface for AfXdpFunction {
 
 impl Placement for AfXdpFunction {
     fn identity(&self) -> Option<String> {
-        let place = format!("/sys/class/net/{}/device", self.config.interface);
-        let device = self.in_sysfs(|| std::fs::canonicalize(place))?.ok()?;
-        // A virtio device has its number from the order of arrival; its parent is the PCI function.
-        let mut names = device.ancestors().filter_map(|place| place.file_name()?.to_str());
+        let path = format!("/sys/class/net/{}/device", self.config.interface);
+        let device = self.in_sysfs(|| std::fs::canonicalize(path))?.ok()?;
+        // The name of a virtio device depends on the probe order; its parent is the PCI function.
+        let mut names = device.ancestors().filter_map(|folder| folder.file_name()?.to_str());
         names.find(|name| name.contains(':')).map(str::to_owned)
     }
 
     fn devices(&self) -> Vec<Device> {
         let (name, interface) = (self.name.clone(), Some(self.config.interface.clone()));
-        // Elsewhere it is read once per session, which takes a thread and a mount.
+        // In another namespace a reading needs a thread and a mount, so it is done once per
+        // session.
         let is_known = self.session.is_some() || self.config.netns.is_some();
         let node = if is_known { self.node } else { self.own_node() };
         vec![Device { name, node, interface, netns: self.config.netns.clone(), vectors: None }]
@@ -521,21 +521,21 @@ mod tests {
 
     use super::*;
 
-    // Goal: an interface without Ethernet header, and a loopback, are refused with the reason.
+    // Goal: a loopback and an interface without an Ethernet header are refused with the reason.
     #[test]
     fn link_types_are_checked() {
         assert_eq!(check_link_type("eth7", libc::ARPHRD_ETHER), Ok(()));
-        for (link_type, words) in [
+        for (link_type, expected) in [
             (libc::ARPHRD_NONE, "tun7 has no Ethernet header (link type 65534"),
             (libc::ARPHRD_PPP, "no Ethernet header (link type 512"),
             (libc::ARPHRD_LOOPBACK, "returns all that is sent"),
         ] {
             let why = check_link_type("tun7", link_type).unwrap_err();
-            assert!(why.contains(words), "{why}");
+            assert!(why.contains(expected), "{why}");
         }
     }
 
-    // Goal: frames lie on the interface's own node, on the nearest with memory when that has none.
+    // Goal: frames are placed on the interface's node, or on the nearest node with memory.
     #[test]
     fn memory_is_near_the_interface() {
         let root = std::env::temp_dir().join(format!("mqnet-af-xdp-{}", std::process::id()));

@@ -1,14 +1,14 @@
-//! Indices of the rings that we share with the kernel: each runs freely and wraps at 2^32.
+//! Indices of the rings shared with the kernel. Each index runs freely and wraps at 2^32.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use mqnet_shmem::Table;
 use mqnet_sysio::xdp::RingOffsets;
 
-/// The kernel wants to be told of news.
+/// Flag `XDP_RING_NEED_WAKEUP`: the kernel requires a wakeup call.
 const NEED_WAKEUP: u32 = 1;
 
-/// Where the indices of a ring are.
+/// Location of the indices of a ring.
 #[derive(Debug)]
 struct Shared {
     table: Table,
@@ -27,143 +27,144 @@ impl Shared {
         self.table.word(self.at.consumer)
     }
 
-    /// Where in the ring an entry lies.
+    /// Slot of an entry.
     #[inline]
-    fn place(&self, number: u32) -> u16 {
+    fn slot(&self, number: u32) -> u16 {
         (number & (self.size - 1)) as u16
     }
 }
 
-/// A ring into which we put entries (TX, fill).
+/// A ring that this process fills (TX, fill).
 #[derive(Debug)]
 pub(crate) struct Producing {
     shared: Shared,
-    /// The next entry to be written.
+    /// Index of the next entry to write.
     next: u32,
-    /// Of those written, the first that the kernel has not been shown.
-    shown: u32,
-    /// The first that the kernel had not taken when we looked last.
+    /// Index up to which entries are published.
+    published: u32,
+    /// Consumer index of the kernel, as last read.
     taken: u32,
 }
 
 impl Producing {
-    /// A ring of `size` entries, a power of two, that nobody has used.
+    /// Creates the state of an unused ring of `size` entries, a power of two.
     pub(crate) fn new(table: Table, at: RingOffsets, size: u32) -> Self {
-        Self { shared: Shared { table, at, size }, next: 0, shown: 0, taken: 0 }
+        Self { shared: Shared { table, at, size }, next: 0, published: 0, taken: 0 }
     }
 
-    /// Entries that can be written. Looks at the kernel's index only when it knows of fewer than
-    /// `enough`.
+    /// Number of entries that can be written. Reads the kernel's index only if fewer than `enough`
+    /// are known to be free.
     #[inline]
     pub(crate) fn free(&mut self, enough: u32) -> u32 {
         let free = self.known_free();
         if free >= enough {
             return free;
         }
-        self.look();
+        self.read_consumer();
         self.known_free()
     }
 
     #[inline]
     fn known_free(&self) -> u32 {
-        // An index that makes no sense means full: nothing is overwritten.
+        // An invalid index counts as a full ring, so no entry is overwritten.
         self.shared.size.saturating_sub(self.next.wrapping_sub(self.taken))
     }
 
     #[inline]
-    fn look(&mut self) {
-        // Pairs with the kernel's release of what it has read: the entry may be written again.
+    fn read_consumer(&mut self) {
+        // Pairs with the kernel's release of its consumer index: entries it has read may be
+        // overwritten.
         self.taken = self.shared.consumer().load(Ordering::Acquire);
     }
 
-    /// Where the next entry is to be written. Call it only if there is a free one.
+    /// Reserves the next entry and returns its slot. At least one entry must be free.
     #[inline]
     pub(crate) fn push(&mut self) -> u16 {
-        let place = self.shared.place(self.next);
+        let slot = self.shared.slot(self.next);
         self.next = self.next.wrapping_add(1);
-        place
+        slot
     }
 
-    /// Shows the kernel what was written; false when there was nothing new.
+    /// Publishes the written entries; false if there is no new one.
     #[inline]
-    pub(crate) fn show(&mut self) -> bool {
-        if self.shown == self.next {
+    pub(crate) fn publish(&mut self) -> bool {
+        if self.published == self.next {
             return false;
         }
-        self.shown = self.next;
-        // Pairs with the kernel's acquire of this index: the entries before it.
+        self.published = self.next;
+        // Pairs with the kernel's acquire of this index: orders the entries before it.
         self.shared.producer().store(self.next, Ordering::Release);
         true
     }
 
-    /// Entries that the kernel was shown and has not taken.
+    /// Number of published entries that the kernel has not consumed.
     #[inline]
     pub(crate) fn waiting(&mut self) -> u32 {
-        self.look();
-        self.shown.wrapping_sub(self.taken)
+        self.read_consumer();
+        self.published.wrapping_sub(self.taken)
     }
 
-    /// Where entry `number` of those waiting, as last looked at, lies.
+    /// Slot of entry `number` of the unconsumed ones, by the index last read.
     pub(crate) fn waiting_at(&self, number: u32) -> u16 {
-        self.shared.place(self.taken.wrapping_add(number))
+        self.shared.slot(self.taken.wrapping_add(number))
     }
 
-    /// True when the kernel wants to be told that there are entries.
+    /// True when the kernel requires a wakeup call for published entries.
     #[inline]
-    pub(crate) fn wants_wake(&self) -> bool {
-        // Pairs with the kernel, which sets the flag and looks at the index once more before it
-        // sleeps: our index before its flag.
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        // Pairs with the kernel, which sets the flag and then reads the index again before it
+        // sleeps: orders the store of our index before the load of its flag.
         fence(Ordering::SeqCst);
         self.shared.table.word(self.shared.at.flags).load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
 }
 
-/// A ring out of which we take entries (RX, completion).
+/// A ring that this process empties (RX, completion).
 #[derive(Debug)]
 pub(crate) struct Consuming {
     shared: Shared,
-    /// The next entry to be taken.
+    /// Index of the next entry to consume.
     next: u32,
-    /// The first that had not been there when we looked last.
+    /// Producer index of the kernel, as last read.
     filled: u32,
 }
 
 impl Consuming {
-    /// A ring of `size` entries, a power of two, that nobody has used.
+    /// Creates the state of an unused ring of `size` entries, a power of two.
     pub(crate) fn new(table: Table, at: RingOffsets, size: u32) -> Self {
         Self { shared: Shared { table, at, size }, next: 0, filled: 0 }
     }
 
-    /// Entries that can be taken. Looks at the kernel's index only when it knows of fewer than
-    /// `enough`.
+    /// Number of entries that can be consumed. Reads the kernel's index only if fewer than `enough`
+    /// are known.
     #[inline]
     pub(crate) fn available(&mut self, enough: u32) -> u32 {
         let known = self.known();
         if known >= enough {
             return known;
         }
-        // Pairs with the kernel's release of this index: the entries before it.
+        // Pairs with the kernel's release of this index: orders its entries before our reads.
         self.filled = self.shared.producer().load(Ordering::Acquire);
         self.known()
     }
 
     #[inline]
     fn known(&self) -> u32 {
-        // An index that makes no sense shows no entry twice.
+        // An invalid index never yields an entry twice.
         self.filled.wrapping_sub(self.next).min(self.shared.size)
     }
 
-    /// Where the entry that is `ahead` of the next one lies.
+    /// Slot of the entry `ahead` of the next one.
     #[inline]
-    pub(crate) fn place(&self, ahead: u32) -> u16 {
-        self.shared.place(self.next.wrapping_add(ahead))
+    pub(crate) fn slot(&self, ahead: u32) -> u16 {
+        self.shared.slot(self.next.wrapping_add(ahead))
     }
 
-    /// Takes entries, which the kernel may overwrite from now on.
+    /// Consumes entries; the kernel may overwrite them afterwards.
     #[inline]
     pub(crate) fn take(&mut self, entries: u32) {
         self.next = self.next.wrapping_add(entries);
-        // Pairs with the kernel's acquire of this index: what we read before.
+        // Pairs with the kernel's acquire of this index: orders our reads before its writes.
         self.shared.consumer().store(self.next, Ordering::Release);
     }
 }
@@ -184,22 +185,22 @@ mod tests {
         [(); 2].map(|()| Table::new(region.clone(), 0, 4096).unwrap())
     }
 
-    /// A producer and a consumer of one ring that has been used `start` times.
+    /// Producer and consumer of one ring with initial index `start`.
     fn ring(size: u32, start: u32) -> (Producing, Consuming) {
         let [one, two] = tables();
         one.word(AT.producer).store(start, Ordering::Relaxed);
         one.word(AT.consumer).store(start, Ordering::Relaxed);
         let (mut put, mut take) = (Producing::new(one, AT, size), Consuming::new(two, AT, size));
-        (put.next, put.shown, put.taken) = (start, start, start);
+        (put.next, put.published, put.taken) = (start, start, start);
         (take.next, take.filled) = (start, start);
         (put, take)
     }
 
     proptest! {
-        // Goal: whatever is put, shown and taken, wherever the indices wrap: what is taken is what
-        // was shown, in order, and nothing that was not taken is overwritten.
+        // Goal: for any sequence and any wrap of the indices, entries are consumed as published, in
+        // order, and no unconsumed entry is overwritten.
         #[test]
-        fn a_ring_is_a_queue(
+        fn entries_are_consumed_as_published(
             shift in 0u32..6,
             start in prop_oneof![Just(0u32), Just(u32::MAX - 3), any::<u32>()],
             steps in proptest::collection::vec((0u8..3, 1u32..9), 1..200),
@@ -207,7 +208,7 @@ mod tests {
             let size = 1 << shift;
             let (mut put, mut take) = ring(size, start);
             let mut slots = vec![0u32; size as usize];
-            let (mut written, mut shown, mut read) = (0u32, 0u32, 0u32);
+            let (mut written, mut published, mut read) = (0u32, 0u32, 0u32);
             for (step, n) in steps {
                 match step {
                     0 => {
@@ -220,17 +221,17 @@ mod tests {
                         }
                     }
                     1 => {
-                        prop_assert_eq!(put.show(), shown != written);
-                        shown = written;
-                        prop_assert_eq!(put.waiting(), shown - read);
+                        prop_assert_eq!(put.publish(), published != written);
+                        published = written;
+                        prop_assert_eq!(put.waiting(), published - read);
                     }
                     _ => {
                         let there = take.available(n);
-                        prop_assert!(there <= shown - read);
-                        prop_assert!(there >= n || there == shown - read);
+                        prop_assert!(there <= published - read);
+                        prop_assert!(there >= n || there == published - read);
                         let n = n.min(there);
                         for ahead in 0..n {
-                            prop_assert_eq!(slots[usize::from(take.place(ahead))], read + ahead);
+                            prop_assert_eq!(slots[usize::from(take.slot(ahead))], read + ahead);
                         }
                         take.take(n);
                         read += n;
@@ -239,9 +240,9 @@ mod tests {
             }
         }
 
-        // Goal: an index that makes no sense lets us neither write nor read beyond a ring.
+        // Goal: with an invalid index, writes and reads stay within the ring.
         #[test]
-        fn nonsense_is_bounded(producer in any::<u32>(), consumer in any::<u32>()) {
+        fn invalid_indices_stay_within_the_ring(producer in any::<u32>(), consumer in any::<u32>()) {
             let (mut put, mut take) = ring(8, 5);
             put.shared.consumer().store(consumer, Ordering::Relaxed);
             prop_assert!(put.free(9) <= 8);
@@ -250,12 +251,12 @@ mod tests {
         }
     }
 
-    // Goal: the kernel is told exactly when it asks.
+    // Goal: a wakeup is required exactly when the kernel sets the flag.
     #[test]
-    fn the_flag_is_read() {
+    fn wakeup_follows_the_kernels_flag() {
         let (put, _) = ring(8, 0);
-        assert!(!put.wants_wake());
+        assert!(!put.needs_wakeup());
         put.shared.table.word(AT.flags).store(NEED_WAKEUP, Ordering::Relaxed);
-        assert!(put.wants_wake());
+        assert!(put.needs_wakeup());
     }
 }

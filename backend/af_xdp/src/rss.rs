@@ -1,5 +1,5 @@
-//! Which bucket of the interface's table a flow is in: what the interface computes, told by its
-//! driver, and computed again.
+//! RSS bucket of a flow: reproduces the interface's hash from the parameters that its driver
+//! reports.
 
 use std::fs;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use mqnet_sysio::nic::{Fields, FlowType, Nics, Spread};
 use mqnet_wire::rss::{Hasher, KEY_LEN};
 use mqnet_wire::{FlowKeys, Layer};
 
-/// The key that the kernel makes for all drivers that want one, for those that do not tell theirs.
+/// Kernel-wide RSS key, used by drivers that report none.
 const KERNELS_KEY: &str = "/proc/sys/net/core/netdev_rss_key";
 
-/// Bits of [`Hasher::types`]: of addresses, and with the ports of TCP and UDP; IPv6 is three on.
+/// Bits of [`Hasher::types`]: addresses, and ports of TCP and UDP. Those of IPv6 are shifted by 3.
 const ADDRESSES: u32 = 1;
 const TCP: u32 = 2;
 const UDP: u32 = 4;
@@ -21,18 +21,18 @@ const V6: u32 = 3;
 const IP_TCP: u8 = 6;
 const IP_UDP: u8 = 17;
 
-/// How an interface hashes.
+/// Hash parameters of an interface.
 #[derive(Debug)]
 struct Hash {
     hasher: Hasher,
-    /// Kinds, as bits of [`Hasher::types`], that come to one queue: not even their addresses count,
-    /// though those of the other kind do.
+    /// Types, as bits of [`Hasher::types`], that are not hashed at all and go to one queue,
+    /// although the addresses of other types are hashed.
     unhashed: u32,
 }
 
 impl Hash {
-    /// Only of TCP and UDP, of which the driver tells: whether fragments and all the rest are
-    /// hashed by their addresses, differs.
+    /// Bucket of a TCP or UDP frame. Drivers report only these types; the hash of fragments and
+    /// other protocols varies.
     fn bucket(&self, keys: &FlowKeys, buckets: usize) -> Option<usize> {
         let kind = match keys.proto {
             IP_TCP => TCP,
@@ -48,8 +48,8 @@ impl Hash {
     }
 }
 
-/// The kinds of frames that are hashed, and those that are not, from what the driver tells of each;
-/// `None` for what we do not know how to compute.
+/// Hashed and unhashed types, from the fields that the driver reports; `None` if the hash is
+/// unknown.
 fn types(fields: impl Fn(FlowType) -> Option<Fields>) -> Option<(u32, u32)> {
     let (mut types, mut unhashed) = (0, 0);
     for (of, ports, shift) in [
@@ -71,17 +71,17 @@ fn types(fields: impl Fn(FlowType) -> Option<Fields>) -> Option<(u32, u32)> {
     Some((types, unhashed))
 }
 
-/// The bytes of a key as `/proc` has them, in hexadecimal with colons between.
+/// Parses a key in the `/proc` format: hexadecimal bytes separated by colons.
 fn parse_key(text: &str) -> Option<Vec<u8>> {
     text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect()
 }
 
-/// That key, where it is shown: to the first network namespace only.
+/// Kernel-wide RSS key; only the initial network namespace shows it.
 pub(crate) fn kernels_key() -> Option<Vec<u8>> {
     fs::read_to_string(KERNELS_KEY).ok().and_then(|text| parse_key(&text))
 }
 
-/// How the interface hashes, if it is a way that we know; otherwise why not.
+/// Hash parameters of the interface, or the reason why the hash cannot be reproduced.
 fn hash(
     nics: &Nics,
     interface: &str,
@@ -96,7 +96,7 @@ fn hash(
         key => Some(key.to_vec()),
     };
     let key = key.and_then(|key| key.first_chunk::<KEY_LEN>().copied());
-    // Nobody has asked the kernel for its key before it is there.
+    // The kernel's key is zero until a driver requests it.
     let key = key.filter(|key| *key != [0; KEY_LEN]).ok_or("its driver does not tell the key")?;
     let types = types(|of| nics.hashed_fields(interface, of).ok());
     let (types, unhashed) = types.ok_or("its driver does not tell what it hashes")?;
@@ -107,8 +107,8 @@ fn dissect(headers: &[u8]) -> FlowKeys {
     FlowKeys::dissect(headers, Layer::Ethernet)
 }
 
-/// Says in which buckets frames and their answers arrive at an interface; otherwise why that is not
-/// known. Call it in the interface's namespace.
+/// Functions from frames to the buckets of their replies and of the frames themselves, or the
+/// reason why the buckets are unknown. Call it in the interface's namespace.
 pub(crate) fn buckets(
     interface: &str,
     kernels_key: Option<Vec<u8>>,
@@ -131,7 +131,7 @@ pub(crate) fn buckets(
 mod tests {
     use super::*;
 
-    // Goal: what a driver tells becomes the kinds that are hashed; what is not known is refused.
+    // Goal: reported fields map to hash types; unknown ones are refused.
     #[test]
     fn fields_become_types() {
         let igb = |of| match of {
@@ -145,18 +145,18 @@ mod tests {
         assert_eq!(types(|_| None), None);
     }
 
-    // Goal: the kernel's own key is read, whatever is in its place.
+    // Goal: the format of the kernel's key is parsed, and invalid text is rejected.
     #[test]
-    fn the_kernels_key_is_read() {
+    fn kernel_key_is_parsed() {
         assert_eq!(parse_key("6d:5a:00\n"), Some(vec![0x6d, 0x5a, 0]));
         assert_eq!(parse_key(""), None);
         assert_eq!(parse_key("6d:zz"), None);
     }
 
-    // Goal: answers to a frame are in the bucket of the published test vector whose source and
-    // destination are theirs; what the driver tells nothing of is in none.
+    // Goal: a reply has the hash of the published test vector for its addresses and ports; types
+    // that the driver does not report have no bucket.
     #[test]
-    fn answers_have_the_hash() {
+    fn replies_have_the_hash() {
         let key = "6d:5a:56:da:25:5b:0e:c2:41:67:25:3d:43:a3:8f:b0:d0:ca:2b:cb:ae:7b:30:b4:77:cb:\
                    2d:a3:80:30:f2:0c:6a:42:b7:3b:be:ac:01:fa";
         let key = parse_key(key).unwrap().try_into().unwrap();

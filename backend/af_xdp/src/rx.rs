@@ -1,4 +1,4 @@
-//! Frames from the interface: the RX half.
+//! RX queue: frames from the interface.
 
 use std::io;
 use std::sync::Arc;
@@ -15,16 +15,15 @@ use mqnet_shmem::Span;
 use mqnet_sysio::epoll::Interest;
 use mqnet_wire::VnetHdr;
 
-use crate::cell::{Cell, Ears, Seat, waking, watching};
+use crate::cell::{Cell, EpollSet, Lease, waking, watching};
 use crate::side::RxSide;
 
-/// Bursts without sleep after which a socket is not listened to any more: whoever sleeps between
-/// frames need not say so each time.
+/// Polls with work after which a socket is no longer watched. A lane that sleeps between frames
+/// thus does not re-add it each time.
 const PATIENCE: u32 = 32;
 
-/// Flooded through veth pairs, who forwards had 0.93 of DPDK's frames without, 1.04 with 1 us, and
-/// 1.05 to 1.06 with 2 to 32 us (docs/findings.md): the kernel tells of each frame by itself, and
-/// waits for the line in which it does.
+/// Poll hold-off. The kernel publishes each frame separately and contends for the cache line of its
+/// index with a poll that follows immediately; see docs/findings.md.
 const GATHER: Duration = Duration::from_micros(2);
 
 /// Most chunks of one burst.
@@ -32,60 +31,60 @@ const BURST_CHUNKS: usize = BURST_FRAMES + BURST_MORE_PIECES;
 
 /// A frame of the last peek.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct Peeked {
     chunks: u16,
     len: u32,
 }
 
-/// Where the pieces of a frame are: chunk, offset, length.
+/// Pieces of a frame: chunk, offset, length.
 type Pieces = ArrayVec<(u16, u32, u32), FRAME_PIECES_MAX>;
 
-/// What arrives at one or more queues of the interface. Each peek shows frames of one of them.
+/// RX queue over one or more queues of the interface. Each peek returns frames of one of them.
 #[derive(Debug)]
 pub(crate) struct NicRx {
     channel: u16,
     frame_max: u32,
-    seats: Vec<Seat<RxSide>>,
-    /// The one whose turn it is.
-    turn: usize,
-    ears: Ears,
-    shown: ArrayVec<Shown, BURST_FRAMES>,
-    /// Their chunks.
+    leases: Vec<Lease<RxSide>>,
+    /// Index of the queue that is polled next.
+    current: usize,
+    epoll_set: EpollSet,
+    peeked: ArrayVec<Peeked, BURST_FRAMES>,
+    /// Chunks of the peeked frames.
     chunks: ArrayVec<u16, BURST_CHUNKS>,
-    /// The next frame is longer than anybody takes.
+    /// The next frame exceeds `frame_max`.
     is_long: bool,
-    /// Nothing was there but what is shown.
+    /// The last peek returned all frames that were present.
     is_all: bool,
     stats: Arc<ChannelStats>,
 }
 
-/// A frame has more pieces than any may have, or pieces outside of our memory.
+/// A frame has too many pieces, or pieces outside of the UMEM.
 #[derive(Debug)]
-struct Broken;
+struct InvalidFrame;
 
-impl Broken {
+impl InvalidFrame {
     #[cold]
     fn fault(&self, channel: u16) -> Fault {
         Fault { channel, what: "the kernel shows memory that is not ours".to_owned() }
     }
 }
 
-/// Finds the frame that begins `ahead` entries after the next one, of which so many are there;
-/// its length, or `None` when it is not all there.
+/// Finds the frame that starts `ahead` entries after the next one, within `there` entries. Returns
+/// its length, or `None` if the frame is incomplete.
 #[inline]
 fn find(
     side: &RxSide,
     mut ahead: u32,
     there: u32,
     pieces: &mut Pieces,
-) -> Result<Option<u32>, Broken> {
+) -> Result<Option<u32>, InvalidFrame> {
     pieces.clear();
     let mut len = 0;
     while ahead < there {
         let desc = side.desc(ahead);
-        let (number, offset) = side.chunks.find(desc.address).ok_or(Broken)?;
-        side.piece(number, offset, desc.len).ok_or(Broken)?;
-        pieces.try_push((number, offset, desc.len)).map_err(|_| Broken)?;
+        let (number, offset) = side.chunks.find(desc.address).ok_or(InvalidFrame)?;
+        side.piece(number, offset, desc.len).ok_or(InvalidFrame)?;
+        pieces.try_push((number, offset, desc.len)).map_err(|_| InvalidFrame)?;
         len += desc.len;
         if !desc.continues {
             return Ok(Some(len));
@@ -95,9 +94,9 @@ fn find(
     Ok(None)
 }
 
-/// Appends a frame to a burst; false when it has more pieces than there is room for.
+/// Appends a frame to a burst; false if the burst lacks room for its pieces.
 fn push<'a>(burst: &mut Burst<'a>, side: &'a RxSide, pieces: &Pieces, len: u32) -> bool {
-    // Each was found before.
+    // Each piece was checked by `find`.
     let span = |&(number, offset, len): &(u16, u32, u32)| {
         side.piece(number, offset, len).unwrap_or(Span::EMPTY)
     };
@@ -110,73 +109,83 @@ fn push<'a>(burst: &mut Burst<'a>, side: &'a RxSide, pieces: &Pieces, len: u32) 
     burst.push_pieces(VnetHdr::default(), len, span(head), &more)
 }
 
-/// Takes the next frame, which was shown, out of the ring with its pages.
-fn take_out(side: &mut RxSide, frame: Shown) -> Result<Kept, Broken> {
+/// Consumes the next frame, which was peeked, and detaches its pages.
+fn take_out(side: &mut RxSide, frame: Peeked) -> Result<Kept, InvalidFrame> {
     let mut pieces = Pieces::new();
     let len = find(side, 0, frame.chunks.into(), &mut pieces)?;
-    // Neither another frame than was shown, nor what somebody keeps.
+    // The frame must equal the peeked one, and none of its pages may be detached.
     if len != Some(frame.len) || !pieces.iter().all(|piece| side.pages.has(piece.0)) {
-        return Err(Broken);
+        return Err(InvalidFrame);
     }
     let mut all = pieces.iter().filter_map(|&(number, offset, len)| {
         Some(KeptPiece::new(side.pages.keep(number)?, offset, len))
     });
-    let head = all.next().ok_or(Broken)?;
+    let head = all.next().ok_or(InvalidFrame)?;
     let kept = Kept { hdr: VnetHdr::default(), head, more: all.collect() };
     side.rx.take(frame.chunks.into());
     Ok(kept)
 }
 
 impl NicRx {
-    /// Serves these cells, for frames of up to `frame_max` bytes.
+    /// Creates a queue over these cells, for frames of up to `frame_max` bytes.
     pub(crate) fn new(
         channel: u16,
         cells: impl IntoIterator<Item = Arc<Cell<RxSide>>>,
         frame_max: u32,
         stats: Arc<ChannelStats>,
     ) -> io::Result<Self> {
-        let ears = Ears::new(Interest::ReadableEdge)?;
-        let seats = cells.into_iter().map(|cell| Seat::new(cell, &ears));
-        let seats = seats.collect::<io::Result<_>>()?;
-        let (shown, chunks) = (ArrayVec::new(), ArrayVec::new());
-        let (turn, is_long, is_all) = (0, false, false);
-        Ok(Self { channel, frame_max, seats, turn, ears, shown, chunks, is_long, is_all, stats })
+        let epoll_set = EpollSet::new(Interest::ReadableEdge)?;
+        let leases = cells.into_iter().map(|cell| Lease::new(cell, &epoll_set));
+        let leases = leases.collect::<io::Result<_>>()?;
+        let (peeked, chunks) = (ArrayVec::new(), ArrayVec::new());
+        let (current, is_long, is_all) = (0, false, false);
+        Ok(Self {
+            channel,
+            frame_max,
+            leases,
+            current,
+            epoll_set,
+            peeked,
+            chunks,
+            is_long,
+            is_all,
+            stats,
+        })
     }
 
-    /// The next queue, from the one whose turn it is on, that has something: entries that are
-    /// there.
+    /// Selects the next queue with entries, in round-robin order, and returns their number.
     #[inline]
     fn find_work(&mut self) -> u32 {
-        for _ in 0..self.seats.len() {
-            let seat = &mut self.seats[self.turn];
-            let there = seat.take().map_or(0, |side| {
+        for _ in 0..self.leases.len() {
+            let lease = &mut self.leases[self.current];
+            let there = lease.take().map_or(0, |side| {
                 if !side.pages.is_whole() {
-                    // What fails here fails again, and is told, before anybody sleeps.
+                    // A failure repeats in `arm`, which returns it before the lane sleeps.
                     let _ = restock(self.channel, side, &self.stats);
                 }
                 side.rx.available(BURST_FRAMES as u32)
             });
             if there > 0 {
-                seat.worked(&self.ears, PATIENCE);
+                lease.note_work(&self.epoll_set, PATIENCE);
                 return there;
             }
-            self.pass_on();
+            self.advance();
         }
         0
     }
 
-    /// The next queue has its turn.
+    /// Selects the next queue.
     #[inline]
-    fn pass_on(&mut self) {
-        self.turn = if self.turn + 1 >= self.seats.len() { 0 } else { self.turn + 1 };
+    fn advance(&mut self) {
+        self.current = if self.current + 1 >= self.leases.len() { 0 } else { self.current + 1 };
     }
 
-    /// Drops the frames at the front that are longer than anybody takes; entries that are left.
+    /// Drops leading frames longer than `frame_max`; returns the number of remaining entries.
     #[cold]
     fn drop_long(&mut self, mut there: u32, budget: usize) -> Result<u32, Fault> {
         self.is_long = false;
-        let Self { seats, turn, frame_max, stats, channel, .. } = self;
-        let Some(side) = seats[*turn].side() else { return Ok(0) };
+        let Self { leases, current, frame_max, stats, channel, .. } = self;
+        let Some(side) = leases[*current].side() else { return Ok(0) };
         let mut dropped = 0;
         let mut pieces = Pieces::new();
         while let Some(len) = find(side, 0, there, &mut pieces).map_err(|e| e.fault(*channel))? {
@@ -196,7 +205,7 @@ impl NicRx {
     }
 }
 
-/// Gives the kernel what was released.
+/// Publishes released chunks to the kernel.
 #[inline]
 fn refill(channel: u16, side: &mut RxSide, stats: &ChannelStats) -> Result<(), Fault> {
     if side.refill() {
@@ -207,14 +216,14 @@ fn refill(channel: u16, side: &mut RxSide, stats: &ChannelStats) -> Result<(), F
     Ok(())
 }
 
-/// Gives the kernel what was kept and is back.
+/// Publishes returned pages to the kernel.
 #[cold]
 fn restock(channel: u16, side: &mut RxSide, stats: &ChannelStats) -> Result<(), Fault> {
     side.restock();
     refill(channel, side, stats)
 }
 
-/// A driver that is busy looks at its rings anyway.
+/// Result of a failed wakeup: a busy driver polls its rings without one.
 #[cold]
 fn outcome(channel: u16, e: io::Error) -> Result<(), Fault> {
     match e.raw_os_error() {
@@ -224,17 +233,17 @@ fn outcome(channel: u16, e: io::Error) -> Result<(), Fault> {
 }
 
 impl Queue for NicRx {
-    /// Sockets are listened to before the last look, so a frame that comes after it is reported by
-    /// the next wait.
+    /// Watches the sockets before the final check for entries, so the next wait reports any later
+    /// frame.
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         self.stats.rx.arms.add(1);
         let mut armed = Armed::Sleep;
-        for seat in &mut self.seats {
-            seat.take();
-            seat.listen(&self.ears).map_err(|e| watching(self.channel, &e))?;
-            let Some(side) = seat.side() else { continue };
+        for lease in &mut self.leases {
+            lease.take();
+            lease.watch(&self.epoll_set).map_err(|e| watching(self.channel, &e))?;
+            let Some(side) = lease.side() else { continue };
             if side.xsk.is_stuck.swap(false, Ordering::Relaxed) {
-                // Nobody else wakes up to send what the kernel could not take before.
+                // The TX lane sleeps, so this queue retries the wakeup for its remaining entries.
                 armed = Armed::MoreWork;
                 if let Err(e) = side.xsk.socket.wake_tx() {
                     side.xsk.is_stuck.store(true, Ordering::Relaxed);
@@ -244,8 +253,8 @@ impl Queue for NicRx {
             if !side.pages.is_whole() {
                 restock(self.channel, side, &self.stats)?;
             }
-            // A driver that found no chunks may have said so after we looked last.
-            if side.fill_wants_wake() {
+            // A driver without chunks may have set the flag after the last check.
+            if side.fill_needs_wakeup() {
                 side.xsk.socket.wake_rx().or_else(|e| outcome(self.channel, e))?;
             }
             if side.rx.available(1) > 0 {
@@ -256,26 +265,26 @@ impl Queue for NicRx {
     }
 
     fn event(&self) -> Option<Event<'_>> {
-        Some(self.ears.event())
+        Some(self.epoll_set.event())
     }
 
-    /// Not while the next peek finds something in any case: the rest of this queue, or another's.
+    /// Zero if the next poll certainly has frames: the rest of this queue, or those of another.
     fn gather(&self) -> Duration {
-        if self.is_all && self.seats.len() == 1 { GATHER } else { Duration::ZERO }
+        if self.is_all && self.leases.len() == 1 { GATHER } else { Duration::ZERO }
     }
 
     fn park(&mut self) {
-        self.shown.clear();
+        self.peeked.clear();
         self.chunks.clear();
-        for seat in &mut self.seats {
-            seat.leave(&self.ears);
+        for lease in &mut self.leases {
+            lease.hand_back(&self.epoll_set);
         }
     }
 }
 
 impl RxBrings for NicRx {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
-        self.shown.clear();
+        self.peeked.clear();
         self.chunks.clear();
         self.is_all = false;
         let there = self.find_work();
@@ -283,23 +292,24 @@ impl RxBrings for NicRx {
             return Ok(());
         }
         let there = if self.is_long { self.drop_long(there, budget)? } else { there };
-        let Self { seats, turn, shown, chunks, is_long, is_all, channel, frame_max, .. } = self;
-        let Some(side) = seats[*turn].side() else { return Ok(()) };
+        let Self { leases, current, peeked, chunks, is_long, is_all, channel, frame_max, .. } =
+            self;
+        let Some(side) = leases[*current].side() else { return Ok(()) };
         let side: &RxSide = side;
         let (mut ahead, mut bytes, mut pieces) = (0, 0, Pieces::new());
-        while shown.len() < budget.min(BURST_FRAMES) && bytes < BURST_BYTES {
+        while peeked.len() < budget.min(BURST_FRAMES) && bytes < BURST_BYTES {
             let len = match find(side, ahead, there, &mut pieces) {
                 Ok(Some(len)) => len,
                 Ok(None) => break,
-                // What is shown already comes first.
-                Err(_) if !shown.is_empty() => break,
+                // Frames already in the burst are returned first.
+                Err(_) if !peeked.is_empty() => break,
                 Err(broken) => return Err(broken.fault(*channel)),
             };
             *is_long = len > *frame_max;
             if *is_long || !push(burst, side, &pieces, len) {
                 break;
             }
-            shown.push(Shown { chunks: pieces.len() as u16, len });
+            peeked.push(Peeked { chunks: pieces.len() as u16, len });
             chunks.extend(pieces.iter().map(|piece| piece.0));
             ahead += pieces.len() as u32;
             bytes += len as usize;
@@ -312,10 +322,10 @@ impl RxBrings for NicRx {
         if frames == 0 {
             return Ok(());
         }
-        let Self { seats, turn, shown, chunks, channel, stats, .. } = self;
-        let Some(side) = seats[*turn].side() else { return Ok(()) };
+        let Self { leases, current, peeked, chunks, channel, stats, .. } = self;
+        let Some(side) = leases[*current].side() else { return Ok(()) };
         let (mut bytes, mut used) = (0, 0);
-        for frame in &shown[..frames] {
+        for frame in &peeked[..frames] {
             bytes += u64::from(frame.len);
             used += usize::from(frame.chunks);
         }
@@ -324,24 +334,24 @@ impl RxBrings for NicRx {
         stats.rx.packets.add(frames as u64);
         stats.rx.bytes.add(bytes);
         refill(*channel, side, stats)?;
-        // What was shown and not taken comes first in the next peek.
-        if frames == self.shown.len() {
-            self.pass_on();
-            self.shown.clear();
+        // Frames that were peeked and not released come first in the next peek.
+        if frames == self.peeked.len() {
+            self.advance();
+            self.peeked.clear();
             self.chunks.clear();
         } else {
-            self.shown.drain(..frames);
+            self.peeked.drain(..frames);
             self.chunks.drain(..used);
         }
         Ok(())
     }
 
-    /// Half of the chunks stay with the kernel: `None` beyond that.
+    /// Half of the chunks remain with the kernel: `None` beyond that.
     fn keep(&mut self) -> Result<Option<Kept>, Fault> {
-        let Self { seats, shown, chunks, channel, stats, .. } = self;
-        // Memory has one way home.
-        let ([seat], Some(&first)) = (&mut seats[..], shown.first()) else { return Ok(None) };
-        let Some(side) = seat.side() else { return Ok(None) };
+        let Self { leases, peeked, chunks, channel, stats, .. } = self;
+        // Detached memory returns to one pool, so a channel with several queues detaches nothing.
+        let ([lease], Some(&first)) = (&mut leases[..], peeked.first()) else { return Ok(None) };
+        let Some(side) = lease.side() else { return Ok(None) };
         let count = usize::from(first.chunks);
         if !side.pages.can_spare(count) {
             restock(*channel, side, stats)?;
@@ -350,7 +360,7 @@ impl RxBrings for NicRx {
             }
         }
         let kept = take_out(side, first).map_err(|e| e.fault(*channel))?;
-        shown.remove(0);
+        peeked.remove(0);
         chunks.drain(..count);
         stats.rx.packets.add(1);
         stats.rx.bytes.add(first.len.into());
@@ -358,8 +368,8 @@ impl RxBrings for NicRx {
     }
 
     fn returner(&mut self) -> Option<Returner> {
-        let [seat] = &mut self.seats[..] else { return None };
-        seat.take().and_then(|side| side.pages.returner())
+        let [lease] = &mut self.leases[..] else { return None };
+        lease.take().and_then(|side| side.pages.returner())
     }
 }
 

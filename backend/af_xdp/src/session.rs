@@ -1,4 +1,4 @@
-//! One life of the sockets: from a look at the interface until something about it changes.
+//! Session: one set of sockets, valid until the interface changes.
 
 use std::ffi::CStr;
 use std::io;
@@ -18,27 +18,27 @@ use mqnet_undo::{Place, Setting, Undo, Value};
 
 use crate::cell::Cell;
 use crate::config::{AfXdpConfig, ModeWish, ZeroCopy};
+use crate::errors::{Step, explain, losses};
 use crate::pages::Closing;
 use crate::side::{CHUNK, RxSide, TxSide, Xsk};
 use crate::spread::Spread;
 use crate::watch::Seen;
-use crate::words::{Step, explain, losses};
 
-/// Largest MTU at which every driver has a frame in one page, with its headroom and what the
-/// kernel keeps behind it.
+/// Largest MTU at which every driver fits a frame into one page, with headroom and
+/// `skb_shared_info`.
 const MTU_ONE_PAGE: u32 = 3498;
 
-/// Functions of the kernel are for programs under the GPL.
+/// Helper functions of the kernel require a GPL program.
 const LICENSE: &CStr = c"Dual MIT/GPL";
 
-/// More than the frames of a TX ring take, so that their memory is not the limit.
+/// More than the frames of a full TX ring, so that the send buffer is never the limit.
 const SEND_BUFFER: i32 = 16 << 20;
 
-/// How often a queue that somebody has is asked for again while there is patience.
-const ASK_AGAIN: Duration = Duration::from_millis(2);
+/// Interval of attempts to bind a queue that another socket holds.
+const BIND_INTERVAL: Duration = Duration::from_millis(2);
 
-/// See the module. What comes first here ends first: no frame comes any more when sockets go, and
-/// queues can be changed only after both.
+/// Session of the interface. Fields drop in order: the program is detached before the sockets
+/// close, and the number of queues is restored after both.
 pub(crate) struct Session {
     _link: XdpLink,
     _promiscuous: Option<Promiscuous>,
@@ -46,47 +46,47 @@ pub(crate) struct Session {
     pub(crate) tx: Vec<Arc<Cell<TxSide>>>,
     sockets: Vec<Arc<Xsk>>,
     pub(crate) spread: Option<Spread>,
-    /// Queues that were set for us.
+    /// Restore journal entry of the number of queues.
     _queues: Option<Undo>,
     pub(crate) seen: Seen,
-    /// What became of the wishes, for people.
-    pub(crate) manner: String,
-    /// Parts of frames that are lost, for users.
+    /// Modes in use, as text for users.
+    pub(crate) modes: String,
+    /// Parts of frames that are lost, as text for users.
     pub(crate) losses: Vec<String>,
 }
 
-/// How frames get to the sockets.
+/// XDP mode in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum AttachMode {
     Generic,
     Native,
-    /// The program reads VLAN tags from the driver's metadata.
+    /// Native; the program reads VLAN tags from the driver's metadata.
     NativeWithTags,
 }
 
-/// The sockets of all queues, in front of which nothing is yet.
+/// Bound sockets of all queues, before a program is attached.
 struct Bound {
     sockets: Vec<Arc<Xsk>>,
     sides: Vec<(RxSide, TxSide)>,
 }
 
-/// What a step needs to be explained.
+/// Inputs of one takeover, also used in its error texts.
 struct Attempt<'a> {
     config: &'a AfXdpConfig,
     seen: Seen,
-    memory: &'a Placing,
+    memory: &'a MemoryPlacement,
     /// The device may strip VLAN tags into metadata.
     wants_tags: bool,
-    /// Until this time of the clock a queue that somebody has is waited for.
-    patient_until: Duration,
+    /// Deadline of waiting for queues that other sockets hold.
+    bind_deadline: Duration,
 }
 
-/// Where the memory of sessions lies, and where it goes.
+/// Memory placement of sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Placing {
-    /// The NUMA node nearest to the interface, if it is known.
+pub(crate) struct MemoryPlacement {
+    /// NUMA node nearest to the interface, if known.
     pub(crate) node: Option<u32>,
-    /// Pages of older sessions that somebody still keeps.
+    /// Detached pages of earlier sessions.
     pub(crate) closing: Arc<Closing>,
 }
 
@@ -100,24 +100,25 @@ impl Attempt<'_> {
         self.seen.look.mtu > MTU_ONE_PAGE
     }
 
-    /// A socket with its rings, which is not bound.
+    /// Creates an unbound socket with its rings.
     fn socket(&self, ring: u16) -> Result<XdpSocket, String> {
         let socket = XdpSocket::new().map_err(self.failed(Step::Socket))?;
-        // As much as there may be: less makes it slower.
+        // A smaller limit of the system only reduces the throughput.
         let _ = socket.set_send_buffer(SEND_BUFFER);
         for kind in [RingKind::Fill, RingKind::Completion, RingKind::Rx, RingKind::Tx] {
             socket.make_ring(kind, ring.into()).map_err(self.failed(Step::Ring))?;
         }
-        // An older kernel is called once more for every 32 frames.
+        // Older kernels lack this option and need one call for every 32 frames.
         let _ = socket.set_send_budget(ring.into());
         Ok(socket)
     }
 
-    /// Binds a socket to every queue. Without a number of queues, until there is none any more.
+    /// Binds a socket to every queue. If their number is unknown, binds until a queue does not
+    /// exist.
     fn bind_all(&self, generic: bool) -> Result<Bound, String> {
         let most = self.seen.queues().map(|(rx, _)| rx);
         if let Some(most) = most.filter(|most| *most > CHANNELS_MAX.into()) {
-            // What came by the others would go to the kernel, and nobody would count it.
+            // Frames of the other queues would reach the kernel's stack uncounted.
             let name = &self.config.interface;
             return Err(format!(
                 "{name} has {most} receive queues and at most {CHANNELS_MAX} can be taken over: \
@@ -131,12 +132,12 @@ impl Attempt<'_> {
         let step = Step::Memory(len >> 20);
         let memory = Region::private(len, false, self.memory.node);
         let memory = memory.map_err(|e| explain(step, "", &io::Error::other(e)))?;
-        // The kernel pins all of it at once.
+        // The kernel pins the whole memory immediately.
         memory.prefer_huge_pages();
         let (region, mut rest) = Part::whole(memory).shared();
         let mut bound = Bound { sockets: Vec::new(), sides: Vec::new() };
         for queue in 0..queues {
-            // The memory, too, is the first one's, before it has rings.
+            // The first socket registers the UMEM before it creates its rings.
             let socket = self.socket(ring)?;
             if queue == 0 {
                 region.lend_to(&socket, CHUNK).map_err(self.failed(step))?;
@@ -146,7 +147,7 @@ impl Attempt<'_> {
                 let part = rest.take(per_queue / 2);
                 part.ok_or_else(|| io::Error::other("no memory is left"))
             };
-            // Linux 6.1 maps the rings of sockets that are not bound, and of no others.
+            // Linux 6.1 maps the rings of unbound sockets only.
             let sides = part()
                 .and_then(|memory| RxSide::new(xsk.clone(), ring, memory, &self.memory.closing))
                 .and_then(|rx| Ok((rx, TxSide::new(xsk.clone(), ring, part()?)?)));
@@ -187,19 +188,19 @@ impl Attempt<'_> {
                 Some(first) => socket.bind_beside(&first.socket, index, queue),
             };
             match bound {
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && self.is_patient() => {
-                    poll::pause(ASK_AGAIN);
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && self.may_wait() => {
+                    poll::pause(BIND_INTERVAL);
                 }
                 done => return done,
             }
         }
     }
 
-    fn is_patient(&self) -> bool {
-        clock::monotonic() < self.patient_until
+    fn may_wait(&self) -> bool {
+        clock::monotonic() < self.bind_deadline
     }
 
-    /// The map of these sockets.
+    /// Creates the socket map (XSKMAP).
     fn map(&self, bound: &Bound) -> io::Result<SocketMap> {
         let map = SocketMap::create(bound.sockets.len() as u32)?;
         for (queue, xsk) in (0..).zip(&bound.sockets) {
@@ -208,21 +209,21 @@ impl Attempt<'_> {
         Ok(map)
     }
 
-    /// Attaches a program to the driver that puts VLAN tags back into the frames.
+    /// Attaches a native program that restores VLAN tags in frames.
     fn attach_with_tags(&self, map: &SocketMap) -> io::Result<XdpLink> {
         let index = self.seen.look.index;
         let program = XdpProgram::to_sockets_with_tags(map, self.has_frags(), LICENSE, index)?;
         program.attach(index, Mode::Native)
     }
 
-    /// Sockets, and the program in front of them, in one of the modes that are allowed.
-    fn take_over(&self) -> Result<(Bound, XdpLink, Manner), String> {
+    /// Binds the sockets and attaches the program, in one of the allowed modes.
+    fn take_over(&self) -> Result<(Bound, XdpLink, AttachMode), String> {
         let generic_only = self.config.mode == ModeWish::Generic;
         let bound = self.bind_all(generic_only)?;
         let map = self.map(&bound).map_err(self.failed(Step::Program))?;
         if self.wants_tags && !generic_only {
             match self.attach_with_tags(&map) {
-                Ok(link) => return Ok((bound, link, Manner::NativeWithTags)),
+                Ok(link) => return Ok((bound, link, AttachMode::NativeWithTags)),
                 Err(e) => tracing::debug!("{}: VLAN tags: {e}", self.config.interface),
             }
         }
@@ -233,14 +234,14 @@ impl Attempt<'_> {
         let failed = |generic: bool| self.failed(Step::Attach { generic, mtu: look.mtu });
         if generic_only {
             let link = attach(Mode::Generic).map_err(failed(true))?;
-            return Ok((bound, link, Manner::Generic));
+            return Ok((bound, link, AttachMode::Generic));
         }
         let error = match attach(Mode::Native) {
-            Ok(link) => return Ok((bound, link, Manner::Native)),
+            Ok(link) => return Ok((bound, link, AttachMode::Native)),
             Err(e) => e,
         };
-        // What is in the way of one is in the way of the other, too; and the stack has no frames
-        // for sockets whose memory the device has.
+        // These errors apply to generic mode too, and generic mode delivers no frames to zero-copy
+        // sockets.
         let hopeless = [libc::EBUSY, libc::EEXIST, libc::EPERM].map(Some);
         let is_hopeless = hopeless.contains(&error.raw_os_error()) || bound.is_zero_copy();
         let why = failed(false)(error);
@@ -248,9 +249,9 @@ impl Attempt<'_> {
             return Err(why);
         }
         tracing::info!("{why}; trying mode=generic");
-        // The same sockets: the kernel takes its time to let go of others.
+        // The sockets are reused, because the kernel releases queues of closed ones late.
         let link = attach(Mode::Generic).map_err(failed(true))?;
-        Ok((bound, link, Manner::Generic))
+        Ok((bound, link, AttachMode::Generic))
     }
 }
 
@@ -260,13 +261,13 @@ impl Bound {
     }
 }
 
-/// The kernel knows no such queue.
+/// True if the queue does not exist.
 fn is_no_queue(e: &io::Error) -> bool {
     e.raw_os_error() == Some(libc::EINVAL)
 }
 
-/// Sets the number of queues that the user asked for, unless it is that. What was set before this
-/// and is so no more is somebody else's.
+/// Sets the configured number of queues if it differs. An earlier change that is no longer in force
+/// was overridden by another program, so its journal entry is dropped.
 fn set_queues(config: &AfXdpConfig, place: &Place, set: &mut Option<Undo>) -> Result<(), String> {
     let Some(queues) = config.queues else { return Ok(()) };
     let failed = |e: io::Error| explain(Step::Queues(queues), &config.interface, &e);
@@ -284,13 +285,13 @@ fn set_queues(config: &AfXdpConfig, place: &Place, set: &mut Option<Undo>) -> Re
 }
 
 impl Session {
-    /// Takes the interface over. Call it in its network namespace. The number of queues that was
-    /// set for it stays set while it fails: many drivers reset their card for each change. For so
-    /// long as `patience` says, queues that other sockets have are waited for.
+    /// Takes the interface over. Call it in the interface's network namespace. On failure, the
+    /// number of queues stays set, because many drivers reset the device for each change.
+    /// `patience` limits the wait for queues that other sockets hold.
     pub(crate) fn begin(
         config: &AfXdpConfig,
         nics: &Nics,
-        memory: &Placing,
+        memory: &MemoryPlacement,
         queues: &mut Option<Undo>,
         patience: Duration,
     ) -> Result<Self, String> {
@@ -302,23 +303,23 @@ impl Session {
         let seen = Seen { look, channels: nics.channels(interface).ok() };
         let is_veth = nics.driver(interface).is_ok_and(|driver| driver == "veth");
         let strips = nics.strips_tags(interface).unwrap_or(false);
-        let patient_until = clock::monotonic() + patience;
+        let bind_deadline = clock::monotonic() + patience;
         let wants_tags = is_veth || strips;
-        let attempt = Attempt { config, seen, memory, wants_tags, patient_until };
-        let (bound, link, manner) = attempt.take_over()?;
-        let losses = losses(interface, is_veth, strips, manner == Manner::NativeWithTags);
+        let attempt = Attempt { config, seen, memory, wants_tags, bind_deadline };
+        let (bound, link, attached) = attempt.take_over()?;
+        let losses = losses(interface, is_veth, strips, attached == AttachMode::NativeWithTags);
         let promiscuous = match config.keep_filter {
             true => None,
             false => Some(Promiscuous::new(look.index).map_err(attempt.failed(Step::Promiscuous))?),
         };
-        let mode = if manner == Manner::Generic { "generic" } else { "native" };
+        let mode = if attached == AttachMode::Generic { "generic" } else { "native" };
         let copying = if bound.is_zero_copy() { "zero-copy" } else { "copying" };
-        let manner = format!("{} queues, {mode} XDP, {copying}", bound.sockets.len());
+        let modes = format!("{} queues, {mode} XDP, {copying}", bound.sockets.len());
         let (mut rx, mut tx) = (Vec::new(), Vec::new());
         for (one, other) in bound.sides {
-            let bell = EventFd::new().map_err(|e| format!("{interface}: {e}"))?;
-            rx.push(Arc::new(Cell::new(one.xsk.bell.clone(), one)));
-            tx.push(Arc::new(Cell::new(Arc::new(bell), other)));
+            let wakeup = EventFd::new().map_err(|e| format!("{interface}: {e}"))?;
+            rx.push(Arc::new(Cell::new(one.xsk.wakeup.clone(), one)));
+            tx.push(Arc::new(Cell::new(Arc::new(wakeup), other)));
         }
         Ok(Self {
             _link: link,
@@ -329,29 +330,29 @@ impl Session {
             spread: Spread::read(interface, &place),
             _queues: queues.take(),
             seen,
-            manner,
+            modes,
             losses,
         })
     }
 
-    /// Channels that it has room for.
+    /// Number of channels that the session supports.
     pub(crate) fn channels(&self) -> u16 {
         let tx = self.seen.queues().map_or(u32::MAX, |(_, tx)| tx);
         (self.rx.len() as u32).min(tx) as u16
     }
 
-    /// True when the interface is still the one that was taken over.
+    /// True when the interface is unchanged since the takeover.
     pub(crate) fn fits(&self, now: &Seen) -> bool {
         let then = &self.seen;
         (then.look.index, then.look.mtu, then.queues())
             == (now.look.index, now.look.mtu, now.queues())
     }
 
-    /// Frames that the kernel dropped at the sockets.
+    /// Number of frames that the kernel dropped at the sockets.
     pub(crate) fn dropped(&self) -> u64 {
         let all = self.sockets.iter().filter_map(|xsk| xsk.socket.statistics().ok());
-        // An empty fill ring is not counted: what is copied and finds it so is in the first number
-        // too, and a driver that writes by itself counts its attempts there, not frames.
+        // An empty fill ring is not counted. In copy mode, such frames are in `rx_dropped` already;
+        // in zero copy mode, the driver counts attempts there, not frames.
         all.map(|Statistics { rx_dropped, rx_ring_full, .. }| rx_dropped + rx_ring_full).sum()
     }
 }

@@ -1,4 +1,4 @@
-//! The two sides of a socket: rings, and the part of the memory that goes through them.
+//! Two sides of a socket, RX and TX: their rings and their part of the UMEM.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,35 +12,35 @@ use mqnet_sysio::xdp::{RingKind, XdpSocket};
 use crate::pages::{Closing, Pages};
 use crate::ring::{Consuming, Producing};
 
-/// Bytes of a chunk: a page, which every driver takes.
+/// Bytes of a chunk: one page, supported by every driver.
 pub(crate) const CHUNK: u32 = 4096;
 
-/// A frame goes on in the next entry.
+/// Option `XDP_PKT_CONTD`: the frame continues in the next entry.
 const CONTINUES: u32 = 1;
 
-/// A socket, which both of its sides use.
+/// A socket, shared by its two sides.
 #[derive(Debug)]
 pub(crate) struct Xsk {
     pub(crate) socket: XdpSocket,
-    /// The kernel could not take all that is in the TX ring, and nobody else will ask it to.
+    /// The kernel did not consume all TX entries, and no further wakeup is pending.
     pub(crate) is_stuck: AtomicBool,
-    /// Wakes the RX half, which asks again when the lane of the TX half sleeps for want of frames.
-    pub(crate) bell: Arc<EventFd>,
-    /// Frames are moved by the driver, out of our memory.
+    /// Wakes the RX queue, which retries the wakeup of TX while the lane of the TX queue sleeps.
+    pub(crate) wakeup: Arc<EventFd>,
+    /// Zero-copy mode: the driver reads and writes the UMEM.
     pub(crate) zero_copy: AtomicBool,
 }
 
 impl Xsk {
     pub(crate) fn new(socket: XdpSocket) -> io::Result<Self> {
         let (is_stuck, zero_copy) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Self { socket, is_stuck, bell: Arc::new(EventFd::new()?), zero_copy })
+        Ok(Self { socket, is_stuck, wakeup: Arc::new(EventFd::new()?), zero_copy })
     }
 
-    /// Notes whether the kernel could not take what it was shown.
+    /// Records whether the kernel left TX entries unconsumed, and wakes the RX queue if so.
     pub(crate) fn note_stuck(&self, is_stuck: bool) {
         if !self.is_stuck.swap(is_stuck, Ordering::Relaxed) && is_stuck {
-            // An eventfd of our own cannot fail to be rung.
-            let _ = self.bell.ring();
+            // A write to our own eventfd cannot fail.
+            let _ = self.wakeup.ring();
         }
     }
 }
@@ -71,7 +71,7 @@ impl Desc {
     }
 }
 
-/// A range of chunks: where in the socket's memory it begins.
+/// A range of chunks of the UMEM.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chunks {
     base: u64,
@@ -83,17 +83,17 @@ impl Chunks {
         Self { base: part.offset() as u64, count: (part.len() / CHUNK as usize) as u16 }
     }
 
-    /// How many there are.
+    /// Number of chunks.
     pub(crate) fn count(&self) -> u16 {
         self.count
     }
 
-    /// The address of a chunk.
+    /// UMEM address of a chunk.
     pub(crate) fn address(&self, number: u16) -> u64 {
         self.base + u64::from(number) * u64::from(CHUNK)
     }
 
-    /// The chunk with this address, and where in it that is; `None` when it is none of these.
+    /// Chunk that contains this address, and the offset in it; `None` outside of the range.
     #[inline]
     pub(crate) fn find(&self, address: u64) -> Option<(u16, u32)> {
         let offset = address.wrapping_sub(self.base);
@@ -103,7 +103,7 @@ impl Chunks {
     }
 }
 
-/// Maps a ring: its numbers, and where they are.
+/// Maps a ring, its indices and entries.
 fn map(socket: &XdpSocket, kind: RingKind, size: u16, entry: u32) -> io::Result<Mapped> {
     let at = socket.offsets(kind)?;
     let len = at.entries + u32::from(size) * entry;
@@ -128,7 +128,7 @@ fn no_entries() -> io::Error {
     io::Error::other("the kernel's rings are not aligned")
 }
 
-/// What arrives.
+/// RX side of a socket: RX ring and fill ring.
 #[derive(Debug)]
 pub(crate) struct RxSide {
     pub(crate) xsk: Arc<Xsk>,
@@ -137,16 +137,16 @@ pub(crate) struct RxSide {
     fill: Producing,
     addresses: Column<AtomicU64>,
     pub(crate) chunks: Chunks,
-    /// Their bytes, whoever has them.
+    /// Bytes of the chunks, independent of their owner.
     sight: Sight,
-    /// The chunks once more, as pages: looked at only when a frame leaves with its memory, and
-    /// when that is back.
+    /// Chunks as pages, used only when a frame is detached with its memory and when that memory
+    /// returns.
     pub(crate) pages: Pages,
 }
 
 impl RxSide {
-    /// Maps the rings of `size` entries and gives the kernel all chunks, of which there are as
-    /// many. Pages that are kept when the side ends go to `closing`.
+    /// Maps the rings of `size` entries and adds all chunks, equally many, to the fill ring.
+    /// Detached pages pass to `closing` when the side ends.
     pub(crate) fn new(
         xsk: Arc<Xsk>,
         size: u16,
@@ -168,17 +168,17 @@ impl RxSide {
             pages: Pages::over(memory, closing.clone()).map_err(io::Error::other)?,
         };
         (0..side.chunks.count).for_each(|number| side.give_back(number));
-        side.fill.show();
+        side.fill.publish();
         Ok(side)
     }
 
-    /// The entry that is `ahead` of the next one.
+    /// Entry of the RX ring, `ahead` of the next one.
     #[inline]
     pub(crate) fn desc(&self, ahead: u32) -> Desc {
-        Desc::read(self.descs.at(self.rx.place(ahead)))
+        Desc::read(self.descs.at(self.rx.slot(ahead)))
     }
 
-    /// `len` bytes of a chunk; `None` when they leave it.
+    /// `len` bytes of a chunk; `None` if they exceed it.
     #[inline]
     pub(crate) fn piece(&self, number: u16, offset: u32, len: u32) -> Option<Span<'_>> {
         if offset.checked_add(len)? > CHUNK {
@@ -187,35 +187,35 @@ impl RxSide {
         self.sight.piece(u32::from(number) * CHUNK + offset, len)
     }
 
-    /// The kernel may put a frame into this chunk: after the next [`refill`](Self::refill).
+    /// Adds a chunk to the fill ring; the next [`refill`](Self::refill) publishes it.
     #[inline]
     pub(crate) fn give_back(&mut self, number: u16) {
-        // The ring has room for every chunk that there is.
+        // The fill ring has room for every chunk.
         let address = self.chunks.address(number);
         self.addresses.at(self.fill.push()).store(address, Ordering::Relaxed);
     }
 
-    /// Shows the kernel what was given back; true when it must be woken for that.
+    /// Publishes the fill ring; true if the kernel requires a wakeup.
     #[inline]
     pub(crate) fn refill(&mut self) -> bool {
-        self.fill.show() && self.fill.wants_wake()
+        self.fill.publish() && self.fill.needs_wakeup()
     }
 
-    /// Gives the kernel what somebody has kept and given back: after the next
-    /// [`refill`](Self::refill).
+    /// Adds returned pages of detached frames to the fill ring; the next [`refill`](Self::refill)
+    /// publishes them.
     #[cold]
     pub(crate) fn restock(&mut self) {
-        while let Some(number) = self.pages.next_home() {
+        while let Some(number) = self.pages.next_returned() {
             self.give_back(number);
         }
     }
 
-    /// The driver waits for chunks, or did, and must be woken to look.
-    pub(crate) fn fill_wants_wake(&self) -> bool {
-        self.fill.wants_wake()
+    /// True when the driver waits, or has waited, for chunks and requires a wakeup.
+    pub(crate) fn fill_needs_wakeup(&self) -> bool {
+        self.fill.needs_wakeup()
     }
 
-    /// Takes everything that waits and drops it: frames, as far as they are whole.
+    /// Drops all entries of the RX ring and returns the number of complete frames.
     pub(crate) fn discard(&mut self) -> u64 {
         let mut frames = 0;
         let waiting = self.rx.available(u32::MAX);
@@ -228,7 +228,7 @@ impl RxSide {
         }
         self.rx.take(waiting);
         if self.refill() {
-            // A driver that is not woken now is woken with the next frames.
+            // A failed wakeup is repeated with the next frames.
             let _ = self.xsk.socket.wake_rx();
         }
         frames
@@ -241,7 +241,7 @@ impl AsFd for RxSide {
     }
 }
 
-/// What leaves.
+/// TX side of a socket: TX ring and completion ring.
 #[derive(Debug)]
 pub(crate) struct TxSide {
     pub(crate) xsk: Arc<Xsk>,
@@ -250,19 +250,19 @@ pub(crate) struct TxSide {
     done: Consuming,
     addresses: Column<AtomicU64>,
     pub(crate) chunks: Chunks,
-    /// Their bytes.
+    /// Bytes of the chunks.
     pub(crate) window: Window,
-    /// Chunks with nothing in them.
+    /// Free chunks.
     pub(crate) free: Vec<u16>,
-    /// Bytes in each chunk that is on its way; 0 for the others.
+    /// Number of bytes in each chunk that was sent and is not completed; 0 for others.
     lens: Box<[u16]>,
-    /// Their sum.
+    /// Sum of `lens`.
     pub(crate) bytes: u32,
 }
 
-/// The kernel gave back what it did not have.
+/// The kernel completed a chunk that was not sent.
 #[derive(Debug)]
-pub(crate) struct NotOurs(pub(crate) u64);
+pub(crate) struct ForeignChunk(pub(crate) u64);
 
 impl TxSide {
     /// Maps the rings of `size` entries, for as many chunks.
@@ -285,13 +285,14 @@ impl TxSide {
         })
     }
 
-    /// Takes back the chunks of what was sent.
-    pub(crate) fn reclaim(&mut self) -> Result<(), NotOurs> {
+    /// Frees the chunks of completed entries.
+    pub(crate) fn reclaim(&mut self) -> Result<(), ForeignChunk> {
         let done = self.done.available(u32::MAX);
         for ahead in 0..done {
-            let address = self.addresses.at(self.done.place(ahead)).load(Ordering::Relaxed);
+            let address = self.addresses.at(self.done.slot(ahead)).load(Ordering::Relaxed);
             let found = self.chunks.find(address).map(|(number, _)| number);
-            let number = found.filter(|&n| self.lens[usize::from(n)] > 0).ok_or(NotOurs(address));
+            let number =
+                found.filter(|&n| self.lens[usize::from(n)] > 0).ok_or(ForeignChunk(address));
             let number = number?;
             self.bytes -= u32::from(std::mem::take(&mut self.lens[usize::from(number)]));
             self.free.push(number);
@@ -302,16 +303,16 @@ impl TxSide {
         Ok(())
     }
 
-    /// True when a frame of so many chunks can be sent.
+    /// True when a frame of `chunks` chunks can be sent.
     #[inline]
-    pub(crate) fn has_room(&mut self, chunks: usize) -> Result<bool, NotOurs> {
+    pub(crate) fn has_room(&mut self, chunks: usize) -> Result<bool, ForeignChunk> {
         if self.free.len() < chunks {
             self.reclaim()?;
         }
         Ok(self.free.len() >= chunks && self.tx.free(chunks as u32) as usize >= chunks)
     }
 
-    /// Puts a chunk with `len` bytes into the ring.
+    /// Adds a chunk with `len` bytes to the TX ring.
     #[inline]
     pub(crate) fn push(&mut self, number: u16, len: u32, continues: bool) {
         self.lens[usize::from(number)] = len as u16;
@@ -320,7 +321,7 @@ impl TxSide {
         Desc { address, len, continues }.write(self.descs.at(self.tx.push()));
     }
 
-    /// Frames that the kernel has not taken.
+    /// Number of frames that the kernel has not consumed.
     pub(crate) fn waiting_frames(&mut self) -> u64 {
         let waiting = 0..self.tx.waiting();
         let last = |n: &u32| !Desc::read(self.descs.at(self.tx.waiting_at(*n))).continues;
@@ -347,7 +348,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: an address belongs to the chunk in which it lies.
+        // Goal: each address maps to the chunk that contains it.
         #[test]
         fn addresses_are_found(address in 0u64..16 * 4096) {
             let chunks = chunks();
@@ -362,18 +363,18 @@ mod tests {
             }
         }
 
-        // Goal: entries are read as they were written.
+        // Goal: entries are read as written.
         #[test]
-        fn entries_survive(address: u64, len: u32, continues: bool) {
+        fn entries_are_read_as_written(address: u64, len: u32, continues: bool) {
             let (desc, entry) = (Desc { address, len, continues }, Default::default());
             desc.write(&entry);
             prop_assert_eq!(Desc::read(&entry), desc);
         }
     }
 
-    // Goal: an address that makes no sense is nobody's.
+    // Goal: an invalid address maps to no chunk.
     #[test]
-    fn nonsense_is_not_found() {
+    fn invalid_addresses_map_to_no_chunk() {
         assert!([u64::MAX, 0, 7 * 4096].iter().all(|&at| chunks().find(at).is_none()));
     }
 }

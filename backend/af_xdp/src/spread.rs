@@ -1,4 +1,4 @@
-//! The interface's own table: which of its RX queues a flow comes to.
+//! RSS indirection table of the interface.
 
 use std::io;
 
@@ -6,30 +6,30 @@ use mqnet_netdev::Indirection;
 use mqnet_sysio::nic::Nics;
 use mqnet_undo::{Place, Setting, Undo, Value};
 
-/// The table of an interface, put back as it was when this is dropped.
+/// Indirection table of an interface, restored on drop.
 pub(crate) struct Spread {
     place: Place,
     interface: String,
     hash: &'static str,
-    /// Its RX queues.
+    /// Number of RX queues.
     queues: u32,
-    /// As it was found.
+    /// Table as found.
     found: Vec<u32>,
     table: Vec<u32>,
     user_set: bool,
-    /// Once it was changed: what was there before.
+    /// Restore journal entry, after the first change.
     undo: Option<Undo>,
 }
 
 impl Spread {
-    /// Reads it; `None` where the driver has no such table. Call it in the interface's namespace.
+    /// Reads the table; `None` if the driver has none. Call it in the interface's namespace.
     pub(crate) fn read(interface: &str, place: &Place) -> Option<Self> {
         let nics = Nics::open().ok()?;
         let spread = nics.spread(interface).ok().filter(|spread| !spread.table.is_empty())?;
         let channels = nics.channels(interface).ok();
         let named = spread.table.iter().max().map_or(1, |most| most + 1);
         let queues = channels.as_ref().map_or(named, |channels| channels.rx());
-        // Some drivers name all the queues that there could be.
+        // Some drivers name all possible queues.
         let possible = channels.map(|channels| channels.max());
         let is_default =
             [Some(queues), possible].into_iter().flatten().any(|n| is_even(&spread.table, n));
@@ -45,16 +45,16 @@ impl Spread {
         })
     }
 
-    /// The same in channels of the link, of which queues beyond their number are served in turn.
-    pub(crate) fn shown(&self, channels: u16) -> Indirection {
+    /// Table in terms of channels. Each channel serves every n-th queue.
+    pub(crate) fn in_channels(&self, channels: u16) -> Indirection {
         let channel = |queue: &u32| (queue % u32::from(channels.max(1))) as u16;
         let table = self.table.iter().map(channel).collect();
         Indirection { table, user_set: self.user_set, hash: self.hash }
     }
 
-    /// Sets it, in channels of the link; true if a bucket moved. What a user wants is set as it
-    /// stands, for however many channels there will be. Otherwise flows move only between channels,
-    /// over all the queues that these have.
+    /// Sets a table given in channels; true if a bucket moved. A user's table is set unchanged, for
+    /// any later number of channels. Otherwise buckets move only between channels, and spread over
+    /// all queues of a channel.
     pub(crate) fn set(&mut self, table: &[u16], channels: u16, user_set: bool) -> io::Result<bool> {
         let table: Vec<u32> = if user_set {
             table.iter().map(|&queue| queue.into()).collect()
@@ -69,10 +69,10 @@ impl Spread {
         Ok(moves)
     }
 
-    /// Sets it as it stands. Until somebody has set one, virtio-net shows a table by which its
-    /// device does not go: that was told a number of queues, and chooses for itself.
+    /// Writes the current table to the device. Until a table is set, virtio-net reports one that
+    /// its device does not use: the device selects queues itself, by their number.
     pub(crate) fn enforce(&mut self) -> io::Result<()> {
-        // Somebody's is in force, perhaps since the last look.
+        // A user's table is in force already, perhaps since the last read.
         if self.user_set || self.refresh()? { Ok(()) } else { self.write(self.table.clone()) }
     }
 
@@ -92,11 +92,11 @@ impl Spread {
         Ok(())
     }
 
-    /// Reads it anew; true if somebody else has set it meanwhile, who is a user.
+    /// Reads the table again; true if another program has set it, which counts as a user's choice.
     pub(crate) fn refresh(&mut self) -> io::Result<bool> {
         let interface = &self.interface;
         let now = self.place.enter(false, || Nics::open()?.spread(interface))??.table;
-        // Of another length it belongs to other queues, and so to another session.
+        // A table of another length belongs to another number of queues, and so to another session.
         if now == self.table || now.len() != self.table.len() {
             return Ok(false);
         }
@@ -105,8 +105,8 @@ impl Spread {
     }
 }
 
-/// Each of so many queues has as many buckets as the others: what drivers begin with, in whatever
-/// order, and what a user who sets a table wants to be otherwise.
+/// True if all `queues` queues have equally many buckets, in any order. Drivers start with such a
+/// table; a user's table is usually different.
 fn is_even(table: &[u32], queues: u32) -> bool {
     let mut counts = vec![0usize; queues.clamp(1, 1 << 16) as usize];
     for &queue in table {
@@ -119,9 +119,10 @@ fn is_even(table: &[u32], queues: u32) -> bool {
     counts.iter().all(|count| (least..=least + 1).contains(count))
 }
 
-/// The queues of a table of channels, of which each has every n-th queue. A bucket that stays with
-/// its channel stays on its queue, since the channel would not keep it in order; one that moves
-/// goes to where it was found, or to that queue of the channel that has the fewest.
+/// Queues for a table of channels, with every n-th queue in each channel. A bucket that keeps its
+/// channel keeps its queue, because a channel does not preserve order between its queues. A bucket
+/// that moves returns to the queue where it was found, or goes to the channel's queue with the
+/// fewest buckets.
 fn over_queues(
     table: &[u16],
     channels: u16,
@@ -151,9 +152,9 @@ fn over_queues(
 mod tests {
     use super::*;
 
-    // Goal: tables with which drivers begin are told from those that somebody made.
+    // Goal: initial tables of drivers are distinguished from tables that a user set.
     #[test]
-    fn what_drivers_begin_with_is_even() {
+    fn initial_tables_of_drivers_are_even() {
         let by_turns: Vec<u32> = (0..128).map(|i| i % 6).collect();
         let in_blocks: Vec<u32> = (0..128).map(|i| i * 4 / 128).collect();
         assert!(is_even(&by_turns, 6) && is_even(&in_blocks, 4) && is_even(&[0; 128], 1));
@@ -164,26 +165,26 @@ mod tests {
         assert!(!is_even(&[0, 1], 0));
     }
 
-    // Goal: with fewer channels than queues a bucket that moves to a channel is spread over the
-    // queues of that channel, one that comes home is where it was found, and one that stays with
-    // its channel stays on its queue.
+    // Goal: with fewer channels than queues, a bucket that moves is spread over the queues of its
+    // new channel, a bucket that returns gets its original queue, and a bucket that stays keeps its
+    // queue.
     #[test]
-    fn channels_have_all_their_queues() {
+    fn moved_buckets_spread_over_queues_of_a_channel() {
         let found: Vec<u32> = (0..16).map(|i| i % 8).collect();
-        let home: Vec<u16> = (0..16).map(|i| i % 2).collect();
-        assert_eq!(over_queues(&home, 2, 8, [&found, &found]), found);
+        let original: Vec<u16> = (0..16).map(|i| i % 2).collect();
+        assert_eq!(over_queues(&original, 2, 8, [&found, &found]), found);
         let moved = over_queues(&[1; 16], 2, 8, [&found, &found]);
         let count = |of: u32| moved.iter().filter(|queue| **queue == of).count();
         assert_eq!([1, 3, 5, 7].map(count), [4; 4], "{moved:?}");
         let stay = moved.iter().zip(&found).filter(|(_, found)| *found % 2 == 1);
         assert!(stay.clone().count() == 8 && stay.clone().all(|(now, found)| now == found));
-        assert_eq!(over_queues(&home, 2, 8, [&moved, &found]), found);
-        assert_eq!(over_queues(&home, 8, 8, [&moved, &found])[..2], [0, 1]);
+        assert_eq!(over_queues(&original, 2, 8, [&moved, &found]), found);
+        assert_eq!(over_queues(&original, 8, 8, [&moved, &found])[..2], [0, 1]);
     }
 
-    // Goal: no table of a driver, and none that a user asks for, is out of any bounds.
+    // Goal: no table of a driver or user causes an access out of bounds.
     #[test]
-    fn odd_tables_are_no_trouble() {
+    fn invalid_tables_stay_within_bounds() {
         let odd = vec![u32::MAX, 7, 0];
         assert_eq!(over_queues(&[0, 9, 1], 3, 0, [&odd, &odd]), [u32::MAX, 9, 1]);
         assert_eq!(over_queues(&[0], 0, 1, [&odd, &odd]), [u32::MAX]);

@@ -1,4 +1,4 @@
-//! Frames to the interface: the TX half.
+//! TX queue: frames to the interface.
 
 use std::io;
 use std::sync::Arc;
@@ -10,42 +10,42 @@ use mqnet_netdev::{
 use mqnet_shmem::{Scatter, Segments, Span};
 use mqnet_sysio::epoll::Interest;
 
-use crate::cell::{Cell, Ears, Seat, waking, watching};
-use crate::side::{CHUNK, NotOurs, TxSide};
+use crate::cell::{Cell, EpollSet, Lease, waking, watching};
+use crate::side::{CHUNK, ForeignChunk, TxSide};
 
-/// Shorter frames no interface takes (`ETH_HLEN`).
+/// Minimum frame length of an interface (`ETH_HLEN`).
 const FRAME_MIN: u32 = 14;
 
-/// How often the kernel is asked to take what it has just not taken, before it is left for later.
+/// Limit of consecutive wakeup calls without progress; the rest is retried later.
 const TRIES: u32 = 16;
 
-/// What leaves through one queue of the interface.
+/// TX queue over one queue of the interface.
 #[derive(Debug)]
 pub(crate) struct NicTx {
     channel: u16,
     frame_max: u32,
-    seat: Seat<TxSide>,
-    ears: Ears,
-    /// Nothing is sent: frames of an older queue go first.
+    lease: Lease<TxSide>,
+    epoll_set: EpollSet,
+    /// Sending is paused: frames of an older queue must be sent first.
     held: bool,
-    /// Chunks of the last reservation: the last ones of those that are free, in ascending order.
+    /// Number of chunks of the last reservation, at the end of `free` and in ascending order.
     reserved: usize,
     scatter: Scatter,
     stats: Arc<ChannelStats>,
 }
 
-/// Chunks of a frame.
+/// Number of chunks of a frame.
 #[inline]
 fn chunks_of(len: u32) -> usize {
     len.max(1).div_ceil(CHUNK) as usize
 }
 
 #[cold]
-fn not_ours(channel: u16, e: &NotOurs) -> Fault {
+fn foreign_chunk(channel: u16, e: &ForeignChunk) -> Fault {
     Fault { channel, what: format!("the kernel gave back {:#x}, which it did not have", e.0) }
 }
 
-/// A driver that is busy looks at its rings anyway.
+/// A busy driver polls its rings without a wakeup.
 fn passing(channel: u16, e: &io::Error) -> Result<(), Fault> {
     match e.raw_os_error() {
         Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(()),
@@ -53,8 +53,8 @@ fn passing(channel: u16, e: &io::Error) -> Result<(), Fault> {
     }
 }
 
-/// Puts a frame into chunks, and those into the ring. There is room.
-fn place(side: &mut TxSide, frame: &Frame<'_>, more: &[Span<'_>]) {
+/// Copies a frame into chunks and adds them to the ring, which must have room.
+fn copy_frame(side: &mut TxSide, frame: &Frame<'_>, more: &[Span<'_>]) {
     let mut left = frame.len;
     let mut pieces = std::iter::once(&frame.head).chain(more).copied();
     let mut piece = pieces.next().unwrap_or(Span::EMPTY);
@@ -65,7 +65,7 @@ fn place(side: &mut TxSide, frame: &Frame<'_>, more: &[Span<'_>]) {
         while at < len {
             let part = piece.first((len - at) as usize);
             if part.is_empty() {
-                // A frame has as many bytes as it says; one that had fewer would end here.
+                // `len` equals the sum of the pieces; a shorter frame ends here.
                 let Some(next) = pieces.next() else { break };
                 piece = next;
                 continue;
@@ -80,26 +80,26 @@ fn place(side: &mut TxSide, frame: &Frame<'_>, more: &[Span<'_>]) {
 }
 
 impl NicTx {
-    /// Serves this cell, for frames of up to `frame_max` bytes.
+    /// Creates a queue over this cell, for frames of up to `frame_max` bytes.
     pub(crate) fn new(
         channel: u16,
         cell: Arc<Cell<TxSide>>,
         frame_max: u32,
         stats: Arc<ChannelStats>,
     ) -> io::Result<Self> {
-        let ears = Ears::new(Interest::WritableEdge)?;
-        let (seat, scatter) = (Seat::new(cell, &ears)?, Scatter::default());
-        Ok(Self { channel, frame_max, seat, ears, held: false, reserved: 0, scatter, stats })
+        let epoll_set = EpollSet::new(Interest::WritableEdge)?;
+        let (lease, scatter) = (Lease::new(cell, &epoll_set)?, Scatter::default());
+        Ok(Self { channel, frame_max, lease, epoll_set, held: false, reserved: 0, scatter, stats })
     }
 
-    /// The side, if it is here and frames may go.
+    /// Returns the side, unless it is held by another queue or sending is paused.
     #[inline]
     fn open(&mut self) -> Option<&mut TxSide> {
-        // The lane whose frames go first needs it.
-        if self.held { None } else { self.seat.take() }
+        // The lane with precedence needs the side.
+        if self.held { None } else { self.lease.take() }
     }
 
-    /// Why a frame cannot be sent at all.
+    /// Drop reason of a frame that can never be sent.
     #[inline]
     fn refusal(&self, len: u32) -> Option<DropReason> {
         if len > self.frame_max {
@@ -108,20 +108,20 @@ impl NicTx {
         (len < FRAME_MIN).then_some(DropReason::Refused)
     }
 
-    /// Shows the kernel what was placed, and wakes it until it has taken it.
-    fn push_out(&mut self) -> Result<(), Fault> {
-        let Self { seat, channel, stats, .. } = self;
-        let Some(side) = seat.side() else { return Ok(()) };
-        if !side.tx.show() && !side.xsk.is_stuck.load(Ordering::Relaxed) {
+    /// Publishes the ring and wakes the kernel until it has consumed the entries.
+    fn kick(&mut self) -> Result<(), Fault> {
+        let Self { lease, channel, stats, .. } = self;
+        let Some(side) = lease.side() else { return Ok(()) };
+        if !side.tx.publish() && !side.xsk.is_stuck.load(Ordering::Relaxed) {
             return Ok(());
         }
         let (mut waiting, mut tries) = (side.tx.waiting(), 0);
         let mut is_stuck = false;
-        while waiting > 0 && side.tx.wants_wake() {
+        while waiting > 0 && side.tx.needs_wakeup() {
             stats.tx.kicks.add(1);
             stats.tx.syscalls.add(1);
             match side.xsk.socket.wake_tx() {
-                // It has taken everything, or has a driver that will.
+                // The kernel has consumed all entries, or the driver will.
                 Ok(()) => break,
                 Err(e) => passing(*channel, &e)?,
             }
@@ -139,43 +139,43 @@ impl NicTx {
 }
 
 impl Queue for NicTx {
-    /// The socket is listened to before the last look: that a chunk comes back after it is
-    /// reported by the next wait.
+    /// Watches the socket before the final check for room, so the next wait reports any later
+    /// completion.
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if self.held {
-            // Whoever lets go may not look for us again.
+            // The release of the older queue may send no wake.
             return Ok(Armed::MoreWork);
         }
-        self.push_out()?;
+        self.kick()?;
         let channel = self.channel;
         self.open();
-        self.seat.listen(&self.ears).map_err(|e| watching(channel, &e))?;
-        let Some(side) = self.seat.side() else { return Ok(Armed::Sleep) };
-        side.reclaim().map_err(|e| not_ours(channel, &e))?;
-        // Nobody would ever tell of more than all of them.
+        self.lease.watch(&self.epoll_set).map_err(|e| watching(channel, &e))?;
+        let Some(side) = self.lease.side() else { return Ok(Armed::Sleep) };
+        side.reclaim().map_err(|e| foreign_chunk(channel, &e))?;
+        // No notification ever reports more chunks than exist.
         let need = chunks_of(need).min(side.chunks.count().into());
-        let room = side.has_room(need).map_err(|e| not_ours(channel, &e))?;
-        // A driver that moves frames itself tells of entries that it takes out of the ring, and not
-        // of chunks that come back: of those nobody would hear.
-        let untold = side.xsk.zero_copy.load(Ordering::Relaxed) && side.tx.waiting() == 0;
-        if untold && !room && side.tx.wants_wake() {
-            // It may look at what it has sent only when it is asked to.
+        let room = side.has_room(need).map_err(|e| foreign_chunk(channel, &e))?;
+        // In zero copy mode, the kernel notifies when the driver consumes entries, but not when
+        // chunks are completed. An empty ring therefore causes no further notification.
+        let sends_no_event = side.xsk.zero_copy.load(Ordering::Relaxed) && side.tx.waiting() == 0;
+        if sends_no_event && !room && side.tx.needs_wakeup() {
+            // The driver may process completions only after a wakeup.
             side.xsk.socket.wake_tx().or_else(|e| passing(channel, &e))?;
         }
-        let again = room || untold || side.xsk.is_stuck.load(Ordering::Relaxed);
+        let again = room || sends_no_event || side.xsk.is_stuck.load(Ordering::Relaxed);
         Ok(if again { Armed::MoreWork } else { Armed::Sleep })
     }
 
     fn event(&self) -> Option<Event<'_>> {
-        Some(self.ears.event())
+        Some(self.epoll_set.event())
     }
 
     fn park(&mut self) {
         self.reserved = 0;
-        // What fails here fails again, and is told, where the next owner sends.
-        let _ = self.push_out();
-        self.seat.leave(&self.ears);
+        // A failure repeats for the next owner, which returns it.
+        let _ = self.kick();
+        self.lease.hand_back(&self.epoll_set);
     }
 }
 
@@ -184,7 +184,7 @@ impl TxBrings for NicTx {
         let channel = self.channel;
         let Some(side) = self.open() else { return Ok(None) };
         if side.bytes > enough {
-            side.reclaim().map_err(|e| not_ours(channel, &e))?;
+            side.reclaim().map_err(|e| foreign_chunk(channel, &e))?;
         }
         Ok(Some(Fill { used: side.bytes, size: side.window.len() }))
     }
@@ -200,19 +200,20 @@ impl TxBrings for NicTx {
                 refused += 1;
                 continue;
             }
-            let Some(side) = self.seat.side() else { break };
+            let Some(side) = self.lease.side() else { break };
             match side.has_room(chunks_of(frame.len)) {
-                Ok(true) => place(side, frame, burst.more(frame)),
+                Ok(true) => copy_frame(side, frame, burst.more(frame)),
                 Ok(false) => break,
-                // What was taken before must be released by the caller: the next submit tells.
+                // The caller must release the frames accepted so far; the next submit returns the
+                // error again.
                 Err(_) if sent + refused > 0 => break,
-                Err(e) => return Err(not_ours(channel, &e)),
+                Err(e) => return Err(foreign_chunk(channel, &e)),
             }
             sent += 1;
             bytes += u64::from(frame.len);
         }
         if sent > 0 {
-            self.seat.worked(&self.ears, 0);
+            self.lease.note_work(&self.epoll_set, 0);
         }
         let stats = &self.stats.tx;
         stats.packets.add(sent);
@@ -225,12 +226,12 @@ impl TxBrings for NicTx {
         let (channel, chunks) = (self.channel, chunks_of(max));
         self.reserved = 0;
         let Some(side) = self.open() else { return Ok(None) };
-        if !side.has_room(chunks).map_err(|e| not_ours(channel, &e))? {
+        if !side.has_room(chunks).map_err(|e| foreign_chunk(channel, &e))? {
             return Ok(None);
         }
         self.reserved = chunks;
-        let Self { seat, scatter, .. } = self;
-        let Some(TxSide { free, window, .. }) = seat.side() else { return Ok(None) };
+        let Self { lease, scatter, .. } = self;
+        let Some(TxSide { free, window, .. }) = lease.side() else { return Ok(None) };
         let first = free.len() - chunks;
         let numbers = &mut free[first..];
         numbers.sort_unstable();
@@ -242,7 +243,7 @@ impl TxBrings for NicTx {
         let reserved = std::mem::take(&mut self.reserved);
         let used = chunks_of(frame.len);
         let refusal = self.refusal(frame.len);
-        let Some(side) = self.seat.side() else { return };
+        let Some(side) = self.lease.side() else { return };
         if let Some(reason) = refusal.or((used > reserved).then_some(DropReason::TooLong)) {
             self.stats.tx.drops.count(reason, 1);
             return;
@@ -255,36 +256,36 @@ impl TxBrings for NicTx {
             side.push(number, len, left > 0);
         }
         side.free.drain(first..first + used);
-        self.seat.worked(&self.ears, 0);
+        self.lease.note_work(&self.epoll_set, 0);
         self.stats.tx.packets.add(1);
         self.stats.tx.bytes.add(u64::from(frame.len));
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
-        self.push_out()?;
-        // Chunks that have just been sent from are still in the cache, and are used first: waiting
-        // until there are no others goes through all of them, some megabytes, again and again.
+        self.kick()?;
+        // Recently sent chunks are still in the cache and are reused first. Late reclaiming would
+        // cycle through the whole part of the UMEM.
         let channel = self.channel;
-        self.seat.side().map_or(Ok(()), TxSide::reclaim).map_err(|e| not_ours(channel, &e))
+        self.lease.side().map_or(Ok(()), TxSide::reclaim).map_err(|e| foreign_chunk(channel, &e))
     }
 
     fn hold(&mut self, on: bool) -> Result<(), Fault> {
         self.held = on;
-        self.push_out()?;
+        self.kick()?;
         if on {
             self.park();
         }
         Ok(())
     }
 
-    /// What the kernel has taken is as good as sent: it says when it is, but to wait for a slow
-    /// network helps nobody.
+    /// True when the kernel has consumed all frames. Waiting for completions would depend on the
+    /// speed of the network without any benefit.
     fn is_drained(&mut self) -> Result<bool, Fault> {
-        // It is asked of lanes that are parked: their side lies in the cell.
-        self.seat.take();
-        let pushed = self.push_out();
-        let drained = self.seat.side().is_none_or(|side| side.tx.waiting() == 0);
-        self.seat.leave(&self.ears);
+        // Lanes are parked at this point, with the side in its cell.
+        self.lease.take();
+        let pushed = self.kick();
+        let drained = self.lease.side().is_none_or(|side| side.tx.waiting() == 0);
+        self.lease.hand_back(&self.epoll_set);
         pushed.map(|()| drained)
     }
 }

@@ -1,4 +1,4 @@
-//! Whether frames are written many at once.
+//! Selection of batched writes.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,15 +9,14 @@ use mqnet_wire::VNET_HDR_LEN;
 
 use crate::Io;
 
-/// What writes many frames of one queue at once, where that is to be had.
+/// Writer of many frames of one queue per system call, if available.
 pub(crate) type Batch = Option<BatchWriter<VNET_HDR_LEN>>;
 
 fn missing(why: &io::Error) -> String {
     format!("io=uring: {why}: see 'mqnet doctor' (io=auto does without)")
 }
 
-/// What `wanted` comes to on this kernel: with [`Io::Auto`] as the answer frames can be written
-/// many at once.
+/// Resolves `wanted` for this kernel. [`Io::Auto`] as the result means that batches are available.
 pub(crate) fn choose(wanted: Io, queue: &OwnedFd) -> Result<Io, String> {
     if wanted == Io::Plain {
         return Ok(wanted);
@@ -29,11 +28,11 @@ pub(crate) fn choose(wanted: Io, queue: &OwnedFd) -> Result<Io, String> {
     }
 }
 
-/// For `queues` queues.
+/// Creates one batch writer per queue.
 pub(crate) fn batches(io: Io, queues: u16) -> Result<Vec<Batch>, String> {
     let one = |_| match io {
         Io::Uring => BatchWriter::new().map(Some).map_err(|e| missing(&e)),
-        // Descriptors can run out; to write frames one by one needs none.
+        // Descriptors can run out; single writes need none.
         Io::Auto => Ok(BatchWriter::new().ok()),
         Io::Plain => Ok(None),
     };

@@ -1,4 +1,4 @@
-//! How to open a TAP or a TUN.
+//! Options of a TAP or TUN.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -6,31 +6,31 @@ use std::path::PathBuf;
 pub use mqnet_netdev::{Address, Io};
 use mqnet_wire::Layer;
 
-/// How to open a TAP or a TUN.
+/// Options of a TAP or TUN.
 #[derive(Debug, Default)]
 pub struct TapConfig {
     /// Name of the device, at most 15 bytes; may hold a `%d`.
     pub name: String,
-    /// A TUN: IP packets, and no Ethernet header in front of them.
+    /// TUN mode: IP packets without an Ethernet header.
     pub tun: bool,
-    /// Network namespace to work in (a file such as `/run/netns/NAME`).
+    /// Network namespace of the device, as a file such as `/run/netns/NAME`.
     pub netns: Option<PathBuf>,
     /// Ethernet address to set.
     pub mac: Option<[u8; 6]>,
-    /// MTU to set, and to want from the other side.
+    /// MTU to set, and to request from the other side of the link.
     pub mtu: Option<u32>,
-    /// Addresses to add. With any, the device is also set up.
+    /// Addresses to add. A device with addresses is also set up.
     pub addresses: Vec<Address>,
     /// Keep the device after this process.
     pub persist: bool,
-    /// Descriptors of queues that are attached already; the device is then taken as it is.
+    /// Descriptors of queues that are attached already. The device is then used as found.
     pub fds: Vec<OwnedFd>,
-    /// How frames are written to it.
+    /// Method of writing frames.
     pub io: Io,
 }
 
 impl TapConfig {
-    /// What its frames begin with.
+    /// Layer of the frames: Ethernet for a TAP, IP for a TUN.
     pub fn layer(&self) -> Layer {
         if self.tun { Layer::Ip } else { Layer::Ethernet }
     }

@@ -1,9 +1,9 @@
-//! Frames that the kernel refuses as they are, sent as their parts.
+//! Software segmentation of frames that the kernel refuses.
 //!
-//! A kernel, or a program in front of it, may refuse large frames that its offloads promise to
-//! take: of a type that it does not know, or longer than it has memory for. Such a frame is cut,
-//! and its checksums are filled in. After several refusals in a row the function takes no more
-//! frames of that kind, so that none is made: neither by sources nor by coalescing.
+//! A kernel, or a program attached to the device, may refuse large frames despite its offloads: the
+//! GSO type is unknown, or memory is short. Such a frame is segmented and its checksums are
+//! completed. After several refusals in a row, the function stops offering that offload. Sources
+//! and coalescing then build no more frames of that kind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,11 +13,11 @@ use mqnet_netdev::{Burst, ChannelStats, Fault, Frame, Offloads};
 use mqnet_shmem::Span;
 use mqnet_wire::{GsoKind, Layer, VnetHdr};
 
-/// Refusals of one kind in a row, of frames whose parts were taken, after which it is taken no
-/// more.
+/// Consecutive refusals of one kind after which the offload is withdrawn. Only frames with accepted
+/// segments count.
 const MOST: u8 = 8;
 
-/// Kinds of frames that the kernel refuses, known to all queues of a device and its function.
+/// Offloads that the kernel refuses, shared by all queues of a device and its function.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refused(Arc<AtomicU32>);
 
@@ -31,7 +31,7 @@ impl Refused {
     }
 }
 
-/// How a frame is unfinished, as the offload that is likeliest to be refused.
+/// Offload that a frame needs; of several, the one that is most likely refused.
 fn kind_of(hdr: VnetHdr) -> Offloads {
     match hdr.gso() {
         Some(GsoKind::Tcp4 | GsoKind::Tcp6) if hdr.has_ecn() => Offloads::TSO_ECN,
@@ -43,30 +43,31 @@ fn kind_of(hdr: VnetHdr) -> Offloads {
     }
 }
 
-/// What one queue knows of refusals.
+/// Refusal state of one queue.
 pub(crate) struct Fallback {
     layer: Layer,
     frame_max: u32,
     refused: Refused,
-    /// Refusals of each offload since a frame of it was taken.
-    in_a_row: [u8; 6],
-    /// Made at the first refusal.
+    /// Consecutive refusals of each offload.
+    consecutive: [u8; 6],
+    /// Segmenter, created at the first refusal.
     parts: Option<Parts>,
 }
 
 impl Fallback {
     pub(crate) fn new(layer: Layer, frame_max: u32, refused: Refused) -> Self {
-        Self { layer, frame_max, refused, in_a_row: [0; 6], parts: None }
+        Self { layer, frame_max, refused, consecutive: [0; 6], parts: None }
     }
 
-    /// Some parts of the frame that was refused last are still to be sent.
+    /// True while segments of the last refused frame remain to be sent.
     #[inline]
     pub(crate) fn is_begun(&self) -> bool {
         self.parts.as_ref().is_some_and(Parts::is_begun)
     }
 
-    /// Sends a frame as its parts; `to` sends a burst of them as `submit` does. `None` for a frame
-    /// that has none, else whether it was taken: otherwise it goes on when it is shown again.
+    /// Sends a frame as its segments; `to` sends a burst of them as `submit` does. Returns `None`
+    /// for a frame that cannot be segmented, else true if all segments were accepted. After false,
+    /// the next call with the same frame continues.
     #[cold]
     pub(crate) fn send(
         &mut self,
@@ -79,23 +80,23 @@ impl Fallback {
         self.parts.get_or_insert_with(|| Parts::new(how(), stats.clone())).send(frame, more, to)
     }
 
-    /// The kernel refused such a frame, and took its parts.
+    /// Counts a refused frame after its segments were accepted.
     pub(crate) fn note_refused(&mut self, hdr: VnetHdr) {
         let kind = kind_of(hdr);
         if kind == Offloads::NONE {
             return;
         }
-        let count = &mut self.in_a_row[kind.bits().trailing_zeros() as usize];
+        let count = &mut self.consecutive[kind.bits().trailing_zeros() as usize];
         *count = count.saturating_add(1);
         if *count >= MOST {
             self.refused.add(kind);
         }
     }
 
-    /// The kernel took such frames.
+    /// Resets the counts of the kinds of frames that the kernel accepted.
     #[inline]
     pub(crate) fn note_taken(&mut self, frames: &[Frame<'_>]) {
-        if self.in_a_row != [0; 6] {
+        if self.consecutive != [0; 6] {
             self.reset(frames);
         }
     }
@@ -103,7 +104,7 @@ impl Fallback {
     #[cold]
     fn reset(&mut self, frames: &[Frame<'_>]) {
         for kind in frames.iter().map(|frame| kind_of(frame.hdr)) {
-            if let Some(count) = self.in_a_row.get_mut(kind.bits().trailing_zeros() as usize) {
+            if let Some(count) = self.consecutive.get_mut(kind.bits().trailing_zeros() as usize) {
                 *count = 0;
             }
         }

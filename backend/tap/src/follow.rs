@@ -1,9 +1,9 @@
-//! Follows the device: renames, moves between network namespaces, and what other programs set.
+//! Follows the device: renames, moves between network namespaces, settings of other programs.
 //!
-//! A queue's descriptor knows its device, whatever that is called and wherever it is. Notifications
-//! of the kernel only ask for a look: what counts is the state that is read then, and a value that
-//! was set here is what it is compared with, so that no change of ours is taken for another
-//! program's.
+//! A queue's descriptor identifies its device under any name and in any namespace. Kernel
+//! notifications only trigger a reading; decisions use the state that is read. That state is
+//! compared with the values set here, so that our own changes are not attributed to another
+//! program.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -16,37 +16,37 @@ use mqnet_sysio::tap as sys;
 use crate::function::TapFunction;
 use crate::netlink::LinkInfo;
 
-/// Time after the creation of a device in which other programs only do what they do to every new
-/// device (udev, systemd-networkd): an option is set again. Later it is a user who decides.
+/// Time after the creation of a device in which changes by other programs count as automatic (udev,
+/// systemd-networkd) and configured options are set again. Later changes count as a user's request.
 const SETTLING: Duration = Duration::from_secs(10);
 
-/// Most values that are set again after another program, which may never give up.
+/// Limit of repeated settings, because the other program may repeat its own.
 const RESETS_MAX: u8 = 8;
 
-/// Interval between looks at whether the network namespace still exists, of which nothing notifies.
+/// Interval of checks for the deletion of the network namespace, which sends no notification.
 const NETNS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What is known of the device.
+/// Observed state of the device.
 pub(crate) struct View {
     pub(crate) monitor: LinkMonitor,
-    /// Its network namespace, if that is not the process's own.
+    /// Network namespace of the device, if other than that of the process.
     pub(crate) netns: Option<NetNs>,
-    /// The namespace of the configuration was deleted: the device is created in the next one.
-    pub(crate) is_homeless: bool,
-    /// Name under which it was opened.
+    /// The configured namespace was deleted; the device is created in its successor.
+    pub(crate) is_netns_lost: bool,
+    /// Name of the device when it was opened.
     pub(crate) first_name: String,
     /// The carrier was switched on.
     pub(crate) carrier: bool,
-    /// An MTU that another program has set, until it is asked for.
+    /// MTU that another program has set, until it is taken.
     pub(crate) changed_mtu: Option<u32>,
     seen: LinkInfo,
-    /// Something about it has changed since.
+    /// The state has changed since the last reading.
     is_stale: bool,
-    /// It is in a namespace that this process may not enter.
+    /// The device is in a namespace that this process may not enter.
     is_out_of_reach: bool,
-    /// Values that were set again.
+    /// Number of values that were set again.
     resets: u8,
-    /// First look after it was opened.
+    /// Time of the first reading after the device was opened.
     since: Option<Duration>,
     netns_seen: Option<Duration>,
     is_netns_gone: bool,
@@ -57,12 +57,12 @@ impl View {
         Self {
             monitor,
             netns,
-            is_homeless: false,
+            is_netns_lost: false,
             first_name: info.name.clone(),
             carrier: false,
             changed_mtu: None,
             seen: info,
-            // What was configured since the first reading.
+            // The first reading precedes the configuration.
             is_stale: true,
             is_out_of_reach: false,
             resets: 0,
@@ -72,30 +72,30 @@ impl View {
         }
     }
 
-    /// Its network namespace once more, for another owner.
+    /// Duplicates the handle of the network namespace for another owner.
     pub(crate) fn reopen(&self) -> Result<Option<NetNs>, String> {
         let again = self.netns.as_ref().map(NetNs::try_clone).transpose();
         again.map_err(|e| format!("network namespace: {e}"))
     }
 
-    /// Another device is in its place.
+    /// Starts over with a new device of the same name.
     pub(crate) fn renew(&mut self, info: LinkInfo) {
         (self.seen, self.since, self.changed_mtu) = (info, None, None);
         (self.is_stale, self.is_out_of_reach, self.resets) = (true, false, 0);
     }
 
-    /// It is in another network namespace.
+    /// Switches to another network namespace.
     pub(crate) fn enter(&mut self, monitor: LinkMonitor, netns: Option<NetNs>) {
         (self.monitor, self.netns, self.netns_seen) = (monitor, netns, None);
         (self.is_stale, self.is_out_of_reach) = (true, false);
     }
 
-    /// Takes the kernel's notifications.
-    pub(crate) fn take_news(&mut self, index: u32) {
+    /// Reads the kernel's notifications.
+    pub(crate) fn take_notifications(&mut self, index: u32) {
         self.is_stale |= self.monitor.take(Some(index));
     }
 
-    /// True when its network namespace was deleted.
+    /// True when the network namespace of the device was deleted.
     pub(crate) fn netns_is_gone(&mut self, now: Duration) -> bool {
         let Some(netns) = &mut self.netns else { return false };
         let is_due = |seen: Duration| now.saturating_sub(seen) >= NETNS_INTERVAL;
@@ -106,17 +106,17 @@ impl View {
     }
 }
 
-/// Where a device is.
+/// Name and network namespace of a device.
 pub(crate) struct Location {
     pub(crate) name: String,
-    /// Its network namespace, if that is not the calling thread's.
+    /// Network namespace of the device, if other than that of the calling thread.
     pub(crate) netns: Option<NetNs>,
-    /// False where the kernel does not tell the namespace: that of the caller is assumed.
+    /// False if the kernel does not report the namespace; that of the caller is then assumed.
     pub(crate) is_certain: bool,
 }
 
 impl Location {
-    pub(crate) fn is_where(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         let inode = |at: &Self| at.netns.as_ref().map(NetNs::inode);
         (&self.name, inode(self)) == (&other.name, inode(other))
     }
@@ -127,7 +127,7 @@ pub(crate) fn locate(queue: BorrowedFd<'_>) -> Result<Location, String> {
     let (name, _) = sys::identify(queue).map_err(|e| format!("its name: {e}"))?;
     match sys::namespace_of(queue).and_then(NetNs::of) {
         Ok(netns) => Ok(Location { name, netns, is_certain: true }),
-        // No CAP_NET_ADMIN there, or a kernel before 5.2.
+        // CAP_NET_ADMIN is missing in that namespace, or the kernel is older than 5.2.
         Err(_) => Ok(Location { name, netns: None, is_certain: false }),
     }
 }
@@ -137,10 +137,10 @@ fn text(mac: [u8; 6]) -> String {
 }
 
 impl TapFunction {
-    /// Finds out what other programs have done to the device.
+    /// Detects changes that other programs made to the device.
     pub(crate) fn follow(&mut self, now: Duration) {
         let since = *self.view.since.get_or_insert(now);
-        // While a change is open, values are ours in turn.
+        // While a change is open, our own values alternate.
         if !self.view.is_stale || self.prepared.is_some() {
             return;
         }
@@ -150,7 +150,7 @@ impl TapFunction {
                 self.compare(info, is_settling);
                 self.view.is_stale = false;
             }
-            // One that is gone shows in its queues, anything else is tried again.
+            // The queues report a removed device; any other error is retried.
             Err(why) => tracing::debug!("{}: {why}", self.address()),
         }
     }
@@ -165,7 +165,7 @@ impl TapFunction {
         self.netlink.link_at(self.index).map_err(|e| format!("{}: {e}", self.device))
     }
 
-    /// Finds the device's name, index and network namespace of now.
+    /// Updates the device's name, index and network namespace.
     pub(crate) fn find_device(&mut self) -> Result<(), String> {
         let at = locate(self.first())?;
         let (there, now) = (at.netns.as_ref().map(NetNs::inode), self.view.netns.as_ref());
@@ -188,7 +188,7 @@ impl TapFunction {
         Ok(())
     }
 
-    /// Sets options again, and notes what counts as a request.
+    /// Sets configured options again, and records changes that count as a request.
     fn compare(&mut self, info: LinkInfo, is_settling: bool) {
         let before = std::mem::replace(&mut self.view.seen, info);
         if self.view.seen.mac != before.mac {
@@ -232,16 +232,16 @@ impl TapFunction {
         }
     }
 
-    /// The device as others see it.
+    /// Interface as the user sees it.
     pub(crate) fn shown(&self) -> Option<Interface<'_>> {
         let netns = self.view.netns.as_ref().map(NetNs::inode);
         let seen = &self.view.seen;
-        // A carrier that was just switched on is seen at the next notification.
+        // A carrier that was just switched on is visible only after the next notification.
         let is_running = seen.is_up && (seen.carrier || self.view.is_stale);
         Some(Interface { name: &self.device, index: Some(self.index), netns, is_running })
     }
 
-    /// What keeps the device from working as configured.
+    /// Notes on conditions that prevent the configured operation.
     pub(crate) fn notes_of_device(&self) -> Vec<String> {
         let (name, seen) = (&self.device, &self.view.seen);
         let mut notes = Vec::new();

@@ -1,4 +1,4 @@
-//! The TAP as a function: opening, offloads, MTU, carrier, queues that come and go.
+//! TAP as a network function: opening, offloads, MTU, carrier, changes of the number of queues.
 
 mod facets;
 
@@ -20,32 +20,32 @@ use mqnet_undo::Value;
 use mqnet_wire::Layer;
 
 use crate::batching::{Batch, batches, choose};
-use crate::comeback::Origin;
 use crate::fallback::{Fallback, Refused};
 use crate::follow::View;
 use crate::netlink::{LinkInfo, Netlink};
 use crate::open::{Attached, adopt, create, open_clone_device};
 use crate::queue::{TapRx, TapTx};
 use crate::queues::{Opener, Queues};
+use crate::reattach::Origin;
 use crate::restore::{Restore, Which};
 use crate::{Io, TapConfig};
 
-/// The kernel's default limit of large frames, from the network header on.
+/// The kernel's default GSO size limit, counted from the network header.
 const GSO_MAX_DEFAULT: u32 = 65_536;
 
-/// Our own program chooses the queue of a frame; off: the kernel does, and flows may be reordered
-/// when the number of queues changes.
+/// Private flag: our own program selects the queue of a frame. When off, the kernel selects it, and
+/// a change of the number of queues may reorder flows.
 const FLOW_STEERING: &str = "flow-steering";
 
-/// Why a TAP could not be opened.
+/// Error of opening a TAP or TUN.
 #[derive(Debug, thiserror::Error)]
 #[error("{kind}:{name}: {what}")]
 pub struct TapError {
     /// `tap` or `tun`.
     pub kind: &'static str,
-    /// The device.
+    /// Name of the device.
     pub name: String,
-    /// What failed and the knob to turn.
+    /// Failed operation and its remedy.
     pub what: String,
 }
 
@@ -56,7 +56,7 @@ fn kind(layer: Layer) -> &'static str {
     }
 }
 
-/// The network namespace of a file, unless it is that of the calling thread.
+/// Opens the network namespace of a file; `None` if it is that of the calling thread.
 pub(crate) fn other_netns(path: Option<&Path>) -> Result<Option<NetNs>, String> {
     let Some(path) = path else { return Ok(None) };
     let failed = |e: io::Error| format!("network namespace {}: {e}", path.display());
@@ -71,36 +71,36 @@ pub struct TapFunction {
     pub(crate) device: String,
     pub(crate) index: u32,
     queues: Queues,
-    /// Dropped after the queues.
+    /// Restore journal. Dropped after the queues.
     restore: Restore,
     stats: Vec<Arc<ChannelStats>>,
     pub(crate) netlink: Netlink,
     pub(crate) mtu: u32,
     pub(crate) wanted_mtu: Option<u32>,
-    /// MTU of a device that another program made.
+    /// MTU of a device that another program created.
     found_mtu: Option<u32>,
     pub(crate) wanted_mac: Option<[u8; 6]>,
-    /// The device as it was seen last.
+    /// State of the device at the last reading.
     pub(crate) view: View,
     offloads: Offloads,
-    /// What the kernel was told last that we take.
-    told: Option<Offloads>,
+    /// RX offloads that were last set in the kernel (`TUNSETOFFLOAD`).
+    kernel_offloads: Option<Offloads>,
     backpressure: bool,
-    /// Which frames the kernel refuses, and which of them is known to the user.
+    /// Offloads that the kernel refuses, and those that were reported to the user.
     refused: Refused,
     warned: Offloads,
-    /// How frames are written; with [`Io::Auto`] they can be written many at once.
+    /// Method of writing frames; with [`Io::Auto`], batches are available.
     io: Io,
-    /// How it was opened, to open it again.
+    /// Configuration for opening the device again.
     pub(crate) origin: Origin,
     pub(crate) session: u64,
-    /// The plan in force, and the next one.
+    /// Plan in force, and the prepared plan.
     pub(crate) plan: Option<Plan>,
     pub(crate) prepared: Option<Plan>,
 }
 
 impl TapFunction {
-    /// Opens (or creates) the device and its queues. The carrier stays off until a link is up.
+    /// Opens or creates the device and its queues. The carrier stays off until a link is up.
     pub fn open(config: TapConfig) -> Result<Self, TapError> {
         let name = config.name.clone();
         let kind = kind(config.layer());
@@ -138,7 +138,7 @@ impl TapFunction {
         let view = View::new(monitor, netns, info.clone());
         let opener = Opener::of(flags, info.index, view.reopen()?);
         let queues = Queues::new(fds, layer, opener.filter(|_| !inherited));
-        // A device that comes back may have more queues.
+        // A device that is attached again may have more queues.
         let most = if inherited { queues.most() } else { CHANNELS_MAX };
         let stats = (0..most).map(|_| Arc::default()).collect();
         let mut tap = Self {
@@ -155,7 +155,7 @@ impl TapFunction {
             found_mtu: was_found.then_some(info.mtu).filter(|mtu| mtus.contains(mtu)),
             wanted_mac: config.mac,
             view,
-            told: None,
+            kernel_offloads: None,
             offloads,
             refused: Refused::default(),
             warned: Offloads::NONE,
@@ -202,24 +202,24 @@ impl TapFunction {
         self.queues.first()
     }
 
-    /// True while it has no channels.
+    /// True while the function has no channels.
     pub(crate) fn is_closed(&self) -> bool {
         self.plan.is_none()
     }
 
-    /// Goes on with a device that was made anew.
+    /// Continues with a newly created device.
     pub(crate) fn renew(
         &mut self,
         queues: Queues,
         restore: Restore,
         info: LinkInfo,
     ) -> Result<(), String> {
-        let queues = queues.succeed(&self.queues);
+        let queues = queues.inherit_choices(&self.queues);
         (self.queues, self.index, self.mtu) = (queues, info.index, info.mtu);
         self.restore = restore;
         self.device.clone_from(&info.name);
         self.view.renew(info);
-        (self.told, self.session) = (None, self.session + 1);
+        (self.kernel_offloads, self.session) = (None, self.session + 1);
         (self.refused, self.warned) = (Refused::default(), Offloads::NONE);
         let origin = std::mem::replace(&mut self.origin, Origin::Inherited);
         let done = match &origin {
@@ -234,12 +234,12 @@ impl TapFunction {
         &self.address
     }
 
-    /// The kernel's name of the device.
+    /// Name of the device in the kernel.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// The kernel's number of the device.
+    /// Interface index of the device.
     pub fn index(&self) -> u32 {
         self.index
     }
@@ -249,18 +249,18 @@ impl TapFunction {
         self.backpressure
     }
 
-    /// Sets MTU, offloads and the limit of large frames as the plan says.
+    /// Sets MTU, offloads and GSO size limit according to the plan.
     fn apply(&mut self, plan: &Plan) -> Result<(), String> {
         self.apply_mtu(plan)?;
         let mut rx = plan.rx_offloads;
         if rx.any_large() && !self.limit_large_frames(plan.frame_max) {
             rx = rx.without_large();
         }
-        if self.told != Some(rx) {
-            // Only news: telling the kernel again undoes what a user has switched off (ethtool -K).
-            let told = sys::set_offload(self.first(), to_kernel(rx));
-            told.map_err(|e| format!("offloads {rx}: {e}"))?;
-            self.told = Some(rx);
+        if self.kernel_offloads != Some(rx) {
+            // Set changes only: `TUNSETOFFLOAD` reverts what a user has switched off (ethtool -K).
+            let set = sys::set_offload(self.first(), to_kernel(rx));
+            set.map_err(|e| format!("offloads {rx}: {e}"))?;
+            self.kernel_offloads = Some(rx);
         }
         Ok(())
     }
@@ -290,7 +290,7 @@ impl TapFunction {
         restore.change(Which::Mac, device, values, || netlink.set_mac(*index, mac))
     }
 
-    /// Makes the kernel's large frames fit the link; false when it would not.
+    /// Limits the kernel's GSO frames to the link's frame size; false if that fails.
     fn limit_large_frames(&mut self, frame_max: u32) -> bool {
         let size = frame_max.saturating_sub(l2_header(self.layer)).min(GSO_MAX_DEFAULT);
         match self.netlink.link_at(self.index) {
@@ -305,8 +305,8 @@ impl TapFunction {
         }
     }
 
-    /// Puts an unattached descriptor in the place of every queue: a network namespace that was
-    /// deleted exists as long as there is a descriptor of a queue in it.
+    /// Replaces every queue by an unattached descriptor. A deleted network namespace exists as long
+    /// as a descriptor of a queue in it is open.
     pub(crate) fn drop_queues(&mut self) -> Result<(), String> {
         let opener = Opener { flags: 0, index: 0, netns: None };
         self.queues = Queues::new(vec![open_clone_device()?], self.layer, Some(opener));
@@ -314,7 +314,8 @@ impl TapFunction {
         Ok(())
     }
 
-    /// A larger MTU is set when the change is done; whether we may is better known before.
+    /// Checks the permission to change the MTU. A larger MTU is set only by the commit, when a
+    /// failure is too late.
     fn try_mtu(&mut self, mtu: u32) -> Result<(), String> {
         if mtu <= self.mtu {
             return Ok(());
@@ -324,7 +325,8 @@ impl TapFunction {
         set.map_err(|e| format!("changing the mtu from {same} to {mtu}: {e}"))
     }
 
-    /// Without our own steering, queues come and go while the device drops and counts.
+    /// Counts frames lost in a change of queues. Without our own steering, the device drops frames
+    /// then.
     fn note_dropped_since(&mut self, before: Option<u64>) {
         if !self.queues.steers() {
             let dropped = self.dropped_outside().zip(before);
@@ -332,7 +334,7 @@ impl TapFunction {
         }
     }
 
-    /// Sets what both plans can bear while one gives way to the other.
+    /// Sets limits that satisfy both plans while lanes of both run.
     fn apply_both(&mut self, old: &Plan, new: &Plan) -> Result<(), String> {
         self.apply(&Plan {
             mtu: old.mtu.min(new.mtu),
@@ -342,8 +344,8 @@ impl TapFunction {
         })
     }
 
-    /// Takes no more frames of a kind that the kernel refuses.
-    fn look_at_refusals(&mut self) {
+    /// Warns about frames that the kernel refuses; `caps` no longer offers them.
+    fn warn_of_refusals(&mut self) {
         let refused = self.refused.get();
         if refused != self.warned {
             let address = &self.address;
@@ -385,7 +387,7 @@ fn to_kernel(offloads: Offloads) -> u32 {
     OFFLOAD_BITS.iter().filter(|(o, _)| offloads.has(*o)).map(|(_, bit)| bit).sum()
 }
 
-/// Finds out which offloads this kernel has (older ones lack USO), then sets `now`.
+/// Detects the offloads of this kernel (older ones lack USO), then sets `now`.
 fn enable_offloads(fd: &OwnedFd, now: Offloads) -> Result<Offloads, String> {
     let uso = Offloads::USO4.or(Offloads::USO6);
     let without_uso = Offloads::from_bits(Offloads::ALL.bits() & !uso.bits());
@@ -419,11 +421,11 @@ impl Function for TapFunction {
 
     fn poll_link(&mut self, now: Duration) -> LinkStatus {
         if let Err(what) = self.queues.retire_more(&self.stats) {
-            // A device that is gone shows in its queues; anything else is tried again.
+            // The queues report a removed device; any other error is retried.
             tracing::debug!("{}: {what}", self.address);
         }
-        self.look_at_refusals();
-        self.look(now)
+        self.warn_of_refusals();
+        self.link_status(now)
     }
 
     fn events(&self) -> Vec<BorrowedFd<'_>> {
@@ -480,7 +482,7 @@ impl Function for TapFunction {
     fn abort(&mut self) {
         self.prepared = None;
         if let Some(plan) = self.plan.clone() {
-            // What was in force a moment ago; a device that is gone shows up in its queues.
+            // Restores the previous plan; the queues report a removed device.
             let _ = self.apply(&plan);
             let _ = self.queues.steer_back(plan.channels);
             let _ = self.queues.retire(plan.channels, &self.stats);

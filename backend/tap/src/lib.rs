@@ -1,22 +1,21 @@
 //! A TAP or TUN device of the running kernel as a network function
 //! (Documentation/networking/tuntap.rst).
 //!
-//! A TAP queue *borrows* memory: `readv` and `writev` move a frame straight into, or out of, the
-//! memory that the other queue of the lane brought. In front of each frame the kernel puts a
-//! `virtio_net_hdr`, so that large and unfinished frames cross whole.
+//! A TAP queue *borrows* memory: `readv` and `writev` copy a frame directly between the kernel and
+//! the buffers of the lane's other queue. The kernel prefixes each frame with a `virtio_net_hdr`,
+//! so GSO frames and frames with partial checksums pass unchanged.
 //!
-//! A TUN is the same without the Ethernet header: [`TapConfig::tun`].
+//! A TUN carries IP packets without an Ethernet header: [`TapConfig::tun`].
 //!
-//! Towards the kernel a burst of frames is one system call where io_uring is to be had ([`Io`]).
+//! With io_uring, one system call writes a whole burst to the kernel ([`Io`]).
 //!
-//! Each queue is one descriptor, and only attached queues count: stock `ethtool -l` shows the
-//! channels that run. The carrier of the device follows the link.
+//! Each queue is one descriptor. Unused queues are detached, so `ethtool -l` shows the running
+//! channels. The carrier of the device follows the link.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod batching;
-mod comeback;
 mod config;
 mod fallback;
 mod follow;
@@ -25,6 +24,7 @@ mod netlink;
 mod open;
 mod queue;
 mod queues;
+mod reattach;
 mod restore;
 pub mod steering;
 

@@ -1,5 +1,5 @@
-//! The few rtnetlink requests that a TAP needs. The socket stays in the network namespace in which
-//! it was opened.
+//! Rtnetlink requests of a TAP. The socket stays bound to the network namespace in which it was
+//! opened.
 
 use std::io;
 
@@ -15,29 +15,29 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::Address;
 
-/// A socket to the kernel's routing subsystem.
+/// Rtnetlink socket.
 pub(crate) struct Netlink {
     socket: Socket,
     sequence: u32,
 }
 
-/// What is read of a link.
+/// Attributes of a link.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LinkInfo {
     pub(crate) name: String,
     pub(crate) index: u32,
     pub(crate) mac: Option<[u8; 6]>,
-    /// It was set up.
+    /// Administrative state (IFF_UP).
     pub(crate) is_up: bool,
     pub(crate) carrier: bool,
     pub(crate) mtu: u32,
     pub(crate) gso_max_size: u32,
     pub(crate) tx_dropped: u64,
-    /// Frames that each of the device's rings has room for.
+    /// Capacity of each ring of the device, in frames.
     pub(crate) ring: u32,
-    /// Flags and queues, of a TUN or TAP.
+    /// Flags and queues of a TUN or TAP.
     pub(crate) tun: Option<TunInfo>,
-    /// It has the discipline of a device that does not send yet.
+    /// The qdisc is `noop`: the device does not transmit yet.
     pub(crate) inactive: bool,
 }
 
@@ -49,8 +49,8 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Sends one request and returns the answer to it, if it has one besides the acknowledgement.
-    fn ask(
+    /// Sends one request and returns its reply; `None` for an acknowledgement.
+    fn request(
         &mut self,
         message: RouteNetlinkMessage,
         flags: u16,
@@ -94,7 +94,7 @@ impl Netlink {
     }
 
     fn read(&mut self, message: LinkMessage) -> io::Result<LinkInfo> {
-        let reply = self.ask(RouteNetlinkMessage::GetLink(message), 0)?;
+        let reply = self.request(RouteNetlinkMessage::GetLink(message), 0)?;
         let Some(RouteNetlinkMessage::NewLink(link)) = reply else {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         };
@@ -121,7 +121,7 @@ impl Netlink {
         let mut message = LinkMessage::default();
         message.header.index = index;
         message.attributes.push(attribute);
-        self.ask(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
+        self.request(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
     }
 
     /// Sets the MTU.
@@ -134,7 +134,7 @@ impl Netlink {
         self.set(index, LinkAttribute::Address(mac.to_vec()))
     }
 
-    /// Limits large frames: bytes from the network header on.
+    /// Sets the GSO size limit, counted from the network header.
     pub(crate) fn set_gso_max(&mut self, index: u32, size: u32) -> io::Result<()> {
         self.set(index, LinkAttribute::GsoMaxSize(size))
     }
@@ -145,10 +145,10 @@ impl Netlink {
         message.header.index = index;
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
-        self.ask(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
+        self.request(RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
     }
 
-    /// Adds an address, usable at once (no duplicate address detection).
+    /// Adds an address that is usable immediately (no duplicate address detection).
     pub(crate) fn add_address(&mut self, index: u32, address: &Address) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.index = index;
@@ -159,6 +159,6 @@ impl Netlink {
         message.attributes.push(AddressAttribute::Local(address.ip));
         message.attributes.push(AddressAttribute::Address(address.ip));
         let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
-        self.ask(RouteNetlinkMessage::NewAddress(message), flags).map(drop)
+        self.request(RouteNetlinkMessage::NewAddress(message), flags).map(drop)
     }
 }

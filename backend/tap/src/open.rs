@@ -12,7 +12,7 @@ use mqnet_wire::Layer;
 use crate::netlink::{LinkInfo, Netlink};
 use crate::restore::is_elsewhere;
 
-/// The flag of a device that carries such frames, and what `ip tuntap` calls it.
+/// Flag of a device of this layer, and its mode name in `ip tuntap`.
 fn kind(layer: Layer) -> (u32, &'static str) {
     match layer {
         Layer::Ethernet => (sys::flag::TAP, "tap"),
@@ -28,35 +28,35 @@ pub(crate) fn open_clone_device() -> Result<OwnedFd, String> {
     })
 }
 
-/// A device with queues, of which nothing was set yet.
+/// Attached device, its settings unchanged so far.
 pub(crate) struct Attached {
     pub(crate) name: String,
     pub(crate) index: u32,
     pub(crate) fds: Vec<OwnedFd>,
-    /// Flags to open more queues with.
+    /// Flags for opening more queues.
     pub(crate) flags: u32,
-    /// How it was found; `None` for a device that was made here.
+    /// State in which the device was found; `None` if it was created here.
     pub(crate) found: Option<LinkInfo>,
 }
 
 impl Attached {
-    /// The device is in another network namespace than the calling thread.
+    /// True if the device is in another network namespace than the calling thread.
     pub(crate) fn is_elsewhere(&self) -> bool {
         is_elsewhere(self.fds[0].as_fd())
     }
 
-    /// Sets the size of the header in front of each frame.
+    /// Sets the size of the `virtio_net_hdr` of each queue.
     pub(crate) fn set_header(&self) -> Result<(), String> {
         let set = |fd: &OwnedFd| sys::set_vnet_header(fd.as_fd());
         self.fds.iter().try_for_each(set).map_err(|e| format!("vnet header: {e}"))
     }
 }
 
-/// The flags with which a device can be attached to. Several queues are wanted, and one is taken
-/// of a device that has no more.
+/// Flags for attaching to a device. Multi-queue is preferred; a single-queue device gets one queue.
 ///
-/// The kernel lets any program of the same user add queues to a multi-queue TAP, and would give
-/// them a part of the frames of the program that has it. A queue that is detached gets none.
+/// The kernel lets any program of the same user add queues to a multi-queue TAP and spreads frames
+/// over them. A device with attached queues is therefore refused. Detached queues receive no
+/// frames.
 fn flags_for(found: Option<&LinkInfo>, layer: Layer) -> Result<u32, String> {
     let (kind, mode) = kind(layer);
     let wanted = kind | sys::flag::NO_PI | sys::flag::VNET_HDR;
@@ -80,9 +80,8 @@ fn flags_for(found: Option<&LinkInfo>, layer: Layer) -> Result<u32, String> {
     }
 }
 
-/// Waits until the kernel sends through a device that is up and whose carrier was just switched on.
-/// It does so a moment later, and drops what is sent before. Returns false when that does not
-/// happen in time.
+/// Waits until the kernel transmits through a device that is up and has a new carrier. Until then,
+/// the kernel drops its frames. Returns false after the timeout.
 pub fn wait_until_active(netns: Option<&Path>, device: &str, most: Duration) -> io::Result<bool> {
     let wait = || {
         let (mut netlink, begin) = (Netlink::open()?, clock::monotonic());
@@ -100,7 +99,7 @@ pub fn wait_until_active(netns: Option<&Path>, device: &str, most: Duration) -> 
     }
 }
 
-/// Creates the device or attaches to it.
+/// Creates the device or attaches to an existing one.
 pub(crate) fn create(name: &str, layer: Layer) -> Result<Attached, String> {
     let mut netlink = Netlink::open().map_err(|e| format!("netlink: {e}"))?;
     let found = netlink.link(name).ok();
@@ -128,9 +127,9 @@ pub(crate) fn create(name: &str, layer: Layer) -> Result<Attached, String> {
     Ok(Attached { name, index: info.index, fds: vec![first], flags, found })
 }
 
-/// Opens one more queue of the device with this name and index, attached. Call it in its network
-/// namespace. No device is created, even if it is renamed or removed at the same time: the index of
-/// a new one is in use.
+/// Opens and attaches one more queue of the device with this name and index. Call it in the network
+/// namespace of the device. No device is created, even during a rename or removal: `TUNSETIFINDEX`
+/// requests an index that is in use.
 pub(crate) fn one_more(name: &str, index: u32, flags: u32) -> Result<OwnedFd, String> {
     let fd = open_clone_device()?;
     sys::set_index(fd.as_fd(), index).map_err(|e| format!("one more queue: its index: {e}"))?;
@@ -142,7 +141,7 @@ pub(crate) fn one_more(name: &str, index: u32, flags: u32) -> Result<OwnedFd, St
     Ok(fd)
 }
 
-/// Takes over queues that another program has attached.
+/// Adopts queues that another program has attached.
 pub(crate) fn adopt(fds: Vec<OwnedFd>, layer: Layer) -> Result<Attached, String> {
     let mut device: Option<String> = None;
     for fd in &fds {
@@ -163,7 +162,7 @@ pub(crate) fn adopt(fds: Vec<OwnedFd>, layer: Layer) -> Result<Attached, String>
         Ok(_) => return Err(format!("{name}: is in another network namespace: {NETNS}")),
         Err(e) => return Err(format!("reading the device {name}: {e}: {NETNS}")),
     };
-    // TUNGETIFF does not tell: there IFF_NO_PI and IFF_NOFILTER are one bit.
+    // The flags of TUNGETIFF are ambiguous: IFF_NO_PI and IFF_NOFILTER share one bit there.
     if found.tun.is_some_and(|tun| tun.flags & sys::flag::NO_PI == 0) {
         return Err(format!(
             "{name}: puts packet information in front of each frame: open it with IFF_NO_PI"
@@ -175,7 +174,7 @@ pub(crate) fn adopt(fds: Vec<OwnedFd>, layer: Layer) -> Result<Attached, String>
 
 const NETNS: &str = "netns= names the file of its network namespace";
 
-/// The device of a queue, which is attached afterwards.
+/// Checks an inherited queue, attaches it and returns the name of its device.
 fn adopt_queue(fd: BorrowedFd<'_>, layer: Layer) -> Result<String, String> {
     let (name, flags) = sys::identify(fd).map_err(|e| {
         format!("is not an attached queue of a TUN or TAP: {e}: TUNSETIFF attaches one")

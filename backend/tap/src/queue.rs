@@ -1,4 +1,4 @@
-//! One queue of a TAP: two halves over one descriptor.
+//! RX and TX queue over one descriptor of a TAP.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
 use crate::batching::Batch;
 use crate::fallback::Fallback;
 
-/// Error numbers that are outcomes here (identical on every Linux architecture that we know).
+/// Error numbers that are outcomes here (identical on all known Linux architectures).
 const EIO: i32 = 5;
 const E2BIG: i32 = 7;
 const ENOMEM: i32 = 12;
@@ -33,7 +33,7 @@ fn fault(channel: u16, error: &io::Error) -> Fault {
     Fault { channel, what }
 }
 
-/// Frames from the kernel.
+/// RX queue: frames from the kernel.
 pub(crate) struct TapRx {
     pub(crate) channel: u16,
     pub(crate) fd: Arc<OwnedFd>,
@@ -42,8 +42,8 @@ pub(crate) struct TapRx {
 }
 
 impl Queue for TapRx {
-    /// The descriptor is watched edge-triggered from the start, so a frame that came after the
-    /// last empty read is reported by the next wait: there is nothing to arm and no race.
+    /// Arming does nothing. The descriptor is watched edge-triggered from the start, so the next
+    /// wait reports any frame that arrives after the last empty read: no race is possible.
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         self.stats.rx.arms.add(1);
         Ok(Armed::Sleep)
@@ -58,7 +58,7 @@ impl RxBorrows for TapRx {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let mut header = [0u8; VNET_HDR_LEN];
         self.stats.rx.syscalls.add(1);
-        // A frame that is longer than the room would come cut, and look whole.
+        // One byte more than the room detects a frame that `readv` would truncate silently.
         let room_len = room.len();
         let mut beyond = [0u8];
         let beyond = if room_len > self.frame_max as usize { &mut [][..] } else { &mut beyond };
@@ -70,7 +70,7 @@ impl RxBorrows for TapRx {
         let len = n.saturating_sub(VNET_HDR_LEN) as u32;
         self.stats.rx.packets.add(1);
         self.stats.rx.bytes.add(u64::from(len));
-        // Where the kernel says that a checksum is valid, it is there.
+        // A checksum that the kernel reports as valid is present in the frame.
         let hdr = VnetHdr::from_bytes(&header).normalised();
         let reason = if len > self.frame_max {
             DropReason::TooLong
@@ -86,7 +86,7 @@ impl RxBorrows for TapRx {
     }
 }
 
-/// Frames to the kernel.
+/// TX queue: frames to the kernel.
 pub(crate) struct TapTx {
     pub(crate) channel: u16,
     pub(crate) fd: Arc<OwnedFd>,
@@ -95,15 +95,15 @@ pub(crate) struct TapTx {
     pub(crate) fallback: Fallback,
 }
 
-/// Fewer frames are written one by one: two in one call take longer than two calls, four do not.
+/// Minimum number of frames of a batch. Smaller bursts are faster with one call per frame.
 const BATCH_MIN: usize = 4;
 
 impl TapTx {
-    /// Writes the frames from number `from` on in one system call, up to one that cannot be
-    /// written, of which nothing is known but that.
+    /// Writes the frames from index `from` on in one system call and returns the number written.
+    /// The call stops at a frame that cannot be written, without its error.
     fn send_many(&mut self, burst: &Burst<'_>, from: usize) -> usize {
         let Some(batch) = &mut self.batch else { return 0 };
-        // What is completed on its way is written alone.
+        // Frames that are completed in software are written one by one.
         let as_it_is = |frame: &&Frame<'_>| !dhcp::is_unfinished(frame, burst.more(frame));
         let frames = burst.frames()[from..].iter().take_while(as_it_is);
         let parts = frames.map(|frame| (frame.hdr.to_bytes(), frame.head, burst.more(frame)));
@@ -117,8 +117,8 @@ impl TapTx {
 }
 
 impl Queue for TapTx {
-    /// A TAP takes frames at once; it is "full" only while the kernel has no memory, and nothing
-    /// would tell when that ends.
+    /// A TAP normally accepts frames immediately. It is full only while the kernel has no memory,
+    /// and no notification reports the end of that state.
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         Ok(Armed::MoreWork)
     }
@@ -128,13 +128,13 @@ impl Queue for TapTx {
     }
 }
 
-/// What became of one frame.
+/// Result of one write.
 enum Sent {
     Yes,
     Full,
-    /// The kernel has no memory for it; for a smaller one it may have.
+    /// The kernel has no memory for the frame; a smaller frame may still inherit_choices.
     NoMemory,
-    /// The kernel does not take such a frame.
+    /// The kernel does not accept frames of this kind.
     Refused,
     Dropped(DropReason),
 }
@@ -157,7 +157,8 @@ fn send(fd: BorrowedFd<'_>, frame: &Frame<'_>, more: &[Span<'_>]) -> Result<Sent
     }
 }
 
-/// For readers of raw sockets, who see what lies in the frame.
+/// Completes the checksum of a DHCP frame, because readers of raw sockets see the bytes as they
+/// are.
 #[cold]
 fn write_completed(fd: BorrowedFd<'_>, frame: &Frame<'_>, more: &[Span<'_>]) -> io::Result<usize> {
     let mut room = [0; UNFINISHED_HEADERS_MAX];
@@ -167,7 +168,7 @@ fn write_completed(fd: BorrowedFd<'_>, frame: &Frame<'_>, more: &[Span<'_>]) -> 
     }
 }
 
-/// What one submission has done, for the counters.
+/// Progress of one submission, for the counters.
 #[derive(Default)]
 struct Done {
     packets: u64,
@@ -176,7 +177,7 @@ struct Done {
 }
 
 impl TapTx {
-    /// Writes one frame alone, or its parts where the kernel refuses it; false when it is full.
+    /// Writes one frame, or its segments after a refusal. Returns false when the kernel is full.
     fn send_alone(
         &mut self,
         frame: &Frame<'_>,
@@ -218,7 +219,7 @@ impl TapTx {
         Ok(true)
     }
 
-    /// Writes the parts of a frame that the kernel refused; see [`Fallback::send`].
+    /// Writes the segments of a frame that the kernel refused; see [`Fallback::send`].
     #[cold]
     fn send_parts(
         &mut self,
@@ -239,7 +240,8 @@ impl TapTx {
                     Ok(Sent::Full | Sent::NoMemory) => break,
                     Ok(Sent::Refused) => stats.tx.drops.count(DropReason::Refused, 1),
                     Ok(Sent::Dropped(reason)) => stats.tx.drops.count(reason, 1),
-                    // What was taken before must be counted: the next one tells.
+                    // Earlier segments must be counted first; the next write returns the error
+                    // again.
                     Err(_) if taken > 0 => break,
                     Err(e) => return Err(fault(*channel, &e)),
                 }
@@ -266,7 +268,7 @@ impl TxBorrows for TapTx {
                 taken += sent;
                 in_batches = sent >= BATCH_MIN;
             }
-            // What could not be written with others is written alone, and tells why.
+            // A frame that failed in a batch is written alone, which returns its error.
             let Some(frame) = frames.get(taken) else { break };
             match self.send_alone(frame, burst.more(frame), &mut done) {
                 Ok(true) => taken += 1,
@@ -281,7 +283,8 @@ impl TxBorrows for TapTx {
         stats.syscalls.add(done.calls);
         stats.packets.add(done.packets);
         stats.bytes.add(done.bytes);
-        // What was taken before must be released by the caller: the next submit tells.
+        // The caller must release the frames accepted so far; the next submit returns the error
+        // again.
         gone.filter(|_| taken == 0).map_or(Ok(taken), Err)
     }
 }

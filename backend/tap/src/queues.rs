@@ -1,20 +1,20 @@
-//! The queues of a device: which are attached, and who decides where a frame goes.
+//! Queues of a device: attachment, and selection of the queue of each frame.
 //!
-//! # Retiring a queue without losing what waits in it
-//! The kernel purges a queue's ring when the queue is detached, and counts nothing. So frames must
-//! be steered away first, the ring emptied, and only then the queue detached. With our own steering
-//! program (needs CAP_BPF) that is a table of buckets; a frame that chose its queue by the old
-//! table may still be on its way. It is there, with soft interrupts off, for a few us, so a visit
-//! to every CPU proves that it has arrived: 0.1 ms. A grace period of RCU proves it too, but takes
-//! 0.1 to 4 s now and then on a busy machine, while nobody reads the queues that gain flows, and
-//! their rings overflow. Where CPUs are out of reach the detaching of a spare queue waits for one
-//! (0.2 ms as a rule; `membarrier` takes 6 to 20 ms).
+//! # Retiring a queue without losing its frames
+//! The kernel purges the ring of a detached queue without counting the frames. Retirement therefore
+//! has three steps: steer flows away, drain the ring, detach the queue. With our own steering
+//! program (needs CAP_BPF), steering is a table of buckets. A frame may still be in transit to the
+//! queue that the old table selected. The kernel keeps soft interrupts disabled from the selection
+//! until the frame is in the ring, so running on every CPU once proves that all such frames have
+//! arrived. An RCU grace period proves it too, but can take seconds on a busy machine. The queues
+//! that gain flows are not polled in that time, and their rings overflow. If a CPU is not available
+//! to this process, detaching a spare queue waits for a grace period (faster than `membarrier`).
 //!
-//! Without the program the kernel spreads flows over whatever is attached. Then the device drops,
-//! and counts, what is sent in the moment between "empty" and "detached".
+//! Without the program, the kernel spreads flows over all attached queues. The device then drops,
+//! and counts, frames that are sent between "empty" and "detached".
 //!
-//! Detaching moves the last queue into the place of the one that goes, so queues are attached in
-//! order and detached from the end.
+//! Detaching a queue moves the last queue into its index, so queues are attached in order and
+//! detached from the end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -32,38 +32,37 @@ use crate::follow::locate;
 use crate::open::one_more;
 use crate::steering::{Steering, Table, detach, rebalance, spread};
 
-/// How long rings may take to run empty while the device drops what comes. The lanes that empty
-/// them may be waiting for a slow peer.
+/// Time limit for draining rings while the device drops new frames. The lanes that drain them may
+/// wait for a slow peer.
 const EMPTY_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long queues may be detached at one go; the rest goes later. Each waits for the kernel's
-/// network lock and a grace period: 0.2 ms as a rule, up to 4 s on a busy machine, in which nobody
-/// would be answered.
+/// Time limit for detaching queues in one call; later calls detach the rest. Each detach waits for
+/// the RTNL lock and a grace period, seconds on a busy machine. The control thread answers no
+/// request in that time.
 const DETACH_MOST: Duration = Duration::from_millis(20);
 
-/// Late frames that are looked at before a queue is detached: more would be a flood.
+/// Most late frames that are read before a queue is detached. A larger number is a flood.
 const LATE_MOST: u32 = 10_000;
 
-/// How often a device that is renamed or moved just now is tried again.
+/// Attempts to open a queue while the device is being renamed or moved.
 const ATTEMPTS: usize = 3;
 
-/// How to open more queues of the same device.
+/// Parameters for opening more queues of the same device.
 pub(crate) struct Opener {
     pub(crate) flags: u32,
-    /// Index and network namespace (`None`: the process's) in which it was opened, where the kernel
-    /// does not tell those of now.
+    /// Interface index when the device was opened. The kernel may not report the current one.
     pub(crate) index: u32,
     pub(crate) netns: Option<NetNs>,
 }
 
 impl Opener {
-    /// Opens more queues of a device; `None` for one that has no more.
+    /// Returns an opener, or `None` for a device with a single queue.
     pub(crate) fn of(flags: u32, index: u32, netns: Option<NetNs>) -> Option<Self> {
         (flags & sys::flag::MULTI_QUEUE != 0).then_some(Self { flags, index, netns })
     }
 
-    /// Opens one more queue of the device that `first` is a queue of, whatever it is called and
-    /// wherever it is now.
+    /// Opens one more queue of the device of queue `first`, under its current name and network
+    /// namespace.
     fn open(&self, first: BorrowedFd<'_>) -> Result<OwnedFd, String> {
         let mut failed = "the device is being renamed or moved; try again".to_owned();
         for _ in 0..ATTEMPTS {
@@ -83,7 +82,7 @@ impl Opener {
                     netns.run(open).map_err(|e| format!("network namespace of {}: {e}", at.name))?
                 }
             };
-            let is_same = locate(first).is_ok_and(|now| now.is_where(&at));
+            let is_same = locate(first).is_ok_and(|now| now.is_same_as(&at));
             match opened {
                 Ok(fd) if is_same && sys::identify(fd.as_fd()).is_ok_and(|(n, _)| n == at.name) => {
                     return Ok(fd);
@@ -100,35 +99,35 @@ impl Opener {
 /// The queues of a device.
 pub(crate) struct Queues {
     fds: Vec<Arc<OwnedFd>>,
-    /// The first so many are attached.
+    /// Number of attached queues; these are the first of `fds`.
     attached: u16,
     opener: Option<Opener>,
     layer: Layer,
     steering: Option<Steering>,
-    /// The kernel shall choose, even if we could.
+    /// The user chose the kernel's queue selection.
     leave_to_kernel: bool,
-    /// The table was set by a user.
+    /// A user set the table.
     user_set: bool,
-    /// Detached but for the moment of a barrier.
+    /// Queue that `barrier` attaches and detaches to wait for a grace period.
     spare: Option<OwnedFd>,
-    /// Frames that the device dropped while queues were detached.
+    /// Frames dropped by the device while queues were detached.
     dropped: u64,
-    /// Queues and table before the change that is open: what its way back leads to.
+    /// Queues and table before the open change, restored by an abort.
     before: Option<(u16, Table)>,
-    /// Queues that flows are steered to.
+    /// Number of queues that receive flows.
     steered: u16,
-    /// What goes before the table, by location.
+    /// Flow rules, which take precedence over the table, by location.
     rules: Vec<FlowRule>,
-    /// Queues beyond so many, which no flow uses, are still to be detached.
+    /// Queues from this number on receive no flow and are still to be detached.
     retiring: Option<u16>,
 }
 
 impl Queues {
-    /// The queues of `fds` are attached. Without an opener there will never be more.
+    /// Creates the set from `fds`, all attached. Without an opener their number is fixed.
     pub(crate) fn new(fds: Vec<OwnedFd>, layer: Layer, opener: Option<Opener>) -> Self {
         let attached = fds.len() as u16;
         let fds: Vec<Arc<OwnedFd>> = fds.into_iter().map(Arc::new).collect();
-        // A program of a process before us would go by a table that nobody changes any more.
+        // A steering program of an earlier process would use a table that is no longer updated.
         let _ = detach(fds[0].as_fd());
         Self {
             fds,
@@ -147,8 +146,8 @@ impl Queues {
         }
     }
 
-    /// Takes over what a user has chosen for the queues of the device that was removed.
-    pub(crate) fn succeed(mut self, old: &Self) -> Self {
+    /// Takes over the user's choices from the queues of the removed device.
+    pub(crate) fn inherit_choices(mut self, old: &Self) -> Self {
         self.leave_to_kernel = old.leave_to_kernel;
         self
     }
@@ -161,17 +160,17 @@ impl Queues {
         self.fds[usize::from(queue)].clone()
     }
 
-    /// Most queues that there can be.
+    /// Most queues that the device can have.
     pub(crate) fn most(&self) -> u16 {
         if self.opener.is_some() { CHANNELS_MAX } else { self.fds.len() as u16 }
     }
 
-    /// True when our own program chooses the queue.
+    /// True while our own program selects the queue.
     pub(crate) fn steers(&self) -> bool {
         self.steering.is_some()
     }
 
-    /// How many can be used.
+    /// Number of queues that lanes may use.
     fn usable(&self) -> u16 {
         self.retiring.unwrap_or(self.attached)
     }
@@ -203,7 +202,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Takes the choice of queues over, with all flows where `queues` queues have them.
+    /// Loads and attaches the steering program, with all flows spread over `queues` queues.
     fn take_over_steering(&mut self, queues: u16) {
         if self.steering.is_none()
             && !self.leave_to_kernel
@@ -211,13 +210,13 @@ impl Queues {
             && steering.attach(self.first()).is_ok()
         {
             self.steering = Some(steering);
-            // Without them it steers as before they came, and says so when it is asked.
+            // Without rules the program steers as before; `rules` then reports none.
             let kept = std::mem::take(&mut self.rules);
             let _ = self.set_rules(&kept);
         }
     }
 
-    /// What goes before the table, while our program chooses.
+    /// Flow rules, while our program selects the queue.
     pub(crate) fn rules(&self) -> Option<&[FlowRule]> {
         self.steers().then_some(&self.rules[..])
     }
@@ -237,7 +236,7 @@ impl Queues {
         Ok(())
     }
 
-    /// For the start of a link, when nothing flows.
+    /// Sets the number of queues at the start of a link, when no frame is in transit.
     pub(crate) fn use_exactly(&mut self, queues: u16) -> Result<(), String> {
         if queues > 1 {
             self.take_over_steering(queues);
@@ -248,12 +247,13 @@ impl Queues {
             self.user_set = false;
         }
         (self.steered, self.before) = (queues, None);
-        // Nothing comes to the rest where our program chooses; it goes in the turns that follow.
+        // The steering program sends no frame to the remaining queues, so later calls may detach
+        // them.
         self.retiring = self.steering.is_some().then_some(queues.max(1));
         if self.retiring.is_some() { Ok(()) } else { self.detach_down_to(queues) }
     }
 
-    /// Queue of each bucket, and whether a user set it.
+    /// Queue of each bucket, and true if a user set the table.
     pub(crate) fn table(&self) -> Option<(&Table, bool)> {
         self.steering.as_ref().map(|steering| (steering.table(), self.user_set))
     }
@@ -279,7 +279,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Chooses queues ourselves, or leaves it to the kernel.
+    /// Enables our own queue selection, or the kernel's.
     pub(crate) fn set_steering(
         &mut self,
         on: bool,
@@ -287,7 +287,7 @@ impl Queues {
         stats: &[Arc<ChannelStats>],
     ) -> Result<(), String> {
         if !on {
-            // The kernel chooses among all that are attached, and some may have no lane any more.
+            // The kernel selects among all attached queues, and some have no lane any more.
             self.retire_for(Duration::MAX, stats)?;
         }
         self.leave_to_kernel = !on;
@@ -302,9 +302,9 @@ impl Queues {
         Ok(())
     }
 
-    /// Makes sure that `queues` queues can be used, without moving a flow.
+    /// Makes `queues` queues usable without moving a flow.
     pub(crate) fn make_ready(&mut self, queues: u16) -> Result<(), String> {
-        // What is still attached may be used again; the change retires the rest when it is done.
+        // Queues that are still attached may be used again; the end of the change retires the rest.
         let retiring = self.retiring.take();
         self.make_more_ready(queues).inspect_err(|_| self.retiring = retiring)
     }
@@ -336,7 +336,7 @@ impl Queues {
         if self.opener.is_none() {
             return Err(format!("the device has only {} queues", self.fds.len()));
         }
-        // The kernel spreads flows over a new queue at once, and purges it when it is detached.
+        // The kernel spreads flows over a new queue immediately, and purges it on detach.
         self.pause(true)?;
         let opened = self.open_detached(queues);
         opened.and(self.pause(false))
@@ -353,7 +353,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Lets the device drop, and count, what is sent to us; or not any more.
+    /// Makes the device drop and count the frames sent to it (`on`), or resumes reception.
     fn pause(&self, on: bool) -> Result<(), String> {
         if self.layer == Layer::Ip {
             // The kernel has this filter for TAPs only.
@@ -367,11 +367,11 @@ impl Queues {
             };
         }
         let what = if on { "pausing" } else { "resuming" };
-        // A device that stayed paused would drop everything for ever: try again.
+        // A device that stayed paused would drop every frame, so retry once.
         let set = || sys::set_filter(self.first(), on);
         set().or_else(|_| set()).map_err(|e| format!("{what} the device: {e}"))?;
         if on && affinity::visit_every_cpu().is_err() {
-            // What has passed the filter before is in a ring a few us later: see barrier.
+            // A frame that passed the filter before is in a ring shortly after: see `barrier`.
             poll::pause(Duration::from_millis(1));
         }
         Ok(())
@@ -381,7 +381,8 @@ impl Queues {
     pub(crate) fn steer(&mut self, queues: u16) -> Result<(), String> {
         let Some(steering) = &mut self.steering else { return self.steer_by_number(queues) };
         if self.user_set {
-            // It does not name the queues that come, and those that go were refused.
+            // A user's table names no new queue, and `make_ready` refused to remove a queue that it
+            // names.
             return Ok(());
         }
         let now = *steering.table();
@@ -402,13 +403,13 @@ impl Queues {
         Ok(())
     }
 
-    /// Moves flows back to `queues` queues where a change has moved them.
+    /// Moves flows back to `queues` queues after a change that moved them.
     pub(crate) fn steer_back(&mut self, queues: u16) -> Result<(), String> {
         if self.steers() && self.steered != queues { self.steer(queues) } else { Ok(()) }
     }
 
-    /// Returns when no frame is on its way by an old table. It is so from the choice of its queue
-    /// until it is in the ring, with soft interrupts off.
+    /// Waits until no frame is in transit by an old table. Soft interrupts are disabled from the
+    /// selection of the queue until the frame is in the ring.
     fn barrier(&mut self) {
         if affinity::visit_every_cpu().is_ok() {
             return;
@@ -419,14 +420,15 @@ impl Queues {
             let _ = sys::set_queue(spare.as_fd(), true);
         }
         match &self.spare {
-            // The kernel waits for a grace period before it lets go of a queue.
+            // The kernel waits for a grace period before it releases a detached queue.
             Some(spare) => drop(sys::set_queue(spare.as_fd(), false)),
-            // A few us, unless the CPU itself is taken away.
+            // A frame is in its ring within microseconds, unless the CPU is preempted by a
+            // hypervisor.
             None => poll::pause(Duration::from_millis(1)),
         }
     }
 
-    /// Where the kernel chooses among the attached queues, their number is all that we can set.
+    /// Sets the number of attached queues, the only control while the kernel selects the queue.
     fn steer_by_number(&mut self, queues: u16) -> Result<(), String> {
         let before = self.attached;
         if queues >= before {
@@ -458,13 +460,13 @@ impl Queues {
         Ok(())
     }
 
-    /// Frames that the device dropped while queues were detached, by its own count.
+    /// Adds frames that the device dropped while queues were detached, from its own counter.
     pub(crate) fn note_dropped(&mut self, frames: u64) {
         self.dropped += frames;
     }
 
-    /// Detaches all but the first `queues` queues, which no flow uses any more; those that take too
-    /// long by [`retire_more`](Self::retire_more).
+    /// Detaches all but the first `queues` queues. No flow may use them any more.
+    /// [`retire_more`](Self::retire_more) detaches those that exceed the time limit.
     pub(crate) fn retire(
         &mut self,
         queues: u16,
@@ -482,13 +484,14 @@ impl Queues {
         }
     }
 
-    /// Goes on with what is left of it. Call it at every turn. (What an XDP program of somebody's
-    /// redirects to the device passes our steering by, and may lie there until then.)
+    /// Detaches the remaining retired queues. Call it in every iteration of the control thread.
+    /// Frames that a foreign XDP program redirects to the device bypass our steering and may wait
+    /// in a retired queue until then.
     pub(crate) fn retire_more(&mut self, stats: &[Arc<ChannelStats>]) -> Result<(), String> {
         self.retire_for(DETACH_MOST, stats)
     }
 
-    /// At least one, even without time.
+    /// Detaches at least one queue, even if `most` is zero.
     fn retire_for(&mut self, most: Duration, stats: &[Arc<ChannelStats>]) -> Result<(), String> {
         let Some(queues) = self.retiring else { return Ok(()) };
         let begin = clock::monotonic();
@@ -506,8 +509,8 @@ impl Queues {
         Ok(())
     }
 
-    /// A frame can wait in the discipline of its queue while the lane leaves. Nobody reads the
-    /// queue any more, so the counters are ours.
+    /// Counts frames that left their qdisc after the lane did. No lane reads the queue any more, so
+    /// this thread is the only writer of its counters.
     fn count_late_frames(&self, queue: u16, stats: &ChannelStats) {
         let fd = self.fds[usize::from(queue)].as_fd();
         let (head, tail) = (SpanMut::empty(), SpanMut::empty());

@@ -1,8 +1,8 @@
-//! Settings of a device that stays when this function ends: as they were found, and put back.
+//! Restore journal of a device that outlives this function.
 //!
-//! A device that others made is left as it was. One that was made here and stays
-//! (`persist`) keeps the MTU and the addresses that were asked for, and loses only what the next
-//! program would not expect of a new device: offloads, the size of the `virtio_net_hdr`, steering.
+//! A device that another program created is restored as found. A persistent device that was created
+//! here (`persist`) keeps the configured MTU and addresses. Only settings that the next program
+//! does not expect of a new device are reset: offloads, the size of the `virtio_net_hdr`, steering.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,7 @@ use mqnet_undo::{Place, Setting, TunState, Undo, Value};
 
 use crate::open::Attached;
 
-/// Flags of `TUNSETIFF` that are put back.
+/// Flags of `TUNSETIFF` that are restored.
 const FLAGS: u32 = sys::flag::TUN
     | sys::flag::TAP
     | sys::flag::NO_PI
@@ -38,10 +38,10 @@ impl Which {
     }
 }
 
-/// What is put back when this is dropped. The queues must be closed before.
+/// Settings that are restored on drop. The queues must be closed before.
 #[derive(Default)]
 pub(crate) struct Restore {
-    /// Where the device is, if others made it.
+    /// Location of a device that another program created.
     foreign: Option<(Place, u32)>,
     settings: [Option<Undo>; 3],
     driver: Option<Driver>,
@@ -50,14 +50,14 @@ pub(crate) struct Restore {
 /// State of the TUN driver.
 struct Driver {
     before: TunState,
-    /// A queue was attached with other flags than the device had.
+    /// A queue was attached with other flags than those of the device.
     has_other_flags: bool,
     undo: Option<Undo>,
 }
 
 impl Restore {
-    /// Reads the state of a device of which nothing was set yet. Call it in the network namespace
-    /// of the device, which is that of `netns`.
+    /// Reads the state of a device before any setting changes. Call it in the network namespace of
+    /// the device, which is that of `netns`.
     pub(crate) fn begin(device: &Attached, netns: Option<&Path>, persist: bool) -> Self {
         if device.found.is_none() && !persist {
             return Self::default();
@@ -70,7 +70,8 @@ impl Restore {
             let before = TunState::read(queue, name, flags & FLAGS, carrier)?;
             let place = Place::open(netns)?;
             let has_other_flags = (flags ^ device.flags) & FLAGS != 0;
-            // The journal is of names in a place, and an inherited queue may be of another.
+            // Journal entries are names in a namespace; an inherited queue may belong to another
+            // namespace.
             let undo = (!device.is_elsewhere()).then(|| {
                 let setting = Setting::Tun(name.clone());
                 Undo::note(&place, device.index, setting, Value::Tun(before.clone()))
@@ -104,7 +105,7 @@ impl Restore {
         Ok(())
     }
 
-    /// Puts back what a queue can, wherever the device is by now.
+    /// Restores the settings that a queue can set, in any namespace of the device.
     pub(crate) fn put_back(&mut self, queue: BorrowedFd<'_>) {
         let Some(driver) = &mut self.driver else { return };
         let is_done = driver.before.restore(queue).is_ok();
@@ -114,8 +115,8 @@ impl Restore {
     }
 }
 
-/// The network namespace of a queue that others opened is another than the calling thread's.
-/// False where that may not be asked.
+/// True if the queue's device is in another network namespace than the calling thread. False if the
+/// kernel denies the request.
 pub(crate) fn is_elsewhere(queue: BorrowedFd<'_>) -> bool {
     let there = sys::namespace_of(queue);
     there.is_ok_and(|there| namespace::is_current_net(&there).is_ok_and(|is_here| !is_here))

@@ -1,10 +1,9 @@
-//! Which queue the kernel puts a frame into: our program in the kernel, and the table that it
-//! looks up.
+//! Selection of the queue for each frame that the kernel sends: a BPF program and its table.
 //!
-//! The kernel's own choice hashes over the number of attached queues, so a change of that number
-//! moves nearly every flow at once, and nothing keeps flows off a queue that is about to go. Here a
-//! flow has a bucket for ever, and a table says which queue a bucket goes to: a change moves the
-//! buckets that it must and no others, at a time that we choose.
+//! The kernel's own selection hashes over the number of attached queues. A change of that number
+//! moves nearly every flow, and no flow can be moved off a queue before it is detached.
+//! Here each flow has a fixed bucket, and a table maps buckets to queues. A change moves only the
+//! buckets that it must, at a chosen time.
 
 mod hash;
 mod program;
@@ -25,7 +24,7 @@ use mqnet_wire::Layer;
 pub use hash::bucket;
 pub use table::{BUCKETS, Table, rebalance, spread};
 
-/// The program in the kernel and its table.
+/// Loaded program and its table.
 #[derive(Debug)]
 pub struct Steering {
     array: Array,
@@ -45,8 +44,7 @@ fn explain(what: &str, error: &io::Error) -> io::Error {
 }
 
 impl Steering {
-    /// Loads the program for such frames with a table; it does nothing until it is attached to a
-    /// device.
+    /// Loads the program for frames of this layer, with a table. It has no effect until `attach`.
     pub fn load(table: &Table, layer: Layer) -> io::Result<Self> {
         let array =
             Array::create(BUCKETS as u32).map_err(|e| explain("the table of queues", &e))?;
@@ -58,15 +56,15 @@ impl Steering {
         Ok(Self { array, program, table: *table, layer })
     }
 
-    /// Makes the device of `fd` ask the program. It stays so when `self` is dropped; the kernel's
-    /// own choice returns with [`detach`].
+    /// Attaches the program to the device of `fd`. It stays attached when `self` is dropped;
+    /// [`detach`] restores the kernel's own selection.
     pub fn attach(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         sys::set_steering(fd, Some(self.program.as_fd()))
             .map_err(|e| explain("attaching the steering program", &e))
     }
 
-    /// Moves the buckets in which `table` differs. Frames that the kernel is just sending may still
-    /// go by the old table. After an error, [`Steering::table`] tells how far it came.
+    /// Updates the buckets in which `table` differs. Frames in transit may still use the old table.
+    /// After an error, [`Steering::table`] returns the state reached.
     pub fn set(&mut self, table: &Table) -> io::Result<()> {
         for ((key, now), &wanted) in (0..).zip(&mut self.table).zip(table) {
             if *now != wanted {
@@ -78,21 +76,21 @@ impl Steering {
         Ok(())
     }
 
-    /// Lets flows of these rules go elsewhere, in the order of the list. The program is another one
-    /// then, over the same table: it has to be attached.
+    /// Loads a program with these rules, matched in list order, over the same table. The new
+    /// program must be attached.
     pub fn set_rules(&mut self, rules: &[FlowRule]) -> io::Result<()> {
         let program = program::load(&self.array, self.layer, rules);
         self.program = program.map_err(|e| explain("the steering program with rules", &e))?;
         Ok(())
     }
 
-    /// Which queue each bucket goes to.
+    /// Queue of each bucket.
     pub fn table(&self) -> &Table {
         &self.table
     }
 }
 
-/// Gives the choice of queues back to the kernel.
+/// Restores the kernel's own queue selection.
 pub fn detach(fd: BorrowedFd<'_>) -> io::Result<()> {
     sys::set_steering(fd, None).map_err(|e| explain("detaching the steering program", &e))
 }

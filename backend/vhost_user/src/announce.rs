@@ -1,5 +1,7 @@
-//! A guest that was moved here: the switches between it and everybody else have to learn where it
-//! is. A frame in its name goes out of its first queue (`SEND_RARP`).
+//! Announcement of a guest that was migrated to this host (`SEND_RARP`).
+//!
+//! A RARP frame with the guest's address leaves through the guest's first queue, so that switches
+//! learn the guest's new port.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,10 +13,10 @@ use mqnet_wire::VnetHdr;
 
 use crate::GuestTx;
 
-/// Bytes of the frame, without its checksum.
+/// Frame length without the FCS.
 const LEN: usize = 60;
 
-/// Frames that wait, of which the last one counts.
+/// Pending announcement. A newer address replaces an older one.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     is_due: AtomicBool,
@@ -24,11 +26,11 @@ pub(crate) struct Announcements {
 impl Announcements {
     pub(crate) fn add(&self, mac: [u8; 6]) {
         *self.mac.lock().unwrap_or_else(PoisonError::into_inner) = Some(mac);
-        // Only a hint, the lock orders the address.
+        // Only a hint: the lock orders the address.
         self.is_due.store(true, Ordering::Relaxed);
     }
 
-    /// The guest is gone.
+    /// Discards the pending announcement when the guest disconnects.
     pub(crate) fn forget(&self) {
         self.take();
     }
@@ -40,7 +42,7 @@ impl Announcements {
     }
 }
 
-/// "Who has my address?", from and about the guest, to everybody.
+/// RARP request for the guest's own address, from the guest to the broadcast address.
 pub(crate) fn frame(mac: [u8; 6]) -> [u8; LEN] {
     let mut frame = [0; LEN];
     frame[..6].fill(0xff);
@@ -52,13 +54,13 @@ pub(crate) fn frame(mac: [u8; 6]) -> [u8; LEN] {
     frame
 }
 
-/// What a guest sends on its first queue, and what is sent in its name.
+/// RX queue of a guest's first pair, with announcements inserted between the guest's frames.
 #[derive(Debug)]
 pub(crate) struct Announcing {
     inner: GuestTx,
     due: Arc<Announcements>,
     frame: [u8; LEN],
-    /// The frame is shown, or still to be shown.
+    /// True from the time the announcement is built until it is released.
     has_frame: bool,
     insert: Insert,
     stats: Arc<ChannelStats>,
@@ -134,8 +136,8 @@ mod tests {
     use super::*;
     use crate::VringCell;
 
-    // Goal: an announcement is shown until it is taken, once, and counted; a lane does not sleep
-    // while there is one.
+    // Goal: an announcement is shown until it is released, is sent once, and is counted. A lane
+    // does not sleep while one is pending.
     #[test]
     fn announcements_go_out_once() {
         let stats = Arc::<ChannelStats>::default();

@@ -1,5 +1,5 @@
-//! The control queue: it is served by the thread that takes the peer's messages, which has the ring
-//! between two of them, and gives it up for each.
+//! Control queue, served by the connection thread. The thread holds the ring between two vhost-user
+//! messages and returns it to its cell before each message.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -13,20 +13,20 @@ use mqnet_virtio::ring::not_memory;
 use mqnet_virtio::{Broken, Chain, DeviceRing, Features, Piece, Ring, on_ring};
 
 use crate::offer::Offer;
-use crate::receive::How;
+use crate::receive::ReceiveSettings;
 use crate::state::{Shared, State};
-use crate::vring::{Ears, Seat, Vring};
+use crate::vring::{EpollSet, RingLease, Vring};
 
-/// Commands that are obeyed before messages have their turn again.
+/// Commands that are executed before vhost-user messages are polled again.
 const BATCH: usize = 64;
 
-/// Between two looks at a ring whose driver does not ring.
-const LOOK: Duration = Duration::from_millis(10);
+/// Poll interval for a ring without a kick descriptor.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A wait that only the peer ends.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+/// Timeout of a wait that only the peer ends.
+const NO_LIMIT: Duration = Duration::from_secs(3600);
 
-/// What a driver with a control queue has commanded.
+/// State set by the commands of a driver with a control queue.
 #[derive(Debug)]
 pub(crate) struct Commands {
     rules: Rules,
@@ -34,33 +34,33 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// `None` for features without a control queue.
+    /// State of a new driver; `None` for features without a control queue.
     pub(crate) fn begin(features: Features, pairs: u16, mac: [u8; 6]) -> Option<Self> {
         let rules = Rules { features, pairs };
         let settings = rules.begin(mac);
         features.has(Features::CTRL_VQ).then_some(Self { rules, settings })
     }
 
-    /// The number of queue pairs is the driver's to command.
+    /// True when the driver sets the number of queue pairs by command.
     pub(crate) fn sets_pairs(&self) -> bool {
         let features = self.rules.features;
         features.has(Features::MQ) || features.has(Features::RSS)
     }
 
-    pub(crate) fn how(&self) -> How {
-        How::new(&self.rules, &self.settings)
+    pub(crate) fn receive_settings(&self) -> ReceiveSettings {
+        ReceiveSettings::new(&self.rules, &self.settings)
     }
 }
 
 impl State {
-    /// The number of the ring for commands, if the driver has one.
+    /// Index of the control queue, if the driver negotiated one.
     fn command_ring(&self) -> Option<usize> {
         let commands = self.commands.as_ref()?;
         let pairs = if commands.sets_pairs() { self.offer.pairs } else { 1 };
         Some(ctrl_queue(pairs).into())
     }
 
-    /// The config space as the driver sees it.
+    /// Bytes of the config space, with the values that the driver has set.
     pub(crate) fn config(&self, offset: u32, size: u32) -> Vec<u8> {
         let settings = self.commands.as_ref().map(|commands| &commands.settings);
         let mac = settings.map_or(self.offer.mac.unwrap_or_default(), |s| s.filter.mac);
@@ -70,11 +70,11 @@ impl State {
         offer.config(mac, status, offset, size)
     }
 
-    fn obey(&mut self, bytes: &[u8]) -> (u8, Changed) {
+    fn execute(&mut self, bytes: &[u8]) -> (u8, Changed) {
         let Some(commands) = &mut self.commands else { return (ERR, Changed::Nothing) };
         match commands.rules.obey(&mut commands.settings, bytes) {
             Ok(changed) => {
-                self.receiving.set(commands.how());
+                self.receiving.set(commands.receive_settings());
                 (OK, changed)
             }
             Err(why) => {
@@ -86,113 +86,114 @@ impl State {
 }
 
 impl Shared {
-    fn obey(&self, bytes: &[u8]) -> u8 {
-        let (answer, changed) = self.lock().obey(bytes);
+    fn execute(&self, bytes: &[u8]) -> u8 {
+        let (answer, changed) = self.lock().execute(bytes);
         if changed == Changed::Link {
-            self.tell();
+            self.wake_control();
         }
         answer
     }
 }
 
-/// Who serves the ring.
-pub(crate) struct Clerk {
+/// Control-queue handler.
+pub(crate) struct ControlHandler {
     shared: Arc<Shared>,
-    /// The number of the ring, and where it is had.
-    desk: Option<(usize, Ears, Seat)>,
+    /// Index of the control queue, its event set and its ring lease.
+    served: Option<(usize, EpollSet, RingLease)>,
     list: Vec<Piece>,
 }
 
-impl Clerk {
+impl ControlHandler {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, desk: None, list: Vec::new() }
+        Self { shared, served: None, list: Vec::new() }
     }
 
-    /// Serves the ring until the peer says something or is gone. The ring is given up then.
+    /// Serves the ring until the peer sends a message or disconnects. Returns the ring to its cell
+    /// before it returns.
     pub(crate) fn serve_until(&mut self, line: &UnixStream) -> std::io::Result<()> {
         loop {
             let more = self.serve()?;
-            // Without a kick the driver expects to be looked at.
-            let vring = self.desk.as_mut().and_then(|(_, _, seat)| seat.vring());
+            // Without a kick descriptor the ring must be polled.
+            let vring = self.served.as_mut().and_then(|(_, _, lease)| lease.vring());
             let polled = vring.is_some_and(|vring| vring.kick_fd().is_none());
-            let patience = match more {
+            let timeout = match more {
                 true => Duration::ZERO,
-                false if polled => LOOK,
-                false => FOR_EVER,
+                false if polled => POLL_INTERVAL,
+                false => NO_LIMIT,
             };
-            let heard = match &self.desk {
-                Some((_, ears, _)) => [line.as_fd(), ears.event().fd],
+            let fds = match &self.served {
+                Some((_, events, _)) => [line.as_fd(), events.event().fd],
                 None => [line.as_fd(), line.as_fd()],
             };
-            poll::wait_readable(&heard, patience)?;
+            poll::wait_readable(&fds, timeout)?;
             if poll::is_readable(line.as_fd())? {
                 break;
             }
         }
-        self.stand_up();
+        self.release_lease();
         Ok(())
     }
 
-    /// Gives the ring up.
-    fn stand_up(&mut self) {
-        if let Some((_, ears, seat)) = &mut self.desk {
-            seat.leave(ears);
+    /// Returns the ring to its cell.
+    fn release_lease(&mut self) {
+        if let Some((_, events, lease)) = &mut self.served {
+            lease.release(events);
         }
     }
 
-    /// Goes to the ring that there is now.
-    fn sit_down(&mut self) -> std::io::Result<()> {
+    /// Leases the current control queue, and releases the lease of a former one.
+    fn update_lease(&mut self) -> std::io::Result<()> {
         let shared = self.shared.clone();
         let state = shared.lock();
         let at = state.command_ring().filter(|_| state.broken.is_none());
-        if self.desk.as_ref().map(|desk| desk.0) == at {
+        if self.served.as_ref().map(|served| served.0) == at {
             return Ok(());
         }
-        self.stand_up();
-        self.desk = match at {
+        self.release_lease();
+        self.served = match at {
             Some(at) => {
-                let ears = Ears::new()?;
-                let seat = Seat::new(state.slots[at].cell.clone(), &ears)?;
-                Some((at, ears, seat))
+                let events = EpollSet::new()?;
+                let lease = RingLease::new(state.slots[at].cell.clone(), &events)?;
+                Some((at, events, lease))
             }
             None => None,
         };
         Ok(())
     }
 
-    /// Obeys some commands; true: there may be more.
+    /// Executes a batch of commands; true if more commands may be available.
     fn serve(&mut self) -> std::io::Result<bool> {
-        self.sit_down()?;
-        let Some((_, ears, seat)) = &mut self.desk else { return Ok(false) };
-        ears.forget_heard()?;
-        if !seat.is_ready(ears)? {
+        self.update_lease()?;
+        let Some((_, events, lease)) = &mut self.served else { return Ok(false) };
+        events.drain()?;
+        if !lease.is_ready(events)? {
             return Ok(false);
         }
-        let Some(vring) = seat.vring() else { return Ok(false) };
+        let Some(vring) = lease.vring() else { return Ok(false) };
         let Self { shared, list, .. } = self;
-        match obey_some(vring, list, |bytes| shared.obey(bytes)) {
+        match execute_some(vring, list, |bytes| shared.execute(bytes)) {
             Ok(more) => Ok(more),
             Err(broken) => {
-                seat.leave(ears);
+                lease.release(events);
                 shared.lock().break_off(format!("the guest broke the rules: {broken}"));
-                shared.tell();
+                shared.wake_control();
                 Ok(false)
             }
         }
     }
 }
 
-impl Drop for Clerk {
+impl Drop for ControlHandler {
     fn drop(&mut self) {
-        self.stand_up();
+        self.release_lease();
     }
 }
 
-/// Obeys what waits in a ring, up to a batch; true: there is more.
-fn obey_some(
+/// Executes available commands of a ring, at most one batch; true if there are more.
+fn execute_some(
     vring: &mut Vring,
     list: &mut Vec<Piece>,
-    mut obey: impl FnMut(&[u8]) -> u8,
+    mut execute: impl FnMut(&[u8]) -> u8,
 ) -> Result<bool, Broken> {
     let mut bytes = Vec::new();
     for _ in 0..BATCH {
@@ -205,14 +206,14 @@ fn obey_some(
         let Some(chain) = next else {
             return on_ring!(&mut vring.ring, ring => ring.arm(ring.place()));
         };
-        let answer = if read(vring, &chain, list, &mut bytes)? { obey(&bytes) } else { ERR };
+        let answer = if read(vring, &chain, list, &mut bytes)? { execute(&bytes) } else { ERR };
         write(vring, &chain, list, answer)?;
-        let told = on_ring!(&mut vring.ring, ring => {
+        let wants_interrupt = on_ring!(&mut vring.ring, ring => {
             ring.give_back(chain.id, chain.slots, 1);
             ring.publish()
         });
-        if told {
-            // A descriptor of our own cannot fail; whether somebody listens is the VMM's business.
+        if wants_interrupt {
+            // Writing to an own eventfd cannot fail; an unread interrupt is the VMM's concern.
             let _ = vring.call.ring();
         }
     }
@@ -227,7 +228,7 @@ fn number(ring: &Ring) -> u16 {
     on_ring!(ring, ring => ring.queue())
 }
 
-/// Copies what the driver wrote, once; false when it is too long to mean anything.
+/// Copies a command out of guest memory, once; false if it is longer than any valid command.
 fn read(vring: &Vring, chain: &Chain, list: &[Piece], bytes: &mut Vec<u8>) -> Result<bool, Broken> {
     bytes.clear();
     for piece in pieces(chain, list).take(chain.readable.into()) {
@@ -243,7 +244,7 @@ fn read(vring: &Vring, chain: &Chain, list: &[Piece], bytes: &mut Vec<u8>) -> Re
     Ok(true)
 }
 
-/// The answer goes into the first byte that is ours to write.
+/// Writes the status byte into the first device-writable descriptor.
 fn write(vring: &mut Vring, chain: &Chain, list: &[Piece], answer: u8) -> Result<(), Broken> {
     let queue = number(&vring.ring);
     let Some(piece) = pieces(chain, list).nth(chain.readable.into()) else {

@@ -1,38 +1,38 @@
-//! What the user asked for.
+//! Options of a vhost-user function.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use mqnet_sysio::listen::Access;
 
-/// How the socket comes to be.
+/// Origin of the connection to the VMM.
 #[derive(Debug)]
 pub enum Meet {
-    /// We listen; the VMM connects, as often as it likes.
+    /// Listens at the path; the VMM connects, any number of times.
     Listen(PathBuf),
-    /// The same, with permissions of the socket.
+    /// Like `Listen`, with the given permissions of the socket file.
     ListenAs(PathBuf, Access),
-    /// The VMM listens; we connect until it does.
+    /// Connects to the path, where the VMM listens; retries until it succeeds.
     Connect(PathBuf),
-    /// A parent process left it open: a listening socket, or one connection.
+    /// Descriptor inherited from the parent process: a listening socket, or one connection.
     Inherited(OwnedFd),
 }
 
-/// How to open a device.
+/// Options of a vhost-user function.
 #[derive(Debug)]
 pub struct VhostUserConfig {
     /// Name of the function, for messages.
     pub name: String,
-    /// Where the peer is met.
+    /// Origin of the connection.
     pub meet: Meet,
-    /// Ethernet address for drivers that ask us (QEMU has its own).
+    /// Ethernet address for drivers that read it from the device (QEMU provides its own).
     pub mac: Option<[u8; 6]>,
-    /// MTU to offer and to insist on.
+    /// MTU that is offered and required.
     pub mtu: Option<u32>,
-    /// Most queue pairs of the link, 1..=64.
+    /// Maximum number of queue pairs, 1..=64.
     pub queues: u16,
-    /// Offer packed rings.
+    /// Offers packed rings.
     pub packed: bool,
-    /// Offer a control queue, for peers that are the driver themselves or pass its commands on.
+    /// Offers a control queue, for peers that are the driver themselves or forward its commands.
     pub ctrl: bool,
 }

@@ -1,6 +1,6 @@
-//! Messages that are ours to read, because the crate `vhost` has no handlers for them, and the one
-//! that it refuses: QEMU enables rings before it has accepted any features, and waits for the
-//! answer.
+//! Messages handled without the crate `vhost`, which has no handlers for most of them. The crate
+//! also rejects one that QEMU sends: `SET_VRING_ENABLE` before any features are accepted. QEMU
+//! waits for its reply.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -13,26 +13,26 @@ use vhost::vhost_user::message::FrontendReq;
 
 use crate::state::Shared;
 
-/// Bytes of a header: request, flags, size of the rest (u32 each).
+/// Header length: request, flags and body size (u32 each).
 pub(crate) const HEADER: usize = 12;
-/// Bytes of the rest of each message that is ours but one: two numbers (u32) or one (u64).
+/// Body length of these messages except `GET_STATUS`: two u32 or one u64.
 const BODY: usize = 8;
-/// In the flags: version 1, an answer, an answer is wanted.
+/// Header flags: protocol version 1, reply, reply requested (`NEED_REPLY`).
 const VERSION: u32 = 1;
 const ANSWER: u32 = 4;
 const WANTS_ANSWER: u32 = 8;
 
-/// The header of the next message.
+/// Header of the next message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct Header {
     request: u32,
     flags: u32,
     size: u32,
 }
 
-/// A message that is ours.
+/// Message that this module handles.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ours {
+pub(crate) enum EarlyMessage {
     EarlyEnable,
     SetStatus,
     GetStatus,
@@ -40,22 +40,22 @@ pub(crate) enum Ours {
     SendRarp,
 }
 
-/// Number `at` of a message.
+/// The `at`-th u32 of a message.
 fn word(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[4 * at..4 * at + 4]);
     u32::from_ne_bytes(word)
 }
 
-/// Waits for the next message and looks at its header without taking it; `None` at the end.
-pub(crate) fn look(line: &UnixStream) -> Option<Ask> {
+/// Waits for the next message and peeks at its header; `None` at the end of the connection.
+pub(crate) fn peek_header(line: &UnixStream) -> Option<Header> {
     let mut header = [0; HEADER];
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_WAITALL;
     loop {
         match recv(line.as_raw_fd(), &mut header, flags) {
             Ok(HEADER) => {
                 let [request, flags, size] = [0, 1, 2].map(|at| word(&header, at));
-                return Some(Ask { request, flags, size });
+                return Some(Header { request, flags, size });
             }
             Err(Errno::EINTR) => {}
             _ => return None,
@@ -63,8 +63,8 @@ pub(crate) fn look(line: &UnixStream) -> Option<Ask> {
     }
 }
 
-impl Ask {
-    /// Bytes behind the header.
+impl Header {
+    /// Length of the body.
     pub(crate) fn size(self) -> usize {
         self.size as usize
     }
@@ -73,18 +73,22 @@ impl Ask {
         self.request == request as u32 && self.size as usize == size
     }
 
-    /// `accepted`: features for which rings are enabled by messages were accepted already.
-    pub(crate) fn ours(self, accepted: bool) -> Option<Ours> {
+    /// Kind of the message if this module handles it. `accepted`: `PROTOCOL_FEATURES` was accepted,
+    /// so that `SET_VRING_ENABLE` belongs to the crate `vhost`.
+    pub(crate) fn early_message(self, accepted: bool) -> Option<EarlyMessage> {
         if self.is(FrontendReq::SET_VRING_ENABLE, BODY) && !accepted {
-            return Some(Ours::EarlyEnable);
+            return Some(EarlyMessage::EarlyEnable);
         }
-        let ours = [
-            (FrontendReq::SET_STATUS, BODY, Ours::SetStatus),
-            (FrontendReq::GET_STATUS, 0, Ours::GetStatus),
-            (FrontendReq::NET_SET_MTU, BODY, Ours::SetMtu),
-            (FrontendReq::SEND_RARP, BODY, Ours::SendRarp),
+        let message = [
+            (FrontendReq::SET_STATUS, BODY, EarlyMessage::SetStatus),
+            (FrontendReq::GET_STATUS, 0, EarlyMessage::GetStatus),
+            (FrontendReq::NET_SET_MTU, BODY, EarlyMessage::SetMtu),
+            (FrontendReq::SEND_RARP, BODY, EarlyMessage::SendRarp),
         ];
-        ours.into_iter().find(|(request, size, _)| self.is(*request, *size)).map(|ours| ours.2)
+        message
+            .into_iter()
+            .find(|(request, size, _)| self.is(*request, *size))
+            .map(|message| message.2)
     }
 
     pub(crate) fn is_set_features(self) -> bool {
@@ -99,12 +103,17 @@ impl Ask {
         line.write_all(&answer)
     }
 
-    /// Takes the message, does as it says and answers it. An error ends the connection.
-    pub(crate) fn obey(self, what: Ours, line: &mut UnixStream, shared: &Shared) -> io::Result<()> {
+    /// Receives the message, executes it and sends its reply. An error ends the connection.
+    pub(crate) fn execute(
+        self,
+        what: EarlyMessage,
+        line: &mut UnixStream,
+        shared: &Shared,
+    ) -> io::Result<()> {
         let mut bytes = [0; HEADER + BODY];
         let bytes = &mut bytes[..HEADER + self.size as usize];
         line.read_exact(bytes)?;
-        if let Ours::GetStatus = what {
+        if let EarlyMessage::GetStatus = what {
             let status = shared.lock().status;
             return self.answer(line, status.into());
         }
@@ -112,19 +121,19 @@ impl Ask {
         body.copy_from_slice(&bytes[HEADER..]);
         let number = u64::from_ne_bytes(body);
         let done = match what {
-            Ours::EarlyEnable => {
+            EarlyMessage::EarlyEnable => {
                 let (queue, on) = (word(&body, 0), word(&body, 1) == 1);
                 shared.set_vring_enable(queue, on).map_err(|e| e.to_string())
             }
-            Ours::SetStatus => shared.set_status(number as u8),
-            Ours::SetMtu => shared.set_mtu(number),
-            // The address lies in the first bytes of the number, whatever its order.
-            Ours::SendRarp => {
+            EarlyMessage::SetStatus => shared.set_status(number as u8),
+            EarlyMessage::SetMtu => shared.set_mtu(number),
+            // The address is in the first six bytes of the number, independent of its byte order.
+            EarlyMessage::SendRarp => {
                 let [a, b, c, d, e, f, ..] = body;
                 shared.announce([a, b, c, d, e, f]);
                 Ok(())
             }
-            Ours::GetStatus => Ok(()),
+            EarlyMessage::GetStatus => Ok(()),
         };
         if self.flags & WANTS_ANSWER != 0 {
             self.answer(line, u64::from(done.is_err()))?;

@@ -1,4 +1,4 @@
-//! The device as a network function.
+//! The vhost-user device as a network function.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -17,29 +17,29 @@ use mqnet_wire::Layer;
 
 use crate::announce::Announcing;
 use crate::config::{Meet, VhostUserConfig};
-use crate::door::Door;
+use crate::listener::Listener;
 use crate::offer::Offer;
 use crate::state::{Shared, State};
 use crate::steer::Steered;
 use crate::{GuestRx, GuestTx};
 
-/// The file of the guest's memory was made shorter, or a page of it could not be had.
+/// The file of the guest's memory was truncated, or a page of it could not be allocated.
 const MEMORY_LOST: &str = "the VMM took memory of the guest away";
 
-/// How long the link may have more channels than the driver has enabled: a change of channels
-/// that does not come to its end is cut short.
+/// Maximum time for which the link may have more channels than the driver has enabled. A channel
+/// change that does not complete is then replaced by a new session.
 const LAGGING: Duration = Duration::from_secs(3);
 
-/// The network card of a guest.
+/// Network card of a guest.
 pub struct VhostUserFunction {
     name: String,
     mtu: Option<u32>,
     pub(crate) shared: Arc<Shared>,
-    /// Keeps the socket.
-    _door: Door,
+    /// Owner of the socket and its thread.
+    _listener: Listener,
     partner: Option<Caps>,
     stats: Vec<Arc<ChannelStats>>,
-    /// Channels of the link, and queue pairs that they serve.
+    /// Channels of the open link and the queue pairs that they serve.
     open: Option<Open>,
     next: Option<Open>,
     lagging: Option<Duration>,
@@ -52,10 +52,10 @@ struct Open {
 }
 
 impl VhostUserFunction {
-    /// Opens the socket. The peer comes when it likes.
+    /// Opens the socket. The peer may connect later.
     pub fn open(config: VhostUserConfig) -> Result<Self, OpenError> {
         let VhostUserConfig { name, meet, mac, mtu, queues, packed, ctrl } = config;
-        // A filter by address needs one.
+        // An address filter needs an address.
         let mac = mac.or_else(|| ctrl.then(random_mac));
         let pairs = queues.clamp(1, CHANNELS_MAX);
         let error = |e: std::io::Error| OpenError { function: name.clone(), what: e.to_string() };
@@ -64,14 +64,14 @@ impl VhostUserFunction {
             Meet::Connect(path) => format!("{}: ", path.display()),
             Meet::Listen(_) | Meet::ListenAs(..) | Meet::Inherited(_) => String::new(),
         };
-        let door = Door::open(meet, shared.clone())
+        let listener = Listener::open(meet, shared.clone())
             .map_err(|e| OpenError { function: name.clone(), what: format!("{place}{e}") })?;
         let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
         let (partner, open, next, lagging) = (None, None, None, None);
-        Ok(Self { name, mtu, shared, _door: door, partner, stats, open, next, lagging })
+        Ok(Self { name, mtu, shared, _listener: listener, partner, stats, open, next, lagging })
     }
 
-    /// What the driver can do; everything before it has said so.
+    /// Capabilities of the driver; all capabilities until features are negotiated.
     fn caps_in(&self, state: &State) -> Caps {
         let (rx, tx) = state.features.map_or((Offloads::ALL, Offloads::ALL), |features| {
             (features.sent_by_driver(), state.taken_by_driver(features))
@@ -87,18 +87,19 @@ impl VhostUserFunction {
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
             rx_offloads: rx,
-            // A guest cannot be told any more what the other end takes.
+            // Features are fixed once the driver has accepted them, so the partner cannot restrict
+            // them.
             rx_fixed: state.features.map_or(Offloads::NONE, Features::sent_by_driver),
             tx_offloads: tx,
         }
     }
 
-    /// Looks whether the link still fits what the driver has started.
-    fn look_after(&mut self, state: &mut State, now: Duration) {
+    /// Starts a new session when the link no longer matches the queues of the driver.
+    fn check_channels(&mut self, state: &mut State, now: Duration) {
         let Some(open) = self.open.filter(|_| self.next.is_none()) else { return };
         let caps = self.caps_in(state);
         let due = self.partner.as_ref().map_or(open.channels, |there| caps.channels_with(there));
-        // More pairs than anybody serves, and no change of channels that would bring them in.
+        // Started pairs that no channel serves, while no channel change is due that would add them.
         let unserved = state.pairs_started() > open.pairs && due == open.channels;
         let lags = state.pairs_enabled() < open.channels;
         self.lagging = if lags { self.lagging.or(Some(now)) } else { None };
@@ -150,7 +151,7 @@ impl VhostUserFunction {
     }
 }
 
-/// An address for a card that was given none: locally administered.
+/// Random address for a card without a configured one: locally administered, unicast.
 fn random_mac() -> [u8; 6] {
     let [a, b, c, d, e, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
     [2, a, b, c, d, e]
@@ -176,7 +177,7 @@ impl Function for VhostUserFunction {
         if state.broken.is_none() && state.memory.is_lost() {
             state.break_off(MEMORY_LOST.to_owned());
         }
-        self.look_after(&mut state, now);
+        self.check_channels(&mut state, now);
         match state.why_down() {
             Some(why) => LinkStatus::Down(why),
             None => LinkStatus::Up { session: state.session },
@@ -196,11 +197,12 @@ impl Function for VhostUserFunction {
     fn close(&mut self, _why: &str) {
         (self.open, self.next, self.lagging) = (None, None, None);
         let mut state = self.shared.lock();
-        // Not by the reason that is given: it may be the violation of the guest at the other end.
+        // The reason given by the caller is not used: it may be a violation by the guest at the
+        // other end.
         let violations = state.slots.iter().filter_map(|slot| slot.cell.take_violation());
         let violations: Vec<String> = violations.collect();
         if let Some(what) = violations.first() {
-            // Memory that is gone reads as zeroes, which no driver would write.
+            // Lost memory reads as zeroes; the resulting violation is not the driver's.
             let is_lost = state.memory.is_lost();
             state.break_off(match is_lost {
                 true => MEMORY_LOST.to_owned(),
@@ -236,7 +238,7 @@ impl Function for VhostUserFunction {
 }
 
 impl Steering for VhostUserFunction {
-    /// A guest chooses its queue by itself, by what it has enabled.
+    /// False: the guest selects the queue of each frame.
     fn steers(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! Targets for fuzzing and property tests: each takes any bytes and must neither panic nor hand on
-//! a frame that breaks the contract. One body serves the fuzzer (`cargo xtask fuzz`) and the tests.
+//! Fuzz targets, shared by the fuzzer (`cargo xtask fuzz`) and the property tests. No input may
+//! cause a panic or a frame that breaks the contract.
 
 mod frontend;
 mod messages;
@@ -18,13 +18,13 @@ use crate::{GuestRx, GuestTx, Vring, VringCell, VringSetup};
 pub use messages::messages;
 
 const MEMORY: usize = 16 << 10;
-/// Where the guest's addresses begin.
+/// First address of the guest.
 const START: u64 = 0x4000;
 const SIZE: u16 = 4;
 const FRAME_MAX: u32 = 4000;
-/// Offsets of the three areas; the inflight region lies outside of the guest's memory.
+/// Offsets of the three ring areas. The inflight region is outside of the guest's memory.
 const AREAS: [usize; 3] = [0, 256, 512];
-/// Indirect tables and frames are from here on.
+/// Offset of indirect tables and frames.
 const BUFFERS: u64 = 1024;
 
 struct World {
@@ -35,7 +35,7 @@ struct World {
     cell: Arc<VringCell>,
     sends: GuestTx,
     receives: GuestRx,
-    /// Chains that an honest guest made available.
+    /// Number of chains that a correct guest made available.
     made: u16,
 }
 
@@ -62,7 +62,7 @@ impl World {
         Some(Self { memory, notes, map, features, cell, sends, receives, made: 0 })
     }
 
-    /// A new life of the device, on the ring as it is.
+    /// Restarts the device on the ring in its current state.
     fn begin(&mut self, input: &mut Input<'_>) -> Option<()> {
         self.sends.park();
         self.receives.park();
@@ -95,7 +95,7 @@ impl World {
         self.memory.word((at % MEMORY) & !7).store(value, Relaxed);
     }
 
-    /// The guest, for once honest: the next chain, of one or two buffers (split) or one (packed).
+    /// Makes one well-formed chain available: one or two buffers (split) or one (packed).
     fn make(&mut self, kind: usize) {
         let (at, lap) = (self.made % SIZE, self.made / SIZE);
         let desc = usize::from(at) * 16;
@@ -114,7 +114,7 @@ impl World {
         self.store(AREAS[1] + 8, 2 | 3 << 16);
     }
 
-    /// The guest: a descriptor that may make sense, in the ring or in a table.
+    /// Writes a plausible descriptor into the ring or an indirect table.
     fn describe(&self, input: &mut Input<'_>) {
         let (place, kind) = (input.u8(), input.u8());
         let in_table = place & 0x80 != 0;
@@ -156,8 +156,8 @@ impl World {
     }
 }
 
-/// What a guest writes while the halves work, one of which has the ring at a time. Ends at the
-/// first fault, as the engine would.
+/// Interleaves arbitrary guest writes with polls of both halves, which lease the ring in turn. Ends
+/// at the first fault, as the engine does.
 pub fn rings(data: &[u8]) {
     let mut input = Input(data);
     let Some(mut world) = World::new(input.u8()) else { return };
@@ -181,7 +181,7 @@ pub fn rings(data: &[u8]) {
                 Ok(())
             }
             3 => {
-                // The available index goes somewhere, and the ring names some heads.
+                // Moves the available index and writes some heads into the available ring.
                 let heads = input.u64() & 0x0007_0007_0007_0007;
                 world.made = world.made.wrapping_add(rest as u16 % 4);
                 world.store(AREAS[1], u64::from(world.made) << 16 | heads << 32);
@@ -216,10 +216,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        // Goal: no bytes of a guest's make a ring panic, leave the guest's memory, or hand on a
-        // frame that breaks the contract.
+        // Goal: no bytes written by a guest cause a panic, an access outside of the guest's memory,
+        // or a frame that breaks the contract.
         #[test]
-        fn rings_survive_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+        fn arbitrary_peer_writes_are_handled(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::rings(&data);
         }
     }

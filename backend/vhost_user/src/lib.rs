@@ -1,8 +1,8 @@
-//! The NIC of a virtual machine: the device of virtio-net, over vhost-user; and, with the same
-//! rings and halves, one of this kernel's own, over VDUSE ([`vduse`]).
+//! virtio-net device of a virtual machine over vhost-user, and of this host's kernel over VDUSE
+//! ([`vduse`]) with the same rings and queue halves.
 //!
-//! The names of the halves are the guest's: [`GuestTx`] is what the guest sends (our RX),
-//! [`GuestRx`] what it receives (our TX).
+//! The halves are named from the guest's point of view: [`GuestTx`] is the guest's transmit queue
+//! (an RX queue of this process), [`GuestRx`] is its receive queue (a TX queue of this process).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -10,10 +10,10 @@
 mod announce;
 mod commands;
 mod config;
-mod door;
 mod early;
 mod function;
 pub mod fuzzing;
+mod listener;
 mod memory;
 mod messages;
 mod offer;

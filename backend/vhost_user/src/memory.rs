@@ -1,5 +1,5 @@
-//! A peer's memory as its messages describe it: ranges with two addresses, that of the guest and
-//! that of the peer's own program.
+//! Memory of a peer as its messages describe it. Each range has two addresses: the guest's, and
+//! that of the VMM's process.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mqnet_shmem::{Area, MemoryMap, Region, Table};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 
-/// Most ranges.
+/// Maximum number of ranges.
 pub(crate) const SLOTS_MAX: usize = 64;
 /// Default of [`set_memory_max`].
 pub const MEMORY_DEFAULT: u64 = 1 << 40;
 
-/// Most bytes of one guest.
+/// Maximum number of bytes of one guest.
 static BYTES_MAX: AtomicU64 = AtomicU64::new(MEMORY_DEFAULT);
 
-/// Sets how many bytes of memory one VMM may share with this process; `None` is the default. What
-/// is mapped already stays.
+/// Sets the limit of memory that one VMM may share with this process; `None` restores the default.
+/// Existing mappings are not affected.
 pub fn set_memory_max(bytes: Option<u64>) {
     BYTES_MAX.store(bytes.unwrap_or(MEMORY_DEFAULT), Ordering::Relaxed);
 }
 
-/// One range.
+/// One memory range.
 #[derive(Clone, Debug)]
 struct Slot {
     guest: u64,
     user: u64,
     len: u64,
     region: Arc<Region>,
-    /// Where in the region it begins.
+    /// Offset of the range in the region.
     offset: usize,
 }
 
-/// A peer's memory.
+/// Memory of a peer.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     slots: Vec<Slot>,
@@ -42,9 +42,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The memory that one message describes as a whole.
+    /// Maps the memory that `SET_MEM_TABLE` describes as a whole.
     pub(crate) fn of(ranges: &[VhostUserMemoryRegion], files: Vec<File>) -> Result<Self, String> {
-        // Before anything is mapped: address space that is taken for a moment is missing elsewhere.
+        // The check precedes all mappings: even a temporary mapping takes address space from
+        // others.
         check_bytes(ranges.iter().map(|range| range.memory_size))?;
         let slots = ranges.iter().zip(files).map(|(range, file)| Slot::new(range, file));
         Self::with(slots.collect::<Result<_, _>>()?)
@@ -68,14 +69,14 @@ impl Memory {
         Ok(Self { slots, guest: Arc::new(guest), user })
     }
 
-    /// The same with the ranges of another one as well.
+    /// This memory with the ranges of another one added.
     pub(crate) fn with_more(&self, more: Self) -> Result<Self, String> {
         let mut slots = self.slots.clone();
         slots.extend(more.slots);
         Self::with(slots)
     }
 
-    /// The same with one range less.
+    /// This memory without one range.
     pub(crate) fn with_less(&self, range: &VhostUserMemoryRegion) -> Result<Self, String> {
         let it = (range.guest_phys_addr, range.user_addr, range.memory_size);
         let mut slots = self.slots.clone();
@@ -86,24 +87,24 @@ impl Memory {
         Self::with(slots)
     }
 
-    /// By guest addresses.
+    /// Memory map by guest addresses.
     pub(crate) fn by_guest(&self) -> &Arc<MemoryMap> {
         &self.guest
     }
 
-    /// What rings lie in: `len` bytes at an address of the peer's program.
+    /// Memory of a ring area: `len` bytes at an address of the VMM's process.
     pub(crate) fn table(&self, user: u64, len: u32, align: usize) -> Option<Table> {
         self.user.table(user, len, align)
     }
 
-    /// The guest's address of what has this address in the peer's program.
+    /// Guest address that corresponds to an address of the VMM's process.
     pub(crate) fn guest_address(&self, user: u64) -> Option<u64> {
         let inside = |slot: &&Slot| user.wrapping_sub(slot.user) < slot.len;
         let slot = self.slots.iter().find(inside)?;
         Some(slot.guest + (user - slot.user))
     }
 
-    /// True when the peer took pages away under us.
+    /// True when the peer removed pages of a mapped region.
     pub(crate) fn is_lost(&self) -> bool {
         self.slots.iter().any(|slot| slot.region.is_lost())
     }
@@ -135,10 +136,10 @@ mod tests {
         mqnet_sysio::memory::memory_file("test", len, false).unwrap().into()
     }
 
-    // Goal: both kinds of address lead to the same byte, ranges come and go, and what is wrong
-    // leaves no half of it.
+    // Goal: both kinds of address refer to the same byte, ranges are added and removed, and a
+    // refused change leaves the memory as it was.
     #[test]
-    fn ranges_come_and_go() {
+    fn ranges_are_added_and_removed() {
         let low = VhostUserMemoryRegion::new(0, 8192, 0x7000_0000, 4096);
         let high = VhostUserMemoryRegion::new(1 << 32, 4096, 0x8000_0000, 0);
         let memory = Memory::of(&[low], vec![file(3 * 4096)]).unwrap();

@@ -1,5 +1,5 @@
-//! Every request of a peer. Which one is whose reply, and what a message looks like, is the
-//! business of the crate `vhost`.
+//! Handlers of all vhost-user requests. The crate `vhost` parses messages and pairs requests with
+//! replies.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +27,7 @@ use crate::slot::Slot;
 use crate::state::{Inflight, RINGS_MAX, Shared};
 use crate::vring::Call;
 
-/// A request that cannot be served ends the connection; the reason is logged by the door.
+/// Error of a request that cannot be served. The error ends the connection and is logged there.
 fn refuse(why: impl Into<String>) -> Error {
     Error::ReqHandlerError(io::Error::other(why.into()))
 }
@@ -36,7 +36,7 @@ fn unsupported<T>(what: &'static str) -> Result<T> {
     Err(Error::InvalidOperation(what))
 }
 
-/// The descriptor of a notification, which must be an eventfd.
+/// Eventfd of a notification; any other kind of descriptor is refused.
 fn eventfd(fd: Option<File>, what: &str) -> Result<Option<OwnedFd>> {
     match fd.map(OwnedFd::from) {
         Some(fd) if !descriptors::is_eventfd(fd.as_fd()) => {
@@ -53,7 +53,7 @@ impl Shared {
         (at < rings).then_some(at).ok_or_else(bad)
     }
 
-    /// Changes a ring that is not in service meanwhile.
+    /// Changes a ring while it is out of service.
     fn with_ring(&self, index: u32, change: impl FnOnce(&mut Slot)) -> Result<()> {
         let at = self.ring_number(index)?;
         let mut state = self.pause(&[at]).map_err(refuse)?;
@@ -84,7 +84,7 @@ impl VhostUserBackendReqHandler for Shared {
 
     fn reset_device(&self) -> Result<()> {
         self.pause_all().map_err(refuse)?.reset();
-        self.tell();
+        self.wake_control();
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl VhostUserBackendReqHandler for Shared {
         files: Vec<File>,
         _postcopy: Option<bool>,
     ) -> Result<Option<Vec<u64>>> {
-        // Examined and mapped without the lock, which the control thread takes.
+        // Validated and mapped without the lock, which the control thread needs.
         let next = Memory::of(ranges, files).map_err(refuse)?;
         self.replace_memory(|_| Ok(next)).map(|()| None)
     }
@@ -137,7 +137,8 @@ impl VhostUserBackendReqHandler for Shared {
         _log: u64,
     ) -> Result<()> {
         let areas = [descriptor, available, used];
-        // Only its flag changes when a guest begins to be moved: what is logged, we know.
+        // Only the log flag changes when a migration begins; the written pages are known without
+        // it.
         let at = self.ring_number(index)?;
         if self.lock().slots[at].areas == areas {
             return Ok(());
@@ -160,7 +161,7 @@ impl VhostUserBackendReqHandler for Shared {
 
     fn set_vring_kick(&self, index: u8, fd: Option<File>) -> Result<()> {
         let fd = eventfd(fd, "kick")?;
-        // A driver that starts its rings again begins anew.
+        // Starting a ring again ends the closed state after a violation.
         self.lock().broken = None;
         self.with_ring(index.into(), |ring| {
             ring.kick = fd;
@@ -195,7 +196,8 @@ impl VhostUserBackendReqHandler for Shared {
         Ok(())
     }
 
-    /// Rings, as most count; QEMU, which counts pairs, only asks whether there are enough.
+    /// Returns the number of rings, as most backends do. QEMU counts pairs, but only checks the
+    /// minimum.
     fn get_queue_num(&self) -> Result<u64> {
         Ok(self.lock().slots.len() as u64)
     }
@@ -203,7 +205,7 @@ impl VhostUserBackendReqHandler for Shared {
     fn set_vring_enable(&self, index: u32, enable: bool) -> Result<()> {
         let at = self.ring_number(index)?;
         self.lock().slots[at].enabled = enable;
-        self.tell();
+        self.wake_control();
         Ok(())
     }
 
@@ -211,32 +213,32 @@ impl VhostUserBackendReqHandler for Shared {
         Ok(self.lock().config(offset, size))
     }
 
-    /// Nothing in it can be written.
+    /// Ignored: the config space is read-only.
     fn set_config(&self, _offset: u32, _buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {
         Ok(())
     }
 
-    fn get_inflight_fd(&self, ask: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        let (queues, size) = (ask.num_queues, ask.queue_size);
-        let len = u64::from(inflight_each(ask)?) * u64::from(queues);
+    fn get_inflight_fd(&self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        let (queues, size) = (wanted.num_queues, wanted.queue_size);
+        let len = u64::from(inflight_each(wanted)?) * u64::from(queues);
         let file = memory_file("vhost-inflight", len as usize, false);
         let file = File::from(file.map_err(Error::ReqHandlerError)?);
         let kept = file.try_clone().map_err(Error::ReqHandlerError)?;
-        let told = VhostUserInflight::new(len, 0, queues, size);
-        self.set_inflight_fd(&told, kept)?;
-        Ok((told, file))
+        let granted = VhostUserInflight::new(len, 0, queues, size);
+        self.set_inflight_fd(&granted, kept)?;
+        Ok((granted, file))
     }
 
-    fn set_inflight_fd(&self, told: &VhostUserInflight, file: File) -> Result<()> {
-        let most = u64::from(inflight_each(told)?) * RINGS_MAX as u64;
-        if told.mmap_size > most {
-            let size = told.mmap_size;
+    fn set_inflight_fd(&self, granted: &VhostUserInflight, file: File) -> Result<()> {
+        let most = u64::from(inflight_each(granted)?) * RINGS_MAX as u64;
+        if granted.mmap_size > most {
+            let size = granted.mmap_size;
             return Err(refuse(format!("in-flight memory: {size} bytes, allowed are {most}")));
         }
-        let mapped = Region::of_guest(file.into(), told.mmap_offset, told.mmap_size);
+        let mapped = Region::of_guest(file.into(), granted.mmap_offset, granted.mmap_size);
         let (region, offset) = mapped.map_err(|e| refuse(format!("in-flight memory: {e}")))?;
-        let end = offset + told.mmap_size as usize;
-        let (region, queue_size) = (Arc::new(region), told.queue_size);
+        let end = offset + granted.mmap_size as usize;
+        let (region, queue_size) = (Arc::new(region), granted.queue_size);
         let next = Inflight { region, offset, end, queue_size };
         let mut state = self.pause_all().map_err(refuse)?;
         state.inflight = Some(next);
@@ -300,7 +302,7 @@ impl VhostUserBackendReqHandler for Shared {
     }
 }
 
-/// Bytes for one ring: of a packed one, which needs more, as the driver may still choose.
+/// Inflight bytes of one ring. Packed, the larger layout: the driver may still choose either.
 fn inflight_each(of: &VhostUserInflight) -> Result<u32> {
     let (queues, size) = (of.num_queues, of.queue_size);
     if usize::from(queues) > RINGS_MAX || size > SIZE_MAX {

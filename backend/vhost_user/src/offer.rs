@@ -1,11 +1,11 @@
-//! What we offer a driver: features, protocol features, the config space.
+//! Offer to a driver: features, protocol features and config space.
 
 use mqnet_virtio::Features;
 use mqnet_virtio::net::rss::{KEY_LEN, TABLE_MAX, TYPES};
 use mqnet_virtio::net::{CONFIG_LEN, Config};
 use vhost::vhost_user::message::VhostUserProtocolFeatures as Protocol;
 
-/// What every network card of ours can do, whoever carries its rings: a VMM, or the kernel (VDUSE).
+/// Features of every network card, over vhost-user and VDUSE.
 pub(crate) const CARD: Features = Features::VERSION_1
     .or(Features::MRG_RXBUF)
     .or(Features::CSUM)
@@ -23,12 +23,15 @@ pub(crate) const CARD: Features = Features::VERSION_1
     .or(Features::INDIRECT_DESC)
     .or(Features::EVENT_IDX);
 
-/// What every device offers over vhost-user. Commands of the control queue are most VMMs' to carry
-/// out, so that none of their features is offered unasked, but for the announcement, which the VMM
-/// makes on our word.
-/// RING_RESET is not either: QEMU passes it on to the guest and nothing of it to us (10.0 does for
-/// TAPs only), so a guest that resets a ring would lose its card, and we would go on writing into
-/// memory that it has freed. Without it `ethtool -G` says no.
+/// Features of every device over vhost-user.
+///
+/// Commands of the control queue are executed by most VMMs themselves, so their features are
+/// offered only on request. `GUEST_ANNOUNCE` is the exception: the VMM implements it when the
+/// device offers it.
+///
+/// `RING_RESET` is not offered. QEMU passes it on to the guest without forwarding resets to the
+/// backend (10.0 handles it for TAP only): a guest that resets a ring would lose its card, and this
+/// process would write into freed memory. Without it `ethtool -G` is refused.
 const ALWAYS: Features = CARD
     .or(Features::GUEST_ANNOUNCE)
     .or(Features::MQ)
@@ -36,7 +39,7 @@ const ALWAYS: Features = CARD
     .or(Features::LOG_ALL)
     .or(Features::PROTOCOL_FEATURES);
 
-/// What a device offers that has a control queue.
+/// Further features of a device with a control queue.
 const BY_COMMAND: Features = Features::CTRL_VQ
     .or(Features::CTRL_RX)
     .or(Features::CTRL_RX_EXTRA)
@@ -47,21 +50,21 @@ const BY_COMMAND: Features = Features::CTRL_VQ
     .or(Features::RSS)
     .or(Features::HASH_REPORT);
 
-/// The part of the config space after the MTU: speed (unknown) and duplex (full), and what hashes
-/// there are: bytes of a key, entries of a table (u16), kinds (u32).
+/// Config space after the MTU: speed (unknown), duplex (full), maximum RSS key length, entries of
+/// the indirection table (u16) and hash types (u32).
 const REST: [u8; 12] = {
     let ([a, b], [c, d, e, f]) = (TABLE_MAX.to_le_bytes(), TYPES.to_le_bytes());
     [0xff, 0xff, 0xff, 0xff, 1, KEY_LEN as u8, a, b, c, d, e, f]
 };
 
-/// What a device offers.
+/// Offer of one device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
     pub(crate) mac: Option<[u8; 6]>,
     pub(crate) mtu: Option<u32>,
     pub(crate) pairs: u16,
     pub(crate) packed: bool,
-    /// A control queue and what it commands.
+    /// Control queue and its commands.
     pub(crate) ctrl: bool,
 }
 
@@ -75,12 +78,12 @@ impl Offer {
             .or(when(self.ctrl, BY_COMMAND))
     }
 
-    /// Rings in all.
+    /// Number of rings.
     pub(crate) fn rings(&self) -> u16 {
         2 * self.pairs + u16::from(self.ctrl)
     }
 
-    /// What the messages layer and we can do.
+    /// Protocol features that both the crate `vhost` and this backend implement.
     pub(crate) fn protocol(&self) -> Protocol {
         let always = Protocol::MQ
             | Protocol::LOG_SHMFD
@@ -91,14 +94,14 @@ impl Offer {
             | Protocol::STATUS
             | Protocol::MTU
             | Protocol::RARP;
-        // QEMU has a config space of its own for network cards and warns of ours.
+        // QEMU provides the config space of a network card and warns when a backend offers one.
         match self.mac.is_some() || self.mtu.is_some() || self.ctrl {
             true => always | Protocol::CONFIG,
             false => always,
         }
     }
 
-    /// `size` bytes of the config space from `offset` on; zeroes after its end.
+    /// `size` bytes of the config space from `offset` on; zeroes past its end.
     pub(crate) fn config(&self, mac: [u8; 6], status: u16, offset: u32, size: u32) -> Vec<u8> {
         let mtu = self.mtu.unwrap_or(0) as u16;
         let config = Config { mac, status, pairs: self.pairs, mtu };
@@ -114,7 +117,7 @@ impl Offer {
 mod tests {
     use super::*;
 
-    // Goal: any part of the config space can be read, also beyond its end.
+    // Goal: any part of the config space can be read, also past its end.
     #[test]
     fn any_part_of_the_config_is_readable() {
         let mac = [2, 0, 0, 0, 0, 1];

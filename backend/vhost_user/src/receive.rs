@@ -1,5 +1,5 @@
-//! What the guest asked for by its control queue about frames that it receives: which ones, on
-//! which queue, with a hash or without.
+//! Receive settings that the guest made over its control queue: address and VLAN filters, hash
+//! reports and RSS.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,15 +10,15 @@ use mqnet_virtio::net::filter::RxFilter;
 use mqnet_virtio::net::rss::{Hashed, Hasher, Spread};
 use mqnet_wire::FlowKeys;
 
-/// See the module. What is `None` nobody need look at.
+/// Receive settings. `None` disables the step and its cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct How {
+pub(crate) struct ReceiveSettings {
     filter: Option<RxFilter>,
     hasher: Option<Hasher>,
     spread: Option<Spread>,
 }
 
-impl How {
+impl ReceiveSettings {
     pub(crate) fn new(rules: &Rules, settings: &Settings) -> Self {
         let Settings { filter, hasher, spread, .. } = settings;
         let reports = rules.features.has(Features::HASH_REPORT) && hasher.types != 0;
@@ -29,7 +29,7 @@ impl How {
         }
     }
 
-    /// Frames go as they come, on the queue of their channel.
+    /// True when frames pass unfiltered, without a hash, on the queue of their channel.
     pub(crate) fn is_plain(&self) -> bool {
         self.filter.is_none() && self.hasher.is_none() && self.spread.is_none()
     }
@@ -38,35 +38,35 @@ impl How {
         self.filter.as_ref().is_none_or(|filter| filter.passes(keys))
     }
 
-    /// A frame's hash, and the queue pair that it chooses.
+    /// Hash of a frame, and the queue pair that RSS selects for it.
     pub(crate) fn choose(&self, keys: &FlowKeys) -> (Hashed, Option<u16>) {
         let hashed = self.hasher.map(|hasher| hasher.hash(keys)).unwrap_or_default();
         (hashed, self.spread.as_ref().map(|spread| spread.pair(hashed)))
     }
 }
 
-/// Where it is left by the thread that takes commands, for lanes to find.
+/// Hand-over of the settings from the connection thread to the lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Receiving {
     version: AtomicU32,
-    how: Mutex<Arc<How>>,
+    settings: Mutex<Arc<ReceiveSettings>>,
 }
 
 impl Receiving {
-    pub(crate) fn set(&self, how: How) {
-        let mut place = self.how.lock().unwrap_or_else(PoisonError::into_inner);
-        if **place != how {
-            *place = Arc::new(how);
-            // Only a hint, the lock orders the rest.
+    pub(crate) fn set(&self, settings: ReceiveSettings) {
+        let mut place = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        if **place != settings {
+            *place = Arc::new(settings);
+            // Only a hint: the lock orders the settings.
             self.version.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn get(&self) -> Arc<How> {
-        self.how.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn get(&self) -> Arc<ReceiveSettings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes whenever there is something else to [`get`](Self::get).
+    /// Counter that changes with every new value of [`get`](Self::get).
     #[inline]
     pub(crate) fn version(&self) -> u32 {
         self.version.load(Ordering::Relaxed)

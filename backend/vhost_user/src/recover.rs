@@ -1,45 +1,46 @@
-//! Where a packed ring goes on when nobody remembers.
+//! Recovery of the position of a packed ring from its descriptors.
 //!
-//! A frontend asks us for the position when it stops a ring. When we died in between, it has none:
-//! for a split ring the used index says it all, but QEMU starts a packed ring from the position of
-//! its first start, and the guest's queue is dead for ever. The ring itself still tells, as long as
-//! each chain is one descriptor (with indirect tables and mergeable buffers all of Linux's are): we
-//! stand before the oldest descriptor that waits.
+//! A frontend gets the position from the backend when it stops a ring. If the backend crashed
+//! before, the frontend has none. For a split ring the used index suffices, but QEMU restarts a
+//! packed ring at the position of its first start, and the guest's queue stalls. The ring itself
+//! shows the position as long as each chain is one descriptor (with indirect tables and mergeable
+//! buffers all of Linux's are): the oldest available descriptor.
 //!
-//! QEMU does worse: while we are away it drops what the guest sends, and marks it used from that
-//! old position on, in the middle of what waits. The guest takes such descriptors for used when it
-//! comes to them, so a device has to pass over them (see `packed::Device`).
+//! While the backend is away, QEMU also drops frames of the guest and marks them used from that old
+//! position on, in the middle of the available ones. The guest treats such descriptors as used when
+//! it reaches them, so a device has to skip them (see `packed::Device`).
 
 use std::sync::atomic::Ordering;
 
 use mqnet_shmem::Table;
 use mqnet_virtio::layout::{flag, packed};
 
-/// The wrap counter in a position.
+/// Wrap counter in a position.
 const WRAP: u16 = 1 << 15;
 
-/// The guest makes descriptors available while we look: at most as often as there are some.
-const LOOKS: u32 = 1 << 10;
+/// Maximum number of scans. The guest may make descriptors available between two scans, at most a
+/// ring full of them.
+const SCANS_MAX: u32 = 1 << 10;
 
-/// Changes of kind in a ring: three runs, and what QEMU drops in a few of our absences. Chains of
-/// several descriptors leave far more behind.
+/// Maximum number of transitions between kinds: three runs, and the drops of QEMU in a few
+/// absences. Chains of several descriptors leave far more.
 const RUNS_MAX: usize = 12;
 
-/// The AVAIL and USED bits of a descriptor, as one of four kinds.
+/// AVAIL and USED bits of a descriptor.
 type Kind = (bool, bool);
 
-/// Where the device stands in the ring: as in the lower half of a packed ring's base. `None` when
-/// the ring does not tell.
+/// Position of the device in the ring, as in the lower half of a packed ring's base. `None` when
+/// the descriptors are ambiguous.
 pub(crate) fn position(ring: &Table, size: u16) -> Option<u16> {
     let flags = |i: u16| {
         let place = packed::desc(i) + 14;
         u16::from_le(ring.half(place).load(Ordering::Acquire))
     };
-    let look = || (0..size).map(flags).collect::<Vec<u16>>();
-    let mut seen = look();
-    for _ in 0..LOOKS {
-        let now = look();
-        // Nobody takes any while we are here: what is the same twice was there at one time.
+    let scan = || (0..size).map(flags).collect::<Vec<u16>>();
+    let mut seen = scan();
+    for _ in 0..SCANS_MAX {
+        let now = scan();
+        // No device consumes descriptors now: two equal scans are a consistent snapshot.
         if now == seen {
             return of_flags(&now);
         }
@@ -62,7 +63,7 @@ fn of_kinds(kinds: &[Kind]) -> Option<u16> {
     }
     let first = |kind: Kind| kinds.iter().position(|&k| k == kind);
     let last = |kind: Kind| kinds.iter().rposition(|&k| k == kind);
-    // In a lap with this wrap counter.
+    // Kind of an available descriptor in a lap with this wrap counter.
     let waiting = |wrap: bool| (wrap, !wrap);
     let (at, wrap) = match (first(waiting(true)), first(waiting(false))) {
         (None, None) => {
@@ -71,12 +72,12 @@ fn of_kinds(kinds: &[Kind]) -> Option<u16> {
             if kinds[used..].iter().any(|&kind| kind != (!wrap, !wrap)) {
                 return None;
             }
-            // Behind the last descriptor is the first one of the next lap.
+            // After the last descriptor the next lap begins.
             if used == size { (0, !wrap) } else { (used, wrap) }
         }
         (Some(at), None) => (at, true),
         (None, Some(at)) => (at, false),
-        // The lap that goes on at the beginning of the ring is the newer one.
+        // The lap that reaches the beginning of the ring is the newer one.
         (Some(one), Some(other)) => {
             let wrap = one > other;
             let (at, newer) = if wrap { (one, !wrap) } else { (other, !wrap) };
@@ -95,7 +96,8 @@ mod tests {
 
     use super::*;
 
-    /// A driver, a device, and a VMM that drops what looks available from where it stands.
+    /// Model of a driver, a device, and a VMM that drops available descriptors from its own
+    /// position.
     struct Ring {
         kinds: Vec<Kind>,
         driver: (usize, bool),
@@ -152,7 +154,7 @@ mod tests {
             }
         }
 
-        fn tells(&mut self) -> (Option<u16>, u16) {
+        fn expected(&mut self) -> (Option<u16>, u16) {
             self.skip();
             let (at, wrap) = self.device;
             (of_kinds(&self.kinds), at as u16 | if wrap { WRAP } else { 0 })
@@ -160,10 +162,10 @@ mod tests {
     }
 
     proptest! {
-        // Goal: whatever driver and device did, and whatever QEMU dropped meanwhile, the ring tells
-        // where the device stands.
+        // Goal: the position is recovered after any moves of driver and device, and after any drops
+        // by QEMU.
         #[test]
-        fn the_ring_tells(
+        fn position_is_recovered_from_ring(
             size in 1usize..40,
             moves in prop::collection::vec((0usize..50, 0usize..50, 0..10), 0..20),
         ) {
@@ -172,28 +174,27 @@ mod tests {
                 ring.make(make);
                 if luck == 0 {
                     ring.drop_some();
-                    let (told, device) = ring.tells();
-                    prop_assert_eq!(told, Some(device));
+                    let (recovered, device) = ring.expected();
+                    prop_assert_eq!(recovered, Some(device));
                 }
                 ring.take(take);
             }
-            let (told, device) = ring.tells();
-            prop_assert_eq!(told, Some(device));
+            let (recovered, device) = ring.expected();
+            prop_assert_eq!(recovered, Some(device));
         }
 
-        // Goal: any other content is answered too, and never with a place that is not there.
+        // Goal: any other content yields no position outside of the ring.
         #[test]
-        fn noise_is_no_harm(flags in prop::collection::vec(any::<u16>(), 0..20)) {
+        fn positions_are_within_ring(flags in prop::collection::vec(any::<u16>(), 0..20)) {
             if let Some(at) = of_flags(&flags) {
                 prop_assert!(usize::from(at & !WRAP) < flags.len());
             }
         }
     }
 
-    // Goal: chains of several descriptors, and what they leave behind, are not mistaken for a
-    // position.
+    // Goal: chains of several descriptors, and their used remains, yield no position.
     #[test]
-    fn longer_chains_are_no_answer() {
+    fn chains_of_several_descriptors_yield_no_position() {
         let (used, rest) = ((true, true), (true, false));
         let left: Vec<Kind> = [used, rest].into_iter().cycle().take(20).collect();
         assert_eq!(of_kinds(&left), None);

@@ -1,8 +1,9 @@
-//! Receives the messages for the crate `vhost`, without descriptors that can block it.
+//! Relay between the VMM's socket and the crate `vhost`, which keeps blocking descriptors away from
+//! it.
 //!
-//! The crate closes descriptors that it does not expect. Closing a file of a file system in user
-//! space waits for its server, and a thread that waits there cannot be ended. So messages are
-//! received here first, from the VMM's socket, and handed on through a socket pair of ours.
+//! The crate closes descriptors that it does not expect. Closing a file of a FUSE file system waits
+//! for its server, and a thread that waits there cannot be ended. So this module receives each
+//! message first and forwards it through a socket pair.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,17 +12,17 @@ use std::os::unix::net::UnixStream;
 use mqnet_sysio::poll;
 use mqnet_sysio::socket::StreamSocket;
 
-use crate::door::FOR_EVER;
-use crate::early::{Ask, HEADER};
+use crate::early::{HEADER, Header};
+use crate::listener::NO_LIMIT;
 
-/// Most bytes of a message behind its header. The longest one describes 32 ranges of memory.
+/// Maximum body length. The longest message describes 32 memory ranges.
 const BODY_MAX: usize = 4096;
 
-/// One connection.
+/// Relay of one connection.
 pub(crate) struct Relay {
     vmm: StreamSocket,
     crate_side: StreamSocket,
-    /// Descriptors that were refused.
+    /// Number of refused descriptors.
     pub(crate) refused: usize,
 }
 
@@ -35,7 +36,7 @@ fn send_all(socket: &StreamSocket, mut bytes: &[u8], fds: &[OwnedFd]) -> io::Res
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                poll::wait_writable(socket.as_fd(), FOR_EVER)?;
+                poll::wait_writable(socket.as_fd(), NO_LIMIT)?;
             }
             Err(e) => return Err(e),
         }
@@ -44,16 +45,16 @@ fn send_all(socket: &StreamSocket, mut bytes: &[u8], fds: &[OwnedFd]) -> io::Res
 }
 
 impl Relay {
-    /// A relay of this connection, and the socket that the crate serves.
+    /// Creates the relay of a connection and the socket that the crate serves.
     pub(crate) fn new(vmm: &UnixStream) -> io::Result<(Self, UnixStream)> {
-        let (ours, theirs) = UnixStream::pair()?;
+        let (relay_end, crate_end) = UnixStream::pair()?;
         let vmm = StreamSocket::from(OwnedFd::from(vmm.try_clone()?));
-        let crate_side = StreamSocket::from(OwnedFd::from(ours));
-        Ok((Self { vmm, crate_side, refused: 0 }, theirs))
+        let crate_side = StreamSocket::from(OwnedFd::from(relay_end));
+        Ok((Self { vmm, crate_side, refused: 0 }, crate_end))
     }
 
-    /// Passes the next message on, which has this header. An error ends the connection.
-    pub(crate) fn pass(&mut self, header: Ask) -> io::Result<()> {
+    /// Forwards the next message, with the header that was peeked. An error ends the connection.
+    pub(crate) fn pass(&mut self, header: Header) -> io::Result<()> {
         let size = header.size();
         if size > BODY_MAX {
             let why = format!("a message of {size} bytes, allowed are {BODY_MAX}");
@@ -63,7 +64,7 @@ impl Relay {
         let message = &mut message[..HEADER + size];
         let (mut have, mut fds) = (0, Vec::new());
         while have < message.len() {
-            poll::wait_readable(&[self.vmm.as_fd()], FOR_EVER)?;
+            poll::wait_readable(&[self.vmm.as_fd()], NO_LIMIT)?;
             let Some(part) = self.vmm.receive(&mut message[have..])? else { continue };
             self.refused += part.refused.count();
             if part.len == 0 {
@@ -86,7 +87,7 @@ impl Relay {
         send_all(&self.crate_side, message, &fds)
     }
 
-    /// Hands on what the crate answered.
+    /// Forwards the replies of the crate.
     pub(crate) fn answer(&self) -> io::Result<()> {
         let mut bytes = [0; HEADER + BODY_MAX];
         while let Some(part) = self.crate_side.receive_here(&mut bytes)? {

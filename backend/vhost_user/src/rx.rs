@@ -1,4 +1,4 @@
-//! Frames that a guest sends: the RX half.
+//! RX half: frames that a guest sends.
 
 mod show;
 
@@ -10,9 +10,9 @@ use mqnet_netdev::limits::BURST_FRAMES;
 use mqnet_netdev::{Armed, Burst, ChannelStats, Event, Fault, Queue, RxBrings};
 use mqnet_virtio::{DeviceRing, Piece, Used, on_ring};
 
-use crate::vring::{Ears, Seat, Vring, VringCell};
+use crate::vring::{EpollSet, RingLease, Vring, VringCell};
 
-/// A chain of the last peek.
+/// Chain shown by the last peek.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     id: u16,
@@ -20,57 +20,57 @@ struct Shown {
     len: u32,
 }
 
-/// Where frames that cannot be shown as they lie are put together, and how large they may be.
+/// Memory for frames that cannot be shown in place, and the maximum frame length.
 #[derive(Debug)]
 struct Scratch {
     /// Pieces of the chain that is being read.
     list: Vec<Piece>,
-    /// A frame in more pieces than anybody takes; empty until there is one.
+    /// Bounce buffer for a frame of more than `FRAME_PIECES_MAX` pieces; empty until one arrives.
     bounce: Vec<u8>,
     frame_max: u32,
 }
 
-/// What a guest sends on one or more of its queues. Each peek shows frames of one of them.
+/// RX queue over one or more transmit queues of a guest. Each peek shows frames of one of them.
 #[derive(Debug)]
 pub struct GuestTx {
     channel: u16,
-    seats: Vec<Seat>,
-    /// The one whose turn it is.
-    turn: usize,
-    ears: Ears,
+    leases: Vec<RingLease>,
+    /// Index of the ring that is served next.
+    current: usize,
+    events: EpollSet,
     shown: ArrayVec<Shown, BURST_FRAMES>,
     scratch: Scratch,
     stats: Arc<ChannelStats>,
 }
 
 impl GuestTx {
-    /// Serves these cells, for frames of up to `frame_max` bytes.
+    /// Creates the half for these cells; frames are limited to `frame_max` bytes.
     pub fn new(
         channel: u16,
         cells: impl IntoIterator<Item = Arc<VringCell>>,
         frame_max: u32,
         stats: Arc<ChannelStats>,
     ) -> io::Result<Self> {
-        let ears = Ears::new()?;
-        let seats = cells.into_iter().map(|cell| Seat::new(cell, &ears));
+        let events = EpollSet::new()?;
+        let leases = cells.into_iter().map(|cell| RingLease::new(cell, &events));
         Ok(Self {
             channel,
-            seats: seats.collect::<io::Result<_>>()?,
-            turn: 0,
-            ears,
+            leases: leases.collect::<io::Result<_>>()?,
+            current: 0,
+            events,
             shown: ArrayVec::new(),
             scratch: Scratch { list: Vec::new(), bounce: Vec::new(), frame_max },
             stats,
         })
     }
 
-    /// The next queue, from the one whose turn it is on, that has something.
+    /// Advances to the next ring that has a chain available, starting with the current one.
     #[inline]
     fn find_work(&mut self) -> Result<bool, Fault> {
-        for _ in 0..self.seats.len() {
-            let seat = &mut self.seats[self.turn];
-            if seat.is_ready(&self.ears).map_err(|e| watching(self.channel, &e))?
-                && let (Some(vring), cell) = seat.parts()
+        for _ in 0..self.leases.len() {
+            let lease = &mut self.leases[self.current];
+            if lease.is_ready(&self.events).map_err(|e| watching(self.channel, &e))?
+                && let (Some(vring), cell) = lease.parts()
             {
                 let found = on_ring!(&mut vring.ring, ring => ring.has_chain());
                 if found.map_err(|e| cell.fault(self.channel, &e))? {
@@ -78,15 +78,15 @@ impl GuestTx {
                     return Ok(true);
                 }
             }
-            self.pass_on();
+            self.advance();
         }
         Ok(false)
     }
 
-    /// The next queue has its turn.
+    /// Advances to the next ring.
     #[inline]
-    fn pass_on(&mut self) {
-        self.turn = if self.turn + 1 >= self.seats.len() { 0 } else { self.turn + 1 };
+    fn advance(&mut self) {
+        self.current = if self.current + 1 >= self.leases.len() { 0 } else { self.current + 1 };
     }
 }
 
@@ -104,11 +104,11 @@ impl Queue for GuestTx {
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         self.stats.rx.arms.add(1);
         let mut armed = Armed::Sleep;
-        for seat in &mut self.seats {
-            if !seat.is_ready(&self.ears).map_err(|e| watching(self.channel, &e))? {
+        for lease in &mut self.leases {
+            if !lease.is_ready(&self.events).map_err(|e| watching(self.channel, &e))? {
                 continue;
             }
-            let (Some(vring), cell) = seat.parts() else { continue };
+            let (Some(vring), cell) = lease.parts() else { continue };
             let work = on_ring!(&mut vring.ring, ring => ring.arm(ring.place()));
             if work.map_err(|e| cell.fault(self.channel, &e))? || vring.kick.is_none() {
                 armed = Armed::MoreWork;
@@ -118,13 +118,13 @@ impl Queue for GuestTx {
     }
 
     fn event(&self) -> Option<Event<'_>> {
-        Some(self.ears.event())
+        Some(self.events.event())
     }
 
     fn park(&mut self) {
         self.shown.clear();
-        for seat in &mut self.seats {
-            seat.leave(&self.ears);
+        for lease in &mut self.leases {
+            lease.release(&self.events);
         }
     }
 }
@@ -135,12 +135,12 @@ impl RxBrings for GuestTx {
         if !self.find_work()? {
             return Ok(());
         }
-        let Self { seats, turn, shown, scratch, stats, channel, .. } = self;
-        let (Some(vring), cell) = seats[*turn].parts() else { return Ok(()) };
+        let Self { leases, current, shown, scratch, stats, channel, .. } = self;
+        let (Some(vring), cell) = leases[*current].parts() else { return Ok(()) };
         let Vring { ring, memory, hdr_len, sends, call, .. } = vring;
         let from = show::From { ring, memory, hdr_len: *hdr_len, sends: *sends };
-        let told = show::show(from, scratch, shown, stats, burst, budget);
-        if told.map_err(|e| cell.fault(*channel, &e))? {
+        let wants_interrupt = show::show(from, scratch, shown, stats, burst, budget);
+        if wants_interrupt.map_err(|e| cell.fault(*channel, &e))? {
             stats.rx.kicks.add(1);
             call.ring().map_err(|e| interrupting(*channel, &e))?;
         }
@@ -151,7 +151,7 @@ impl RxBrings for GuestTx {
         if frames == 0 {
             return Ok(());
         }
-        let Some(vring) = self.seats[self.turn].vring() else { return Ok(()) };
+        let Some(vring) = self.leases[self.current].vring() else { return Ok(()) };
         let taken = &self.shown[..frames];
         let (mut bytes, mut slots) = (0, 0);
         for chain in taken {
@@ -159,7 +159,7 @@ impl RxBrings for GuestTx {
             slots = u16::saturating_add(slots, chain.slots);
         }
         let last = taken.last().map_or(0, |chain| chain.id);
-        let tell = on_ring!(&mut vring.ring, ring => {
+        let wants_interrupt = on_ring!(&mut vring.ring, ring => {
             if !ring.give_back_many(last, slots, frames as u16) {
                 let used = |chain: &Shown| Used { id: chain.id, slots: chain.slots, len: 0 };
                 ring.give_back_all(taken.iter().map(used));
@@ -169,13 +169,13 @@ impl RxBrings for GuestTx {
         let stats = &self.stats.rx;
         stats.packets.add(frames as u64);
         stats.bytes.add(bytes);
-        if tell {
+        if wants_interrupt {
             stats.kicks.add(1);
             vring.call.ring().map_err(|e| interrupting(self.channel, &e))?;
         }
-        // What was shown and not taken comes first in the next peek.
+        // Frames that were shown and not released are first in the next peek.
         if frames == self.shown.len() {
-            self.pass_on();
+            self.advance();
         }
         self.shown.clear();
         Ok(())

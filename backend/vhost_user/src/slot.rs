@@ -1,4 +1,4 @@
-//! One ring as the messages describe it, and its way into and out of service.
+//! One ring as the messages describe it, and its transitions into and out of service.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,35 +17,35 @@ use crate::state::{Shared, State};
 use crate::steer::Receiver;
 use crate::vring::{Call, Vring, VringCell, VringSetup};
 
-/// Workers give a ring back at their next poll; one that is stuck behind a full sink does not
-/// poll, and is stopped after this.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// Delay after which the link is stopped to get a ring back. Workers return a ring at their next
+/// poll; one that is blocked by a full sink does not poll.
+const STOP_DELAY: Duration = Duration::from_millis(300);
 
-/// How long a request waits for a ring. The link itself gives up a worker that hangs after 5 s.
-const GIVE_UP: Duration = Duration::from_secs(8);
+/// Time limit of a request that waits for a ring. The link gives up a hung worker after 5 s.
+const WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// See the module.
+/// Ring as the messages describe it.
 #[derive(Debug)]
 pub(crate) struct Slot {
     queue: u16,
     pub(crate) size: u16,
-    /// Addresses of the peer's program: descriptors, driver area, device area.
+    /// Addresses in the VMM's process: descriptors, driver area, device area.
     pub(crate) areas: [u64; 3],
     pub(crate) base: u32,
-    /// The base is what we said ourselves, not what a frontend remembers.
+    /// True when the base was returned by this device, not remembered by a frontend.
     exact: bool,
     pub(crate) kick: Option<OwnedFd>,
     pub(crate) call: Option<OwnedFd>,
     pub(crate) error: Option<EventFd>,
     pub(crate) started: bool,
     pub(crate) enabled: bool,
-    /// Where the ring changes hands with the queues.
+    /// Hand-over cell of the ring.
     pub(crate) cell: Arc<VringCell>,
-    /// Who serves it for all lanes, where the guest may choose among queues.
+    /// Shared TX queue for all lanes, if the guest may select queues.
     pub(crate) receiver: Option<Arc<Receiver>>,
-    /// Its interrupt, while it is in service.
+    /// Interrupt of the ring while it is in service.
     interrupt: Option<Arc<Call>>,
-    /// Why it was started and is not in service.
+    /// Reason why a started ring is not in service.
     pub(crate) why: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Slot {
         self.interrupt.is_some()
     }
 
-    /// As before the driver touched it; it is not in service.
+    /// Resets the ring to its state before the driver touched it; it must be out of service.
     pub(crate) fn reset(&mut self) {
         (self.size, self.areas, self.base, self.exact) = (0, [0; 3], 0, false);
         (self.kick, self.call) = (None, None);
@@ -81,19 +81,20 @@ impl Slot {
         self.enabled = false;
     }
 
-    /// The driver stopped it.
+    /// Stops the ring on behalf of the driver.
     pub(crate) fn stop(&mut self) {
         (self.started, self.kick, self.why) = (false, None, None);
     }
 
-    /// Where a frontend wants it to go on.
+    /// Sets the position at which the frontend wants the ring to continue.
     pub(crate) fn set_base(&mut self, base: u32) {
         self.exact = self.exact && base == self.base;
         self.base = base;
     }
 
-    /// Changes by what the driver is interrupted. A ring in service has to be told, too: how, is
-    /// the answer. That rings, which a peer may make us wait for, so do it without the lock.
+    /// Replaces the call descriptor. For a ring in service, returns the interrupt to update and its
+    /// new descriptor. The caller updates it without the lock, because signalling a peer's
+    /// descriptor may block.
     pub(crate) fn set_call(
         &mut self,
         call: Option<OwnedFd>,
@@ -105,8 +106,8 @@ impl Slot {
 }
 
 impl State {
-    /// Takes every ring into service that was started and is not. Their drivers are to be
-    /// interrupted once, which a peer may make us wait for: without the lock.
+    /// Takes every started ring into service. Returns the interrupts to signal once, without the
+    /// lock, because signalling a peer's descriptor may block.
     #[must_use]
     pub(crate) fn serve(&mut self) -> Vec<Arc<Call>> {
         let mut calls = Vec::new();
@@ -137,7 +138,8 @@ impl State {
         let (queue, size) = (slot.queue, slot.size);
         let features = self.features.ok_or("no features were accepted")?;
         if !features.has(Features::VERSION_1) && !features.has(Features::MRG_RXBUF) {
-            // Its header has 10 bytes (virtio 1.3, section 5.1.6.1, legacy interface).
+            // The header of such drivers has 10 bytes (virtio 1.3, section 5.1.6.1, legacy
+            // interface).
             return Err("a driver older than virtio 1 that takes no mergeable buffers is not \
                         supported: use one that does, or disable-legacy=on"
                 .to_owned());
@@ -149,11 +151,11 @@ impl State {
         let lens = if is_packed { layout::packed::areas(size) } else { layout::split::areas(size) };
         let [desc, driver, device] = self.tables(slot, lens)?;
         let inflight = self.inflight.as_ref().and_then(|all| all.of(at, is_packed));
-        // A driver that takes one mark for many of its chains leaves the others as if they waited:
-        // such a ring does not tell where it stands.
-        let tells = is_packed && !features.has(Features::IN_ORDER);
-        let forgotten = tells && inflight.is_none() && !slot.exact;
-        let found = if forgotten { recover::position(&desc, size) } else { None };
+        // An `IN_ORDER` driver accepts one used descriptor for several chains. The others still
+        // have the flags of available ones, so the position cannot be recovered from the ring.
+        let is_recoverable = is_packed && !features.has(Features::IN_ORDER);
+        let needs_recovery = is_recoverable && inflight.is_none() && !slot.exact;
+        let found = if needs_recovery { recover::position(&desc, size) } else { None };
         let clone = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose();
         let system = |e: io::Error| format!("queue {queue}: {e}");
         let setup = VringSetup {
@@ -189,15 +191,15 @@ impl State {
         Some(RingLog { log, desc: desc?, device: device? })
     }
 
-    /// Asks the queues for these rings.
+    /// Requests these rings back from the queues.
     fn recall(&self, which: &[usize]) {
         let served = which.iter().map(|&at| &self.slots[at]).filter(|slot| slot.is_served());
-        // An eventfd of our own cannot fail to be rung.
+        // Writing to an own eventfd cannot fail.
         served.for_each(|slot| drop(slot.cell.recall()));
     }
 
-    /// Takes back what the queues have given back; true when that is everything.
-    fn take_back(&mut self, which: &[usize]) -> bool {
+    /// Collects the rings that the queues have returned; true when all of them are here.
+    fn collect(&mut self, which: &[usize]) -> bool {
         let mut all = true;
         for &at in which {
             let slot = &mut self.slots[at];
@@ -205,7 +207,7 @@ impl State {
                 continue;
             }
             if let Some(receiver) = &slot.receiver {
-                receiver.give_back();
+                receiver.return_ring();
             }
             match slot.cell.take() {
                 Some(vring) => {
@@ -219,21 +221,21 @@ impl State {
 }
 
 impl Shared {
-    /// The state, once these rings are out of service; how they stood is noted. Those that are
-    /// still started go back by [`State::serve`].
+    /// Takes these rings out of service, records their positions and returns the locked state.
+    /// [`State::serve`] takes those that are still started into service again.
     pub(crate) fn pause(&self, which: &[usize]) -> Result<MutexGuard<'_, State>, String> {
         let mut state = self.lock();
         state.recall(which);
         let since = clock::monotonic();
-        while !state.take_back(which) {
+        while !state.collect(which) {
             let waited = clock::monotonic().saturating_sub(since);
-            if waited > GIVE_UP {
+            if waited > WAIT_MAX {
                 state.waiting = false;
                 return Err("the link did not give its queues back in time".to_owned());
             }
-            if waited > PATIENCE && !state.waiting {
+            if waited > STOP_DELAY && !state.waiting {
                 (state.waiting, state.session) = (true, state.session + 1);
-                self.tell();
+                self.wake_control();
             }
             drop(state);
             poll::pause(Duration::from_micros(200));
@@ -241,21 +243,21 @@ impl Shared {
         }
         if state.waiting {
             state.waiting = false;
-            self.tell();
+            self.wake_control();
         }
         Ok(state)
     }
 
-    /// See [`State::serve`].
+    /// Takes started rings into service; see [`State::serve`].
     pub(crate) fn serve(&self, mut state: MutexGuard<'_, State>) {
         let calls = state.serve();
         drop(state);
-        self.tell();
-        // Whether somebody listens is the VMM's business.
+        self.wake_control();
+        // An unread interrupt is the VMM's concern.
         calls.iter().for_each(|call| drop(call.ring()));
     }
 
-    /// See [`pause`](Self::pause): all of them.
+    /// Takes all rings out of service; see [`pause`](Self::pause).
     pub(crate) fn pause_all(&self) -> Result<MutexGuard<'_, State>, String> {
         let all: Vec<usize> = (0..self.lock().slots.len()).collect();
         self.pause(&all)

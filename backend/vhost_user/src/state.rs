@@ -1,7 +1,7 @@
-//! What the messages of a peer have left behind.
+//! State that a peer's messages set.
 //!
-//! The thread that takes messages and the control thread share it behind one lock, which the data
-//! path never takes: queues get their rings through cells.
+//! The connection thread and the control thread share it under one lock, which the data path never
+//! takes: queues get their rings through cells.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -24,27 +24,27 @@ use crate::announce::Announcements;
 use crate::commands::Commands;
 use crate::memory::Memory;
 use crate::offer::Offer;
-use crate::receive::{How, Receiving};
+use crate::receive::{ReceiveSettings, Receiving};
 use crate::slot::Slot;
 
-/// Rings of all pairs that there can be, and one for commands.
+/// Maximum number of rings: all pairs and the control queue.
 pub(crate) const RINGS_MAX: usize = 2 * CHANNELS_MAX as usize + 1;
 
-/// A driver starts one ring after the other; the link comes up when it has paused for so long.
+/// A driver starts its rings one by one; the link comes up when no ring was started for this long.
 const STARTING: Duration = Duration::from_millis(20);
 
-/// Memory in which rings note what they are at.
+/// Shared memory in which rings record their in-flight chains.
 #[derive(Debug)]
 pub(crate) struct Inflight {
     pub(crate) region: Arc<Region>,
     pub(crate) offset: usize,
-    /// Where in the region it ends.
+    /// End offset in the region.
     pub(crate) end: usize,
     pub(crate) queue_size: u16,
 }
 
 impl Inflight {
-    /// The part of one ring; `None` when the peer made no room for it.
+    /// Table of one ring; `None` when the region has no room for it.
     pub(crate) fn of(&self, queue: usize, is_packed: bool) -> Option<Table> {
         let len = region_len(is_packed, self.queue_size);
         let at = self.offset + queue * len as usize;
@@ -53,41 +53,41 @@ impl Inflight {
     }
 }
 
-/// See the module.
+/// Device state.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) offer: Offer,
-    /// Why there is no peer, while there is none.
+    /// Reason why no peer is connected, while none is.
     pub(crate) absent: Option<String>,
-    /// What the driver accepted.
+    /// Features that the driver accepted.
     pub(crate) features: Option<Features>,
-    /// What the frontend accepted.
+    /// Protocol features that the frontend accepted.
     pub(crate) protocol: Protocol,
-    /// Of the device, as the driver sets it.
+    /// Device status that the driver set.
     pub(crate) status: u8,
-    /// The MTU that the VMM insists on.
+    /// MTU that the VMM requires.
     pub(crate) mtu: Option<u32>,
-    /// What the driver commands; `None` without a control queue.
+    /// Settings made over the control queue; `None` without one.
     pub(crate) commands: Option<Commands>,
-    /// The same for the lanes.
+    /// Receive settings as the lanes read them.
     pub(crate) receiving: Arc<Receiving>,
     pub(crate) announcements: Arc<Announcements>,
-    /// There was a driver before the one that comes next.
+    /// True when a driver accepted features before.
     was_used: bool,
     pub(crate) memory: Memory,
     pub(crate) slots: Vec<Slot>,
     pub(crate) inflight: Option<Inflight>,
     pub(crate) log: Option<Arc<Log>>,
-    /// Number of the life of the link.
+    /// Session counter of the link; a new value closes and reopens it.
     pub(crate) session: u64,
-    /// A request waits until the link has given its queues back.
+    /// A request waits until the link has returned its queues.
     pub(crate) waiting: bool,
-    /// The driver broke the rules: nothing goes on before it starts its rings again.
+    /// Violation by the driver. The device stays closed until the driver starts its rings again.
     pub(crate) broken: Option<String>,
-    /// When a ring was started last.
+    /// Time at which a ring was last started.
     pub(crate) started: Option<Duration>,
-    /// A thread tells the peer of an error.
-    ringing: Arc<AtomicBool>,
+    /// True while a thread signals the `err` eventfds of the peer.
+    signalling: Arc<AtomicBool>,
 }
 
 impl State {
@@ -110,12 +110,12 @@ impl State {
             waiting: false,
             broken: None,
             started: None,
-            ringing: Arc::default(),
+            signalling: Arc::default(),
             offer,
         })
     }
 
-    /// Everything that a peer said is forgotten. No ring is in use.
+    /// Discards all state of a peer. No ring may be in service.
     pub(crate) fn forget_peer(&mut self, why: String) {
         self.reset();
         self.slots.iter_mut().for_each(|slot| slot.error = None);
@@ -126,23 +126,24 @@ impl State {
         self.session += 1;
     }
 
-    /// The device as it was before the driver touched it. What belongs to the connection stays.
+    /// Resets the device on behalf of the driver. State of the connection persists.
     pub(crate) fn reset(&mut self) {
         (self.features, self.broken, self.started) = (None, None, None);
         (self.status, self.commands) = (0, None);
-        self.receiving.set(How::default());
+        self.receiving.set(ReceiveSettings::default());
         self.slots.iter_mut().for_each(Slot::reset);
     }
 
-    /// What a driver may accept. The MTU of a VMM is offered to whom it can be told by.
+    /// Features that a driver may accept. The VMM's MTU is offered if the VMM can set one.
     pub(crate) fn offered(&self) -> Features {
-        let told = self.protocol.contains(Protocol::MTU);
-        self.offer.features().or(if told { Features::MTU } else { Features::default() })
+        let has_mtu = self.protocol.contains(Protocol::MTU);
+        self.offer.features().or(if has_mtu { Features::MTU } else { Features::default() })
     }
 
-    /// The driver has accepted these. No ring is in use.
+    /// Accepts the driver's features. No ring may be in service.
     pub(crate) fn accept(&mut self, features: Features) {
-        // The log is the VMM's: what the driver commanded stays when a migration begins or ends.
+        // `LOG_ALL` belongs to the VMM: settings made by command persist over a migration's start
+        // and end.
         let of_driver = |all: Features| all.minus(Features::LOG_ALL);
         let before = self.features.replace(features);
         if before.map(of_driver) == Some(of_driver(features)) {
@@ -152,45 +153,45 @@ impl State {
         let mac = self.offer.mac.unwrap_or_default();
         self.commands = Commands::begin(features, self.offer.pairs, mac);
         if let Some(commands) = &mut self.commands {
-            // Switches know the driver by another port, or do not know it any more.
+            // Switches may know the guest at another port, or not at all.
             commands.settings.announce = self.was_used && features.has(Features::GUEST_ANNOUNCE);
         }
         self.was_used = true;
         if had_queue != self.commands.is_some() {
-            // Other queues serve it.
+            // The channels need another kind of queue.
             self.session += 1;
         }
     }
 
-    /// What the driver takes now.
+    /// Offloads that the driver currently accepts.
     pub(crate) fn taken_by_driver(&self, features: Features) -> Offloads {
         let now = self.commands.as_ref().map_or(features, |commands| commands.settings.guest);
         now.taken_by_driver()
     }
 
-    /// Nothing goes on before the driver starts its rings again; who waits for errors is told.
+    /// Closes the device until the driver starts its rings again, and signals the `err` eventfds.
     pub(crate) fn break_off(&mut self, why: String) {
         tracing::warn!("vhost-user: {why}");
         self.broken = Some(why);
         let listeners = self.slots.iter().filter_map(|slot| slot.error.as_ref());
         let listeners: Vec<EventFd> =
             listeners.filter_map(|e| EventFd::duplicate(&e.as_fd()).ok()).collect();
-        if listeners.is_empty() || self.ringing.swap(true, Ordering::Relaxed) {
+        if listeners.is_empty() || self.signalling.swap(true, Ordering::Relaxed) {
             return;
         }
-        // A peer can make us wait, but not this thread, and not for more than one of them.
-        let ringing = self.ringing.clone();
+        // Signalling a peer's descriptor may block: at most one extra thread does it.
+        let signalling = self.signalling.clone();
         let ring = move || {
-            // Whether somebody listens is the VMM's business.
+            // An unread signal is the VMM's concern.
             listeners.iter().for_each(|error| drop(error.ring()));
-            ringing.store(false, Ordering::Relaxed);
+            signalling.store(false, Ordering::Relaxed);
         };
         if std::thread::Builder::new().name("vhost-err".to_owned()).spawn(ring).is_err() {
-            self.ringing.store(false, Ordering::Relaxed);
+            self.signalling.store(false, Ordering::Relaxed);
         }
     }
 
-    /// True when the driver accepted this.
+    /// True when the driver accepted the feature.
     pub(crate) fn has(&self, feature: Features) -> bool {
         self.features.is_some_and(|features| features.has(feature))
     }
@@ -201,12 +202,13 @@ impl State {
         (0..self.offer.pairs).take_while(pair_on).count() as u16
     }
 
-    /// Queue pairs that can be served, from the first on.
+    /// Number of leading queue pairs that are in service.
     pub(crate) fn pairs_started(&self) -> u16 {
         self.leading_pairs(Slot::is_served)
     }
 
-    /// Queue pairs that the driver uses. Rings begin disabled only for peers that can enable them.
+    /// Number of leading queue pairs that the driver uses. Rings are initially disabled only for
+    /// peers that can enable them.
     pub(crate) fn pairs_enabled(&self) -> u16 {
         let can_enable = self.has(Features::PROTOCOL_FEATURES);
         let on = self.leading_pairs(|slot| slot.is_served() && (slot.enabled || !can_enable));
@@ -214,7 +216,7 @@ impl State {
         commands.map_or(on, |commands| on.min(commands.settings.pairs))
     }
 
-    /// Why the link cannot be up; `None` when it can.
+    /// Reason why the link cannot be up; `None` when it can.
     pub(crate) fn why_down(&self) -> Option<String> {
         if let Some(why) = &self.absent {
             return Some(why.clone());
@@ -239,11 +241,11 @@ impl State {
     }
 }
 
-/// See the module.
+/// State with its lock and the eventfd of the control thread.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// Rung for the control thread.
+    /// Wakes the control thread.
     pub(crate) wake: EventFd,
 }
 
@@ -253,27 +255,27 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is one assignment: a panic elsewhere leaves it whole.
+        // Every change of the state is one assignment: a panic elsewhere leaves it consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the control thread to look.
-    pub(crate) fn tell(&self) {
-        // An eventfd of our own cannot fail to be rung.
+    /// Wakes the control thread.
+    pub(crate) fn wake_control(&self) {
+        // Writing to an own eventfd cannot fail.
         let _ = self.wake.ring();
     }
 
-    /// Takes the status that the driver set; 0 resets the device.
+    /// Sets the device status; 0 resets the device.
     pub(crate) fn set_status(&self, status: u8) -> Result<(), String> {
         if status == 0 {
             self.pause_all()?.reset();
-            self.tell();
+            self.wake_control();
         }
         self.lock().status = status;
         Ok(())
     }
 
-    /// Takes the MTU that the VMM insists on.
+    /// Sets the MTU that the VMM requires.
     pub(crate) fn set_mtu(&self, mtu: u64) -> Result<(), String> {
         let within = u32::try_from(mtu).ok().filter(|n| (MTU_MIN..=MTU_MAX).contains(n));
         let mtu = within.ok_or(format!("mtu {mtu}: allowed are {MTU_MIN} to {MTU_MAX}"))?;
@@ -283,11 +285,11 @@ impl Shared {
         }
         state.mtu = Some(mtu);
         drop(state);
-        self.tell();
+        self.wake_control();
         Ok(())
     }
 
-    /// Sends a frame in the name of a guest that was moved here.
+    /// Sends an announcement for a guest that was migrated to this host.
     pub(crate) fn announce(&self, mac: [u8; 6]) {
         let state = self.lock();
         state.announcements.add(mac);

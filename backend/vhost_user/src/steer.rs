@@ -1,11 +1,11 @@
-//! Frames to a guest that has a control queue: it says which ones it wants, and may say on which
-//! of its queues.
+//! TX queue to a guest with a control queue, which filters frames and may select their queue by
+//! RSS.
 //!
-//! As long as it has said nothing a frame goes straight to the queue of its lane, at the cost of a
-//! look at a number. A filter, a hash or a table has each frame's headers read; a table makes any
-//! lane send on any queue, so that queues are shared between lanes: who finds one in use tries
-//! again. What a source without memory receives then lies in a page of ours first, for its queue is
-//! not known before.
+//! With default settings each frame goes to the queue of its lane, at the cost of one version
+//! check. With a filter, hash or RSS table each frame's headers are parsed. With a table any lane
+//! may send on any queue, so the queues are shared; a lane that finds one in use retries. A frame
+//! from a source without memory of its own is then received into a page first, because its queue is
+//! not yet known.
 
 mod receiver;
 
@@ -21,33 +21,33 @@ use mqnet_virtio::net::rx_queue;
 use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer};
 
 use crate::GuestRx;
-use crate::receive::{How, Receiving};
+use crate::receive::{ReceiveSettings, Receiving};
 use crate::rx::watching;
 use crate::state::State;
-use crate::vring::Ears;
+use crate::vring::EpollSet;
 pub(crate) use receiver::Receiver;
 
-/// See the module.
+/// TX queue of one lane to a guest with a control queue.
 #[derive(Debug)]
 pub(crate) struct Steered {
     channel: u16,
-    /// Those of all pairs.
+    /// Queues of all pairs.
     receivers: Vec<Arc<Receiver>>,
     receiving: Arc<Receiving>,
     version: u32,
-    how: Arc<How>,
-    /// Our own queue's, and those of the queue that we wait for.
-    ears: Ears,
-    heard: Option<usize>,
+    settings: Arc<ReceiveSettings>,
+    /// Event set: events of the own queue, and of the queue that the lane waits for.
+    events: EpollSet,
+    watched: Option<usize>,
     held: bool,
-    /// Our own queue, between a frame and the flush.
-    desk: Option<Box<GuestRx>>,
-    /// The queue that was full last.
+    /// Own queue, taken from its place between the first frame and the flush.
+    own_queue: Option<Box<GuestRx>>,
+    /// Index of the queue that was full last.
     full: usize,
     page: Vec<u8>,
-    /// The frame in the page, while its queue is full.
+    /// Frame in the page, while its queue is full.
     kept: Option<FrameMeta>,
-    /// A queue was found broken when nobody could be told.
+    /// Fault of a call that cannot return one.
     fault: Option<Fault>,
     stats: Arc<ChannelStats>,
 }
@@ -69,19 +69,19 @@ impl Steered {
             Ok(receiver)
         });
         let receivers = receivers.collect::<io::Result<Vec<_>>>()?;
-        let ears = Ears::new()?;
-        ears.listen_to(receivers[usize::from(channel)].ears(), true)?;
+        let events = EpollSet::new()?;
+        events.set_watched(receivers[usize::from(channel)].events(), true)?;
         let receiving = state.receiving.clone();
         Ok(Self {
             channel,
             receivers,
             version: receiving.version(),
-            how: receiving.get(),
+            settings: receiving.get(),
             receiving,
-            ears,
-            heard: None,
+            events,
+            watched: None,
             held: false,
-            desk: None,
+            own_queue: None,
             full: usize::from(channel),
             page: Vec::new(),
             kept: None,
@@ -94,57 +94,57 @@ impl Steered {
         &self.receivers[usize::from(self.channel)]
     }
 
-    /// What the guest wants now; true when that is everything, as it comes.
+    /// Reads the current settings; true when frames pass unchanged on the lane's own queue.
     #[inline]
     fn is_plain(&mut self) -> bool {
         if self.version != self.receiving.version() {
-            self.look_again();
+            self.reload();
         }
-        self.how.is_plain()
+        self.settings.is_plain()
     }
 
     #[cold]
-    fn look_again(&mut self) {
+    fn reload(&mut self) {
         self.version = self.receiving.version();
-        self.how = self.receiving.get();
+        self.settings = self.receiving.get();
         self.full = usize::from(self.channel);
     }
 
-    /// Our own queue, on the desk.
+    /// Takes the own queue, if no other lane uses it.
     #[inline]
-    fn desk(&mut self) -> Option<&mut GuestRx> {
-        if self.desk.is_none() {
-            self.desk = self.own().take();
-            if let Some(queue) = &mut self.desk {
+    fn own_queue(&mut self) -> Option<&mut GuestRx> {
+        if self.own_queue.is_none() {
+            self.own_queue = self.own().take();
+            if let Some(queue) = &mut self.own_queue {
                 queue.set_hash(Hashed::default());
             }
         }
-        self.desk.as_deref_mut()
+        self.own_queue.as_deref_mut()
     }
 
-    /// Shows the guest what is on the desk, and clears it.
+    /// Publishes the frames of the own queue and puts it back.
     #[inline]
-    fn clear_desk(&mut self) -> Result<(), Fault> {
-        match self.desk.take() {
+    fn flush_own(&mut self) -> Result<(), Fault> {
+        match self.own_queue.take() {
             Some(queue) => self.own().finish(self.channel, queue),
             None => Ok(()),
         }
     }
 
-    /// Sends frames one by one; how many were taken.
+    /// Sends frames one by one; returns the number taken.
     fn submit_each(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
-        self.clear_desk()?;
-        let how = self.how.clone();
+        self.flush_own()?;
+        let settings = self.settings.clone();
         let (mut taken, mut unwanted) = (0, 0);
         let mut open: Option<(usize, Box<GuestRx>)> = None;
         let mut done = Ok(());
         for frame in &burst.frames()[from..] {
             let keys = keys_of(burst, frame);
-            if !how.passes(&keys) {
+            if !settings.passes(&keys) {
                 (taken, unwanted) = (taken + 1, unwanted + 1);
                 continue;
             }
-            let (hashed, pair) = how.choose(&keys);
+            let (hashed, pair) = settings.choose(&keys);
             let at = pair.map_or(usize::from(self.channel), usize::from);
             if open.as_ref().is_none_or(|(there, _)| *there != at) {
                 done = done.and(self.finish(open.take()));
@@ -170,7 +170,8 @@ impl Steered {
         if unwanted > 0 {
             self.stats.tx.drops.count(DropReason::NotWanted, unwanted);
         }
-        // What was taken before must be released by the caller: the next submit tells.
+        // The caller must release the frames taken before the fault; the next submit returns the
+        // fault.
         if taken == 0 { done.map(|()| 0) } else { Ok(taken) }
     }
 
@@ -179,7 +180,7 @@ impl Steered {
         self.receivers[at].finish(self.channel, queue)
     }
 
-    /// Sends the frame in the page; false when it is still there.
+    /// Sends the frame in the page; false if it is still there.
     fn send_kept(&mut self) -> Result<bool, Fault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
@@ -198,23 +199,23 @@ impl Steered {
         Ok(self.kept.is_none())
     }
 
-    /// Listens to one queue beside our own, or to none.
-    fn listen(&mut self, to: Option<usize>) -> io::Result<()> {
-        if self.heard == to {
+    /// Watches the events of one queue in addition to the own one, or of none.
+    fn watch(&mut self, to: Option<usize>) -> io::Result<()> {
+        if self.watched == to {
             return Ok(());
         }
-        if let Some(before) = self.heard.take() {
-            self.ears.listen_to(self.receivers[before].ears(), false)?;
+        if let Some(before) = self.watched.take() {
+            self.events.set_watched(self.receivers[before].events(), false)?;
         }
         if let Some(at) = to {
-            self.ears.listen_to(self.receivers[at].ears(), true)?;
-            self.heard = to;
+            self.events.set_watched(self.receivers[at].events(), true)?;
+            self.watched = to;
         }
         Ok(())
     }
 }
 
-/// The headers of a frame, read once into memory of ours.
+/// Flow keys of a frame. The headers are read once into private memory.
 fn keys_of(burst: &Burst<'_>, frame: &Frame<'_>) -> FlowKeys {
     let mut headers = [0; HEADERS_MAX];
     let mut len = 0;
@@ -232,36 +233,36 @@ fn send_one(
 ) -> Result<bool, Fault> {
     queue.set_hash(hashed);
     let mut one = Burst::new();
-    // Never without room: it is the only frame.
+    // An empty burst has room for one frame.
     one.push_pieces(frame.hdr, frame.len, frame.head, burst.more(frame));
     Ok(queue.submit(&one, 0)? == 1)
 }
 
 impl Queue for Steered {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        self.clear_desk()?;
+        self.flush_own()?;
         if self.held {
             return Ok(Armed::MoreWork);
         }
         let own = usize::from(self.channel);
         let at = if self.is_plain() { own } else { self.full };
-        self.listen(Some(at).filter(|at| *at != own)).map_err(|e| watching(self.channel, &e))?;
+        self.watch(Some(at).filter(|at| *at != own)).map_err(|e| watching(self.channel, &e))?;
         let Some(receiver) = self.receivers.get(at) else { return Ok(Armed::MoreWork) };
         receiver.wait(self.channel);
         let Some(mut queue) = receiver.take() else { return Ok(Armed::MoreWork) };
         let armed = queue.arm(self.kept.map_or(need, |frame| frame.len));
-        receiver.put_quietly(queue);
+        receiver.put_without_wake(queue);
         armed
     }
 
     fn event(&self) -> Option<Event<'_>> {
-        Some(self.ears.event())
+        Some(self.events.event())
     }
 
-    /// The ring is everybody's: who wants it takes it from its place.
+    /// Puts the own queue back; other lanes take the ring from its place.
     fn park(&mut self) {
-        // A ring that is broken is found out by the next who uses it.
-        let _ = self.clear_desk();
+        // The next user of a broken ring finds the violation again.
+        let _ = self.flush_own();
     }
 }
 
@@ -277,7 +278,7 @@ impl TxBrings for Steered {
         if !is_plain {
             return self.submit_each(burst, from);
         }
-        self.desk().map_or(Ok(0), |queue| queue.submit(burst, from))
+        self.own_queue().map_or(Ok(0), |queue| queue.submit(burst, from))
     }
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
@@ -286,9 +287,9 @@ impl TxBrings for Steered {
             return Ok(None);
         }
         if is_plain {
-            return self.desk().map_or(Ok(None), |queue| queue.reserve(max));
+            return self.own_queue().map_or(Ok(None), |queue| queue.reserve(max));
         }
-        self.clear_desk()?;
+        self.flush_own()?;
         if self.page.len() < max as usize {
             self.page.resize(max as usize, 0);
         }
@@ -297,8 +298,8 @@ impl TxBrings for Steered {
     }
 
     fn commit(&mut self, frame: &FrameMeta) {
-        // The room was that of our own queue, if it is on the desk.
-        if let Some(queue) = &mut self.desk {
+        // The reserved room belongs to the own queue if that is taken, else to the page.
+        if let Some(queue) = &mut self.own_queue {
             queue.commit(frame);
             return;
         }
@@ -307,17 +308,17 @@ impl TxBrings for Steered {
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
-        self.clear_desk()
+        self.flush_own()
     }
 
     fn hold(&mut self, on: bool) -> Result<(), Fault> {
         self.held = on;
-        self.clear_desk()
+        self.flush_own()
     }
 
-    /// What is published is the guest's: when it looks at it, it does not say.
+    /// A guest does not report when it reads published frames, so only the own frames count.
     fn is_drained(&mut self) -> Result<bool, Fault> {
-        self.clear_desk()?;
+        self.flush_own()?;
         self.send_kept()
     }
 }

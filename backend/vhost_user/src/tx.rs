@@ -1,4 +1,4 @@
-//! Frames to a guest: the TX half.
+//! TX half: frames to a guest.
 
 mod place;
 
@@ -13,54 +13,54 @@ use mqnet_virtio::net::rss::Hashed;
 use mqnet_virtio::{DeviceRing, on_ring};
 
 use crate::rx::{interrupting, watching};
-use crate::vring::{Ears, Seat, Vring, VringCell};
+use crate::vring::{EpollSet, RingLease, Vring, VringCell};
 use place::{Found, Room};
 
-/// What a guest receives on one of its queues.
+/// TX queue over one receive queue of a guest.
 #[derive(Debug)]
 pub struct GuestRx {
     channel: u16,
-    seat: Seat,
-    ears: Arc<Ears>,
-    /// Nothing is sent: the guest still takes frames of an older queue.
+    lease: RingLease,
+    events: Arc<EpollSet>,
+    /// True while an older queue's frames must reach the guest first.
     held: bool,
-    /// The buffers of the last reservation.
+    /// Buffers of the last reservation.
     room: Room,
     scatter: Scatter,
-    /// Of the frames that are submitted next, for a driver that asked for hashes.
+    /// Hash of the next frames, for a driver that negotiated hash reports.
     hashed: Hashed,
     stores: Stores,
     stats: Arc<ChannelStats>,
 }
 
 impl GuestRx {
-    /// Serves this cell.
+    /// Creates the half for this cell.
     pub fn new(channel: u16, cell: Arc<VringCell>, stats: Arc<ChannelStats>) -> io::Result<Self> {
-        let ears = Arc::new(Ears::new()?);
-        let seat = Seat::new(cell, &ears)?;
+        let events = Arc::new(EpollSet::new()?);
+        let lease = RingLease::new(cell, &events)?;
         let (room, scatter, hashed) = (Room::default(), Scatter::default(), Hashed::default());
         let stores = Stores::default();
-        Ok(Self { channel, seat, ears, held: false, room, scatter, hashed, stores, stats })
+        Ok(Self { channel, lease, events, held: false, room, scatter, hashed, stores, stats })
     }
 
-    /// What it listens to while it is armed.
-    pub(crate) fn ears(&self) -> &Arc<Ears> {
-        &self.ears
+    /// Event set of the queue.
+    pub(crate) fn events(&self) -> &Arc<EpollSet> {
+        &self.events
     }
 
-    /// The hash of the frames that are submitted next.
+    /// Sets the hash of the next frames.
     pub(crate) fn set_hash(&mut self, hashed: Hashed) {
         self.hashed = hashed;
     }
 
-    /// The ring, if it is here and frames may go.
+    /// True when the ring is leased here and frames may be sent.
     #[inline]
     fn is_open(&mut self) -> Result<bool, Fault> {
         if self.held {
-            // The lane whose frames go first needs the ring.
+            // The older lane needs the ring: its frames go first.
             return Ok(false);
         }
-        self.seat.is_ready(&self.ears).map_err(|e| watching(self.channel, &e))
+        self.lease.is_ready(&self.events).map_err(|e| watching(self.channel, &e))
     }
 }
 
@@ -68,21 +68,21 @@ impl Queue for GuestRx {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if !self.is_open()? {
-            // Whoever lets go, or brings the ring, may not look for us again.
+            // A held queue must be polled: the release of the hold may not wake it.
             return Ok(if self.held { Armed::MoreWork } else { Armed::Sleep });
         }
-        let (Some(vring), cell) = self.seat.parts() else { return Ok(Armed::Sleep) };
+        let (Some(vring), cell) = self.lease.parts() else { return Ok(Armed::Sleep) };
         let there = self.room.wait_for(vring, need).map_err(|e| cell.fault(self.channel, &e))?;
         Ok(if there || vring.kick.is_none() { Armed::MoreWork } else { Armed::Sleep })
     }
 
     fn event(&self) -> Option<Event<'_>> {
-        Some(self.ears.event())
+        Some(self.events.event())
     }
 
     fn park(&mut self) {
         self.room.forget();
-        self.seat.leave(&self.ears);
+        self.lease.release(&self.events);
     }
 }
 
@@ -91,7 +91,7 @@ impl TxBrings for GuestRx {
         if !self.is_open()? {
             return Ok(0);
         }
-        let (Some(vring), cell) = self.seat.parts() else { return Ok(0) };
+        let (Some(vring), cell) = self.lease.parts() else { return Ok(0) };
         let Vring { ring, memory, hdr_len, mergeable, log, .. } = vring;
         on_ring!(&mut *ring, ring => ring.disarm());
         let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, self.hashed);
@@ -115,7 +115,8 @@ impl TxBrings for GuestRx {
             stats.drops.count(DropReason::BufferTooSmall, placed.too_long);
         }
         let taken = (placed.frames + placed.too_long) as usize;
-        // What was taken before must be released by the caller: the next submit tells.
+        // The caller must release the frames taken before the fault; the next submit returns the
+        // fault.
         match placed.broken {
             Some(broken) if taken == 0 => Err(cell.fault(self.channel, &broken)),
             _ => Ok(taken),
@@ -126,7 +127,7 @@ impl TxBrings for GuestRx {
         if !self.is_open()? {
             return Ok(None);
         }
-        let (Some(vring), cell) = self.seat.parts() else { return Ok(None) };
+        let (Some(vring), cell) = self.lease.parts() else { return Ok(None) };
         on_ring!(&mut vring.ring, ring => ring.disarm());
         let found = self.room.find(vring, max).map_err(|e| cell.fault(self.channel, &e))?;
         if found == Found::NotYet {
@@ -136,7 +137,7 @@ impl TxBrings for GuestRx {
     }
 
     fn commit(&mut self, frame: &FrameMeta) {
-        let Some(vring) = self.seat.vring() else { return };
+        let Some(vring) = self.lease.vring() else { return };
         let stats = &self.stats.tx;
         if self.room.commit(vring, frame) {
             stats.packets.add(1);
@@ -147,7 +148,7 @@ impl TxBrings for GuestRx {
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
-        let Some(vring) = self.seat.vring() else { return Ok(()) };
+        let Some(vring) = self.lease.vring() else { return Ok(()) };
         if on_ring!(&mut vring.ring, ring => ring.publish()) {
             self.stats.tx.kicks.add(1);
             vring.call.ring().map_err(|e| interrupting(self.channel, &e))?;
@@ -164,7 +165,7 @@ impl TxBrings for GuestRx {
         Ok(())
     }
 
-    /// What is published is the guest's: when it looks at it, it does not say.
+    /// Always true after a flush: a guest does not report when it reads published frames.
     fn is_drained(&mut self) -> Result<bool, Fault> {
         self.flush()?;
         Ok(true)

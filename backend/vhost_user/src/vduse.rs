@@ -1,8 +1,8 @@
-//! The network card of this kernel, over VDUSE: the same rings and halves as for a guest, behind
-//! another control plane.
+//! Network card of this host's kernel over VDUSE, with the rings and queue halves of vhost-user
+//! behind another control plane.
 //!
-//! The driver is the kernel's own virtio-net, which puts what it sends into pages that it lends us
-//! for this (bounce buffers): nothing else of the kernel is seen.
+//! The driver is the kernel's virtio-net. The kernel copies the frames that it sends into bounce
+//! buffers and shares only these.
 
 mod node;
 mod service;
@@ -28,24 +28,24 @@ use state::Shared;
 
 use crate::{GuestRx, GuestTx};
 
-/// How to open a device.
+/// Options of a VDUSE function.
 #[derive(Clone, Debug)]
 pub struct VduseConfig {
     /// Name of the function, for messages.
     pub name: String,
-    /// Name of the device, and of the netdev where it is free.
+    /// Name of the device, and of the netdev if the name is free.
     pub device: String,
     /// Ethernet address.
     pub mac: Option<[u8; 6]>,
-    /// MTU to offer and to insist on.
+    /// MTU that is offered and required.
     pub mtu: Option<u32>,
-    /// Offer packed rings.
+    /// Offers packed rings.
     pub packed: bool,
-    /// Keep device and netdev afterwards.
+    /// Keeps the device and the netdev when the function ends.
     pub persist: bool,
 }
 
-/// A network card of this kernel.
+/// Network card of this host's kernel.
 pub struct VduseFunction {
     name: String,
     device: String,
@@ -53,13 +53,13 @@ pub struct VduseFunction {
     persist: bool,
     netdev: Option<node::Netdev>,
     stats: [Arc<ChannelStats>; 1],
-    // From here on in the order in which they must end.
+    // The remaining fields are dropped in this order.
     _service: Service,
     shared: Arc<Shared>,
     _made: Option<Made>,
 }
 
-/// A device that is removed with us, when nobody has it open any more.
+/// Device that is removed when the function ends, after all its descriptors are closed.
 struct Made {
     device: String,
 }
@@ -73,8 +73,8 @@ impl Drop for Made {
 }
 
 impl VduseFunction {
-    /// Makes the device, or goes on with one that a process before us has left, and lets the
-    /// kernel's driver have it.
+    /// Creates the device, or continues one that an earlier process left, and attaches it to the
+    /// vDPA bus.
     pub fn open(config: VduseConfig) -> Result<Self, OpenError> {
         let error = |what: String| OpenError { function: config.name.clone(), what };
         let node = node::open(&config).map_err(error)?;
@@ -92,12 +92,12 @@ impl VduseFunction {
             shared,
             _made: (!config.persist).then(|| Made { device: config.device.clone() }),
         };
-        // From here on a failure removes what was made.
+        // From here on an error removes the created device.
         node::attach(&config.device).map_err(error)?;
         match node.kept {
-            // Its user may have given it another name meanwhile.
+            // The user may have renamed the netdev since.
             true => function.netdev = node::netdev(&config.device),
-            false => function.look_for_netdev(),
+            false => function.find_netdev(),
         }
         if function.netdev.is_none() {
             tracing::warn!(
@@ -109,8 +109,8 @@ impl VduseFunction {
         Ok(function)
     }
 
-    /// Looks for the netdev, and calls a new one like the device.
-    fn look_for_netdev(&mut self) {
+    /// Finds the netdev, and renames a new one like the device.
+    fn find_netdev(&mut self) {
         let Some(found) = node::netdev(&self.device) else { return };
         if self.netdev.as_ref().is_some_and(|known| known.index == found.index) {
             return;
@@ -120,7 +120,7 @@ impl VduseFunction {
         self.netdev = Some(netdev);
     }
 
-    /// Name and number of the netdev, once there is one.
+    /// Name and index of the netdev, if one exists.
     pub fn netdev(&self) -> Option<(&str, u32)> {
         self.netdev.as_ref().map(|netdev| (&*netdev.name, netdev.index))
     }
@@ -132,7 +132,7 @@ impl Drop for VduseFunction {
         if self.persist || !node::is_on_bus(device) {
             return;
         }
-        // While the driver says goodbye, somebody must answer.
+        // The driver resets the device during removal, and the service thread must answer it.
         if let Err(e) = vdpa::remove(device) {
             tracing::warn!("{name}: vdpa dev del {device}: {e}");
         }
@@ -158,7 +158,8 @@ impl Function for VduseFunction {
             mtu_max: MTU_MAX,
             frame_max: FRAME_MAX,
             rx_offloads: rx,
-            // A driver cannot be told any more what the other end takes.
+            // Features are fixed once the driver has accepted them, so the partner cannot restrict
+            // them.
             rx_fixed: features.map_or(Offloads::NONE, Features::sent_by_driver),
             tx_offloads: tx,
         }
@@ -167,8 +168,8 @@ impl Function for VduseFunction {
     fn poll_link(&mut self, _now: Duration) -> LinkStatus {
         self.shared.wake.drain();
         if self.shared.lock().idle {
-            // Nothing tells of the first buffers. The driver may have been brought back.
-            self.look_for_netdev();
+            // No event reports the first buffers, or a netdev that a rebound driver creates.
+            self.find_netdev();
         }
         let mut state = self.shared.lock();
         if state.idle {
@@ -241,7 +242,7 @@ impl KernelInterface for VduseFunction {
     }
 
     fn set_carrier(&mut self, up: bool) {
-        // A driver that is not there is told when it starts: it reads what was set.
+        // The carrier is stored in the config space: a driver that starts later reads it there.
         if let Err(e) = node::set_carrier(&self.shared.device, up) {
             tracing::warn!("{}: showing the carrier: {e}", self.name);
         }

@@ -1,8 +1,8 @@
-//! A ring of a guest with its doorbells.
+//! A guest's ring with its kick and call eventfds.
 
 mod call;
 mod cell;
-mod seat;
+mod lease;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,77 +18,76 @@ use mqnet_virtio::{Broken, DeviceRing, Features, Ring, on_ring, packed, split};
 
 pub use call::Call;
 pub use cell::VringCell;
-pub(crate) use seat::{Ears, Seat};
+pub(crate) use lease::{EpollSet, RingLease};
 
-/// Why a ring cannot be served.
+/// Reason why a ring cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum VringError {
-    /// It makes no sense.
+    /// The layout or a value of the ring is invalid.
     #[error(transparent)]
     Broken(#[from] Broken),
-    /// The region for chains in flight is another queue's.
+    /// The inflight region does not belong to this queue.
     #[error("queue {queue}: {source}")]
     Inflight {
-        /// Which virtqueue.
+        /// Index of the virtqueue.
         queue: u16,
-        /// What is wrong.
+        /// Fault of the region.
         source: BadRegion,
     },
-    /// The system refused.
+    /// System call failed.
     #[error("queue {queue}: {what}: {source}")]
     System {
-        /// Which virtqueue.
+        /// Index of the virtqueue.
         queue: u16,
-        /// What was tried.
+        /// Attempted operation.
         what: &'static str,
-        /// What it said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A descriptor that is no eventfd: it could block us.
+    /// The descriptor is no eventfd, so writing to it could block.
     #[error("queue {queue}: the {what} descriptor is no eventfd")]
     NoEventFd {
-        /// Which virtqueue.
+        /// Index of the virtqueue.
         queue: u16,
         /// `kick` or `call`.
         what: &'static str,
     },
 }
 
-/// Where chains in flight are noted: the queue's own part of the region.
+/// The queue's part of the inflight region.
 pub type Inflight = Table;
 
-/// What the control thread knows of a ring.
+/// Parameters of a ring.
 #[derive(Debug)]
 pub struct VringSetup {
-    /// Number of the virtqueue, as the driver counts.
+    /// Index of the virtqueue.
     pub queue: u16,
-    /// Its descriptors.
+    /// Number of descriptors.
     pub size: u16,
-    /// The guest's memory, by the addresses that its descriptors have.
+    /// Guest memory by the addresses in descriptors.
     pub memory: Arc<MemoryMap>,
-    /// Descriptors.
+    /// Descriptor area.
     pub desc: Table,
     /// Driver area (avail).
     pub driver: Table,
     /// Device area (used).
     pub device: Table,
-    /// What was negotiated.
+    /// Negotiated features.
     pub features: Features,
-    /// Where to go on (`SET_VRING_BASE`). Used for packed rings without an inflight region: in a
-    /// split ring `used.idx` says it, and after a crash better.
+    /// Position to continue from (`SET_VRING_BASE`). Used only for packed rings without an inflight
+    /// region: a split ring continues from `used.idx`, which is valid even after a crash.
     pub base: u32,
-    /// By which the guest wakes us; without one the ring is polled.
+    /// Kick eventfd of the guest; without one the ring is polled.
     pub kick: Option<OwnedFd>,
-    /// By which we interrupt the guest; without one the guest polls.
+    /// Call eventfd of the guest; without one the guest polls.
     pub call: Option<OwnedFd>,
-    /// Where chains in flight are noted, if the frontend gave a region.
+    /// Inflight region, if the frontend provided one.
     pub inflight: Option<Inflight>,
-    /// Where written pages are noted, during a migration.
+    /// Dirty log, during a migration.
     pub log: Option<RingLog>,
 }
 
-/// A ring that can be served. It has one owner at a time: the control thread, a [`VringCell`] or a
-/// half.
+/// Ring in service. It has one owner at a time: the control thread, a [`VringCell`] or a half.
 #[derive(Debug)]
 pub struct Vring {
     pub(crate) ring: Ring,
@@ -98,13 +97,13 @@ pub struct Vring {
     pub(crate) log: Option<RingLog>,
     pub(crate) hdr_len: u32,
     pub(crate) mergeable: bool,
-    /// How frames from the driver may be unfinished.
+    /// Offloads that the driver's frames may use.
     pub(crate) sends: Offloads,
 }
 
 impl Vring {
-    /// Takes a ring into service where its driver says that it stands. The driver wants to be
-    /// interrupted once when that is done: the owner before may have been lost with an interrupt.
+    /// Takes a ring into service at the position of its driver. The caller should interrupt the
+    /// driver once afterwards: the former backend may have lost an interrupt.
     pub fn new(setup: VringSetup) -> Result<Box<Self>, VringError> {
         let VringSetup { queue, size, features, .. } = setup;
         let tables = [setup.desc, setup.driver, setup.device];
@@ -140,22 +139,22 @@ impl Vring {
         Ok(vring)
     }
 
-    /// Which virtqueue it is, as the driver counts.
+    /// Index of the virtqueue.
     pub fn queue(&self) -> u16 {
         on_ring!(&self.ring, ring => ring.queue())
     }
 
-    /// Where it stands (`GET_VRING_BASE`).
+    /// Position of the ring (`GET_VRING_BASE`).
     pub fn base(&self) -> u32 {
         on_ring!(&self.ring, ring => ring.base())
     }
 
-    /// The interrupt, which the control thread may change while a half owns the ring.
+    /// Interrupt of the ring, which the control thread may change while a half owns the ring.
     pub fn call(&self) -> Arc<Call> {
         self.call.clone()
     }
 
-    /// Changes the kick descriptor; `None`: the ring is polled.
+    /// Replaces the kick descriptor; with `None` the ring is polled.
     pub fn set_kick(&mut self, kick: Option<OwnedFd>) -> Result<(), VringError> {
         let queue = self.queue();
         self.kick = match kick.map(EventFd::from_peer) {
@@ -165,19 +164,19 @@ impl Vring {
         Ok(())
     }
 
-    /// Interrupts the driver of this kernel from now on.
+    /// Directs interrupts to the kernel's driver of `device`.
     pub(crate) fn interrupt_kernel(&mut self, device: Arc<OwnedFd>) -> Result<(), VringError> {
         self.call = Arc::new(Call::of_kernel(self.queue(), device)?);
         Ok(())
     }
 
-    /// Notes written pages in a log from now on, or does not any more.
+    /// Starts or stops the recording of written pages.
     pub fn set_log(&mut self, log: Option<RingLog>) {
         on_ring!(&mut self.ring, ring => ring.set_log(log.clone()));
         self.log = log;
     }
 
-    /// Changes the guest's memory. The ring itself must lie where it was.
+    /// Replaces the guest's memory. The ring itself must keep its location.
     pub fn set_memory(&mut self, memory: Arc<MemoryMap>) {
         self.memory = Lent::new(memory);
     }

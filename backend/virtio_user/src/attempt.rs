@@ -1,5 +1,5 @@
-//! A handshake under way, on a thread of its own: a device that says nothing must not keep the
-//! control thread from its other links.
+//! Handshake in progress, on a thread of its own: a silent device must not block the control
+//! thread, which also serves other links.
 
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,54 +13,54 @@ use mqnet_sysio::process;
 
 use crate::config::VirtioUserConfig;
 use crate::pump;
-use crate::session::{Lasting, Session};
+use crate::session::{Persistent, Session};
 
-/// How it stands.
+/// State of the handshake.
 pub(crate) enum Outcome {
-    /// The device has not answered everything yet.
+    /// The handshake is in progress.
     Waiting,
-    /// It has.
+    /// The handshake has ended.
     Done(Box<Result<Session, String>>),
 }
 
-/// A handshake. Dropped, it is called off.
+/// Handshake in progress. Dropping it cancels the handshake.
 pub(crate) struct Attempt {
     result: mpsc::Receiver<Result<Session, String>>,
-    /// Rung when there is a result.
-    bell: Arc<EventFd>,
-    /// To call it off; none when it is over.
+    /// Signalled when there is a result.
+    done: Arc<EventFd>,
+    /// Connection to shut down on cancellation; `None` when the handshake has ended.
     stream: Option<UnixStream>,
 }
 
 impl Attempt {
-    /// Begins to shake hands over a fresh connection.
+    /// Starts the handshake on a new connection.
     pub(crate) fn begin(
         stream: UnixStream,
         config: VirtioUserConfig,
         takes: Offloads,
-        lasting: Lasting,
+        persistent: Persistent,
     ) -> Result<Self, String> {
         let of_socket = |e| format!("its socket: {e}");
         let stream = pump::serve(stream).map_err(of_socket)?;
-        let (theirs, bell) = (stream.try_clone().map_err(of_socket)?, EventFd::new());
-        let bell = Arc::new(bell.map_err(|e| format!("eventfd: {e}"))?);
+        let (theirs, done) = (stream.try_clone().map_err(of_socket)?, EventFd::new());
+        let done = Arc::new(done.map_err(|e| format!("eventfd: {e}"))?);
         let (answer, result) = mpsc::channel();
-        let rings = bell.clone();
+        let done_event = done.clone();
         let work = move || {
             if let Err(e) = process::restrict_thread(&[]) {
                 tracing::warn!("virtio-user: a thread keeps its privileges: {e}");
             }
-            // Who has called it off does not listen any more.
-            let _ = answer.send(Session::start(theirs, &config, takes, &lasting));
-            let _ = rings.ring();
+            // A cancelled attempt has no receiver.
+            let _ = answer.send(Session::start(theirs, &config, takes, &persistent));
+            let _ = done_event.ring();
         };
         let thread = std::thread::Builder::new().name("mqnet-handshake".to_owned()).spawn(work);
         thread.map_err(|e| format!("a thread: {e}"))?;
-        Ok(Self { result, bell, stream: Some(stream) })
+        Ok(Self { result, done, stream: Some(stream) })
     }
 
-    /// How it stands now.
-    pub(crate) fn look(&self) -> Outcome {
+    /// Returns the current state.
+    pub(crate) fn poll(&self) -> Outcome {
         match self.result.try_recv() {
             Ok(result) => Outcome::Done(Box::new(result)),
             Err(TryRecvError::Empty) => Outcome::Waiting,
@@ -72,10 +72,10 @@ impl Attempt {
 
     /// Readable when there is a result.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.done.as_fd()
     }
 
-    /// There is a result: the connection is the session's.
+    /// Ends the attempt after its result; the connection belongs to the session.
     pub(crate) fn finish(mut self) {
         self.stream = None;
     }
@@ -84,7 +84,7 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         if let Some(stream) = &self.stream {
-            // Ends the thread's wait; fails when the device has hung up.
+            // Ends the thread's wait; fails when the device has already disconnected.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

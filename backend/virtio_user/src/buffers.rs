@@ -1,6 +1,6 @@
-//! Which buffers an RX queue is given.
+//! Selection of the buffers of an RX queue: size, headroom and layout in pages.
 
-mod knob;
+mod setting;
 mod stats;
 
 use std::num::NonZeroU32;
@@ -12,24 +12,24 @@ use mqnet_virtio::net::HDR_LEN;
 use mqnet_virtio::rxbuf::layout::{Cause, Layout, Measured, Wish};
 use mqnet_virtio::rxbuf::sizes::{self, Average, MERGEABLE_XDP_ROOM, Mode, SMALL_FRAME};
 
-pub(crate) use knob::{Knob, Setting};
+pub(crate) use setting::{Setting, SettingCell};
 pub use stats::RxBufferStats;
 
-/// Refills after which a queue with the wish `auto` decides anew.
+/// Number of refills between two decisions of a queue with the setting `auto`.
 const DECIDE_EVERY: u32 = 64;
-/// Every so many refills the time of one is taken.
+/// Number of refills between two timed ones.
 const TIME_EVERY: u32 = 16;
-/// Decisions for which whole pages that were dear are not tried again.
-const REST: u32 = 64;
+/// Number of decisions for which costly whole pages are not tried again.
+const RETRY_AFTER: u32 = 64;
 
-/// A buffer, and where in it the device begins to write.
+/// Buffer, and the offset at which the device begins to write.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub(crate) frag: Frag,
     pub(crate) front: u32,
 }
 
-/// The buffers of one queue: where they come from and how large they are.
+/// Buffers of one queue: their pool and their shape.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pub(crate) pool: PagePool,
@@ -39,24 +39,23 @@ pub(crate) struct Buffers {
     pub(crate) average: Average,
     layout: Option<Layout>,
     setting: Setting,
-    /// Bytes of the buffers that are taken now, and the room in front of what comes.
+    /// Current size of a buffer, and its headroom.
     size: u32,
     headroom: u32,
-    /// Number of this shape: a buffer of another is not given to the device again.
+    /// Number of the current shape. A buffer of another shape is not reused directly.
     generation: NonZeroU32,
-    /// Whole pages were asked for, and are on trial for so many more buffers.
+    /// Number of remaining buffers of the trial of whole pages.
     trial: u32,
     taken: u64,
-    /// Buffers that were given to the device again, without having been to the pool.
-    again: u64,
-    /// When the layout was decided last: the pool's statistics, and what was taken and came back
-    /// from elsewhere.
-    seen: (PoolStats, u64, u64),
+    /// Number of buffers that were reused without passing through the pool.
+    reused: u64,
+    /// State at the last decision: pool statistics, taken buffers and foreign returns.
+    last_decision: (PoolStats, u64, u64),
     until_decision: u32,
-    /// Decisions to come for which whole pages are not tried again.
-    rest: u32,
+    /// Number of remaining decisions for which whole pages are not tried again.
+    retry_after: u32,
     refills: u32,
-    /// When the refill began whose time is taken, and what had been taken by then.
+    /// Start of the timed refill, and `taken` at that time.
     since: Option<(Duration, u64)>,
     refill_ns: [u32; 2],
     clock: fn() -> Duration,
@@ -65,7 +64,7 @@ pub(crate) struct Buffers {
 impl Buffers {
     pub(crate) fn new(pool: PagePool, mode: Mode, mtu_max: u32, ring: u16) -> Self {
         Self {
-            seen: (pool.stats(), 0, 0),
+            last_decision: (pool.stats(), 0, 0),
             pool,
             mode,
             min: sizes::mergeable_min(mtu_max, ring),
@@ -78,9 +77,9 @@ impl Buffers {
             generation: NonZeroU32::MIN,
             trial: 0,
             taken: 0,
-            again: 0,
+            reused: 0,
             until_decision: 0,
-            rest: 0,
+            retry_after: 0,
             refills: 0,
             since: None,
             refill_ns: [0; 2],
@@ -88,18 +87,18 @@ impl Buffers {
         }
     }
 
-    /// Buffers of another generation are not as those that are taken now.
+    /// Number of the current shape of buffers.
     #[inline]
     pub(crate) fn generation(&self) -> NonZeroU32 {
         self.generation
     }
 
-    /// So many buffers go to the device again.
-    pub(crate) fn gave_again(&mut self, buffers: u16) {
-        self.again += u64::from(buffers);
+    /// Counts buffers that were reused.
+    pub(crate) fn count_reused(&mut self, buffers: u16) {
+        self.reused += u64::from(buffers);
     }
 
-    /// Bytes of a buffer that shares its page.
+    /// Size of a buffer that shares its page.
     fn part(&self) -> u32 {
         let page = self.pool.page_size();
         match self.mode {
@@ -109,13 +108,13 @@ impl Buffers {
         }
     }
 
-    /// Settles how the buffers of one refill lie.
-    pub(crate) fn settle(&mut self, setting: Setting, stats: &RxBufferStats) {
-        let anew = self.setting != setting || self.layout.is_none();
+    /// Selects the shape of the buffers of one refill.
+    pub(crate) fn begin_refill(&mut self, setting: Setting, stats: &RxBufferStats) {
+        let is_changed = self.setting != setting || self.layout.is_none();
         let rolled_back = self.layout.is_some_and(|l| matches!(l.cause, Cause::RolledBack { .. }));
         self.setting = setting;
-        if anew || !rolled_back {
-            self.decide(anew, stats);
+        if is_changed || !rolled_back {
+            self.decide(is_changed, stats);
         }
         self.until_decision = self.until_decision.checked_sub(1).unwrap_or(DECIDE_EVERY);
         self.resize(stats);
@@ -124,14 +123,14 @@ impl Buffers {
         self.since = timed.then(|| ((self.clock)(), self.taken));
     }
 
-    /// The buffers of a refill are taken.
-    pub(crate) fn settled(&mut self, stats: &RxBufferStats) {
-        stats.taken.set(self.taken + self.again);
+    /// Ends a refill: publishes its statistics and its time.
+    pub(crate) fn end_refill(&mut self, stats: &RxBufferStats) {
+        stats.taken.set(self.taken + self.reused);
         stats.applied.set(self.setting.number.into());
         stats.publish(&self.pool);
         let Some((since, before)) = self.since.take() else { return };
         let (took, buffers) = ((self.clock)().saturating_sub(since), self.taken - before);
-        // A refill of a few says more of the clock than of the pool.
+        // With fewer buffers the clock dominates the measurement.
         if buffers >= 16 {
             let full = usize::from(self.layout.is_some_and(|layout| layout.full));
             let ns = (took.as_nanos() / u128::from(buffers)).clamp(1, 1 << 20) as u32;
@@ -141,10 +140,14 @@ impl Buffers {
         }
     }
 
-    fn decide(&mut self, anew: bool, stats: &RxBufferStats) {
+    fn decide(&mut self, is_changed: bool, stats: &RxBufferStats) {
         let Setting { wish, xdp, .. } = self.setting;
         let due = self.until_decision == 0;
-        if !anew && wish == Wish::Auto && !due && self.layout.is_none_or(|l| !l.cause.is_forced()) {
+        if !is_changed
+            && wish == Wish::Auto
+            && !due
+            && self.layout.is_none_or(|l| !l.cause.is_forced())
+        {
             return;
         }
         let measured = self.measure(due, stats);
@@ -153,7 +156,8 @@ impl Buffers {
         let layout = Layout::decide(wish, (self.part(), page), xdp, &measured, before);
         if matches!(layout.cause, Cause::Dear { .. }) {
             let is_new = before.is_none_or(|before| before.full);
-            self.rest = if is_new { REST } else { self.rest.saturating_sub(u32::from(due)) };
+            self.retry_after =
+                if is_new { RETRY_AFTER } else { self.retry_after.saturating_sub(u32::from(due)) };
         }
         if layout == (Layout { full: true, cause: Cause::Asked }) && before != Some(layout) {
             self.trial = self.ring.into();
@@ -163,17 +167,17 @@ impl Buffers {
     }
 
     fn measure(&mut self, due: bool, stats: &RxBufferStats) -> Measured {
-        let (refill_ns, resting) = (self.refill_ns, self.rest > 0);
+        let (refill_ns, resting) = (self.refill_ns, self.retry_after > 0);
         if !due {
             return Measured { refill_ns, resting, ..Measured::default() };
         }
         let now = (self.pool.stats(), self.taken, self.pool.foreign());
-        let before = std::mem::replace(&mut self.seen, now);
-        // What is taken has come back, but for the few that are on their way.
+        let before = std::mem::replace(&mut self.last_decision, now);
+        // Almost all taken buffers have been returned by now; the few in flight are neglected.
         let (freed, foreign) = (now.1 - before.1, now.2 - before.2);
         let opened = |s: &PoolStats| s.alloc_fast + s.alloc_refill + s.alloc_slow;
         let pages = opened(&now.0) - opened(&before.0);
-        // Without new pages the old ones go round.
+        // Without new pages the existing ones are reused.
         if let Some(used) = (freed * 100).checked_div(pages) {
             stats.per_page_used.set(used);
         }
@@ -187,7 +191,7 @@ impl Buffers {
         }
     }
 
-    /// Sizes of the layout that was decided on.
+    /// Applies the sizes of the selected layout.
     fn resize(&mut self, stats: &RxBufferStats) {
         let page = self.pool.page_size();
         let full = self.layout.is_some_and(|layout| layout.full);
@@ -196,7 +200,7 @@ impl Buffers {
         if (size, headroom) == (self.size, self.headroom) {
             return;
         }
-        // With the last number, old shapes would go on: that is as far as one can count.
+        // The saturating sum keeps the last number; later shapes are then indistinguishable.
         self.generation = self.generation.saturating_add(1);
         (self.size, self.headroom) = (size, headroom);
         stats.per_page.set(u64::from(page / self.size));
@@ -204,7 +208,7 @@ impl Buffers {
         stats.headroom.set(u64::from(self.headroom));
     }
 
-    /// A buffer of at least the size that was settled: its honest length is its own.
+    /// Takes a buffer of at least the selected size. The length of its fragment is its true size.
     #[inline]
     pub(crate) fn take(&mut self, stats: &RxBufferStats) -> Option<Buffer> {
         let frag = match self.pool.alloc_frag(self.size) {
@@ -216,7 +220,7 @@ impl Buffers {
         Some(Buffer { frag, front: self.headroom })
     }
 
-    /// There are not enough pages. If whole ones are on trial, they are given up.
+    /// Handles a lack of pages. A trial of whole pages ends in a rollback to parts of pages.
     #[cold]
     fn roll_back(&mut self, stats: &RxBufferStats) -> Option<Frag> {
         stats.alloc_fail.add(1);
@@ -230,7 +234,7 @@ impl Buffers {
         self.pool.alloc_frag(self.size)
     }
 
-    /// How much of a buffer the device is told of.
+    /// Length of a buffer as the device sees it.
     #[inline]
     pub(crate) fn shown(&self, buffer: &Buffer) -> u32 {
         let room = buffer.frag.len() - buffer.front;
@@ -241,7 +245,7 @@ impl Buffers {
         }
     }
 
-    /// Where the device finds a buffer.
+    /// Address of a buffer as the device sees it.
     #[inline]
     pub(crate) fn address(&self, buffer: &Buffer) -> Option<u64> {
         Some(self.pool.device_address(&buffer.frag)? + u64::from(buffer.front))

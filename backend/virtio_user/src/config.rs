@@ -1,4 +1,4 @@
-//! How to reach a device.
+//! Options of a virtio-user function.
 
 use std::path::PathBuf;
 
@@ -7,37 +7,37 @@ use mqnet_virtio::rxbuf::layout::Wish;
 
 use crate::provided::ProvidedMemory;
 
-/// How to reach a device, and what to take of what it offers.
+/// Options of a virtio-user function: the socket, and the features to accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtioUserConfig {
-    /// The socket.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// Listen at the socket, instead of connecting to it.
+    /// Listens at the socket, instead of connecting to it.
     pub server: bool,
-    /// Permissions of the socket that a server makes.
+    /// Permissions of the socket file of a server.
     pub access: Access,
-    /// Most queue pairs; otherwise as many as the device has.
+    /// Maximum number of queue pairs; by default that of the device.
     pub queues: Option<u16>,
-    /// Wanted MTU.
+    /// Required MTU.
     pub mtu: Option<u32>,
-    /// Take frames for this address and for groups only; the device must have a control queue.
+    /// Accepts only frames for this address and for groups; requires a control queue of the device.
     pub mac: Option<[u8; 6]>,
-    /// Take packed rings where the device has them.
+    /// Requires packed rings.
     pub packed: bool,
-    /// Take buffers that come back in order where the device keeps it.
+    /// Accepts `IN_ORDER` if the device offers it.
     pub in_order: bool,
-    /// Agree on checksums that the device finishes, and with them on segmentation, where it does.
+    /// Accepts checksum offload by the device, and with it segmentation offload, if offered.
     pub csum: bool,
-    /// Take mergeable buffers where the device has them.
+    /// Accepts mergeable receive buffers if the device offers them.
     pub mergeable: bool,
-    /// How RX buffers lie in pages.
+    /// Layout of RX buffers in pages.
     pub rx_buf_layout: Wish,
-    /// Memory for them; otherwise the engine's own.
+    /// Memory of the RX buffers; by default the engine's own.
     pub rx_memory: Option<ProvidedMemory>,
 }
 
 impl VirtioUserConfig {
-    /// Connects to `path` and takes split rings, their order and mergeable buffers.
+    /// Connects to `path` and accepts split rings, `IN_ORDER` and mergeable buffers.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),

@@ -1,6 +1,6 @@
-//! The control queue: commands, one at a time, each waited for.
+//! Control queue: commands are sent one at a time, and each is awaited.
 //!
-//! It lies in a file of its own beside that of the pairs.
+//! The queue is in its own memory file, separate from that of the queue pairs.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -18,25 +18,25 @@ use vhost::VhostUserMemoryRegionInfo;
 use crate::memory::{RingMemory, START};
 use crate::session::SLICE;
 
-/// Descriptors of the ring; a command needs two.
+/// Number of descriptors; a command needs two.
 const SIZE: u16 = 16;
-/// Bytes of the file, and where in it the command lies. Before it are the ring's areas.
+/// Length of the file, and offset of the command. The ring areas precede it.
 const LEN: usize = 16 << 10;
 const COMMAND: usize = 4 << 10;
-/// Where, after the command's place, the answer lies.
+/// Offset of the status byte from the command.
 const ANSWER: u32 = 8 << 10;
 
-/// The address of the file's first byte, as the device has it.
+/// Device address of the first byte of the file.
 const CONTROL_START: u64 = START - (1 << 30);
 
-/// Memory for the queue, which the device does not know yet.
+/// Memory of the queue before the device knows it.
 pub(crate) struct ControlMemory {
     pub(crate) region: Arc<Region>,
     pub(crate) ring: RingMemory,
     window: Window,
 }
 
-/// See the module.
+/// Control queue.
 pub(crate) struct Control {
     queue: Box<dyn DriverQueue>,
     window: Window,
@@ -63,7 +63,7 @@ impl ControlMemory {
         Ok(Self { region, ring, window: rest.into_window() })
     }
 
-    /// How the device is told of it.
+    /// Memory region for the message to the device.
     pub(crate) fn range(&self) -> Result<VhostUserMemoryRegionInfo, String> {
         use std::os::fd::AsRawFd;
         let file = self.region.file().ok_or("the memory has no file")?;
@@ -76,7 +76,7 @@ impl ControlMemory {
         })
     }
 
-    /// The queue, once the device knows it by this number.
+    /// Creates the queue with its index.
     pub(crate) fn start(
         self,
         number: u16,
@@ -85,7 +85,7 @@ impl ControlMemory {
         call: Arc<EventFd>,
     ) -> Control {
         let (tables, event_idx) = (self.ring.tables, features.has(Features::EVENT_IDX));
-        // One command at a time: but where descriptors go in order, a split ring's do too.
+        // With `IN_ORDER` a split ring must use its descriptors in order, even for single commands.
         let in_order = features.has(Features::IN_ORDER);
         let queue: Box<dyn DriverQueue> = match (features.has(Features::RING_PACKED), in_order) {
             (true, _) => Box::new(packed::driver::Driver::new(number, SIZE, tables, event_idx)),
@@ -97,12 +97,13 @@ impl ControlMemory {
 }
 
 impl Control {
-    /// Has the device obey. After any error but a refusal the connection is of no use any more.
+    /// Sends a command and awaits its status. After any error but a refusal the connection is
+    /// unusable.
     pub(crate) fn command(
         &mut self,
         line: &UnixStream,
         command: &Command,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), String> {
         let bytes = command.to_bytes();
         let len = bytes.len() as u32;
@@ -118,9 +119,9 @@ impl Control {
         if self.queue.needs_kick() {
             self.kick.ring().map_err(|e| format!("the device's doorbell: {e}"))?;
         }
-        if let Err(why) = self.wait(line, patience) {
-            // The device may still read this command, and its answer would be taken for the next
-            // one's. Whoever looks after the connection finds it gone.
+        if let Err(why) = self.wait(line, timeout) {
+            // The device may still execute this command, and its status would be taken for that of
+            // the next one. The shutdown ends the session.
             let _ = line.shutdown(std::net::Shutdown::Both);
             return Err(why);
         }
@@ -129,7 +130,7 @@ impl Control {
         if answer == [OK] { Ok(()) } else { Err(format!("the device refused {command:?}")) }
     }
 
-    fn wait(&mut self, line: &UnixStream, patience: Duration) -> Result<(), String> {
+    fn wait(&mut self, line: &UnixStream, timeout: Duration) -> Result<(), String> {
         let mut waited = Duration::ZERO;
         loop {
             if self.queue.take_used().map_err(|e| e.to_string())?.is_some() {
@@ -138,8 +139,8 @@ impl Control {
             if !socket::is_quiet(line.as_fd()) {
                 return Err("the device went away".to_owned());
             }
-            let Some(left) = patience.checked_sub(waited) else {
-                return Err(format!("no answer to a command within {} ms", patience.as_millis()));
+            let Some(left) = timeout.checked_sub(waited) else {
+                return Err(format!("no answer to a command within {} ms", timeout.as_millis()));
             };
             self.call.drain();
             if !self.queue.arm(1) {

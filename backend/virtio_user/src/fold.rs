@@ -1,8 +1,9 @@
-//! A receive queue that also looks at the rings beyond the channels in use.
+//! RX queue that also drains the rings beyond the channels in use.
 //!
-//! A device may have put frames into a ring just before it hears that the ring is not used any
-//! more, and may wait until they are taken. So channel `c` of `n` reads the rings `c + n`,
-//! `c + 2n`, ... too; they are empty as a rule, and looked at when its own is, or now and then.
+//! A device may write frames into a ring just before it processes the message that disables the
+//! ring, and may wait until they are consumed. So channel `c` of `n` also reads the rings `c + n`,
+//! `c + 2n`, ... Those are usually empty, and are polled when the channel's own ring is empty and
+//! at intervals.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,24 +12,24 @@ use mqnet_netdev::{Armed, Burst, Event, Fault, Kept, Queue, RxBrings, Trigger};
 use mqnet_pktbuf::Returner;
 use mqnet_sysio::epoll::{Epoll, Interest};
 
-/// Bursts of its own ring between two looks at the others.
+/// Bursts of the own ring between two polls of the others.
 const EVERY: u32 = 64;
 
-/// Its own ring first, then the others.
+/// RX queue over the own ring, which is the first, and the others.
 pub(crate) struct Fold {
     rings: Vec<Box<dyn RxBrings>>,
-    /// The one that the last peek showed.
+    /// Index of the ring that the last peek showed.
     shown: usize,
-    /// Frames of that which were not released: they are shown first again, by the contract of a
-    /// queue. Of one of them some segments may have been sent.
+    /// Frames of that ring that were shown and not released. The contract of a queue requires that
+    /// they are shown first: some segments of one of them may have been sent.
     left: usize,
-    /// Bursts since the others were looked at.
+    /// Bursts since the others were polled.
     since: u32,
     epoll: Epoll,
 }
 
 impl Fold {
-    /// Serves these rings, of which there is at least one.
+    /// Creates the queue over these rings, at least one.
     pub(crate) fn new(rings: Vec<Box<dyn RxBrings>>) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         for event in rings.iter().filter_map(|ring| ring.event()) {
@@ -44,7 +45,7 @@ impl Queue for Fold {
         for ring in &mut self.rings {
             if ring.arm(need)? == Armed::MoreWork {
                 armed = Armed::MoreWork;
-                // It may be one of the others.
+                // The work may be in one of the others.
                 self.since = EVERY;
             }
         }
@@ -56,7 +57,7 @@ impl Queue for Fold {
     }
 
     fn park(&mut self) {
-        // What was left is still first: a lane that is parked in the middle of a frame goes on.
+        // Unreleased frames stay first: a lane that is parked within a frame continues it.
         self.rings.iter_mut().for_each(|ring| ring.park());
     }
 }
@@ -67,7 +68,7 @@ impl RxBrings for Fold {
         let Self { rings, shown, left, since, .. } = self;
         if *left > 0 {
             *since = since.saturating_add(1);
-            // When the others are due, nothing new comes before them.
+            // When the others are due, only the unreleased frames precede them.
             let budget = if *since >= EVERY { budget.min(*left) } else { budget };
             rings[*shown].peek(burst, budget)?;
             *left = burst.frames().len() - before;
@@ -75,8 +76,8 @@ impl RxBrings for Fold {
         }
         let others_too = *since >= EVERY;
         *since = if others_too { 0 } else { *since + 1 };
-        // What lies in the others came first; the next burst is its own again, so that a device
-        // that never stops there is in nobody's way.
+        // The others were served first; the next burst reads the own ring again, so that a device
+        // that never stops writing there does not starve it.
         let order = rings.iter_mut().enumerate();
         for (number, ring) in order.rev().filter(|(number, _)| others_too || *number == 0) {
             ring.peek(burst, budget)?;
@@ -89,7 +90,7 @@ impl RxBrings for Fold {
                 return Ok(());
             }
         }
-        // Nothing here: the others have their turn.
+        // With all rings empty, the others are polled next.
         *since = EVERY;
         Ok(())
     }
@@ -105,7 +106,7 @@ impl RxBrings for Fold {
         Ok(kept)
     }
 
-    /// Memory has one way home, so from now on only its own ring is read.
+    /// A returner belongs to one pool, so from here on only the own ring is read.
     fn returner(&mut self) -> Option<Returner> {
         self.rings.truncate(1);
         (self.shown, self.left) = (0, 0);

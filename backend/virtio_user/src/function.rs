@@ -1,4 +1,4 @@
-//! The device as a network function.
+//! The virtio-user driver as a network function.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,69 +20,74 @@ use mqnet_wire::Layer;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::attempt::{Attempt, Outcome};
-use crate::buffers::{Knob, RxBufferStats};
+use crate::buffers::{RxBufferStats, SettingCell};
 use crate::config::VirtioUserConfig;
 use crate::fold::Fold;
 use crate::memory::RX_RING;
-use crate::session::{Lasting, Session};
+use crate::session::{Persistent, Session};
 
-/// Connections that may wait to be accepted.
+/// Backlog of the listening socket.
 const BACKLOG: u16 = 8;
 
-/// Every RX buffer has a page of its own.
+/// Private flag: every RX buffer has its own page.
 const FULL_PAGE: &str = "full-page-rx";
-/// Each RX queue decides by what it measures.
+/// Private flag: each RX queue selects its layout by measurement.
 const AUTO: &str = "rx-buf-layout-auto";
 
-/// How long a device that could not be agreed with rests: the reason stays to be read.
-const REST: Duration = Duration::from_secs(2);
-/// How long one that went away rests: it may be one that shakes hands and hangs up.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Delay after a failed handshake; its reason stays visible.
+const FAILED_DELAY: Duration = Duration::from_secs(2);
+/// Delay after a lost device: it may be one that disconnects after each handshake.
+const LOST_DELAY: Duration = Duration::from_millis(100);
 
-/// A device over vhost-user, of which we are the driver.
+/// Driver of a virtio-net device over vhost-user.
 pub struct VirtioUserFunction {
     address: String,
     config: VirtioUserConfig,
-    /// The socket at which a server listens, and its file.
+    /// Listening socket of a server, and its file.
     listener: Option<(UnixListener, SocketFile)>,
     partner: Option<Caps>,
-    lasting: Lasting,
+    persistent: Persistent,
     session: Option<Session>,
     attempt: Option<Attempt>,
-    /// Number of the connection.
+    /// Number of the session.
     number: u64,
     why: String,
-    /// Why the last handshake has failed, if it has.
+    /// Reason of the last failed handshake; `None` after a success.
     failed: Option<String>,
-    /// No new attempt before this.
+    /// Time before which no handshake is started.
     not_before: Duration,
     full_page: bool,
     auto: bool,
-    /// An XDP program looks at what arrives.
+    /// True when an XDP program processes received frames.
     xdp: bool,
-    /// Channels in use, and of the change that is open.
+    /// Channels in use, and those of a prepared change.
     channels: u16,
     prepared: Option<u16>,
-    /// What the other function takes unfinished after it.
+    /// Offloads of the other function after the prepared change.
     next_taken: Offloads,
 }
 
 impl VirtioUserFunction {
-    /// A device at a socket. Connects when it is asked for the first time; a server listens at
-    /// once.
+    /// Creates the driver of the device at a socket. The first poll connects; a server listens
+    /// immediately.
     pub fn new(config: VirtioUserConfig) -> io::Result<Self> {
         let listener = if config.server { Some(listen(&config)?) } else { None };
         let most = usize::from(CHANNELS_MAX);
         let stats = (0..most).map(|_| Arc::default()).collect();
         let own = (0..most).map(|_| Arc::default()).collect();
-        let (wish, layout) = (Knob::default(), config.rx_buf_layout);
+        let (wish, layout) = (SettingCell::default(), config.rx_buf_layout);
         wish.set(layout, false);
         Ok(Self {
             address: format!("virtio-user:{}", config.path.display()),
             config,
             listener,
             partner: None,
-            lasting: Lasting { stats, own, wish: Arc::new(wish), counts_rings: Arc::default() },
+            persistent: Persistent {
+                stats,
+                own,
+                wish: Arc::new(wish),
+                counts_rings: Arc::default(),
+            },
             session: None,
             attempt: None,
             number: 0,
@@ -98,16 +103,16 @@ impl VirtioUserFunction {
         })
     }
 
-    /// What the RX buffers of each channel have done, and how they lie.
+    /// Buffer statistics and layout of each RX queue.
     pub fn rx_buffers(&self) -> &[Arc<RxBufferStats>] {
-        &self.lasting.own
+        &self.persistent.own
     }
 
     fn error(&self, what: impl Into<String>) -> OpenError {
         OpenError { function: self.address.clone(), what: what.into() }
     }
 
-    /// A fresh connection, if there is one to be had.
+    /// Makes or accepts a connection, if one is available.
     fn connection(&self) -> io::Result<Option<UnixStream>> {
         if let Some((listener, _)) = &self.listener {
             return match listener.accept() {
@@ -116,7 +121,7 @@ impl VirtioUserFunction {
                 Err(e) => Err(e),
             };
         }
-        // A listener whose backlog is full would keep us waiting.
+        // A blocking connect would wait for a listener with a full backlog.
         let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec().nonblocking(), None)?;
         socket.connect(&SockAddr::unix(&self.config.path)?)?;
         socket.set_nonblocking(false)?;
@@ -133,12 +138,12 @@ impl VirtioUserFunction {
             }
         };
         let takes = self.partner.as_ref().map_or(Offloads::NONE, |partner| partner.tx_offloads);
-        // Memory for pairs that the other end of the link cannot use is not free: DPDK's device
-        // touches all of it before it answers, which is 1.3 GB and seconds for 64 pairs.
+        // Pairs that the other end of the link cannot use still cost memory: DPDK's device touches
+        // all of it before it replies, which is more than 1 GB and takes seconds for 64 pairs.
         let most = self.partner.as_ref().map_or(CHANNELS_MAX, |partner| partner.channels.max(1));
         let queues = Some(self.config.queues.unwrap_or(most).min(most));
         let config = VirtioUserConfig { queues, ..self.config.clone() };
-        match Attempt::begin(stream, config, takes, self.lasting.clone()) {
+        match Attempt::begin(stream, config, takes, self.persistent.clone()) {
             Ok(attempt) => {
                 self.attempt = Some(attempt);
                 // The reason of a failure stays until a handshake succeeds.
@@ -152,14 +157,14 @@ impl VirtioUserFunction {
     fn fail(&mut self, why: &str, now: Duration) {
         self.why = format!("the handshake with the device failed: {why}");
         self.failed = Some(self.why.clone());
-        // What was found out about the device is tried at once.
-        let again = self.lasting.counts_rings.load(Ordering::Relaxed);
-        self.not_before = now + if again { PAUSE } else { REST };
+        // A detected ring count is tried without the long delay.
+        let again = self.persistent.counts_rings.load(Ordering::Relaxed);
+        self.not_before = now + if again { LOST_DELAY } else { FAILED_DELAY };
     }
 
-    /// Takes the result of a handshake, if there is one.
+    /// Takes the result of the handshake, if there is one.
     fn finish(&mut self, now: Duration) {
-        let Some(Outcome::Done(result)) = self.attempt.as_ref().map(Attempt::look) else { return };
+        let Some(Outcome::Done(result)) = self.attempt.as_ref().map(Attempt::poll) else { return };
         if let Some(attempt) = self.attempt.take() {
             attempt.finish();
         }
@@ -179,7 +184,7 @@ impl VirtioUserFunction {
         self.why = why;
     }
 
-    /// Enables or disables the vrings that `vring` names, of the pairs of a range.
+    /// Enables or disables one vring, selected by `vring`, of each pair in a range.
     fn enable(
         &mut self,
         pairs: std::ops::Range<u16>,
@@ -193,7 +198,7 @@ impl VirtioUserFunction {
         done.map_err(|what| self.error(what))
     }
 
-    /// Lets the device use the first `channels` pairs; false: rings are enabled one by one here.
+    /// Commands the number of pairs; false if the device needs each ring enabled separately.
     fn command_pairs(&mut self, channels: u16) -> Result<bool, OpenError> {
         let Some(session) = self.session.as_mut().filter(|session| session.commands_pairs()) else {
             return Ok(false);
@@ -202,13 +207,13 @@ impl VirtioUserFunction {
         done.map(|()| true).map_err(|what| self.error(what))
     }
 
-    /// Tells the device what of a plan the other function takes unfinished.
+    /// Commands the offloads that the other function accepts.
     fn command_taken(&mut self, taken: Offloads) -> Result<(), OpenError> {
         let done = self.session.as_mut().map_or(Ok(()), |session| session.set_taken(taken));
         done.map_err(|what| self.error(what))
     }
 
-    /// Makes the channels of a plan, and everything ready but the flow of new frames.
+    /// Creates the channels of a plan, with filled receive rings.
     fn channels_of(&self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         let Some(session) = &self.session else {
             return Err(self.error("the device is gone"));
@@ -222,7 +227,7 @@ impl VirtioUserFunction {
             let pair = &session.pairs[usize::from(number)];
             pair.refill().map_err(|what| self.error(what))?;
             let mut channel = pair.channel(number, plan);
-            let stats = &self.lasting.stats[usize::from(number)];
+            let stats = &self.persistent.stats[usize::from(number)];
             let rings = session.pairs.iter().skip(usize::from(number)).step_by(every);
             let rings: Vec<_> =
                 rings.map(|pair| pair.read_by(number, plan, stats.clone())).collect();
@@ -235,7 +240,7 @@ impl VirtioUserFunction {
         (0..plan.channels).map(channel).collect()
     }
 
-    /// The most pairs that have ever been enabled in this connection are those of a change.
+    /// Maximum number of pairs of the session, which covers every pair ever enabled.
     fn most(&self) -> u16 {
         self.session.as_ref().map_or(0, |session| session.agreed.pairs)
     }
@@ -244,15 +249,15 @@ impl VirtioUserFunction {
         Wish::of_flags(self.full_page, self.auto)
     }
 
-    /// Whole pages were asked for, and a queue had too few.
+    /// True when a queue lacked memory for the requested whole pages.
     fn is_rolled_back(&self) -> bool {
         let pairs = self.session.as_ref().map_or(0, |session| session.pairs.len());
-        self.lasting.own.iter().take(pairs).any(|queue| {
+        self.persistent.own.iter().take(pairs).any(|queue| {
             queue.reason().is_some_and(|layout| matches!(layout.cause, Cause::RolledBack { .. }))
         })
     }
 
-    /// Refuses what could not work: before anything is changed.
+    /// Refuses whole pages that cannot work, before any change.
     fn check_full_page(&self) -> Result<(), OpenError> {
         let Some(session) = &self.session else { return Ok(()) };
         let (pages, ring) = (session.pool_pages, u32::from(RX_RING));
@@ -265,11 +270,11 @@ impl VirtioUserFunction {
         )))
     }
 
-    fn reading(&self, queue: usize) -> Option<RxMemory> {
-        let (session, stats) = (self.session.as_ref()?, &self.lasting.own[queue]);
+    fn rx_memory_of(&self, queue: usize) -> Option<RxMemory> {
+        let (session, stats) = (self.session.as_ref()?, &self.persistent.own[queue]);
         let layout = stats.reason()?;
         let mut reason = layout.cause.to_string();
-        if stats.applied.get() != u64::from(self.lasting.wish.get().number) {
+        if stats.applied.get() != u64::from(self.persistent.wish.get().number) {
             reason += "; what is asked for now comes with the next buffers";
         }
         let small = |counter: &mqnet_counters::Counter| counter.get() as u32;
@@ -298,11 +303,11 @@ impl VirtioUserFunction {
     }
 
     fn set_wish(&mut self) {
-        self.lasting.wish.set(self.wish(), self.xdp);
+        self.persistent.wish.set(self.wish(), self.xdp);
     }
 }
 
-/// What of a plan need not be finished on the way to the other function.
+/// Offloads that need no emulation on the way to the other function.
 fn taken(plan: &Plan) -> Offloads {
     plan.rx_offloads.minus(plan.rx_emulation.offloads)
 }
@@ -341,7 +346,7 @@ impl Function for VirtioUserFunction {
     fn poll_link(&mut self, now: Duration) -> LinkStatus {
         if self.session.as_ref().is_some_and(|session| !session.is_alive()) {
             self.lose("the device went away".to_owned());
-            self.not_before = now + PAUSE;
+            self.not_before = now + LOST_DELAY;
         }
         if self.session.is_none() && self.attempt.is_none() && now >= self.not_before {
             self.connect(now);
@@ -373,9 +378,9 @@ impl Function for VirtioUserFunction {
 
     fn close(&mut self, why: &str) {
         if self.session.as_ref().is_some_and(Session::is_broken) {
-            // The same rings would be found broken again, at once and for ever.
+            // A new attempt with the same rings would fail in the same way.
             self.lose(why.to_owned());
-            self.not_before = clock::monotonic() + REST;
+            self.not_before = clock::monotonic() + FAILED_DELAY;
             return;
         }
         let all = 0..self.most();
@@ -422,7 +427,7 @@ impl Function for VirtioUserFunction {
     fn abort(&mut self) {
         let Some(channels) = self.prepared.take() else { return };
         let new = self.channels..channels.max(self.channels);
-        // A device that is gone is found out by its socket.
+        // A lost device is detected by its socket.
         if self.command_pairs(self.channels).unwrap_or(true) {
             return;
         }
@@ -436,7 +441,7 @@ impl Function for VirtioUserFunction {
     }
 
     fn stats(&self) -> &[Arc<ChannelStats>] {
-        &self.lasting.stats
+        &self.persistent.stats
     }
 
     mqnet_netdev::facets!(steering, private_flags, rx_buffers);
@@ -444,7 +449,7 @@ impl Function for VirtioUserFunction {
 
 impl Steering for VirtioUserFunction {
     fn steers(&self) -> bool {
-        // The device chooses, and is only told which queues there are.
+        // The device selects queues, within the set that is enabled.
         false
     }
 
@@ -486,7 +491,7 @@ impl PrivateFlags for VirtioUserFunction {
 impl RxBuffers for VirtioUserFunction {
     fn rx_memory(&self) -> Vec<RxMemory> {
         let pairs = self.session.as_ref().map_or(0, |session| session.pairs.len());
-        (0..pairs).filter_map(|queue| self.reading(queue)).collect()
+        (0..pairs).filter_map(|queue| self.rx_memory_of(queue)).collect()
     }
 
     fn set_xdp(&mut self, attached: bool) {

@@ -1,6 +1,5 @@
-//! A target for fuzzing and property tests: it takes any bytes, as what a device writes, and must
-//! neither panic nor hand on a frame that breaks the contract. One body serves the fuzzer
-//! (`cargo xtask fuzz`) and the tests.
+//! Fuzz target, shared by the fuzzer (`cargo xtask fuzz`) and the property tests: arbitrary writes
+//! of a device must not cause a panic or a frame that breaks the contract.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,21 +15,21 @@ use mqnet_virtio::rxbuf::sizes::Mode;
 use mqnet_virtio::{Features, packed, split};
 use mqnet_wire::VnetHdr;
 
-use crate::buffers::{Buffers, Knob, RxBufferStats};
+use crate::buffers::{Buffers, RxBufferStats, SettingCell};
+use crate::hand_over::HandOver;
 use crate::memory::{PairMemory, RingMemory, START, Shape};
 use crate::rx::{RxCore, RxParts, RxQueue};
-use crate::slot::Slot;
 use crate::tx::{TxCore, TxQueue};
 
 const FRAME_MAX: u32 = 2000;
 
-/// A ring, as a device sees it that may do anything.
+/// Ring from the point of view of an arbitrary device.
 struct Ring {
     size: u32,
     packed: bool,
-    /// Where the areas are in the memory.
+    /// Offsets of the areas in the memory.
     areas: [u32; 3],
-    /// Buffers that were given back.
+    /// Number of buffers returned so far.
     given: u32,
 }
 
@@ -40,13 +39,14 @@ impl Ring {
         Self { size: ring.size.into(), packed, areas, given: 0 }
     }
 
-    /// Gives back `buffers`, for once as one should, and names only the last if it says so.
+    /// Returns `buffers` as a correct device does, with a single entry for the last one if
+    /// `only_last`.
     fn give(&mut self, memory: &Table, buffers: u32, len: u32, only_last: bool) {
         let last = self.given + buffers - 1;
         let first = if only_last { last } else { self.given };
         let begin = self.given;
         for number in first..=last {
-            // Of several in one go the mark stands where the first one's would.
+            // The single entry of a batch is at the place of its first buffer.
             self.mark(memory, if only_last { begin } else { number }, number, len);
         }
         self.given += buffers;
@@ -55,7 +55,7 @@ impl Ring {
         }
     }
 
-    /// The used mark number `place`, of buffer `number`.
+    /// Writes used entry `place` for buffer `number`.
     fn mark(&self, memory: &Table, place: u32, number: u32, len: u32) {
         let [desc, avail, used] = self.areas;
         if self.packed {
@@ -74,7 +74,7 @@ impl Ring {
         memory.word(at + 4).store(len.to_le(), Relaxed);
     }
 
-    /// Where in the memory the next buffer to be given back is, if it is there at all.
+    /// Offset of the next buffer to return; arbitrary if there is none.
     fn next_buffer(&self, memory: &Table) -> u32 {
         let [desc, avail, _] = self.areas;
         let place = match self.packed {
@@ -94,11 +94,11 @@ struct World<Q: DriverQueue + 'static> {
     rings: [Ring; 2],
     rx: RxQueue<Q>,
     tx: TxQueue<Q>,
-    home: Returner,
+    returner: Returner,
     kept: Vec<Kept>,
 }
 
-/// What the first byte of the input chooses.
+/// Options from the first byte of the input.
 #[derive(Clone, Copy)]
 struct Choice(u8);
 
@@ -124,25 +124,25 @@ impl<Q: DriverQueue + 'static> World<Q> {
         let (stats, own) = (Arc::<ChannelStats>::default(), Arc::<RxBufferStats>::default());
         let takes = Features::CSUM.or(Features::GUEST_CSUM).or(Features::GUEST_TSO4);
         let takes = takes.taken_by_driver();
-        let wish = Arc::<Knob>::default();
+        let wish = Arc::<SettingCell>::default();
         let parts = RxParts { kick: kick.clone(), wish, stats: stats.clone(), own, takes };
         let buffers = Buffers::new(pool, mode, MTU_DEFAULT, rx.size);
         let queue = |number, ring: RingMemory| make(number, ring.size, ring.tables, event_idx);
         let mut core = RxCore::new(queue(0, rx), buffers, mode == Mode::Mergeable, parts);
         core.refill().ok()?;
-        let slot = Arc::new(Slot::new(core));
-        let mut rx = RxQueue::new(0, slot, FRAME_MAX, call.clone(), stats.clone());
+        let cell = Arc::new(HandOver::new(core));
+        let mut rx = RxQueue::new(0, cell, FRAME_MAX, call.clone(), stats.clone());
         let core = TxCore::new(queue(1, tx), slots, slots_at, kick, stats.clone());
-        let tx = TxQueue::new(0, Arc::new(Slot::new(core)), FRAME_MAX, call, stats);
-        let home = rx.returner()?;
-        Some(Self { memory, rings, rx, tx, home, kept: Vec::new() })
+        let tx = TxQueue::new(0, Arc::new(HandOver::new(core)), FRAME_MAX, call, stats);
+        let returner = rx.returner()?;
+        Some(Self { memory, rings, rx, tx, returner, kept: Vec::new() })
     }
 
-    /// Takes frames that wait with their memory, or gives that back.
+    /// Keeps waiting frames with their memory; with 0 frames, returns all kept ones.
     fn keep(&mut self, frames: usize) -> Result<(), Fault> {
         if frames == 0 {
-            self.kept.drain(..).for_each(|kept| kept.give_back(&mut self.home));
-            self.home.flush();
+            self.kept.drain(..).for_each(|kept| kept.give_back(&mut self.returner));
+            self.returner.flush();
         }
         for _ in 0..frames {
             let Some(kept) = self.rx.keep()? else { break };
@@ -177,7 +177,7 @@ impl<Q: DriverQueue + 'static> World<Q> {
         self.tx.is_drained().map(drop)
     }
 
-    /// The device: gives buffers back, with headers of frames that may be some.
+    /// Device action: returns buffers, with a plausible header in the first one.
     fn give(&mut self, input: &mut Input<'_>, only_last: bool) {
         let what = input.u8();
         let (which, count) = (usize::from(what & 1), u32::from(what >> 1) % 70 + 1);
@@ -197,7 +197,7 @@ impl<Q: DriverQueue + 'static> World<Q> {
         ring.give(&self.memory, count, len, only_last);
     }
 
-    /// The device: anything in a ring.
+    /// Device action: writes an arbitrary value into a ring.
     fn scribble(&mut self, input: &mut Input<'_>) {
         let what = u32::from(input.u8());
         let ring = &self.rings[(what & 1) as usize];
@@ -205,7 +205,7 @@ impl<Q: DriverQueue + 'static> World<Q> {
         self.memory.double(at).store(input.u64(), Relaxed);
     }
 
-    /// Ends at the first fault, as the engine would.
+    /// Executes the input; ends at the first fault, as the engine does.
     fn run(mut self, input: &mut Input<'_>) {
         for _ in 0..300 {
             let step = input.u8();
@@ -232,7 +232,7 @@ impl<Q: DriverQueue + 'static> World<Q> {
     }
 }
 
-/// What a device writes while both halves work.
+/// Interleaves writes of a device with polls of both queues.
 pub fn rings(data: &[u8]) {
     let mut input = Input(data);
     let choice = Choice(input.u8());
@@ -261,10 +261,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
-        // Goal: no bytes of a device's make a queue panic, leave its memory, or hand on a frame
-        // that breaks the contract.
+        // Goal: no bytes written by a device cause a panic, an access outside of the memory, or a
+        // frame that breaks the contract.
         #[test]
-        fn rings_survive_anything(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+        fn arbitrary_peer_writes_are_handled(data in prop::collection::vec(any::<u8>(), 0..1500)) {
             super::rings(&data);
         }
     }

@@ -1,4 +1,4 @@
-//! The driver of a virtio network device in another process, over vhost-user.
+//! Driver of a virtio network device in another process, over vhost-user.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -10,13 +10,13 @@ mod control;
 mod fold;
 mod function;
 pub mod fuzzing;
+mod hand_over;
 mod memory;
+mod message;
 mod provided;
 mod pump;
 mod rx;
 mod session;
-mod slot;
-mod tell;
 mod tx;
 
 pub use buffers::RxBufferStats;

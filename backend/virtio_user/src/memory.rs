@@ -1,5 +1,5 @@
-//! The memory that a device sees: one sealed file of ours, and a file of the caller's for what is
-//! received, if the caller gives one.
+//! Memory that the device sees: one sealed file, and an optional file of the caller for received
+//! frames.
 
 use std::sync::Arc;
 
@@ -14,31 +14,31 @@ use mqnet_virtio::rxbuf::sizes::Mode;
 
 use crate::provided::ProvidedMemory;
 
-/// Descriptors of a ring.
+/// Number of descriptors of a receive ring.
 pub(crate) const RX_RING: u16 = 512;
-/// See [`RX_RING`].
+/// Number of descriptors of a transmit ring.
 pub(crate) const TX_RING: u16 = 256;
 
-/// The address of the file's first byte, as the device has it. Not 0, which looks like nothing.
+/// Device address of the first byte of the file. Address 0 is avoided: devices may treat it as
+/// invalid.
 pub(crate) const START: u64 = 1 << 32;
 
-/// The address of the first byte of the caller's file.
+/// Device address of the first byte of the caller's file.
 pub(crate) const PROVIDED: u64 = 1 << 40;
 
-/// Bytes in front of a frame in a TX slot: its header, and 4 bytes that align both. (A line of its
-/// own for the header, written when it changes, as RX buffers have it, was slower: 1.28 instead of
-/// 1.50 of DPDK's driver in front of DPDK's device at 64 B. A device that fetches ahead where a
-/// buffer begins has the frame's first bytes with it.)
+/// Bytes before a frame in a TX slot: 4 bytes of alignment and the header. (A separate cache line
+/// for the header, as in RX buffers, measured slower: a device that prefetches the start of a
+/// buffer also gets the first bytes of the frame.)
 pub(crate) const TX_FRONT: u32 = 16;
 
 const PAGE: usize = 4096;
 
-/// The address of a byte of the file.
+/// Device address of an offset in the file.
 pub(crate) fn address(offset: usize) -> u64 {
     START + offset as u64
 }
 
-/// Where a ring lies, for the device and for us.
+/// Location of a ring, as device addresses and as local tables.
 pub(crate) struct RingMemory {
     pub(crate) size: u16,
     pub(crate) addresses: [u64; 3],
@@ -56,27 +56,27 @@ pub(crate) struct PairMemory {
     pub(crate) tx: RingMemory,
     pub(crate) pool: PagePool,
     pub(crate) slots: Window,
-    /// The address of the first slot.
+    /// Device address of the first slot.
     pub(crate) slots_at: u64,
 }
 
-/// What kind of memory is needed.
+/// Parameters of the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) pairs: u16,
     pub(crate) packed: bool,
     pub(crate) mode: Mode,
-    /// What was agreed on: it says how the device finds pages.
+    /// Negotiated features, which determine the mapping of pages.
     pub(crate) features: Features,
 }
 
-/// Everything that a device sees.
+/// All memory that the device sees.
 pub(crate) struct DeviceMemory {
     pub(crate) region: Arc<Region>,
     pub(crate) pairs: Vec<PairMemory>,
 }
 
-/// The caller's memory, of which each queue takes a part.
+/// Memory of the caller; each queue takes a part.
 struct Provided {
     rest: Part,
     pages: u32,
@@ -98,8 +98,7 @@ impl Shape {
         }
     }
 
-    /// Bytes of a pool of ours: for a ring full of whole pages, and as many that are being looked
-    /// at.
+    /// Length of an own pool: whole pages for a full ring, and as many for frames in use.
     fn pool_len(&self) -> usize {
         2 * usize::from(RX_RING) * self.page_size() as usize
     }
@@ -127,7 +126,7 @@ impl Shape {
         usize::from(TX_RING) * (TX_FRONT + room_for(FRAME_MAX)).next_multiple_of(64) as usize
     }
 
-    /// Bytes of the file. Most of it is never touched, and costs nothing.
+    /// Length of the file. Most of it is never touched and uses no memory.
     fn len(&self, provided: bool) -> usize {
         let rings = self.ring_len(RX_RING) + self.ring_len(TX_RING);
         let pages = if provided { 0 } else { self.pool_len() };
@@ -135,8 +134,8 @@ impl Shape {
         usize::from(self.pairs) * pair.iter().sum::<usize>()
     }
 
-    /// Makes the file and cuts it up. Every possible queue has its pool from the start, in the
-    /// caller's memory if there is some.
+    /// Creates and divides the file. Every possible queue gets its pool now, in the caller's memory
+    /// if provided.
     pub(crate) fn make(&self, memory: Option<&ProvidedMemory>) -> Result<DeviceMemory, String> {
         let mut provided = memory.map(|memory| self.provided(memory)).transpose()?;
         let region = Region::shared("mqnet-virtio-user", self.len(provided.is_some()), false);
@@ -199,11 +198,11 @@ mod tests {
         mqnet_sysio::memory::memory_file("mqnet-test", len, false).unwrap()
     }
 
-    // Goal: for every shape the file is exactly as long as what is cut from it, each possible
-    // queue has a pool of its own that the device finds where it lies, and rings are aligned as
-    // the specification asks.
+    // Goal: for every shape the file has exactly the length of its parts, each possible queue has
+    // its own pool at the mapped address, and rings have the alignment that the specification
+    // requires.
     #[test]
-    fn files_are_cut_up_whole() {
+    fn file_is_divided_completely() {
         for mode in [Mode::Small, Mode::Mergeable, Mode::Big] {
             for (pairs, packed) in [(1, false), (3, true), (64, false)] {
                 let shape = shape(pairs, packed, mode);
@@ -226,8 +225,9 @@ mod tests {
         }
     }
 
-    // Goal: the caller's memory is shared out equally among all possible queues, at addresses of
-    // its own, and our file has no pages then; too little is refused with what is needed.
+    // Goal: the caller's memory is divided equally among all possible queues, at its own addresses,
+    // and the driver's file then has no pages; too little memory is refused with the required
+    // amount.
     #[test]
     fn provided_memory_is_shared_out() {
         let shape = shape(3, false, Mode::Mergeable);

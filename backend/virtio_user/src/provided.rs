@@ -1,13 +1,13 @@
-//! Memory of the caller's as the pages of RX pools.
+//! Memory of the caller for the pages of RX pools.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// A memory file of the caller's (memfd, or a file in `/dev/shm` or hugetlbfs) for what a device
-/// receives: the device writes frames into it, the caller finds them in its own mapping of the
-/// file, and nobody copies. Every possible queue has an equal part.
+/// Memory file of the caller (memfd, or a file in `/dev/shm` or hugetlbfs) for received frames. The
+/// device writes frames into it, and the caller reads them in its own mapping of the file without a
+/// copy. Every possible queue has an equal part.
 ///
-/// The file must stay as long as it is: if it shrinks, what is read of it is zeroes.
+/// The file must keep its length: if it shrinks, the removed part reads as zeroes.
 #[derive(Clone, Debug)]
 pub struct ProvidedMemory {
     file: Arc<OwnedFd>,
@@ -15,17 +15,18 @@ pub struct ProvidedMemory {
 }
 
 impl ProvidedMemory {
-    /// The first `len` bytes of a file. Huge pages: a multiple of their size.
+    /// Uses the first `len` bytes of a file. With huge pages `len` must be a multiple of their
+    /// size.
     pub fn new(file: OwnedFd, len: u64) -> Self {
         Self { file: Arc::new(file), len }
     }
 
-    /// Its length.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// True when it has no bytes.
+    /// True when the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,9 +1,9 @@
-//! The device's socket, served by a thread of its own.
+//! Socket of the device, served by a thread of its own.
 //!
-//! The crate `vhost` receives descriptors with every answer and closes them. Closing a file of a
-//! file system in user space waits for its server, and the crate runs on the thread that serves all
-//! links. So it has one end of a socket pair, and a thread copies: messages with their descriptors
-//! to the device, bytes alone from it.
+//! The crate `vhost` receives descriptors with every reply and closes them. Closing a file of a
+//! FUSE file system waits for its server, and the crate runs on the thread that serves all links.
+//! So the crate gets one end of a socket pair, and a thread copies: messages with descriptors to
+//! the device, bytes only from it.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,10 +14,10 @@ use mqnet_sysio::socket::StreamSocket;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Bytes that are copied at a time.
+/// Buffer size of one copy.
 const CHUNK: usize = 8192;
 
-/// Bytes and descriptors that the other socket has not taken yet.
+/// Bytes and descriptors that the other socket has not accepted yet.
 #[derive(Default)]
 struct Waiting {
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ impl Waiting {
         self.bytes.is_empty()
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket accepts.
     fn send(&mut self, to: &StreamSocket) -> io::Result<()> {
         let fds: Vec<BorrowedFd<'_>> = self.fds.iter().map(AsFd::as_fd).collect();
         match to.send(&self.bytes, &fds) {
@@ -44,7 +44,7 @@ impl Waiting {
     }
 }
 
-/// The end of a socket pair behind which a thread serves the device. It ends with either socket.
+/// Starts the thread; returns its end of the socket pair. The thread ends with either socket.
 pub(crate) fn serve(device: UnixStream) -> io::Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
     let body = move || {
@@ -52,7 +52,7 @@ pub(crate) fn serve(device: UnixStream) -> io::Result<UnixStream> {
             tracing::warn!("virtio-user: a thread keeps its privileges: {e}");
         }
         let sockets = [device, theirs].map(|socket| StreamSocket::from(OwnedFd::from(socket)));
-        // Both are closed then, which both sides notice.
+        // Both sockets are closed here, which both sides detect.
         if let Err(e) = copy(&sockets) {
             tracing::debug!("virtio-user: {e}");
         }
@@ -107,7 +107,7 @@ fn copy([device, link]: &[StreamSocket; 2]) -> io::Result<()> {
             }
         }
         if hung_up.contains(&true) && !(to_link.is_empty() && to_device.is_empty()) {
-            // The rest has no receiver.
+            // The remaining bytes have no receiver.
             return Ok(());
         }
     }

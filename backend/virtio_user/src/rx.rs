@@ -1,4 +1,4 @@
-//! The receive queue: frames lie in pages of its own pool.
+//! Receive queue; its frames are in pages of its own pool.
 
 mod intake;
 
@@ -19,39 +19,39 @@ use mqnet_virtio::driver::{DriverQueue, Piece};
 use mqnet_virtio::net::HDR_LEN;
 use mqnet_wire::VnetHdr;
 
-use crate::buffers::{Buffer, Buffers, Knob, RxBufferStats};
-use crate::slot::Slot;
+use crate::buffers::{Buffer, Buffers, RxBufferStats, SettingCell};
+use crate::hand_over::HandOver;
 use intake::{Intake, Rules};
 
-/// Refill when so many descriptors are free, or half of a shorter ring.
+/// Minimum number of free descriptors that causes a refill, or half of a shorter ring.
 const REFILL: u16 = 64;
 
-/// A frame that has come and was not released.
+/// Frame that arrived and was not released.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     hdr: VnetHdr,
     len: u32,
-    /// Which buffer it lies in, behind the header.
+    /// Id of the first buffer, which contains the header.
     id: u16,
-    /// Buffers after the first, which are in a list of their own.
+    /// Number of further buffers, which are in a separate list.
     more: u16,
 }
 
-/// A buffer after the first of a frame, and how much of the frame lies in it.
+/// Further buffer of a frame, and the length of its part of the frame.
 #[derive(Clone, Copy, Debug)]
 struct Filled {
     id: u16,
     len: u32,
 }
 
-/// A buffer of the device's, or one that came back and is not freed.
+/// Buffer that the device has, or that it returned and that is not freed.
 #[derive(Debug)]
 struct Posted {
     frag: Frag,
-    /// Where in it the device begins to write.
+    /// Offset at which the device begins to write.
     front: u32,
     generation: NonZeroU32,
-    /// As the device knows it.
+    /// Length as the device sees it.
     len: u32,
     at: u64,
 }
@@ -63,45 +63,44 @@ impl Posted {
     }
 }
 
-/// What there is one of for each channel: the ring, its pool, and what has come.
+/// State of a channel's receive ring: the ring, its pool and the frames that arrived.
 ///
-/// A buffer that has come stays where it is while it is looked at. Then the device gets it back as
-/// it was: only buffers that somebody keeps, or of a size that is not wanted any more, go through
-/// the pool.
+/// A returned buffer stays in place while its frame is shown. Then it is made available again
+/// unchanged. Only buffers that are kept, or that have an outdated shape, pass through the pool.
 pub(crate) struct RxCore<Q> {
     queue: Q,
     buffers: Buffers,
     mergeable: bool,
-    /// The buffer of each id that is not free.
+    /// Buffers by id, for all ids that are not free.
     posted: Box<[Option<Posted>]>,
     waiting: ArrayVec<Waiting, BURST_FRAMES>,
-    /// The buffers after the first of each frame.
+    /// Further buffers of all waiting frames, in order.
     more: VecDeque<Filled>,
-    /// Ids that are held and whose buffers go back to the pool.
+    /// Held ids of dropped frames; their buffers go back to the pool.
     stale: Vec<u16>,
-    /// Buffers that go there, and have no id any more.
-    leaving: Vec<Frag>,
-    /// Buffers that were added again since the device was asked whether it wants to be told.
-    unasked: u16,
+    /// Buffers without an id that go back to the pool.
+    to_free: Vec<Frag>,
+    /// Buffers made available again since the last check for a kick.
+    unkicked: u16,
     refill_at: u16,
-    /// Pieces of frames that have left with their memory.
+    /// Number of buffers that left with kept frames.
     kept: u64,
     armed: bool,
     kick: Arc<EventFd>,
-    wish: Arc<Knob>,
+    wish: Arc<SettingCell>,
     stats: Arc<ChannelStats>,
     own: Arc<RxBufferStats>,
     takes: Offloads,
     broken: bool,
 }
 
-/// What the queues of a channel share.
+/// Objects that the queues of a channel share.
 pub(crate) struct RxParts {
     pub(crate) kick: Arc<EventFd>,
-    pub(crate) wish: Arc<Knob>,
+    pub(crate) wish: Arc<SettingCell>,
     pub(crate) stats: Arc<ChannelStats>,
     pub(crate) own: Arc<RxBufferStats>,
-    /// How frames may be unfinished, at most.
+    /// Offloads that received frames may use at most.
     pub(crate) takes: Offloads,
 }
 
@@ -114,8 +113,8 @@ impl<Q: DriverQueue> RxCore<Q> {
             waiting: ArrayVec::new(),
             more: VecDeque::with_capacity(size.into()),
             stale: Vec::with_capacity(size.into()),
-            leaving: Vec::with_capacity(size.into()),
-            unasked: 0,
+            to_free: Vec::with_capacity(size.into()),
+            unkicked: 0,
             refill_at: REFILL.min(size) / 2,
             kept: 0,
             armed: false,
@@ -131,27 +130,27 @@ impl<Q: DriverQueue> RxCore<Q> {
         }
     }
 
-    /// The device broke the rules: this ring goes no further.
+    /// True after a violation by the device: the ring is not used any more.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Gives the device buffers for all free descriptors, as far as there are pages, and tells it
-    /// once. What is missing comes with a later refill: nobody spins for memory.
+    /// Makes buffers available for all free descriptors, as far as there are pages, and kicks once
+    /// if needed. Later refills add what is missing; a lack of memory causes no busy loop.
     pub(crate) fn refill(&mut self) -> Result<(), std::io::Error> {
-        self.buffers.settle(self.wish.get(), &self.own);
-        self.let_go_of_stale();
-        for frag in self.leaving.drain(..) {
+        self.buffers.begin_refill(self.wish.get(), &self.own);
+        self.free_stale();
+        for frag in self.to_free.drain(..) {
             self.buffers.pool.free_frag(frag);
         }
         while let Some(id) = self.queue.next_id() {
-            // In order, the next place may be that of a frame that waits, while one behind it has
-            // been let go: it moves up first, when it is released.
+            // In order, the next place may belong to a waiting frame, while a later one was freed.
+            // The waiting buffer moves there when it is released.
             if self.posted[usize::from(id)].is_some() {
                 break;
             }
             let Some(buffer) = self.buffers.take(&self.own) else { break };
-            // A pool that is for allocation only is never behind a ring of ours.
+            // Only a pool without device mapping has no address, and no such pool serves a ring.
             let Some(at) = self.buffers.address(&buffer) else { break };
             let (len, generation) = (self.buffers.shown(&buffer), self.buffers.generation());
             let Buffer { frag, front } = buffer;
@@ -159,8 +158,8 @@ impl<Q: DriverQueue> RxCore<Q> {
             self.queue.add_one(posted.piece(), false);
             self.posted[usize::from(id)] = Some(posted);
         }
-        self.buffers.gave_again(std::mem::take(&mut self.unasked));
-        self.buffers.settled(&self.own);
+        self.buffers.count_reused(std::mem::take(&mut self.unkicked));
+        self.buffers.end_refill(&self.own);
         self.queue.publish();
         if self.queue.needs_kick() {
             self.stats.rx.kicks.add(1);
@@ -169,16 +168,17 @@ impl<Q: DriverQueue> RxCore<Q> {
         Ok(())
     }
 
-    /// Before any buffer is added: it may get the id of one of these.
-    fn let_go_of_stale(&mut self) {
+    /// Frees the buffers of dropped frames. This must precede new buffers, which may reuse these
+    /// ids.
+    fn free_stale(&mut self) {
         for id in self.stale.drain(..) {
-            self.leaving.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
+            self.to_free.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
             self.queue.let_go(id);
         }
     }
 
     fn refill_if_due(&mut self) -> Result<(), String> {
-        let due = usize::from(self.queue.free() + self.unasked) + self.stale.len();
+        let due = usize::from(self.queue.free() + self.unkicked) + self.stale.len();
         if due > usize::from(self.refill_at) {
             self.refill().map_err(|e| format!("the device's doorbell: {e}"))?;
         }
@@ -190,8 +190,8 @@ impl<Q: DriverQueue> RxCore<Q> {
         self.waiting.is_empty()
     }
 
-    /// Shows what waits, and what comes, up to `budget` frames. What the device has written is read
-    /// once, as it is shown first.
+    /// Shows waiting and new frames, up to `budget`. Headers and used entries are read once, when a
+    /// frame is first shown.
     fn peek<'a>(
         &'a mut self,
         burst: &mut Burst<'a>,
@@ -229,7 +229,7 @@ impl<Q: DriverQueue> RxCore<Q> {
         taken
     }
 
-    /// Takes the first frame that waits, with its memory.
+    /// Takes the first waiting frame with its memory.
     fn keep(&mut self) -> Result<Option<Kept>, String> {
         let Some(frame) = self.waiting.pop_at(0) else { return Ok(None) };
         let Waiting { hdr, len, id, more } = frame;
@@ -242,43 +242,43 @@ impl<Q: DriverQueue> RxCore<Q> {
             self.queue.let_go(id);
             Some(KeptPiece::new(frag, front + skip, len))
         });
-        // Every frame that waits has its buffers.
+        // Every waiting frame has its buffers.
         let Some(head) = pieces.next() else { return Ok(None) };
         let kept = Kept { hdr, head, more: pieces.collect() };
         self.stats.rx.packets.add(1);
         self.stats.rx.bytes.add(len.into());
         self.kept += 1 + kept.more.len() as u64;
         if let Err(why) = self.refill_if_due() {
-            // Nobody gets the frame: its memory must not be lost with it.
+            // The caller does not get the frame, so its memory is returned here.
             kept.give_back(&mut self.buffers.pool.returner());
             return Err(why);
         }
         Ok(Some(kept))
     }
 
-    /// The device has next to no buffers, since frames that are kept have the memory. Whoever gives
-    /// them back wakes nobody, so this queue must not sleep: the device could fill nothing.
+    /// True when kept frames hold nearly all buffers. The return of their memory wakes no queue, so
+    /// this queue must not sleep while the device has no buffers to fill.
     fn is_starved(&self) -> bool {
         self.queue.in_flight() < self.queue.size() / 4 && self.kept > self.buffers.pool.foreign()
     }
 
     fn release(&mut self, frames: usize) -> Result<(), String> {
         if !self.stale.is_empty() {
-            self.let_go_of_stale();
+            self.free_stale();
         }
-        let Self { queue, posted, waiting, more, leaving, .. } = self;
-        let mut bin = Renewal { queue, posted, leaving, generation: self.buffers.generation() };
+        let Self { queue, posted, waiting, more, to_free, .. } = self;
+        let mut renewal = Renewal { queue, posted, to_free, generation: self.buffers.generation() };
         let (mut bytes, mut renewed) = (0, 0);
         for frame in &waiting[..frames] {
             bytes += u64::from(frame.len);
-            renewed += bin.renew(frame.id);
+            renewed += renewal.renew(frame.id);
             if frame.more > 0 {
                 let others = more.drain(..usize::from(frame.more));
-                renewed += others.map(|filled| bin.renew(filled.id)).sum::<u16>();
+                renewed += others.map(|filled| renewal.renew(filled.id)).sum::<u16>();
             }
         }
-        self.unasked += renewed;
-        // At once: what the device does not see it cannot have used.
+        self.unkicked += renewed;
+        // Published immediately: the device cannot use a buffer before it sees it.
         self.queue.publish();
         self.waiting.drain(..frames);
         self.stats.rx.packets.add(frames as u64);
@@ -287,17 +287,17 @@ impl<Q: DriverQueue> RxCore<Q> {
     }
 }
 
-/// Buffers that were looked at.
+/// Reuse of the buffers of released frames.
 struct Renewal<'r, Q> {
     queue: &'r mut Q,
     posted: &'r mut [Option<Posted>],
-    leaving: &'r mut Vec<Frag>,
+    to_free: &'r mut Vec<Frag>,
     generation: NonZeroU32,
 }
 
 impl<Q: DriverQueue> Renewal<'_, Q> {
-    /// The device gets one back as it was, unless it is of a size that is not wanted any more:
-    /// how many it gets.
+    /// Makes a buffer available again unchanged, unless its shape is outdated. Returns the number
+    /// of buffers made available.
     #[inline(always)]
     fn renew(&mut self, id: u16) -> u16 {
         match &self.posted[usize::from(id)] {
@@ -308,7 +308,7 @@ impl<Q: DriverQueue> Renewal<'_, Q> {
                 }
                 1
             }
-            _ => self.leave(id),
+            _ => self.retire(id),
         }
     }
 
@@ -320,28 +320,28 @@ impl<Q: DriverQueue> Renewal<'_, Q> {
 
     #[cold]
     #[inline(never)]
-    fn leave(&mut self, id: u16) -> u16 {
-        self.leaving.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
+    fn retire(&mut self, id: u16) -> u16 {
+        self.to_free.extend(self.posted[usize::from(id)].take().map(|posted| posted.frag));
         self.queue.let_go(id);
         0
     }
 }
 
 impl<Q> Drop for RxCore<Q> {
-    /// The device may still write into the pages; nobody looks there any more, and the pool takes
-    /// no other buffers from them.
+    /// Frees all pages. The device may still write into them; they are not read any more, and the
+    /// pool allocates no other buffers from them.
     fn drop(&mut self) {
         let posted = self.posted.iter_mut().filter_map(Option::take).map(|posted| posted.frag);
-        for frag in posted.chain(self.leaving.drain(..)) {
+        for frag in posted.chain(self.to_free.drain(..)) {
             self.buffers.pool.free_frag(frag);
         }
     }
 }
 
-/// The receive queue of a channel.
+/// Receive queue of a channel.
 pub(crate) struct RxQueue<Q: DriverQueue> {
     channel: u16,
-    slot: Arc<Slot<RxCore<Q>>>,
+    cell: Arc<HandOver<RxCore<Q>>>,
     core: Option<Box<RxCore<Q>>>,
     frame_max: u32,
     event: Arc<EventFd>,
@@ -351,17 +351,17 @@ pub(crate) struct RxQueue<Q: DriverQueue> {
 impl<Q: DriverQueue> RxQueue<Q> {
     pub(crate) fn new(
         channel: u16,
-        slot: Arc<Slot<RxCore<Q>>>,
+        cell: Arc<HandOver<RxCore<Q>>>,
         frame_max: u32,
         event: Arc<EventFd>,
         stats: Arc<ChannelStats>,
     ) -> Self {
-        Self { channel, slot, core: None, frame_max, event, stats }
+        Self { channel, cell, core: None, frame_max, event, stats }
     }
 
     fn core(&mut self) -> Option<&mut RxCore<Q>> {
         if self.core.is_none() {
-            self.core = self.slot.take();
+            self.core = self.cell.take();
         }
         self.core.as_deref_mut()
     }
@@ -388,7 +388,7 @@ impl<Q: DriverQueue + 'static> Queue for RxQueue<Q> {
 
     fn park(&mut self) {
         if let Some(core) = self.core.take() {
-            self.slot.put(core);
+            self.cell.put(core);
         }
     }
 }
@@ -398,7 +398,7 @@ impl<Q: DriverQueue + 'static> RxBrings for RxQueue<Q> {
         let (fault, frame_max) = (fault(self.channel), self.frame_max);
         let Some(core) = self.core() else { return Ok(()) };
         if core.is_idle() {
-            // Frames that were dropped leave descriptors behind.
+            // Dropped frames leave free descriptors.
             core.refill_if_due().map_err(&fault)?;
         }
         core.peek(burst, budget, frame_max).map_err(|broken| fault(broken.to_string()))
@@ -425,7 +425,7 @@ impl<Q: DriverQueue + 'static> RxBrings for RxQueue<Q> {
 impl<Q: DriverQueue> Drop for RxQueue<Q> {
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {
-            self.slot.put(core);
+            self.cell.put(core);
         }
     }
 }

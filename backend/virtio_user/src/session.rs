@@ -1,4 +1,4 @@
-//! One connection with a device: the handshake, and the queue pairs that came out of it.
+//! Session with a device: the handshake, and the resulting queue pairs.
 
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -26,29 +26,29 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd as VmmEventFd;
 
-use crate::buffers::{Buffers, Knob, RxBufferStats};
+use crate::buffers::{Buffers, RxBufferStats, SettingCell};
 use crate::config::VirtioUserConfig;
 use crate::control::{Control, ControlMemory};
+use crate::hand_over::HandOver;
 use crate::memory::{DeviceMemory, PROVIDED, PairMemory, RingMemory, START, Shape};
+use crate::message;
 use crate::rx::{RxCore, RxParts, RxQueue};
-use crate::slot::Slot;
-use crate::tell;
 use crate::tx::{TxCore, TxQueue};
 
-/// Rings of all pairs, and one for commands.
+/// Maximum number of rings: all pairs and the control queue.
 const RINGS_MAX: u64 = 2 * CHANNELS_MAX as u64 + 1;
 
-/// Limit of a handshake, which has a thread of its own.
+/// Time limit of a handshake, which has a thread of its own.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Limit of a message after the handshake. It blocks the control thread, and so all links.
+/// Time limit of a later message. It blocks the control thread, and with it all links.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(150);
-/// Unit in which timeouts are counted: after a pause of the whole machine one unit has passed.
+/// Unit of timeouts: a suspension of the whole machine counts as one unit.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
-/// The bit by which a device says that it has protocol features, and its vrings begin disabled.
+/// Feature of a device with protocol features; its vrings are initially disabled.
 const PROTOCOL: Features = Features::PROTOCOL_FEATURES;
 
-/// What we take of a control queue.
+/// Features of a control queue that this driver accepts.
 const BY_COMMAND: Features = Features::CTRL_VQ
     .or(Features::CTRL_RX)
     .or(Features::CTRL_MAC_ADDR)
@@ -56,38 +56,38 @@ const BY_COMMAND: Features = Features::CTRL_VQ
     .or(Features::STATUS)
     .or(Features::GUEST_ANNOUNCE);
 
-/// Offloads can be switched by command.
+/// Features for changing offloads by command.
 const SWITCHED: Features = Features::CTRL_VQ.or(Features::CTRL_GUEST_OFFLOADS);
 
-/// The address can be set by command. Devices for VMMs, which have a control queue of their own,
-/// offer the queue without this.
+/// Features for setting the address by command. Devices for VMMs with a control queue of their own
+/// offer `CTRL_VQ` without `CTRL_MAC_ADDR`.
 const ADDRESSED: Features = Features::CTRL_VQ.or(Features::CTRL_MAC_ADDR);
 
-/// What outlives a connection.
+/// State that persists over sessions.
 #[derive(Clone)]
-pub(crate) struct Lasting {
+pub(crate) struct Persistent {
     pub(crate) stats: Vec<Arc<ChannelStats>>,
     pub(crate) own: Vec<Arc<RxBufferStats>>,
-    pub(crate) wish: Arc<Knob>,
-    /// The device seems to count vrings where others count pairs (the protocol leaves it open): it
-    /// refused one that it should have had. Taken back when it refuses more.
+    pub(crate) wish: Arc<SettingCell>,
+    /// True if the device seems to report vrings instead of pairs, which the protocol leaves open: it
+    /// refused a ring within the reported number. Reset if it then refuses another one.
     pub(crate) counts_rings: Arc<AtomicBool>,
 }
 
-/// A queue pair, whatever the layout of its rings.
+/// Queue pair, independent of the layout of its rings.
 pub(crate) trait Pair: Send {
     fn channel(&self, channel: u16, plan: &Plan) -> Channel;
-    /// Its receive ring, to be read by another channel, which has these statistics.
+    /// Receive queue over this pair's ring for another channel, with that channel's statistics.
     fn read_by(&self, channel: u16, plan: &Plan, stats: Arc<ChannelStats>) -> Box<dyn RxBrings>;
-    /// Fills the receive ring as far as it is not.
+    /// Makes receive buffers available for all free descriptors.
     fn refill(&self) -> Result<(), String>;
-    /// The device broke the rules in one of the rings.
+    /// True after a violation by the device in one of the rings.
     fn is_broken(&self) -> bool;
 }
 
 struct Queues<Q: DriverQueue> {
-    rx: Arc<Slot<RxCore<Q>>>,
-    tx: Arc<Slot<TxCore<Q>>>,
+    rx: Arc<HandOver<RxCore<Q>>>,
+    tx: Arc<HandOver<TxCore<Q>>>,
     rx_event: Arc<EventFd>,
     tx_event: Arc<EventFd>,
     stats: Arc<ChannelStats>,
@@ -108,7 +108,7 @@ impl<Q: DriverQueue + 'static> Pair for Queues<Q> {
     }
 
     fn refill(&self) -> Result<(), String> {
-        // A ring that is in use fills itself.
+        // A ring in use refills itself.
         let refilled = self.rx.with(|core| core.refill()).unwrap_or(Ok(()));
         refilled.map_err(|e| format!("the device's doorbell: {e}"))
     }
@@ -119,40 +119,40 @@ impl<Q: DriverQueue + 'static> Pair for Queues<Q> {
     }
 }
 
-/// What a device and we agreed on.
+/// Result of the negotiation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
     pub(crate) features: Features,
     pub(crate) pairs: u16,
     pub(crate) mode: Mode,
-    /// Largest MTU of the device, if it says one.
+    /// Maximum MTU of the device, if it reports one.
     pub(crate) mtu_max: u32,
-    /// Queue pairs of the device, after which its control queue comes.
+    /// Queue pairs of the device; the index of its control queue follows from them.
     device_pairs: u16,
-    /// Messages that it takes.
+    /// Negotiated protocol features.
     protocol: Protocol,
-    /// Messages are answered.
+    /// Messages have replies (`REPLY_ACK`).
     answers: bool,
-    /// Vrings can be enabled.
+    /// Vrings can be enabled and disabled.
     enables: bool,
 }
 
-/// One connection.
+/// Session with a device.
 pub(crate) struct Session {
     frontend: Frontend,
     stream: UnixStream,
     pub(crate) agreed: Agreed,
-    /// Pages of the pool of each RX queue.
+    /// Pages in the pool of each RX queue.
     pub(crate) pool_pages: u32,
     pub(crate) pairs: Vec<Box<dyn Pair>>,
     enabled: Vec<bool>,
     control: Option<Control>,
-    /// The device maps its file; our own mapping lives with the queues.
+    /// Memory file that the device maps; the queues hold the local mapping.
     _memory: Arc<Region>,
 }
 
-/// Does something that waits for the device, and hangs up when that takes too long: whoever reads
-/// messages for us waits for ever, whatever the timeout of the socket.
+/// Runs `work`, which waits for the device, and shuts the connection down when the limit expires.
+/// The crate `vhost` waits without limit, whatever the timeout of the socket.
 fn watched<R>(
     stream: &UnixStream,
     limit: Duration,
@@ -179,11 +179,11 @@ fn watched<R>(
     }
 }
 
-fn said(what: &'static str) -> impl Fn(vhost::Error) -> String {
+fn failed(what: &'static str) -> impl Fn(vhost::Error) -> String {
     move |e| format!("{what}: {e}")
 }
 
-/// Which features to take of those offered.
+/// Selects the features to accept.
 fn choose(
     offered: Features,
     config: &VirtioUserConfig,
@@ -206,13 +206,13 @@ fn choose(
     if config.mac.is_some() && !offered.has(ADDRESSED) {
         return Err("the device has no address to be set: leave mac= out".to_owned());
     }
-    // What can be switched off again need not be left out.
+    // Offloads that commands can disable are always accepted.
     let takes = if offered.has(SWITCHED) { Offloads::ALL } else { takes };
-    // A device may vouch for checksums that it leaves out, whatever the partner takes: those are
-    // filled in here.
+    // A device may leave checksums out (`DATA_VALID`) for any partner: the receive queue fills them
+    // in.
     let takes = takes.or(Offloads::CSUM);
     let guest = offered.and(Features::of_driver_that_takes(takes));
-    // Only sets that the partner of this function can take as a whole.
+    // Only complete sets that the partner of this function can accept.
     wanted = wanted.or(Features::of_driver_that_takes(guest.taken_by_driver()));
     if config.mergeable {
         wanted = wanted.or(Features::MRG_RXBUF);
@@ -226,7 +226,7 @@ fn choose(
     Ok(offered.and(wanted))
 }
 
-/// Agrees with the device about everything but memory.
+/// Negotiates everything except memory.
 fn negotiate(
     stream: &UnixStream,
     config: &VirtioUserConfig,
@@ -234,13 +234,13 @@ fn negotiate(
     counts_rings: bool,
 ) -> Result<(Frontend, Agreed), String> {
     let most = config.queues.unwrap_or(CHANNELS_MAX);
-    let again = || stream.try_clone().map_err(|e| format!("its socket: {e}"));
-    // One that asks for the number of queues takes it for one of vrings, and refuses those beyond
-    // it, but for a network device it is that of pairs: so another one asks.
-    let mut asking = Frontend::from_stream(again()?, RINGS_MAX);
-    let mut frontend = Frontend::from_stream(again()?, RINGS_MAX);
-    let offered = Features(frontend.get_features().map_err(said("features"))?);
-    frontend.set_owner().map_err(said("owner"))?;
+    let clone_stream = || stream.try_clone().map_err(|e| format!("its socket: {e}"));
+    // A `Frontend` that reads the number of queues takes it as a number of vrings and refuses those
+    // beyond it, but a network device reports pairs. So a separate instance reads it.
+    let mut queue_counter = Frontend::from_stream(clone_stream()?, RINGS_MAX);
+    let mut frontend = Frontend::from_stream(clone_stream()?, RINGS_MAX);
+    let offered = Features(frontend.get_features().map_err(failed("features"))?);
+    frontend.set_owner().map_err(failed("owner"))?;
     let without = if can_command(&mut frontend, offered)? { Features(0) } else { BY_COMMAND };
     let features = choose(offered.minus(without), config, takes)?;
     let (mut pairs, mut answers, mut mtu_max) = (1, false, MTU_MAX);
@@ -248,13 +248,13 @@ fn negotiate(
     if features.has(PROTOCOL) {
         let known = Protocol::MQ | Protocol::REPLY_ACK | Protocol::CONFIG;
         let known = known | Protocol::MTU | Protocol::STATUS;
-        let offered = frontend.get_protocol_features().map_err(said("protocol features"))?;
+        let offered = frontend.get_protocol_features().map_err(failed("protocol features"))?;
         protocol = offered & known;
-        frontend.set_protocol_features(protocol).map_err(said("protocol features"))?;
+        frontend.set_protocol_features(protocol).map_err(failed("protocol features"))?;
         if protocol.contains(Protocol::MQ) {
-            asking.get_features().map_err(said("features"))?;
-            asking.set_protocol_features(protocol).map_err(said("protocol features"))?;
-            let queues = asking.get_queue_num().map_err(said("number of queues"))?;
+            queue_counter.get_features().map_err(failed("features"))?;
+            queue_counter.set_protocol_features(protocol).map_err(failed("protocol features"))?;
+            let queues = queue_counter.get_queue_num().map_err(failed("number of queues"))?;
             let queues = if counts_rings { queues / 2 } else { queues };
             pairs = queues.clamp(1, most.into()) as u16;
         }
@@ -273,7 +273,7 @@ fn negotiate(
             }
         }
     }
-    frontend.set_features(features.0).map_err(said("features"))?;
+    frontend.set_features(features.0).map_err(failed("features"))?;
     let any_large = features.taken_by_driver().any_large();
     let mode = Mode::choose(
         features.has(Features::MRG_RXBUF),
@@ -286,12 +286,12 @@ fn negotiate(
     Ok((frontend, agreed))
 }
 
-/// Commands go to a queue whose number only the config space tells.
+/// True if commands can be used: only the config space reports the index of the control queue.
 fn can_command(frontend: &mut Frontend, offered: Features) -> Result<bool, String> {
     if !offered.has(PROTOCOL.or(ADDRESSED)) {
         return Ok(false);
     }
-    let protocol = frontend.get_protocol_features().map_err(said("protocol features"))?;
+    let protocol = frontend.get_protocol_features().map_err(failed("protocol features"))?;
     Ok(protocol.contains(Protocol::CONFIG))
 }
 
@@ -299,7 +299,7 @@ fn config_of(frontend: &mut Frontend) -> Result<Config, String> {
     let blank = [0; CONFIG_LEN];
     let flags = VhostUserConfigFlags::empty();
     let (_, bytes) =
-        frontend.get_config(0, CONFIG_LEN as u32, flags, &blank).map_err(said("config space"))?;
+        frontend.get_config(0, CONFIG_LEN as u32, flags, &blank).map_err(failed("config space"))?;
     let config: [u8; CONFIG_LEN] =
         bytes.as_slice().try_into().map_err(|_| "a config space of a wrong length".to_owned())?;
     Ok(Config::from_bytes(&config))
@@ -312,7 +312,7 @@ fn mtu_of(config: &Config) -> u32 {
     }
 }
 
-/// A line of the memory table.
+/// Entry of the memory table.
 fn area(start: u64, len: u64, file: BorrowedFd<'_>) -> VhostUserMemoryRegionInfo {
     VhostUserMemoryRegionInfo {
         guest_phys_addr: start,
@@ -323,31 +323,31 @@ fn area(start: u64, len: u64, file: BorrowedFd<'_>) -> VhostUserMemoryRegionInfo
     }
 }
 
-/// The descriptors of one vring.
-struct Bells {
+/// Eventfds of one vring.
+struct Events {
     kick: Arc<EventFd>,
     call: Arc<EventFd>,
 }
 
 impl Session {
-    /// Shakes hands over a fresh connection.
+    /// Performs the handshake on a new connection, with its time limit.
     pub(crate) fn start(
         stream: UnixStream,
         config: &VirtioUserConfig,
         takes: Offloads,
-        lasting: &Lasting,
+        persistent: &Persistent,
     ) -> Result<Self, String> {
         let watch = stream.try_clone().map_err(|e| format!("its socket: {e}"))?;
-        watched(&watch, HANDSHAKE_TIMEOUT, || Self::shake_hands(stream, config, takes, lasting))
+        watched(&watch, HANDSHAKE_TIMEOUT, || Self::handshake(stream, config, takes, persistent))
     }
 
-    fn shake_hands(
+    fn handshake(
         stream: UnixStream,
         config: &VirtioUserConfig,
         takes: Offloads,
-        lasting: &Lasting,
+        persistent: &Persistent,
     ) -> Result<Self, String> {
-        let counts_rings = lasting.counts_rings.load(Ordering::Relaxed);
+        let counts_rings = persistent.counts_rings.load(Ordering::Relaxed);
         let (frontend, agreed) = negotiate(&stream, config, takes, counts_rings)?;
         let packed = agreed.features.has(Features::RING_PACKED);
         let Agreed { pairs, mode, features, .. } = agreed;
@@ -360,38 +360,38 @@ impl Session {
         let mut table = vec![area(START, region.len() as u64, file)];
         table.extend(control.as_ref().map(ControlMemory::range).transpose()?);
         table.extend(provided.map(|memory| area(PROVIDED, memory.len(), memory.file())));
-        frontend.set_mem_table(&table).map_err(said("memory"))?;
+        frontend.set_mem_table(&table).map_err(failed("memory"))?;
         let enabled = vec![!agreed.enables; 2 * usize::from(agreed.pairs)];
-        // Every possible queue has a pool as large as the others'.
+        // The pools of all queues have the same size.
         let pool_pages = memory.first().map_or(0, |pair| pair.pool.pages());
         let (pairs, _memory) = (Vec::new(), region);
         let mut session =
             Self { frontend, stream, agreed, pool_pages, pairs, enabled, control: None, _memory };
         for (number, memory) in (0..).zip(memory) {
-            let pair = session.set_up(number, memory, packed, lasting)?;
+            let pair = session.set_up(number, memory, packed, persistent)?;
             session.pairs.push(pair);
         }
         if let Some(memory) = control {
             session.set_up_control(memory, config)?;
         }
-        session.introduce(config)?;
+        session.send_settings(config)?;
         Ok(session)
     }
 
-    /// Tells the device what it may want to know of us.
-    fn introduce(&self, config: &VirtioUserConfig) -> Result<(), String> {
+    /// Sends the MTU and the device status.
+    fn send_settings(&self, config: &VirtioUserConfig) -> Result<(), String> {
         let Agreed { protocol, answers, .. } = self.agreed;
-        let say = |request, number| tell::number(&self.stream, request, number, answers);
+        let send = |request, number| message::number(&self.stream, request, number, answers);
         if let Some(mtu) = config.mtu.filter(|_| protocol.contains(Protocol::MTU)) {
-            say(FrontendReq::NET_SET_MTU, mtu.into())?;
+            send(FrontendReq::NET_SET_MTU, mtu.into())?;
         }
         if protocol.contains(Protocol::STATUS) {
-            say(FrontendReq::SET_STATUS, tell::READY)?;
+            send(FrontendReq::SET_STATUS, message::READY)?;
         }
         Ok(())
     }
 
-    /// Tells the device of the control queue, and what holds from the start.
+    /// Sets up the control queue and sends the initial commands.
     fn set_up_control(
         &mut self,
         memory: ControlMemory,
@@ -400,13 +400,13 @@ impl Session {
         let features = self.agreed.features;
         let number = ctrl_queue(self.agreed.device_pairs);
         let packed = features.has(Features::RING_PACKED);
-        let Bells { kick, call } = self.set_up_vring(number, &memory.ring, packed)?;
+        let Events { kick, call } = self.set_up_vring(number, &memory.ring, packed)?;
         if self.agreed.enables {
             let on = self.frontend.set_vring_enable(number.into(), true);
-            on.map_err(said("enabling the control queue"))?;
+            on.map_err(failed("enabling the control queue"))?;
         }
         self.control = Some(memory.start(number, features, kick, call));
-        // Whoever is behind us may have any address.
+        // Without a configured address, the network behind this driver may use any.
         let filters = config.mac.is_some();
         if features.has(Features::CTRL_RX) {
             self.command(&Command::Rx(RxMode::Promisc, !filters))?;
@@ -422,23 +422,23 @@ impl Session {
         Ok(())
     }
 
-    /// Has the device obey.
+    /// Sends a command, if there is a control queue.
     fn command(&mut self, command: &Command) -> Result<(), String> {
         let Some(control) = &mut self.control else { return Ok(()) };
         control.command(&self.stream, command, ANSWER_TIMEOUT)
     }
 
-    /// Which queue pairs are used is told by command, not ring by ring.
+    /// True when the number of pairs is set by command, not by enabling each ring.
     pub(crate) fn commands_pairs(&self) -> bool {
         self.control.is_some() && self.agreed.features.has(Features::MQ)
     }
 
-    /// See [`commands_pairs`](Self::commands_pairs).
+    /// Sets the number of pairs; see [`commands_pairs`](Self::commands_pairs).
     pub(crate) fn set_pairs(&mut self, pairs: u16) -> Result<(), String> {
         self.command(&Command::Pairs(pairs))
     }
 
-    /// Tells the device which unfinished frames we take, if that can be told.
+    /// Sets the offloads that this driver accepts, if commands can change them.
     pub(crate) fn set_taken(&mut self, taken: Offloads) -> Result<(), String> {
         let features = self.agreed.features;
         if !features.has(SWITCHED) {
@@ -448,41 +448,41 @@ impl Session {
         self.command(&Command::GuestOffloads(taken))
     }
 
-    /// Tells the device of the rings of a pair.
+    /// Sets up the rings of a pair.
     fn set_up(
         &self,
         number: u16,
         memory: PairMemory,
         packed: bool,
-        lasting: &Lasting,
+        persistent: &Persistent,
     ) -> Result<Box<dyn Pair>, String> {
         let rx = self.set_up_vring(rx_queue(number), &memory.rx, packed).inspect_err(|_| {
-            // The first pair exists however they are counted.
-            let wrong = number > 0 && !lasting.counts_rings.load(Ordering::Relaxed);
-            lasting.counts_rings.store(wrong, Ordering::Relaxed);
+            // The first pair exists in either way of counting.
+            let wrong = number > 0 && !persistent.counts_rings.load(Ordering::Relaxed);
+            persistent.counts_rings.store(wrong, Ordering::Relaxed);
         })?;
         let tx = self.set_up_vring(tx_queue(number), &memory.tx, packed)?;
         let in_order = self.agreed.features.has(Features::IN_ORDER);
         let pair = (number, memory, [rx, tx]);
         Ok(match (packed, in_order) {
-            (true, true) => self.pair(pair, packed::driver::InOrder::new, lasting),
-            (true, false) => self.pair(pair, packed::driver::Driver::new, lasting),
-            (false, true) => self.pair(pair, split::driver::InOrder::new, lasting),
-            (false, false) => self.pair(pair, split::driver::Driver::new, lasting),
+            (true, true) => self.pair(pair, packed::driver::InOrder::new, persistent),
+            (true, false) => self.pair(pair, packed::driver::Driver::new, persistent),
+            (false, true) => self.pair(pair, split::driver::InOrder::new, persistent),
+            (false, false) => self.pair(pair, split::driver::Driver::new, persistent),
         })
     }
 
     fn pair<Q: DriverQueue + 'static>(
         &self,
-        (number, memory, [rx, tx]): (u16, PairMemory, [Bells; 2]),
+        (number, memory, [rx, tx]): (u16, PairMemory, [Events; 2]),
         make: impl Fn(u16, u16, [Table; 3], bool) -> Q,
-        lasting: &Lasting,
+        persistent: &Persistent,
     ) -> Box<dyn Pair> {
         let event_idx = self.agreed.features.has(Features::EVENT_IDX);
         let make = |number, ring: RingMemory| make(number, ring.size, ring.tables, event_idx);
         let at = usize::from(number);
-        let (stats, own) = (lasting.stats[at].clone(), lasting.own[at].clone());
-        let wish = lasting.wish.clone();
+        let (stats, own) = (persistent.stats[at].clone(), persistent.own[at].clone());
+        let wish = persistent.wish.clone();
         let PairMemory { rx: rx_ring, tx: tx_ring, pool, slots, slots_at } = memory;
         let buffers = Buffers::new(pool, self.agreed.mode, self.agreed.mtu_max, rx_ring.size);
         let takes = self.agreed.features.taken_by_driver();
@@ -492,15 +492,15 @@ impl Session {
         let queue = make(tx_queue(number), tx_ring);
         let tx_core = TxCore::new(queue, slots, slots_at, tx.kick, stats.clone());
         Box::new(Queues {
-            rx: Arc::new(Slot::new(rx_core)),
-            tx: Arc::new(Slot::new(tx_core)),
+            rx: Arc::new(HandOver::new(rx_core)),
+            tx: Arc::new(HandOver::new(tx_core)),
             rx_event: rx.call,
             tx_event: tx.call,
             stats,
         })
     }
 
-    fn set_up_vring(&self, vring: u16, ring: &RingMemory, packed: bool) -> Result<Bells, String> {
+    fn set_up_vring(&self, vring: u16, ring: &RingMemory, packed: bool) -> Result<Events, String> {
         let (number, frontend) = (usize::from(vring), &self.frontend);
         let [desc_table_addr, avail_ring_addr, used_ring_addr] = ring.addresses;
         let config = VringConfigData {
@@ -514,25 +514,25 @@ impl Session {
         };
         // A packed ring begins with its wrap counter set.
         let base = if packed { 0x8000 } else { 0 };
-        frontend.set_vring_num(number, ring.size).map_err(said("size of a ring"))?;
-        frontend.set_vring_base(number, base).map_err(said("start of a ring"))?;
-        frontend.set_vring_addr(number, &config).map_err(said("address of a ring"))?;
-        // Non-blocking: a full counter must not stop the device, or us.
-        let bell = || {
+        frontend.set_vring_num(number, ring.size).map_err(failed("size of a ring"))?;
+        frontend.set_vring_base(number, base).map_err(failed("start of a ring"))?;
+        frontend.set_vring_addr(number, &config).map_err(failed("address of a ring"))?;
+        // Non-blocking: a full counter must block neither the device nor this process.
+        let event = || {
             let made = VmmEventFd::new(NONBLOCK).and_then(|there| {
                 let here = EventFd::duplicate(&there)?;
                 Ok((there, Arc::new(here)))
             });
             made.map_err(|e| format!("eventfd: {e}"))
         };
-        let ((call_there, call), (kick_there, kick)) = (bell()?, bell()?);
-        frontend.set_vring_call(number, &call_there).map_err(said("call of a ring"))?;
-        frontend.set_vring_kick(number, &kick_there).map_err(said("kick of a ring"))?;
-        Ok(Bells { kick, call })
+        let ((call_there, call), (kick_there, kick)) = (event()?, event()?);
+        frontend.set_vring_call(number, &call_there).map_err(failed("call of a ring"))?;
+        frontend.set_vring_kick(number, &kick_there).map_err(failed("kick of a ring"))?;
+        Ok(Events { kick, call })
     }
 
-    /// Lets the device use vrings, or not any more. When it returns, the device does as asked; all
-    /// of them together have the time of one answer.
+    /// Enables or disables vrings. The change is complete on return; all messages share the time
+    /// limit of one reply.
     pub(crate) fn enable(
         &mut self,
         vrings: impl Iterator<Item = u16>,
@@ -547,29 +547,29 @@ impl Session {
         let enabled = &mut self.enabled;
         watched(&self.stream, ANSWER_TIMEOUT, || {
             for &number in &numbers {
-                frontend.set_vring_enable(number, on).map_err(said("enabling a ring"))?;
-                // One by one: what was done before a refusal can be taken back.
+                frontend.set_vring_enable(number, on).map_err(failed("enabling a ring"))?;
+                // Recorded one by one: changes before a refusal can be reverted.
                 enabled[number] = on;
             }
             if !answers {
-                // Messages are worked off in order: an answer to this one is one to all before it.
-                frontend.get_features().map_err(said("enabling a ring"))?;
+                // Messages are handled in order, so this reply confirms all previous messages.
+                frontend.get_features().map_err(failed("enabling a ring"))?;
             }
             Ok(())
         })
     }
 
-    /// The device broke the rules, and its rings go no further.
+    /// True after a violation by the device: its rings are not used any more.
     pub(crate) fn is_broken(&self) -> bool {
         self.pairs.iter().any(|pair| pair.is_broken())
     }
 
-    /// True while the device is there.
+    /// True while the connection is open.
     pub(crate) fn is_alive(&self) -> bool {
         is_quiet(self.stream.as_fd())
     }
 
-    /// Readable when the device goes away.
+    /// Readable when the device disconnects.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -582,10 +582,10 @@ const NONBLOCK: i32 = 0o2004000;
 mod tests {
     use super::*;
 
-    // Goal: without checksums nothing is left to a device that would do everything, and what it
-    // may leave to us is the same.
+    // Goal: without `csum` no offload is requested from a device that offers all, and the offloads
+    // accepted from it are the same.
     #[test]
-    fn a_driver_may_leave_nothing_to_the_device() {
+    fn no_offload_is_requested_without_csum() {
         let device = Features::of_device_that_takes(Offloads::ALL);
         let offered = Features::VERSION_1.or(device);
         let offered = offered.or(Features::of_driver_that_takes(Offloads::ALL));

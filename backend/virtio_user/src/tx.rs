@@ -1,7 +1,7 @@
-//! The transmit queue: one slot of memory for each id of the ring, header and frame side by side.
+//! Transmit queue, with one memory slot for each id of the ring; header and frame are adjacent.
 //!
-//! An id that came back last is used first, so that under light load the same few slots are used
-//! again and again, and stay in the cache; with a device that keeps the order they go round.
+//! The id that was returned last is used first, so that under light load the same few slots stay in
+//! the cache. With an in-order device the ids are used cyclically.
 
 mod lag;
 
@@ -19,44 +19,44 @@ use mqnet_virtio::driver::{DriverQueue, Piece};
 use mqnet_virtio::net::HDR_LEN;
 use mqnet_wire::VnetHdr;
 
+use crate::hand_over::HandOver;
 use crate::memory::TX_FRONT;
-use crate::slot::Slot;
 use lag::Lag;
 
-/// How many slots ahead one is asked for where frames come one by one.
+/// Distance of the slot prefetched for write when frames arrive one by one.
 const AHEAD: u16 = 8;
-/// Bytes of a slot that are asked for with all others of a burst: two lines.
+/// Bytes of a slot that are prefetched with those of the whole burst: two cache lines.
 const FIRST_LINES: u32 = 128;
-/// Most bytes of a slot that are asked for: what follows, the CPU has seen coming by then.
-const ASKED_FOR: u32 = 2048;
+/// Maximum bytes of a slot to prefetch. After that the hardware prefetcher follows the stores.
+const PREFETCH_MAX: u32 = 2048;
 
-/// What there is one of for each channel: the ring and its slots.
+/// State of a channel's transmit ring: the ring and its slots.
 pub(crate) struct TxCore<Q: DriverQueue> {
     queue: Q,
     slots: Window,
-    /// The address of the first slot.
+    /// Device address of the first slot.
     at: u64,
-    /// Bytes of a slot, and of the largest frame in it.
+    /// Length of a slot, and of the largest frame in it.
     stride: u32,
     room: u32,
-    /// Bytes of the frame in each slot that the device has; where they come back in order, `sent`
-    /// with this frame.
+    /// Length of the frame in each slot in flight. In order: the value of `sent` after this frame.
     lens: Box<[u32]>,
-    /// Bytes of frames that the device was given, and that came back. They go round and round.
+    /// Bytes sent, and bytes of returned frames. Both wrap around.
     sent: u32,
-    back: u32,
+    returned: u32,
     armed: bool,
     unpublished: bool,
     kick: Arc<EventFd>,
     stats: Arc<ChannelStats>,
     broken: Option<Broken>,
     stores: Stores,
-    /// As of this burst's begin, or that of the first of those that are published together.
+    /// State at the start of the burst, or of the first of several bursts that are published
+    /// together.
     lag: Lag,
 }
 
-/// The header as two words in front of the frame: 4 bytes that align it, then its 12 bytes. The
-/// device learns what the driver may say: not whether a checksum was found good.
+/// Header as two words in front of the frame: 4 bytes of alignment, then 12 bytes. Only flags that
+/// a driver may set are passed on, not the result of a checksum validation.
 #[inline]
 fn front(hdr: VnetHdr) -> [u64; 2] {
     const NEEDS_CSUM: u64 = 1;
@@ -82,7 +82,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             room: 0,
             lens,
             sent: 0,
-            back: 0,
+            returned: 0,
             armed: false,
             unpublished: false,
             kick,
@@ -93,33 +93,34 @@ impl<Q: DriverQueue> TxCore<Q> {
         }
     }
 
-    /// The device broke the rules: this ring goes no further.
+    /// True after a violation by the device: the ring is not used any more.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// Takes back what the device has sent.
+    /// Reclaims the slots that the device has used.
     #[inline]
     fn reclaim(&mut self) -> Result<(), Broken> {
         if let Some(broken) = &self.broken {
-            // Who broke the rules once is not believed again.
+            // After one violation no further entry is trusted.
             return Err(broken.clone());
         }
         let broken = &mut self.broken;
         while let Some(id) = self.queue.take_sent().inspect_err(|e| *broken = Some(e.clone()))? {
             let len = self.lens[usize::from(id)];
-            self.back = if self.queue.in_order() { len } else { self.back.wrapping_add(len) };
+            self.returned =
+                if self.queue.in_order() { len } else { self.returned.wrapping_add(len) };
         }
         Ok(())
     }
 
-    /// Bytes of frames that the device has.
+    /// Bytes of frames in flight.
     fn bytes(&self) -> u32 {
-        // A device that lies may return what is not counted yet.
-        self.sent.wrapping_sub(self.back)
+        // A malicious device may return ids that are not counted yet.
+        self.sent.wrapping_sub(self.returned)
     }
 
-    /// Slots for frames of up to `room` bytes: while the device has none of the old ones.
+    /// Sets the slot size for frames of up to `room` bytes; only while no slot is in flight.
     #[cold]
     fn resize(&mut self, room: u32) -> bool {
         let stride = (TX_FRONT + room).next_multiple_of(64);
@@ -131,7 +132,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         true
     }
 
-    /// The id of the next frame, of up to `room` bytes.
+    /// Id of the next frame, of up to `room` bytes.
     #[inline(always)]
     fn next(&mut self, room: u32) -> Result<Option<u16>, Broken> {
         if self.queue.free() == 0 || room > self.room {
@@ -150,7 +151,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(self.queue.next_id())
     }
 
-    /// Takes an id for the next frame, for which there is room.
+    /// Takes an id for the next frame, which fits the slots.
     #[inline(always)]
     fn take_id(&mut self) -> Result<Option<u16>, Broken> {
         match self.queue.take_id() {
@@ -166,10 +167,10 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(self.queue.take_id())
     }
 
-    /// Asks for the first lines of the next slots, where they go round: the device has read them,
-    /// so that they come from its caches, each when a store needs it, or all at once if they are
-    /// asked for (64 B: 14 and 29 M frames a second, docs/findings.md). Those that are not free the
-    /// device may still want.
+    /// Prefetches the first lines of the next slots for write, if slots are used cyclically. The
+    /// device has read the lines, so that they are in its caches; without prefetch each store waits
+    /// for its line (docs/findings.md). Slots in flight are skipped: the device may still need
+    /// their lines.
     #[inline(always)]
     fn fetch_slots(&self, frames: usize) {
         if self.queue.in_order()
@@ -184,7 +185,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         }
     }
 
-    /// The same one by one: a later slot.
+    /// Prefetches a later slot for write, when frames arrive one by one.
     #[inline]
     fn fetch_ahead(&self, id: u16) {
         if self.queue.in_order() && self.queue.free() > AHEAD {
@@ -193,7 +194,8 @@ impl<Q: DriverQueue> TxCore<Q> {
         }
     }
 
-    /// Asks for the other lines of the slot after the next one, for a frame as long.
+    /// Prefetches the remaining lines of the slot after the next one, for a frame of the same
+    /// length.
     #[inline]
     fn fetch_rest(&self, len: u32) {
         if self.queue.in_order()
@@ -201,27 +203,27 @@ impl<Q: DriverQueue> TxCore<Q> {
             && let Some(id) = self.queue.next_id()
         {
             let later = u32::from((id + 1) & (self.queue.size() - 1));
-            let len = (TX_FRONT + len).min(ASKED_FOR).saturating_sub(FIRST_LINES);
+            let len = (TX_FRONT + len).min(PREFETCH_MAX).saturating_sub(FIRST_LINES);
             self.slots.prefetch_for_writing(later * self.stride + FIRST_LINES, len);
         }
     }
 
-    /// Hands on the first lines of a slot, for which the device waits.
+    /// Demotes the first lines of a slot (CLDEMOTE) for a waiting device.
     #[inline(always)]
-    fn hand_on(&self, slot: u32, len: u32) {
+    fn demote(&self, slot: u32, len: u32) {
         self.slots.demote(slot, FIRST_LINES.min(TX_FRONT + len));
     }
 
-    /// Where the device finds the header in a slot.
+    /// Device address of the header in a slot.
     #[inline(always)]
-    fn at_of(&self, slot: u32) -> u64 {
+    fn address_of(&self, slot: u32) -> u64 {
         self.at + u64::from(slot) + u64::from(TX_FRONT - HDR_LEN)
     }
 
     #[inline(always)]
     fn send(&mut self, id: u16, len: u32) {
         let slot = u32::from(id) * self.stride;
-        self.queue.add_one(Piece { at: self.at_of(slot), len: HDR_LEN + len }, true);
+        self.queue.add_one(Piece { at: self.address_of(slot), len: HDR_LEN + len }, true);
         self.sent = self.sent.wrapping_add(len);
         self.lens[usize::from(id)] = if self.queue.in_order() { self.sent } else { len };
         self.unpublished = true;
@@ -238,11 +240,11 @@ impl<Q: DriverQueue> TxCore<Q> {
             self.armed = false;
             self.queue.disarm();
         }
-        // Early: a slot that is used again at once is still in the cache.
+        // Reclaimed early: a slot that is reused soon is still in the cache.
         let before = self.queue.in_flight();
         self.reclaim()?;
         if !self.unpublished {
-            self.lag.look(self.queue.size(), before, self.queue.in_flight());
+            self.lag.update(self.queue.size(), before, self.queue.in_flight());
         }
         Ok(())
     }
@@ -259,7 +261,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(())
     }
 
-    /// Copies frames into slots; how many were taken.
+    /// Copies frames into slots; returns the number taken.
     fn submit(&mut self, burst: &Burst<'_>, from: usize, room: u32) -> Result<usize, Broken> {
         self.begin()?;
         let Manner { streaming, demotes, watch } = self.stores.begin();
@@ -274,7 +276,7 @@ impl<Q: DriverQueue> TxCore<Q> {
         Ok(taken)
     }
 
-    /// The same past the cache; out of line, as a loop of its own.
+    /// Like `fill` with non-temporal stores; a separate function keeps the loops apart.
     #[inline(never)]
     fn stream(
         &mut self,
@@ -318,7 +320,7 @@ impl<Q: DriverQueue> TxCore<Q> {
             let id = match self.take_id() {
                 Ok(Some(id)) => id,
                 Ok(None) => break,
-                // Those before this one are in the ring: the next call says what is wrong.
+                // The frames before this one are in the ring: the next call returns the error.
                 Err(_) if taken > 0 => break,
                 Err(broken) => return Err(broken),
             };
@@ -334,9 +336,9 @@ impl<Q: DriverQueue> TxCore<Q> {
                 gather(room, frame.head, burst.more(frame), streaming);
             }
             if demotes {
-                self.hand_on(slot, frame.len);
+                self.demote(slot, frame.len);
             }
-            self.queue.add_taken(id, Piece { at: self.at_of(slot), len: HDR_LEN + frame.len });
+            self.queue.add_taken(id, Piece { at: self.address_of(slot), len: HDR_LEN + frame.len });
             bytes += u64::from(frame.len);
             let sent = self.sent.wrapping_add(bytes as u32);
             self.lens[usize::from(id)] = if self.queue.in_order() { sent } else { frame.len };
@@ -351,7 +353,7 @@ impl<Q: DriverQueue> TxCore<Q> {
     }
 }
 
-/// Copies a frame in pieces into a room in one.
+/// Copies the pieces of a frame into one contiguous room.
 #[cold]
 fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Option<&Streaming>) {
     let mut room = room.head;
@@ -362,24 +364,24 @@ fn gather(room: Segments<'_>, head: Span<'_>, more: &[Span<'_>], streaming: Opti
 }
 
 impl<Q: DriverQueue> Drop for TxCore<Q> {
-    /// Counts what the device had not taken when it was lost.
+    /// Counts the frames that a lost device had not consumed.
     fn drop(&mut self) {
-        // A queue that is broken has sent nothing more that could be known.
+        // A broken queue returns no further frames that could be trusted.
         let _ = self.reclaim();
         self.stats.tx.lost.add(self.queue.in_flight().into());
     }
 }
 
-/// The transmit queue of a channel.
+/// Transmit queue of a channel.
 pub(crate) struct TxQueue<Q: DriverQueue> {
     channel: u16,
-    slot: Arc<Slot<TxCore<Q>>>,
-    /// During a burst.
+    cell: Arc<HandOver<TxCore<Q>>>,
+    /// Ring state during a burst.
     core: Option<Box<TxCore<Q>>>,
     room: u32,
-    /// The device still takes frames of an older queue; nothing is taken meanwhile.
+    /// True while frames of an older queue must reach the device first; the queue takes none.
     held: bool,
-    /// The slot that was reserved.
+    /// Id of the reserved slot.
     reserved: Option<u16>,
     event: Arc<EventFd>,
     stats: Arc<ChannelStats>,
@@ -388,24 +390,24 @@ pub(crate) struct TxQueue<Q: DriverQueue> {
 impl<Q: DriverQueue> TxQueue<Q> {
     pub(crate) fn new(
         channel: u16,
-        slot: Arc<Slot<TxCore<Q>>>,
+        cell: Arc<HandOver<TxCore<Q>>>,
         frame_max: u32,
         event: Arc<EventFd>,
         stats: Arc<ChannelStats>,
     ) -> Self {
         let room = room_for(frame_max);
-        Self { channel, slot, core: None, room, held: false, reserved: None, event, stats }
+        Self { channel, cell, core: None, room, held: false, reserved: None, event, stats }
     }
 
     fn fault(&self, what: impl ToString) -> Fault {
         Fault { channel: self.channel, what: what.to_string() }
     }
 
-    /// Does something between bursts; `None` when another queue of the channel is at work.
+    /// Calls `work` between bursts; `None` when another queue of the channel uses the ring.
     fn with<R>(&mut self, work: impl FnOnce(&mut TxCore<Q>) -> R) -> Option<R> {
         match &mut self.core {
             Some(core) => Some(work(core)),
-            None => self.slot.with(work),
+            None => self.cell.with(work),
         }
     }
 
@@ -416,7 +418,7 @@ impl<Q: DriverQueue> TxQueue<Q> {
             return Ok(false);
         }
         if self.core.is_none() {
-            self.core = self.slot.take();
+            self.core = self.cell.take();
             let Some(core) = &mut self.core else { return Ok(false) };
             core.begin().map_err(|e| Fault { channel: self.channel, what: e.to_string() })?;
         }
@@ -425,7 +427,7 @@ impl<Q: DriverQueue> TxQueue<Q> {
 
     fn put_back(&mut self) {
         if let Some(core) = self.core.take() {
-            self.slot.put(core);
+            self.cell.put(core);
         }
     }
 }
@@ -434,7 +436,7 @@ impl<Q: DriverQueue + 'static> Queue for TxQueue<Q> {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
         self.stats.tx.arms.add(1);
         if self.held {
-            // Letting go rings the event.
+            // The release of the hold signals the event.
             return Ok(Armed::Sleep);
         }
         let need = need.min(self.room);
@@ -444,7 +446,7 @@ impl<Q: DriverQueue + 'static> Queue for TxQueue<Q> {
             }
             core.armed = true;
             let most = core.queue.in_flight();
-            // Slots of another size are made when all are back; otherwise half is enough.
+            // A change of the slot size needs all slots; otherwise half of them is enough.
             let after = if need > core.room { most } else { most / 2 };
             Ok::<bool, Broken>(!core.queue.arm(after.max(1)))
         });
@@ -506,7 +508,7 @@ impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
             let slot = u32::from(id) * core.stride;
             core.slots.store_unit(slot, front(frame.hdr));
             if core.lag.is_behind() && core.stores.demotes() {
-                core.hand_on(slot, frame.len);
+                core.demote(slot, frame.len);
             }
             core.send(id, frame.len);
             core.count(1, frame.len.into());
@@ -522,7 +524,7 @@ impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
     fn hold(&mut self, on: bool) -> Result<(), Fault> {
         let was = std::mem::replace(&mut self.held, on);
         if was && !on {
-            // The lane may sleep on a queue that took nothing.
+            // The lane may sleep on a queue that took no frames.
             return self.event.ring().map_err(|e| self.fault(e));
         }
         self.flush()
@@ -531,7 +533,7 @@ impl<Q: DriverQueue + 'static> TxBrings for TxQueue<Q> {
     fn is_drained(&mut self) -> Result<bool, Fault> {
         self.flush()?;
         let drained = self.with(|core| core.reclaim().map(|()| core.queue.in_flight() == 0));
-        // Another queue of the channel is at work with it: come again.
+        // Another queue of the channel uses the ring: the caller retries.
         drained.unwrap_or(Ok(false)).map_err(|broken| self.fault(broken))
     }
 }

@@ -1,4 +1,4 @@
-//! Our driver against our device, by the device's control queue.
+//! This driver against this device, over the device's control queue.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ struct World {
     packed: bool,
 }
 
-/// What the other function of the driver's link can do.
+/// Capabilities of the other function of the driver's link.
 fn partner(tx_offloads: Offloads) -> Caps {
     Caps {
         layer: Layer::Ethernet,
@@ -69,19 +69,19 @@ impl World {
         until("the driver is connected", || up(&mut self.driver).then_some(()));
     }
 
-    /// The same device for another driver.
+    /// Connects another driver to the same device.
     fn reconnect(&mut self) {
         self.driver = Self::driver(&self.path, self.packed, self.mac);
         self.connect();
     }
 
-    /// What the driver and its partner come to.
+    /// Plan of the driver and its partner.
     fn plan(&self, channels: u16, tx_offloads: Offloads) -> Plan {
         let there = Caps { wanted: Some(channels), ..partner(tx_offloads) };
         Plan::join(&self.driver.caps(), &there).unwrap()
     }
 
-    /// What the device knows when it wants so many channels.
+    /// Waits until the device wants this number of channels; returns its capabilities.
     fn device_wants(&mut self, channels: u16) -> Caps {
         let device = &mut self.device;
         until("the device wants channels", || {
@@ -98,7 +98,7 @@ impl World {
         [driver, self.device.open(&plan).unwrap()]
     }
 
-    /// A change of the driver's link, as the engine makes one; the channels before are gone.
+    /// Changes the driver's link as the engine does, after its channels were dropped.
     fn change(&mut self, channels: u16, taken: Offloads) {
         let plan = self.plan(channels, taken);
         drop(self.driver.prepare(&plan).unwrap());
@@ -114,7 +114,7 @@ fn frame(to: [u8; 6], number: u8) -> Vec<u8> {
     frame
 }
 
-/// Sends a frame from one end; what comes at the other.
+/// Sends a frame from one end; returns the frame that arrives at the other end.
 fn cross(from: &mut Channel, to: &mut Channel, bytes: &[u8]) -> Option<Vec<u8>> {
     until("room", || {
         let mut burst = Burst::new();
@@ -136,9 +136,9 @@ fn cross(from: &mut Channel, to: &mut Channel, bytes: &[u8]) -> Option<Vec<u8>> 
     Some(seen)
 }
 
-// Goal: the device has as many channels as the driver commands, from the first opening through
-// changes that are carried out or given up, and frames cross on each of them, both ways; on split
-// and packed rings.
+// Goal: the device has the number of channels that the driver commands, after opening and after
+// committed and aborted changes, and frames pass on each channel in both directions; on split and
+// packed rings.
 #[test]
 fn channels_are_commanded() {
     for packed in [false, true] {
@@ -170,10 +170,10 @@ fn channels_are_commanded() {
     }
 }
 
-// Goal: a driver with an address gets what is for it, for a group and for everybody, and nothing
-// else; without one it gets everything.
+// Goal: a driver with an address gets only frames for it, for groups and for broadcast; without one
+// it gets all frames.
 #[test]
-fn frames_for_others_stay_away() {
+fn frames_for_other_addresses_are_filtered() {
     for mac in [Some(MAC), None] {
         let mut world = World::new("mac", false, mac);
         let [mut driver, mut device] = world.open(1);
@@ -185,8 +185,8 @@ fn frames_for_others_stay_away() {
     }
 }
 
-// Goal: what the other function of the driver's link takes unfinished is told to the device, and
-// changes live: no new session.
+// Goal: the device learns the offloads of the driver's partner, and changes them without a new
+// session.
 #[test]
 fn offloads_change_live() {
     let mut world = World::new("offloads", true, None);
@@ -202,10 +202,10 @@ fn offloads_change_live() {
     assert_eq!(world.driver.poll_link(mqnet_sysio::clock::monotonic()), before);
 }
 
-// Goal: the MTU that the driver insists on becomes that of the device's link; a device that insists
-// on another refuses, with the number.
+// Goal: the MTU that the driver requires becomes that of the device's link; a device that requires
+// another one refuses it with the number.
 #[test]
-fn the_mtu_is_told() {
+fn required_mtu_reaches_device() {
     for (theirs, agree) in [(None, true), (Some(9000), true), (Some(4000), false)] {
         let path = std::env::temp_dir().join(format!("mqnet-mtu-{}", std::process::id()));
         let mut device = VhostUserFunction::open(VhostUserConfig {
@@ -233,8 +233,8 @@ fn the_mtu_is_told() {
     }
 }
 
-// Goal: one driver after the other finds a device that obeys; the later ones are asked to announce
-// themselves, and say that they have.
+// Goal: successive drivers find a device that executes commands; later ones are requested to
+// announce themselves and acknowledge it.
 #[test]
 fn drivers_come_and_go() {
     let mut world = World::new("again", true, Some(MAC));
@@ -245,10 +245,10 @@ fn drivers_come_and_go() {
     drop(world.open(3));
 }
 
-// Goal: a device without a control queue, asked for what it needs, is refused in words; without it
-// pairs are enabled ring by ring.
+// Goal: a device without a control queue is refused with a reason if the configuration needs one;
+// otherwise its pairs are enabled ring by ring.
 #[test]
-fn devices_without_a_queue_are_told_apart() {
+fn missing_control_queue_is_refused_if_needed() {
     let path = std::env::temp_dir().join(format!("mqnet-plain-{}", std::process::id()));
     let mut device = VhostUserFunction::open(VhostUserConfig {
         name: "vhost-user:test".to_owned(),

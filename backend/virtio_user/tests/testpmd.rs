@@ -1,4 +1,4 @@
-//! DPDK's vhost port as the device: testpmd sends back on each queue what comes on it.
+//! DPDK's vhost port as the device: testpmd returns each frame on its queue.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use mqnet_wire::{Layer, VnetHdr};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Frames of a channel that are on their way at most: less than any ring holds.
+/// Maximum number of frames in flight per channel; smaller than any ring.
 const WINDOW: u64 = 100;
 
-/// One at a time: each of them polls two CPUs without end.
+/// Serialises the tests: each of them keeps two CPUs busy.
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct Testpmd {
@@ -28,7 +28,7 @@ struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts it; `None` where it is not installed.
+    /// Starts testpmd; `None` where it is not installed.
     fn start(name: &str, queues: u16) -> Option<Self> {
         let socket = std::env::temp_dir().join(format!("mqnet-vu-{}-{name}", std::process::id()));
         let _ = std::fs::remove_file(&socket);
@@ -101,7 +101,7 @@ fn connect(config: VirtioUserConfig) -> VirtioUserFunction {
     }
 }
 
-/// One channel, with what was sent and what came back.
+/// Number of frames sent and returned on one channel.
 #[derive(Default)]
 struct Count {
     sent: u64,
@@ -120,7 +120,7 @@ fn frame(channel: usize, number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Lengths that change from frame to frame, up to `most`.
+/// Varying frame lengths, up to `most`.
 fn length(number: u64, most: usize) -> usize {
     60 + (number as usize * 131) % (most - 59)
 }
@@ -159,7 +159,7 @@ fn receive(channel: &mut Channel, at: usize, count: &mut Count, most: usize) {
     rx.release(frames).unwrap();
 }
 
-/// Sends `total` frames on each channel and waits until all are back, in order and unchanged.
+/// Sends `total` frames on each channel and waits until all are returned, in order and unchanged.
 fn echo(channels: &mut [Channel], counts: &mut [Count], total: u64, most: usize) {
     let begin = Instant::now();
     while counts[..channels.len()].iter().any(|count| count.back < total) {
@@ -174,8 +174,8 @@ fn echo(channels: &mut [Channel], counts: &mut [Count], total: u64, most: usize)
     }
 }
 
-/// Waits until testpmd answers on every queue: it takes up queues one after the other, and drops
-/// what it cannot send. Frames that are lost meanwhile are counted as back.
+/// Waits until testpmd answers on every queue: it starts its queues one by one, and drops frames
+/// that it cannot send. Frames lost before that count as returned.
 fn warm_up(channels: &mut [Channel]) {
     let begin = Instant::now();
     for (at, channel) in channels.iter_mut().enumerate() {
@@ -199,7 +199,7 @@ fn warm_up(channels: &mut [Channel]) {
             assert!(begin.elapsed() < PATIENCE, "channel {at} stays silent");
         }
     }
-    // What is still on its way.
+    // Frames that are still in flight.
     std::thread::sleep(Duration::from_millis(300));
     for channel in channels {
         let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
@@ -215,11 +215,11 @@ fn warm_up(channels: &mut [Channel]) {
 fn world(name: &str, queues: u16, packed: bool, mergeable: bool) {
     let Some(pmd) = Testpmd::start(name, queues) else { return };
     let most = if mergeable { 5000 } else { 1514 };
-    // DPDK says 128, whatever its port has.
+    // DPDK reports 128 queues, independent of its port.
     let config = VirtioUserConfig {
         packed,
         mergeable,
-        // With one queue without: its device copies a burst at once then, not frame by frame.
+        // Without checksums for one queue: the DPDK device then copies bursts, not single frames.
         csum: queues > 1,
         queues: Some(queues),
         ..VirtioUserConfig::new(&pmd.socket)
@@ -241,8 +241,8 @@ fn world(name: &str, queues: u16, packed: bool, mergeable: bool) {
     }
 }
 
-// Goal: with one queue, every frame comes back unchanged and in order, in each layout of rings and
-// of buffers.
+// Goal: with one queue every frame is returned unchanged and in order, for each layout of rings and
+// buffers.
 #[test]
 fn one_queue() {
     for (name, packed, mergeable) in
@@ -252,14 +252,14 @@ fn one_queue() {
     }
 }
 
-// Goal: the same with two queues.
+// Goal: with two queues every frame is returned unchanged and in order.
 #[test]
 fn two_queues() {
     world("s2m", 2, false, true);
     world("p2", 2, true, false);
 }
 
-// Goal: the same with eight queues.
+// Goal: with eight queues every frame is returned unchanged and in order.
 #[test]
 fn eight_queues() {
     world("s8", 8, false, false);
@@ -270,7 +270,7 @@ fn hold(channels: &mut [Channel], on: bool) {
     channels.iter_mut().for_each(|channel| channel.tx.hold(on).unwrap());
 }
 
-/// What the engine does with a change, one step after the other.
+/// Performs the steps of a channel change as the engine does.
 fn resize(
     function: &mut VirtioUserFunction,
     old: Vec<Channel>,
@@ -282,7 +282,7 @@ fn resize(
     let mut next = function.prepare(&wanted).unwrap();
     hold(&mut next, true);
     assert_eq!(next[0].tx.submit(&one(&[0; 60]), 0).unwrap(), 0, "held");
-    // Channels that leave have nothing on its way; the others have, in both directions.
+    // Removed channels have no frames in flight; the others have, in both directions.
     let leave = usize::from(to).min(old.len());
     for at in leave..old.len() {
         while counts[at].back < counts[at].sent {
@@ -316,8 +316,8 @@ fn one(bytes: &'static [u8]) -> Burst<'static> {
     burst
 }
 
-// Goal: 100 changes of the number of channels, with frames on their way in the rings that stay:
-// none is lost, doubled or changed, in either layout.
+// Goal: 100 channel changes, with frames in flight in the remaining rings, lose, duplicate or
+// change no frame, for either layout of rings.
 #[test]
 fn a_hundred_resizes() {
     for packed in [false, true] {
@@ -348,8 +348,8 @@ fn a_hundred_resizes() {
     }
 }
 
-// Goal: buffers change from parts of pages to whole ones and back while frames come, and none is
-// lost.
+// Goal: buffers change between parts of pages and whole pages under traffic without the loss of a
+// frame.
 #[test]
 fn full_pages_under_traffic() {
     let Some(pmd) = Testpmd::start("full", 1) else { return };
@@ -369,7 +369,7 @@ fn full_pages_under_traffic() {
     assert_eq!(function.rx_buffers()[0].length_errors.get(), 0);
 }
 
-// Goal: a device that is killed takes the link down with a reason, and the next one is found.
+// Goal: a killed device takes the link down with a reason, and the driver connects to the next one.
 #[test]
 fn devices_come_and_go() {
     let Some(pmd) = Testpmd::start("gone", 1) else { return };

@@ -1,20 +1,20 @@
-//! Channels of all members, opened and changed together, or not at all.
+//! Opens and changes the channels of all members together, or of none.
 
 use mqnet_netdev::{Channel, LinkStatus, OpenError, Plan};
 
 use crate::group::{GroupFunction, Layout, OnLoss, Use};
 use crate::slot::Slot;
 
-/// How a member's channels are made.
+/// Operation that makes a member's channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// They are its first.
+    /// Open the member, which has no channels.
     Open,
-    /// Beside those in use.
+    /// Prepare channels in addition to those in use.
     Prepare,
 }
 
-/// The channels that members have made, by their numbers there.
+/// Channels made by each member, by local number.
 pub(crate) type Made = Vec<Vec<Option<Channel>>>;
 
 impl GroupFunction {
@@ -22,8 +22,8 @@ impl GroupFunction {
         OpenError { function: self.name.clone(), what: what.into() }
     }
 
-    /// Has members make their part of the channels. When one fails, those before it take theirs
-    /// back, the last first.
+    /// Makes the channels of several members. If one fails, the previous members undo theirs in
+    /// reverse order.
     pub(crate) fn make(
         &mut self,
         plan: &Plan,
@@ -50,7 +50,7 @@ impl GroupFunction {
                         member.function.close("it could not be opened");
                     }
                     self.unmake(&steps[..number]);
-                    self.forget_strangers(&joined);
+                    self.mark_unjoined_closed(&joined);
                     return Err(e.to_string());
                 }
             }
@@ -58,7 +58,7 @@ impl GroupFunction {
         Ok(made)
     }
 
-    /// Takes back what these steps have made; the channels have been dropped.
+    /// Undoes these steps in reverse order. The channels must have been dropped before.
     pub(crate) fn unmake(&mut self, steps: &[(usize, How)]) {
         for &(at, how) in steps.iter().rev() {
             let member = &mut self.members[at];
@@ -72,13 +72,13 @@ impl GroupFunction {
         }
     }
 
-    /// Members that were to join, and do not, have no channels.
-    fn forget_strangers(&mut self, joined: &[bool]) {
+    /// Marks members that did not join as closed.
+    fn mark_unjoined_closed(&mut self, joined: &[bool]) {
         let strangers = self.members.iter_mut().zip(joined).filter(|(_, joined)| !**joined);
         strangers.for_each(|(member, _)| member.open = false);
     }
 
-    /// Puts the channels in their order, such that they can be replaced if that may be needed.
+    /// Orders the channels as in the group, replaceable if the group survives a loss.
     fn arrange(&self, mut made: Made, plan: &Plan, layout: Layout) -> Option<(Use, Vec<Channel>)> {
         let take = |place: &crate::Place| {
             made[place.member].get_mut(usize::from(place.local)).and_then(Option::take)
@@ -115,7 +115,7 @@ impl GroupFunction {
         }
         let (made, channels) = self.make_all(plan, How::Open, &self.here())?;
         self.in_use = Some(made);
-        self.far_wishes_again();
+        self.repeat_wish();
         Ok(channels)
     }
 
@@ -147,10 +147,10 @@ impl GroupFunction {
         }
         self.in_use = Some(next);
         let open = self.members.iter_mut().filter(|member| member.open);
-        // One that is untidy is no reason for others to stay behind.
+        // A failed cleanup of one member must not keep the others from their commit.
         let untidy = open.filter_map(|member| member.function.commit().err());
         let untidy: Vec<String> = untidy.map(|e| e.to_string()).collect();
-        self.far_look();
+        self.update_far();
         if untidy.is_empty() { Ok(()) } else { Err(self.error(untidy.join("; "))) }
     }
 
@@ -162,7 +162,7 @@ impl GroupFunction {
             .map(|at| (at, How::Prepare))
             .collect();
         self.unmake(&steps);
-        self.forget_strangers(&joined);
+        self.mark_unjoined_closed(&joined);
     }
 
     pub(crate) fn close_all(&mut self, why: &str) {
@@ -175,7 +175,7 @@ impl GroupFunction {
         }
     }
 
-    /// Lets what arrives come to the first `channels` channels; each member steers its own part.
+    /// Steers new frames to the first `channels` channels; each member steers its own part.
     pub(crate) fn steer_all(&mut self, channels: u16) -> Result<(), OpenError> {
         let (from, to) = match (&self.in_use, &self.next) {
             (Some(now), Some(next)) if now.plan.channels == channels => (next, now),
@@ -185,7 +185,8 @@ impl GroupFunction {
         let counts = |made: &Use| -> Vec<u16> {
             let count = |at: usize| match self.members[at].function.steers() {
                 true => self.map.share(made.plan.channels, at),
-                // The kernel chooses among all that are attached, and others must be.
+                // The kernel distributes frames over all attached queues, and queues of other
+                // members' channels must be attached.
                 false => made.layout.totals[at],
             };
             (0..self.members.len()).map(count).collect()
@@ -198,7 +199,8 @@ impl GroupFunction {
             if let Err(e) = self.members[at].function.steer(after[at]) {
                 for back in (0..at).rev().filter(|&back| before[back] != after[back]) {
                     if self.members[back].is_here() {
-                        // As it was a moment ago; what cannot go back shows up in its queues.
+                        // Best effort: a failure here appears as frames in queues that are being
+                        // retired.
                         let _ = self.members[back].function.steer(before[back]);
                     }
                 }

@@ -1,4 +1,4 @@
-//! Who is the primary.
+//! Election of the primary.
 
 use crate::GroupError;
 
@@ -9,9 +9,9 @@ pub(crate) struct Candidate {
     pub(crate) identity: Option<String>,
 }
 
-/// The primary, and why: the user's choice, else the smallest identity in the order of its bytes;
-/// who has none comes after those who have one, by address. Neither who came first nor how the
-/// members are listed has a say.
+/// Elects the primary and returns the reason: the user's choice, otherwise the smallest identity in
+/// byte order; members without identity come last, by address. The order of members and the order
+/// of their arrival have no influence.
 pub(crate) fn elect(
     candidates: &[Candidate],
     choice: Option<usize>,
@@ -42,8 +42,8 @@ mod tests {
         Candidate { address: address.into(), identity: identity.map(str::to_owned) }
     }
 
-    // Goal: in every order of the members the same one is elected, for the same reason; an address
-    // on a bus counts with its domain.
+    // Goal: any order of the members elects the same one, for the same reason; the domain of a PCI
+    // address is compared too.
     #[test]
     fn the_order_has_no_say() {
         let members = [
@@ -59,7 +59,8 @@ mod tests {
         }
     }
 
-    // Goal: the user's word counts; a number that is no member's is refused with those that are.
+    // Goal: the user's choice takes precedence; a number out of range is rejected with the valid
+    // numbers.
     #[test]
     fn the_user_can_choose() {
         let members = [candidate("tap:a", None), candidate("tap:b", None)];

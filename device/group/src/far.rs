@@ -1,16 +1,16 @@
-//! Members whose far end has a say in changes: then the far end is a group too, and the two groups
-//! are as one function with one peer.
+//! Groups at both ends: if the far ends of members take part in channel changes, the far end is a
+//! group too, and the two groups negotiate as one function with one peer.
 //!
-//! The group numbers the wishes, and says the same through all of its members: each member carries
-//! what its part of the channels wants, the number of the wish, who was up when it was made, and
-//! the latest word. What is heard counts when all members that belong to the group say the same;
-//! in between it is not known what the peer wants ([`Outlook::Wait`]), which takes no longer than
-//! the peer's loop over its members. So the two ends know the same of a pair of wishes, and a word
-//! needs to name these alone.
+//! The group numbers its wishes and sends the same message through all of its members. Each member
+//! carries the wish for its part of the channels, the number of the wish, the members that were up
+//! at that time, and the latest control message. A received message is valid when all members of
+//! the group have received the same one. Until then the peer's wish is unknown ([`Outlook::Wait`]),
+//! which takes no longer than the peer's loop over its members. Both ends therefore have the same
+//! view of a pair of wishes, and a control message needs to contain only their numbers.
 //!
-//! A member that is up again at both ends is taken back by a change as of any other kind, of which
-//! both ends know from the two wishes; so nothing is lost or overtaken. When one is lost there is
-//! no time to agree on anything: see [`Map::stand_in`](crate::Map::stand_in).
+//! A member that is up again at both ends returns by an ordinary channel change, which both ends
+//! derive from the two wishes, so that no frame is lost or reordered. After a loss there is no time
+//! for a negotiation: see [`Map::stand_in`](crate::Map::stand_in).
 
 use mqnet_netdev::{
     Caps, FarPartner, LinkStatus, Outlook, Peer, Plan, RingSizes, RingWish, Seat, Voice, Word,
@@ -19,32 +19,32 @@ use mqnet_netdev::{
 use crate::group::{GroupFunction, Member};
 use crate::{GroupError, Map};
 
-/// The far end of a group.
+/// State of the negotiation with a group at the far end.
 #[derive(Debug, Default)]
 pub(crate) struct Far {
-    /// Every member has all channels open, those of others in reserve.
+    /// True if every member has all channels open, and keeps those of other members as spares.
     pub(crate) whole: bool,
     group: u32,
     partner: Option<Caps>,
     rings: RingWish,
-    /// What we say.
+    /// Message of this group.
     ours: Voice,
-    /// The sessions of the members that are up, as our latest wish was made.
+    /// Sessions of the members that were up when the latest wish was made.
     up: Vec<Option<u64>>,
-    /// What the peer said last through all members.
+    /// Latest message that the peer sent through all members.
     theirs: Voice,
     peers_group: u32,
     peer_wants: Option<u16>,
     plan: Option<Plan>,
     outlook: Outlook,
-    /// Who has channels after the change that is due.
+    /// Members with channels after the pending change.
     pub(crate) next: Vec<bool>,
     ring_sizes: RingSizes,
     leads_by_chance: bool,
 }
 
-/// Tells the members that they are some, if their far ends have a say.
-pub(crate) fn seats(members: &mut [Member], seed: u64) -> Result<Option<Far>, GroupError> {
+/// Makes the members join the group at their far ends, if these take part in channel changes.
+pub(crate) fn join_members(members: &mut [Member], seed: u64) -> Result<Option<Far>, GroupError> {
     let has: Vec<bool> = members.iter_mut().map(|m| m.function.peer().is_some()).collect();
     if !has.contains(&true) {
         return Ok(None);
@@ -66,7 +66,7 @@ pub(crate) fn seats(members: &mut [Member], seed: u64) -> Result<Option<Far>, Gr
     Ok(Some(Far { group, ..Far::default() }))
 }
 
-/// What the plans of members come to.
+/// Combines the plans of members.
 fn combined(map: Map, whole: bool, parts: &[(usize, Plan)]) -> Result<Plan, String> {
     let mut all = parts.first().ok_or("no member is up")?.1.clone();
     all.channels = match whole {
@@ -86,7 +86,7 @@ fn combined(map: Map, whole: bool, parts: &[(usize, Plan)]) -> Result<Plan, Stri
 }
 
 impl Far {
-    /// What a member is to agree on.
+    /// Wish of a member: its part of the channels, or all of them.
     fn part(&self, map: Map, partner: &Caps, at: usize) -> Caps {
         match self.whole {
             true => partner.clone(),
@@ -94,8 +94,8 @@ impl Far {
         }
     }
 
-    /// Says everything through every member that is up.
-    fn say_all(&self, map: Map, members: &mut [Member]) {
+    /// Sends the wish and the message through every member that is up.
+    fn send_to_all(&self, map: Map, members: &mut [Member]) {
         let Some(partner) = &self.partner else { return };
         for (at, member) in members.iter_mut().enumerate() {
             let part = self.part(map, partner, at);
@@ -106,15 +106,15 @@ impl Far {
         }
     }
 
-    fn wish_anew(&mut self, map: Map, members: &mut [Member]) {
+    fn publish_wish(&mut self, map: Map, members: &mut [Member]) {
         self.ours.wish = self.ours.wish.wrapping_add(1);
         let bit = |(at, up): (usize, &Option<u64>)| u8::from(up.is_some()) << at;
         self.ours.here = self.up.iter().enumerate().map(bit).sum();
-        self.say_all(map, members);
+        self.send_to_all(map, members);
     }
 
-    /// Hears what the peer says; false while it is in the middle of it.
-    fn hear(&mut self, members: &mut [Member]) -> bool {
+    /// Receives the peer's message; false while its members differ.
+    fn receive(&mut self, members: &mut [Member]) -> bool {
         let mut here = members.iter_mut().filter(|member| member.is_here());
         let Some(peer) = here.next().and_then(|member| member.function.peer()) else {
             return false;
@@ -132,8 +132,8 @@ impl Far {
         true
     }
 
-    /// The members that both ends had up as they made their wishes; `None`: not known yet, or one
-    /// is about to be lost.
+    /// Members that were up at both ends when the wishes were made; `None` if that is not known
+    /// yet, or one is about to be lost.
     fn agreed_members(&self, members: &mut [Member]) -> Option<Vec<bool>> {
         let mut next = Vec::new();
         for (at, member) in members.iter_mut().enumerate() {
@@ -151,7 +151,7 @@ impl Far {
         Some(next)
     }
 
-    fn look_out(&mut self, map: Map, members: &mut [Member], heard: bool) -> Outlook {
+    fn compare_wishes(&mut self, map: Map, members: &mut [Member], heard: bool) -> Outlook {
         let Some(next) = heard.then(|| self.agreed_members(members)).flatten() else {
             return Outlook::Wait;
         };
@@ -178,7 +178,8 @@ impl Far {
 }
 
 impl GroupFunction {
-    /// Why members that are up cannot be a group: it is made anew.
+    /// Reason why members that are up cannot form a group. Their sessions are then closed, to
+    /// negotiate again.
     pub(crate) fn far_contradiction(&mut self) -> Option<String> {
         let whole = self.far.as_ref()?.whole;
         let mut groups = Vec::new();
@@ -196,13 +197,13 @@ impl GroupFunction {
             ));
         }
         let why = combined(self.map, whole, &parts).err()?;
-        // They agreed one after the other, and there was a change of mind in between.
+        // The members negotiated one after the other, and the wishes changed in between.
         self.members.iter_mut().for_each(|member| member.function.close("it agrees anew"));
         Some(format!("group: {why}: they agree anew"))
     }
 
-    /// A new life: all members have just agreed.
-    pub(crate) fn far_begins(&mut self) {
+    /// Begins a new session: all members have completed their negotiation.
+    pub(crate) fn begin_far_session(&mut self) {
         let Some(far) = &mut self.far else { return };
         let first = self.members[0].function.peer().and_then(|peer| peer.peers_group());
         far.peers_group = first.unwrap_or_default();
@@ -211,8 +212,8 @@ impl GroupFunction {
         far.up.clear();
     }
 
-    /// Looks who is up, and what the peer says.
-    pub(crate) fn far_turn(&mut self) {
+    /// Updates the set of members that are up, and the result of the wishes.
+    pub(crate) fn poll_far(&mut self) {
         let Some(mut far) = self.far.take() else { return };
         if self.combined {
             let session = |member: &mut Member| match member.status {
@@ -226,17 +227,17 @@ impl GroupFunction {
             let up: Vec<Option<u64>> = self.members.iter_mut().map(session).collect();
             if up != far.up {
                 far.up = up;
-                far.wish_anew(self.map, &mut self.members);
+                far.publish_wish(self.map, &mut self.members);
             }
         }
         self.far = Some(far);
-        self.far_look();
+        self.update_far();
     }
 
-    /// What the wishes come to now.
-    pub(crate) fn far_look(&mut self) {
+    /// Updates the result of the wishes.
+    pub(crate) fn update_far(&mut self) {
         let Some(mut far) = self.far.take() else { return };
-        let heard = far.hear(&mut self.members);
+        let heard = far.receive(&mut self.members);
         let (mut parts, mut wants) = (Vec::new(), Vec::new());
         for (at, member) in self.members.iter_mut().enumerate().filter(|(_, m)| m.is_here()) {
             let Some(peer) = member.function.peer() else { continue };
@@ -249,22 +250,23 @@ impl GroupFunction {
         };
         far.plan = combined(self.map, far.whole, &parts).ok();
         far.outlook = match self.combined {
-            true => far.look_out(self.map, &mut self.members, heard),
+            true => far.compare_wishes(self.map, &mut self.members, heard),
             false => Outlook::Same,
         };
         self.far = Some(far);
     }
 
-    /// A change that could not be made for want of an engine may be tried again.
-    pub(crate) fn far_wishes_again(&mut self) {
+    /// Publishes the wish again: a change that failed while the channels were closed can be
+    /// retried.
+    pub(crate) fn repeat_wish(&mut self) {
         if let Some(far) = &mut self.far {
-            far.wish_anew(self.map, &mut self.members);
+            far.publish_wish(self.map, &mut self.members);
         }
-        self.far_look();
+        self.update_far();
     }
 
-    /// What a member is told of the other side.
-    pub(crate) fn told(&self, partner: &Caps, at: usize) -> Caps {
+    /// Capabilities of the other side as passed to a member.
+    pub(crate) fn partner_part(&self, partner: &Caps, at: usize) -> Caps {
         match &self.far {
             Some(far) => far.part(self.map, partner, at),
             None => Self::part_of_partner(self.map, partner, at),
@@ -280,7 +282,8 @@ impl GroupFunction {
 impl Peer for GroupFunction {
     fn leads(&self) -> bool {
         self.far.as_ref().is_some_and(|far| match far.group == far.peers_group {
-            // One chance in sixteen millions; it holds as long as no member is lost.
+            // Equal random identifiers (probability 2^-24): use the leader of the members, which is
+            // constant as long as no member is lost.
             true => far.leads_by_chance,
             false => far.group > far.peers_group,
         })
@@ -290,10 +293,10 @@ impl Peer for GroupFunction {
         let Some(far) = &mut self.far else { return 0 };
         if far.partner.as_ref() != Some(partner) || far.rings != rings {
             (far.partner, far.rings) = (Some(partner.clone()), rings);
-            far.wish_anew(self.map, &mut self.members);
+            far.publish_wish(self.map, &mut self.members);
         }
         let wish = far.ours.wish;
-        self.far_look();
+        self.update_far();
         wish
     }
 
@@ -316,7 +319,7 @@ impl Peer for GroupFunction {
     fn say(&mut self, word: Word) {
         if let Some(far) = &mut self.far {
             far.ours.word = word;
-            far.say_all(self.map, &mut self.members);
+            far.send_to_all(self.map, &mut self.members);
         }
     }
 
@@ -336,8 +339,8 @@ impl Peer for GroupFunction {
         }
     }
 
-    /// The far end of every member has the same partner, and publishes its state through one member
-    /// after the other: a member that has not heard it yet does not count.
+    /// Combined state of the far partner, which is the same for every member. The far end publishes
+    /// it through one member after the other; members without a state are ignored.
     fn far_partner(&mut self) -> FarPartner {
         let up = self.members.iter_mut().filter(|m| matches!(m.status, LinkStatus::Up { .. }));
         let states = up.filter_map(|member| Some(member.function.peer()?.far_partner()));

@@ -1,4 +1,4 @@
-//! The group as a function.
+//! The group as a [`Function`].
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl GroupFunction {
         &*self.members[self.primary].function
     }
 
-    /// The primary, while it belongs to the group.
+    /// Primary, unless it is lost.
     fn present_primary(&mut self) -> Option<&mut dyn Function> {
         let primary = &mut self.members[self.primary];
         if self.combined && primary.joined.is_none() { None } else { Some(&mut *primary.function) }
@@ -51,7 +51,7 @@ impl GroupFunction {
         }
     }
 
-    /// What a member is told of the other side: its part of the channels.
+    /// Capabilities of the other side as passed to a member: its part of the channels.
     pub(crate) fn part_of_partner(map: Map, partner: &Caps, at: usize) -> Caps {
         let share = |channels: u16| map.share(channels, at).max(1);
         Caps {
@@ -64,7 +64,7 @@ impl GroupFunction {
     fn all_caps(&self) -> Caps {
         let all = || self.members.iter().map(|member| &member.caps);
         let most: Vec<u16> = all().map(|caps| caps.channels).collect();
-        // A member that wants a number has no more in use.
+        // A member with a requested number uses no more channels.
         let wanted = all().map(|caps| caps.wanted.unwrap_or(u16::MAX));
         let wanted = all().any(|caps| caps.wanted.is_some()).then(|| self.map.most(wanted));
         let first = &self.members[0].caps;
@@ -96,15 +96,15 @@ impl GroupFunction {
         self.map.channel(Place { member, local }) as u16
     }
 
-    /// Where channels are served now, if flows come to all the queues that the primary has, those
-    /// that stand in too: to one that steers by a table of ours none comes there, and a table that
-    /// named them would keep the lost member from coming back.
+    /// Layout in use, if flows reach all queues of the primary, including those for channels of
+    /// lost members. `None` for a primary with a table of this program: its table names no such
+    /// queue, because that would prevent the lost member from failing back.
     fn in_its_table(&self) -> Option<&Layout> {
         let used = self.in_use.as_ref().filter(|_| !self.primary().steers());
         used.map(|used| &used.layout)
     }
 
-    /// The channel of a queue of the primary's table.
+    /// Channel of a queue in the primary's table.
     fn of_table(&self, local: u16) -> u16 {
         let place = Place { member: self.primary, local };
         let places = self.in_its_table().map(|layout| &layout.places);
@@ -112,7 +112,7 @@ impl GroupFunction {
         served.map_or_else(|| self.number(self.primary, local), |channel| channel as u16)
     }
 
-    /// The other way round; a place of another member has no part in that table.
+    /// Inverse of [`of_table`](Self::of_table). The table cannot name a place of another member.
     fn in_table(&self, channel: u16) -> Place {
         let places = self.in_its_table().map(|layout| &layout.places);
         let served = places.and_then(|places| places.get(usize::from(channel)));
@@ -130,7 +130,8 @@ impl Function for GroupFunction {
     }
 
     fn set_partner(&mut self, partner: &Caps) {
-        let parts: Vec<Caps> = (0..self.members.len()).map(|at| self.told(partner, at)).collect();
+        let parts: Vec<Caps> =
+            (0..self.members.len()).map(|at| self.partner_part(partner, at)).collect();
         for (at, member) in self.members.iter_mut().enumerate() {
             member.function.set_partner(&parts[at]);
         }
@@ -246,7 +247,7 @@ impl Steering for GroupFunction {
 impl KernelInterface for GroupFunction {
     fn changed_mtu(&mut self) -> Option<u32> {
         let each = self.members.iter_mut().map(|member| member.function.changed_mtu());
-        // Every member is read: of several changes the last one counts.
+        // All members are read; the last change is in force.
         each.fold(None, |before, now| now.or(before))
     }
 
@@ -288,7 +289,7 @@ impl Placement for GroupFunction {
 
     fn takes_high_cpus(&self) -> bool {
         match &self.far {
-            // Each window may have been found by another of the two ends.
+            // The role of the two ends may differ from window to window.
             Some(_) => self.members[0].function.takes_high_cpus(),
             None => self.members.iter().any(|member| member.function.takes_high_cpus()),
         }
@@ -306,7 +307,7 @@ impl PrivateFlags for GroupFunction {
         for at in 0..self.members.len() {
             if let Err(e) = self.members[at].function.set_flag(flag, on) {
                 for (member, had) in self.members[..at].iter_mut().zip(had).rev() {
-                    // As it was a moment ago.
+                    // Best effort: restores the previous value.
                     let _ = member.function.set_flag(flag, had);
                 }
                 return Err(self.error(e.to_string()));
@@ -364,7 +365,7 @@ impl Members for GroupFunction {
     }
 
     fn survives(&mut self, now: Duration) -> bool {
-        self.has_lost_one(now)
+        self.poll_for_loss(now)
     }
 
     fn refit(&mut self) -> Vec<u16> {

@@ -1,4 +1,4 @@
-//! The group: its members, and what it knows of each.
+//! The group and the state of its members.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -12,54 +12,54 @@ use crate::far::{self, Far};
 use crate::slot::Slot;
 use crate::{Map, Place};
 
-/// How many members there can be.
+/// Possible numbers of members.
 pub const MEMBERS: RangeInclusive<usize> = 2..=8;
 
-/// What becomes of a group that has lost a member.
+/// Reaction to the loss of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLoss {
-    /// It ends, until every member is there again.
+    /// The group goes down until every member is up again.
     #[default]
     Destroy,
-    /// It goes on without it.
+    /// The group continues without the member.
     Degrade,
 }
 
-/// Functions that cannot be a group, or not that one.
+/// Reason why functions cannot form a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct GroupError(pub(crate) String);
 
-/// How to make a group.
+/// Parameters of a group.
 pub struct GroupConfig {
-    /// What it is called in messages.
+    /// Name in messages.
     pub name: String,
-    /// Its members, in the order of the map.
+    /// Members, in the order of the map.
     pub members: Vec<Box<dyn Function>>,
-    /// What becomes of it when one is lost.
+    /// Reaction to the loss of a member.
     pub on_loss: OnLoss,
-    /// Number of the primary, if the user has a say.
+    /// Number of the primary, if the user chose one.
     pub primary: Option<usize>,
-    /// Any number that differs from group to group: a random one.
+    /// Random number that differs from group to group.
     pub seed: u64,
 }
 
 pub(crate) struct Member {
     pub(crate) function: Box<dyn Function>,
     pub(crate) identity: String,
-    /// What it could do when it was there last.
+    /// Capabilities when the member was last up.
     pub(crate) caps: Caps,
     pub(crate) status: LinkStatus,
-    /// The session with which it belongs to the group; `None`: it does not now.
+    /// Session with which the member joined; `None` while it does not belong to the group.
     pub(crate) joined: Option<u64>,
-    /// Its channels are open.
+    /// True while the channels of the member are open.
     pub(crate) open: bool,
-    /// Why it could not be taken back.
+    /// Reason why the member could not fail back.
     pub(crate) trouble: Option<String>,
 }
 
 impl Member {
-    /// True while it is what the group was made of.
+    /// True while the member belongs to the group.
     pub(crate) fn is_here(&self) -> bool {
         self.joined.is_some()
     }
@@ -69,7 +69,7 @@ impl Member {
     }
 }
 
-/// Where channels are served, and how many channels that makes of each member.
+/// Places that serve the channels, and the resulting number of channels of each member.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) places: Vec<Place>,
@@ -77,7 +77,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The channels that a member serves, by their numbers there.
+    /// Pairs of local channel and channel that a member serves, sorted.
     pub(crate) fn on(&self, member: usize) -> Vec<(u16, u16)> {
         let channels = (0u16..).zip(&self.places).filter(|(_, place)| place.member == member);
         let mut all: Vec<_> = channels.map(|(channel, place)| (place.local, channel)).collect();
@@ -86,30 +86,30 @@ impl Layout {
     }
 }
 
-/// Channels in use, or about to be.
+/// Channels in use, or prepared.
 pub(crate) struct Use {
     pub(crate) plan: Plan,
     pub(crate) layout: Layout,
-    /// One of each channel, in a group that goes on without members.
+    /// Hand-over cells of each channel, in a group that survives a loss.
     pub(crate) slots: Vec<Slot>,
-    /// Channels that nobody serves, by member and their number there.
+    /// Spare channels, by member and local channel.
     pub(crate) spares: Vec<Vec<Option<Channel>>>,
-    /// Members that belong to the group once this is in use.
+    /// Members, with their sessions, that join when these channels come into use.
     pub(crate) joins: Vec<(usize, u64)>,
 }
 
-/// Queues that wait to take over.
+/// Replacement of queues that is in progress.
 pub(crate) struct Refit {
     pub(crate) channels: Vec<u16>,
     /// Members with a change to commit.
     pub(crate) prepared: Vec<usize>,
-    /// Members that have been opened.
+    /// Members that were opened.
     pub(crate) opened: Vec<usize>,
-    /// Members that are lost, whose last queues go.
+    /// Lost members; their last queues are dropped.
     pub(crate) leaving: Vec<usize>,
 }
 
-/// Several functions as one.
+/// Several functions as one function.
 pub struct GroupFunction {
     pub(crate) name: String,
     pub(crate) map: Map,
@@ -118,23 +118,23 @@ pub struct GroupFunction {
     pub(crate) why_primary: String,
     pub(crate) on_loss: OnLoss,
     pub(crate) stats: Vec<Arc<ChannelStats>>,
-    /// It is up, with or without some of its members.
+    /// True while the group is up, with or without some of its members.
     pub(crate) combined: bool,
     pub(crate) session: u64,
-    /// Why it went down, as long as it is.
+    /// Reason why the group went down, while it is down.
     pub(crate) trouble: Option<String>,
     pub(crate) in_use: Option<Use>,
     pub(crate) next: Option<Use>,
     pub(crate) refit: Option<Refit>,
-    /// The other end, where it is a group too.
+    /// Far end, if it is a group too.
     pub(crate) far: Option<Far>,
     pub(crate) carrier: bool,
-    /// A member that could not be taken back is not tried before.
+    /// Earliest time of the next attempt to fail back.
     pub(crate) retry_at: Duration,
 }
 
 impl GroupFunction {
-    /// Makes one function of several.
+    /// Makes a group of several functions.
     pub fn new(config: GroupConfig) -> Result<Self, GroupError> {
         let GroupConfig { name, members: functions, on_loss, primary, seed } = config;
         let count = functions.len();
@@ -166,7 +166,7 @@ impl GroupFunction {
             let what = format!("{one} and {other}: one carries Ethernet frames, one IP packets");
             return Err(GroupError(what));
         }
-        let mut far = far::seats(&mut members, seed)?;
+        let mut far = far::join_members(&mut members, seed)?;
         let stats = match &mut far {
             Some(far) if on_loss == OnLoss::Degrade => {
                 far.whole = true;
@@ -194,12 +194,12 @@ impl GroupFunction {
         })
     }
 
-    /// The plan of a member that has `channels` of the channels.
+    /// Plan of a member that has `channels` of the channels.
     pub(crate) fn part_of(plan: &Plan, channels: u16) -> Plan {
         Plan { channels, ..plan.clone() }
     }
 
-    /// Where the channels of a plan are now.
+    /// Layout of `channels` channels on the members that are `here`.
     pub(crate) fn layout(&self, channels: u16, here: &[bool]) -> Result<Layout, String> {
         let count = self.members.len();
         if usize::from(channels) < count {
@@ -228,21 +228,21 @@ impl GroupFunction {
         Ok(Layout { places, totals })
     }
 
-    /// The members that belong to it.
+    /// Flags of the members that belong to the group.
     pub(crate) fn here(&self) -> Vec<bool> {
         self.members.iter().map(Member::is_here).collect()
     }
 }
 
-/// One of each channel, whoever serves it.
+/// Assigns statistics to channels, independent of the member that serves a channel.
 fn share_stats(members: &mut [Member]) -> Vec<Arc<ChannelStats>> {
     let stats: Vec<Arc<ChannelStats>> = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
     members.iter_mut().for_each(|member| member.function.share_stats(&stats));
     stats
 }
 
-/// The statistics of the members' channels under the numbers that these have in the group. Where
-/// members differ in how many they have, numbers stay empty.
+/// Statistics of the members' channels, in the order of the group's channels. Numbers without a
+/// channel, because members differ in size, get empty statistics.
 fn interleave(map: Map, members: &[Member]) -> Vec<Arc<ChannelStats>> {
     let lens = members.iter().map(|member| member.function.stats().len() as u16).enumerate();
     let ends = lens.filter(|(_, len)| *len > 0);

@@ -1,24 +1,25 @@
-//! Several functions that are one function of a link.
+//! Several functions as one function of a link.
 //!
-//! - Channel `i` is on member `i mod G`, as that member's channel `i div G`, for ever ([`Map`]);
-//!   its statistics are that channel's.
-//! - All or nothing: the group is up when every member is. What it can do is what all of them can.
-//! - One member is the primary (the user's choice, or the smallest identity): table, flags and
-//!   identity of the group are its. Members that are interfaces of their own each receive what is
-//!   sent to them and spread it over their own queues, so the table says how the primary spreads
-//!   *its* frames.
-//! - [`OnLoss`]: the group ends with any member, or goes on without it. In the latter case its
-//!   channels park, and others stand in behind them: a member opens more channels than are its by
-//!   the map, and these take over from the lost queues inside their lanes, between two polls.
-//!   Nothing else moves: not the number of channels, nor the other lanes, nor the other side of the
-//!   link. When the member is back, its channels are where they were. So that there is room for
-//!   that, such a group offers no more channels than fit while any one member is lost.
+//! - Channel `i` is on member `i mod G`, as that member's channel `i div G` ([`Map`]). The map
+//!   never changes; a channel's statistics are those of this queue.
+//! - The group is up when every member is. Its capabilities are those that all members have.
+//! - One member is the primary (the user's choice, or the smallest identity). The primary
+//!   determines table, flags and identity of the group. Members that are separate kernel interfaces
+//!   each receive their own frames and distribute them over their own queues, so that the table
+//!   applies to the frames of the primary only.
+//! - [`OnLoss`]: the group goes down with any member, or continues without it. In the latter case
+//!   the channels of the lost member fail over: other members open more channels than the map
+//!   assigns to them, and these replace the lost queues inside their lanes, between two polls. The
+//!   number of channels, the other lanes and the other side of the link do not change. Channels
+//!   fail back to their places when the member returns. To guarantee room for a failover, such a
+//!   group offers no more channels than fit without any one member.
 //!
-//! What a change does is done for all members or undone for those that had it, in reverse order.
+//! A change applies to all members, or is undone in reverse order for those that made it.
 //!
-//! Members whose far end has a say in changes ([`Peer`](mqnet_netdev::Peer)) have a group as their
-//! far end, and the two agree as one (`far`). Of these, each has all channels open in a group that
-//! goes on: to stand in needs no agreement then.
+//! If the far ends of members take part in channel changes ([`Peer`](mqnet_netdev::Peer)), the far
+//! end of the group is a group too, and the two negotiate as one (`far`). In such a group with
+//! [`OnLoss::Degrade`], every member has all channels open, so that a failover needs no
+//! negotiation.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

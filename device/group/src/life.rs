@@ -1,4 +1,4 @@
-//! Down, up, and up without some members.
+//! Link state of the group: down, up, or up without some members.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use mqnet_netdev::LinkStatus;
 use crate::group::{GroupFunction, Member, OnLoss};
 
 impl GroupFunction {
-    /// Asks every member.
-    fn look(&mut self, now: Duration) {
+    /// Polls every member.
+    fn poll_members(&mut self, now: Duration) {
         for member in &mut self.members {
             member.status = member.function.poll_link(now);
-            // What a lost member says of itself counts when it is taken back.
+            // The capabilities of a lost member are read when the member fails back.
             if !self.combined || (member.is_here() && member.is_up()) {
                 member.caps = member.function.caps();
             }
@@ -19,23 +19,23 @@ impl GroupFunction {
     }
 
     pub(crate) fn poll(&mut self, now: Duration) -> LinkStatus {
-        self.look(now);
+        self.poll_members(now);
         let status = match self.on_loss {
-            OnLoss::Degrade if self.combined => self.go_on(now),
+            OnLoss::Degrade if self.combined => self.poll_degraded(now),
             _ => self.all_or_nothing(),
         };
-        self.far_turn();
+        self.poll_far();
         status
     }
 
-    /// Up when every member is; combining them again changes nothing.
+    /// Up when every member is. Joining the same sessions again changes nothing.
     fn all_or_nothing(&mut self) -> LinkStatus {
         let is_same = |member: &Member| {
             matches!((&member.status, member.joined),
             (LinkStatus::Up { session }, Some(joined)) if *session == joined)
         };
         let new = !(self.combined && self.members.iter().all(is_same));
-        let why = self.what_is_missing().or_else(|| self.contradiction());
+        let why = self.missing_members().or_else(|| self.contradiction());
         if let Some(why) = why.or_else(|| new.then(|| self.far_contradiction()).flatten()) {
             self.combined = false;
             self.members.iter_mut().for_each(|member| member.joined = None);
@@ -50,13 +50,13 @@ impl GroupFunction {
         }
         if new {
             self.session += 1;
-            self.far_begins();
+            self.begin_far_session();
         }
         (self.combined, self.trouble) = (true, None);
         LinkStatus::Up { session: self.session }
     }
 
-    fn what_is_missing(&self) -> Option<String> {
+    fn missing_members(&self) -> Option<String> {
         let missing = |member: &Member| match &member.status {
             LinkStatus::Up { .. } => None,
             LinkStatus::Down(why) => Some(format!("{} ({why})", member.function.name())),
@@ -67,7 +67,7 @@ impl GroupFunction {
         (!missing.is_empty()).then(|| format!("group: {up} of {all} members up: waiting for {who}"))
     }
 
-    /// Members whose users want different things.
+    /// Configured values in which members differ.
     fn contradiction(&self) -> Option<String> {
         let mut asked = self.members.iter().filter(|member| member.caps.mtu.is_some());
         let first = asked.next()?;
@@ -77,7 +77,7 @@ impl GroupFunction {
         Some(format!("group: {first} wants the mtu {one}, {other} wants {two}"))
     }
 
-    /// True when a member is not what it was.
+    /// True when a member is down or has another session than the one it joined with.
     pub(crate) fn any_lost(&self) -> bool {
         let stays = |(at, session): &(usize, u64)| {
             self.members[*at].status == LinkStatus::Up { session: *session }
@@ -94,9 +94,9 @@ impl GroupFunction {
     }
 
     /// Up as long as any member is.
-    fn go_on(&mut self, now: Duration) -> LinkStatus {
+    fn poll_degraded(&mut self, now: Duration) -> LinkStatus {
         if !self.any_lost() {
-            self.take_back(now);
+            self.fail_back(now);
             return LinkStatus::Up { session: self.session };
         }
         for member in &mut self.members {
@@ -110,7 +110,7 @@ impl GroupFunction {
             self.combined = false;
             return self.all_or_nothing();
         }
-        match self.go_on_without() {
+        match self.fail_over() {
             Ok(()) => LinkStatus::Up { session: self.session },
             Err(why) => {
                 self.trouble = Some(format!("nobody could stand in: {why}"));
@@ -120,12 +120,12 @@ impl GroupFunction {
         }
     }
 
-    /// Asked when a lane has failed.
-    pub(crate) fn has_lost_one(&mut self, now: Duration) -> bool {
+    /// Polls the members after a lane has failed; true if one is lost.
+    pub(crate) fn poll_for_loss(&mut self, now: Duration) -> bool {
         if self.on_loss == OnLoss::Destroy || !self.combined || self.in_use.is_none() {
             return false;
         }
-        self.look(now);
+        self.poll_members(now);
         self.any_lost()
     }
 }

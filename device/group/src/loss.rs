@@ -1,4 +1,4 @@
-//! Members that are lost, and come back, while the channels are in use.
+//! Failover from lost members and failback to members that return, while the channels are in use.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use mqnet_netdev::LinkStatus;
 use crate::channels::How;
 use crate::group::{GroupFunction, Layout, Refit, Use};
 
-/// How long a member rests that could not be taken back.
-const REST: Duration = Duration::from_millis(100);
+/// Delay before the next attempt to fail back.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 impl GroupFunction {
-    /// Members have been lost that belong to the group no longer.
-    pub(crate) fn go_on_without(&mut self) -> Result<(), String> {
+    /// Moves the channels of members that no longer belong to the group.
+    pub(crate) fn fail_over(&mut self) -> Result<(), String> {
         if self.in_use.is_none() {
             return Ok(());
         }
         if self.next.is_some() || self.refit.is_some() {
-            // In the middle of a change: a new session is sooner had than its end.
+            // During a change a new session is faster than completing the change.
             self.session += 1;
             return Ok(());
         }
         self.rearrange()
     }
 
-    /// Takes members back that are up again.
-    pub(crate) fn take_back(&mut self, now: Duration) {
+    /// Fails back to members that are up again.
+    pub(crate) fn fail_back(&mut self, now: Duration) {
         if self.next.is_some() || self.refit.is_some() || now < self.retry_at {
             return;
         }
-        // Where there is another engine, by a change that both make.
+        // With another engine at the far end, a channel change of both ends restores the members.
         if self.far.is_some() {
             return;
         }
@@ -50,18 +50,18 @@ impl GroupFunction {
             member.trouble.clone_from(&trouble);
             if trouble.is_some() {
                 member.joined = None;
-                self.retry_at = now + REST;
+                self.retry_at = now + RETRY_DELAY;
             }
         }
     }
 
-    /// Serves the channels in use with the members that are there now; on failure everything is as
-    /// before.
+    /// Serves the channels in use with the members that are present. On failure the state is
+    /// unchanged.
     fn rearrange(&mut self) -> Result<(), String> {
         let Some(mut in_use) = self.in_use.take() else { return Ok(()) };
         let done = match self.is_whole() {
-            true => self.served_by_reserve(&mut in_use),
-            false => self.served_anew(&in_use),
+            true => self.serve_by_spares(&mut in_use),
+            false => self.serve_by_opening(&in_use),
         };
         let (layout, done) = match done {
             Ok((layout, refit)) => (layout, Ok(refit)),
@@ -72,7 +72,7 @@ impl GroupFunction {
         Ok(())
     }
 
-    fn served_anew(&mut self, in_use: &Use) -> Result<(Layout, Refit), String> {
+    fn serve_by_opening(&mut self, in_use: &Use) -> Result<(Layout, Refit), String> {
         let layout = self.layout(in_use.plan.channels, &self.here())?;
         let step = |at: usize| match (self.members[at].is_here(), self.members[at].open) {
             (true, false) => Some((at, How::Open)),
@@ -83,7 +83,7 @@ impl GroupFunction {
         let mut made = self.make(&in_use.plan, &layout, &steps)?;
         for &(at, how) in &steps {
             let (total, function) = (layout.totals[at], &mut self.members[at].function);
-            // Without steering of its own it has to be told that there are more queues, or fewer.
+            // A member without steering must be notified of the new number of queues.
             if how == How::Prepare
                 && !function.steers()
                 && let Err(e) = function.steer(total)
@@ -118,14 +118,14 @@ impl GroupFunction {
         Ok((layout, Refit { channels, prepared, opened, leaving }))
     }
 
-    /// Members that have channels and do not belong to the group any more.
+    /// Members with channels that no longer belong to the group.
     fn leaving(&self) -> Vec<usize> {
         let gone = |at: &usize| self.members[*at].open && !self.members[*at].is_here();
         (0..self.members.len()).filter(gone).collect()
     }
 
-    /// The channels of lost members, by what others have open in reserve.
-    fn served_by_reserve(&mut self, in_use: &mut Use) -> Result<(Layout, Refit), String> {
+    /// Replaces the channels of lost members by spare channels of others.
+    fn serve_by_spares(&mut self, in_use: &mut Use) -> Result<(Layout, Refit), String> {
         let layout = self.layout(in_use.plan.channels, &self.here())?;
         let moved = |channel: &u16| {
             let channel = usize::from(*channel);
@@ -142,12 +142,12 @@ impl GroupFunction {
         Ok((layout, Refit { channels, prepared, opened, leaving: self.leaving() }))
     }
 
-    /// The queues that waited have taken over.
+    /// Completes the replacement of queues.
     pub(crate) fn settle(&mut self) {
         let Some(refit) = self.refit.take() else { return };
         for at in refit.prepared {
             let member = &mut self.members[at];
-            // Harmless by contract, and there is nobody to tell but who looks at the members.
+            // A failed cleanup is harmless by contract; the member's description reports it.
             member.trouble = member.function.commit().err().map(|e| e.to_string());
         }
         for at in refit.leaving {
@@ -156,7 +156,7 @@ impl GroupFunction {
             }
             let member = &mut self.members[at];
             member.open = false;
-            // The other end of a bridge may be back already.
+            // The far end of the member may have a new session already.
             if self.far.is_none() || !member.is_up() {
                 member.function.close("it was lost");
             }

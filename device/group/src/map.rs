@@ -1,12 +1,11 @@
-//! Which channel is on which member.
+//! Map from channels to members.
 //!
-//! Channel `i` of `G` members is on member `i mod G`, as that member's channel `i div G`. The
-//! number of channels does not come into it, so a resize moves no channel, and its statistics stay
-//! its own.
+//! Channel `i` of `G` members is on member `i mod G`, as that member's channel `i div G`. The map
+//! does not depend on the number of channels, so that a resize moves no channel and no statistics.
 
 use mqnet_netdev::limits::CHANNELS_MAX;
 
-/// The map of a group of so many members.
+/// Map of a group with a fixed number of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Map {
     members: u16,
@@ -15,9 +14,9 @@ pub struct Map {
 /// A queue pair of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which member.
+    /// Number of the member.
     pub member: usize,
-    /// Which of its channels.
+    /// Number of the channel within the member.
     pub local: u16,
 }
 
@@ -27,40 +26,41 @@ impl Map {
         Self { members: (members as u16).max(1) }
     }
 
-    /// Where a channel is.
+    /// Place of a channel.
     pub fn place(self, channel: u16) -> Place {
         Place { member: usize::from(channel % self.members), local: channel / self.members }
     }
 
-    /// Which channel is at a place.
+    /// Channel at a place.
     pub fn channel(self, place: Place) -> u32 {
         u32::from(place.local) * u32::from(self.members) + place.member as u32
     }
 
-    /// How many of the first `channels` channels are on a member.
+    /// Number of the first `channels` channels that are on a member.
     pub fn share(self, channels: u16, member: usize) -> u16 {
         let before_it = self.members - 1 - member as u16;
         ((u32::from(channels) + u32::from(before_it)) / u32::from(self.members)) as u16
     }
 
-    /// Most channels of the group when member `m` has up to `most[m]`: the first that has no place
-    /// ends them.
+    /// Maximum number of channels of the group when member `m` has up to `most[m]`. The first
+    /// channel without a place is the limit.
     pub fn most(self, most: impl IntoIterator<Item = u16>) -> u16 {
         let first_without = |(member, most)| self.channel(Place { member, local: most });
         let least = most.into_iter().enumerate().map(first_without).min().unwrap_or(0);
         least.min(u32::from(CHANNELS_MAX)) as u16
     }
 
-    /// Most channels for which the others have room when any one member is lost.
+    /// Maximum number of channels that still fit when any one member is lost.
     pub fn most_with_one_lost(self, most: &[u16]) -> u16 {
         let all: u32 = most.iter().map(|&n| u32::from(n)).sum();
         let largest = most.iter().max().map_or(0, |&n| u32::from(n));
         (all - largest).min(u32::from(self.most(most.iter().copied()))) as u16
     }
 
-    /// Where each of `channels` channels is served while only some members are `here`, of which
-    /// member `m` has up to `most[m]` channels: each at its place; those of the others, in order,
-    /// behind them on the member that has fewest (the first of several). `None`: there is no room.
+    /// Places of `channels` channels while only the members `here` are up. Member `m` has up to
+    /// `most[m]` channels. Channels of present members keep their places. The others follow in
+    /// order, each on the member with the fewest channels (the first of several). `None` if there
+    /// is no room.
     pub fn serve(self, channels: u16, here: &[bool], most: &[u16]) -> Option<Vec<Place>> {
         let mut used: Vec<u16> = (0..here.len())
             .map(|member| if here[member] { self.share(channels, member) } else { 0 })
@@ -80,10 +80,10 @@ impl Map {
         places.iter().all(|place| place.local < most[place.member]).then_some(places)
     }
 
-    /// Who serves a channel of a lost member where every member has every channel open, under its
-    /// own number: the first in an order that depends on the channel alone. So both ends of a
-    /// bridge come to the same, in whatever order they notice the losses, and a channel moves
-    /// only when the member that serves it is lost.
+    /// Member that serves a channel if every member has every channel open under its own number:
+    /// the first present member in an order that depends only on the channel. Both ends of a bridge
+    /// therefore select the same member, in whatever order they detect losses. A channel moves only
+    /// when the member that serves it is lost.
     pub fn stand_in(self, channel: u16, here: &[bool]) -> Option<usize> {
         let (own, others) = (self.place(channel).member, here.len() - 1);
         let turn = usize::from(channel / self.members);
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    // Goal: the numbers of the reference: five channels on two members are 3 and 2.
+    // Goal: example of the reference: five channels on two members are 3 and 2.
     #[test]
     fn five_channels_on_two_members() {
         let map = Map::new(2);
@@ -109,8 +109,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: a channel has the same place whatever the number of channels; the shares are what
-        // the places come to; no number up to the most leaves a hole, and one more would.
+        // Goal: the place of a channel does not depend on the number of channels; shares match the
+        // places; every number of channels up to the maximum fits, and one more does not.
         #[test]
         fn the_map_has_no_holes(most in prop::collection::vec(1u16..=64, 1..=8)) {
             let map = Map::new(most.len());
@@ -130,10 +130,11 @@ mod tests {
             prop_assert!((0..all).all(|i| map.channel(map.place(i)) == u32::from(i)));
         }
 
-        // Goal: whoever is lost, somebody stands in as long as anybody is there; who does so does
-        // not change when others are lost, and several share the work.
+        // Goal: for any losses, a channel is served as long as a member is present; the serving
+        // member does not change when others are lost; the load is distributed over several
+        // members.
         #[test]
-        fn one_order_for_all_losses(
+        fn serving_member_changes_only_on_its_loss(
             members in 2usize..=8,
             (lost, more, channel) in any::<(u8, u8, u8)>(),
         ) {
@@ -160,10 +161,10 @@ mod tests {
             prop_assert_eq!(on.len(), members - 1);
         }
 
-        // Goal: whoever is lost, the channels of the others stay where they are, no queue is used
-        // twice, none of a lost member is used, and with one lost there always is room.
+        // Goal: for any losses, channels of present members keep their places, no queue is used
+        // twice, no queue of a lost member is used, and with one lost member there is always room.
         #[test]
-        fn others_stand_in(
+        fn channels_of_present_members_stay(
             most in prop::collection::vec(1u16..=16, 2..=8),
             lost: u8,
             channels in 1u16..=64,

@@ -1,8 +1,8 @@
-//! Queues that other queues can take over from, in their lane.
+//! Queues that can be replaced inside their lane.
 //!
-//! The control thread leaves the next queue in a drawer; the queue in use looks there when its
-//! worker parks it. So the change happens between two polls, on the worker, and whatever the lane
-//! has around the queue, or holds for it, stays.
+//! The control thread leaves the next queue in a hand-over cell. The queue in use takes it when its
+//! worker parks the queue. The replacement therefore happens on the worker, between two polls;
+//! wrappers of the queue and frames held by the lane stay.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,16 +13,16 @@ use mqnet_netdev::{
 };
 use mqnet_shmem::Segments;
 
-type Drawer<Q> = Arc<Mutex<Option<Box<Q>>>>;
+type HandoverCell<Q> = Arc<Mutex<Option<Box<Q>>>>;
 
-fn put<Q: ?Sized>(drawer: &Drawer<Q>, queue: Option<Box<Q>>) -> Option<Box<Q>> {
-    std::mem::replace(&mut *drawer.lock().unwrap_or_else(PoisonError::into_inner), queue)
+fn swap<Q: ?Sized>(cell: &HandoverCell<Q>, queue: Option<Box<Q>>) -> Option<Box<Q>> {
+    std::mem::replace(&mut *cell.lock().unwrap_or_else(PoisonError::into_inner), queue)
 }
 
 /// A queue that can be replaced.
 struct Replaceable<Q: ?Sized> {
     queue: Box<Q>,
-    next: Drawer<Q>,
+    next: HandoverCell<Q>,
 }
 
 impl<Q: Queue + ?Sized> Queue for Replaceable<Q> {
@@ -36,7 +36,7 @@ impl<Q: Queue + ?Sized> Queue for Replaceable<Q> {
 
     fn park(&mut self) {
         self.queue.park();
-        if let Some(next) = put(&self.next, None) {
+        if let Some(next) = swap(&self.next, None) {
             self.queue = next;
         }
     }
@@ -46,8 +46,8 @@ impl<Q: Queue + ?Sized> Queue for Replaceable<Q> {
     }
 }
 
-// Memory that is kept outlives its queue, and would go back to another: none leaves (`keep`,
-// `returner`).
+// Detached frames outlive their queue, and a replaced queue could not take their memory back:
+// `keep` and `returner` keep their defaults, so that no frame is detached.
 impl RxBrings for Replaceable<dyn RxBrings> {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
         self.queue.peek(burst, budget)
@@ -108,81 +108,81 @@ impl TxBorrows for Replaceable<dyn TxBorrows> {
     }
 }
 
-enum RxDrawer {
-    Brings(Drawer<dyn RxBrings>),
-    Borrows(Drawer<dyn RxBorrows>),
+enum RxCell {
+    Brings(HandoverCell<dyn RxBrings>),
+    Borrows(HandoverCell<dyn RxBorrows>),
 }
 
-enum TxDrawer {
-    Brings(Drawer<dyn TxBrings>),
-    Borrows(Drawer<dyn TxBorrows>),
+enum TxCell {
+    Brings(HandoverCell<dyn TxBrings>),
+    Borrows(HandoverCell<dyn TxBorrows>),
 }
 
-/// The drawers of a channel in use.
+/// Hand-over cells of a channel in use.
 pub(crate) struct Slot {
-    rx: RxDrawer,
-    tx: TxDrawer,
+    rx: RxCell,
+    tx: TxCell,
 }
 
 impl Slot {
-    /// The channel, such that it can be replaced.
+    /// Makes a channel replaceable.
     pub(crate) fn around(channel: Channel) -> (Self, Channel) {
-        let (rx_drawer, rx) = match channel.rx {
+        let (rx_cell, rx) = match channel.rx {
             Rx::Brings(queue) => {
-                let next = Drawer::default();
-                let drawer = RxDrawer::Brings(next.clone());
-                (drawer, Rx::Brings(Box::new(Replaceable { queue, next })))
+                let next = HandoverCell::default();
+                let cell = RxCell::Brings(next.clone());
+                (cell, Rx::Brings(Box::new(Replaceable { queue, next })))
             }
             Rx::Borrows(queue) => {
-                let next = Drawer::default();
-                let drawer = RxDrawer::Borrows(next.clone());
-                (drawer, Rx::Borrows(Box::new(Replaceable { queue, next })))
+                let next = HandoverCell::default();
+                let cell = RxCell::Borrows(next.clone());
+                (cell, Rx::Borrows(Box::new(Replaceable { queue, next })))
             }
         };
-        let (tx_drawer, tx) = match channel.tx {
+        let (tx_cell, tx) = match channel.tx {
             Tx::Brings(queue) => {
-                let next = Drawer::default();
-                let drawer = TxDrawer::Brings(next.clone());
-                (drawer, Tx::Brings(Box::new(Replaceable { queue, next })))
+                let next = HandoverCell::default();
+                let cell = TxCell::Brings(next.clone());
+                (cell, Tx::Brings(Box::new(Replaceable { queue, next })))
             }
             Tx::Borrows(queue) => {
-                let next = Drawer::default();
-                let drawer = TxDrawer::Borrows(next.clone());
-                (drawer, Tx::Borrows(Box::new(Replaceable { queue, next })))
+                let next = HandoverCell::default();
+                let cell = TxCell::Borrows(next.clone());
+                (cell, Tx::Borrows(Box::new(Replaceable { queue, next })))
             }
         };
-        (Self { rx: rx_drawer, tx: tx_drawer }, Channel { rx, tx })
+        (Self { rx: rx_cell, tx: tx_cell }, Channel { rx, tx })
     }
 
-    /// True when this channel follows the same memory rule: a lane has it in its type.
+    /// True when the channel has the same memory rule, which is part of the lane's type.
     pub(crate) fn fits(&self, channel: &Channel) -> bool {
-        matches!(self.rx, RxDrawer::Brings(_)) == matches!(channel.rx, Rx::Brings(_))
-            && matches!(self.tx, TxDrawer::Brings(_)) == matches!(channel.tx, Tx::Brings(_))
+        matches!(self.rx, RxCell::Brings(_)) == matches!(channel.rx, Rx::Brings(_))
+            && matches!(self.tx, TxCell::Brings(_)) == matches!(channel.tx, Tx::Brings(_))
     }
 
-    /// Leaves the next channel, which [fits](Self::fits).
+    /// Leaves the next channel in the cells. It must [fit](Self::fits).
     pub(crate) fn replace(&self, channel: Channel) {
         match (&self.rx, channel.rx) {
-            (RxDrawer::Brings(drawer), Rx::Brings(queue)) => drop(put(drawer, Some(queue))),
-            (RxDrawer::Borrows(drawer), Rx::Borrows(queue)) => drop(put(drawer, Some(queue))),
+            (RxCell::Brings(cell), Rx::Brings(queue)) => drop(swap(cell, Some(queue))),
+            (RxCell::Borrows(cell), Rx::Borrows(queue)) => drop(swap(cell, Some(queue))),
             _ => {}
         }
         match (&self.tx, channel.tx) {
-            (TxDrawer::Brings(drawer), Tx::Brings(queue)) => drop(put(drawer, Some(queue))),
-            (TxDrawer::Borrows(drawer), Tx::Borrows(queue)) => drop(put(drawer, Some(queue))),
+            (TxCell::Brings(cell), Tx::Brings(queue)) => drop(swap(cell, Some(queue))),
+            (TxCell::Borrows(cell), Tx::Borrows(queue)) => drop(swap(cell, Some(queue))),
             _ => {}
         }
     }
 
-    /// Throws away what nobody has taken out.
+    /// Drops a channel that was not taken.
     pub(crate) fn clear(&self) {
         match &self.rx {
-            RxDrawer::Brings(drawer) => drop(put(drawer, None)),
-            RxDrawer::Borrows(drawer) => drop(put(drawer, None)),
+            RxCell::Brings(cell) => drop(swap(cell, None)),
+            RxCell::Borrows(cell) => drop(swap(cell, None)),
         }
         match &self.tx {
-            TxDrawer::Brings(drawer) => drop(put(drawer, None)),
-            TxDrawer::Borrows(drawer) => drop(put(drawer, None)),
+            TxCell::Brings(cell) => drop(swap(cell, None)),
+            TxCell::Borrows(cell) => drop(swap(cell, None)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A group of fakes under everything that can happen to it.
+//! Tests of a group of fakes, with losses, returns, resizes and failures.
 
 mod driver;
 mod fake;

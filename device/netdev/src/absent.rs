@@ -11,8 +11,8 @@ use crate::{
 };
 use crate::{PrivateFlags, Steering};
 
-/// A function that is not open yet, or not any more. It stands in a link in place of the function,
-/// so that the link exists and states why it carries nothing.
+/// A function that is not open yet, or not any more. The placeholder keeps the link visible, with
+/// the reason why it carries no traffic.
 #[derive(Debug)]
 pub struct Absent {
     name: String,
@@ -21,8 +21,8 @@ pub struct Absent {
 }
 
 impl Absent {
-    /// A placeholder for the function with this address. `stats` are those of the function that it
-    /// replaces, if there was one.
+    /// A placeholder for the function with this address. `stats` are those of the replaced
+    /// function, if there was one.
     pub fn new(name: String, reason: String, stats: Vec<Arc<ChannelStats>>) -> Self {
         Self { name, reason, stats }
     }
@@ -77,7 +77,7 @@ impl Steering for Absent {
     }
 
     fn can_follow(&self) -> bool {
-        // Not known before it is open.
+        // Unknown before the function is open.
         true
     }
 

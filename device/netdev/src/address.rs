@@ -1,4 +1,4 @@
-//! The IP address of a device that a system knows.
+//! IP address of a device, as the operating system reports it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub struct Address {
     /// The address.
     pub ip: IpAddr,
-    /// Length of the prefix, 0..=32 or 0..=128.
+    /// Prefix length, 0..=32 or 0..=128.
     pub prefix: u8,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Address {
 mod tests {
     use super::*;
 
-    // Goal: addresses of both families parse and print; nonsense is refused with an example.
+    // Goal: addresses of both families parse and print; invalid text is rejected with an example.
     #[test]
     fn addresses_round_trip() {
         for text in ["10.0.0.1/24", "fd00::1/64", "0.0.0.0/0"] {

@@ -1,4 +1,4 @@
-//! A burst of frames that lie in somebody's memory.
+//! Bursts of frames in the memory of a queue or of a pool.
 
 use arrayvec::ArrayVec;
 use mqnet_shmem::Span;
@@ -9,26 +9,26 @@ use crate::limits::{BURST_FRAMES, BURST_MORE_PIECES};
 /// One frame of a [`Burst`].
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// What is unfinished about it.
+    /// Virtio header: pending checksum and segmentation of the frame.
     pub hdr: VnetHdr,
     more: u16,
     more_count: u16,
     /// Length in bytes.
     pub len: u32,
-    /// Where it begins; all of it, in the usual case.
+    /// First piece of the frame; usually the whole frame.
     pub head: Span<'a>,
 }
 
 impl Frame<'_> {
-    /// True when the whole frame lies in its head.
+    /// True when the head holds the whole frame.
     #[inline]
     pub fn is_one_piece(&self) -> bool {
         self.more_count == 0
     }
 }
 
-/// Up to 64 frames, each in one or more pieces. It borrows the queue that brought the memory, so
-/// that nothing can be released while somebody still looks at it.
+/// Up to 64 frames, each in one or more pieces. A burst borrows the queue that owns the memory, so
+/// that no frame can be released while it is in use.
 #[derive(Debug, Default)]
 pub struct Burst<'a> {
     frames: ArrayVec<Frame<'a>, BURST_FRAMES>,
@@ -42,14 +42,14 @@ impl<'a> Burst<'a> {
         Self { frames: ArrayVec::new_const(), more: ArrayVec::new_const() }
     }
 
-    /// Appends a frame of `len` bytes that lies in one piece.
+    /// Appends a frame of `len` bytes in one piece.
     #[inline]
     pub fn push(&mut self, hdr: VnetHdr, len: u32, head: Span<'a>) {
         self.frames.push(Frame { hdr, more: 0, more_count: 0, len, head });
     }
 
-    /// Appends a frame that begins in `head` and goes on in `more`. False when it has more pieces
-    /// than the burst has room for: it comes first in the next one.
+    /// Appends a frame that begins in `head` and continues in `more`. False when the burst has no
+    /// room for the pieces: the frame then begins the next burst.
     pub fn push_pieces(
         &mut self,
         hdr: VnetHdr,
@@ -65,12 +65,12 @@ impl<'a> Burst<'a> {
         true
     }
 
-    /// Keeps only the first `frames` frames.
+    /// Removes all but the first `frames` frames.
     pub fn truncate(&mut self, frames: usize) {
         self.frames.truncate(frames);
     }
 
-    /// True when a further frame does not fit.
+    /// True when the burst has room for no further frame.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.frames.is_full()
@@ -82,13 +82,13 @@ impl<'a> Burst<'a> {
         &self.frames
     }
 
-    /// The frames, for who finds out in a second look what is unfinished about them.
+    /// Mutable frames, for queues that determine the virtio headers after the frames.
     #[inline]
     pub fn frames_mut(&mut self) -> &mut [Frame<'a>] {
         &mut self.frames
     }
 
-    /// Where a frame goes on after its head.
+    /// Pieces of a frame after its head.
     #[inline]
     pub fn more(&self, frame: &Frame<'a>) -> &[Span<'a>] {
         &self.more[usize::from(frame.more)..usize::from(frame.more + frame.more_count)]

@@ -1,4 +1,4 @@
-//! What a function can do, and the plan that two functions agree on.
+//! Capabilities of a function, and the plan that two functions agree on.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use mqnet_wire::{GsoKind, Layer, VnetHdr};
 
 use crate::limits;
 
-/// A set of offloads. On RX: frames may arrive unfinished in these ways. On TX: such frames are
-/// taken.
+/// A set of offloads. RX: offloads that received frames may need. TX: offloads that the queue
+/// performs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloads(u32);
 
 impl Offloads {
-    /// Frames whose checksum is still to be filled in.
+    /// Partial checksum: the checksum of a frame is not filled in.
     pub const CSUM: Self = Self(1);
-    /// Large TCP frames over IPv4.
+    /// TCP segmentation over IPv4.
     pub const TSO4: Self = Self(2);
-    /// Large TCP frames over IPv6.
+    /// TCP segmentation over IPv6.
     pub const TSO6: Self = Self(4);
-    /// Large TCP frames with ECN bits.
+    /// TCP segmentation with ECN bits.
     pub const TSO_ECN: Self = Self(8);
-    /// Large UDP frames over IPv4.
+    /// UDP segmentation over IPv4.
     pub const USO4: Self = Self(16);
-    /// Large UDP frames over IPv6.
+    /// UDP segmentation over IPv6.
     pub const USO6: Self = Self(32);
-    /// Everything.
+    /// All offloads.
     pub const ALL: Self = Self(63);
-    /// Nothing: every frame is finished and fits the MTU.
+    /// No offload: every frame has its checksum and fits the MTU.
     pub const NONE: Self = Self(0);
-    /// Everything that is larger than the MTU.
+    /// All segmentation offloads.
     pub const LARGE: Self = Self(2 | 4 | 16 | 32);
     const NAMES: [(Self, &str); 6] = [
         (Self::CSUM, "csum"),
@@ -39,42 +39,42 @@ impl Offloads {
         (Self::USO6, "uso6"),
     ];
 
-    /// The set with these bits; unknown bits are dropped.
+    /// Set with these bits; unknown bits are ignored.
     pub fn from_bits(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
     }
 
-    /// The bits.
+    /// Bits of the set.
     pub fn bits(self) -> u32 {
         self.0
     }
 
-    /// What is in both.
+    /// Intersection.
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// What is in either.
+    /// Union.
     pub fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// What is in this set and not in `other`.
+    /// Difference.
     pub fn minus(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// The same, as a set that a kernel takes.
+    /// Difference, reduced to a set that the kernel accepts.
     pub fn without(self, other: Self) -> Self {
         self.minus(other).consistent()
     }
 
-    /// True when all of `other` is in this set.
+    /// True when this set includes all of `other`.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// True when a frame may be unfinished in this way.
+    /// True when this set includes all offloads that a frame with this header needs.
     pub fn covers(self, hdr: VnetHdr) -> bool {
         if hdr.needs_checksum() && !self.has(Self::CSUM) {
             return false;
@@ -95,8 +95,8 @@ impl Offloads {
         self.0 & Self::LARGE.0 != 0
     }
 
-    /// The largest subset that a kernel takes: large frames need the checksum offload, ECN needs
-    /// TCP segmentation, and USO comes for both families or not at all.
+    /// Largest subset that the kernel accepts: segmentation needs the checksum offload, ECN needs
+    /// TCP segmentation, and USO covers both IP versions or none.
     pub fn consistent(self) -> Self {
         let (tso, uso) = (Self::TSO4.0 | Self::TSO6.0, Self::USO4.0 | Self::USO6.0);
         if !self.has(Self::CSUM) {
@@ -112,12 +112,12 @@ impl Offloads {
         Self(bits)
     }
 
-    /// The names of what is in it.
+    /// Names of the offloads in the set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.iter().filter(move |(bit, _)| self.has(*bit)).map(|(_, name)| *name)
     }
 
-    /// The set without the large-frame bits.
+    /// Set without the segmentation offloads.
     pub fn without_large(self) -> Self {
         Self(self.0 & !(Self::LARGE.0 | Self::TSO_ECN.0))
     }
@@ -136,47 +136,48 @@ impl fmt::Display for Offloads {
     }
 }
 
-/// What one side of a link can do.
+/// Capabilities of one side of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// What the first byte of a frame begins.
+    /// Layer at which frames begin.
     pub layer: Layer,
-    /// Most channels, 1..=64.
+    /// Maximum number of channels, 1..=64.
     pub channels: u16,
-    /// Channels that the user asked for; `None`: as many as the other side wants.
+    /// Number of channels that the user requested; `None`: the number of the other side.
     pub wanted: Option<u16>,
-    /// The MTU that the user asked for here; `None`: whatever the other side wants.
+    /// MTU that the user requested; `None`: the MTU of the other side.
     pub mtu: Option<u32>,
-    /// The MTU of a device that another program made; in force where no MTU is configured.
+    /// MTU of a device that another program made; in force where no MTU is configured.
     pub mtu_found: Option<u32>,
-    /// Largest MTU possible here.
+    /// Largest possible MTU.
     pub mtu_max: u32,
-    /// Largest frame possible here.
+    /// Largest possible frame.
     pub frame_max: u32,
-    /// How frames that arrive here may be unfinished.
+    /// Offloads that frames received here may need.
     pub rx_offloads: Offloads,
-    /// Which unfinished frames can be sent here.
+    /// Offloads that this side performs for frames sent to it.
     pub tx_offloads: Offloads,
-    /// How frames may arrive here unfinished whatever is agreed, because the peer cannot be told
-    /// any more. What the other side does not take of it the engine finishes.
+    /// Offloads that received frames may need regardless of the negotiation, because the peer
+    /// cannot be notified any more. The engine emulates those that the other side does not offer.
     pub rx_fixed: Offloads,
 }
 
 impl Caps {
-    /// `mtu` and `mtu_found` in one word of 16 bits each, 0 for none.
+    /// Encodes `mtu` and `mtu_found` in one word of 16 bits each, 0 for none.
     pub fn mtu_word(&self) -> u32 {
         self.mtu.unwrap_or(0) | self.mtu_found.unwrap_or(0) << 16
     }
 
-    /// `mtu` and `mtu_found` of such a word; `None` where one of them is no MTU.
+    /// Decodes a word of [`mtu_word`](Self::mtu_word); `None` if one of the values is not a valid
+    /// MTU.
     pub fn read_mtu_word(word: u32) -> Option<[Option<u32>; 2]> {
         let halves = [word & 0xffff, word >> 16];
         let is_valid = |mtu: u32| mtu == 0 || (limits::MTU_MIN..=limits::MTU_MAX).contains(&mtu);
         halves.into_iter().all(is_valid).then(|| halves.map(|mtu| Some(mtu).filter(|&mtu| mtu > 0)))
     }
 
-    /// Channels of a link with `there`: the smaller wish wins, a side without one follows, and
-    /// nobody's wish means one.
+    /// Number of channels of a link with `there`: the smaller request; the only request if one side
+    /// has none; 1 without any request.
     pub fn channels_with(&self, there: &Self) -> u16 {
         let wanted = match (self.wanted, there.wanted) {
             (Some(a), Some(b)) => a.min(b),
@@ -186,17 +187,18 @@ impl Caps {
     }
 }
 
-/// What the engine does about frames of one direction that arrive otherwise than they may leave.
+/// Offloads that the engine emulates for frames of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Emulation {
-    /// How frames may be unfinished that have to be finished.
+    /// Offloads to emulate.
     pub offloads: Offloads,
-    /// Large frames may be longer than the plan's largest, and are cut then, whatever is taken.
+    /// True if large frames may exceed the plan's largest frame. They are then segmented even if
+    /// the sink offers segmentation.
     pub cuts: bool,
 }
 
 impl Emulation {
-    /// True when there is nothing to do.
+    /// True when nothing is emulated.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -207,64 +209,66 @@ impl Emulation {
     }
 }
 
-/// What two functions agreed on, as one of them sees it.
+/// Result of the negotiation of two functions, as seen by one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Channels that run.
+    /// Number of channels.
     pub channels: u16,
     /// MTU of the link.
     pub mtu: u32,
-    /// Largest frame that may leave, in either direction. Of what arrives see
+    /// Largest frame that may be sent, in either direction. For received frames see
     /// [`rx_frame_max`](Self::rx_frame_max).
     pub frame_max: u32,
-    /// How frames that arrive at this function may be unfinished.
+    /// Offloads that frames received from this function may need.
     pub rx_offloads: Offloads,
-    /// How frames that are sent through this function may be unfinished.
+    /// Offloads that frames sent through this function may need.
     pub tx_offloads: Offloads,
-    /// What of [`rx_offloads`](Self::rx_offloads) is finished on the way to the other function.
+    /// Subset of [`rx_offloads`](Self::rx_offloads) that is emulated on the path to the other
+    /// function.
     pub rx_emulation: Emulation,
-    /// What arrives at the other function unfinished and is sent through this one finished.
+    /// Offloads that frames received from the other function may need and that are emulated before
+    /// they are sent through this function.
     pub tx_emulation: Emulation,
 }
 
-/// Why two sides cannot be joined.
+/// Reason why two sides cannot be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Incompatible {
-    /// A TUN was joined with something that carries Ethernet.
+    /// A TUN was joined with an Ethernet function.
     #[error(
         "one side carries IP packets, the other Ethernet frames: join a TUN with a TUN, or a TAP"
     )]
     Layer,
-    /// Both sides were given an MTU, and not the same.
+    /// Both sides have a configured MTU, and the two differ.
     #[error("mtu {here} here and {there} on the other side: give both the same mtu=")]
     Mtu {
-        /// Asked for on this side.
+        /// MTU of this side.
         here: u32,
-        /// Asked for on the other side.
+        /// MTU of the other side.
         there: u32,
     },
-    /// One side wants more than the other can carry.
+    /// One side requests a larger MTU than the other can carry.
     #[error("mtu {wanted} is wanted, but one side carries at most {max}: lower mtu=")]
     MtuTooLarge {
-        /// What is wanted.
+        /// Requested MTU.
         wanted: u32,
-        /// What is possible.
+        /// Largest possible MTU.
         max: u32,
     },
-    /// No frame of the MTU fits.
+    /// Frames of the MTU do not fit.
     #[error("frames of mtu {mtu} need {need} bytes, one side takes at most {max}: lower mtu=")]
     Frame {
         /// MTU of the link.
         mtu: u32,
-        /// Bytes of its largest frame.
+        /// Size of its largest frame in bytes.
         need: u32,
-        /// Bytes that fit.
+        /// Largest possible frame in bytes.
         max: u32,
     },
 }
 
 impl Plan {
-    /// Joins two sides: the plan as the first of them sees it.
+    /// Joins two sides; returns the plan as seen by the first of them.
     pub fn join(here: &Caps, there: &Caps) -> Result<Self, Incompatible> {
         if here.layer != there.layer {
             return Err(Incompatible::Layer);
@@ -290,8 +294,8 @@ impl Plan {
         Ok(plan.with_fixed(here.rx_fixed, there.rx_fixed))
     }
 
-    /// The same plan with what arrives whatever is agreed, here and at the other function
-    /// ([`Caps::rx_fixed`]): for a plan that others have agreed on, who know nothing of it.
+    /// Adds the offloads that frames need regardless of the negotiation ([`Caps::rx_fixed`]), here
+    /// and at the other function, to a plan that was negotiated without them.
     pub fn with_fixed(self, here: Offloads, there: Offloads) -> Self {
         Self {
             rx_offloads: self.rx_offloads.or(here),
@@ -301,7 +305,7 @@ impl Plan {
         }
     }
 
-    /// The same plan as the other side sees it.
+    /// The same plan as seen by the other side.
     pub fn mirrored(&self) -> Self {
         Self {
             rx_offloads: self.tx_offloads.or(self.tx_emulation.offloads),
@@ -312,7 +316,7 @@ impl Plan {
         }
     }
 
-    /// Largest frame that may arrive at this function.
+    /// Largest frame that may be received from this function.
     pub fn rx_frame_max(&self) -> u32 {
         if self.rx_emulation.cuts { limits::FRAME_MAX } else { self.frame_max }
     }
@@ -353,10 +357,10 @@ mod tests {
         }
     }
 
-    // Goal: what arrives whatever is agreed is finished for a side that does not take it, and for
-    // that side alone; both sides compute the same plan, and its mirror's mirror is itself.
+    // Goal: fixed offloads are emulated for a side that does not offer them, and for that side
+    // alone; both sides compute the same plan, and mirroring a plan twice is the identity.
     #[test]
-    fn what_cannot_be_told_is_emulated() {
+    fn fixed_offloads_are_emulated() {
         let fixed = Offloads::CSUM.or(Offloads::TSO4).or(Offloads::TSO6);
         let guest = Caps { rx_fixed: fixed, ..caps() };
         let plan = Plan::join(&guest, &caps()).unwrap();
@@ -375,7 +379,8 @@ mod tests {
         assert_eq!(far.mirrored(), plan);
     }
 
-    // Goal: large frames that are taken are cut all the same where the link's frames are smaller.
+    // Goal: large frames are segmented in spite of the sink's offload where the link's largest
+    // frame is smaller.
     #[test]
     fn frames_beyond_the_largest_are_cut() {
         let guest = Caps { rx_fixed: Offloads::ALL, ..caps() };
@@ -388,7 +393,7 @@ mod tests {
     // Goal: the smaller channel count wins, offloads are the intersection per direction, and both
     // sides compute the same plan.
     #[test]
-    fn both_sides_agree() {
+    fn both_sides_compute_the_same_plan() {
         let mut far = caps();
         far.wanted = Some(2);
         far.tx_offloads = Offloads::CSUM;
@@ -399,7 +404,8 @@ mod tests {
         assert_eq!(Plan::join(&far, &caps()).unwrap(), near.mirrored());
     }
 
-    // Goal: a side without a wish follows; limits hold for wishes too; nobody's wish is 1.
+    // Goal: a side without a request follows; limits apply to requests too; without any request
+    // there is one channel.
     #[test]
     fn channels_are_agreed() {
         let with = |wanted, channels| Caps { wanted, channels, ..caps() };
@@ -410,7 +416,7 @@ mod tests {
         assert_eq!(agree(with(None, 64), with(None, 64)), 1);
     }
 
-    // Goal: whatever subset a peer offers, what is agreed is one that a kernel takes.
+    // Goal: any subset that a peer offers is reduced to one that the kernel accepts.
     #[test]
     fn subsets_are_made_consistent() {
         let set = |bits| Offloads::from_bits(bits).consistent();
@@ -420,18 +426,19 @@ mod tests {
         assert_eq!(set(63), Offloads::ALL);
     }
 
-    // Goal: without large frames the frame limit is the MTU's, with two VLAN tags.
+    // Goal: without segmentation the frame limit is that of the MTU, with two VLAN tags.
     #[test]
-    fn small_frames_need_small_room() {
+    fn frame_limit_without_segmentation_follows_mtu() {
         let mut plain = caps();
         plain.rx_offloads = Offloads::CSUM;
         plain.tx_offloads = Offloads::NONE;
         assert_eq!(Plan::join(&plain, &caps()).unwrap().frame_max, 1522);
     }
 
-    // Goal: IP packets have no Ethernet header to make room for, and never meet Ethernet frames.
+    // Goal: IP packets need no room for an Ethernet header, and a TUN is never joined with an
+    // Ethernet function.
     #[test]
-    fn layers_do_not_mix() {
+    fn layers_must_match() {
         let mut tun = Caps { layer: Layer::Ip, ..caps() };
         assert_eq!(Plan::join(&tun, &caps()), Err(Incompatible::Layer));
         assert_eq!(Plan::join(&caps(), &tun), Err(Incompatible::Layer));
@@ -440,7 +447,7 @@ mod tests {
         assert_eq!(Plan::join(&tun, &tun).unwrap().frame_max, 1500);
     }
 
-    // Goal: contradicting or impossible MTUs are refused with both numbers.
+    // Goal: contradicting or impossible MTUs are rejected with both numbers.
     #[test]
     fn mtu_conflicts_are_refused() {
         let with = |mtu, max| Caps { mtu, mtu_max: max, ..caps() };
@@ -455,8 +462,8 @@ mod tests {
         assert_eq!(Plan::join(&with(None, 65521), &with(Some(9000), 65521)).unwrap().mtu, 9000);
     }
 
-    /// A device of another program keeps its MTU, unless one is configured; of two the smaller
-    /// one is in force.
+    /// A device of another program keeps its MTU, unless one is configured; the smaller of two such
+    /// MTUs is in force.
     #[test]
     fn mtus_of_found_devices_are_kept() {
         let found = |mtu_found, mtu| Caps { mtu, mtu_found, ..caps() };

@@ -1,5 +1,6 @@
-//! DHCP over IPv4. Its clients and servers read raw sockets, which show a frame as it lies: one
-//! whose checksum is left to its receiver looks wrong to them. QEMU fills it in for the same ports.
+//! Checksums of DHCP over IPv4. DHCP clients and servers read raw sockets, which deliver frames
+//! with partial checksums; a client regards such a checksum as wrong. QEMU fills in the checksum
+//! for the same ports.
 
 use arrayvec::ArrayVec;
 use mqnet_shmem::Span;
@@ -11,19 +12,19 @@ use mqnet_wire::offload::{
 use crate::Frame;
 use crate::wrap::pieces::{Pieces, payload, read_head, sums};
 
-/// The ports of server and client.
+/// UDP ports of the DHCP server and client.
 const PORTS: [u16; 2] = [67, 68];
 
-/// The first bytes of a frame in private memory.
+/// First bytes of a frame in private memory.
 pub type Head = [u8; UNFINISHED_HEADERS_MAX];
 
-/// True for ports of DHCP, either way.
+/// True if one of the ports is a DHCP port.
 pub fn has_ports(udp: [u8; 4]) -> bool {
     let [a, b, c, d] = udp;
     [[a, b], [c, d]].iter().any(|port| PORTS.contains(&u16::from_be_bytes(*port)))
 }
 
-/// True for a frame of DHCP that lacks its checksum.
+/// True for a DHCP frame with a partial checksum.
 #[inline]
 pub fn is_unfinished(frame: &Frame<'_>, more: &[Span<'_>]) -> bool {
     lacks_udp_checksum(frame.hdr) && is_dhcp(frame, more)
@@ -41,8 +42,8 @@ fn is_dhcp(frame: &Frame<'_>, more: &[Span<'_>]) -> bool {
     n == udp.len() && has_ports(udp)
 }
 
-/// The pieces of an [unfinished](is_unfinished) frame with its checksum filled in: the first is
-/// `room`. `None` when its headers are too long, or its pieces too many.
+/// Pieces of a frame with [partial checksum](is_unfinished), with the checksum filled in: the first
+/// piece is `room`. `None` when the headers are too long, or the pieces too many.
 pub fn complete<'a>(
     frame: &Frame<'a>,
     more: &[Span<'a>],
@@ -57,7 +58,7 @@ pub fn complete<'a>(
     Some((Span::of(own), rest))
 }
 
-/// The header of a completed frame.
+/// Virtio header of a completed frame.
 pub fn completed() -> VnetHdr {
     VnetHdr::default()
 }

@@ -1,6 +1,6 @@
-//! Facets: what only some functions have. A function returns each facet that it has by an accessor
-//! of [`Function`]. A default holds for functions without the facet, and for those that have the
-//! facet and do not define the method.
+//! Facets: optional parts of the contract. A function returns each facet that it implements by an
+//! accessor of [`Function`]. A default applies to functions without the facet, and to facets that
+//! do not define the method.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::{
     Buckets, Device, FlowRule, Function, Indirection, Interface, MemberView, OpenError, RxMemory,
 };
 
-/// Declares a facet: the trait, and the same methods of `dyn Function`, which use the facet if
-/// there is one. Nothing can override those, so that no wrapper can lose one.
+/// Declares a facet: the trait, and the same methods of `dyn Function`, which call the facet if
+/// there is one. These methods cannot be overridden, so that no wrapper can hide a facet.
 macro_rules! facet_trait {
     (
         $(#[$doc:meta])*

@@ -1,4 +1,4 @@
-//! A function: the control-plane half of the contract.
+//! Control-plane half of the contract.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -10,31 +10,31 @@ use crate::facets::{
 };
 use crate::{Caps, Channel, ChannelStats, Peer, Plan};
 
-/// Whether a function can carry traffic now.
+/// Link state of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkStatus {
-    /// Not now; the text says why and what would help.
+    /// The link carries no traffic. The text is the reason and the remedy.
     Down(String),
-    /// Yes. `session` changes whenever the peer was lost in between: channels of an older session
-    /// must be closed and opened anew.
+    /// The link is up. `session` changes whenever the peer was lost in between: channels of an
+    /// older session must be closed and opened again.
     Up {
-        /// Number of this life of the link.
+        /// Number of the session.
         session: u64,
     },
 }
 
-/// Why channels could not be opened.
+/// Reason why channels could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{function}: {what}")]
 pub struct OpenError {
-    /// Which function.
+    /// Name of the function.
     pub function: String,
-    /// What failed and the knob to turn.
+    /// Failure and remedy.
     pub what: String,
 }
 
 impl Plan {
-    /// Refuses a plan with more channels than a function has.
+    /// Rejects a plan with more channels than the function has.
     pub fn check_channels(&self, function: &str, most: u16) -> Result<(), OpenError> {
         if self.channels <= most {
             return Ok(());
@@ -44,192 +44,195 @@ impl Plan {
     }
 }
 
-/// How flows are spread over RX queues.
+/// Indirection table of the RX queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indirection {
     /// Queue of each hash bucket.
     pub table: Vec<u16>,
-    /// A user set it: it does not follow the number of channels.
+    /// True for a table that a user set. Such a table does not follow the number of channels.
     pub user_set: bool,
-    /// What makes a bucket of a frame, as ethtool(8) calls it.
+    /// Name of the hash that selects the bucket, as in ethtool(8).
     pub hash: &'static str,
 }
 
-/// The bucket of a frame, by its first bytes; `None` for one that belongs to none.
+/// Maps a frame, by its first bytes, to its bucket. `None` for a frame without a bucket.
 pub type BucketOf = Arc<dyn Fn(&[u8]) -> Option<usize> + Send + Sync>;
 
-/// Which buckets of [`Indirection`] frames belong to.
+/// Mappings from frames to buckets of [`Indirection`].
 #[derive(Clone)]
 pub struct Buckets {
-    /// That in which answers to a frame arrive.
+    /// Bucket in which replies to a frame arrive.
     pub of_answers: BucketOf,
-    /// That in which a frame arrives, where this is only what a driver says: the queue on which it
-    /// does arrive tells whether it is so. `None` where we choose the queue ourselves.
+    /// Bucket in which a frame arrives, as the driver reports it; the receiving queue verifies the
+    /// report. `None` where this process selects the queue itself.
     pub of_arrivals: Option<BucketOf>,
 }
 
-/// A device of the machine behind a function.
+/// A hardware device behind a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// Its endpoint address.
+    /// Endpoint address of the device.
     pub name: String,
-    /// Its NUMA node, where that is known.
+    /// NUMA node of the device, where it is known.
     pub node: Option<u32>,
-    /// The kernel's interface that stands for it, if there is one.
+    /// Name of the kernel interface of the device, if there is one.
     pub interface: Option<String>,
-    /// The network namespace that the interface is in, if that is not our own.
+    /// Network namespace of the interface, if it is not that of this process.
     pub netns: Option<PathBuf>,
-    /// Its interrupts, where we take them ourselves.
+    /// Interrupts of the device, where this process handles them.
     pub vectors: Option<Vectors>,
 }
 
-/// Interrupts of a PCI function that is driven from user space: the kernel names them after it.
+/// Interrupts of a PCI function with a user-space driver. The kernel names these interrupts after
+/// the PCI function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vectors {
-    /// Its address on the bus.
+    /// PCI address of the function.
     pub pci: String,
-    /// The vector of each queue in order. Queues may share one.
+    /// Vector of each queue, in order. Queues may share a vector.
     pub of_queue: Vec<u16>,
 }
 
-/// What keeps a TX queue full.
+/// Reason why a TX queue stays full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FullCause {
-    /// The device takes no frames.
+    /// The device accepts no frames.
     #[default]
     Device,
-    /// The other end of a bridge takes no frames.
+    /// The other end of a bridge accepts no frames.
     Peer,
     /// The kernel has no memory for a frame.
     Memory,
 }
 
-/// The kernel's interface that a function is.
+/// Kernel interface of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface<'a> {
-    /// Its name now.
+    /// Current name.
     pub name: &'a str,
-    /// Its index, where the function shows it as its own.
+    /// Interface index, where the interface belongs to the function.
     pub index: Option<u32>,
-    /// Inode of its network namespace, if that is not the process's own.
+    /// Inode of the network namespace, if it is not that of this process.
     pub netns: Option<u64>,
-    /// False while the kernel sends nothing: it is set down, or has no carrier.
+    /// False while the kernel sends nothing: the interface is down or has no carrier.
     pub is_running: bool,
 }
 
-/// One opened way to reach a peer. Only the control thread calls it.
+/// One opened endpoint. Only the control thread calls its methods.
 ///
-/// # Life
-/// `open` and `close` begin and end a life of the link. In between, the channels may be replaced:
-/// [`prepare`](Self::prepare) makes the next ones beside those in use; the engine moves the
-/// traffic over; then either [`commit`](Self::commit) or [`abort`](Self::abort) ends the change.
-/// At most one change is open at a time.
+/// # Life cycle
+/// `open` and `close` begin and end a session of the link. Within a session, channels may be
+/// replaced: [`prepare`](Self::prepare) makes the next channels while the present ones stay in use;
+/// the engine moves the traffic; then either [`commit`](Self::commit) or [`abort`](Self::abort)
+/// ends the change. At most one change is open at a time.
 ///
-/// A call that fails leaves what was. After a failed `open` nothing is open, and the caller closes
-/// the function; after a failed `prepare` or `steer` the channels in use carry frames as before.
-/// A plan with more channels than there are is refused. The caller drops channels before the call
-/// that ends them: the old ones before `commit`, the new ones before `abort`, all before `close`
-/// and before the function itself. `tests/conformance` checks this on every backend.
+/// A call that fails leaves the state unchanged. After a failed `open` nothing is open, and the
+/// caller closes the function. After a failed `prepare` or `steer` the channels in use carry frames
+/// as before. A plan with more channels than the function has is rejected. The caller drops
+/// channels before the call that ends them: the old channels before `commit`, the new ones before
+/// `abort`, all before `close` and before the function is dropped. `tests/conformance` checks these
+/// rules on every backend.
 pub trait Function: Send {
-    /// Its endpoint address, for messages.
+    /// Endpoint address of the function, for messages.
     fn name(&self) -> &str;
 
-    /// What it can do before anything is known of a peer.
+    /// Capabilities of the function before a peer is known.
     fn caps(&self) -> Caps;
 
-    /// Tells what the other function of the link can do and wants, at first before the first
-    /// [`poll_link`](Self::poll_link), and again whenever it changes.
+    /// Sets the capabilities of the other function of the link: first before the first
+    /// [`poll_link`](Self::poll_link), and again whenever they change.
     fn set_partner(&mut self, _partner: &Caps) {}
 
-    /// Makes progress with the link and says how it stands. Called after every event and, while the
-    /// link is down, at least every 100 ms.
+    /// Advances the link state machine and returns its state. Called after every event and, while
+    /// the link is down, at least every 100 ms.
     fn poll_link(&mut self, _now: Duration) -> LinkStatus {
         LinkStatus::Up { session: 0 }
     }
 
-    /// Descriptors whose readiness asks for a [`poll_link`](Self::poll_link).
+    /// Descriptors that request a [`poll_link`](Self::poll_link) when they become ready.
     fn events(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
     }
 
-    /// Facts about the device that keep it from working as configured, each with its remedy.
+    /// Conditions that keep the device from working as configured, each with its remedy.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Opens the channels of the plan: `plan.channels` of them, in order.
+    /// Opens `plan.channels` channels, in order.
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError>;
 
-    /// The link is over and the caller has dropped every channel. `why` goes to the peer, if there
-    /// is one. Ends an open change too.
+    /// Ends the session after the caller has dropped every channel, and ends an open change. The
+    /// reason `why` is sent to the peer, if there is one.
     fn close(&mut self, _why: &str) {}
 
-    /// Makes the channels of `plan` beside those in use. Nothing that is in use changes, but
-    /// limits that the old and the new channels must both keep (a smaller MTU) apply at once.
+    /// Makes the channels of `plan` while the present channels stay in use unchanged. Limits that
+    /// both sets of channels must keep (a smaller MTU) apply immediately.
     fn prepare(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         self.open(plan)
     }
 
-    /// The channels of the last [`prepare`](Self::prepare) are the ones now; the caller has dropped
-    /// the older ones. A failed cleanup is reported, and does no harm. Without an open change
-    /// nothing happens.
+    /// Makes the channels of the last [`prepare`](Self::prepare) the current ones; the caller has
+    /// dropped the older channels. A failed cleanup is reported and has no further effect. No-op
+    /// without an open change.
     fn commit(&mut self) -> Result<(), OpenError> {
         Ok(())
     }
 
-    /// The caller has dropped the channels of the last [`prepare`](Self::prepare); everything is
-    /// as before it, also where [`steer`](Self::steer) has moved flows. Without an open change
-    /// nothing happens.
+    /// Restores the state before the last [`prepare`](Self::prepare), including flows that
+    /// [`steer`](Self::steer) has moved; the caller has dropped the new channels. No-op without an
+    /// open change.
     fn abort(&mut self) {}
 
-    /// The end behind this function, if it has a say in changes.
+    /// Far end of this function, if it takes part in channel changes.
     fn peer(&mut self) -> Option<&mut dyn Peer> {
         None
     }
 
-    /// From now on its channels count here. Others may have these too, which count for the same
-    /// channel at other times.
+    /// Replaces the statistics of the channels by `_stats`. Other functions may share the
+    /// statistics of a channel, if they count at other times.
     fn share_stats(&mut self, _stats: &[Arc<ChannelStats>]) {}
 
-    /// Statistics of every channel that there can be; they outlive the channels.
+    /// Statistics of every possible channel. They outlive the channels.
     fn stats(&self) -> &[Arc<ChannelStats>];
 
-    /// What keeps its TX queues full when they are.
+    /// Reason why the TX queues are full, when they are.
     fn full_cause(&self) -> FullCause {
         FullCause::Device
     }
 
-    /// The same in words, with what helps.
+    /// Description of [`full_cause`](Self::full_cause), with the remedy.
     fn full_means(&self) -> &'static str {
         "the device takes no frames"
     }
 
-    /// Choice of RX queues; `None` where frames are spread elsewhere, or there is one queue.
+    /// Selection of RX queues; `None` where frames are distributed elsewhere, or with a single
+    /// queue.
     fn steering(&self) -> Option<&dyn Steering> {
         None
     }
 
-    /// The same, to change it.
+    /// Mutable access to [`steering`](Self::steering).
     fn steering_mut(&mut self) -> Option<&mut dyn Steering> {
         None
     }
 
-    /// The kernel's interface; `None` where there is none.
+    /// Kernel interface; `None` where there is none.
     fn kernel_interface(&self) -> Option<&dyn KernelInterface> {
         None
     }
 
-    /// The same, to change it.
+    /// Mutable access to [`kernel_interface`](Self::kernel_interface).
     fn kernel_interface_mut(&mut self) -> Option<&mut dyn KernelInterface> {
         None
     }
 
-    /// Devices of the machine; `None` where nothing is known of any.
+    /// Hardware devices; `None` where none is known.
     fn placement(&self) -> Option<&dyn Placement> {
         None
     }
 
-    /// Far end of a bridge; `None` where there is no choice of protocols.
+    /// Far end of a bridge; `None` where there is a single protocol.
     fn bridge(&self) -> Option<&dyn Bridge> {
         None
     }
@@ -239,27 +242,27 @@ pub trait Function: Send {
         None
     }
 
-    /// The same, to change them.
+    /// Mutable access to [`private_flags`](Self::private_flags).
     fn private_flags_mut(&mut self) -> Option<&mut dyn PrivateFlags> {
         None
     }
 
-    /// Buffers of RX queues; `None` where the function gives none to a device.
+    /// Buffers of RX queues; `None` where the function gives no buffers to a device.
     fn rx_buffers(&self) -> Option<&dyn RxBuffers> {
         None
     }
 
-    /// The same, to change them.
+    /// Mutable access to [`rx_buffers`](Self::rx_buffers).
     fn rx_buffers_mut(&mut self) -> Option<&mut dyn RxBuffers> {
         None
     }
 
-    /// Members; `None` for what is no group.
+    /// Members of the group; `None` for a function that is not a group.
     fn group(&self) -> Option<&dyn Members> {
         None
     }
 
-    /// The same, to change them.
+    /// Mutable access to [`group`](Self::group).
     fn group_mut(&mut self) -> Option<&mut dyn Members> {
         None
     }

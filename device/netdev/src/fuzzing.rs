@@ -1,4 +1,4 @@
-//! What the fuzz targets of all functions share.
+//! Helpers shared by the fuzz targets of all functions.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use mqnet_shmem::Span;
 use crate::limits::BURST_FRAMES;
 use crate::{Burst, Fault, RxBrings};
 
-/// Takes numbers from the input, zeros when it has ended.
+/// Source of numbers: reads the input, and zeros after its end.
 #[derive(Debug)]
 pub struct Input<'a>(pub &'a [u8]);
 
@@ -19,20 +19,20 @@ impl Input<'_> {
         first
     }
 
-    /// The next 2.
+    /// The next 2 bytes.
     pub fn u16(&mut self) -> u16 {
         u16::from_le_bytes([self.u8(), self.u8()])
     }
 
-    /// The next 8.
+    /// The next 8 bytes.
     pub fn u64(&mut self) -> u64 {
         (0..8).fold(0, |n, _| n << 8 | u64::from(self.u8()))
     }
 }
 
-/// Shows what has come, all of which must keep the contract, and releases all but `leave` frames.
-/// Panics at a frame that has another length than its pieces or none of `lens`, or a header that
-/// does not go with it.
+/// Peeks a burst, checks every frame against the contract, and releases all but `leave` frames.
+/// Panics at a frame with a length that differs from its pieces or is outside `lens`, or at a
+/// header that does not match the frame.
 pub fn receive(
     rx: &mut dyn RxBrings,
     lens: RangeInclusive<u32>,

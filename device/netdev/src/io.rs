@@ -1,16 +1,16 @@
-//! How frames are moved by system calls.
+//! Choice of system calls that move frames.
 
 use std::str::FromStr;
 
-/// How frames are written to a queue that borrows memory.
+/// System calls that write frames to a queue that borrows memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Io {
-    /// Many in one system call where the kernel lets us, otherwise one by one.
+    /// Many frames per system call where the kernel supports it, otherwise one.
     #[default]
     Auto,
-    /// Many in one system call (io_uring), or not at all.
+    /// Many frames per system call (io_uring), or failure.
     Uring,
-    /// One by one.
+    /// One frame per system call.
     Plain,
 }
 

@@ -1,10 +1,10 @@
-//! Frames that leave a queue with their memory.
+//! Frames detached from a queue with their memory.
 
 use mqnet_pktbuf::{Frag, Returner};
 use mqnet_shmem::{Span, SpanMut};
 use mqnet_wire::VnetHdr;
 
-/// A part of a frame, in a buffer that belongs to whoever holds this.
+/// A part of a frame in a buffer that the owner of this value owns.
 #[derive(Debug)]
 #[must_use = "memory that is not given back is lost to its pool"]
 pub struct KeptPiece {
@@ -14,32 +14,32 @@ pub struct KeptPiece {
 }
 
 impl KeptPiece {
-    /// `len` bytes of a buffer from `from` on, which lie within it.
+    /// `len` bytes of a buffer from offset `from` on, which must be within the buffer.
     pub fn new(frag: Frag, from: u32, len: u32) -> Self {
         debug_assert!(u64::from(from) + u64::from(len) <= u64::from(frag.len()));
         Self { frag, from, len }
     }
 
-    /// Where in the region of the pool's memory it begins: its place in the caller's own file,
-    /// when the pages are the caller's.
+    /// Offset of the part in the memory region of the pool. If the caller provided the pages, the
+    /// offset is valid in the caller's own file.
     ///
     /// # Panics
-    /// When the returner is of another pool.
-    pub fn place(&self, home: &Returner) -> u64 {
-        home.frag_place(&self.frag) + u64::from(self.from)
+    /// When the returner belongs to another pool.
+    pub fn place(&self, returner: &Returner) -> u64 {
+        returner.frag_place(&self.frag) + u64::from(self.from)
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// True when nothing of the frame lies in it.
+    /// True when the part has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes in front of it that are free, for a header more.
+    /// Free bytes in front of the part, for another header.
     pub fn headroom(&self) -> u32 {
         self.from
     }
@@ -47,59 +47,59 @@ impl KeptPiece {
     /// The bytes.
     ///
     /// # Panics
-    /// When the returner is of another pool.
-    pub fn span<'a>(&'a self, home: &'a Returner) -> Span<'a> {
-        home.frag_span(&self.frag).skip(self.from as usize).first(self.len as usize)
+    /// When the returner belongs to another pool.
+    pub fn span<'a>(&'a self, returner: &'a Returner) -> Span<'a> {
+        returner.frag_span(&self.frag).skip(self.from as usize).first(self.len as usize)
     }
 
-    /// Puts a header in front of it, in place; false when there is no room for it.
+    /// Prepends a header in place; false when the headroom is too small.
     ///
     /// # Panics
-    /// When the returner is of another pool.
-    pub fn push_front(&mut self, header: &[u8], home: &Returner) -> bool {
+    /// When the returner belongs to another pool.
+    pub fn push_front(&mut self, header: &[u8], returner: &Returner) -> bool {
         let Some(from) = (self.from as usize).checked_sub(header.len()) else { return false };
-        let room: SpanMut<'_> = home.frag_span_mut(&mut self.frag);
+        let room: SpanMut<'_> = returner.frag_span_mut(&mut self.frag);
         room.split_at(from).1.write_header(header);
         (self.from, self.len) = (from as u32, self.len + header.len() as u32);
         true
     }
 }
 
-/// A frame that was taken from a queue with its memory.
+/// A frame detached from a queue with its memory.
 #[derive(Debug)]
 #[must_use = "memory that is not given back is lost to its pool"]
 pub struct Kept {
-    /// What is unfinished about it.
+    /// Virtio header: pending checksum and segmentation of the frame.
     pub hdr: VnetHdr,
-    /// Where it begins.
+    /// First part of the frame.
     pub head: KeptPiece,
-    /// Where it goes on.
+    /// Further parts.
     pub more: Vec<KeptPiece>,
 }
 
 impl Kept {
-    /// Its parts, in order.
+    /// Parts of the frame, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &KeptPiece> {
         std::iter::once(&self.head).chain(&self.more)
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u32 {
         self.pieces().map(KeptPiece::len).sum()
     }
 
-    /// True when it has no bytes.
+    /// True when the frame has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives its memory back.
+    /// Returns the memory of the frame.
     ///
     /// # Panics
-    /// When the returner is of another pool.
-    pub fn give_back(self, home: &mut Returner) {
-        home.free_frag(self.head.frag);
-        self.more.into_iter().for_each(|piece| home.free_frag(piece.frag));
+    /// When the returner belongs to another pool.
+    pub fn give_back(self, returner: &mut Returner) {
+        returner.free_frag(self.head.frag);
+        self.more.into_iter().for_each(|piece| returner.free_frag(piece.frag));
     }
 }
 
@@ -109,24 +109,25 @@ mod tests {
 
     use super::*;
 
-    // Goal: a header goes in front in place, as far as there is room, and the memory goes home.
+    // Goal: a header is prepended in place as long as there is headroom, and the memory returns to
+    // its pool.
     #[test]
-    fn headers_go_in_front() {
+    fn headers_are_prepended_in_place() {
         let config = PoolConfig { pages: 2, ..PoolConfig::default() };
         let mut pool = PagePool::new(&config).unwrap();
-        let mut home = pool.returner();
+        let mut returner = pool.returner();
         let mut frag = pool.alloc_frag(1536).unwrap();
         let room = pool.frag_span_mut(&mut frag);
         room.split_at(64).1.write_header(b"payload");
         let mut head = KeptPiece::new(frag, 64, 7);
-        assert_eq!((head.headroom(), head.place(&home)), (64, 64));
-        assert!(!head.push_front(&[0; 65], &home) && head.push_front(b"tag ", &home));
-        assert_eq!((head.headroom(), head.len(), head.place(&home)), (60, 11, 60));
-        assert_eq!(&head.span(&home).header::<11>().unwrap(), b"tag payload");
+        assert_eq!((head.headroom(), head.place(&returner)), (64, 64));
+        assert!(!head.push_front(&[0; 65], &returner) && head.push_front(b"tag ", &returner));
+        assert_eq!((head.headroom(), head.len(), head.place(&returner)), (60, 11, 60));
+        assert_eq!(&head.span(&returner).header::<11>().unwrap(), b"tag payload");
         let kept = Kept { hdr: VnetHdr::default(), head, more: Vec::new() };
         assert_eq!(kept.len(), 11);
-        kept.give_back(&mut home);
-        home.flush();
+        kept.give_back(&mut returner);
+        returner.flush();
         pool.drain();
         assert_eq!((pool.outstanding(), pool.foreign()), (0, 1));
     }

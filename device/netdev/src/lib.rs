@@ -1,31 +1,32 @@
-//! The contract between the engine and every way to reach a peer.
+//! The contract between the engine and its backends.
 //!
-//! # Who is who
-//! - A [`Function`] is one opened way to reach a peer. It is control plane: the control thread
-//!   polls it for link changes, opens its channels and closes them.
-//! - A [`Channel`] is one RX queue and one TX queue. Each half is owned by exactly one worker at a
-//!   time; bursts in, bursts out; no allocation and no lock.
+//! # Roles
+//! - A [`Function`] is one opened endpoint. It is control plane: the control thread polls its link
+//!   state, opens its channels and closes them.
+//! - A [`Channel`] is one RX queue and one TX queue. Exactly one worker owns each half at a time.
+//!   Queues transfer bursts without allocation and without locks.
 //! - The engine joins the RX half of one function with the TX half of another: a *lane*.
 //!
 //! # The memory rule
-//! A queue either **brings memory** (frames lie, or can be placed, in memory it owns) or **borrows
-//! it** (a system call moves the bytes). It is the type of the queue, [`Rx`] and [`Tx`], so that a
-//! lane has exactly four shapes:
+//! A queue either **brings memory** (frames are, or can be placed, in memory that the queue owns)
+//! or **borrows memory** (a system call copies the bytes). The types [`Rx`] and [`Tx`] state which,
+//! so that a lane has exactly four shapes:
 //!
-//! | RX | TX | how a frame crosses | payload copies |
+//! | RX | TX | transfer of a frame | payload copies |
 //! |---|---|---|---|
 //! | borrows | brings | `reserve` room, `recv` into it, `commit` | 0 |
 //! | brings | borrows | `peek`, `submit` reads in place, `release` | 0 |
 //! | brings | brings | `peek`, `submit` copies, `release` | 1 |
 //! | borrows | borrows | a page of the page pool is lent to both | 0 |
 //!
-//! # Unfinished frames
-//! What one side sends unfinished the other takes, or the engine finishes it: [`Emulation`].
+//! # Offload emulation
+//! If the sink does not support an offload that the source uses, the engine emulates it:
+//! [`Emulation`].
 //!
-//! # Three kinds of "no"
+//! # Outcomes, faults and bugs
 //! *Outcome*: full and empty are a short count, `None` or [`Recv::Empty`]; never an error.
 //! *[`Fault`]*: the peer broke the protocol or the device is gone; the function is closed.
-//! *Bug*: an assertion, never on bytes that a peer wrote.
+//! *Bug*: a failed assertion, never caused by bytes that a peer wrote.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

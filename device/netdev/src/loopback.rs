@@ -1,7 +1,7 @@
-//! A function whose frames come back: what is sent on a channel arrives on the same channel.
+//! Loopback function: frames sent on a channel arrive on the same channel.
 //!
-//! Its memory is a page pool that the TX half owns; the RX half returns pages from wherever it
-//! runs. It needs no operating system and therefore cannot wake anybody: it is polled.
+//! The TX half owns a page pool; the RX half returns pages on its own thread. The function uses no
+//! operating system service and therefore cannot wake a worker: it is always polled.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::{
     OpenError, Plan, Queue, Rx, RxBrings, Tx, TxBrings,
 };
 
-/// Frames that a channel holds.
+/// Capacity of a channel in frames.
 const DEPTH: u32 = 256;
 
 /// The loopback function.
 #[derive(Debug)]
 pub struct Loopback {
-    /// Whatever the other side carries.
+    /// Layer of the other side.
     layer: Layer,
     stats: Vec<Arc<ChannelStats>>,
 }
@@ -93,7 +93,7 @@ struct LoopTx {
     pool: PagePool,
     ring: Producer<(Page, FrameMeta)>,
     reserved: Option<Page>,
-    /// Frames that must not be seen yet.
+    /// Frames held back from the RX half.
     held: Option<VecDeque<(Page, FrameMeta)>>,
     stats: Arc<ChannelStats>,
 }
@@ -105,7 +105,7 @@ impl LoopTx {
         if let Some(held) = &mut self.held {
             return held.push_back((page, frame));
         }
-        // The ring has as many entries as the pool has pages, so a page always finds room.
+        // The ring has as many entries as the pool has pages, so that a page always fits.
         if let Err((page, _)) = self.ring.push_one((page, frame)) {
             self.pool.free(page);
         }
@@ -228,7 +228,7 @@ impl RxBrings for LoopRx {
 }
 
 impl Drop for LoopRx {
-    /// Frames that nobody took go home.
+    /// Returns the pages of waiting frames.
     fn drop(&mut self) {
         let waiting = self.waiting.drain(..).chain(std::iter::from_fn(|| self.ring.pop_one()));
         for (page, _) in waiting {

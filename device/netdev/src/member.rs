@@ -1,22 +1,22 @@
-//! The parts of a function that is made of several.
+//! Description of the members of a group.
 
-/// One of the functions that a function is made of, as it is shown.
+/// Description of one member of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberView {
-    /// Its endpoint address.
+    /// Endpoint address.
     pub address: String,
-    /// What it is told by for ever.
+    /// Permanent identity.
     pub identity: String,
-    /// Table, flags and address of all are its.
+    /// True for the primary, which determines table, flags and address of the group.
     pub primary: bool,
-    /// Why it is the primary; empty for others.
+    /// Reason why the member is the primary; empty for others.
     pub why: String,
-    /// It carries traffic, or could.
+    /// True if the member carries traffic, or could.
     pub up: bool,
-    /// Why not; empty while it does.
+    /// Reason why the member is down; empty while it is up.
     pub reason: String,
-    /// Channels that are on it, by the map that never changes.
+    /// Channels of the member in the group's fixed channel map.
     pub channels: Vec<u16>,
-    /// Channels of lost members for which it stands in.
+    /// Channels of lost members that have failed over to this member.
     pub standing_in: Vec<u16>,
 }

@@ -1,4 +1,4 @@
-//! A function that swallows everything and never sends.
+//! Null function: discards all sent frames and receives none.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
 /// The null function.
 #[derive(Debug)]
 pub struct Null {
-    /// Whatever the other side carries.
+    /// Layer of the other side.
     layer: Layer,
     stats: Vec<Arc<ChannelStats>>,
 }
@@ -54,8 +54,8 @@ impl Function for Null {
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
         plan.check_channels(self.name(), self.stats.len() as u16)?;
         let channel = |stats: &Arc<ChannelStats>| Channel {
-            rx: Rx::Borrows(Box::new(Silence)),
-            tx: Tx::Borrows(Box::new(Swallow(stats.clone()))),
+            rx: Rx::Borrows(Box::new(EmptyRx)),
+            tx: Tx::Borrows(Box::new(DiscardTx(stats.clone()))),
         };
         Ok(self.stats.iter().take(usize::from(plan.channels)).map(channel).collect())
     }
@@ -65,20 +65,20 @@ impl Function for Null {
     }
 }
 
-/// An RX queue on which nothing ever comes.
+/// An RX queue that never receives a frame.
 pub fn silent_rx() -> Rx {
-    Rx::Borrows(Box::new(Silence))
+    Rx::Borrows(Box::new(EmptyRx))
 }
 
-/// A TX queue that swallows everything.
+/// A TX queue that discards all frames.
 pub fn swallowing_tx() -> Tx {
-    Tx::Borrows(Box::new(Swallow(Arc::default())))
+    Tx::Borrows(Box::new(DiscardTx(Arc::default())))
 }
 
-struct Silence;
-struct Swallow(Arc<ChannelStats>);
+struct EmptyRx;
+struct DiscardTx(Arc<ChannelStats>);
 
-impl Queue for Silence {
+impl Queue for EmptyRx {
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         Ok(Armed::Sleep)
     }
@@ -88,13 +88,13 @@ impl Queue for Silence {
     }
 }
 
-impl RxBorrows for Silence {
+impl RxBorrows for EmptyRx {
     fn recv(&mut self, _room: &mut Segments<'_>) -> Result<Recv, Fault> {
         Ok(Recv::Empty)
     }
 }
 
-impl Queue for Swallow {
+impl Queue for DiscardTx {
     fn arm(&mut self, _need: u32) -> Result<Armed, Fault> {
         Ok(Armed::MoreWork)
     }
@@ -104,7 +104,7 @@ impl Queue for Swallow {
     }
 }
 
-impl TxBorrows for Swallow {
+impl TxBorrows for DiscardTx {
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         let frames = &burst.frames()[from..];
         self.0.tx.packets.add(frames.len() as u64);

@@ -1,31 +1,32 @@
-//! The far end of a function, where another engine has a say in changes.
+//! Far end of a function that takes part in channel changes: another engine.
 //!
-//! Each end publishes its *wish* (what its side of the link can do and wants) and a *word* (where
-//! it stands in a change). Both ends compute the same plan from the same two wishes, so that a word
-//! needs to name only the wishes that it is about. One end *leads*: it alone begins changes.
+//! Each end publishes its *wish* (the capabilities and requests of its side of the link) and a
+//! control message (*word*) with its step in a channel change. Both ends compute the same plan from
+//! the same two wishes, so that a message needs to name only the numbers of the wishes. One end
+//! *leads*: only the leader begins changes.
 
 use crate::{Caps, Plan};
 
-/// Where an end stands in a change.
+/// Step of one end in a channel change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Step {
-    /// In none.
+    /// No change is in progress.
     #[default]
     Rest = 0,
-    /// Leader: its new channels are ready; the follower should make its own.
+    /// Leader: the new channels are ready; the follower should make its own.
     Propose = 1,
-    /// Follower: they are.
+    /// Follower: the new channels are ready.
     Ready = 2,
-    /// Follower: they cannot be made; everything is as before.
+    /// Follower: the new channels cannot be made; the old ones stay in use.
     Refuse = 3,
-    /// Its frames take the new channels, and all older ones have been taken.
+    /// This end sends through the new channels, and all older frames have been consumed.
     Switched = 4,
-    /// Follower: it could not switch and has gone back.
+    /// Follower: the switch failed and was reverted.
     Failed = 5,
-    /// Leader: done, drop the old channels.
+    /// Leader: the change is complete; drop the old channels.
     Commit = 6,
-    /// Leader: given up, drop the new channels.
+    /// Leader: the change is cancelled; drop the new channels.
     Cancel = 7,
 }
 
@@ -42,26 +43,26 @@ impl Step {
         Self::Cancel,
     ];
 
-    /// Reads what a peer wrote.
+    /// Decodes a step that a peer wrote.
     pub fn decode(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|step| *step as u32 == number)
     }
 }
 
-/// What one end says to the other about a change.
+/// Control message of one end about a channel change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Word {
-    /// Number of the attempt; the leader counts.
+    /// Number of the attempt; counted by the leader.
     pub attempt: u32,
-    /// Where the speaker stands.
+    /// Step of the sender.
     pub step: Step,
-    /// The wishes that the attempt is about: the leader's and the follower's.
+    /// Numbers of the wishes that the attempt uses: the leader's and the follower's.
     pub wishes: [u32; 2],
-    /// Why, with a refusal, a failure or a cancellation.
+    /// Reason of a refusal, a failure or a cancellation.
     pub why: String,
 }
 
-/// Sizes that the user wants for the rings of a channel, in bytes; `None`: the default.
+/// Ring sizes of a channel that the user requested, in bytes; `None`: the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingWish {
     /// RX ring.
@@ -83,39 +84,39 @@ pub struct RingSizes {
     pub tx_max: u32,
 }
 
-/// The place of a function in a group whose far end is a group too.
+/// Membership of a function in a group with a group at its far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// Its number in the group, from 0.
+    /// Number of the member in the group, from 0.
     pub number: u8,
-    /// Members of the group, 2..=8.
+    /// Number of members of the group, 2..=8.
     pub of: u8,
-    /// By which members know that they belong together: 24 random bits, not 0.
+    /// Identifier that members of the same group share: 24 random bits, not 0.
     pub group: u32,
 }
 
-/// What a group says through each of its members.
+/// Control message that a group sends through each of its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Voice {
-    /// Number of its latest wish.
+    /// Number of the group's latest wish.
     pub wish: u32,
-    /// The members that were up when it made this wish: bit i is member i.
+    /// Members that were up when the group published this wish: bit i is member i.
     pub here: u8,
-    /// Its latest word.
+    /// Latest message of the group about a channel change.
     pub word: Word,
 }
 
-/// What the wishes of both ends come to.
+/// Result of the wishes of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outlook {
-    /// What is in force.
+    /// The plan in force.
     #[default]
     Same,
-    /// Not known yet: only a part of what the peer wants has been heard.
+    /// Unknown: only a part of the peer's wish has been received.
     Wait,
-    /// Another plan, as the partner of this function sees it.
+    /// Another plan, as seen by the partner of this function.
     Change(Plan),
-    /// Nothing; why.
+    /// No plan is possible, for this reason.
     Impossible(String),
 }
 
@@ -125,58 +126,60 @@ pub enum FarPartner {
     /// The far end has not sent it yet.
     #[default]
     Unknown,
-    /// Frames go on from the far end.
+    /// The far end forwards frames.
     Up,
-    /// Frames would end at the far end, for this reason.
+    /// The far end drops frames, for this reason.
     Down(String),
 }
 
-/// A far end that has a say in changes. All calls are cheap; only while the link is up.
+/// Far end that takes part in channel changes. All calls are cheap, and valid only while the link
+/// is up.
 pub trait Peer {
-    /// Makes the function a member of a group: its peer must be the same member of a group of as
-    /// many.
+    /// Makes the function a member of a group. The peer must be the same member of a group of the
+    /// same size.
     fn take_seat(&mut self, _seat: Seat) {}
 
-    /// True at the end that begins changes. Exactly one of the two.
+    /// True at the end that begins changes: exactly one of the two.
     fn leads(&self) -> bool;
 
-    /// Publishes what our side wants; returns the number of the wish, a new one if it differs from
-    /// the last.
+    /// Publishes the wish of this side; returns its number, which is new if the wish differs from
+    /// the last one.
     fn wish(&mut self, partner: &Caps, rings: RingWish) -> u32;
 
-    /// Numbers of the latest wishes: ours and the peer's.
+    /// Numbers of the latest wishes: this end's and the peer's.
     fn wishes(&self) -> [u32; 2];
 
-    /// Channels that the peer's user asked for.
+    /// Number of channels that the peer's user requested.
     fn peer_wants(&self) -> Option<u16>;
 
-    /// The plan in force, as the partner of this function sees it.
+    /// Plan in force, as seen by the partner of this function.
     fn plan(&self) -> Option<Plan>;
 
-    /// What the latest wishes come to.
+    /// Result of the latest wishes.
     fn outlook(&self) -> Outlook;
 
-    /// Publishes a word and tells the peer that there is one.
+    /// Sends a control message to the peer.
     fn say(&mut self, word: Word);
 
-    /// The peer's latest word.
+    /// Latest control message of the peer.
     fn heard(&self) -> Word;
 
     /// Ring sizes in use.
     fn rings(&self) -> RingSizes;
 
-    /// Publishes the state of our partner: `None` while it is up, otherwise why it is not. While
-    /// the link is down, it is published with the next one.
+    /// Publishes the state of the partner: `None` while it is up, otherwise the reason. While the
+    /// link is down, the state is published in the next session.
     fn set_partner_down(&mut self, reason: Option<&str>);
 
     /// State of the function behind the far end, as the far end published it.
     fn far_partner(&mut self) -> FarPartner;
 
-    /// For a [member](crate::Peer::take_seat) of a group only: what its part of the group
-    /// wants, and what the group says, in place of [`wish`](Self::wish) and [`say`](Self::say).
+    /// Publishes the wish of this member and the control message of its group, in place of
+    /// [`wish`](Self::wish) and [`say`](Self::say). Only for a [member](crate::Peer::take_seat) of
+    /// a group.
     fn say_for_group(&mut self, _partner: &Caps, _rings: RingWish, _voice: &Voice) {}
 
-    /// What the peer's group said last through this function.
+    /// Latest control message of the peer's group through this function.
     fn heard_of_group(&self) -> Voice {
         Voice::default()
     }

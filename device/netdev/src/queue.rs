@@ -1,4 +1,4 @@
-//! The queues of a channel: the hot half of the contract.
+//! The queues of a channel: the data-path half of the contract.
 
 use std::any::Any;
 use std::fmt;
@@ -11,106 +11,107 @@ use mqnet_wire::VnetHdr;
 
 use crate::{Burst, DropReason, Kept};
 
-/// A peer broke the protocol, or the device under a queue is gone. The function is closed.
+/// Protocol violation of a peer, or loss of the device under a queue. The function is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("channel {channel}: {what}")]
 pub struct Fault {
-    /// Which channel saw it.
+    /// Channel that detected the fault.
     pub channel: u16,
-    /// What happened, with the numbers.
+    /// Description, with the values.
     pub what: String,
 }
 
-/// How a descriptor tells that there is work.
+/// Notification mode of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// Each arrival is reported once, whether or not the descriptor is read.
+    /// Edge-triggered: each event is reported once, whether or not the descriptor is read.
     Edge,
 }
 
-/// What a sleeping worker watches for a queue.
+/// Descriptor that a sleeping worker watches for a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// The descriptor.
     pub fd: BorrowedFd<'a>,
-    /// How it reports.
+    /// Notification mode of the descriptor.
     pub trigger: Trigger,
 }
 
-/// Answer of a queue that was asked to wake its worker.
+/// Result of [`Queue::arm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Armed {
-    /// Nothing to do: the event will tell.
+    /// The queue is armed: the event reports new work.
     Sleep,
-    /// There is work already: poll again.
+    /// Work is available already: poll again.
     MoreWork,
 }
 
-/// How full a TX queue is.
+/// Occupancy of a TX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// Bytes that the peer has not taken.
+    /// Bytes that the peer has not consumed.
     pub used: u32,
-    /// Bytes that there is room for in all.
+    /// Capacity in bytes.
     pub size: u32,
 }
 
-/// A frame that has arrived in borrowed memory.
+/// Metadata of a received frame.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameMeta {
     /// Length in bytes.
     pub len: u32,
-    /// What is unfinished about it.
+    /// Virtio header: pending checksum and segmentation of the frame.
     pub hdr: VnetHdr,
 }
 
-/// What every queue, RX or TX, brings or borrows, can be asked.
+/// Methods of every queue: RX or TX, with or without memory.
 pub trait Queue: Any + Send {
-    /// Asks to be woken: an RX queue when there is a frame, a TX queue when there is room (`need`
-    /// bytes in one frame, or more, as the queue thinks worth a wake-up). Looks once more
-    /// after asking, so that nothing that happened meanwhile is missed. A TX queue that is asked
-    /// for more than it can ever hold has it when it is empty.
+    /// Arms the queue: an RX queue wakes its worker when there is a frame, a TX queue when there is
+    /// room (`need` bytes in one frame, or more, if the queue prefers fewer wake-ups). The queue is
+    /// checked once more after it is armed, so that no event is lost. A TX queue has room for more
+    /// than its capacity when it is empty.
     fn arm(&mut self, need: u32) -> Result<Armed, Fault>;
 
-    /// What to watch while armed; `None` for a queue that is never without work.
+    /// Descriptor to watch while the queue is armed; `None` for a queue that always has work.
     fn event(&self) -> Option<Event<'_>>;
 
-    /// It is not used from now on, until it is polled again: another queue of the same channel may
-    /// take over what there is only one of, such as a guest's ring.
+    /// Parks the queue until its next poll. Resources that exist once per channel (a guest's ring)
+    /// may then be taken by another queue of the channel.
     fn park(&mut self) {}
 
-    /// A hint: it is polled soon, so that what is looked at first may be fetched meanwhile. Changes
-    /// nothing.
+    /// Prefetches the data that the next poll reads first. A hint without side effects.
     fn prefetch(&self) {}
 
-    /// After a poll that found few frames and no more, so long the next ones may gather before
-    /// anybody looks again; 0: not at all, as behind a program, which shows some of what is there.
+    /// Poll hold-off: delay after a poll that found few frames and emptied the queue, during which
+    /// frames accumulate. 0 disables it, as behind an XDP program, which passes only some of the
+    /// frames.
     fn gather(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// An RX queue whose frames lie in memory that it owns.
+/// An RX queue that owns the memory of its frames.
 pub trait RxBrings: Queue {
-    /// Shows up to `budget` waiting frames in order, without taking them. An empty burst is an
-    /// outcome. What is shown again after a partial release begins with the first frame that was
-    /// not released.
+    /// Lists up to `budget` waiting frames in order, without consuming them. An empty burst is an
+    /// outcome. After a partial release, the list begins with the first frame that was not
+    /// released.
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault>;
 
-    /// Takes the first `frames` of the last peek that were not [kept](Self::keep), and gives their
-    /// memory back to the sender.
+    /// Consumes the first `frames` frames of the last peek that were not [detached](Self::keep),
+    /// and returns their memory to the sender.
     fn release(&mut self, frames: usize) -> Result<(), Fault>;
 
-    /// Takes the first frame that was peeked and not released, with its memory: nothing is copied,
-    /// and it goes back by a [`returner`](Self::returner) whenever its new owner likes. `None`
-    /// when no frame waits, memory cannot leave this queue, or too much of it has not come back:
-    /// the frame still waits then, to be kept later or to be released.
+    /// Detaches the first peeked and unreleased frame from the queue, with its memory and without a
+    /// copy. A [`returner`](Self::returner) gives the memory back later. `None` when no frame
+    /// waits, memory cannot leave this queue, or too much memory is outstanding; a frame that waits
+    /// can then be detached later or released.
     fn keep(&mut self) -> Result<Option<Kept>, Fault> {
         Ok(None)
     }
 
-    /// Gives back what was kept, on any thread; `None` where nothing can be.
+    /// Returner for the memory of detached frames, usable on any thread; `None` where frames cannot
+    /// be detached.
     fn returner(&mut self) -> Option<Returner> {
         None
     }
@@ -119,96 +120,95 @@ pub trait RxBrings: Queue {
 /// Outcome of [`RxBorrows::recv`].
 #[derive(Clone, Copy, Debug)]
 pub enum Recv {
-    /// A frame lies in the room now.
+    /// A frame was received into the room.
     Frame(FrameMeta),
-    /// A frame was taken and dropped, with its reason counted. The room is free again; what was
-    /// received of the frame still lies in it, for whoever watches.
+    /// A frame was taken and dropped, with its reason counted. The room is free again. The received
+    /// part of the frame is still in the room, for captures.
     Dropped {
-        /// Its length, which may be more than the room has.
+        /// Length of the frame, which may exceed the room.
         len: u32,
-        /// Why.
+        /// Drop reason.
         reason: DropReason,
     },
-    /// Nothing is waiting.
+    /// No frame is waiting.
     Empty,
 }
 
-/// An RX queue that moves its frames by a system call.
+/// An RX queue that receives frames by a system call.
 pub trait RxBorrows: Queue {
     /// Receives one frame into `room`, which holds `limits::room_for` the largest frame of the
     /// plan.
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault>;
 }
 
-/// A TX queue that has memory in which frames can be placed.
+/// A TX queue with memory in which frames can be placed.
 pub trait TxBrings: Queue {
-    /// How full it is; `None` where nothing can wait, or nothing is known of it. What is said may
-    /// be older and too much, as long as it is not above `enough`: to look at what the peer says
-    /// costs a cache line.
+    /// Occupancy of the queue; `None` where nothing can wait, or it is unknown. A cached value may
+    /// be returned if it is not above `enough`: reading the peer's index costs a cache miss. The
+    /// true occupancy is never higher.
     fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         Ok(None)
     }
 
-    /// Bytes that may lie in it, where that is known and stays as it is; asking changes nothing.
+    /// Constant capacity of the queue in bytes, where it is known. No side effects.
     fn capacity(&self) -> Option<u32> {
         None
     }
 
-    /// Copies the frames from number `from` on into its memory: the one payload copy of the
-    /// engine. Returns how many were taken, a prefix; fewer means full.
+    /// Copies the frames from index `from` on into the queue's memory: the only payload copy of the
+    /// engine. Returns the number of frames taken, which form a prefix; fewer means full.
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault>;
 
-    /// Room for one frame of up to `max` bytes; `None` means full. Nothing is sent before
-    /// [`commit`](Self::commit); a reservation that is not committed is forgotten.
+    /// Reserves room for one frame of up to `max` bytes; `None` means full. The frame is sent by
+    /// [`commit`](Self::commit); a reservation without a commit is discarded.
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault>;
 
     /// Sends the frame that was placed in the last reservation.
     fn commit(&mut self, frame: &FrameMeta);
 
-    /// Publishes what was submitted or committed and rings the doorbell if the peer armed it: once
-    /// a burst. While the queue is [held](Self::hold) it publishes nothing.
+    /// Publishes submitted and committed frames, and kicks the peer if it is armed: once per burst.
+    /// Publishes nothing while the queue is [held](Self::hold).
     fn flush(&mut self) -> Result<(), Fault>;
 
-    /// Keeps frames from the peer (`true`) until they may follow those of an older queue; letting
-    /// go publishes what has gathered.
+    /// Holds frames back from the peer (`true`) until they may follow those of an older queue;
+    /// `false` publishes the held frames.
     fn hold(&mut self, on: bool) -> Result<(), Fault>;
 
-    /// True when the peer has taken everything that was published.
+    /// True when the peer has consumed every published frame.
     fn is_drained(&mut self) -> Result<bool, Fault>;
 }
 
-/// A TX queue that moves its frames by a system call.
+/// A TX queue that sends frames by a system call.
 pub trait TxBorrows: Queue {
-    /// How full it is; `None` where nothing can wait, or nothing is known of it. What is said may
-    /// be older and too much, as long as it is not above `enough`: to look at what the peer says
-    /// costs a cache line.
+    /// Occupancy of the queue, as in [`TxBrings::fill`].
     fn fill(&mut self, _enough: u32) -> Result<Option<Fill>, Fault> {
         Ok(None)
     }
 
-    /// Sends the frames from number `from` on straight from where they lie. Returns how many were
-    /// taken, a prefix (sent, or dropped with a counted reason); fewer means full.
+    /// Sends the frames from index `from` on from their present memory. Returns the number of
+    /// frames taken (sent, or dropped with a counted reason), which form a prefix; fewer means
+    /// full.
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault>;
 }
 
 /// An RX queue, by the memory rule.
 pub enum Rx {
-    /// Frames lie in its memory.
+    /// The queue owns the memory of its frames.
     Brings(Box<dyn RxBrings>),
-    /// A system call moves them.
+    /// A system call moves frames.
     Borrows(Box<dyn RxBorrows>),
 }
 
 /// A TX queue, by the memory rule.
 pub enum Tx {
-    /// Frames can be placed in its memory.
+    /// Frames can be placed in the queue's memory.
     Brings(Box<dyn TxBrings>),
-    /// A system call moves them.
+    /// A system call moves frames.
     Borrows(Box<dyn TxBorrows>),
 }
 
 impl Rx {
-    /// The part that does not depend on memory.
+    /// The methods that do not depend on memory.
     pub fn queue(&mut self) -> &mut dyn Queue {
         match self {
             Self::Brings(q) => &mut **q,
@@ -218,7 +218,7 @@ impl Rx {
 }
 
 impl Tx {
-    /// The part that does not depend on memory.
+    /// The methods that do not depend on memory.
     pub fn queue(&mut self) -> &mut dyn Queue {
         match self {
             Self::Brings(q) => &mut **q,
@@ -236,7 +236,7 @@ impl Tx {
         }
     }
 
-    /// Sends frames, copying them where it brings memory; see [`TxBrings::submit`].
+    /// Sends frames, with a copy if the queue brings memory; see [`TxBrings::submit`].
     pub fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
         match self {
             Self::Brings(q) => q.submit(burst, from),
@@ -252,7 +252,7 @@ impl Tx {
         }
     }
 
-    /// See [`TxBrings::hold`]. A system call sends at once: there is nothing to hold.
+    /// See [`TxBrings::hold`]. A system call sends immediately: no frame can be held.
     pub fn hold(&mut self, on: bool) -> Result<(), Fault> {
         match self {
             Self::Brings(q) => q.hold(on),
@@ -284,8 +284,8 @@ impl fmt::Debug for Tx {
 /// One RX queue and one TX queue with the same number.
 #[derive(Debug)]
 pub struct Channel {
-    /// What arrives.
+    /// RX queue.
     pub rx: Rx,
-    /// What leaves.
+    /// TX queue.
     pub tx: Tx,
 }

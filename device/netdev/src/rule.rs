@@ -1,6 +1,6 @@
-//! Rules that send flows to RX queues, before the table of queues is asked.
+//! Flow rules, which select an RX queue with precedence over the indirection table.
 
-/// What a rule is about: the kind of frame, by which it is known which fields it has.
+/// Kind of frame that a rule matches. The kind determines the fields that the frame has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowKind {
     /// Any Ethernet frame.
@@ -10,7 +10,7 @@ pub enum FlowKind {
         /// IPv6.
         v6: bool,
     },
-    /// TCP, UDP or SCTP over IP of that version, by its protocol number; no fragment is one.
+    /// TCP, UDP or SCTP over IP, by protocol number; never a fragment.
     Transport {
         /// IPv6.
         v6: bool,
@@ -19,7 +19,7 @@ pub enum FlowKind {
     },
 }
 
-/// A part of the headers.
+/// Header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// Source of the Ethernet header, 6 bytes.
@@ -43,7 +43,7 @@ pub enum Field {
 }
 
 impl FlowKind {
-    /// How many bytes a field has in such frames; `None` where there is none.
+    /// Width of a field in frames of this kind, in bytes; `None` where the kind has no such field.
     pub fn width(self, field: Field) -> Option<usize> {
         let address = match self {
             Self::Ip { v6 } | Self::Transport { v6, .. } => Some(if v6 { 16 } else { 4 }),
@@ -61,36 +61,36 @@ impl FlowKind {
     }
 }
 
-/// A field and what it has to be where the bits of the mask are set. Both have the width of the
-/// field; others are refused.
+/// Field, with the value required where bits of the mask are set. Value and mask must have the
+/// width of the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldMatch {
-    /// Which field.
+    /// Field to match.
     pub field: Field,
-    /// What it has to be.
+    /// Required value.
     pub value: Vec<u8>,
-    /// Which bits count.
+    /// Mask of the bits to compare.
     pub mask: Vec<u8>,
 }
 
-/// A rule.
+/// Flow rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowRule {
-    /// Its place: of several that match, the lowest counts.
+    /// Location of the rule: the lowest matching location takes precedence.
     pub location: u32,
-    /// Which frames have the fields.
+    /// Kind of the frames.
     pub kind: FlowKind,
-    /// All of them must match.
+    /// Field matches; every match is required.
     pub matches: Vec<FieldMatch>,
-    /// Where such frames go.
+    /// RX queue of matching frames.
     pub queue: u16,
 }
 
-/// Most rules of a function, and one more than the largest location.
+/// Maximum number of rules of a function, and one more than the largest location.
 pub const RULES_MAX: u32 = 64;
 
 impl FlowRule {
-    /// True when every field is one of its kind, as wide as it has to be.
+    /// True when every field exists in the kind and has the right width.
     pub fn is_sound(&self) -> bool {
         let fits = |m: &FieldMatch| {
             self.kind.width(m.field).is_some_and(|n| m.value.len() == n && m.mask.len() == n)

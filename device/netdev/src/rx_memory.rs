@@ -1,50 +1,51 @@
-//! What is told of the buffers that an RX queue gives to its device.
+//! Description of the buffers that an RX queue gives to its device.
 
 use mqnet_pktbuf::{Mapping, PoolStats};
 
-/// How the buffers of an RX queue lie, why, and what its page pool has done: a reading.
+/// Snapshot of the buffer layout of an RX queue, the reason for it, and statistics of its page
+/// pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RxMemory {
-    /// Which queue.
+    /// Number of the queue.
     pub queue: u16,
-    /// How frames lie in buffers: `small`, `mergeable` or `big`.
+    /// Placement of frames in buffers: `small`, `mergeable` or `big`.
     pub mode: &'static str,
-    /// What was asked for: `auto`, `frag` or `full`.
+    /// Requested layout: `auto`, `frag` or `full`.
     pub wish: &'static str,
-    /// Each buffer has a page of its own.
+    /// True if each buffer has a page of its own.
     pub full: bool,
-    /// Why.
+    /// Reason for the layout.
     pub reason: String,
-    /// The user's wish has no say here.
+    /// True if the layout does not depend on the requested one.
     pub forced: bool,
-    /// Bytes of a buffer.
+    /// Buffer size in bytes.
     pub size: u32,
-    /// Room in front of what the device writes.
+    /// Bytes in front of the part that the device writes.
     pub headroom: u32,
-    /// Buffers of this size that fit a page.
+    /// Number of buffers of this size that fit a page.
     pub per_page: u32,
-    /// Hundredths of a buffer that pages did hold, since the layout was decided last.
+    /// Average number of buffers per page since the last choice of layout, in hundredths.
     pub per_page_used: u32,
-    /// Pages in use, and pages that there are.
+    /// Pages in use.
     pub pages: u32,
-    /// See `pages`.
+    /// Pages of the pool.
     pub pages_most: u32,
     /// Buffers given to the device.
     pub taken: u64,
-    /// Buffers that came back from another thread than the queue's.
+    /// Buffers that another thread returned.
     pub foreign: u64,
-    /// Nanoseconds that the last measured refill has taken for a buffer: with parts of pages, and
-    /// with whole ones; 0 before the first.
+    /// Duration of the last measured refill per buffer, in nanoseconds: with parts of pages, and
+    /// with whole pages; 0 before the first.
     pub refill_ns: [u32; 2],
-    /// Times that there was no page for a buffer.
+    /// Allocations that failed because no page was free.
     pub alloc_fail: u64,
-    /// Frames that were shorter than their headers, or whose buffers were not all there.
+    /// Frames shorter than their headers, or with missing buffers.
     pub length_errors: u64,
-    /// How the device finds the pages.
+    /// Mapping of the pages for the device.
     pub mapping: Mapping,
-    /// The pages are the memory of whoever uses the frames.
+    /// True if the consumer of the frames provides the pages.
     pub provided: bool,
-    /// The pool's statistics.
+    /// Statistics of the pool.
     pub pool: PoolStats,
 }
 

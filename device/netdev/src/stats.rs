@@ -1,4 +1,4 @@
-//! Statistics of a channel, under the names of the kernel's `netdev` family where it has one.
+//! Statistics of a channel, with the names of the kernel's `netdev` family where it has one.
 
 mod lane;
 mod reason;

@@ -1,6 +1,7 @@
-//! Queues around queues: put on while they are wanted, taken off again, and free when off.
+//! Queues that wrap queues. A wrapper can be added and removed at any time; without a wrapper there
+//! is no cost.
 
-/// What every queue can be asked is asked of the one inside.
+/// Forwards the methods of `Queue` to the inner queue.
 macro_rules! forward_queue {
     ($outer:ty) => {
         impl $crate::Queue for $outer {

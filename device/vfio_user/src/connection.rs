@@ -104,7 +104,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sends a message. A client that does not read its replies is at fault.
+    /// Sends a message. The connection ends if the client does not read its replies.
     pub(crate) fn send(&self, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> Result<(), String> {
         let fds: Vec<_> = fd.into_iter().collect();
         match self.socket.send(bytes, &fds) {

@@ -16,7 +16,7 @@ struct Vector {
     is_set: AtomicBool,
 }
 
-/// Vectors of a device. A vector without an eventfd of the client swallows interrupts.
+/// Vectors of a device. Interrupts of a vector without an eventfd of the client are discarded.
 #[derive(Debug)]
 pub struct Interrupts {
     vectors: Vec<Vector>,

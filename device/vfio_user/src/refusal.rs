@@ -20,7 +20,7 @@ pub enum Refusal {
     /// A command came before the version was negotiated.
     #[error("command {0}: version not negotiated yet")]
     NoVersion(u16),
-    /// The version was negotiated before, or is not ours.
+    /// The version was negotiated before, or is not supported.
     #[error("version {major}.{minor}: allowed is 0.0 and above, once per connection")]
     Version {
         /// Major number of the client.

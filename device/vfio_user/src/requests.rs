@@ -27,7 +27,7 @@ impl From<Body> for Answer {
     }
 }
 
-/// Everything that commands act on.
+/// State that commands read and change.
 pub(crate) struct Target<'a> {
     pub(crate) model: &'a Model,
     pub(crate) config: &'a mut ConfigSpace,
@@ -39,7 +39,7 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Carries out one command.
+    /// Executes one command.
     pub(crate) fn handle(
         &mut self,
         message: &mut Message,
@@ -87,7 +87,8 @@ impl Target<'_> {
         if have > 1 {
             return Err(Refusal::Descriptors { what: "DMA_MAP", have, allowed: "0 and 1" });
         }
-        // Memory that a device may only read (a ROM) is no target of windows: it is not mapped.
+        // Memory that the device may only read (a ROM) is not mapped, because no window may write
+        // there.
         let is_memory = flags & DMA_WRITE != 0;
         let file = message.fds.pop().filter(|_| is_memory).map(|file| (file, offset));
         self.dma.map(iova, len, file)?;
@@ -140,8 +141,8 @@ impl Target<'_> {
                 }
             }
         }
-        // A client with too little room receives the size that it has to offer, and no flag that
-        // needs the rest.
+        // A client with too little room receives the required size, and no flag that depends on the
+        // capability.
         let full = 32 + areas.0.len() as u32;
         let fits = argsz >= full;
         if !fits {
@@ -215,7 +216,7 @@ impl Target<'_> {
     fn trigger(&self, vectors: std::ops::Range<u32>, chosen: Option<&[u8]>) {
         for (at, vector) in vectors.enumerate() {
             if chosen.is_none_or(|chosen| chosen[at] != 0) {
-                // A failed write to the client's eventfd is the client's loss.
+                // A failed write to the client's eventfd affects only the client.
                 let _ = self.interrupts.trigger(vector as usize);
             }
         }
@@ -331,7 +332,7 @@ fn load(memory: &Table, mut at: u32, mut data: &mut [u8]) {
     }
 }
 
-/// The same for writes.
+/// Writes memory that the client reads too, each aligned number in one access.
 fn store(memory: &Table, mut at: u32, mut data: &[u8]) {
     use std::sync::atomic::Ordering::Release;
     while !data.is_empty() {

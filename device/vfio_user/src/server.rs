@@ -177,7 +177,7 @@ impl Server {
         };
         let accepted = match listener.accept() {
             Ok(accepted) => accepted,
-            // Of no concern for a client that is served.
+            // A failed accept does not affect the connected client.
             Err(_) if self.connection.is_some() => return Ok(false),
             Err(e) => return Err(format!("{}: accept: {e}", self.path.display())),
         };

@@ -148,7 +148,7 @@ impl World {
         Self { path, server, device, now: Duration::from_secs(1), client, id: 0 }
     }
 
-    /// The same after the version was negotiated.
+    /// A world with a negotiated version.
     fn connected(name: &str) -> Self {
         let mut world = Self::new(name);
         let reply = world.ask(VERSION, b"\0\0\0\0{\"capabilities\":{}}\0", &[]);
@@ -204,7 +204,7 @@ impl World {
         reply
     }
 
-    /// The same of a command that is refused: error number, reason.
+    /// Sends a command that is refused; returns error number and reason.
     fn refused(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> (u32, String) {
         let reply = self.ask(command, body, fds);
         assert!(reply.error != 0 && reply.body.is_empty(), "command {command}: {reply:?}");
@@ -276,7 +276,7 @@ fn regions_are_accessed() {
     let expected = [(0, 0x1008, vec![1, 0, 0, 0]), (0, 0xffe, vec![5; 4]), (5, 4, vec![6])];
     assert_eq!(world.device.writes, expected);
     assert_eq!(world.ask(REGION_READ, &access(0x20, 5, 2, &[]), &[]).body[16..], [0x25; 2]);
-    // Posted: no reply, also to one that is refused.
+    // Posted writes have no reply, even if they are refused.
     world.send(REGION_WRITE, NO_REPLY, &access(0, 5, 1, &[8]), &[]);
     world.send(REGION_WRITE, NO_REPLY, &access(0, 99, 1, &[8]), &[]);
     world.poll();
@@ -338,7 +338,7 @@ fn vectors_are_triggered() {
     assert!(interrupts.is_set(5) && interrupts.is_set(7) && !interrupts.is_set(4));
     interrupts.trigger(6).unwrap();
     assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [false, true, false]);
-    // By the client itself.
+    // Triggered by the client.
     world.ask(SET_IRQS, &set(0x21, 5, 2), &[]);
     assert_eq!([0, 1, 2].map(|at| is_rung(&events[at])), [true, true, false]);
     let mut chosen = set(0x22, 5, 3);
@@ -389,7 +389,7 @@ fn memory_is_mapped() {
     )
     .unwrap();
     assert_eq!(&read, b"hell");
-    // Without a descriptor, and for reading only: there, but not for us.
+    // Ranges without a descriptor, and read-only ranges, are known but not mapped here.
     assert_eq!(world.ask(DMA_MAP, &map(0, 0x10_0000, 0x1000), &[]).error, 0);
     assert_eq!(world.ask(DMA_MAP, &dma([32, 1], &[0, 0x20_0000, 0x1000]), &fds).error, 0);
     for iova in [0x10_0000, 0x20_0000] {

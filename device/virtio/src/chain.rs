@@ -1,68 +1,69 @@
-//! Chains of descriptors, as a device reads them: every field once, and checked.
+//! Descriptor chains, as a device reads them: each field is read once and checked.
 
 use mqnet_shmem::MemoryMap;
 
 use crate::Broken;
 use crate::layout::{DESC_LEN, flag};
 
-/// Most descriptors of an indirect table.
+/// Maximum number of descriptors of an indirect table.
 pub const INDIRECT_MAX: u32 = 1024;
 
-/// One buffer, as its descriptor names it. Whether it is memory shows when it is looked up.
+/// One buffer element, as its descriptor names it. The address is checked when it is translated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins, in the driver's addresses.
+    /// Address, in the driver's address space.
     pub addr: u64,
-    /// Its length in bytes, never 0.
+    /// Length in bytes, never 0.
     pub len: u32,
 }
 
-/// What a driver made available as one: some readable pieces, then some writable ones.
+/// A descriptor chain: readable pieces, then writable ones.
 ///
-/// The pieces after the first lie in a list of the caller, so that nothing is allocated.
+/// The pieces after the first are in a list that the caller provides, so that reading a chain
+/// allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// By which the driver knows it.
+    /// Buffer id.
     pub id: u16,
-    /// Descriptors of the ring that it takes up.
+    /// Number of descriptors in the ring.
     pub slots: u16,
-    /// How many of the pieces, from the first on, are for reading.
+    /// Number of readable pieces, which come first.
     pub readable: u16,
     more: u16,
     from: u32,
-    /// Length of all pieces in bytes.
+    /// Total length in bytes.
     pub len: u32,
     /// The first piece.
     pub head: Piece,
 }
 
 impl Chain {
-    /// A chain of one descriptor.
+    /// Makes a chain of one descriptor.
     #[inline]
     pub fn single(head: &Head) -> Self {
         let (id, piece, readable) = (head.id, head.piece(), u16::from(!head.is_writable()));
         Self { id, slots: 1, readable, more: 0, from: 0, len: piece.len, head: piece }
     }
 
-    /// How many pieces it has.
+    /// Number of pieces.
     #[inline]
     pub fn pieces(&self) -> u16 {
         1 + self.more
     }
 
-    /// The pieces after the first, in the list that it was read with.
+    /// Pieces after the first; `list` is the list that the chain was read with.
     #[inline]
     pub fn more<'a>(&self, list: &'a [Piece]) -> &'a [Piece] {
         &list[self.from as usize..][..usize::from(self.more)]
     }
 
-    /// True when the device only reads it.
+    /// True when all pieces are readable.
     #[inline]
     pub fn is_readable(&self) -> bool {
         self.readable == self.pieces()
     }
 
-    /// True when the device only writes it.
+    /// True when all pieces are writable.
     #[inline]
     pub fn is_writable(&self) -> bool {
         self.readable == 0
@@ -75,26 +76,26 @@ pub(crate) struct Desc {
     pub(crate) addr: u64,
     pub(crate) len: u32,
     pub(crate) flags: u16,
-    /// Split: the next one. Packed: the buffer's id.
+    /// Split: index of the next descriptor. Packed: buffer id.
     pub(crate) other: u16,
 }
 
 impl Desc {
-    /// Of a split ring or its indirect tables: addr, then len, flags, next.
+    /// Decodes a descriptor of a split ring or of its indirect tables: addr, then len, flags, next.
     #[inline]
     pub(crate) fn split(addr: u64, rest: u64) -> Self {
         let (len, flags, other) = (rest as u32, (rest >> 32) as u16, (rest >> 48) as u16);
         Self { addr, len, flags, other }
     }
 
-    /// Of a packed ring or its indirect tables: addr, then len, id, flags.
+    /// Decodes a descriptor of a packed ring or of its indirect tables: addr, then len, id, flags.
     #[inline]
     pub(crate) fn packed(addr: u64, rest: u64) -> Self {
         let (len, other, flags) = (rest as u32, (rest >> 32) as u16, (rest >> 48) as u16);
         Self { addr, len, flags, other }
     }
 
-    /// True when it is a chain of its own, with a sound length.
+    /// True when the descriptor is a whole chain with a valid length.
     #[inline]
     pub(crate) fn is_simple(&self) -> bool {
         self.flags & (flag::NEXT | flag::INDIRECT) == 0 && self.len != 0
@@ -106,57 +107,57 @@ impl Desc {
     }
 }
 
-/// The first descriptor of a chain.
+/// First descriptor of a chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
-    /// By which the driver knows the chain, if it is [simple](Self::is_simple).
+    /// Buffer id, if the chain is [simple](Self::is_simple).
     pub id: u16,
     pub(crate) desc: Desc,
 }
 
 impl Head {
-    /// True when it is the whole chain, one sound buffer.
+    /// True when the descriptor is the whole chain, with a valid length.
     #[inline]
     pub fn is_simple(&self) -> bool {
         self.desc.is_simple()
     }
 
-    /// True when it is [simple](Self::is_simple) and the device reads it.
+    /// True when the chain is [simple](Self::is_simple) and readable.
     #[inline(always)]
     pub fn is_simple_readable(&self) -> bool {
         let flags = self.desc.flags & (flag::NEXT | flag::INDIRECT | flag::WRITE);
         flags == 0 && self.desc.len != 0
     }
 
-    /// True when it is the whole chain, and the device writes it. It may have no length.
+    /// True when the descriptor is the whole chain and writable. Its length may be 0.
     #[inline(always)]
     pub fn is_lone_writable(&self) -> bool {
         self.desc.flags & (flag::NEXT | flag::INDIRECT | flag::WRITE) == flag::WRITE
     }
 
-    /// The buffer of a simple chain.
+    /// Buffer of a simple chain.
     #[inline]
     pub fn piece(&self) -> Piece {
         self.desc.piece()
     }
 
-    /// True when the device writes it.
+    /// True when the descriptor is writable.
     #[inline]
     pub fn is_writable(&self) -> bool {
         self.desc.flags & flag::WRITE != 0
     }
 }
 
-/// How the entries of an indirect table are linked.
+/// Linkage of the entries of an indirect table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// By their `next` fields (split).
+    /// By `next` fields (split).
     Next,
-    /// One after the other (packed).
+    /// Consecutive (packed).
     Order,
 }
 
-/// Puts a chain together, descriptor by descriptor.
+/// Assembles a chain, descriptor by descriptor.
 pub(crate) struct Builder<'a> {
     pub(crate) queue: u16,
     chain: Chain,
@@ -177,7 +178,7 @@ impl<'a> Builder<'a> {
         Broken { queue: self.queue, what }
     }
 
-    /// Appends the buffer of a descriptor.
+    /// Appends the piece of a descriptor.
     pub(crate) fn add(&mut self, desc: &Desc) -> Result<(), Broken> {
         let at = self.pieces;
         if desc.len == 0 {
@@ -206,7 +207,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Appends the buffers of the table that a descriptor of the ring names.
+    /// Appends the pieces of the indirect table that a descriptor names.
     pub(crate) fn add_table(
         &mut self,
         table: &Desc,
@@ -253,12 +254,12 @@ impl<'a> Builder<'a> {
         Err(self.broken(format!("a chain of more descriptors than its table's {entries}")))
     }
 
-    /// The chain, which takes up `slots` descriptors of the ring.
+    /// Completes the chain, which uses `slots` descriptors of the ring.
     pub(crate) fn done(self, slots: u16) -> Chain {
         Chain { slots, ..self.chain }
     }
 
-    /// Sets the id where it is known only at the end.
+    /// Sets the buffer id, for layouts with the id in the last descriptor.
     pub(crate) fn set_id(&mut self, id: u16) {
         self.chain.id = id;
     }

@@ -1,119 +1,119 @@
-//! What the driver's end of a virtqueue does, whatever its layout.
+//! Driver side of a virtqueue, for every ring layout.
 //!
-//! A buffer is known by its *id*, a number below the queue's size. The next id is known before the
-//! buffer is added, so that memory can belong to an id for good: whoever keeps one slot per id
-//! allocates nothing per frame. Ids that came back last are used first, while they are hot; where
-//! the device keeps the order (`IN_ORDER`), they go round.
+//! A buffer has an *id* below the queue size. The next id is known before the buffer is added, so
+//! that memory can belong permanently to an id, without an allocation per frame. Recently returned
+//! ids are reused first, because their memory is in the cache. With `IN_ORDER`, ids are used
+//! cyclically.
 
 pub(crate) mod sequence;
 
 use crate::Broken;
 
-/// A range of memory, by the address that the device uses.
+/// A range of memory, in the device's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its first address.
+    /// First address.
     pub at: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// A buffer that came back.
+/// A used buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// Which one.
+    /// Buffer id.
     pub id: u16,
-    /// Bytes that the device wrote, no more than it had room for; 0 for a buffer that it could
-    /// only read, whatever it says.
+    /// Bytes that the device wrote, at most the writable length. Always 0 for a read-only buffer,
+    /// regardless of the device's value.
     pub len: u32,
 }
 
-/// The driver's end of a virtqueue.
+/// Driver side of a virtqueue.
 pub trait DriverQueue: Send {
-    /// Descriptors in all.
+    /// Number of descriptors.
     fn size(&self) -> u16;
 
-    /// Buffers come back in the order in which they were added.
+    /// True when the device returns buffers in the order in which they were added.
     fn in_order(&self) -> bool {
         false
     }
 
-    /// Descriptors that can be made available.
+    /// Number of free descriptors.
     fn free(&self) -> u16;
 
-    /// Descriptors that are not free.
+    /// Number of descriptors that are not free.
     fn in_flight(&self) -> u16 {
         self.size() - self.free()
     }
 
-    /// The id that the next buffer will have, if there is a free descriptor. Where they go round it
-    /// may be the id of one that is [held](Self::hold_used), while a later one was let go: a new
-    /// buffer may be added only when that one has been added again or let go as well.
+    /// Id of the next buffer, if a descriptor is free. With `IN_ORDER`, this may be the id of a
+    /// [held](Self::hold_used) buffer while a later one was released: a new buffer may be added
+    /// only after the held one was added again or released.
     fn next_id(&self) -> Option<u16>;
 
-    /// Adds a buffer of one or more pieces: the device reads the first `readable` of them and
-    /// writes the others. `None`, and nothing is added, when there are too few free descriptors
-    /// (or no piece). The device does not see it before [`publish`](Self::publish).
+    /// Adds a buffer of one or more pieces. The first `readable` pieces are device-readable, the
+    /// others device-writable. `None`, without effect, when too few descriptors are free (or there
+    /// is no piece). The device does not see the buffer before [`publish`](Self::publish).
     fn add(&mut self, pieces: &[Piece], readable: usize) -> Option<u16>;
 
-    /// The same for a buffer of one piece.
+    /// Adds a buffer of one piece; see [`add`](Self::add).
     fn add_one(&mut self, piece: Piece, readable: bool) -> Option<u16>;
 
-    /// Takes the next id, whose buffer is added [later](Self::add_taken).
+    /// Reserves the next id; its buffer is added [later](Self::add_taken).
     fn take_id(&mut self) -> Option<u16>;
 
-    /// Adds a buffer of one piece, which the device reads, by an id that was taken.
+    /// Adds a device-readable buffer of one piece with a reserved id.
     fn add_taken(&mut self, id: u16, piece: Piece);
 
-    /// Shows everything that was added to the device.
+    /// Makes all added buffers available to the device.
     fn publish(&mut self);
 
-    /// After publishing: does the device want to be notified? Answers for everything since the
-    /// last answer.
+    /// True if the device requests a notification for the buffers published since the last call.
+    /// Call after [`publish`](Self::publish).
     fn needs_kick(&mut self) -> bool;
 
-    /// Takes the next buffer that came back.
+    /// Takes the next used buffer.
     fn take_used(&mut self) -> Result<Option<Used>, Broken>;
 
-    /// The same where the device could only read: which one it was. Where they come
-    /// [in order](Self::in_order), all up to this one have come back.
+    /// Takes the next used buffer of a queue with device-readable buffers only; returns its id. [In
+    /// order](Self::in_order), all buffers up to this id are used.
     fn take_sent(&mut self) -> Result<Option<u16>, Broken>;
 
-    /// The same as [`take_used`](Self::take_used) in a queue in which every buffer has one piece:
-    /// its id stays taken, until it is added [again](Self::add_again) or [let go](Self::let_go).
+    /// Takes the next used buffer of a queue with buffers of one piece. The id stays reserved until
+    /// it is [added again](Self::add_again) or [released](Self::let_go).
     fn hold_used(&mut self) -> Result<Option<Used>, Broken>;
 
-    /// Adds the buffer of an id that is held, unchanged: the piece is the one that it was added
-    /// with. Answers under which id: another one where they go round and there are free ones
-    /// before it, which must be held in the order in which they came.
+    /// Adds the buffer of a held id again; `piece` must be unchanged. Returns the new id. With
+    /// `IN_ORDER`, the id changes if free descriptors precede it; held buffers must then be added
+    /// in the order in which they were taken.
     fn add_again(&mut self, id: u16, piece: Piece) -> u16;
 
-    /// A hint: which buffer comes back `ahead` after the next one, if that is known already. It is
-    /// read again when it is taken, and checked then.
+    /// Id of the used buffer `ahead` positions after the next one, if it is known already. A hint:
+    /// the entry is read again and checked when the buffer is taken.
     fn coming(&self, ahead: u16) -> Option<u16>;
 
-    /// An id that is held is free.
+    /// Releases a held id.
     fn let_go(&mut self, id: u16);
 
-    /// Asks for an interrupt when `after` more buffers (at least one) have come back. True when
-    /// they have already: nothing may come then.
+    /// Requests an interrupt after `after` more used buffers (at least one). True when they are
+    /// used already: then no interrupt may follow.
     fn arm(&mut self, after: u16) -> bool;
 
-    /// Wants no interrupt any more. One or two may come all the same.
+    /// Suppresses interrupts. One or two may still follow.
     fn disarm(&mut self);
 }
 
-/// What is known of one id.
+/// State of one buffer id.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Buffer {
-    /// Its descriptors; 0: not with the device.
+    /// Number of descriptors; 0 while the buffer is not with the device.
     pub(crate) count: u16,
-    /// Bytes that the device may write.
+    /// Number of device-writable bytes.
     pub(crate) room: u32,
 }
 
 impl Buffer {
-    /// A buffer of these pieces, of which the device may write those after the first `readable`.
+    /// State of a buffer with these pieces; the first `readable` are device-readable.
     #[inline]
     fn of(pieces: &[Piece], readable: usize) -> Self {
         let room = pieces.iter().skip(readable).fold(0, |sum: u32, p| sum.saturating_add(p.len));
@@ -121,7 +121,7 @@ impl Buffer {
     }
 }
 
-/// All ids of a queue.
+/// State of all buffer ids of a queue.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     queue: u16,
@@ -143,20 +143,21 @@ impl Buffers {
         self.list[usize::from(id)] = Buffer { count: 1, room: if readable { 0 } else { len } };
     }
 
-    /// The same as last time.
+    /// Marks the buffer as available again, with the same room.
     #[inline(always)]
     pub(crate) fn lend_again(&mut self, id: u16) {
         self.list[usize::from(id)].count = 1;
     }
 
-    /// Takes back what the device says it has used: how many descriptors it had, and what came.
+    /// Marks a used buffer as returned, after a check of id and length. Returns its number of
+    /// descriptors and the used entry.
     #[inline(always)]
     pub(crate) fn take_back(&mut self, id: u32, len: u32) -> Result<(u16, Used), Broken> {
         let Some(buffer) = self.list.get_mut(id as usize).filter(|b| b.count > 0) else {
             return Err(self.not_available(id));
         };
         let Buffer { count, room } = *buffer;
-        // The room stays, for who lends the same again.
+        // The room stays valid for `lend_again`.
         buffer.count = 0;
         if len > room && room > 0 {
             return Err(self.too_long(id, room, len));
@@ -164,7 +165,7 @@ impl Buffers {
         Ok((count, Used { id: id as u16, len: len.min(room) }))
     }
 
-    /// The same of a buffer of one piece that the device has written.
+    /// Marks a used buffer of one device-writable piece as returned.
     #[inline(always)]
     pub(crate) fn take_back_one(&mut self, id: u32, len: u32) -> Result<Used, Broken> {
         let Some(buffer) = self.list.get_mut(id as usize).filter(|b| b.count > 0) else {
@@ -178,7 +179,7 @@ impl Buffers {
         Ok(Used { id: id as u16, len })
     }
 
-    /// The same of a buffer that the device could only read: how many descriptors it had.
+    /// Marks a used device-readable buffer as returned; returns its number of descriptors.
     #[inline(always)]
     pub(crate) fn take_back_sent(&mut self, id: u32) -> Result<u16, Broken> {
         let Some(buffer) = self.list.get_mut(id as usize).filter(|b| b.count > 0) else {
@@ -205,7 +206,7 @@ impl Buffers {
     }
 }
 
-/// True when an index that moves from `old` to `new` passes `event` (2.7.7.1).
+/// True when an index that moves from `old` to `new` passes `event` (virtio 1.3, 2.7.7.1).
 #[inline]
 pub(crate) fn passes(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)

@@ -1,4 +1,4 @@
-//! Feature bits (virtio 1.3, 5.1.3 and 6), and the offloads that they mean.
+//! Feature bits (virtio 1.3, 5.1.3 and 6), and the corresponding offloads.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use mqnet_netdev::Offloads;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features(pub u64);
 
-/// One constant a bit, and their names.
+/// Defines one constant per bit, and the table of names.
 macro_rules! bits {
     ($($name:ident = $bit:literal, $text:literal;)*) => {
         impl Features {
@@ -58,7 +58,7 @@ bits! {
     RSS = 60, "rss";
 }
 
-/// What a driver may send, by what the device takes.
+/// Offloads that a driver may use, by the device's feature bits.
 const HOST: [(Features, Offloads); 6] = [
     (Features::CSUM, Offloads::CSUM),
     (Features::HOST_TSO4, Offloads::TSO4),
@@ -68,7 +68,7 @@ const HOST: [(Features, Offloads); 6] = [
     (Features::HOST_USO, Offloads::USO6),
 ];
 
-/// What a driver takes.
+/// Offloads that a driver performs, by the driver's feature bits.
 const GUEST: [(Features, Offloads); 6] = [
     (Features::GUEST_CSUM, Offloads::CSUM),
     (Features::GUEST_TSO4, Offloads::TSO4),
@@ -89,7 +89,7 @@ fn bits(offloads: Offloads, of: &[(Features, Offloads)]) -> Features {
 }
 
 impl Features {
-    /// Everything by which a driver says which unfinished frames it takes.
+    /// All bits that announce offloads of the driver.
     pub const GUEST: Self = Self::GUEST_CSUM
         .or(Self::GUEST_TSO4)
         .or(Self::GUEST_TSO6)
@@ -103,40 +103,40 @@ impl Features {
         self.0 & other.0 == other.0
     }
 
-    /// What is in either.
+    /// Union.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// What is in both.
+    /// Intersection.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// What is in this set and not in `other`.
+    /// Difference.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// How frames that the driver sends may be unfinished: the device's RX.
+    /// Offloads that frames sent by the driver may need: the device's RX.
     pub fn sent_by_driver(self) -> Offloads {
         offloads(self, &HOST)
     }
 
-    /// Which unfinished frames the driver takes: the device's TX.
+    /// Offloads that the driver performs on received frames: the device's TX.
     pub fn taken_by_driver(self) -> Offloads {
         offloads(self, &GUEST)
     }
 
-    /// The bits by which a device says that it takes such frames.
+    /// Feature bits of a device that performs these offloads.
     pub fn of_device_that_takes(taken: Offloads) -> Self {
         bits(taken, &HOST)
     }
 
-    /// The bits by which a driver says that it takes such frames.
+    /// Feature bits of a driver that performs these offloads.
     pub fn of_driver_that_takes(taken: Offloads) -> Self {
         bits(taken, &GUEST)
     }
@@ -159,7 +159,8 @@ impl fmt::Display for Features {
 mod tests {
     use super::*;
 
-    // Goal: each role's offloads come from its own bits, and only in sets that a kernel takes.
+    // Goal: the offloads of each role follow from its own bits, reduced to sets that the kernel
+    // accepts.
     #[test]
     fn offloads_of_either_role() {
         let host = Features::CSUM.or(Features::HOST_TSO4).or(Features::GUEST_TSO6);
@@ -171,9 +172,9 @@ mod tests {
         assert_eq!((all.taken_by_driver(), all.sent_by_driver()), (Offloads::ALL, Offloads::NONE));
     }
 
-    // Goal: sets are told by names, unknown bits by number, and nothing by a word.
+    // Goal: sets are printed with names, unknown bits as a number, and the empty set as a word.
     #[test]
-    fn features_are_told_by_name() {
+    fn features_are_printed_by_name() {
         let odd = Features::CSUM.or(Features::RING_PACKED).or(Features(1 << 63));
         assert_eq!(odd.to_string(), "csum,ring_packed,0x8000000000000000");
         assert_eq!(Features::default().to_string(), "none");

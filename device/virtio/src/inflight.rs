@@ -1,10 +1,11 @@
-//! The region in which a device notes the chains that it has in hand (vhost-user's
-//! `INFLIGHT_SHMFD`), so that its next life neither loses nor repeats one.
+//! In-flight region of a device (vhost-user `INFLIGHT_SHMFD`): a restarted device neither loses nor
+//! repeats a chain.
 //!
-//! Chains are used in order, so between two polls there are none in hand, and a split ring needs no
-//! notes: `used.idx` says it all. In a packed ring used descriptors overwrite available ones, and a
-//! device that dies in the middle of a batch leaves neither. So each batch is noted before it is
-//! written, and the next life finishes it or puts back what was overwritten.
+//! Chains are used in order, so that none is in flight between two polls, and a split ring needs no
+//! record: `used.idx` is sufficient. In a packed ring, used descriptors overwrite available ones,
+//! and a device that ends in the middle of a batch leaves a mixture. Each batch is therefore
+//! recorded before it is written, and the restarted device either completes the batch or restores
+//! the overwritten descriptors.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -15,24 +16,24 @@ use crate::packed::device::is_available;
 use crate::ring::Used;
 
 const VERSION: u16 = 1;
-/// Regions of queues follow each other at multiples of this.
+/// Alignment of the regions of queues.
 const ALIGN: u32 = 64;
 
-/// Of every region: features (u64), then these.
+/// Offsets in every region, after features (u64).
 mod head {
     pub(super) const VERSION: u32 = 8;
     pub(super) const SIZE: u32 = 10;
 }
 
-/// Of a split ring's: 16 bytes, and as many for each descriptor, the first byte of which says that
-/// it is in hand.
+/// Region of a split ring: 16 bytes, and 16 for each descriptor. The first byte of an entry marks
+/// it as in flight.
 mod split {
     pub(super) const fn entry(i: u16) -> u32 {
         16 + 16 * i as u32
     }
 }
 
-/// Of a packed ring's: 32 bytes, and as many for each descriptor.
+/// Region of a packed ring: 32 bytes, and 32 for each descriptor.
 mod packed {
     /// used_idx, old_used_idx (u16 each), their wrap counters (a byte each): one word.
     pub(super) const USED: u32 = 16;
@@ -40,7 +41,7 @@ mod packed {
     pub(super) const fn entry(i: u16) -> u32 {
         32 + 32 * i as u32
     }
-    /// A counter that orders the entries.
+    /// Counter that orders the entries.
     pub(super) const COUNTER: u32 = 8;
     /// id, flags (u16 each), len (u32): one word.
     pub(super) const REST: u32 = 16;
@@ -53,7 +54,7 @@ pub const fn region_len(is_packed: bool, size: u16) -> u32 {
     len.next_multiple_of(ALIGN)
 }
 
-/// A region that is not what it should be.
+/// A region with an invalid header or size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "inflight region: version {version} for {found} descriptors in {len} bytes, the queue has \
@@ -66,7 +67,7 @@ pub struct BadRegion {
     size: u16,
 }
 
-/// Checks a region, or begins it when it is blank. True: it was blank.
+/// Checks a region, or initializes a blank one. True if it was blank.
 fn open(region: &Table, is_packed: bool, size: u16) -> Result<bool, BadRegion> {
     let len = region.len();
     if len < region_len(is_packed, size) || !region.is_aligned(8) {
@@ -86,8 +87,8 @@ fn open(region: &Table, is_packed: bool, size: u16) -> Result<bool, BadRegion> {
     }
 }
 
-/// Begins the region of a split ring, or takes it over: nothing is in hand. (What another program
-/// may have had in hand is still made available: the ring goes on at `used.idx`.)
+/// Initializes or takes over the region of a split ring, and clears its entries. (Chains that
+/// another program had in flight are still available: the ring resumes at `used.idx`.)
 pub fn take_over_split(region: &Table, size: u16) -> Result<(), BadRegion> {
     if !open(region, false, size)? {
         for i in 0..size {
@@ -97,21 +98,21 @@ pub fn take_over_split(region: &Table, size: u16) -> Result<(), BadRegion> {
     Ok(())
 }
 
-/// The region of a packed ring.
+/// In-flight region of a packed ring.
 #[derive(Debug)]
 pub struct PackedInflight {
     region: Table,
     size: u16,
-    /// It was blank: nothing is known of the ring.
+    /// True if the region was blank: the state of the ring is unknown.
     blank: bool,
     counter: u64,
-    /// Entries of the batch that is being written.
-    noted: u16,
-    /// `used_idx` with its wrap counter, as last noted.
+    /// Number of entries of the batch that is being written.
+    recorded: u16,
+    /// `used_idx` with its wrap counter, as last recorded.
     used: u16,
 }
 
-/// `used` and `old`, positions with their wrap counters, as they stand in the region.
+/// Encodes `used` and `old`, positions with their wrap counters, as in the region.
 fn used_word(used: u16, old: u16) -> u64 {
     let at = |place: u16| u64::from(place & 0x7fff);
     let wrap = |place: u16| u64::from(place >> 15);
@@ -122,14 +123,14 @@ impl PackedInflight {
     /// Takes over the region of a ring of `size` descriptors.
     pub fn new(region: Table, size: u16) -> Result<Self, BadRegion> {
         let blank = open(&region, true, size)?;
-        let notes = Self { region, size, blank, counter: 0, noted: 0, used: 0 };
+        let record = Self { region, size, blank, counter: 0, recorded: 0, used: 0 };
         if blank {
-            notes.free(0..size);
+            record.free(0..size);
         }
-        Ok(notes)
+        Ok(record)
     }
 
-    /// Puts entries back into the list of free ones, in which they always stand in order.
+    /// Returns entries to the free list, which is always in order.
     fn free(&self, entries: impl Iterator<Item = u16>) {
         for entry in entries {
             let next = u64::from(entry + 1) << 16;
@@ -142,8 +143,8 @@ impl PackedInflight {
         self.region.double(packed::USED).store(used_word(used, old).to_le(), Release);
     }
 
-    /// Repairs a ring whose device died; returns where to go on (as in the lower half of a base).
-    /// A blank region knows nothing: the answer is `base` then.
+    /// Repairs the ring after its device ended; returns the position to resume at, as in the lower
+    /// half of a base. For a blank region the result is `base`.
     pub(crate) fn recover(&mut self, ring: &Table, base: u16) -> u16 {
         if self.blank {
             self.set_used(base, base);
@@ -152,10 +153,10 @@ impl PackedInflight {
         let word = u64::from_le(self.region.double(packed::USED).load(Acquire));
         let place = |at: u64, wrap: u64| at as u16 & 0x7fff | (wrap as u16) << 15;
         let (used, old) = (place(word, word >> 32), place(word >> 16, word >> 40));
-        let went_out = used != old && !self.is_available(ring, old);
-        let at = if went_out { used } else { old };
+        let is_written = used != old && !self.is_available(ring, old);
+        let at = if is_written { used } else { old };
         let mut heads = self.heads();
-        if !went_out {
+        if !is_written {
             heads.sort_by_key(|&(counter, _, _)| counter);
             self.restore(ring, old, &heads);
         }
@@ -173,7 +174,7 @@ impl PackedInflight {
         is_available((rest >> 48) as u16, place >> 15 != 0)
     }
 
-    /// The chains that were in hand: counter, first entry, number of entries.
+    /// Chains in flight: counter, first entry, number of entries.
     fn heads(&self) -> Vec<(u64, u16, u16)> {
         let head = |i: u16| {
             let entry = packed::entry(i);
@@ -185,8 +186,8 @@ impl PackedInflight {
         (0..self.size).filter_map(head).collect()
     }
 
-    /// Writes the noted descriptors back, from position `from` on. The driver wrote them there
-    /// itself, and waits for their use: it does not look at them.
+    /// Restores the recorded descriptors from position `from` on. The driver wrote them itself and
+    /// does not read them before they are used.
     fn restore(&self, ring: &Table, from: u16, heads: &[(u64, u16, u16)]) {
         let mut at = from & 0x7fff;
         let mut left = self.size;
@@ -210,7 +211,7 @@ impl PackedInflight {
         }
     }
 
-    /// Notes a batch before it is written, from position `from` to `to` (with wrap counters).
+    /// Records a batch before it is written, from position `from` to `to` (with wrap counters).
     pub(crate) fn begin(&mut self, ring: &Table, batch: &[Used], from: u16, to: u16) {
         let mut at = from & 0x7fff;
         let mut entry = 0;
@@ -236,16 +237,16 @@ impl PackedInflight {
             self.region.double(offset + packed::COUNTER).store(counter, Relaxed);
             let (next, last, num) = (head + 1, entry - 1, entry - head);
             let word = 1 | u64::from(next) << 16 | u64::from(last) << 32 | u64::from(num) << 48;
-            // Last, so that what is marked is complete whenever we die.
+            // The mark is written last, so that a marked entry is always complete.
             self.region.double(offset).store(word.to_le(), Release);
         }
-        self.noted = entry;
+        self.recorded = entry;
         self.set_used(to, from);
     }
 
-    /// The batch was written.
+    /// Marks the recorded batch as written.
     pub(crate) fn end(&mut self) {
-        self.free(0..self.noted);
+        self.free(0..self.recorded);
         self.set_used(self.used, self.used);
     }
 }

@@ -1,32 +1,32 @@
-//! Rings in memory: split (virtio 1.3, 2.7) and packed (2.8). All numbers are little-endian.
+//! Memory layout of rings: split (virtio 1.3, 2.7) and packed (2.8). All numbers are little-endian.
 
-/// Most descriptors of a queue.
+/// Maximum number of descriptors of a queue.
 pub const SIZE_MAX: u16 = 1 << 15;
 
 /// Flags of a descriptor.
 pub mod flag {
-    /// The chain goes on.
+    /// The chain continues.
     pub const NEXT: u16 = 1;
-    /// The device writes the buffer.
+    /// The buffer is device-writable.
     pub const WRITE: u16 = 2;
-    /// The buffer holds a table of descriptors.
+    /// The buffer holds an indirect table.
     pub const INDIRECT: u16 = 4;
-    /// Packed: the driver's wrap counter when it made the descriptor available.
+    /// Packed: wrap counter of the driver when it made the descriptor available.
     pub const AVAIL: u16 = 1 << 7;
-    /// Packed: the device's wrap counter when it used the descriptor.
+    /// Packed: wrap counter of the device when it used the descriptor.
     pub const USED: u16 = 1 << 15;
 }
 
 /// Bytes of one descriptor, in a ring or in an indirect table.
 pub const DESC_LEN: u32 = 16;
 
-/// Of a split ring.
+/// Offsets in a split ring.
 pub mod split {
     use super::DESC_LEN;
 
-    /// In `avail.flags`: the driver wants no interrupt.
+    /// `avail.flags`: the driver suppresses interrupts.
     pub const NO_INTERRUPT: u16 = 1;
-    /// In `used.flags`: the device wants no notification.
+    /// `used.flags`: the device suppresses notifications.
     pub const NO_NOTIFY: u16 = 1;
 
     /// Descriptor `i`: addr (u64), len (u32), flags (u16), next (u16).
@@ -34,7 +34,7 @@ pub mod split {
         i as u32 * DESC_LEN
     }
 
-    /// Driver area: flags, idx, then the ring of heads, then `used_event`.
+    /// Driver area: flags, idx, the ring of heads, `used_event`.
     pub const AVAIL_FLAGS: u32 = 0;
     /// See [`AVAIL_FLAGS`].
     pub const AVAIL_IDX: u32 = 2;
@@ -42,12 +42,12 @@ pub mod split {
     pub const fn avail_ring(i: u16) -> u32 {
         4 + 2 * i as u32
     }
-    /// Where the driver says at which used index it wants an interrupt.
+    /// `used_event`: used index at which the driver requests an interrupt.
     pub const fn used_event(size: u16) -> u32 {
         avail_ring(size)
     }
 
-    /// Device area: flags, idx, then the ring of (id u32, len u32), then `avail_event`.
+    /// Device area: flags, idx, the ring of (id u32, len u32), `avail_event`.
     pub const USED_FLAGS: u32 = 0;
     /// See [`USED_FLAGS`].
     pub const USED_IDX: u32 = 2;
@@ -55,7 +55,7 @@ pub mod split {
     pub const fn used_ring(i: u16) -> u32 {
         4 + 8 * i as u32
     }
-    /// Where the device says at which available index it wants a notification.
+    /// `avail_event`: available index at which the device requests a notification.
     pub const fn avail_event(size: u16) -> u32 {
         used_ring(size)
     }
@@ -66,7 +66,7 @@ pub mod split {
     }
 }
 
-/// Of a packed ring.
+/// Offsets in a packed ring.
 pub mod packed {
     use super::DESC_LEN;
 
@@ -75,15 +75,15 @@ pub mod packed {
         i as u32 * DESC_LEN
     }
 
-    /// Event suppression, in either area: offset and wrap counter (u16), flags (u16).
+    /// Event suppression structure, in either area: offset and wrap counter (u16), flags (u16).
     pub const EVENT_OFF_WRAP: u32 = 0;
     /// See [`EVENT_OFF_WRAP`].
     pub const EVENT_FLAGS: u32 = 2;
-    /// Events are wanted.
+    /// Events are enabled.
     pub const ENABLE: u16 = 0;
-    /// Events are not wanted.
+    /// Events are disabled.
     pub const DISABLE: u16 = 1;
-    /// An event is wanted at one descriptor (`EVENT_IDX`).
+    /// Events are enabled for one descriptor (`EVENT_IDX`).
     pub const DESC: u16 = 2;
 
     /// Bytes of the ring, the driver area and the device area.
@@ -92,7 +92,7 @@ pub mod packed {
     }
 }
 
-/// Alignments of the three areas (2.7; 2.8 asks for 4 in the second).
+/// Alignments of the three areas (2.7; for packed rings, 2.8 requires 4 in the second).
 pub const ALIGN: [usize; 3] = [16, 2, 4];
 
 #[cfg(test)]

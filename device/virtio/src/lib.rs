@@ -19,12 +19,12 @@ pub use chain::{Chain, Piece};
 pub use features::Features;
 pub use ring::{DeviceRing, Ring, Used};
 
-/// The other side broke the rules: the function is closed.
+/// Protocol violation of the other side. The function is closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("queue {queue}: {what}")]
 pub struct Broken {
-    /// Which virtqueue.
+    /// Number of the virtqueue.
     pub queue: u16,
-    /// What it did, with the numbers.
+    /// Description of the violation, with the values.
     pub what: String,
 }

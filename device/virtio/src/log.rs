@@ -1,4 +1,4 @@
-//! The dirty log of a live migration: one bit for each page of the guest that was written.
+//! Dirty log of a live migration: one bit for each written page of the guest.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -6,29 +6,29 @@ use std::sync::atomic::fence;
 
 use mqnet_shmem::Table;
 
-/// Binary logarithm of the size of a page in the log.
+/// Binary logarithm of the page size in the log.
 const PAGE_SHIFT: u32 = 12;
 
-/// A bitmap in memory that the frontend reads and clears while we set bits.
+/// Bitmap in memory. The frontend reads and clears bits while this side sets them.
 #[derive(Debug)]
 pub struct Log {
     bits: Table,
 }
 
 impl Log {
-    /// A log in this memory, each byte of which is for eight pages.
+    /// A log in this memory, with eight pages per byte.
     pub fn new(bits: Table) -> Self {
         Self { bits }
     }
 
-    /// Notes that `len` bytes at guest-physical address `at` were written. To be called after the
-    /// write: a page that is copied in between is noted again. Pages that the log does not have are
-    /// not noted: the frontend made it as large as the guest.
+    /// Marks `len` bytes at guest-physical address `at` as written. Call it after the write: a page
+    /// that is copied in between is then marked again. Pages beyond the log are ignored, because
+    /// the frontend sizes the log by the guest's memory.
     pub fn mark(&self, at: u64, len: u32) {
         if len == 0 {
             return;
         }
-        // Pairs with the frontend's exchange of the word: the write before its bit.
+        // Pairs with the frontend's exchange of the word: the write comes before its bit.
         fence(SeqCst);
         let last = at.saturating_add(u64::from(len) - 1) >> PAGE_SHIFT;
         for page in at >> PAGE_SHIFT..=last {
@@ -38,7 +38,7 @@ impl Log {
             }
             let bit = 1u8 << (page % 8);
             let byte = self.bits.byte(byte as u32);
-            // A bit that is set already costs no exclusive cache line.
+            // Reading first keeps the cache line shared when the bit is set already.
             if byte.load(Relaxed) & bit == 0 {
                 byte.fetch_or(bit, Relaxed);
             }
@@ -46,12 +46,12 @@ impl Log {
     }
 }
 
-/// Where a ring lies in the guest's memory, to log what the device writes of it.
+/// Addresses of a ring in guest memory, to log the device's writes to the ring.
 #[derive(Clone, Debug)]
 pub struct RingLog {
-    /// The log.
+    /// Dirty log.
     pub log: Arc<Log>,
-    /// Guest-physical address of the descriptors (which the device writes in packed rings).
+    /// Guest-physical address of the descriptors (written by the device in packed rings).
     pub desc: u64,
     /// Guest-physical address of the device area.
     pub device: u64,
@@ -80,10 +80,10 @@ mod tests {
     }
 
     proptest! {
-        // Goal: exactly the pages of a write are noted (the oracle: each page by itself), and one
-        // beyond the log does no harm.
+        // Goal: exactly the written pages are marked (oracle: a check of each page), and a write
+        // beyond the log is harmless.
         #[test]
-        fn exactly_the_written_pages_are_noted(at in 0u64..600 << 12, len in 0u32..100_000) {
+        fn exactly_the_written_pages_are_marked(at in 0u64..600 << 12, len in 0u32..100_000) {
             let log = log(64);
             log.mark(at, len);
             for page in 0..512u64 {
@@ -95,9 +95,9 @@ mod tests {
         }
     }
 
-    // Goal: addresses at the end of the address space are no panic.
+    // Goal: addresses at the end of the address space cause no panic.
     #[test]
-    fn absurd_addresses_are_ignored() {
+    fn out_of_range_addresses_are_ignored() {
         log(64).mark(u64::MAX, u32::MAX);
         log(0).mark(0, 1);
     }

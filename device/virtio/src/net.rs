@@ -1,22 +1,22 @@
-//! The network device: the header in front of each frame, the config space (5.1.4, 5.1.6), and what
-//! its control queue can ask for.
+//! The network device: the header of each frame, the config space (virtio 1.3, 5.1.4, 5.1.6), and
+//! the commands of its control queue.
 
 pub mod ctrl;
 pub mod filter;
 pub mod rss;
 
-/// Bytes of the header in front of a frame: 12, as VERSION_1 or MRG_RXBUF have it.
+/// Bytes of the frame header: 12 with VERSION_1 or MRG_RXBUF.
 pub const HDR_LEN: u32 = 12;
 
-/// Bytes of the header when hashes are reported (`HASH_REPORT`).
+/// Bytes of the frame header with hash reports (`HASH_REPORT`).
 pub const HDR_LEN_HASH: u32 = 20;
 
-/// Number of the receive queue of a pair, as the driver counts: even ones.
+/// Virtqueue number of the receive queue of a pair: even, in the driver's numbering.
 pub const fn rx_queue(pair: u16) -> u16 {
     2 * pair
 }
 
-/// Number of the transmit queue of a pair, as the driver counts: odd ones.
+/// Virtqueue number of the transmit queue of a pair: odd, in the driver's numbering.
 pub const fn tx_queue(pair: u16) -> u16 {
     2 * pair + 1
 }
@@ -24,32 +24,32 @@ pub const fn tx_queue(pair: u16) -> u16 {
 /// `status`: the link is up.
 pub const STATUS_LINK_UP: u16 = 1;
 
-/// `status`: the driver is to announce itself.
+/// `status`: the driver should announce itself.
 pub const STATUS_ANNOUNCE: u16 = 2;
 
-/// Number of the control queue of a device with so many pairs, as the driver counts.
+/// Virtqueue number of the control queue of a device with this number of pairs.
 pub const fn ctrl_queue(pairs: u16) -> u16 {
     2 * pairs
 }
 
-/// Bytes of the config space up to and with the MTU.
+/// Bytes of the config space up to and including the MTU.
 pub const CONFIG_LEN: usize = 12;
 
-/// The config space as far as the MTU: mac, status, max_virtqueue_pairs, mtu.
+/// Config space up to the MTU: mac, status, max_virtqueue_pairs, mtu.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// Ethernet address (`MAC`).
     pub mac: [u8; 6],
-    /// Of the link (`STATUS`).
+    /// Link status (`STATUS`).
     pub status: u16,
-    /// Most queue pairs (`MQ`, `RSS`).
+    /// Maximum number of queue pairs (`MQ`, `RSS`).
     pub pairs: u16,
     /// Largest MTU of the driver (`MTU`).
     pub mtu: u16,
 }
 
 impl Config {
-    /// As it lies in memory.
+    /// Encodes the config space.
     pub fn to_bytes(self) -> [u8; CONFIG_LEN] {
         let mut out = [0; CONFIG_LEN];
         out[..6].copy_from_slice(&self.mac);
@@ -59,7 +59,7 @@ impl Config {
         out
     }
 
-    /// From memory.
+    /// Decodes the config space.
     pub fn from_bytes(bytes: &[u8; CONFIG_LEN]) -> Self {
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let [a, b, c, d, e, f, ..] = *bytes;
@@ -71,7 +71,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    // Goal: every field lies at its place.
+    // Goal: every field has its offset.
     #[test]
     fn config_has_its_layout() {
         let config = Config { mac: [1, 2, 3, 4, 5, 6], status: 1, pairs: 0x0208, mtu: 9000 };

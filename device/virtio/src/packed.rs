@@ -5,7 +5,7 @@ pub mod driver;
 
 pub use device::Device;
 
-/// Says that the way here is seldom taken: a branch is cheaper than two choices a descriptor.
+/// Marks the path as unlikely. A branch is cheaper than two conditional moves per descriptor.
 #[cold]
 #[inline(always)]
 pub(crate) fn cold() {}

@@ -1,54 +1,54 @@
-//! What a device does with a ring, split or packed.
+//! Operations of a device on a ring, split or packed.
 //!
-//! A device uses chains in the order in which they were made available. So there is one position,
-//! up to which everything is used; what lies beyond it can be looked at any number of times, and
-//! is the driver's again without having been touched when the device stops or dies.
+//! A device uses chains in the order in which they were made available. A single position therefore
+//! separates used chains from available ones. Chains beyond it can be read any number of times; if
+//! the device stops or ends, they are still available, unchanged.
 
 use mqnet_shmem::{MemoryMap, Table};
 
 use crate::chain::{Chain, Head, Piece};
 use crate::{Broken, packed, split};
 
-/// A chain that is given back.
+/// A chain to return as used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// By which the driver knows it.
+    /// Buffer id.
     pub id: u16,
-    /// Descriptors of the ring that it takes up.
+    /// Number of descriptors in the ring.
     pub slots: u16,
-    /// Bytes that were written into it.
+    /// Bytes written into the chain.
     pub len: u32,
 }
 
-/// The device's side of a ring.
+/// Device side of a ring.
 pub trait DeviceRing {
-    /// A position in it.
+    /// Position in the ring.
     type Place: Copy;
 
-    /// Which virtqueue it is.
+    /// Number of the virtqueue.
     fn queue(&self) -> u16;
 
-    /// Its descriptors.
+    /// Number of descriptors.
     fn size(&self) -> u16;
 
-    /// Where the next chain to be used is.
+    /// Position of the next chain to use.
     fn place(&self) -> Self::Place;
 
-    /// True when there is a chain to be used.
+    /// True when a chain is available.
     fn has_chain(&mut self) -> Result<bool, Broken>;
 
-    /// Reads the first descriptor of the chain at `place` and moves on behind it; `None` when there
-    /// is none.
+    /// Reads the first descriptor of the chain at `place` and advances `place`; `None` when no
+    /// chain is available.
     fn head_at(&mut self, place: &mut Self::Place) -> Result<Option<Head>, Broken>;
 
-    /// The same for the next chain to be used, without moving on.
+    /// Reads the first descriptor of the next chain without advancing.
     #[inline(always)]
     fn next_head(&mut self) -> Result<Option<Head>, Broken> {
         self.head_at(&mut self.place())
     }
 
-    /// Reads the first descriptors of up to `most` chains of one descriptor, from `place` on, and
-    /// moves on behind those that `take` wants. False when no chain follows them.
+    /// Reads the first descriptors of up to `most` chains of one descriptor from `place` on, and
+    /// advances past those that `take` accepts. False when no chain follows them.
     #[inline(always)]
     fn heads(
         &mut self,
@@ -67,8 +67,8 @@ pub trait DeviceRing {
         Ok(true)
     }
 
-    /// Reads the rest of a chain that is not simple, for which `place` moves on. The pieces after
-    /// the first are appended to `list`.
+    /// Reads the rest of a chain that is not simple, and advances `place`. The pieces after the
+    /// first are appended to `list`.
     fn whole_chain(
         &self,
         head: &Head,
@@ -77,8 +77,8 @@ pub trait DeviceRing {
         list: &mut Vec<Piece>,
     ) -> Result<Chain, Broken>;
 
-    /// Reads the chain at `place`, whatever it is, and moves on behind it; `None` when there is
-    /// none. The pieces after the chain's first are appended to `list`.
+    /// Reads the chain at `place`, simple or not, and advances `place`; `None` when no chain is
+    /// available. The pieces after the first are appended to `list`.
     #[inline]
     fn chain_at(
         &mut self,
@@ -93,11 +93,11 @@ pub trait DeviceRing {
         self.whole_chain(&head, place, memory, list).map(Some)
     }
 
-    /// Gives the next chain back to the driver, with `len` bytes written into it. `id` and `slots`
-    /// are those of the chain. The driver sees it after [`publish`](Self::publish).
+    /// Returns the next chain as used, with `len` bytes written. `id` and `slots` are those of the
+    /// chain. The driver sees it after [`publish`](Self::publish).
     fn give_back(&mut self, id: u16, slots: u16, len: u32);
 
-    /// The same with the next ones, in this order.
+    /// Returns the next chains as used, in this order.
     #[inline(always)]
     fn give_back_all(&mut self, chains: impl Iterator<Item = Used>) {
         for Used { id, slots, len } in chains {
@@ -105,25 +105,25 @@ pub trait DeviceRing {
         }
     }
 
-    /// Gives the next `chains` chains back, into none of which anything was written, with one mark
-    /// for all of them, as drivers allow that rely on the order (`IN_ORDER`). They take up `slots`
-    /// descriptors; `id` is the last one's. False, and nothing is done, where each needs its own.
+    /// Returns the next `chains` chains, without written bytes, by a single used entry
+    /// (`IN_ORDER`). The chains use `slots` descriptors; `id` is that of the last chain. False,
+    /// without effect, where each chain needs its own entry.
     fn give_back_many(&mut self, id: u16, slots: u16, chains: u16) -> bool;
 
-    /// Shows the driver what was given back; true when it wants to be told.
+    /// Publishes the used chains; true when the driver requests an interrupt.
     fn publish(&mut self) -> bool;
 
-    /// Asks the driver to tell when there is a chain at `place`; true when there is one already.
+    /// Requests a notification for a chain at `place`; true when one is available already.
     fn arm(&mut self, place: Self::Place) -> Result<bool, Broken>;
 
-    /// The driver need not tell any more.
+    /// Suppresses notifications.
     fn disarm(&mut self);
 
-    /// The position as a frontend keeps it (`VRING_BASE`), to go on from there later.
+    /// Position in the frontend's format (`VRING_BASE`), to resume there later.
     fn base(&self) -> u32;
 }
 
-/// A ring of either layout. What is done with many chains is matched once.
+/// A ring of either layout. Operations on many chains match the layout once.
 #[derive(Debug)]
 pub enum Ring {
     /// Virtio 1.3, 2.7.
@@ -132,7 +132,7 @@ pub enum Ring {
     Packed(packed::Device),
 }
 
-/// The same expression for either layout.
+/// Evaluates the same expression for either layout.
 #[macro_export]
 macro_rules! on_ring {
     ($ring:expr, $name:ident => $what:expr) => {
@@ -143,15 +143,15 @@ macro_rules! on_ring {
     };
 }
 
-/// A chain at `piece`, which is not memory of the driver.
+/// Error for a chain with `piece` outside the driver's memory.
 #[cold]
 pub fn not_memory(queue: u16, piece: Piece) -> Broken {
     let Piece { addr, len } = piece;
     Broken { queue, what: format!("a buffer of {len} bytes at {addr:#x}, which is no memory") }
 }
 
-/// True when the areas of a ring are as long, and as aligned, as they must be: so that nothing that
-/// is read of them later can be out of place.
+/// True when the areas of a ring have the required lengths and alignments, so that every later
+/// access is in bounds and aligned.
 pub(crate) fn areas_fit(tables: [&Table; 3], lens: [u32; 3], aligns: [usize; 3]) -> bool {
     let needs = lens.into_iter().zip(aligns);
     tables.iter().zip(needs).all(|(table, (len, to))| table.len() >= len && table.is_aligned(to))

@@ -10,7 +10,7 @@ use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap};
 const SIZE: u16 = 8;
 const BYTES: usize = 1 << 16;
 
-/// One descriptor: what its fields mean is the reader's business.
+/// One descriptor with arbitrary fields.
 #[derive(Clone, Copy, Debug)]
 struct Raw {
     addr: u64,
@@ -61,9 +61,9 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    // Goal: for any bytes in the descriptor table and in an indirect table, a chain that we accept
-    // is the one that rust-vmm's device sees (the oracle), and one in which it sees nothing odd is
-    // not refused.
+    // Goal: for any bytes in the descriptor table and in an indirect table, an accepted chain
+    // equals that of rust-vmm's device (the oracle), and a chain that the oracle reads as valid is
+    // not rejected.
     #[test]
     fn chains_are_those_of_rust_vmm(
         table in prop::collection::vec(raw(SIZE), SIZE as usize),
@@ -85,8 +85,8 @@ proptest! {
         memory.write(avail + 4, &head.to_le_bytes());
         memory.write(avail + 2, &1u16.to_le_bytes());
 
-        // Before the oracle looks: our ring begins with a write to the used ring, where a table may
-        // lie.
+        // Created before the oracle reads: our ring first writes to the used ring, which a table
+        // may overlap.
         let tables = driver.tables(&memory);
         let mut ring = split::Device::new(0, SIZE, tables, Features::INDIRECT_DESC).unwrap();
         let (guest, mut queue) = oracle(&memory, &driver);
@@ -110,8 +110,8 @@ proptest! {
     }
 }
 
-/// True when what the oracle saw breaks a rule that it does not check itself, or when it stopped in
-/// the middle of a chain.
+/// True when the chain breaks a rule that the oracle does not check, or the oracle stopped in the
+/// middle of it.
 fn is_odd(table: &[Raw], inner: &[Raw], head: u16, seen: &[(u64, u32, bool)]) -> bool {
     let empty = seen.iter().any(|&(_, len, _)| len == 0);
     let order = seen.is_sorted_by_key(|&(_, _, write)| write);
@@ -119,7 +119,7 @@ fn is_odd(table: &[Raw], inner: &[Raw], head: u16, seen: &[(u64, u32, bool)]) ->
     empty || !order || all > u64::from(u32::MAX) || !ends(table, inner, head, seen.len())
 }
 
-/// Walks the chain by the book; true when it ends after `pieces` descriptors.
+/// Walks the chain by the specification; true when it ends after `pieces` descriptors.
 fn ends(table: &[Raw], inner: &[Raw], head: u16, pieces: usize) -> bool {
     let (mut list, mut at, mut is_inner) = (table, head, false);
     let mut seen = 0;

@@ -1,4 +1,4 @@
-//! The device's side of both rings against a plain driver.
+//! Device side of both rings against a simple driver.
 
 use std::collections::VecDeque;
 
@@ -25,11 +25,11 @@ fn device(memory: &Memory, driver: &Driver, base: u32) -> Ring {
 /// Base of a ring that was never used.
 const FRESH: u32 = 0x8000_8000;
 
-/// A chain as both sides see it: buffers, and its id.
+/// A chain as both sides see it: buffers, number of readable ones, and id.
 type Seen = (Vec<(u64, u32)>, usize, u16);
 
 /// Reads up to `most` chains without using them.
-fn look(ring: &mut Ring, memory: &Memory, most: usize) -> Result<Vec<(Seen, u16)>, Broken> {
+fn read_chains(ring: &mut Ring, memory: &Memory, most: usize) -> Result<Vec<(Seen, u16)>, Broken> {
     let map = memory.map();
     on_ring!(ring, ring => {
         let (mut place, mut list, mut all) = (ring.place(), Vec::new(), Vec::new());
@@ -68,12 +68,12 @@ fn base(ring: &Ring) -> u32 {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Readable and writable buffers, through a table or not.
+    /// Adds readable and writable buffers, through an indirect table or not.
     Add(usize, usize, bool),
     Look(usize),
     Use(usize),
     Collect(usize),
-    /// The device stops, and another one goes on.
+    /// The device stops, and another one resumes.
     Restart,
 }
 
@@ -113,11 +113,11 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    // Goal: whatever the order of adding, looking, using, collecting and restarting, the device
-    // sees exactly the chains that the driver made, in order, and the driver gets each back once,
-    // with its length (the oracle: two queues of the test).
+    // Goal: for any order of adding, reading, using, collecting and restarting, the device sees
+    // exactly the chains of the driver, in order, and the driver gets each back once, with its
+    // length (oracle: two queues of the test).
     #[test]
-    fn chains_go_there_and_back(shape in shape(), ops in prop::collection::vec(op(), 1..120)) {
+    fn chains_return_once_in_order(shape in shape(), ops in prop::collection::vec(op(), 1..120)) {
         let mut memory = Memory::new(1 << 20);
         let mut driver = Driver::new(&mut memory, shape);
         let mut ring = device(&memory, &driver, FRESH);
@@ -139,7 +139,7 @@ proptest! {
                     driver.publish();
                 }
                 Op::Look(most) => {
-                    let seen = look(&mut ring, &memory, most).unwrap();
+                    let seen = read_chains(&mut ring, &memory, most).unwrap();
                     prop_assert_eq!(seen.len(), most.min(there.len()));
                     for (seen, made) in seen.iter().zip(&there) {
                         prop_assert_eq!(&seen.0, made);
@@ -147,7 +147,7 @@ proptest! {
                 }
                 Op::Use(most) => {
                     for (i, (seen, slots)) in
-                        look(&mut ring, &memory, most).unwrap().into_iter().enumerate()
+                        read_chains(&mut ring, &memory, most).unwrap().into_iter().enumerate()
                     {
                         prop_assert_eq!(Some(seen.clone()), there.pop_front());
                         give_back(&mut ring, seen.2, slots, i as u32 * 3);
@@ -168,10 +168,10 @@ proptest! {
         }
     }
 
-    // Goal: neither side sleeps while the other has given it something, over many laps of the
-    // ring; and without event indices nobody is told who did not ask.
+    // Goal: neither side sleeps while the other has work for it, over many rounds of the ring;
+    // without event indices no side is notified without a request.
     #[test]
-    fn nobody_oversleeps(
+    fn neither_side_sleeps_with_work(
         shape in shape(),
         start in 0u16..3,
         steps in prop::collection::vec((0u8..4, 1usize..4), 1..300),
@@ -201,7 +201,7 @@ proptest! {
                 }
                 1 if !device_sleeps => {
                     disarm(&mut ring);
-                    let seen = look(&mut ring, &memory, n).unwrap();
+                    let seen = read_chains(&mut ring, &memory, n).unwrap();
                     for ((_, _, id), slots) in &seen {
                         give_back(&mut ring, *id, *slots, 0);
                     }
@@ -227,7 +227,7 @@ proptest! {
                 _ => {}
             }
             if device_sleeps && driver_sleeps {
-                prop_assert!(look(&mut ring, &memory, 1).unwrap().is_empty());
+                prop_assert!(read_chains(&mut ring, &memory, 1).unwrap().is_empty());
                 prop_assert!(driver.used().is_none());
                 break;
             }
@@ -235,7 +235,7 @@ proptest! {
     }
 }
 
-// Goal: a device goes on from any base that it reported, at the wrap of 16 bits and of the ring.
+// Goal: a device resumes from any base that it reported, at the wrap of 16 bits and of the ring.
 #[test]
 fn bases_survive_every_wrap() {
     for (packed, size, laps) in [(false, 4u16, 70_000u32), (true, 3, 50), (true, 1, 20)] {
@@ -247,7 +247,7 @@ fn bases_survive_every_wrap() {
         for i in 0..laps {
             let id = driver.add(&[buf]).unwrap();
             driver.publish();
-            let seen = look(&mut ring, &memory, 9).unwrap();
+            let seen = read_chains(&mut ring, &memory, 9).unwrap();
             assert_eq!(seen.len(), 1);
             give_back(&mut ring, id, 1, i);
             publish(&mut ring);
@@ -268,11 +268,11 @@ fn bases_survive_every_wrap() {
     }
 }
 
-/// Uses everything that is there; returns how many chains that were.
+/// Uses all available chains; returns their number.
 fn use_all(ring: &mut Ring, memory: &Memory) -> usize {
     let mut all = 0;
     while on_ring!(&mut *ring, ring => ring.has_chain()).unwrap() {
-        let seen = look(ring, memory, 9).unwrap();
+        let seen = read_chains(ring, memory, 9).unwrap();
         for ((_, _, id), slots) in &seen {
             give_back(ring, *id, *slots, 0);
         }
@@ -282,10 +282,10 @@ fn use_all(ring: &mut Ring, memory: &Memory) -> usize {
     all
 }
 
-// Goal: descriptors that a VMM marked as used meanwhile, from a position that it remembers, are
-// passed over; the driver gets everything back once, and the next lap is as any other.
+// Goal: descriptors that a VMM marks as used from a remembered position, while there is no device,
+// are skipped; the driver gets every buffer back once, and the next round is normal.
 #[test]
-fn what_a_vmm_dropped_is_passed_over() {
+fn foreign_used_descriptors_are_skipped() {
     let mut memory = Memory::new(1 << 16);
     let shape = Shape { packed: true, size: 8, event_idx: true };
     let mut driver = Driver::new(&mut memory, shape);
@@ -299,7 +299,7 @@ fn what_a_vmm_dropped_is_passed_over() {
     assert_eq!(use_all(&mut ring, &memory), 6);
     assert_eq!(std::iter::from_fn(|| driver.used()).count(), 6);
     let stands = base(&ring);
-    // Two in this lap and five in the next one, which looks to a VMM like its own.
+    // Two in this round and five in the next one. The VMM resumes at the start of the next round.
     add(&mut driver, 7);
     let mut vmm = device(&memory, &driver, 0);
     assert_eq!(use_all(&mut vmm, &memory), 5);

@@ -1,4 +1,4 @@
-//! Programs from the object files that `clang -target bpf` makes.
+//! Loading of programs from object files of `clang -target bpf`.
 
 mod btf;
 mod code;
@@ -17,33 +17,34 @@ use code::Function;
 /// Most instructions of a program.
 pub const INSNS_MAX: usize = 16384;
 const MAPS_MAX: usize = 64;
-/// Bytes of a map in the older notation.
+/// Bytes of a legacy map definition (section `maps`).
 const LEGACY_MAP: usize = 20;
 
-/// Why a file cannot be loaded.
+/// Reason why a file cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LoadError(pub(crate) String);
 
-/// Which program of a file is meant. Without both: the only one whose section begins with `xdp`.
+/// Selection of a program in a file. By default, the only program in sections that begin with
+/// `xdp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selector<'a> {
-    /// Name of its section.
+    /// Name of the section.
     pub section: Option<&'a str>,
-    /// Name of its function.
+    /// Name of the function.
     pub program: Option<&'a str>,
 }
 
 /// One program of a file, with the maps that it uses.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Name of its function.
+    /// Name of the function.
     pub name: String,
-    /// Section that it was in.
+    /// Section of the function.
     pub section: String,
-    /// Its instructions; references to maps are numbers in `maps`.
+    /// Instructions; references to maps are indices into `maps`.
     pub insns: Vec<Insn>,
-    /// The maps.
+    /// Maps that the program uses.
     pub maps: Vec<MapDef>,
 }
 
@@ -55,28 +56,28 @@ fn broken(e: object::Error) -> LoadError {
     LoadError(format!("not an ELF object that can be read: {e}"))
 }
 
-/// Where a map lies in the file.
-struct Place {
+/// Location of a map in the file.
+struct MapLocation {
     section: SectionIndex,
-    /// `None`: the whole section is one map, the program's variables.
+    /// Address in the section; `None`: the whole section is one map that holds variables.
     at: Option<u64>,
 }
 
-/// The maps of a file. Those that the program does not use need not be valid.
+/// Maps of a file. Maps that the program does not use may be invalid.
 struct Maps {
     defs: Vec<Result<MapDef, LoadError>>,
-    places: Vec<Place>,
+    locations: Vec<MapLocation>,
 }
 
 impl Maps {
     fn push(&mut self, def: Result<MapDef, LoadError>, section: SectionIndex, at: Option<u64>) {
         self.defs.push(def);
-        self.places.push(Place { section, at });
+        self.locations.push(MapLocation { section, at });
     }
 }
 
 impl Object {
-    /// Loads a program.
+    /// Loads the selected program.
     pub fn load(bytes: &[u8], which: Selector<'_>) -> Result<Self, LoadError> {
         let file = File::parse(bytes).map_err(broken)?;
         if file.architecture() != Architecture::Bpf || !file.is_little_endian() {
@@ -99,7 +100,7 @@ fn section_name<'a>(section: &Section<'a, '_>) -> Result<&'a str, LoadError> {
     section.name().map_err(broken)
 }
 
-/// Finds the one function that is meant.
+/// Finds the selected function, which must be unique.
 fn choose(file: &File<'_>, which: Selector<'_>) -> Result<Function, LoadError> {
     let is_meant = |name: &str| match which.section {
         Some(section) => name == section,
@@ -138,7 +139,7 @@ fn list(names: &[String]) -> String {
 }
 
 fn find_maps(file: &File<'_>) -> Result<Maps, LoadError> {
-    let mut maps = Maps { defs: Vec::new(), places: Vec::new() };
+    let mut maps = Maps { defs: Vec::new(), locations: Vec::new() };
     let types = file.section_by_name(".BTF").map(|s| s.data().map_err(broken).and_then(Btf::parse));
     for section in file.sections() {
         let name = section_name(&section)?;
@@ -164,7 +165,7 @@ fn find_maps(file: &File<'_>) -> Result<Maps, LoadError> {
     Ok(maps)
 }
 
-/// The sections of global variables are maps of one entry.
+/// Adds a section of global variables as an array map with one entry.
 fn variables(section: &Section<'_, '_>, name: &str, maps: &mut Maps) -> Result<(), LoadError> {
     let of = |prefix: &str| {
         name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -1,8 +1,9 @@
-//! Programs that nobody wrote, against a machine that knows what each byte is.
+//! Generated programs, compared with a reference machine that tracks each byte.
 //!
-//! What the verifier accepts runs on that machine first: it stops whatever leaves its memory or
-//! takes longer than was walked, and before each instruction it compares what it has with what the
-//! verifier claims. Then the interpreter and the compiled code must do the very same.
+//! A program that the verifier accepts first runs on that machine. The machine stops any access
+//! outside of the program's memory and any run longer than the verifier's walk, and it compares its
+//! state with the verifier's claims before each instruction. Then the interpreter and the compiled
+//! code must produce identical results.
 
 mod calls;
 mod generate;
@@ -20,18 +21,18 @@ use calls::NOW;
 use generate::Generator;
 use machine::{Machine, Values};
 
-/// States that are kept of a program; those that need more are not run.
+/// Limit of walked instructions; longer programs are not run.
 const WALKED_MAX: u32 = 4000;
 const CALL: u8 = class::JMP | jmp::CALL;
 const CHANNELS: u16 = 2;
 const TAILROOM: usize = 48;
 
-/// What became of a program.
+/// Result of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The verifier did not want it.
+    /// The verifier refused the program.
     Refused,
-    /// It ran everywhere, with the same effects.
+    /// The program ran everywhere, with the same effects.
     Ran,
 }
 
@@ -71,27 +72,27 @@ fn action(r0: u64, redirect: u32) -> Action {
     }
 }
 
-/// Makes a program of some bytes, and frames of others. The error is what went wrong.
+/// Generates a program and frames from `data`, and checks them. The error describes a violation.
 pub fn any_program(data: &[u8]) -> Result<Outcome, String> {
     let (frame, code) = data.split_at(data.len() / 4);
     let insns = Generator::new(code).program();
     check(&insns, frame)
 }
 
-/// The same for a program that is there: `frame` is what it gets.
+/// Checks a given program with the input `frame`.
 pub(crate) fn check(insns: &[Insn], frame: &[u8]) -> Result<Outcome, String> {
     let mut claims: Vec<Vec<State>> = vec![Vec::new(); insns.len()];
     let mut watch = |at: usize, state: &State| claims[at].push(state.clone());
     let proof = verify_watched(insns, &maps(), WALKED_MAX, &mut watch);
     let Ok(proof) = proof else { return Ok(Outcome::Refused) };
-    // Nothing can be compared with what is different each time.
+    // Random results cannot be compared.
     if insns.iter().any(|insn| insn.code == CALL && insn.imm == helper::RANDOM) {
         return Ok(Outcome::Refused);
     }
     let fail = |why: String| format!("{why}\n{}", text(insns));
     let modes = [Mode::Interpret, Mode::BEST];
     let loaded: Result<Vec<_>, _> = modes.iter().map(|mode| program(insns, *mode)).collect();
-    // What the verifier accepts and a runtime does not take is not run by it.
+    // Programs that a runtime refuses are not run.
     let Ok(loaded) = loaded else { return Ok(Outcome::Refused) };
     let mut values: Vec<Values> = maps().iter().map(|def| Values::new(def, CHANNELS)).collect();
     for (round, len) in [frame.len().min(70), 20, 0].into_iter().enumerate() {

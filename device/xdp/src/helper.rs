@@ -1,27 +1,27 @@
-//! The kernel's helpers that programs may call, by the kernel's numbers.
+//! Supported helper functions, with the kernel's numbers.
 
-/// What an argument must be.
+/// Type of a helper argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arg {
     Context,
     Number,
-    /// A map; of netdevs, or of anything else.
+    /// A map; `devices`: a devmap, otherwise any other kind.
     Map {
         devices: bool,
     },
-    /// A key of the map before.
+    /// Key of the preceding map argument.
     Key,
-    /// A value of the map before.
+    /// Value of the preceding map argument.
     Value,
-    /// Memory, of as many bytes as the next argument says.
+    /// Memory of the size in the next argument.
     Memory {
         write: bool,
     },
-    /// The same; a size of 0 needs no memory.
+    /// Memory of the size in the next argument; with size 0, no memory is required.
     MemoryOrNull,
 }
 
-/// What comes back.
+/// Type of a helper's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Returns {
     Number,
@@ -31,14 +31,14 @@ pub(crate) enum Returns {
     Value,
 }
 
-/// One helper.
+/// Signature of one helper.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Helper {
     pub(crate) number: i32,
     pub(crate) name: &'static str,
     pub(crate) args: &'static [Arg],
     pub(crate) returns: Returns,
-    /// Pointers to the packet mean nothing afterwards.
+    /// Invalidates all packet pointers.
     pub(crate) moves_packet: bool,
     pub(crate) writes_map: bool,
 }
@@ -79,7 +79,7 @@ const fn writes(number: i32, name: &'static str, args: &'static [Arg]) -> Helper
     Helper { writes_map: true, ..helper(number, name, args) }
 }
 
-/// All of them.
+/// All supported helpers.
 pub(crate) const HELPERS: [Helper; 17] = [
     Helper {
         returns: Returns::Value,
@@ -111,7 +111,7 @@ pub(crate) const HELPERS: [Helper; 17] = [
     helper(STORE_BYTES, "bpf_xdp_store_bytes", &[Arg::Context, Arg::Number, READS, Arg::Number]),
 ];
 
-/// Helpers that programs often call and that there are not here.
+/// Frequently used helpers that are not supported, for error messages.
 const OTHERS: [(i32, &str); 10] = [
     (4, "bpf_probe_read"),
     (12, "bpf_tail_call"),
@@ -126,7 +126,7 @@ const OTHERS: [(i32, &str); 10] = [
 ];
 
 impl Helper {
-    /// The helper with this number.
+    /// Finds the helper with this number.
     pub(crate) fn find(number: i32) -> Result<&'static Self, String> {
         if let Some(helper) = HELPERS.iter().find(|helper| helper.number == number) {
             return Ok(helper);

@@ -1,7 +1,7 @@
-//! Functions of a program, put in the place of their calls.
+//! Inlining of the functions of a program.
 //!
-//! Nothing here has to be trusted: the verifier reads what comes out. As in the kernel calls go
-//! eight functions deep, and their frames share 512 bytes of stack.
+//! This code is not trusted: the verifier checks its output. As in the kernel, calls nest at most
+//! eight deep, and all frames share 512 bytes of stack.
 
 mod frame;
 
@@ -10,7 +10,7 @@ use crate::insn::{Insn, LDDW, MODE_MEM, PSEUDO_CALL, class, jmp};
 use crate::verify::live_registers;
 use frame::{bytes, lowered};
 
-/// Functions that are active at once.
+/// Maximum call depth.
 const DEPTH_MAX: usize = 8;
 const STACK: i32 = 512;
 const JA: u8 = class::JMP | jmp::JA;
@@ -26,11 +26,11 @@ struct Inliner<'a> {
     old: &'a [Insn],
     live: Vec<u16>,
     new: Vec<Insn>,
-    /// First instructions of the functions that are active.
+    /// First instructions of the active functions.
     active: Vec<usize>,
 }
 
-/// The program that begins with the first instruction, without calls of its functions.
+/// Inlines all calls into the function at the first instruction.
 pub(crate) fn inline(insns: Vec<Insn>) -> Result<Vec<Insn>, LoadError> {
     if !insns.iter().any(|insn| is_call(*insn)) {
         return Ok(insns);
@@ -47,7 +47,7 @@ impl Inliner<'_> {
         Err(LoadError(format!("insn {at}: {insn}: {why}")))
     }
 
-    /// Where a jump goes.
+    /// Target of a jump.
     fn target(&self, at: usize) -> Option<usize> {
         usize::try_from(at as i64 + 1 + i64::from(self.old[at].off)).ok()
     }
@@ -60,11 +60,11 @@ impl Inliner<'_> {
         }
     }
 
-    /// The last instruction that a function reaches.
+    /// Last reachable instruction of a function.
     fn last(&self, first: usize) -> Result<usize, LoadError> {
         let (mut last, mut seen) = (first, vec![false; self.old.len()]);
-        let mut ways = vec![first];
-        while let Some(at) = ways.pop() {
+        let mut pending = vec![first];
+        while let Some(at) = pending.pop() {
             let Some(&insn) = self.old.get(at) else {
                 return self.bad(first, "this function has no end");
             };
@@ -80,10 +80,10 @@ impl Inliner<'_> {
                 let Some(to) = self.target(at) else {
                     return self.bad(at, "jumps out of the program");
                 };
-                ways.push(to);
+                pending.push(to);
             }
             if insn.code != EXIT && insn.code != JA {
-                ways.push(at + if wide { 2 } else { 1 });
+                pending.push(at + if wide { 2 } else { 1 });
             }
         }
         if last >= self.old.len() {
@@ -92,7 +92,7 @@ impl Inliner<'_> {
         Ok(last)
     }
 
-    /// Writes a function whose callers use `above` bytes of the stack.
+    /// Emits a function; its callers use `above` bytes of the stack.
     fn function(&mut self, first: usize, above: i32) -> Result<(), LoadError> {
         let last = self.last(first)?;
         let own = bytes(&self.old[first..=last]);
@@ -139,7 +139,7 @@ impl Inliner<'_> {
         Ok(())
     }
 
-    /// Writes what is called, and keeps the registers of the caller that it must keep.
+    /// Emits a callee, and saves the caller's live registers that a call preserves.
     fn call(&mut self, at: usize, used: i32) -> Result<(), LoadError> {
         let to = self.called(at)?;
         if self.active.contains(&to) {

@@ -1,8 +1,8 @@
-//! One instruction of a program, and its text.
+//! One eBPF instruction (RFC 9669), and its text.
 
 use std::fmt;
 
-/// Classes: the low three bits of an opcode.
+/// Instruction classes: the low three bits of an opcode.
 pub(crate) mod class {
     pub(crate) const LD: u8 = 0;
     pub(crate) const LDX: u8 = 1;
@@ -50,49 +50,49 @@ pub(crate) mod jmp {
     pub(crate) const JSLE: u8 = 0xd0;
 }
 
-/// The bit that makes the second operand a register.
+/// Opcode bit that selects a register as the second operand.
 pub(crate) const X: u8 = 0x08;
-/// Opcode of the instruction that takes two places.
+/// Opcode of the wide instruction (two slots).
 pub(crate) const LDDW: u8 = 0x18;
 /// Modes of memory access.
 pub(crate) const MODE_MEM: u8 = 0x60;
 pub(crate) const MODE_ATOMIC: u8 = 0xc0;
 
-/// Operations of an atomic access: the constant of the instruction.
+/// Operations of an atomic access, encoded in the immediate.
 pub(crate) mod atomic {
     pub(crate) const ADD: i32 = 0x00;
     pub(crate) const OR: i32 = 0x40;
     pub(crate) const AND: i32 = 0x50;
     pub(crate) const XOR: i32 = 0xa0;
-    /// The bit by which the source register gets what was there before.
+    /// Modifier that stores the previous memory value in the source register.
     pub(crate) const FETCH: i32 = 0x01;
     pub(crate) const XCHG: i32 = 0xe0 | FETCH;
-    /// Compares with r0, which gets what was there before.
+    /// Compares with `r0`, which receives the previous value.
     pub(crate) const CMPXCHG: i32 = 0xf0 | FETCH;
 }
-/// In the source field of [`LDDW`]: the number of a map, and an address in its first value.
+/// Source fields of [`LDDW`]: a map number, and an address in the first value of a map.
 pub(crate) const PSEUDO_MAP: u8 = 1;
 pub(crate) const PSEUDO_VALUE: u8 = 2;
-/// In the source field of a call: a function of the program.
+/// Source field of a call to a function of the program.
 pub(crate) const PSEUDO_CALL: u8 = 1;
 
-/// One instruction, as it lies in the file.
+/// One instruction in the encoding of an object file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Insn {
-    /// Class, operation, operand.
+    /// Opcode: class, operation, operand.
     pub code: u8,
-    /// Register that is written.
+    /// Destination register.
     pub dst: u8,
-    /// Register that is read.
+    /// Source register.
     pub src: u8,
-    /// Offset of a jump or an access.
+    /// Offset of a jump or a memory access.
     pub off: i16,
-    /// Constant.
+    /// Immediate.
     pub imm: i32,
 }
 
 impl Insn {
-    /// From its eight bytes, little endian.
+    /// Decodes eight little-endian bytes.
     pub fn from_bytes(b: &[u8; 8]) -> Self {
         Self {
             code: b[0],
@@ -103,7 +103,7 @@ impl Insn {
         }
     }
 
-    /// Its eight bytes.
+    /// Encodes the instruction in eight little-endian bytes.
     pub fn to_bytes(self) -> [u8; 8] {
         let [o0, o1] = self.off.to_le_bytes();
         let [i0, i1, i2, i3] = self.imm.to_le_bytes();
@@ -136,14 +136,14 @@ impl Insn {
         self.class() == class::STX && self.mode() == MODE_ATOMIC
     }
 
-    /// True for an atomic operation that there is.
+    /// True for a defined atomic operation.
     pub(crate) fn is_known_atomic(self) -> bool {
         use atomic::{ADD, AND, CMPXCHG, FETCH, OR, XCHG, XOR};
         let plain = matches!(self.imm & !FETCH, ADD | OR | AND | XOR);
         self.is_atomic() && self.size() >= 4 && (plain || matches!(self.imm, XCHG | CMPXCHG))
     }
 
-    /// The register that gets what was in memory before an atomic operation.
+    /// Register that receives the previous value of an atomic operation, if any.
     pub(crate) fn fetches(self) -> Option<u8> {
         match self.imm {
             atomic::CMPXCHG => Some(0),
@@ -151,7 +151,7 @@ impl Insn {
         }
     }
 
-    /// Bytes of a memory access.
+    /// Size of a memory access in bytes.
     pub(crate) fn size(self) -> u32 {
         match self.code & 0x18 {
             0x00 => 4,

@@ -1,7 +1,7 @@
-//! XDP: programs that decide what happens to each frame that arrives.
+//! XDP: eBPF programs that decide about each received frame.
 //!
-//! [`elf`] loads what clang makes, `verify` proves that it stays inside its memory and ends, and
-//! a [`Program`] runs it.
+//! [`elf`] loads objects of clang, `verify` proves that a program stays inside its memory and
+//! terminates, and a [`Program`] runs it.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

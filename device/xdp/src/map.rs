@@ -1,7 +1,7 @@
-//! Maps: memory that a program shares with its user.
+//! Maps: memory shared between a program and its user.
 //!
-//! Values are plain words, read and written on both sides without a lock: as in the kernel, a
-//! reader may see a value of more than 8 bytes half written.
+//! Values are plain words that both sides access without a lock. As in the kernel, a reader may
+//! observe a partial update of a value of more than 8 bytes.
 
 mod control;
 mod table;
@@ -13,36 +13,35 @@ use table::Table;
 
 use crate::elf::LoadError;
 
-/// Most bytes of all values of a map, and of all maps of a program.
+/// Limits of the bytes of one map, and of all maps of a program.
 const BYTES_MAX: u64 = 256 << 20;
 const ALL_BYTES_MAX: u64 = 512 << 20;
 const KEY_MAX: u32 = 512;
-/// So that an offset in a value is a small number everywhere.
+/// Limit that keeps every offset in a value small.
 const VALUE_MAX: u32 = 1 << 20;
 
 /// Flags of an update.
 pub(crate) const NOEXIST: u64 = 1;
 pub(crate) const EXIST: u64 = 2;
 
-/// What a map does.
+/// Kind of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
-    /// Any keys.
+    /// Arbitrary keys.
     Hash,
     /// Keys are numbers below `max_entries`.
     Array,
-    /// As [`Hash`](Self::Hash), with a value for each channel.
+    /// As [`Hash`](Self::Hash), with one value per channel.
     PercpuHash,
-    /// As [`Array`](Self::Array), with a value for each channel.
+    /// As [`Array`](Self::Array), with one value per channel.
     PercpuArray,
-    /// As [`Hash`](Self::Hash); an update that finds no room takes that of an entry that was not
-    /// looked up lately.
+    /// As [`Hash`](Self::Hash); an update of a full map evicts an entry that was not used recently.
     LruHash,
-    /// As [`LruHash`](Self::LruHash), with a value for each channel.
+    /// As [`LruHash`](Self::LruHash), with one value per channel.
     LruPercpuHash,
-    /// Prefixes; the longest that matches.
+    /// Prefixes; a lookup returns the longest match.
     LpmTrie,
-    /// Numbers of netdevs, to redirect to.
+    /// Numbers of netdevs, for redirects.
     Devmap,
 }
 
@@ -61,7 +60,7 @@ impl MapKind {
         })
     }
 
-    /// As the kernel's tools call it.
+    /// Name of the kind in the kernel's tools.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hash => "hash",
@@ -75,7 +74,7 @@ impl MapKind {
         }
     }
 
-    /// True when each channel has a value of its own.
+    /// True when each channel has its own value.
     pub fn is_per_channel(self) -> bool {
         matches!(self, Self::PercpuArray | Self::PercpuHash | Self::LruPercpuHash)
     }
@@ -89,27 +88,27 @@ impl MapKind {
     }
 }
 
-/// A map as a file declares it.
+/// Definition of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapDef {
-    /// Its name.
+    /// Name of the map.
     pub name: String,
-    /// What it does.
+    /// Kind of the map.
     pub kind: MapKind,
-    /// Bytes of a key.
+    /// Size of a key in bytes.
     pub key_size: u32,
-    /// Bytes of a value.
+    /// Size of a value in bytes.
     pub value_size: u32,
-    /// Most entries.
+    /// Maximum number of entries.
     pub max_entries: u32,
-    /// What the first value is at the start; zeros when it is shorter.
+    /// Initial bytes of the first value; the rest is zero.
     pub init: Vec<u8>,
-    /// The program must not write it.
+    /// The program must not write to the map.
     pub readonly: bool,
 }
 
 impl MapDef {
-    /// A map of these numbers: bytes of a key and of a value, most entries, flags.
+    /// Checks a definition: sizes of key and value, maximum number of entries, flags.
     pub(crate) fn checked(name: &str, kind: u32, numbers: [u32; 4]) -> Result<Self, LoadError> {
         let bad = |what: String| LoadError(format!("map '{name}': {what}"));
         let [key_size, value_size, max_entries, flags] = numbers;
@@ -119,8 +118,8 @@ impl MapDef {
             return Err(bad(format!("type {kind} is not supported; there are {known}")));
         };
         const RDONLY_PROG: u32 = 0x80;
-        // How the kernel takes memory (NO_PREALLOC, NO_COMMON_LRU, NUMA_NODE, ZERO_SEED, MMAPABLE)
-        // changes nothing that a program sees.
+        // Flags of memory allocation (NO_PREALLOC, NO_COMMON_LRU, NUMA_NODE, ZERO_SEED, MMAPABLE)
+        // do not change the behaviour of a program.
         const WITHOUT_EFFECT: u32 = 0x1 | 0x2 | 0x4 | 0x40 | 0x400;
         let readonly = flags & RDONLY_PROG != 0;
         if flags & !(WITHOUT_EFFECT | RDONLY_PROG) != 0 {
@@ -157,15 +156,15 @@ impl MapDef {
 pub struct Map {
     def: MapDef,
     values: Box<[AtomicU64]>,
-    /// Words of a value.
+    /// Words per value.
     words: usize,
-    /// Values of an entry.
+    /// Values per entry.
     copies: usize,
-    /// Which entry a key has; an array's keys are its entries.
+    /// Entry of each key; `None` for arrays, which are indexed by key.
     table: Option<Table>,
 }
 
-/// Why an update did nothing, as the kernel numbers it.
+/// Error numbers of an update, as in the kernel.
 pub(crate) mod errno {
     pub(crate) const NOENT: i64 = -2;
     pub(crate) const TOO_BIG: i64 = -7;
@@ -174,7 +173,7 @@ pub(crate) mod errno {
 }
 
 impl Map {
-    /// Empty maps, for `channels` channels.
+    /// Creates empty maps for `channels` channels.
     pub(crate) fn all(defs: Vec<MapDef>, channels: u16) -> Result<Box<[Self]>, LoadError> {
         let bytes = |def: &MapDef| {
             let copies = if def.kind.is_per_channel() { channels.max(1).into() } else { 1 };
@@ -190,7 +189,7 @@ impl Map {
         defs.into_iter().map(|def| Self::new(def, channels)).collect()
     }
 
-    /// An empty map, for `channels` channels.
+    /// Creates an empty map for `channels` channels.
     pub fn new(def: MapDef, channels: u16) -> Result<Self, LoadError> {
         let copies = if def.kind.is_per_channel() { usize::from(channels.max(1)) } else { 1 };
         let words = def.value_size.div_ceil(8) as usize;
@@ -210,17 +209,17 @@ impl Map {
         Ok(map)
     }
 
-    /// How it was declared.
+    /// Definition of the map.
     pub fn def(&self) -> &MapDef {
         &self.def
     }
 
-    /// The first word of a value.
+    /// Index of the first word of a value.
     fn first_word(&self, slot: u32, copy: usize) -> usize {
         (slot as usize * self.copies + copy.min(self.copies - 1)) * self.words
     }
 
-    /// Which entry a key has.
+    /// Entry of a key.
     fn slot(&self, key: &[u8]) -> Option<u32> {
         match &self.table {
             Some(table) if self.def.kind == MapKind::LpmTrie => table.longest(key),
@@ -234,7 +233,7 @@ impl Map {
         (number < self.def.max_entries).then_some(number)
     }
 
-    /// Where the value of a key lies, for the program.
+    /// Address of the value of a key, for the program.
     pub(crate) fn lookup(&self, key: &[u8], channel: u16) -> Option<u64> {
         let slot = self.slot(key)?;
         if let Some(table) = &self.table {
@@ -244,13 +243,13 @@ impl Map {
         Some(self.values[word].as_ptr() as u64)
     }
 
-    /// Where the values lie: the program may use all of it.
+    /// Address range of all values, which the program may access.
     pub(crate) fn memory(&self) -> std::ops::Range<u64> {
         let range = self.values.as_ptr_range();
         range.start as u64..range.end as u64
     }
 
-    /// Writes a value of one channel, by the program.
+    /// Writes the value of one channel, on behalf of the program.
     pub(crate) fn update(&self, key: &[u8], value: &[u8], flags: u64, channel: u16) -> i64 {
         self.put(key, flags, |first| {
             let copy = usize::from(channel).min(self.copies - 1);
@@ -290,7 +289,7 @@ impl Map {
         done.unwrap_or(errno::INVAL)
     }
 
-    /// Takes an entry out.
+    /// Deletes an entry.
     pub(crate) fn delete(&self, key: &[u8]) -> i64 {
         match &self.table {
             None if self.def.kind == MapKind::Devmap => self.update(key, &[0; 8], 0, 0),
@@ -316,7 +315,7 @@ impl Map {
         bytes.take(self.def.value_size as usize).collect()
     }
 
-    /// The netdev's number in an entry of a devmap; 0 for none.
+    /// Number of the netdev in a devmap entry; 0 if the entry is empty.
     pub(crate) fn device(&self, key: u32) -> Option<u32> {
         let slot = self.array_slot(&key.to_le_bytes())?;
         Some(self.values[self.first_word(slot, 0)].load(Ordering::Relaxed) as u32)

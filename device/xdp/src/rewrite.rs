@@ -1,22 +1,24 @@
-//! From what clang makes to what the runtime runs.
+//! Rewriting of verified programs for the runtime (rbpf).
 //!
-//! Fields of the context become 64-bit loads, maps become numbers and addresses, and what the
-//! runtime's compiler does wrongly or not at all becomes something that it does right: it copies
-//! all 64 bits for a 32-bit move, does nothing for a conversion to little endian, and panics at
-//! atomic operations; its interpreter takes negative constants of comparisons for 32 bits, and
-//! panics where the least number is negated; and both leave the high half as it is where a 32-bit
-//! modulo by 0 clears it.
+//! Context fields become 64-bit loads, and maps become numbers and addresses. Instructions that the
+//! runtime does not execute correctly are replaced:
+//!
+//! - The compiler copies 64 bits for a 32-bit move, ignores conversions to little endian, and
+//!   panics at atomic operations.
+//! - The interpreter treats negative immediates of comparisons as 32-bit values, and panics when it
+//!   negates the least number.
+//! - Both keep the upper half of the register in a 32-bit modulo by zero.
 
 use crate::insn::{Insn, LDDW, PSEUDO_MAP, PSEUDO_VALUE, X, alu, atomic, class, jmp};
 use crate::map::Map;
 use crate::run::Mode;
 use crate::verify::{Kind, Proof, live_registers};
 
-/// The interpreter of the runtime counts instructions in 16 bits, with a sign.
+/// Limit of the interpreter, which counts instructions in signed 16 bits.
 const LENGTH_MAX: usize = i16::MAX as usize;
-/// Our own helper: atomic operations.
+/// Private helper for atomic operations.
 pub(crate) const ATOMIC: i32 = 0x1_0000;
-/// In its third argument, next to the operation: memory of 8 bytes, else of 4.
+/// Flag in the third argument of [`ATOMIC`]: operand of 8 bytes instead of 4.
 pub(crate) const ATOMIC_WIDE: i32 = 0x100;
 
 const MOV64: u8 = class::ALU64 | alu::MOV;
@@ -33,7 +35,7 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
 
 const EXIT: Insn = Insn { code: class::JMP | jmp::EXIT, dst: 0, src: 0, off: 0, imm: 0 };
 
-/// The program as the runtime takes it.
+/// Rewrites a verified program for the runtime.
 pub(crate) fn rewrite(
     old: &[Insn],
     proof: &Proof,
@@ -55,7 +57,7 @@ pub(crate) fn rewrite(
             new.push(insn(LDDW, one.dst, 0, 0, low as i32));
             new.push(insn(0, 0, 0, 0, (low >> 32) as i32));
         } else if proof.kinds[at] == Kind::Context {
-            // Six fields of 4 bytes, here of 8.
+            // The context has six fields, of 4 bytes in the ABI and of 8 bytes here.
             new.push(Insn { code: LOAD64, off: one.off * 2, ..one });
         } else if one.code == class::ALU | alu::MOV | X {
             new.extend([Insn { code: MOV64 | X, ..one }, insn(OR32, one.dst, 0, 0, 0)]);
@@ -93,7 +95,7 @@ pub(crate) fn rewrite(
         at += if wide { 2 } else { 1 };
     }
     starts[old.len()] = new.len();
-    // The runtime wants to see an end at the end.
+    // The runtime requires an exit instruction at the end.
     new.push(EXIT);
     if new.len() > LENGTH_MAX {
         return Err(format!("the program is too long: {} instructions to run", new.len()));
@@ -105,17 +107,16 @@ pub(crate) fn rewrite(
     Ok(new)
 }
 
-/// True for what the interpreter of the runtime does wrongly, and its compiler does not: what the
-/// verifier has learnt from the jump would not hold.
+/// True for jumps that the interpreter evaluates incorrectly, which would invalidate the proof.
 fn is_misread(one: Insn) -> bool {
     let signs = !matches!(one.op(), jmp::JSGT | jmp::JSGE | jmp::JSLT | jmp::JSLE | jmp::JSET);
     one.class() == class::JMP && one.is_jump() && !one.is_reg() && one.imm < 0 && signs
 }
 
-/// What a 64-bit constant stands for.
+/// Value of a 64-bit constant.
 fn address(one: Insn, half: Insn, maps: &[Map]) -> u64 {
     match one.src {
-        // Not 0, which is what a pointer never is.
+        // Offset by one, so that a map is never null.
         PSEUDO_MAP => one.imm as u32 as u64 + 1,
         PSEUDO_VALUE => {
             let start = maps.get(one.imm as usize).map_or(0, |map| map.memory().start);
@@ -125,9 +126,9 @@ fn address(one: Insn, half: Insn, maps: &[Map]) -> u64 {
     }
 }
 
-/// A call that leaves every register as it is, but for the one that gets what was there before.
+/// Emits a call that preserves every live register except the one that receives the previous value.
 fn atomic_call(new: &mut Vec<Insn>, one: Insn, live: u16, deepest: i32) -> Result<(), String> {
-    // Places for six registers, and for both operands.
+    // Slots for six registers and for both operands.
     const BYTES: i32 = 64;
     let free = deepest & !7;
     let place = |n: u8| (free - 8 * (i32::from(n) + 1)) as i16;

@@ -1,4 +1,4 @@
-//! Programs that run.
+//! Execution of programs.
 
 #[cfg(target_arch = "x86_64")]
 mod compiled;
@@ -12,23 +12,23 @@ use crate::rewrite::rewrite;
 use crate::verify::{Refused, verify};
 use raw::Code;
 
-/// Room in front of a frame, for headers that a program puts there.
+/// Headroom of a frame, for headers that a program prepends.
 pub const HEADROOM: usize = 256;
 
-/// How a program runs.
+/// Execution mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// As machine code.
+    /// Machine code.
     Jit,
-    /// Instruction by instruction, and each access is checked once more.
+    /// Interpreter, which checks each memory access again.
     Interpret,
 }
 
 impl Mode {
-    /// The best that there is on this machine.
+    /// Best mode on this architecture.
     pub const BEST: Self = if cfg!(target_arch = "x86_64") { Self::Jit } else { Self::Interpret };
 
-    /// Its name.
+    /// Name of the mode.
     pub fn name(self) -> &'static str {
         match self {
             Self::Jit => "jit",
@@ -37,54 +37,54 @@ impl Mode {
     }
 }
 
-/// Why there is no program.
+/// Reason why a program cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
-    /// The file is not as it should be.
+    /// The object file is invalid.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// It is not proven to be harmless.
+    /// The verifier refused the program.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The runtime cannot run it.
+    /// The runtime cannot run the program.
     #[error("{0}")]
     Runtime(String),
 }
 
-/// What a program decided about a frame.
+/// Action of a program on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It failed, or said so.
+    /// The program failed, or returned `XDP_ABORTED`.
     Aborted,
-    /// Away with it.
+    /// Drop the frame.
     Drop,
-    /// On it goes.
+    /// Pass the frame on.
     Pass,
-    /// Back to where it came from.
+    /// Send the frame back to its source netdev.
     Tx,
-    /// To the netdev with this number.
+    /// Send the frame to the netdev with this number.
     Redirect(u32),
 }
 
-/// What became of a frame.
+/// Result of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What is to be done.
+    /// Action on the frame.
     pub action: Action,
-    /// Where in its page it begins now.
+    /// New start of the frame in its page.
     pub start: usize,
-    /// Its length now.
+    /// New length of the frame.
     pub len: usize,
 }
 
-/// Where a frame was received.
+/// Origin of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     /// Number of the netdev.
     pub ifindex: u32,
-    /// The channel.
+    /// Channel of the netdev.
     pub channel: u16,
-    /// Nanoseconds since some start, for programs that ask.
+    /// Monotonic clock in nanoseconds, for `bpf_ktime_get_ns`.
     pub clock: fn() -> u64,
 }
 
@@ -94,7 +94,7 @@ impl Default for Origin {
     }
 }
 
-/// A program that may run, with its maps.
+/// Verified program with its maps.
 #[derive(Debug)]
 pub struct Program {
     name: String,
@@ -102,14 +102,13 @@ pub struct Program {
     insns: usize,
     walked: u32,
     mode: Mode,
-    // Before the maps: it has their addresses.
+    // Declared, and so dropped, before the maps: the code contains their addresses.
     code: Code,
     maps: Box<[Map]>,
 }
 
 impl Program {
-    /// Loads a program from an object file, proves that it is harmless, and prepares it for
-    /// `channels` channels.
+    /// Loads a program from an object file, verifies it, and prepares it for `channels` channels.
     pub fn load(
         bytes: &[u8],
         which: Selector<'_>,
@@ -119,7 +118,7 @@ impl Program {
         Self::new(Object::load(bytes, which)?, mode, channels)
     }
 
-    /// The same from an object that was loaded.
+    /// Verifies and prepares a program of a loaded object.
     pub fn new(object: Object, mode: Mode, channels: u16) -> Result<Arc<Self>, ProgramError> {
         let Object { name, section, insns, maps } = object;
         let proof = verify(&insns, &maps)?;
@@ -130,42 +129,43 @@ impl Program {
         Ok(Arc::new(Self { name, section, insns, walked, mode, code, maps }))
     }
 
-    /// Name of its function.
+    /// Name of the function.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Section of its file.
+    /// Section in the object file.
     pub fn section(&self) -> &str {
         &self.section
     }
 
-    /// True for a program that takes large frames whole, as libbpf has it: `xdp.frags`.
+    /// True for a program that accepts GSO frames unsegmented (section `xdp.frags` of libbpf).
     pub fn takes_large(&self) -> bool {
         self.section == "xdp.frags" || self.section.starts_with("xdp.frags/")
     }
 
-    /// How many instructions it has.
+    /// Number of instructions.
     pub fn insns(&self) -> usize {
         self.insns
     }
 
-    /// How many were walked to prove that it is harmless.
+    /// Number of instructions that the verifier walked.
     pub fn walked(&self) -> u32 {
         self.walked
     }
 
-    /// How it runs.
+    /// Execution mode.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Its maps.
+    /// Maps of the program.
     pub fn maps(&self) -> &[Map] {
         &self.maps
     }
 
-    /// Runs it on the frame of `len` bytes at `start` in `page`, all of which it may use.
+    /// Runs the program on the frame of `len` bytes at `start` of `page`; it may access the whole
+    /// page.
     #[inline]
     pub fn run(&self, page: &mut [u8], start: usize, len: usize, from: Origin) -> Verdict {
         self.code.run(&self.maps, page, start, len, from)

@@ -1,9 +1,9 @@
-//! What may run: programs of which it is proven that they stay inside their memory and end.
+//! Verifier: proves that a program stays inside its memory and terminates.
 //!
-//! Every way through a program is walked with what is known of each register: a number between
-//! two bounds, or a pointer into one kind of memory, with how far it may be. An access passes only
-//! if all that it can touch lies inside. A way that reaches a place with no less known than on an
-//! earlier way, which was walked to its end, ends there.
+//! The verifier walks every path with the known state of each register: a number within bounds, or
+//! a pointer into one kind of memory with bounds of its offset. An access is allowed only if its
+//! whole possible range is inside that memory. A path is pruned where an earlier state, which was
+//! fully explored, covers its state.
 
 mod access;
 mod alu;
@@ -24,46 +24,46 @@ use range::Range;
 use state::Reg;
 pub(crate) use state::State;
 
-/// Instructions that are walked, over all ways, before the verifier gives up.
+/// Limit of walked instructions over all paths.
 const WALK_MAX: u32 = 1_000_000;
-/// Remembered states at one place, and at all places: they take memory.
+/// Limits of remembered states, per instruction and in total, to bound the memory.
 const STATES_MAX: usize = 16;
 const ALL_STATES_MAX: usize = 16384;
-/// Ways that wait to be walked; each takes memory.
-const WAYS_MAX: usize = 4096;
+/// Limit of pending paths, to bound the memory.
+const PATHS_MAX: usize = 4096;
 
-/// Why a program is refused.
+/// Reason why a program is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("insn {at}: {insn}: {why}")]
 pub struct Refused {
-    /// Number of the instruction.
+    /// Index of the instruction.
     pub at: usize,
-    /// Its text.
+    /// Text of the instruction.
     pub insn: String,
-    /// Why.
+    /// Violated rule.
     pub why: String,
 }
 
-/// Which memory an instruction reads or writes, on every way to it.
+/// Memory that an instruction accesses, on every path to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Not reached.
+    /// The instruction is unreachable or accesses no memory.
     Unknown,
-    /// A field of the context, which lies elsewhere here.
+    /// A field of the context, which has another layout at run time.
     Context,
-    /// Anything else.
+    /// Any other memory.
     Memory,
 }
 
-/// What is known of a program that may run.
+/// Properties of a verified program.
 #[derive(Clone, Debug)]
 pub(crate) struct Proof {
     pub(crate) kinds: Vec<Kind>,
-    /// Which instructions can be reached.
+    /// Reachable instructions.
     pub(crate) reached: Vec<bool>,
-    /// Lowest byte of the stack that is used, from its end.
+    /// Lowest used stack offset, relative to the frame pointer.
     pub(crate) deepest: i32,
-    /// Instructions that were walked.
+    /// Number of walked instructions.
     pub(crate) walked: u32,
 }
 
@@ -72,13 +72,13 @@ struct Remembered {
     node: usize,
 }
 
-/// A place on a way from which ways go on.
+/// A branching point of a path, with the number of its open continuations.
 struct Node {
     parent: usize,
     open: u32,
 }
 
-struct Way {
+struct Path {
     at: usize,
     state: State,
     node: usize,
@@ -87,28 +87,29 @@ struct Way {
 pub(crate) struct Verifier<'a> {
     insns: &'a [Insn],
     maps: &'a [MapDef],
-    /// Where the second half of a long instruction is.
+    /// Second slots of wide instructions.
     halves: Vec<bool>,
     kinds: Vec<Kind>,
     reached: Vec<bool>,
     deepest: i32,
 }
 
-/// What comes after an instruction.
+/// Continuation after an instruction.
 enum Next {
     Step,
     Goto(usize),
-    /// Both, the second with its own state.
+    /// Both continuations; the second with its own state.
     Fork(usize, Box<State>),
     End,
 }
 
-/// Proves that a program may run.
+/// Verifies a program.
 pub(crate) fn verify(insns: &[Insn], maps: &[MapDef]) -> Result<Proof, Refused> {
     verify_watched(insns, maps, WALK_MAX, &mut |_, _| {})
 }
 
-/// The same, walking at most `most` instructions, and shows what is claimed before each of them.
+/// Verifies a program with a limit of steps; calls `watch` with the claimed state before each
+/// instruction.
 pub(crate) fn verify_watched(
     insns: &[Insn],
     maps: &[MapDef],
@@ -134,7 +135,7 @@ pub(crate) fn verify_watched(
 }
 
 impl Verifier<'_> {
-    /// What can be said without walking.
+    /// Checks properties that need no walk.
     fn shape(&mut self) -> Result<(), (usize, String)> {
         let n = self.insns.len();
         if n == 0 || n > INSNS_MAX {
@@ -196,7 +197,7 @@ impl Verifier<'_> {
         Ok(to)
     }
 
-    /// Notes which memory an instruction means; it must be the same on every way.
+    /// Records the memory that an instruction accesses, which must be the same on every path.
     fn always(&mut self, at: usize, kind: Kind) -> Result<(), String> {
         if self.kinds[at] != Kind::Unknown && self.kinds[at] != kind {
             return Err("means the context on one way, and other memory on another".to_owned());
@@ -205,7 +206,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Walks every way; returns the number of steps.
+    /// Walks every path; returns the number of steps.
     fn walk(
         &mut self,
         most: u32,
@@ -215,13 +216,13 @@ impl Verifier<'_> {
         let joins = self.joins();
         let mut known: Vec<VecDeque<Remembered>> = Vec::new();
         known.resize_with(self.insns.len(), VecDeque::new);
-        // The first is its own parent.
+        // The root is its own parent.
         let mut nodes = vec![Node { parent: 0, open: 1 }];
-        let mut ways = vec![Way { at: 0, state: State::start(), node: 0 }];
+        let mut paths = vec![Path { at: 0, state: State::start(), node: 0 }];
         let (mut steps, mut remembered) = (0, 0);
-        while let Some(mut way) = ways.pop() {
+        while let Some(mut path) = paths.pop() {
             loop {
-                if way.at >= self.insns.len() {
+                if path.at >= self.insns.len() {
                     let last = self.insns.len() - 1;
                     return Err((last, "the program goes on behind its end".to_owned()));
                 }
@@ -231,50 +232,50 @@ impl Verifier<'_> {
                         "not proven to end: {most} instructions walked (an endless loop, or \
                          too many ways)"
                     );
-                    return Err((way.at, why));
+                    return Err((path.at, why));
                 }
-                if joins[way.at] {
-                    way.state.simplify(live[way.at]);
-                    let list = &mut known[way.at];
-                    if list.iter().any(|r| nodes[r.node].open == 0 && r.state.covers(&way.state)) {
+                if joins[path.at] {
+                    path.state.simplify(live[path.at]);
+                    let list = &mut known[path.at];
+                    if list.iter().any(|r| nodes[r.node].open == 0 && r.state.covers(&path.state)) {
                         break;
                     }
-                    nodes.push(Node { parent: way.node, open: 1 });
-                    way.node = nodes.len() - 1;
+                    nodes.push(Node { parent: path.node, open: 1 });
+                    path.node = nodes.len() - 1;
                     if list.len() >= STATES_MAX {
                         list.pop_front();
                     } else {
                         remembered += 1;
                     }
                     if remembered <= ALL_STATES_MAX {
-                        list.push_back(Remembered { state: way.state.clone(), node: way.node });
+                        list.push_back(Remembered { state: path.state.clone(), node: path.node });
                     }
                 }
-                let at = way.at;
+                let at = path.at;
                 self.reached[at] = true;
-                watch(at, &way.state);
+                watch(at, &path.state);
                 let wide = self.insns[at].code == LDDW;
-                match self.step(at, &mut way.state).map_err(|why| (at, why))? {
-                    Next::Step => way.at += if wide { 2 } else { 1 },
-                    Next::Goto(to) => way.at = to,
+                match self.step(at, &mut path.state).map_err(|why| (at, why))? {
+                    Next::Step => path.at += if wide { 2 } else { 1 },
+                    Next::Goto(to) => path.at = to,
                     Next::Fork(to, state) => {
-                        if ways.len() >= WAYS_MAX {
-                            let why = format!("too many ways: {WAYS_MAX} of them wait");
+                        if paths.len() >= PATHS_MAX {
+                            let why = format!("too many ways: {PATHS_MAX} of them wait");
                             return Err((at, why));
                         }
-                        nodes[way.node].open += 1;
-                        ways.push(Way { at: to, state: *state, node: way.node });
-                        way.at += 1;
+                        nodes[path.node].open += 1;
+                        paths.push(Path { at: to, state: *state, node: path.node });
+                        path.at += 1;
                     }
                     Next::End => break,
                 }
             }
-            close(&mut nodes, way.node);
+            close(&mut nodes, path.node);
         }
         Ok(steps)
     }
 
-    /// Instructions that more than one other leads to.
+    /// Instructions that are the target of a jump.
     fn joins(&self) -> Vec<bool> {
         let mut joins = vec![false; self.insns.len()];
         for at in 0..self.insns.len() {
@@ -362,7 +363,7 @@ impl Verifier<'_> {
     }
 }
 
-/// A way has come to its end.
+/// Closes a path and all ancestors that have no open continuation.
 fn close(nodes: &mut [Node], mut at: usize) {
     loop {
         nodes[at].open -= 1;

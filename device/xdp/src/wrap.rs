@@ -1,15 +1,15 @@
-//! A program around an RX queue, and the way back for what it sends.
+//! A program around an RX queue, and XDP_TX reinjection.
 //!
-//! Frames are copied once, into pages with headroom (what XDP calls copy mode): a program may write
-//! them, and what a peer can write must not change after the program has looked. A queue that moves
-//! its frames by a system call receives into these pages, without a further copy. The pages are
-//! plain memory of one owner, not of the page pool: no handle of theirs leaves this crate, and they
-//! are borrowed as slices, so that nothing here is unsafe.
+//! Frames are copied once into pages with headroom (XDP copy mode): the program may modify them,
+//! and a peer must not change bytes after the program has checked them. A queue that moves frames
+//! by system calls receives directly into these pages. The pages are private memory of one owner,
+//! not of the page pool. They never leave this crate and are borrowed as slices, so no unsafe code
+//! is needed.
 
 mod hook;
 mod inlet;
 mod prepare;
-mod way;
+mod reinject;
 
 use std::any::Any;
 
@@ -19,9 +19,10 @@ use mqnet_wire::VnetHdr;
 
 use hook::{Hook, OverBorrows, OverBrings};
 pub use hook::{HookConfig, Hooked, Pages};
-pub use way::{Bell, InletConfig, Outlet, Return, Returned, way};
+pub use reinject::{Bell, InletConfig, Outlet, Return, Returned, way};
 
-/// Puts a program around an RX queue. `held`: frames that were received before and come first.
+/// Attaches a program to an RX queue. `held`: frames that were received before and are returned
+/// first.
 pub fn hook<'a>(
     rx: Rx,
     config: HookConfig,
@@ -29,7 +30,7 @@ pub fn hook<'a>(
 ) -> Rx {
     let mut hook = hook::Hook::new(config);
     for (bytes, hdr) in held {
-        hook.keep(bytes, hdr);
+        hook.add_held(bytes, hdr);
     }
     match rx {
         Rx::Brings(inner) => Rx::Brings(Box::new(OverBrings::new(inner, hook))),
@@ -37,16 +38,16 @@ pub fn hook<'a>(
     }
 }
 
-/// Takes the program off an RX queue; what it has passed on stays in front of the queue, in what
-/// is left of the wrapper, until it has been taken.
+/// Detaches the program from an RX queue. The wrapper stays until the frames that the program
+/// passed are released.
 pub fn unhook(mut rx: Rx) -> Rx {
     if let Some(hook) = hook_of(&mut rx) {
-        hook.leave();
+        hook.detach();
     }
     unhook_if_left(rx)
 }
 
-/// What is around this queue.
+/// Hook of this queue.
 fn hook_of(rx: &mut Rx) -> Option<&mut Hook> {
     let Rx::Brings(q) = rx else { return None };
     let any: &mut dyn Any = &mut **q;
@@ -57,9 +58,9 @@ fn hook_of(rx: &mut Rx) -> Option<&mut Hook> {
 }
 
 fn unhook_if_left(mut rx: Rx) -> Rx {
-    let is_over = hook_of(&mut rx).is_some_and(|hook| hook.is_over());
+    let is_finished = hook_of(&mut rx).is_some_and(|hook| hook.is_finished());
     let Rx::Brings(q) = rx else { return rx };
-    if !is_over {
+    if !is_finished {
         return Rx::Brings(q);
     }
     let any: Box<dyn Any> = q;
@@ -72,25 +73,25 @@ fn unhook_if_left(mut rx: Rx) -> Rx {
     }
 }
 
-/// Takes off what is left of a program that has gone, and the frames that it had let pass.
+/// Removes the wrapper of a detached program, and returns the frames that the program had passed.
 pub fn strip(mut rx: Rx) -> (Rx, Vec<(Vec<u8>, VnetHdr)>) {
     let passed = hook_of(&mut rx).map(Hook::take_passed).unwrap_or_default();
     (unhook_if_left(rx), passed)
 }
 
-/// Lets what a program sends back come first out of this RX queue, which is of the other side. What
-/// is left of a way back that was there goes first. `waits`: frames of the queue that were shown
-/// and not taken, which are not overtaken.
+/// Attaches a receiving end to an RX queue of the other side, which returns reinjected frames
+/// before its own. Frames of an earlier receiving end come first. `waits`: frames of the queue that
+/// were peeked and not released, which are not overtaken.
 pub fn join(rx: Rx, mut inlet: Return, waits: usize) -> Rx {
     let (rx, left) = lift(rx);
     match left {
-        Some(left) => inlet.succeed(left),
+        Some(left) => inlet.replace(left),
         None => inlet.queue_waits(waits),
     }
     put_back(rx, inlet)
 }
 
-/// Puts a way back on that was [lifted](lift).
+/// Attaches a [lifted](lift) receiving end again.
 pub fn put_back(rx: Rx, inlet: Return) -> Rx {
     match rx {
         Rx::Brings(inner) => Rx::Brings(Box::new(inlet::Brings { inner, inlet })),
@@ -98,12 +99,12 @@ pub fn put_back(rx: Rx, inlet: Return) -> Rx {
     }
 }
 
-/// Takes the way back off an RX queue, if nobody sends by it any more and it is empty.
+/// Detaches the receiving end of an RX queue, if its sending end is dropped and it is empty.
 pub fn part(rx: Rx) -> Rx {
     match rx {
         Rx::Brings(mut q) => {
             let any: &mut dyn Any = &mut *q;
-            let done = any.downcast_mut::<inlet::Brings>().is_some_and(|q| q.inlet.is_over());
+            let done = any.downcast_mut::<inlet::Brings>().is_some_and(|q| q.inlet.is_finished());
             if !done {
                 return Rx::Brings(q);
             }
@@ -115,7 +116,7 @@ pub fn part(rx: Rx) -> Rx {
         }
         Rx::Borrows(mut q) => {
             let any: &mut dyn Any = &mut *q;
-            let done = any.downcast_mut::<inlet::Borrows>().is_some_and(|q| q.inlet.is_over());
+            let done = any.downcast_mut::<inlet::Borrows>().is_some_and(|q| q.inlet.is_finished());
             if !done {
                 return Rx::Borrows(q);
             }
@@ -128,7 +129,7 @@ pub fn part(rx: Rx) -> Rx {
     }
 }
 
-/// Takes the way back off for a moment, whatever its state: what is under it can be changed.
+/// Detaches the receiving end temporarily, in any state, to change the queue below.
 pub fn lift(rx: Rx) -> (Rx, Option<Return>) {
     match rx {
         Rx::Brings(q) if (&*q as &dyn Any).is::<inlet::Brings>() => {
@@ -149,19 +150,19 @@ pub fn lift(rx: Rx) -> (Rx, Option<Return>) {
     }
 }
 
-/// Takes out what a program sent back and nobody has sent yet; `None`: there is no such way.
+/// Removes the reinjected frames that are not sent yet; `None` without a receiving end.
 pub fn take_returned(rx: Rx) -> (Rx, Option<Returned>) {
     let (rx, inlet) = lift(rx);
     match inlet {
         Some(mut inlet) => {
-            let returned = inlet.take_all();
+            let returned = inlet.drain_unsent();
             (put_back(rx, inlet), Some(returned))
         }
         None => (rx, None),
     }
 }
 
-/// Sends first what was taken out elsewhere. Without a way back it is dropped, and counted.
+/// Queues frames of another lane first. Without a receiving end they are dropped and counted.
 pub fn give_returned(rx: Rx, returned: Returned) -> Rx {
     let (rx, inlet) = lift(rx);
     match inlet {
@@ -173,7 +174,7 @@ pub fn give_returned(rx: Rx, returned: Returned) -> Rx {
     }
 }
 
-/// What watches the drops of the program around this queue.
+/// Taps on the drops of the program around this queue.
 fn watchers(rx: &mut Rx) -> Option<&mut Vec<CaptureTap>> {
     let Rx::Brings(q) = rx else { return None };
     let mut any: &mut dyn Any = &mut **q;
@@ -186,7 +187,7 @@ fn watchers(rx: &mut Rx) -> Option<&mut Vec<CaptureTap>> {
     Some(&mut any.downcast_mut::<OverBorrows>()?.hook.watchers)
 }
 
-/// Shows a tap what the program around this queue drops; gives it back when there is none.
+/// Adds a tap on the drops of the program around this queue; returns it if there is no program.
 pub fn watch(rx: &mut Rx, tap: CaptureTap) -> Option<CaptureTap> {
     match watchers(rx) {
         Some(list) => {
@@ -197,21 +198,21 @@ pub fn watch(rx: &mut Rx, tap: CaptureTap) -> Option<CaptureTap> {
     }
 }
 
-/// Takes the taps of [`watch`] off.
+/// Removes the taps of [`watch`].
 pub fn take_watchers(rx: &mut Rx) -> Vec<CaptureTap> {
     watchers(rx).map(std::mem::take).unwrap_or_default()
 }
 
-/// A frame in a page of ours.
+/// A frame in a private page.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct OwnedFrame {
     page: Box<[u8]>,
     start: u32,
     len: u32,
     hdr: mqnet_wire::VnetHdr,
 }
 
-impl Parcel {
+impl OwnedFrame {
     fn bytes(&self) -> &[u8] {
         &self.page[self.start as usize..][..self.len as usize]
     }

@@ -1,4 +1,4 @@
-//! Programs that clang makes of `tests/xdp`, in both runtimes.
+//! Programs of `tests/xdp`, compiled by clang, in both runtimes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/xdp")
 }
 
-/// The object that clang makes of a source file.
+/// Compiles a source file.
 fn object(source: &Path, cpu: &str) -> Vec<u8> {
     let output = Command::new("clang")
         .args(["-O2", "-g", "-target", "bpf", "-w", "-o", "-", "-c"])
@@ -30,7 +30,7 @@ fn load(name: &str, cpu: &str, mode: Mode) -> Arc<Program> {
     loaded.unwrap_or_else(|e| panic!("{name} {cpu}: {e}"))
 }
 
-/// Runs something with a program, in both runtimes, made for two processors.
+/// Runs `check` with a program in both runtimes, compiled for two instruction set versions.
 fn with(name: &str, check: impl Fn(&Program)) {
     for cpu in ["v2", "v3"] {
         for mode in [Mode::Interpret, Mode::BEST] {
@@ -39,7 +39,7 @@ fn with(name: &str, check: impl Fn(&Program)) {
     }
 }
 
-/// A page with the frame in it, between canaries.
+/// A page with a frame, between canaries.
 struct Page(Vec<u8>);
 
 const CANARY: usize = 64;
@@ -81,7 +81,7 @@ fn udp(options: u8, port: u16) -> Vec<u8> {
     frame
 }
 
-// Goal: each action comes out as the program says, and what is no action is an abort.
+// Goal: each action is returned as the program sets it, and an unknown one is an abort.
 #[test]
 fn actions() {
     if !has(&[Need::Program("clang")]) {
@@ -99,7 +99,8 @@ fn actions() {
     });
 }
 
-// Goal: headers of any length are read, only what is meant is dropped, and the map counts it.
+// Goal: headers of any length are parsed, only matching frames are dropped, and the map counts
+// them.
 #[test]
 fn a_filter_drops_and_counts() {
     if !has(&[Need::Program("clang")]) {
@@ -110,7 +111,7 @@ fn a_filter_drops_and_counts() {
             assert_eq!(run(p, &udp(options, 9)).0, Action::Drop, "{options}");
             assert_eq!(run(p, &udp(options, 10)).0, Action::Pass);
         }
-        // A header that says that it is longer than the frame.
+        // A header with a length field beyond the frame.
         let mut lies = udp(0, 9);
         lies[14] = 0x4f;
         assert_eq!(run(p, &lies[..50]).0, Action::Pass);
@@ -119,7 +120,7 @@ fn a_filter_drops_and_counts() {
     });
 }
 
-// Goal: head and tail move, with what was in the frame, and too far is refused by the helper.
+// Goal: head and tail move with the content of the frame, and the helper rejects excessive moves.
 #[test]
 fn frames_grow_and_shrink() {
     if !has(&[Need::Program("clang")]) {
@@ -139,8 +140,8 @@ fn frames_grow_and_shrink() {
     });
 }
 
-// Goal: bounded loops pass, hashes fill up and are emptied, each channel has a value of its own,
-// and variables of the program are kept.
+// Goal: bounded loops are accepted, hashes fill up and are emptied, each channel has its own value,
+// and variables keep their values.
 #[test]
 fn maps_are_shared() {
     if !has(&[Need::Program("clang")]) {
@@ -158,7 +159,7 @@ fn maps_are_shared() {
         let sums: Vec<u64> = map("sums").get(&[0; 4]).unwrap().iter().map(|v| le(v)).collect();
         assert_eq!(sums, [200, 400, 0, 200]);
         assert_eq!(le(&map("firsts").get(&[2]).unwrap()[0]), 4);
-        // 255 is put in and taken out again, so that there is room for one more.
+        // 255 is added and removed again, so there is room for one more.
         assert_eq!(run(p, &[255; 60]).0, Action::Drop);
         assert_eq!(run(p, &[9; 60]).0, Action::Pass);
         assert_eq!(run(p, &[10; 60]).0, Action::Aborted, "it has room for two");
@@ -173,7 +174,7 @@ fn le(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
 }
 
-// Goal: where a frame is sent to is a number of the program's, or an entry that the user set.
+// Goal: the target of a redirect is a number of the program, or an entry set by the user.
 #[test]
 fn redirects() {
     if !has(&[Need::Program("clang")]) {
@@ -187,7 +188,7 @@ fn redirects() {
     });
 }
 
-// Goal: maps in the older notation, and helpers that copy, which check what the program does not.
+// Goal: legacy map definitions work, and copy helpers check bounds that the program does not check.
 #[test]
 fn helpers_copy_within_the_frame() {
     if !has(&[Need::Program("clang")]) {
@@ -202,8 +203,8 @@ fn helpers_copy_within_the_frame() {
     });
 }
 
-// Goal: functions that clang does not inline run with frames of their own, which those that they
-// call can reach, and their callers find their registers as they were.
+// Goal: functions that clang does not inline have their own stack frames, accessible to their
+// callees, and callers' registers are preserved.
 #[test]
 fn functions_are_called() {
     if !has(&[Need::Program("clang")]) {
@@ -221,7 +222,7 @@ fn functions_are_called() {
     });
 }
 
-// Goal: the longest prefix decides.
+// Goal: the longest prefix matches.
 #[test]
 fn prefixes_match() {
     if !has(&[Need::Program("clang")]) {
@@ -246,10 +247,10 @@ fn prefixes_match() {
     });
 }
 
-// Goal: every program that reaches for other memory, or does not end, is refused, with the reason
-// that its first line gives.
+// Goal: every program that accesses other memory or does not terminate is refused, with the reason
+// in its first line.
 #[test]
-fn evil_programs_are_refused() {
+fn harmful_programs_are_refused() {
     if !has(&[Need::Program("clang")]) {
         return;
     }
@@ -272,9 +273,9 @@ fn evil_programs_are_refused() {
     assert!(seen > 50, "{seen}");
 }
 
-// Goal: a file that is cut or changed anywhere is refused or runs; it never panics.
+// Goal: a truncated or corrupted file is refused or runs, without a panic.
 #[test]
-fn broken_files_do_no_harm() {
+fn corrupted_files_cause_no_panic() {
     if !has(&[Need::Program("clang")]) {
         return;
     }
@@ -298,8 +299,8 @@ fn broken_files_do_no_harm() {
     assert_eq!(none.to_string(), "no section 'xdp/other' with code; there are: xdp");
 }
 
-// Goal: a program is chosen by its name or section among several, maps that it does not use do not
-// matter, and without a choice the message lists what there is.
+// Goal: a program is selected by name or section, unused maps do not matter, and an ambiguous
+// selection lists the programs.
 #[test]
 fn programs_are_chosen_by_name() {
     if !has(&[Need::Program("clang")]) {
@@ -330,8 +331,8 @@ fn programs_are_chosen_by_name() {
     }
 }
 
-// Goal: an LRU map has room for every new key and keeps the keys in use; atomic operations return
-// what was there before, in both runtimes.
+// Goal: an LRU map accepts every new key and keeps the keys in use; atomic operations return the
+// previous value, in both runtimes.
 #[test]
 fn lru_maps_and_atomic_results() {
     if !has(&[Need::Program("clang")]) {

@@ -1,4 +1,4 @@
-//! Configuration files: `mqnet.toml`, and files beside it that add links.
+//! Configuration files: `mqnet.toml`, and further files that add links.
 //!
 //! ```toml
 //! [daemon]
@@ -39,20 +39,20 @@ pub use policy::{Policy, is_below};
 /// One file: its name for messages, and its text.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Where it was read.
+    /// Name of the file.
     pub name: String,
-    /// What it says.
+    /// Text of the file.
     pub text: String,
 }
 
-/// Where something is written. Lines and columns count from 1, columns in characters.
+/// Position in a file. Lines and columns count from 1, columns in characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Name of the file.
     pub file: String,
-    /// Its line.
+    /// Line number.
     pub line: usize,
-    /// The column.
+    /// Column number.
     pub column: usize,
 }
 
@@ -62,12 +62,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something that is wrong in a file.
+/// Error in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// Position of the error.
     pub place: Place,
-    /// What: one line that names the key and the allowed values.
+    /// One line that names the key and the allowed values.
     pub message: String,
 }
 
@@ -80,32 +80,31 @@ impl fmt::Display for Problem {
 /// A link of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// As it is written.
+    /// Specification, as written.
     pub spec: LinkSpec,
-    /// What it means.
+    /// Checked values.
     pub checked: CheckedLink,
-    /// Where its name is written.
+    /// Position of the link's name.
     pub place: Place,
 }
 
-/// Everything that the files say.
+/// Contents of all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// About the daemon itself.
+    /// Settings of the daemon.
     pub daemon: DaemonConfig,
     /// Limits of peers and clients.
     pub limits: Limits,
-    /// Restrictions of requests.
+    /// Restrictions on requests.
     pub policy: Policy,
     /// The links by name.
     pub links: BTreeMap<String, Link>,
 }
 
 impl Config {
-    /// Reads files; only the first may have a `[daemon]`, `[limits]` and `[policy]`. `check` judges
-    /// each link, and is
-    /// [`crate::check`] unless the caller knows more about endpoints. The problems come in the
-    /// order of the files.
+    /// Parses files. Only the first file may have `[daemon]`, `[limits]` and `[policy]`. `check`
+    /// validates each link: [`crate::check`], or a stricter function of the caller. Problems are
+    /// returned in file order.
     pub fn parse(
         sources: &[Source],
         check: impl Fn(&LinkSpec) -> Result<CheckedLink, ApiError>,

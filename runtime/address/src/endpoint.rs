@@ -69,11 +69,11 @@ pub enum Endpoint {
     NtbVfioUser(NtbVfioUser),
     /// The network card of a guest.
     VhostUser(VhostUser),
-    /// A virtio device in another process, of which we are the driver.
+    /// A virtio device in another process, with mqnet as its driver.
     VirtioUser(VirtioUser),
     /// An interface of this kernel, taken over.
     AfXdp(AfXdp),
-    /// Several of these as one.
+    /// Several endpoints as one netdev.
     Group(Group),
     /// A network card of this kernel.
     Vduse(Vduse),
@@ -148,7 +148,7 @@ impl Endpoint {
     }
 }
 
-/// An address that is refused: which, and why.
+/// A rejected address, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadAddress {
     address: String,
@@ -157,7 +157,7 @@ pub struct BadAddress {
 
 impl fmt::Display for BadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Neither may move the cursor of a terminal.
+        // Neither text may move the cursor of a terminal.
         write!(f, "endpoint '{}': {}", visible(&self.address), visible(&self.what))
     }
 }
@@ -188,7 +188,7 @@ pub fn parse(address: &str) -> Result<Endpoint, BadAddress> {
 /// Parses one address: the endpoint, and its options of all kinds.
 pub fn parse_both(address: &str) -> Result<(Endpoint, EgressConfig), BadAddress> {
     let bad = |what: String| BadAddress { address: address.to_owned(), what };
-    // Names of sockets become names of netdevs, which are shown.
+    // Names of sockets become names of netdevs, which are displayed.
     if address.contains(char::is_control) {
         return Err(bad("a control character: not allowed".to_owned()));
     }

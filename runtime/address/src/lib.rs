@@ -1,7 +1,7 @@
-//! What people write: endpoint addresses, links, configuration files; from text to checked values.
+//! Endpoint addresses, links and configuration files: parsing and validation of user input.
 //!
-//! Nothing is opened here and no name is looked up. What is refused is refused in one line that
-//! names the field and the allowed values.
+//! No file is opened here and no name is resolved. An error is one line that names the field and
+//! the allowed values.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! A link as it is written, checked.
+//! Validation of a link's specification.
 
 use std::ops::RangeInclusive;
 
@@ -9,38 +9,38 @@ use mqnet_topology::parse_cpu_list;
 
 use crate::{Endpoint, parse_both};
 
-/// The allowed numbers of channels.
+/// Allowed numbers of channels.
 pub const CHANNELS: RangeInclusive<u32> = 1..=CHANNELS_MAX as u32;
 
-/// The allowed numbers of workers.
+/// Allowed numbers of workers.
 pub const WORKERS: RangeInclusive<u32> = 1..=1024;
 
-/// The allowed poll windows, in microseconds.
+/// Allowed poll windows, in microseconds.
 pub const POLL_WINDOW: RangeInclusive<u32> = 0..=1_000_000;
 
-/// The poll window of a link that does not say.
+/// Default poll window, in microseconds.
 pub const POLL_WINDOW_DEFAULT: u32 = 1000;
 
-/// A link that can be tried. Two that are equal mean the same, however they were written.
+/// Validated link. Equal values mean the same link, independently of its notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedLink {
     /// One side.
     pub a: Endpoint,
     /// The other side.
     pub b: Endpoint,
-    /// Channels wanted; `None`: as many as the peer wants, or 1.
+    /// Number of channels; `None`: as many as the peer requests, or 1.
     pub channels: Option<u16>,
-    /// Worker threads; `None`: one a channel, at most one a CPU.
+    /// Number of workers; `None`: one per channel, at most one per CPU.
     pub workers: Option<u16>,
-    /// Where they run.
+    /// CPUs of the workers.
     pub cpus: Cpus,
     /// Poll window in microseconds.
     pub poll_window: u32,
-    /// What leaves through `a`, and through `b`.
+    /// Egress of `a`, and of `b`.
     pub egress: [EgressConfig; 2],
 }
 
-/// Reads where workers shall run.
+/// Parses the CPU choice of workers.
 pub fn parse_cpus(text: &str) -> Result<Cpus, String> {
     match text {
         "auto" => Ok(Cpus::Auto),
@@ -49,7 +49,7 @@ pub fn parse_cpus(text: &str) -> Result<Cpus, String> {
     }
 }
 
-/// What to say about a number that is out of range.
+/// Error for a number out of range.
 pub(crate) fn out_of_range(
     field: &str,
     value: impl std::fmt::Display,
@@ -74,7 +74,7 @@ fn in_range(
 fn endpoint(field: &str, address: &str) -> Result<(Endpoint, EgressConfig), ApiError> {
     let (endpoint, egress) =
         parse_both(address).map_err(|e| ApiError::field(field, format!("{field}: {e}")))?;
-    // The numbers would be descriptors of whoever runs the link, not of whoever asks for it.
+    // The numbers would be descriptors of the process that runs the link, not of the client.
     if !endpoint.config().inherited().is_empty() {
         let why = "fd= is for the command line, where a parent process left it open";
         return Err(ApiError::field(field, format!("{field}: endpoint '{address}': {why}")));
@@ -82,7 +82,7 @@ fn endpoint(field: &str, address: &str) -> Result<(Endpoint, EgressConfig), ApiE
     Ok((endpoint, egress))
 }
 
-/// Each member of a group needs a channel.
+/// Checks that each member of a group gets a channel.
 fn enough_for_groups(channels: Option<u16>, ends: [&Endpoint; 2]) -> Result<(), ApiError> {
     for end in ends {
         let (Endpoint::Group(group), Some(channels)) = (end, channels) else { continue };
@@ -96,7 +96,7 @@ fn enough_for_groups(channels: Option<u16>, ends: [&Endpoint; 2]) -> Result<(), 
     Ok(())
 }
 
-/// Checks the name of a link. Names stand in paths of the control interface, in metrics, in logs
+/// Checks the name of a link. Names are used in paths of the control interface, in metrics, in logs
 /// and on command lines.
 pub fn check_link_name(name: &str) -> Result<(), ApiError> {
     let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
@@ -108,7 +108,7 @@ pub fn check_link_name(name: &str) -> Result<(), ApiError> {
     Err(ApiError::field("link", format!("{name:?} is no name of a link: {allowed}")))
 }
 
-/// Checks a link that comes from a file or over the control interface.
+/// Checks a link of a file or of the control interface.
 pub fn check(spec: &LinkSpec) -> Result<CheckedLink, ApiError> {
     let ((a, from_a), (b, from_b)) = (endpoint("a", &spec.a)?, endpoint("b", &spec.b)?);
     let egress = [from_a, from_b];
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    // Goal: each field out of its range is refused by name, with what is allowed.
+    // Goal: each field out of its range is rejected by name, with the allowed values.
     #[test]
     fn wrong_fields_are_named() {
         type Change = fn(&mut LinkSpec);
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    // Goal: what two links mean is compared, not how they are written.
+    // Goal: links are compared by meaning, not by notation.
     #[test]
     fn equal_links_are_equal() {
         let plain = check(&spec()).unwrap();

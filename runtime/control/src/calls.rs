@@ -8,18 +8,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use mqnet_control_api::{ApiError, Code, Host, Reply, Request};
 use tokio::sync::{mpsc, oneshot};
 
-/// A request, and where its reply goes.
+/// A request with the sender for its reply.
 type Call = (Request, oneshot::Sender<Result<Reply, ApiError>>);
 
-/// The host as the server sees it. Clones lead to the same host.
+/// Handle of the host for servers. Clones refer to the same host.
 #[derive(Clone, Debug)]
 pub struct HostHandle(mpsc::UnboundedSender<Call>);
 
-/// Requests that wait for the host. There are at most as many as connections of the servers.
+/// Queue of requests for the host. The number of connections limits its length.
 #[derive(Debug)]
 pub struct HostCalls(mpsc::UnboundedReceiver<Call>);
 
-/// Both ends of a queue of requests.
+/// Creates a request queue and returns both ends.
 pub fn calls() -> (HostHandle, HostCalls) {
     let (sender, receiver) = mpsc::unbounded_channel();
     (HostHandle(sender), HostCalls(receiver))
@@ -34,12 +34,12 @@ impl HostHandle {
         result.await.map_err(|_| ending(()))?
     }
 
-    /// Waits until the host takes no requests any more.
+    /// Waits until the host accepts no requests any more.
     pub async fn closed(&self) {
         self.0.closed().await;
     }
 
-    /// True once the host takes no requests any more.
+    /// True once the host accepts no requests any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
@@ -49,19 +49,19 @@ fn carry_out(host: &mut dyn Host, (request, reply): Call) {
     let result = catch_unwind(AssertUnwindSafe(|| host.request(request)));
     // The panic is in the log. The change of this request may be incomplete.
     let broken = |_| Err(ApiError::new(Code::Failed, "mqnet is broken inside; restart it"));
-    // A client that left needs no reply.
+    // A client that has disconnected needs no reply.
     let _ = reply.send(result.unwrap_or_else(broken));
 }
 
 impl HostCalls {
-    /// Waits for a request and carries it out; false when no handle is left. The future may be
-    /// dropped while it waits: no request is lost then.
+    /// Waits for a request and executes it; false when no handle is left. The future may be dropped
+    /// while it waits, without losing a request.
     pub async fn run_next(&mut self, host: &mut dyn Host) -> bool {
         let call = self.0.recv().await;
         call.map(|call| carry_out(host, call)).is_some()
     }
 
-    /// Carries out what waits, for a thread without a runtime; false when no handle is left.
+    /// Executes the waiting requests, for a thread without a runtime; false when no handle is left.
     pub fn run_waiting(&mut self, host: &mut dyn Host) -> bool {
         loop {
             match self.0.try_recv() {
@@ -87,8 +87,8 @@ mod tests {
         }
     }
 
-    // Goal: a request that panics is refused, and the next one is answered; after the end of the
-    // host every request is refused.
+    // Goal: a request that panics is rejected, and the next one succeeds; after the host has ended
+    // every request is rejected.
     #[tokio::test]
     async fn requests_are_answered_or_refused() {
         let (handle, mut calls) = calls();

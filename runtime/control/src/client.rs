@@ -1,4 +1,4 @@
-//! Asking a running mqnet: a blocking client for the command line.
+//! Blocking client of a running mqnet, for the command line.
 
 mod whereabouts;
 mod wire;
@@ -19,29 +19,30 @@ use crate::socket::Address;
 pub(crate) use whereabouts::Whereabouts;
 pub(crate) use wire::get;
 
-/// How long an answer may take, unless the caller says otherwise.
+/// Default time limit for an answer.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The same for a change, which waits up to 30 s for others and then takes up to 15 s.
+/// Minimum time limit for a change, which waits up to 30 s for other changes and then takes up to
+/// 15 s.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(50);
-/// How long it may take all in all while the process waits for the kernel: with a machine whose
-/// CPUs were taken from it, grace periods of 10 to 20 s were seen (`synchronize_rcu_expedited`),
-/// under the lock of all network configuration.
+/// Total time limit while the process waits in the kernel. Grace periods
+/// (`synchronize_rcu_expedited`) can take tens of seconds under the lock of all network
+/// configuration, for example on a machine with stolen CPU time.
 pub(crate) const KERNELS_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often it is looked whether it still does.
+/// Interval for checking whether the process still waits in the kernel.
 const KERNEL_LOOK: Duration = Duration::from_secs(1);
-/// How often a stream looks whether it is to stop.
+/// Interval for checking the stop flag of a stream.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 
 /// Characters of names that need no percent-encoding in a path.
 const IN_NAMES: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// A name as a part of a path.
+/// Percent-encodes a name as a path segment.
 pub fn segment(name: &str) -> String {
     utf8_percent_encode(name, &IN_NAMES).to_string()
 }
 
-/// One running mqnet. Each request has its own connection, so that a client that waits (for an
-/// event, say) is in nobody's way. Not to be called inside a tokio runtime.
+/// Client of one running mqnet. Each request has its own connection, so that a client that waits
+/// for an event delays no other. Must not be called inside a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: String,
@@ -49,12 +50,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the process that listens at `socket`, a path or `@name`.
+    /// Creates a client of the process that listens at `socket`, a path or `@name`.
     pub fn new(socket: &str) -> Self {
         Self { socket: socket.to_owned(), timeout: TIMEOUT }
     }
 
-    /// As [`Client::new`], and sees that somebody listens there.
+    /// Creates a client like [`Client::new`], and checks that a process listens.
     pub fn connect(socket: &str) -> Result<Self, ApiError> {
         Address::from_str(socket)?;
         let client = Self::new(socket);
@@ -62,14 +63,14 @@ impl Client {
         Ok(client)
     }
 
-    /// Waits this long for an answer. Long polls need more than they ask the server to wait.
+    /// Sets the time limit for an answer. Long polls need more than the wait that they request.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Where it asks.
+    /// Address of the control socket.
     pub fn socket(&self) -> &str {
         &self.socket
     }
@@ -79,7 +80,7 @@ impl Client {
         self.request("GET", path, None)
     }
 
-    /// Any request; the answer is `null` where there is none.
+    /// Sends any request; the answer is `null` if it has no body.
     pub fn request(
         &self,
         method: &str,
@@ -118,8 +119,8 @@ impl Client {
         String::from_utf8(bytes).map_err(|e| self.failed(&format!("the answer is no text: {e}")))
     }
 
-    /// Copies the answer to `GET path` as it comes, until the other side ends it, nobody reads
-    /// `out` any more, or `stop` is set. Returns the number of bytes.
+    /// Copies the answer to `GET path` as it arrives, until the server ends it, the reader of `out`
+    /// is gone, or `stop` is set. Returns the number of bytes.
     pub fn stream(
         &self,
         path: &str,
@@ -153,7 +154,7 @@ impl Client {
         runtime(&self.socket)?.block_on(copy)
     }
 
-    /// A second handle of a connection: what is known when nothing comes through it.
+    /// Second handle of a connection, for diagnostics after a timeout.
     fn keep(&self, stream: &UnixStream) -> Result<UnixStream, ApiError> {
         stream.try_clone().map_err(|e| self.failed(&format!("cannot ask: {e}")))
     }
@@ -169,7 +170,7 @@ impl Client {
     }
 }
 
-/// A runtime for one request: when it is dropped, so is the connection.
+/// Creates a runtime for one request; the connection is dropped with it.
 pub(crate) fn runtime(socket: &str) -> Result<tokio::runtime::Runtime, ApiError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
         ApiError::new(Code::Failed, format!("cannot ask {socket}: no event loop: {e}"))

@@ -1,4 +1,4 @@
-//! Which running mqnet has a device: every control socket is asked.
+//! Discovery of the running mqnet that has a device, by a query to every control socket.
 
 #[cfg(test)]
 mod tests;
@@ -18,16 +18,16 @@ use crate::socket::{self, Address, Places};
 pub use mqnet_host::names::own_netns;
 use mqnet_host::names::{self, Named};
 
-/// How long a process may take to say who it is. Longer than a change that waits for the kernel
-/// keeps its control thread on a busy machine.
+/// Time limit for a process to identify itself. Longer than a change that waits in the kernel
+/// occupies the control thread on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may take when nobody else has what is asked for. While the kernel takes namespaces
-/// down, its lock of all network configuration was seen held from a control thread for 10 s.
+/// Extended limit while no process has the requested device. The kernel can hold the lock of all
+/// network configuration for seconds while it removes namespaces.
 const LONG_PATIENCE: Duration = Duration::from_secs(25);
-/// Who waits longer than this is told for whom.
+/// Time after which the user is informed about a wait.
 const TOLD_AFTER: Duration = Duration::from_secs(2);
 
-/// Where to look.
+/// Scope of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Search {
     /// One socket and no other.
@@ -37,7 +37,8 @@ pub enum Search {
 }
 
 impl Search {
-    /// The socket that the user named (`--control`), else `$MQNET_CONTROL`, else everywhere.
+    /// Search at the socket that the user named (`--control`), else at `$MQNET_CONTROL`, else
+    /// everywhere.
     pub fn new(named: Option<&str>) -> Result<Self, ApiError> {
         let from_env = || std::env::var("MQNET_CONTROL").ok().filter(|name| !name.is_empty());
         match named.map(str::to_owned).or_else(from_env) {
@@ -53,13 +54,13 @@ impl Search {
 /// A process that answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its control socket.
+    /// Control socket of the process.
     pub socket: String,
-    /// The process.
+    /// Identity of the process.
     pub instance: Instance,
-    /// Its links.
+    /// Links of the process.
     pub links: Vec<LinkInfo>,
-    /// Its netdevs.
+    /// Netdevs of the process.
     pub netdevs: Vec<NetdevInfo>,
 }
 
@@ -69,28 +70,29 @@ impl Found {
         Client::new(&self.socket)
     }
 
-    /// True when a name may stand for one of its netdevs or links.
+    /// True if `name` may refer to one of the netdevs or links.
     fn has(&self, name: &str) -> bool {
         let name = name.rsplit('/').next().unwrap_or_default();
         self.netdevs.iter().any(|dev| dev.name == name || dev.link == name)
     }
 }
 
-/// What a search came to.
+/// Result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// Who answered, by socket.
+    /// Processes that answered, by socket.
     pub found: Vec<Found>,
-    /// Who did not, and why.
+    /// Sockets without an answer, with the error.
     pub silent: Vec<(String, ApiError)>,
 }
 
-/// Asks every process at the same time. Sockets of dead processes are removed on the way.
+/// Queries every process in parallel. Removes sockets of dead processes.
 pub fn survey(search: &Search) -> Result<Survey, ApiError> {
     survey_until(search, |_| true)
 }
 
-/// As [`survey`], and waits longer for silent ones unless those who answered are `enough`.
+/// Queries like [`survey`], and extends the wait for late processes unless the answers are
+/// `enough`.
 fn survey_until(search: &Search, enough: impl Fn(&[Found]) -> bool) -> Result<Survey, ApiError> {
     let sockets = match search {
         Search::At(socket) => vec![socket.clone()],
@@ -116,7 +118,7 @@ async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Sur
     for limit in [TOLD_AFTER, PATIENCE, LONG_PATIENCE, KERNELS_TIMEOUT] {
         while let Ok(Some(done)) = timeout(limit.saturating_sub(waited()), asked.join_next()).await
         {
-            // A task that panicked stays among the late.
+            // A task that panicked stays in `late`.
             let Ok((socket, answer)) = done else { continue };
             late.remove(&socket);
             match answer {
@@ -129,7 +131,7 @@ async fn ask_all(sockets: Vec<String>, enough: impl Fn(&[Found]) -> bool) -> Sur
             _ if late.is_empty() => false,
             TOLD_AFTER => true,
             PATIENCE => !enough(&survey.found) && !late.iter().all(|one| at(one).is_stopped()),
-            // The last look but one; the next one is the last.
+            // Last extension but one; the final limit follows.
             _ => !enough(&survey.found) && late.iter().any(|one| at(one).is_in_kernel()),
         };
         if !goes_on {
@@ -160,7 +162,7 @@ async fn ask(socket: &str) -> Result<Found, ApiError> {
     })
 }
 
-/// The control sockets in the runtime directories that are not stale.
+/// Control sockets in the runtime directories, without stale ones.
 fn sockets(places: &Places) -> Vec<String> {
     let folders = places.existing().into_iter().filter_map(|folder| folder.read_dir().ok());
     let paths = folders.flatten().flatten().map(|entry| entry.path());
@@ -174,32 +176,32 @@ fn is_ours(path: &Path) -> bool {
     name == "ctl.sock" || pid.is_some_and(|pid| pid.parse::<u32>().is_ok())
 }
 
-/// The process that has a netdev of this name.
+/// Finds the process with a netdev of this name.
 pub fn find_device(name: &str, netns: Option<u64>, search: &Search) -> Result<Found, ApiError> {
     survey_until(search, |found| found.iter().any(|one| one.has(name)))?.device(name, netns)
 }
 
-/// The process that has a link of this name, or a link with a netdev of this name.
+/// Finds the process with a link of this name, or a link with a netdev of this name.
 pub fn find_link(name: &str, netns: Option<u64>, search: &Search) -> Result<Found, ApiError> {
     survey_until(search, |found| found.iter().any(|one| one.has(name)))?.link(name, netns)
 }
 
 impl Survey {
-    /// The process that has a netdev of this name, as [`mqnet_host::names`] resolves it.
+    /// Returns the process with a netdev of this name, resolved by [`mqnet_host::names`].
     pub fn device(self, name: &str, netns: Option<u64>) -> Result<Found, ApiError> {
         let all = self.names();
         let found = names::devices(name, netns, &all);
         self.only(name, "device", &found, &all)
     }
 
-    /// The process that has a link of this name, or a link with a netdev of this name.
+    /// Returns the process with a link of this name, or a link with a netdev of this name.
     pub fn link(self, name: &str, netns: Option<u64>) -> Result<Found, ApiError> {
         let all = self.names();
         let found = names::links(name, netns, &all);
         self.only(name, "link or device", &found, &all)
     }
 
-    /// The netdevs of all processes.
+    /// Netdevs of all processes.
     fn names(&self) -> Vec<Named<'_>> {
         let processes = self.found.iter().enumerate();
         let named = processes
@@ -218,7 +220,8 @@ impl Survey {
             [one] => Ok(self.found[all[*one].process].clone()),
             [] => {
                 let why = format!("no running mqnet has a {what} `{name}`{}", self.silence());
-                // Who was too busy to answer may have it: that is no reason to say it is not there.
+                // A process that was too busy to answer may have the device, so this is no proof of
+                // absence.
                 let is_late = |(_, e): &(String, ApiError)| e.code == Code::TimedOut;
                 let late = self.silent.iter().any(is_late);
                 Err(ApiError::new(if late { Code::TimedOut } else { Code::NoDevice }, why))
@@ -238,7 +241,7 @@ impl Survey {
         }
     }
 
-    /// A remark about who might have had it, or nothing.
+    /// Note on the processes that did not answer, or nothing.
     fn silence(&self) -> String {
         let all: Vec<&str> = self.silent.iter().map(|(_, e)| e.message.as_str()).collect();
         if all.is_empty() { String::new() } else { format!(" ({})", all.join("; ")) }

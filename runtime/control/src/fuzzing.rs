@@ -19,12 +19,12 @@ use request::{Choices, Request};
 
 /// Requests of one input.
 const REQUESTS: usize = 20;
-/// Bytes that a connection holds, so that the client's writes never wait.
+/// Buffer size of a connection, so that the client's writes never block.
 const STREAM: usize = 4 << 20;
-/// Longer than all limits of the server together. The clock of the runtime is paused: it jumps to
-/// the next timer when nothing else is left to do.
+/// Longer than the sum of all limits of the server. The clock of the runtime is paused and jumps to
+/// the next timer when no other task can run.
 const LIMIT: Duration = Duration::from_secs(200);
-/// Limit for a connection on which anything was sent, so that no answer is due.
+/// Limit for a connection with arbitrary bytes, where no answer is required.
 const LENIENT: Duration = Duration::from_secs(40);
 
 /// Interprets bytes as requests of a client. Panics when a complete request is not answered, or
@@ -45,7 +45,7 @@ fn run(data: &[u8]) -> Vec<u16> {
     host.hold(is_held);
     runtime.block_on(async {
         let mut client = Client::new(handle);
-        // The clock of the runtime stands while the links, on the real one, carry a change out.
+        // The runtime's clock is paused while the links, on the real clock, execute a change.
         let serve = async {
             while calls.run_next(&mut host).await {
                 if !is_held {
@@ -136,13 +136,13 @@ impl Client {
                     self.open = (!answer.ends).then_some(reader);
                     return;
                 }
-                // The server may end a connection after any answer; its client connects again.
+                // The server may close a connection after any answer; its client connects again.
                 None => assert!(is_reused, "no answer to {}", request.text()),
             }
         }
     }
 
-    /// Sends any bytes and ends the connection. Answers may come, and must be proper ones.
+    /// Sends arbitrary bytes and closes the connection. Answers may arrive, and must be valid.
     async fn incomplete(&mut self, request: &Request) {
         let mut reader = self.open.take().unwrap_or_else(|| self.connect());
         let _ = reader.stream.write_all(&request.bytes).await;
@@ -170,7 +170,7 @@ mod tests {
 
     use super::{request, run};
 
-    // Goal: an input reaches changes of the host, and refusals of a wrong value.
+    // Goal: an input reaches changes of the host, and errors about a wrong value.
     #[test]
     fn inputs_reach_the_host() {
         let change = |value: u8| {
@@ -185,8 +185,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
-        // Goal: no sequence of requests makes the server panic, leave a complete request without an
-        // answer, or answer with anything but a documented status and JSON.
+        // Goal: for any sequence of requests, the server does not panic, answers every complete
+        // request, and answers only with documented statuses and JSON.
         #[test]
         fn any_requests_are_answered(data in prop::collection::vec(any::<u8>(), 0..400)) {
             super::requests(&data);

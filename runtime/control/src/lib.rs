@@ -1,7 +1,7 @@
-//! The control plane's plumbing: the server in front of a [`Host`](mqnet_control_api::Host), the
-//! sockets that it listens on, the client that asks it, and how a client finds the right process.
+//! Control interface: the server in front of a [`Host`](mqnet_control_api::Host), its sockets, the
+//! client, and discovery of the process that has a device.
 //!
-//! The server has a thread of its own, without privileges; its [`calls`] go to the control thread.
+//! The server has a thread without privileges; its [`calls`] are executed by the control thread.
 //! Nothing here runs on the data path.
 
 #![forbid(unsafe_code)]

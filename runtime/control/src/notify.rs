@@ -1,4 +1,4 @@
-//! What systemd is told (`Type=notify`). Without systemd all of this does nothing.
+//! Notifications to systemd (`Type=notify`). Without systemd all functions do nothing.
 
 use std::time::Duration;
 
@@ -6,40 +6,40 @@ use sd_notify::NotifyState;
 
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(states) {
-        // The service manager may be gone; the links need not be.
+        // The service manager may be gone; the links continue.
         tracing::warn!("cannot notify the service manager: {e}");
     }
 }
 
-/// The links are set up and the control socket answers.
+/// Reports that the links are set up and the control socket is served.
 pub async fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// One line for `systemctl status`.
+/// Sets the status line of `systemctl status`.
 pub async fn status(status: &str) {
     tell(&[NotifyState::Status(status)]);
 }
 
-/// The configuration is read again; [`ready`] ends this.
+/// Reports that the configuration is being reloaded; [`ready`] ends this state.
 pub async fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        // systemd refuses RELOADING without the time, from version 253 on.
+        // systemd 253 and newer rejects RELOADING without the time.
         Ok(now) => tell(&[NotifyState::Reloading, now]),
         Err(e) => tracing::warn!("cannot notify the service manager: {e}"),
     }
 }
 
-/// The process is about to end.
+/// Reports that the process is about to end.
 pub async fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// Feeds the watchdog of the unit (`WatchdogSec=`) as long as `is_alive`; ends at once when there
-/// is none. Run it on the thread whose hanging is to be noticed.
+/// Feeds the watchdog of the unit (`WatchdogSec=`) while `is_alive`; returns immediately without a
+/// watchdog. Must run on the thread that is monitored.
 pub async fn watchdog(mut is_alive: impl FnMut() -> bool) {
     let Some(limit) = sd_notify::watchdog_enabled() else { return };
-    // Twice as often as needed, as systemd advises.
+    // At twice the required rate, as systemd recommends.
     let mut turn = tokio::time::interval((limit / 2).max(Duration::from_millis(1)));
     loop {
         turn.tick().await;

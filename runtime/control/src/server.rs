@@ -33,19 +33,19 @@ use connections::{Activity, Answering, Connections, Watched};
 pub use events::Events;
 pub use router::openapi;
 
-/// A connection without a request ends after this time, and earlier where others need its place.
+/// Time limit for a connection without a request; it may be closed earlier to make room.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked whether there is room for one more connection.
+/// Interval for checking whether there is room for one more connection.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
-/// How long to wait when the system has no descriptor for a new connection.
+/// Pause after the system had no descriptor for a new connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Time for answers that are under way when the host ends.
+/// Time limit for answers in progress when the host ends.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// Serves `/v1` and `/metrics` until the host takes no calls any more. Answers that are under way
-/// then have 500 ms. Dropping the future ends every connection.
+/// Serves `/v1` and `/metrics` until the host accepts no calls any more. Answers in progress then
+/// have 500 ms. Dropping the future closes every connection.
 ///
-/// An abstract socket has neither owner nor mode, so there only root and the own user are served.
+/// An abstract socket has neither owner nor mode, so it serves only root and the own user.
 pub async fn serve(listener: UnixListener, host: HostHandle) {
     let is_abstract = listener.local_addr().is_ok_and(|address| address.as_pathname().is_none());
     let only = is_abstract.then(|| nix::unistd::geteuid().as_raw());
@@ -57,7 +57,7 @@ pub async fn serve_metrics_tcp(listener: TcpListener, host: HostHandle) {
     run(listener, router::metrics_only(host.clone()), host).await
 }
 
-/// Serves everything over TCP, for test clients that know nothing else.
+/// Serves everything over TCP, for test clients without Unix sockets.
 #[cfg(feature = "testing")]
 pub async fn serve_tcp(listener: TcpListener, host: HostHandle) {
     run(listener, router::whole(host.clone()), host).await
@@ -73,7 +73,7 @@ where
     connection(Watched::new(stream, activity.clone()), router::whole(host), activity).await;
 }
 
-/// Where connections come from.
+/// Source of connections.
 trait Source: Send + Sync {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
@@ -81,7 +81,7 @@ trait Source: Send + Sync {
 
 struct Local {
     listener: UnixListener,
-    /// Serve nobody but this user and root.
+    /// Serve only this user and root.
     only: Option<u32>,
 }
 
@@ -122,7 +122,8 @@ async fn run(source: impl Source, router: Router, host: HostHandle) {
                 Ok(stream) => {
                     connections.make_room();
                     let activity = Arc::<Activity>::default();
-                    // Here, not when the task begins: one that has not begun is the newest.
+                    // Created here, not when the task starts: a task that has not started is the
+                    // newest.
                     let stream = Watched::new(stream, activity.clone());
                     let served = connection(stream, router.clone(), activity.clone());
                     connections.add(tasks.spawn(served), activity);
@@ -140,7 +141,7 @@ async fn run(source: impl Source, router: Router, host: HostHandle) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    // Clients of the others see the end of their connection.
+    // Other clients see the end of their connection.
     let _ = tokio::time::timeout(ENDING, answered).await;
 }
 
@@ -161,7 +162,7 @@ where
         .serve_connection(stream, service)
         .await;
     if let Err(e) = served {
-        // The client left in mid-answer or does not speak HTTP: nothing that we could mend.
+        // The client disconnected during an answer, or does not speak HTTP: nothing to repair.
         tracing::debug!("control connection: {e}");
     }
 }

@@ -1,14 +1,14 @@
-//! Control sockets: where they lie, who may use them, and that two processes never share one.
+//! Control sockets: their location, access, and exclusive use by one process.
 //!
-//! A socket file says nothing about its owner: it outlives a killed process. So every socket has a
-//! lock file beside it, which the kernel unlocks when its process ends, however it ends. Who holds
-//! the lock owns the socket; a socket whose lock is free and at which nobody listens is stale, and
-//! whoever comes across it removes it, under the lock.
+//! A socket file does not identify its owner, and it remains after its process was killed. So every
+//! socket has an accompanying lock file, which the kernel unlocks when its process ends. The holder
+//! of the lock owns the socket. A socket with a free lock and without a listener is stale; any
+//! process that finds it removes it, under the lock.
 //!
-//! The lock file is removed with the socket, so that a runtime directory does not fill with them.
-//! That opens a race (A removes the file while B has it open but not locked yet, and C makes a new
-//! one: B and C would both hold "the" lock), which [`FileLock::is_at`] closes: a lock counts only
-//! if its file still has its name *after* it was taken.
+//! The lock file is removed with the socket, so that a runtime directory does not fill up. This
+//! opens a race: A removes the file while B has opened but not locked it, and C creates a new one,
+//! so that B and C both hold a lock. [`FileLock::is_at`] closes the race: a lock is valid only if
+//! its file still has its name *after* locking.
 
 mod address;
 mod owner;
@@ -33,16 +33,16 @@ pub use address::Address;
 pub use owner::{Owner, group_id, parse_mode, user_id};
 pub use place::Places;
 
-/// Clients that may wait to be accepted.
+/// Length of the listen queue.
 const BACKLOG: u16 = 1024;
-/// Another process may look whether the socket is stale, or be about to end: how often and how long
-/// apart the lock is tried.
+/// Number of attempts for the lock, and the pause between them: another process may be checking for
+/// a stale socket, or be about to end.
 const LOCK_TRIES: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// First inherited descriptor of systemd's protocol.
 const LISTEN_FDS_START: i32 = 3;
 
-/// What a process is, which names its socket.
+/// Role of a process, which determines the name of its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// `ctl.sock`.
@@ -51,7 +51,7 @@ pub enum Role {
     Link,
 }
 
-/// Where to listen and for whom.
+/// Address and access of a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Absent: by role, in the runtime directory.
@@ -67,12 +67,12 @@ pub struct Options {
 pub struct ControlSocket {
     listener: UnixListener,
     address: String,
-    /// Absent for abstract and inherited sockets, which have no file of ours.
+    /// Absent for abstract and inherited sockets, which have no file to remove.
     _files: Option<Files>,
 }
 
 /// The socket file and its lock, removed in this order when dropped: while the lock file has its
-/// name, no other process makes a socket there.
+/// name, no other process creates a socket there.
 #[derive(Debug)]
 struct Files {
     socket: Option<SocketFile>,
@@ -83,7 +83,7 @@ struct Files {
 impl Drop for Files {
     fn drop(&mut self) {
         drop(self.socket.take());
-        // A lock counts only under its name; another file there is not ours.
+        // A lock is valid only under its name; another file there belongs to another process.
         if self.held.is_at(&self.lock)
             && let Err(e) = fs::remove_file(&self.lock)
         {
@@ -93,7 +93,7 @@ impl Drop for Files {
 }
 
 impl ControlSocket {
-    /// Listens.
+    /// Opens a listening control socket.
     pub fn open(options: &Options, role: Role, places: &Places) -> Result<Self, ApiError> {
         let address = match &options.address {
             Some(address) => address.clone(),
@@ -123,8 +123,8 @@ impl ControlSocket {
         Ok(Self { listener, address: address.to_string(), _files: files })
     }
 
-    /// The socket that systemd opened for this process, if it did (`LISTEN_FDS`). Call this before
-    /// the process opens anything.
+    /// Returns the socket that systemd passed to this process, if any (`LISTEN_FDS`). Must be
+    /// called before the process opens any descriptor.
     pub fn inherited() -> Result<Option<Self>, ApiError> {
         let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
         if number("LISTEN_PID") != Some(std::process::id()) {
@@ -153,7 +153,7 @@ impl ControlSocket {
         Ok(listener)
     }
 
-    /// Where it listens, as a client writes it.
+    /// Address of the socket, as a client writes it.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -185,7 +185,7 @@ fn default_address(role: Role, places: &Places) -> Result<Address, ApiError> {
     Address::file(&path)
 }
 
-/// Takes the lock of a path and listens there. A failed attempt removes the lock file again.
+/// Locks a path and listens there. A failed attempt removes the lock file again.
 fn listen_at_path(path: &Path, access: Access) -> Result<(UnixListener, Files), ApiError> {
     let lock = lock_path(path);
     let held = take_lock(path, &lock)?;
@@ -230,7 +230,7 @@ fn listen_at_name(address: &Address) -> io::Result<UnixListener> {
     Ok(UnixListener::from(OwnedFd::from(socket)))
 }
 
-/// Whether a process has a socket at `path`. One that cannot be examined may be in use.
+/// True if a process has a socket at `path`, or if that cannot be determined.
 fn is_in_use(path: &Path) -> bool {
     occupant(path).map_or(true, |there| there == Occupant::LiveSocket)
 }
@@ -239,8 +239,8 @@ fn is_stale(path: &Path) -> bool {
     occupant(path).is_ok_and(|there| there == Occupant::StaleSocket)
 }
 
-/// Removes the socket of a process that ended without doing so. False when it is in use or cannot
-/// be removed.
+/// Removes the socket of a process that ended without doing so. False if the socket is in use or
+/// cannot be removed.
 pub fn remove_stale(path: &Path) -> bool {
     if !is_stale(path) {
         return false;
@@ -249,7 +249,7 @@ pub fn remove_stale(path: &Path) -> bool {
     match FileLock::try_take(&lock) {
         Ok(Some(held)) if held.is_at(&lock) => {
             let _files = Files { socket: None, lock, held };
-            // A process may have begun to listen before the lock was held.
+            // A process may have started listening before the lock was taken.
             is_stale(path) && fs::remove_file(path).is_ok()
         }
         _ => false,
@@ -267,8 +267,8 @@ fn in_use(address: &Address) -> ApiError {
     ApiError { code: Code::Busy, message: why, field: Some("control".to_owned()) }
 }
 
-/// The process behind an address, if it answers. On a thread of its own, because the caller may be
-/// inside a runtime.
+/// Identity of the process at an address, if it answers. Runs on another thread, because the caller
+/// may be inside a runtime.
 fn who(address: &str) -> Option<Instance> {
     let ask = || {
         let client = crate::client::Client::new(address).with_timeout(crate::discover::PATIENCE);

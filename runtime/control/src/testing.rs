@@ -1,4 +1,4 @@
-//! Host and server for tests: real links between null functions, behind a server on a thread.
+//! Host and server for tests: real links between null functions, with a server on a thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ impl Default for TestHost {
 }
 
 impl TestHost {
-    /// With the links of [`two_links`].
+    /// Creates a host with the links of [`two_links`].
     pub fn new() -> Self {
         Self::default()
     }
@@ -75,7 +75,7 @@ impl TestHost {
         }
     }
 
-    /// Serves a host on a thread of its own, which ends with the last handle.
+    /// Serves a host on its own thread, which ends with the last handle.
     pub fn serve(host: Arc<Mutex<Self>>) -> HostHandle {
         let (handle, mut calls) = calls();
         std::thread::spawn(move || {
@@ -168,7 +168,7 @@ mod server {
     use crate::client::Client;
     use crate::socket::{Address, ControlSocket, Options, Places, Role};
 
-    /// A folder of one test.
+    /// Folder of one test.
     pub(crate) struct Folder(PathBuf);
 
     impl Folder {
@@ -197,7 +197,7 @@ mod server {
         }
     }
 
-    /// A server on a thread of its own, as in the program.
+    /// A server on its own thread, as in the program.
     pub(crate) struct Server {
         pub(crate) socket: String,
         pub(crate) host: Arc<Mutex<TestHost>>,
@@ -238,7 +238,7 @@ mod server {
         }
     }
 
-    /// Waits for something, at most 10 s.
+    /// Waits for a condition, at most 10 s.
     pub(crate) fn wait_for(what: &str, mut is_true: impl FnMut() -> bool) {
         let end = Instant::now() + Duration::from_secs(10);
         while !is_true() {

@@ -1,4 +1,4 @@
-//! The server as a process: what systemd is told, and what is left when it is killed.
+//! The server as a process: notifications to systemd, and files left after a kill.
 
 use std::io::Read;
 use std::os::unix::net::UnixDatagram;
@@ -10,7 +10,7 @@ use mqnet_control::client::Client;
 use mqnet_sysio::process::{kill_hard, terminate};
 use mqnet_testkit::{Need, has};
 
-/// A folder of one test.
+/// Folder of one test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -28,7 +28,7 @@ impl Drop for Folder {
     }
 }
 
-/// A process that does not outlive its test.
+/// A process that ends with its test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -38,7 +38,7 @@ impl Drop for Running {
     }
 }
 
-/// The example, which cargo builds beside the tests.
+/// Path of the example, which cargo builds in a folder next to the tests.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().unwrap().parent().unwrap().join("examples/test_server")
@@ -63,8 +63,8 @@ fn wait_for_pid(socket: &Path) -> u64 {
     }
 }
 
-// Goal: systemd hears that the server is ready, that it is alive, and that it ends; and a server
-// that is asked to end leaves no file.
+// Goal: systemd is notified that the server is ready, alive and stopping. A server that is
+// terminated leaves no file.
 #[test]
 fn systemd_is_told() {
     let folder = Folder::new("notify");
@@ -91,8 +91,8 @@ fn systemd_is_told() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-// Goal: a second process on the same socket fails and names the first; when the first was killed,
-// the next takes over what it left.
+// Goal: a second process on the same socket fails and names the first. After the first was killed,
+// the next process replaces its files.
 #[test]
 fn a_killed_server_makes_room() {
     let folder = Folder::new("killed");
@@ -111,7 +111,7 @@ fn a_killed_server_makes_room() {
     assert_eq!(wait_for_pid(&socket), u64::from(third.0.id()));
 }
 
-// Goal: a socket that systemd made is served, and stays when the server ends.
+// Goal: a socket passed by systemd is served, and remains when the server ends.
 #[test]
 fn an_inherited_socket_is_served() {
     if !has(&[Need::Program("systemd-socket-activate")]) {

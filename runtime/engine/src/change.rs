@@ -1,5 +1,5 @@
-//! A change of a running link as a transaction: prepare beside, switch, drop the old; or go back to
-//! exactly what was, with the reason.
+//! A channel change of a running link as a transaction: prepare, switch, commit. An aborted change
+//! restores the old state and reports the reason.
 //!
 //! # One engine
 //! ```text
@@ -8,8 +8,9 @@
 //!                  +-> abort                +-> switch back, abort
 //! ```
 //! # Two engines, over a function with a peer
-//! Each end switches the direction in which it sends; for the other direction it only has to listen
-//! on the new channels before its peer sends there, and until the peer has left the old ones.
+//! Each end switches the direction in which it sends. In the other direction an end only attaches
+//! lanes to the new channels (`listen` below) before the peer sends there, and keeps the old lanes
+//! until the peer has left them.
 //!
 //! ```text
 //! leader                                follower
@@ -20,12 +21,12 @@
 //! Commit    ------------------------->  drop old
 //! rest               <-------  Rest
 //! ```
-//! A word names the attempt, and what is said last stays readable, so that nothing is lost when an
-//! end looks late; the leader begins no further attempt before the follower is at rest. The leader
-//! gives up a follower that does not answer its proposal: nothing has moved yet. After that it
-//! waits, as traffic would. It listens only when the follower is ready: to prepare is to make words
-//! blank that the other end writes when it listens, and a lane that armed a moment before would
-//! sleep for ever.
+//! Each control message carries the attempt's number, and the last message of an end stays
+//! readable, so a late reader loses nothing. The leader begins the next attempt after the follower
+//! has reported `Rest`. Nothing moves before the follower's reply, so the leader limits that wait;
+//! later waits have no limit. The leader attaches its receiving lanes only when the follower is
+//! ready: the follower's prepare clears words that arming writes, and a lane armed before that
+//! never wakes.
 
 mod listen;
 
@@ -38,98 +39,97 @@ use crate::lane::{Lane, LaneId, Way};
 use crate::link::{Link, LinkError, Notice, Wish};
 use crate::switch::{Progress, Switch};
 
-/// How long a follower may take to make its channels ready: traffic goes on meanwhile, and a busy
-/// kernel takes 5 s to give or take one queue of a TAP. Less than a user waits for a change.
+/// Limit for the follower's preparation. Traffic continues during that time. Under load the kernel
+/// needs seconds for one queue of a TAP; the user waits for the change.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Where a change stands.
+/// State of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Leader: proposed.
+    /// Leader: proposal sent.
     Proposed,
-    /// Follower: ready.
+    /// Follower: channels prepared.
     Ready,
-    /// Moving a direction.
+    /// Lanes of one direction are being moved.
     Switching,
     /// Leader: waits for the follower to switch. Follower: waits for the leader's commit.
     Switched,
-    /// Leader: the follower failed, so it moves back. Alone: the second direction failed.
+    /// Leader: moves back after the follower failed. Single engine: second direction failed.
     SwitchingBack,
-    /// Follower: could not switch; old lanes of the leader's direction send what waits in their
-    /// disciplines, then new ones may.
+    /// Follower: the switch failed. Old lanes of the leader's direction drain their disciplines
+    /// before the new lanes may send.
     Failing,
-    /// Follower: could not switch; waits to be told that all is off.
+    /// Follower: the switch failed; waits for the leader's `Cancel`.
     Failed,
-    /// Follower: new lanes of the leader's direction send what waits, then old ones may again.
+    /// Follower: new lanes of the leader's direction drain before the old ones may send again.
     Undoing,
-    /// Old lanes of the peer's direction send what waits in their disciplines.
+    /// Old lanes of the peer's direction drain their disciplines.
     Leaving,
 }
 
-/// What is not in a change.
+/// State kept between channel changes.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
+pub(crate) struct IdleState {
     /// Number of the last attempt, on both ends of a link.
     attempt: u32,
-    /// Leader: an attempt that the follower has not left yet.
+    /// Leader: attempt that the follower has not finished yet.
     awaited: Option<u32>,
-    /// Wishes with which an attempt has failed: not tried again.
+    /// Wishes of a failed attempt, which is not repeated.
     failed: Option<[u32; 2]>,
-    /// The same without a peer.
+    /// Plan of a failed attempt without a peer, which is not repeated.
     failed_plan: Option<Plan>,
 }
 
-/// An open change.
+/// A channel change in progress.
 pub(crate) struct Change {
     stage: Stage,
     since: Duration,
     plan: Plan,
     set: u32,
     wishes: [u32; 2],
-    /// What the user wanted when it began.
+    /// The user's wish when the change began.
     wish: Wish,
-    /// New lanes that do not run yet, by direction.
+    /// New lanes that are not attached, by direction.
     next: [Vec<Lane>; 2],
-    /// Old lanes that do not run any more, by direction.
+    /// Old lanes that are detached, by direction.
     old: [Vec<Lane>; 2],
     /// Directions that have been switched.
     done: [bool; 2],
     switch: Option<(Way, Switch)>,
-    /// Lanes of the peer's direction that leave when they have sent what waits, and how many are to
-    /// come.
+    /// Lanes of the peer's direction that leave once drained, with their remaining number.
     leaving: Option<(Receiver<Lane>, usize)>,
-    /// New lanes of the peer's direction wait until the old ones are empty.
+    /// New lanes of the peer's direction hold their frames until the old ones are empty.
     held: bool,
-    /// Why it is being undone.
+    /// Reason for undoing the change.
     why: String,
 }
 
 impl Change {
-    /// Collects the lanes that leave.
+    /// Collects the lanes that have left; true when none is missing.
     fn all_have_left(&mut self) -> bool {
-        let Some((home, left)) = &mut self.leaving else { return true };
+        let Some((detached, left)) = &mut self.leaving else { return true };
         let before = self.old[0].len();
-        self.old[0].extend(home.try_iter());
+        self.old[0].extend(detached.try_iter());
         *left -= self.old[0].len() - before;
         *left == 0
     }
 }
 
-/// How an attempt has ended.
+/// Result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The plan of these wishes is in force.
+    /// The wished plan is in force.
     Committed,
-    /// Everything is as it was; why.
+    /// The old state is kept, for this reason.
     Undone(String),
 }
 
 impl Change {
-    /// Its lanes that do not run, when everything ends.
+    /// Lanes of the change that no worker has, for teardown.
     pub(crate) fn into_lanes(self) -> impl Iterator<Item = Lane> {
         let switch = self.switch.map(|(_, switch)| switch.into_idle()).unwrap_or_default();
         let left =
-            self.leaving.into_iter().flat_map(|(home, _)| home.try_iter().collect::<Vec<_>>());
+            self.leaving.into_iter().flat_map(|(lanes, _)| lanes.try_iter().collect::<Vec<_>>());
         self.next.into_iter().chain(self.old).chain([switch]).flatten().chain(left)
     }
 }
@@ -139,19 +139,19 @@ fn at(way: Way) -> usize {
 }
 
 impl Link {
-    /// The user has asked for something new: what has failed may be tried again.
+    /// Allows failed attempts again, after a new request of the user.
     pub(crate) fn forget_failures(&mut self) {
-        self.at_rest.failed = None;
-        self.at_rest.failed_plan = None;
+        self.idle_state.failed = None;
+        self.idle_state.failed_plan = None;
     }
 
-    /// One step of whatever change is due.
+    /// Performs the next step of the change that is open or due.
     pub(crate) fn advance(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
-        // Steps follow each other as long as none has to wait.
+        // Steps run one after the other until one has to wait.
         for _ in 0..16 {
             let before = self.change.as_ref().map(|c| (c.stage, c.done));
             let notice = match self.change.take() {
-                Some(change) => self.go_on(change, now)?,
+                Some(change) => self.resume(change, now)?,
                 None => self.begin_if_due(now)?,
             };
             if notice.is_some() || self.running.is_none() {
@@ -164,7 +164,7 @@ impl Link {
         Ok(None)
     }
 
-    /// The direction in which this end sends to its peer; the other one is the peer's to switch.
+    /// Direction in which this end sends to its peer. The peer switches the other one.
     fn our_way(&self) -> Way {
         if self.peer_side == Some(0) { Way::Back } else { Way::Forth }
     }
@@ -173,12 +173,12 @@ impl Link {
         if self.our_way() == Way::Forth { Way::Back } else { Way::Forth }
     }
 
-    fn word(&mut self) -> Option<Word> {
+    fn last_message(&mut self) -> Option<Word> {
         self.peer().map(|peer| peer.heard())
     }
 
-    fn say(&mut self, step: Step, wishes: [u32; 2], why: &str) {
-        let attempt = self.at_rest.attempt;
+    fn send_step(&mut self, step: Step, wishes: [u32; 2], why: &str) {
+        let attempt = self.idle_state.attempt;
         if let Some(peer) = self.peer() {
             peer.say(Word { attempt, step, wishes, why: why.to_owned() });
         }
@@ -186,8 +186,8 @@ impl Link {
 
     fn begin_if_due(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
         let Some(peer) = self.peer() else { return self.begin_alone(now) };
-        let (leads, heard, wishes) = (peer.leads(), peer.heard(), peer.wishes());
-        if leads { self.lead(now, &heard, wishes) } else { self.follow(now, heard, wishes) }
+        let (leads, received, wishes) = (peer.leads(), peer.heard(), peer.wishes());
+        if leads { self.lead(now, &received, wishes) } else { self.follow(now, received, wishes) }
     }
 
     fn begin_alone(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
@@ -203,7 +203,7 @@ impl Link {
         if same {
             self.end_request(Ended::Committed);
         }
-        if same || self.at_rest.failed_plan.as_ref() == Some(&plan) {
+        if same || self.idle_state.failed_plan.as_ref() == Some(&plan) {
             return Ok(None);
         }
         match self.prepare(&plan, [0; 2], now)? {
@@ -212,7 +212,7 @@ impl Link {
                 Ok(None)
             }
             Err(why) => {
-                self.at_rest.failed_plan = Some(plan);
+                self.idle_state.failed_plan = Some(plan);
                 Ok(self.undone(why))
             }
         }
@@ -221,18 +221,18 @@ impl Link {
     fn lead(
         &mut self,
         now: Duration,
-        heard: &Word,
+        received: &Word,
         [ours, theirs]: [u32; 2],
     ) -> Result<Option<Notice>, LinkError> {
-        if let Some(awaited) = self.at_rest.awaited {
-            if heard.attempt != awaited || !matches!(heard.step, Step::Rest | Step::Refuse) {
+        if let Some(awaited) = self.idle_state.awaited {
+            if received.attempt != awaited || !matches!(received.step, Step::Rest | Step::Refuse) {
                 return Ok(None);
             }
-            self.at_rest.awaited = None;
+            self.idle_state.awaited = None;
         }
         let wishes = [ours, theirs];
         let plan = match self.peer().map(|peer| peer.outlook()) {
-            Some(Outlook::Change(plan)) => self.as_first_sees(plan),
+            Some(Outlook::Change(plan)) => self.from_first_side(plan),
             Some(Outlook::Wait) => return Ok(None),
             Some(Outlook::Same) | None => {
                 self.end_request(Ended::Committed);
@@ -243,20 +243,19 @@ impl Link {
                 return Ok(None);
             }
         };
-        if self.at_rest.failed == Some(wishes) {
+        if self.idle_state.failed == Some(wishes) {
             return Ok(None);
         }
-        self.at_rest.attempt = self.at_rest.attempt.wrapping_add(1);
+        self.idle_state.attempt = self.idle_state.attempt.wrapping_add(1);
         match self.prepare(&plan, wishes, now)? {
             Ok(change) => {
-                // It does not listen yet: arming would write into a bank that the follower is
-                // about to clear.
+                // No receiving lanes yet: arming writes into a bank that the follower clears.
                 self.change = Some(change);
-                self.say(Step::Propose, wishes, "");
+                self.send_step(Step::Propose, wishes, "");
                 Ok(None)
             }
             Err(why) => {
-                self.at_rest.failed = Some(wishes);
+                self.idle_state.failed = Some(wishes);
                 self.cancel(wishes, &why);
                 Ok(self.undone(why))
             }
@@ -264,14 +263,14 @@ impl Link {
     }
 
     fn cancel(&mut self, wishes: [u32; 2], why: &str) {
-        self.at_rest.awaited = Some(self.at_rest.attempt);
-        self.say(Step::Cancel, wishes, why);
+        self.idle_state.awaited = Some(self.idle_state.attempt);
+        self.send_step(Step::Cancel, wishes, why);
     }
 
     fn follow(
         &mut self,
         now: Duration,
-        heard: Word,
+        received: Word,
         [ours, theirs]: [u32; 2],
     ) -> Result<Option<Notice>, LinkError> {
         let outlook = self.peer().map(|peer| peer.outlook());
@@ -281,52 +280,52 @@ impl Link {
             Some(Outlook::Impossible(why)) => self.end_request(Ended::Undone(why.clone())),
             _ => {}
         }
-        if heard.attempt == self.at_rest.attempt || heard.step == Step::Rest {
+        if received.attempt == self.idle_state.attempt || received.step == Step::Rest {
             return Ok(None);
         }
-        self.at_rest.attempt = heard.attempt;
-        match (heard.step, outlook) {
-            (Step::Propose, Some(Outlook::Change(plan))) if heard.wishes == [theirs, ours] => {
-                let plan = self.as_first_sees(plan);
-                match self.prepare(&plan, heard.wishes, now)? {
+        self.idle_state.attempt = received.attempt;
+        match (received.step, outlook) {
+            (Step::Propose, Some(Outlook::Change(plan))) if received.wishes == [theirs, ours] => {
+                let plan = self.from_first_side(plan);
+                match self.prepare(&plan, received.wishes, now)? {
                     Ok(change) => {
                         self.change =
-                            Some(Change { stage: Stage::Ready, ..self.listening(change) });
-                        self.say(Step::Ready, heard.wishes, "");
+                            Some(Change { stage: Stage::Ready, ..self.attach_receivers(change) });
+                        self.send_step(Step::Ready, received.wishes, "");
                         Ok(None)
                     }
                     Err(why) => {
-                        self.say(Step::Refuse, heard.wishes, &why);
+                        self.send_step(Step::Refuse, received.wishes, &why);
                         Ok(self.undone(why))
                     }
                 }
             }
             (Step::Propose, _) => {
-                self.say(Step::Refuse, heard.wishes, "the wishes have changed meanwhile");
+                self.send_step(Step::Refuse, received.wishes, "the wishes have changed meanwhile");
                 Ok(None)
             }
             (Step::Cancel, _) => {
-                self.say(Step::Rest, heard.wishes, "");
-                // The leader tried what we wished for.
-                let ours_was_tried = heard.wishes[1] == ours;
-                Ok(if ours_was_tried { self.undone(heard.why) } else { None })
+                self.send_step(Step::Rest, received.wishes, "");
+                // The leader tried our wish.
+                let ours_was_tried = received.wishes[1] == ours;
+                Ok(if ours_was_tried { self.undone(received.why) } else { None })
             }
             (step, _) => {
                 let what = format!("the peer says {step:?} of a change that it has not proposed");
                 self.take_down(&what)?;
-                Ok(self.say_down(what))
+                Ok(self.report_down(what))
             }
         }
     }
 
-    /// Makes the new channels and lanes; on failure everything is as before.
+    /// Prepares the new channels and lanes. A failure leaves everything unchanged.
     fn prepare(
         &mut self,
         plan: &Plan,
         wishes: [u32; 2],
         now: Duration,
     ) -> Result<Result<Change, String>, LinkError> {
-        if let Err(e) = self.crew.grow(plan.channels, self.side(), self.homes()) {
+        if let Err(e) = self.workers.grow(plan.channels, self.side(), self.homes()) {
             return Ok(Err(format!("workers: {e}")));
         }
         let a = match self.ends[0].prepare(plan) {
@@ -366,21 +365,21 @@ impl Link {
         }
     }
 
-    fn go_on(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
-        let heard = self.word();
-        let attempt = self.at_rest.attempt;
-        // What the peer says of another attempt is said of none that we are in.
-        let step = heard.as_ref().filter(|w| w.attempt == attempt).map(|w| w.step);
-        let why = heard.map(|w| w.why).unwrap_or_default();
+    fn resume(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
+        let received = self.last_message();
+        let attempt = self.idle_state.attempt;
+        // A message about another attempt does not apply to this one.
+        let step = received.as_ref().filter(|w| w.attempt == attempt).map(|w| w.step);
+        let why = received.map(|w| w.why).unwrap_or_default();
         match (change.stage, step) {
             (Stage::Proposed, Some(Step::Ready)) => {
-                change = Change { stage: Stage::Switching, ..self.listening(change) };
+                change = Change { stage: Stage::Switching, ..self.attach_receivers(change) };
             }
             (Stage::Proposed, Some(Step::Refuse)) => {
                 if self.peer().is_some_and(|peer| peer.wishes() != change.wishes) {
-                    // The peer wants something else meanwhile: the next attempt is about that.
+                    // The peer has a new wish: the next attempt is about that one.
                     self.tear_down_new(change)?;
-                    self.at_rest.awaited = Some(attempt);
+                    self.idle_state.awaited = Some(attempt);
                     return Ok(None);
                 }
                 return self.undo(change, format!("the peer refuses: {why}"));
@@ -392,18 +391,18 @@ impl Link {
             (Stage::Ready, Some(Step::Cancel)) => return self.undo(change, why),
             (Stage::Failed, Some(Step::Cancel)) => {
                 let (set, channels) = (change.set, change.plan.channels);
-                change.leaving = Some(self.let_leave_when_empty(set, channels));
+                change.leaving = Some(self.detach_when_drained(set, channels));
                 change.stage = Stage::Undoing;
                 return self.wait_until_undone(change);
             }
             (Stage::Ready, None) => {
-                // Another attempt: this one was given up while we did not look.
+                // The leader gave this attempt up before its message was read.
                 return self.undo(change, "the peer gave it up".to_owned());
             }
             (Stage::Switching | Stage::SwitchingBack, _) => return self.switch(change),
             (Stage::Switched, Some(Step::Switched)) if self.leads() => {
-                self.say(Step::Commit, change.wishes, "");
-                self.at_rest.awaited = Some(attempt);
+                self.send_step(Step::Commit, change.wishes, "");
+                self.idle_state.awaited = Some(attempt);
                 return self.commit(change, now);
             }
             (Stage::Switched, Some(Step::Failed)) if self.leads() => {
@@ -413,7 +412,7 @@ impl Link {
             (Stage::Switched, Some(Step::Commit)) if !self.leads() => {
                 return self.commit(change, now);
             }
-            (Stage::Leaving, _) => return self.wait_for_the_leaving(change, now),
+            (Stage::Leaving, _) => return self.wait_until_left(change, now),
             (Stage::Failing, _) => return self.wait_until_failed(change),
             (Stage::Undoing, _) => return self.wait_until_undone(change),
             _ => {}
@@ -422,7 +421,7 @@ impl Link {
         Ok(None)
     }
 
-    /// Turns the direction that is being moved.
+    /// Advances the switch of the current direction.
     fn switch(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
         let back = change.stage == Stage::SwitchingBack;
         let Some((way, mut switch)) =
@@ -430,8 +429,8 @@ impl Link {
         else {
             return self.all_switched(change);
         };
-        let (crew, source) = (&self.crew, &mut *self.ends[at(way)]);
-        match switch.turn(crew, source) {
+        let (workers, source) = (&self.workers, &mut *self.ends[at(way)]);
+        match switch.turn(workers, source) {
             Progress::Waiting => change.switch = Some((way, switch)),
             Progress::Done => {
                 change.done[at(way)] = !back;
@@ -440,11 +439,11 @@ impl Link {
             }
             Progress::Failed(why) => {
                 if back {
-                    // The source can go neither way: only a fresh start mends it.
+                    // The source can switch neither way: only a new handshake repairs the link.
                     let why = format!("{why}, after {}", change.why);
                     self.keep_to_drop(change, switch);
                     self.take_down(&why)?;
-                    return Ok(self.say_down(why));
+                    return Ok(self.report_down(why));
                 }
                 change.next[at(way)] = switch.into_idle();
                 change.why = why;
@@ -454,7 +453,7 @@ impl Link {
                 let why = format!("fault: {fault}");
                 self.keep_to_drop(change, switch);
                 self.take_down(&why)?;
-                return Ok(self.say_down(why));
+                return Ok(self.report_down(why));
             }
         }
         self.change = Some(change);
@@ -466,7 +465,7 @@ impl Link {
         self.change = Some(change);
     }
 
-    /// The next direction to move, or to move back.
+    /// Next direction to move, or to move back.
     fn next_switch(&mut self, change: &mut Change) -> Option<(Way, Switch)> {
         let running = self.running.as_ref()?;
         let back = change.stage == Stage::SwitchingBack;
@@ -488,7 +487,7 @@ impl Link {
         Some((way, Switch::new(&old, next, empty_all, source)))
     }
 
-    /// Every direction that is ours to move has been moved.
+    /// Every direction that this end moves has been moved.
     fn all_switched(&mut self, mut change: Change) -> Result<Option<Notice>, LinkError> {
         match (change.stage, self.peer_side) {
             (Stage::SwitchingBack, Some(_)) if !self.leads() => {
@@ -496,7 +495,7 @@ impl Link {
                     .running
                     .as_ref()
                     .map(|r| (r.set, r.plan.channels))
-                    .map(|(set, channels)| self.let_leave_when_empty(set, channels));
+                    .map(|(set, channels)| self.detach_when_drained(set, channels));
                 change.stage = Stage::Failing;
                 return self.wait_until_failed(change);
             }
@@ -506,7 +505,7 @@ impl Link {
             }
             (_, None) => return self.commit(change, self.now),
             (_, Some(_)) => {
-                self.say(Step::Switched, change.wishes, "");
+                self.send_step(Step::Switched, change.wishes, "");
                 change.stage = Stage::Switched;
             }
         }
@@ -514,20 +513,20 @@ impl Link {
         Ok(None)
     }
 
-    /// The new channels are the channels. The peer has left the old ones of its direction, and
-    /// what it sent there has been taken.
+    /// Makes the new channels the current ones. The peer has left the old channels of its
+    /// direction, and all frames that it sent there have been received.
     fn commit(&mut self, mut change: Change, now: Duration) -> Result<Option<Notice>, LinkError> {
         if let Some(running) = &self.running {
             let (set, channels) = (running.set, running.plan.channels);
             if !change.held && !self.peers_way_may_wait() {
-                // Nothing can wait in them: they come at once.
-                change.old[0].extend(self.crew.take(&self.listeners(set, channels))?);
+                // No frame can wait in these lanes, so they leave immediately.
+                change.old[0].extend(self.workers.take(&self.receiving_lanes(set, channels))?);
                 return Ok(self.close(change, now));
             }
-            change.leaving = Some(self.let_leave_when_empty(set, channels));
+            change.leaving = Some(self.detach_when_drained(set, channels));
         }
         change.stage = Stage::Leaving;
-        self.wait_for_the_leaving(change, now)
+        self.wait_until_left(change, now)
     }
 
     fn finish(&mut self, change: Change, now: Duration) -> Option<Notice> {
@@ -536,7 +535,7 @@ impl Link {
             running.plan = change.plan.clone();
             running.set = change.set;
         }
-        self.let_go_behind(change.old.into_iter().flatten(), change.held);
+        self.release_behind(change.old.into_iter().flatten(), change.held);
         let untidy: Vec<String> =
             self.ends.iter_mut().filter_map(|e| e.commit().err()).map(|e| e.to_string()).collect();
         self.refresh_full();
@@ -549,17 +548,17 @@ impl Link {
         Some(Notice::Changed { took: now.saturating_sub(change.since), plan: change.plan, untidy })
     }
 
-    /// The old channels stay the channels: drops the new ones.
+    /// Keeps the old channels and drops the new ones.
     fn undo(&mut self, change: Change, why: String) -> Result<Option<Notice>, LinkError> {
         let (plan, wishes, ours) = (change.plan.clone(), change.wishes, self.is_ours(&change));
         self.tear_down_new(change)?;
         if self.peer_side.is_none() {
-            self.at_rest.failed_plan = Some(plan);
+            self.idle_state.failed_plan = Some(plan);
         } else if self.leads() {
-            self.at_rest.failed = Some(wishes);
+            self.idle_state.failed = Some(wishes);
             self.cancel(wishes, &why);
         } else {
-            self.say(Step::Rest, wishes, "");
+            self.send_step(Step::Rest, wishes, "");
         }
         if ours {
             return Ok(self.undone(why));
@@ -567,12 +566,12 @@ impl Link {
         Ok(Some(Notice::ChangeFailed(why)))
     }
 
-    /// Drops the new channels; the old ones are in use.
+    /// Drops the new channels. The old ones are in use.
     fn tear_down_new(&mut self, change: Change) -> Result<(), LinkError> {
-        // The peer has sent nothing to them, or they have left already. (A program may have.)
+        // The new lanes got no frames, or have left. (A program may have reinjected some.)
         if !matches!(change.stage, Stage::Proposed | Stage::Undoing) {
-            let listeners = self.listeners(change.set, change.plan.channels);
-            self.drop_lanes(self.crew.take_as_they_are(&listeners)?);
+            let receiving_lanes = self.receiving_lanes(change.set, change.plan.channels);
+            self.drop_lanes(self.workers.take_immediately(&receiving_lanes)?);
         }
         self.refresh_full();
         self.drop_lanes(change.next.into_iter().flatten());
@@ -580,7 +579,7 @@ impl Link {
         Ok(())
     }
 
-    /// True when a change is about what our user wants now, and not about an older wish.
+    /// True when a change is about the current wish of this end, not an older one.
     fn is_ours(&mut self, change: &Change) -> bool {
         let place = usize::from(!self.leads());
         match self.peer().map(|peer| peer.wishes()) {

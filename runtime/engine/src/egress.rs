@@ -1,13 +1,14 @@
-//! What leaves through a netdev: when its sink is full, and the disciplines attached to it.
+//! Egress of a netdev: the behaviour when its sink is full, and the disciplines attached to it.
 //!
-//! A lane without disciplines has no egress, and pays one branch a poll for that. With disciplines
-//! frames still go straight from source to sink while nothing waits and nothing has to be decided;
-//! what the sink has no room for is *detached*: copied once into pool pages, where it waits.
+//! A lane without disciplines has no egress; the check costs one branch per poll. With disciplines,
+//! frames still move directly from source to sink (bypass) while no frame waits and no filter
+//! decides about them. Frames that the sink has no room for are *detached*: copied once into pool
+//! pages, where they wait.
 //!
 //! The disciplines of `mq` belong to one lane each. Any other root is one object for all lanes that
-//! send through the netdev, by its meaning (one rate, one limit, one order), and so is everything
-//! by which frames may change their channel: they are behind a lock, taken once a poll. The data
-//! path has no other lock.
+//! send through the netdev, because its rate, limit and order are common to them. The same holds
+//! for all means by which frames change their channel. Shared objects are behind a lock that is
+//! taken once per poll. The data path has no other lock.
 
 mod queueing;
 
@@ -21,83 +22,85 @@ use mqnet_sysio::eventfd::EventFd;
 
 pub(crate) use queueing::{Call, Disciplines, Queueing, allowance};
 
-/// What a lane does while its sink is full and nothing is attached.
+/// Behaviour of a lane while its sink is full and no discipline is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Full {
-    /// It stops taking from its source: nothing is lost here.
+    /// Stop receiving from the source. No frame is lost.
     #[default]
     Stop,
-    /// It goes on and drops (tail drop, as the kernel's noqueue).
+    /// Continue to receive, and drop (tail drop, as the kernel's noqueue).
     Drop,
 }
 
-/// The egress of one side of a link at its start.
+/// Initial egress configuration of one side of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressConfig {
-    /// Words of the discipline attached to every channel, such as `fq_codel limit 1000`; `None`:
-    /// none.
+    /// Text of the discipline attached to every channel, such as `fq_codel limit 1000`; `None`: no
+    /// discipline.
     pub qdisc: Option<String>,
-    /// What happens when the sink is full.
+    /// Behaviour when the sink is full.
     pub full: Full,
-    /// Flows come to the channel on which whoever is behind the netdev sends their other direction.
+    /// Flow learning: frames of a flow leave through the channel on which the peer behind the
+    /// netdev sends the opposite direction of the flow.
     pub learn: bool,
 }
 
-/// Wakes the lane of each channel of a netdev when another lane has put frames into its queue.
+/// Eventfds that wake the lane of each channel of a netdev when another lane has put frames into
+/// the lane's queue.
 #[derive(Debug)]
-pub(crate) struct Doors(Vec<EventFd>);
+pub(crate) struct LaneWakers(Vec<EventFd>);
 
-impl Doors {
+impl LaneWakers {
     pub(crate) fn new(channels: u16) -> std::io::Result<Self> {
         (0..channels).map(|_| EventFd::new()).collect::<Result<_, _>>().map(Self)
     }
 }
 
-/// Disciplines that several lanes use.
+/// Disciplines that several lanes share.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    doors: Arc<Doors>,
+    wakers: Arc<LaneWakers>,
 }
 
-/// What is behind the lock.
+/// State behind the lock.
 pub(crate) struct State {
     queueing: Queueing,
-    /// Channels whose lanes sleep, or are about to.
+    /// Channels with a lane that sleeps, or is about to.
     asleep: u64,
-    /// Lanes that use it.
+    /// Number of lanes that use the disciplines.
     lanes: u32,
 }
 
 impl Shared {
-    pub(crate) fn new(queueing: Queueing, doors: Arc<Doors>) -> Arc<Self> {
+    pub(crate) fn new(queueing: Queueing, wakers: Arc<LaneWakers>) -> Arc<Self> {
         let state = State { queueing, asleep: 0, lanes: 0 };
-        Arc::new(Self { state: Mutex::new(state), doors })
+        Arc::new(Self { state: Mutex::new(state), wakers })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts other schedulers in the place of these.
+    /// Replaces the schedulers.
     pub(crate) fn succeed(&self, next: Disciplines, call: &Call<'_>) {
         self.lock().queueing.succeed(next, call);
     }
 }
 
 impl State {
-    /// One lane less uses it; true when that was the last.
-    fn let_go(&mut self) -> bool {
+    /// Removes one lane; true if it was the last.
+    fn remove_lane(&mut self) -> bool {
         self.lanes -= 1;
         self.lanes == 0
     }
 }
 
-enum Place {
+enum Ownership {
     Own(Box<Queueing>),
     Shared(Arc<Shared>),
 }
 
-/// The disciplines, locked if they are shared.
+/// Access to the disciplines, locked if they are shared.
 pub(crate) enum Access<'a> {
     Own(&'a mut Queueing),
     Shared(MutexGuard<'a, State>),
@@ -125,109 +128,115 @@ impl DerefMut for Access<'_> {
     }
 }
 
-/// The disciplines in front of one lane's sink.
+/// Disciplines in front of one lane's sink.
 pub(crate) struct Egress {
     channel: u16,
-    place: Place,
-    /// Nothing new comes in; it goes when it is empty.
+    ownership: Ownership,
+    /// No frame is added any more; the egress is removed once it is empty.
     pub(crate) retiring: bool,
-    /// When the lane must be polled again, as it fell asleep: a token bucket lets the next frame
-    /// go, or nobody tells what it waits for.
+    /// Latest time of the next poll, set when the lane went to sleep: a token bucket releases its
+    /// next frame then, or the lane waits for a condition without notification.
     wake_at: Option<Duration>,
 }
 
 impl Egress {
     /// Disciplines of this lane alone.
     pub(crate) fn own(channel: u16, queueing: Queueing) -> Self {
-        Self::at(channel, Place::Own(Box::new(queueing)))
+        Self::at(channel, Ownership::Own(Box::new(queueing)))
     }
 
     /// Disciplines that other lanes use too.
     pub(crate) fn shared(channel: u16, shared: &Arc<Shared>) -> Self {
         shared.lock().lanes += 1;
-        Self::at(channel, Place::Shared(shared.clone()))
+        Self::at(channel, Ownership::Shared(shared.clone()))
     }
 
-    fn at(channel: u16, place: Place) -> Self {
-        Self { channel, place, retiring: false, wake_at: None }
+    fn at(channel: u16, ownership: Ownership) -> Self {
+        Self { channel, ownership, retiring: false, wake_at: None }
     }
 
     #[inline]
     pub(crate) fn access(&mut self) -> Access<'_> {
-        match &mut self.place {
-            Place::Own(queueing) => Access::Own(queueing),
-            Place::Shared(shared) => Access::Shared(shared.lock()),
+        match &mut self.ownership {
+            Ownership::Own(queueing) => Access::Own(queueing),
+            Ownership::Shared(shared) => Access::Shared(shared.lock()),
         }
     }
 
-    /// See [`Queueing::can_bypass`]. Once a poll, so without a guard for what is our own.
+    /// See [`Queueing::can_bypass`]. Called once per poll, so it avoids the guard for unshared
+    /// disciplines.
     #[inline]
     pub(crate) fn can_bypass(&self, channel: u16) -> bool {
-        match &self.place {
-            Place::Own(queueing) => queueing.can_bypass(channel),
-            Place::Shared(shared) => shared.lock().queueing.can_bypass(channel),
+        match &self.ownership {
+            Ownership::Own(queueing) => queueing.can_bypass(channel),
+            Ownership::Shared(shared) => shared.lock().queueing.can_bypass(channel),
         }
     }
 
     /// See [`Queueing::note_bypass`].
     #[inline(always)]
     pub(crate) fn note_bypass(&self, channel: u16, packets: u64, bytes: u64) {
-        match &self.place {
-            Place::Own(queueing) => queueing.note_bypass(channel, packets, bytes),
-            Place::Shared(shared) => shared.lock().queueing.note_bypass(channel, packets, bytes),
+        match &self.ownership {
+            Ownership::Own(queueing) => queueing.note_bypass(channel, packets, bytes),
+            Ownership::Shared(shared) => {
+                shared.lock().queueing.note_bypass(channel, packets, bytes)
+            }
         }
     }
 
-    /// Frames that wait for this lane's channel.
+    /// Number of frames that wait for this lane's channel.
     pub(crate) fn waiting(&mut self) -> u32 {
         let channel = self.channel;
         self.access().waiting(channel)
     }
 
-    /// True when other lanes may put frames into its queue.
+    /// True if other lanes may put frames into this lane's queue.
     pub(crate) fn is_shared(&self) -> bool {
-        matches!(self.place, Place::Shared(_))
+        matches!(self.ownership, Ownership::Shared(_))
     }
 
-    /// Other lanes put frames into our queue: what to watch while asleep.
-    pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
-        match &self.place {
-            Place::Own(_) => None,
-            Place::Shared(shared) => shared.doors.0.get(usize::from(self.channel)).map(AsFd::as_fd),
+    /// Eventfd to watch while asleep: other lanes signal it when they put frames into this lane's
+    /// queue.
+    pub(crate) fn waker(&self) -> Option<BorrowedFd<'_>> {
+        match &self.ownership {
+            Ownership::Own(_) => None,
+            Ownership::Shared(shared) => {
+                shared.wakers.0.get(usize::from(self.channel)).map(AsFd::as_fd)
+            }
         }
     }
 
-    /// Wakes the lanes of these channels, if they sleep.
+    /// Wakes the lanes of these channels if they sleep.
     #[cold]
-    pub(crate) fn knock(&self, channels: u64) {
-        let Place::Shared(shared) = &self.place else { return };
+    pub(crate) fn wake_lanes(&self, channels: u64) {
+        let Ownership::Shared(shared) = &self.ownership else { return };
         let asleep = {
             let mut state = shared.lock();
             let asleep = state.asleep & channels;
             state.asleep &= !asleep;
             asleep
         };
-        for (channel, door) in shared.doors.0.iter().enumerate() {
+        for (channel, waker) in shared.wakers.0.iter().enumerate() {
             if asleep >> channel & 1 == 1 {
-                let _ = door.ring();
+                let _ = waker.ring();
             }
         }
     }
 
-    /// The lane is about to sleep, and waits for others from now on.
-    pub(crate) fn say_asleep(&self) {
-        if let Place::Shared(shared) = &self.place {
+    /// Marks the lane as asleep; lanes that add frames to its queue wake it from now on.
+    pub(crate) fn mark_asleep(&self) {
+        if let Ownership::Shared(shared) = &self.ownership {
             shared.lock().asleep |= 1 << self.channel;
         }
     }
 
-    /// It must be polled again by then, whatever happens.
+    /// Limits the sleep: the lane is polled again at `at` at the latest.
     pub(crate) fn wake_by(&mut self, at: Duration) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// The same, until the next reason.
-    pub(crate) fn forget_wake(&mut self) {
+    /// Clears the limit of [`Self::wake_by`].
+    pub(crate) fn clear_wake(&mut self) {
         self.wake_at = None;
     }
 
@@ -235,47 +244,47 @@ impl Egress {
         self.wake_at
     }
 
-    /// Statistics of the memory; of shared memory its first lane tells.
+    /// Statistics of the page pool. The pool of shared disciplines is reported by channel 0 only.
     pub(crate) fn pool_stats(&mut self) -> Option<PoolStats> {
-        let tells = self.channel == 0 || matches!(self.place, Place::Own(_));
+        let tells = self.channel == 0 || matches!(self.ownership, Ownership::Own(_));
         tells.then(|| self.access().pool_stats())
     }
 
-    /// A gauge of the same memory.
+    /// Gauge of the same pool.
     pub(crate) fn pool_gauge(&mut self) -> Option<Gauge> {
-        let tells = self.channel == 0 || matches!(self.place, Place::Own(_));
+        let tells = self.channel == 0 || matches!(self.ownership, Ownership::Own(_));
         tells.then(|| self.access().pool_gauge())
     }
 
-    /// Puts schedulers in the place of those of this lane; `false`: it shares them with others.
+    /// Replaces the schedulers of this lane; `Err`: they are shared with other lanes.
     pub(crate) fn succeed(
         &mut self,
         next: Disciplines,
         call: &Call<'_>,
     ) -> Result<(), Disciplines> {
-        match &mut self.place {
-            Place::Own(queueing) => {
+        match &mut self.ownership {
+            Ownership::Own(queueing) => {
                 queueing.succeed(next, call);
                 Ok(())
             }
-            Place::Shared(_) => Err(next),
+            Ownership::Shared(_) => Err(next),
         }
     }
 
-    /// Takes what waits for this lane from the disciplines that were in this place, whose lane it
-    /// leaves.
+    /// Moves the frames that wait for this lane out of `old`, the disciplines that the lane used
+    /// before and leaves now.
     pub(crate) fn take_over(&mut self, mut old: Self, call: &Call<'_>) {
-        let relabel = matches!(self.place, Place::Own(_));
+        let relabel = matches!(self.ownership, Ownership::Own(_));
         let mut next = self.access();
-        match &mut old.place {
-            Place::Own(queueing) => {
+        match &mut old.ownership {
+            Ownership::Own(queueing) => {
                 next.take_over(queueing, true, relabel, call);
                 queueing.close(call);
             }
-            Place::Shared(shared) => {
-                // At one go: of lanes that leave at the same time one has to be the last.
+            Ownership::Shared(shared) => {
+                // Under one lock: of lanes that leave at the same time exactly one is the last.
                 let mut state = shared.lock();
-                let all = state.let_go();
+                let all = state.remove_lane();
                 next.take_over(&mut state.queueing, all, relabel, call);
                 if all {
                     state.queueing.close(call);
@@ -284,23 +293,23 @@ impl Egress {
         }
     }
 
-    /// Nothing waits for this lane, which leaves its disciplines. `false`: it stays, being the
-    /// last, and sends what other lanes have left behind.
+    /// Leaves the disciplines, with no frame waiting for this lane. `false`: the lane is the last
+    /// one and stays to send frames that other lanes left behind.
     pub(crate) fn leave(&mut self, call: &Call<'_>) -> bool {
-        match &mut self.place {
-            Place::Own(queueing) => {
+        match &mut self.ownership {
+            Ownership::Own(queueing) => {
                 let stays = queueing.gather_strays(call);
                 if !stays {
                     queueing.close(call);
                 }
                 !stays
             }
-            Place::Shared(shared) => {
+            Ownership::Shared(shared) => {
                 let mut state = shared.lock();
                 if state.lanes == 1 && state.queueing.gather_strays(call) {
                     return false;
                 }
-                if state.let_go() {
+                if state.remove_lane() {
                     state.queueing.close(call);
                 }
                 true
@@ -308,13 +317,13 @@ impl Egress {
         }
     }
 
-    /// The lane is taken apart: what waits, if no other lane can send it, is dropped and counted.
+    /// Closes the egress with its lane. Frames that no other lane can send are dropped and counted.
     pub(crate) fn close(mut self, call: &Call<'_>) {
-        match &mut self.place {
-            Place::Own(queueing) => queueing.close(call),
-            Place::Shared(shared) => {
+        match &mut self.ownership {
+            Ownership::Own(queueing) => queueing.close(call),
+            Ownership::Shared(shared) => {
                 let mut state = shared.lock();
-                if state.let_go() {
+                if state.remove_lane() {
                     state.queueing.close(call);
                 }
             }

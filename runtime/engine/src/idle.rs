@@ -1,33 +1,32 @@
-//! What a worker does when a pass over its lanes has moved nothing: a pure value.
+//! Idle policy of a worker: the action after an iteration that moved no frame, as a pure value.
 //!
-//! A wake-up across CPUs is the dearest thing there is (about 50 us until the sleeper runs, 11 us
-//! of the waker's time), so a worker keeps polling for a while after the last frame: longer than
-//! the gaps inside a running flow, much shorter than a human notices on the bill. Polling gives
-//! the CPU away between passes (`sched_yield`), so that on a crowded machine the programs whose
-//! traffic we carry run, and not we.
+//! A wake-up across CPUs is by far the most expensive operation, for the sleeper and for the waker.
+//! So a worker keeps polling for a window after the last frame: longer than the gaps inside a
+//! running flow, and short enough to cost little CPU time. Between iterations the worker yields the
+//! CPU (`sched_yield`), so that on a crowded machine the programs that use the link can run.
 
 use std::time::Duration;
 
-/// What to do before the next pass.
+/// Action before the next iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// Poll again at once.
+    /// Poll again immediately.
     None,
-    /// Let somebody else run, then poll again.
+    /// Let another thread run, then poll again.
     Yield,
-    /// Nothing moved for the whole window: arm the lanes and sleep.
+    /// No frame moved for the whole window: arm the lanes and sleep.
     Sleep,
 }
 
-/// The policy.
+/// Idle policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdlePolicy {
-    /// How long a lane is polled after its last frame.
+    /// Polling time of a lane after its last frame.
     pub window: Duration,
-    /// Empty polls before the CPU is offered to others between polls.
+    /// Number of empty polls before the worker yields the CPU between polls.
     pub spins: u32,
-    /// Empty polls before a lane may sleep, whatever the time: on a crowded machine the window can
-    /// pass in one turn of somebody else, and says nothing about the flow.
+    /// Least number of empty polls before a lane may sleep, whatever the time. On a crowded machine
+    /// the window can pass in one time slice of another thread, without any meaning for the flow.
     pub polls: u32,
 }
 
@@ -38,8 +37,8 @@ impl Default for IdlePolicy {
 }
 
 impl IdlePolicy {
-    /// What to do after `empty` polls in a row that moved nothing, `idle` after the first of them,
-    /// if `window` is what a lane is allowed.
+    /// Action after `empty` consecutive polls that moved nothing, `idle` after the first of them,
+    /// for a lane that is allowed `window`.
     pub fn pause(&self, empty: u32, window: Duration, idle: Duration) -> Pause {
         if empty < self.spins {
             Pause::None
@@ -55,8 +54,8 @@ impl IdlePolicy {
 mod tests {
     use super::*;
 
-    // Goal: the three phases follow each other; a window that passed in one turn of somebody else
-    // is not taken for an idle flow; a policy of zeros sleeps at once.
+    // Goal: the three phases follow each other; a window that passed in one time slice of another
+    // thread does not count as an idle flow; a policy of zeros sleeps immediately.
     #[test]
     fn phases_follow_each_other() {
         let policy = IdlePolicy { window: Duration::from_micros(50), spins: 3, polls: 10 };

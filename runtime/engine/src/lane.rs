@@ -1,4 +1,4 @@
-//! A lane: one RX queue, one TX queue, and what happens between them.
+//! A lane: one RX queue, one TX queue, and the transfer of frames between them.
 
 mod batch;
 mod closing;
@@ -29,10 +29,10 @@ pub(crate) use hooks::{taps_off, taps_on};
 pub(crate) use merging::Merges;
 pub(crate) use shown::ShownPool;
 
-/// What ended a poll.
+/// Reason why a poll ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// The budget was used up; there may be more.
+    /// The budget was used up; there may be more frames.
     Budget,
     /// The source is empty.
     Empty,
@@ -40,14 +40,14 @@ pub enum Rest {
     Full,
 }
 
-/// What a poll did.
+/// Result of a poll.
 #[derive(Clone, Copy, Debug)]
 pub struct Polled {
     /// Frames that left the source.
     pub frames: usize,
-    /// Frames that had waited, in disciplines or beside a full sink, and were sent.
+    /// Frames that had waited, in disciplines or in a batch, and were sent.
     pub sent: usize,
-    /// What ended it.
+    /// Reason why the poll ended.
     pub rest: Rest,
 }
 
@@ -56,20 +56,20 @@ impl Polled {
         Self { frames: 0, sent: 0, rest }
     }
 
-    /// Frames that went anywhere.
+    /// Number of frames received or sent.
     pub fn moved(&self) -> usize {
         self.frames + self.sent
     }
 }
 
-/// Which lane, for as long as it lives.
+/// Identity of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LaneId {
-    /// Which set of channels of the link; every change makes a new one.
+    /// Number of the link's set of channels; every channel change makes a new set.
     pub set: u32,
-    /// Its channel.
+    /// Channel of the lane.
     pub channel: u16,
-    /// From the link's first function to its second, or back.
+    /// Direction of the lane.
     pub way: Way,
 }
 
@@ -82,16 +82,16 @@ pub enum Way {
     Back,
 }
 
-/// A lane could not be made.
+/// Failure to create a lane.
 #[derive(Debug, thiserror::Error)]
 #[error("page pool of a lane: {0}")]
 pub struct LaneError(pub(crate) String);
 
-/// Pages for the one shape in which neither queue brings memory.
+/// Page pool for the one shape in which neither queue brings memory.
 struct Loan {
     pool: PagePool,
     node: Option<u32>,
-    /// A frame that the sink had no room for.
+    /// Frame that the sink had no room for.
     held: Option<(Page, FrameMeta)>,
 }
 
@@ -110,55 +110,58 @@ pub struct Lane {
     rx: Rx,
     tx: Tx,
     loan: Option<Loan>,
-    /// Frames that are received together, to be merged or for want of room.
+    /// Frames that are received together, for coalescing or because the sink has no room for the
+    /// largest frame.
     batch: Option<Batch>,
-    /// How small frames are merged for the sink, if they are.
+    /// Coalescing of small frames for the sink, if enabled.
     merges: Option<Merges>,
-    /// For the largest frame that arrives.
+    /// Room for the largest frame that arrives.
     room: u32,
-    /// Its sink has memory of its own, but little more than a largest frame takes: were small ones
-    /// received there alone, they would have no more than is left.
+    /// The sink brings memory, but little more than a largest frame needs. Small frames that were
+    /// received only there would have no more than the remainder.
     narrow: bool,
-    /// For the largest that leaves: it is smaller when the others are cut.
+    /// Room for the largest frame that leaves; smaller than `room` if segmentation is emulated.
     sink_room: u32,
-    /// What is being finished for the sink, if that is needed.
+    /// State of offload emulation for the sink, if it is needed.
     finishing: Option<InHand>,
-    /// Room that a stopped sink must have before the lane goes on.
+    /// Room that a stopped sink must have before the lane continues.
     wake: u32,
     tx_stats: Arc<ChannelStats>,
     stopped_since: Option<Duration>,
     rest: Rest,
-    /// What is attached to its sink's netdev.
+    /// Disciplines attached to the sink's netdev.
     egress: Option<Egress>,
-    /// How much its sink may hold while something is attached.
+    /// Byte limit of the sink while disciplines are attached.
     limit: Option<ByteLimit>,
-    /// Frames waited when it was polled last.
+    /// Frames waited at the end of the last poll.
     left_behind: bool,
-    /// The byte limit ended the last poll, and frames wait in the source.
+    /// The byte limit ended the last poll while frames waited in the source.
     cut_short: bool,
-    /// What is attached could not send all that waits.
+    /// The disciplines could not send all waiting frames.
     sink_full: bool,
-    /// When the sink is full and nothing is attached.
+    /// Behaviour when the sink is full and no discipline is attached.
     full: Full,
-    /// Nothing is sent through what is attached: older frames are on another lane.
+    /// The disciplines send nothing, because older frames are in another lane.
     held: bool,
-    /// Its sink itself is told so, as nothing is attached: it is full of what waits.
+    /// The sink itself holds its frames, as no discipline is attached. If it becomes full, it is
+    /// full of held frames.
     sink_held: bool,
-    /// A frame of which some segments are sent waits in what is attached, not in its source.
-    begun_inside: bool,
-    /// It receives nothing that may have to wait in it: it is to leave, and a lane whose sink is
-    /// slower than its source would never be empty.
+    /// A partly sent frame waits in the disciplines, not in the source.
+    partial_inside: bool,
+    /// No frame is received that may have to wait in the lane. The lane is being detached, and with
+    /// a sink slower than its source it would never be empty.
     closed: bool,
-    /// It takes nothing more: it has only to send what waits, and what others put there.
+    /// No frame is received any more. The lane only sends waiting frames, and frames that other
+    /// lanes put into its queue.
     closing: Option<Closing>,
-    /// What XDP programs have to do with it.
+    /// XDP programs of the lane.
     hooks: Hooks,
     shown: ShownPool,
 }
 
 impl Lane {
-    /// Joins two queues for frames of up to `frame_max` bytes. `tx_stats` are those of the sink's
-    /// channel.
+    /// Joins two queues for frames of up to `frame_max` bytes. `tx_stats` is the sink's channel
+    /// statistics.
     pub fn new(
         id: LaneId,
         rx: Rx,
@@ -197,7 +200,7 @@ impl Lane {
             full: Full::Stop,
             held: false,
             sink_held: false,
-            begun_inside: false,
+            partial_inside: false,
             closed: false,
             closing: None,
             hooks: Hooks::default(),
@@ -208,18 +211,18 @@ impl Lane {
         Ok(lane)
     }
 
-    /// The lane with what finishes frames for a sink that does not take them as they arrive; they
-    /// have up to `frame_max` bytes then.
+    /// Adds offload emulation for a sink that does not accept frames as they arrive. Arriving
+    /// frames have up to `frame_max` bytes.
     pub fn finishing(mut self, frame_max: u32, how: Finish) -> Result<Self, LaneError> {
         (self.room, self.sink_room) = (room_for(frame_max), room_for(how.frame_max));
         self.wake = self.sink_room;
-        // What a system call receives into memory of the sink could not be cut any more.
+        // A frame received into the sink's memory could not be segmented any more.
         let page = if matches!(self.rx, Rx::Borrows(_)) { self.room } else { 0 };
         let stats = self.tx_stats.clone();
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
         let (tx, in_hand) = wrap_tx(tx, how, stats, page);
         (self.tx, self.finishing) = (tx, Some(in_hand));
-        // It receives into memory of its own.
+        // Offload emulation receives into private memory.
         self.narrow = false;
         self.fit_batch();
         if let Some(loan) = &self.loan {
@@ -229,8 +232,8 @@ impl Lane {
         Ok(self)
     }
 
-    /// It is polled next: what another CPU has written takes longer to come than another lane to be
-    /// polled. See [`mqnet_netdev::Queue::prefetch`].
+    /// Prefetches for the next poll. Lines that another CPU has written take longer to arrive than
+    /// the poll of another lane. See [`mqnet_netdev::Queue::prefetch`].
     #[inline]
     pub(crate) fn prefetch(&self) {
         if let Rx::Brings(rx) = &self.rx {
@@ -238,48 +241,48 @@ impl Lane {
         }
     }
 
-    /// Which lane it is.
+    /// Identity of the lane.
     pub fn id(&self) -> LaneId {
         self.id
     }
 
-    /// What ended the last poll.
+    /// Reason why the last poll ended.
     pub fn rest(&self) -> Rest {
         self.rest
     }
 
-    /// True while it has taken a frame that its sink had no room for.
+    /// True while the lane holds a received frame that its sink had no room for.
     pub fn holds_a_frame(&self) -> bool {
         let received = self.finishing.as_ref().is_some_and(InHand::has_a_frame);
         let batch = self.batch.as_ref().is_some_and(|batch| batch.waiting() > 0);
         received || batch || self.loan.as_ref().is_some_and(|loan| loan.held.is_some())
     }
 
-    /// Puts something around its source, or takes it off.
+    /// Replaces the source, for example to wrap or unwrap it.
     pub fn edit_rx(&mut self, edit: impl FnOnce(Rx) -> Rx) {
         let rx = std::mem::replace(&mut self.rx, null::silent_rx());
         self.rx = edit(rx);
     }
 
-    /// The same with its sink, which counts in the statistics.
+    /// Replaces the sink, which counts in the given statistics.
     pub fn edit_tx(&mut self, edit: impl FnOnce(Tx, Arc<ChannelStats>) -> Tx) {
-        // Whatever it is, it sees what leaves.
+        // A wrapper is put below the coalescer, so that it sees the frames that leave.
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
         self.tx = edit(unwrap_tx(tx), self.tx_stats.clone());
-        self.put_merger_on();
+        self.wrap_coalescer();
     }
 
-    /// What its page pool has done, if it has one: that of what is attached, else the one for
-    /// queues that bring no memory.
+    /// Statistics of the lane's page pool, if it has one: the pool of the disciplines, else the
+    /// pool for queues that bring no memory.
     pub fn pool_stats(&mut self) -> Option<PoolStats> {
         let attached = self.egress.as_mut().and_then(Egress::pool_stats);
         attached.or_else(|| self.loan.as_ref().map(|loan| loan.pool.stats()))
     }
 
-    /// What it does when the sink is full and nothing is attached.
+    /// Sets the behaviour when the sink is full and no discipline is attached.
     pub fn set_full(&mut self, full: Full) -> Result<(), LaneError> {
         if full == Full::Drop && self.loan.is_none() && matches!(self.rx, Rx::Borrows(_)) {
-            // What is dropped must be received somewhere.
+            // A dropped frame has to be received into some memory.
             self.loan = Some(Loan::new(self.room, None)?);
             self.show_pool();
         }
@@ -287,51 +290,51 @@ impl Lane {
         Ok(())
     }
 
-    /// True when something is attached.
+    /// True if disciplines are attached.
     pub(crate) fn has_disciplines(&self) -> bool {
         self.egress.is_some()
     }
 
-    /// It takes from its source again.
+    /// Resumes receiving from the source.
     pub(crate) fn open_source(&mut self) {
         self.closing = None;
     }
 
-    /// With disciplines it takes nothing more from its source, and may leave when it has sent what
-    /// waits; with shared ones, when the others take nothing more either.
+    /// Stops receiving from the source of a lane with disciplines. The lane may leave when it is
+    /// drained; with shared disciplines, when no other lane of the group receives either.
     pub(crate) fn close_source(&mut self, closing: Closing) {
         self.closing = Some(closing);
     }
 
-    /// The source is another one than before, which will not show the frame of which some segments
-    /// are sent. One that waits in what is attached, or in pages of a program, goes on.
-    pub(crate) fn forget_begun(&mut self) {
-        let stays = !self.begun_in_source() || self.hooks.hold_a_frame();
+    /// Forgets the partly sent frame of a replaced source, which does not show that frame. A partly
+    /// sent frame that waits in disciplines or in a program's pages continues.
+    pub(crate) fn forget_partial(&mut self) {
+        let stays = !self.partial_in_source() || self.hooks.hold_a_frame();
         if let (Rx::Brings(_), Some(hand), false) = (&self.rx, &self.finishing, stays) {
             hand.give_up();
         }
     }
 
-    /// True when it could leave its worker without leaving a frame behind that is its own.
+    /// True if the lane can leave its worker without leaving one of its own frames behind.
     pub(crate) fn is_settled(&mut self) -> bool {
         let begun = self.finishing.as_ref().is_some_and(|hand| !hand.is_empty());
-        let late = self.others_are_late();
+        let late = self.others_still_open();
         let waits = self.closing.is_some() && self.waiting() > 0;
         !(begun || self.holds_a_frame() || self.hooks.hold_a_frame() || late || waits)
     }
 
-    /// True while a lane that closes with this one may still put something into its queue.
-    fn others_are_late(&mut self) -> bool {
-        // What lies in pages of a program has yet to go through the disciplines, and to finish a
-        // frame in the source may bring more of it there.
-        let done = !self.hooks.hold_a_frame() && !self.begun_in_source();
+    /// True while another lane of the closing group may still put frames into this lane's queue.
+    fn others_still_open(&mut self) -> bool {
+        // Frames in a program's pages have not passed the disciplines yet, and the completion of a
+        // frame in the source may bring more of them.
+        let done = !self.hooks.hold_a_frame() && !self.partial_in_source();
         let shares = self.egress.as_ref().is_some_and(Egress::is_shared);
-        self.closing.as_mut().is_some_and(|closing| !closing.look(done)) && shares
+        self.closing.as_mut().is_some_and(|closing| !closing.check(done)) && shares
     }
 
-    /// Keeps frames from the peer (`true`) until they may follow those of an older lane.
+    /// Holds frames back from the peer (`true`) until they may follow those of an older lane.
     pub(crate) fn hold(&mut self, on: bool) -> Result<(), Fault> {
-        // What is attached gathers frames itself, and for every kind of sink.
+        // Disciplines hold frames themselves, for every kind of sink.
         self.held = on && self.egress.is_some();
         if !on && self.egress.is_some() {
             self.fit_limit();
@@ -340,25 +343,25 @@ impl Lane {
         if self.held { Ok(()) } else { self.tx.hold(on) }
     }
 
-    /// Where other lanes announce frames that they have put into its disciplines, or that programs
-    /// send back.
-    pub(crate) fn doors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let disciplines = self.egress.as_ref().and_then(Egress::door);
-        disciplines.into_iter().chain(self.hooks.door())
+    /// Eventfds that other lanes signal when they put frames into this lane's disciplines, or when
+    /// a program reinjects frames.
+    pub(crate) fn wakers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let disciplines = self.egress.as_ref().and_then(Egress::waker);
+        disciplines.into_iter().chain(self.hooks.waker())
     }
 
-    /// Its sink.
+    /// Sink of the lane.
     pub fn tx(&mut self) -> &mut Tx {
         &mut self.tx
     }
 
-    /// Lets a stopped lane go on only when `frames` of the largest frames fit (0: one).
+    /// Sets the room for resuming a stopped lane, as a number of largest frames (0: one).
     pub fn set_wake_frames(&mut self, frames: u32) {
         self.wake = self.sink_room.saturating_mul(frames.max(1));
     }
 
-    /// Moves up to a budget of frames, or up to four of small ones. `now` is used only when the
-    /// lane stops or goes on.
+    /// Moves up to a budget of frames, or up to four budgets of small frames. `now` is called only
+    /// when the lane stops or resumes.
     #[inline]
     pub fn poll(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
         if self.egress.is_some() {
@@ -366,10 +369,10 @@ impl Lane {
         }
         let mut polled = self.move_across::<false>(u32::MAX)?;
         if polled.rest == Rest::Empty && self.finishing.is_some() {
-            self.send_the_kept(&mut polled)?;
+            self.send_kept(&mut polled)?;
         }
         if polled.rest == Rest::Full && self.full == Full::Drop && !self.sink_held {
-            self.drop_what_comes(&mut polled)?;
+            self.tail_drop(&mut polled)?;
         }
         self.rest = polled.rest;
         if (polled.rest == Rest::Full) != self.stopped_since.is_some() {
@@ -378,9 +381,10 @@ impl Lane {
         Ok(polled)
     }
 
-    /// What finishes frames keeps one that it received when there was no room, and is not asked to
-    /// send it when nothing comes from a source that has become one with memory.
-    pub(super) fn send_the_kept(&mut self, polled: &mut Polled) -> Result<(), Fault> {
+    /// Sends the frame that offload emulation kept when the sink had no room. A source that has
+    /// become one with memory submits nothing while it is empty, so the kept frame needs its own
+    /// submission.
+    pub(super) fn send_kept(&mut self, polled: &mut Polled) -> Result<(), Fault> {
         if self.finishing.as_ref().is_some_and(InHand::has_a_frame) {
             self.tx.submit(&Burst::new(), 0)?;
             self.tx.flush()?;
@@ -409,7 +413,7 @@ impl Lane {
         }
     }
 
-    /// Asks the queue that ended the last poll to wake the worker.
+    /// Arms the queue that ended the last poll, so that it wakes the worker.
     pub fn arm(&mut self) -> Result<Armed, Fault> {
         if self.egress.is_some() {
             return self.arm_queued();
@@ -424,21 +428,20 @@ impl Lane {
         }
     }
 
-    /// Room that its sink must have before it goes on: for a largest frame, or for a smaller one
-    /// that has been received already, beside it.
+    /// Room that the sink must have before the lane continues: for a largest frame, or for a
+    /// smaller one that is already received into the batch.
     fn needs(&self) -> u32 {
-        let beside = self.batch.as_ref().filter(|batch| batch.is_beside());
-        let first = beside.and_then(Batch::needs).filter(|_| self.wake == self.sink_room);
+        let small = self.batch.as_ref().filter(|batch| batch.is_for_small());
+        let first = small.and_then(Batch::needs).filter(|_| self.wake == self.sink_room);
         first.unwrap_or(self.wake)
     }
 
-    /// The queues, to watch their events.
+    /// Both queues, for registration of their events.
     pub fn queues(&mut self) -> (&mut Rx, &mut Tx) {
         (&mut self.rx, &mut self.tx)
     }
 
-    /// Notes that it is not polled from now on: a stop ends with its lane, or its time would
-    /// never be counted.
+    /// Parks the lane. An open stop ends here; otherwise its time would never be counted.
     pub fn park(&mut self, now: Duration) {
         self.closing = None;
         self.rest = Rest::Empty;
@@ -448,7 +451,8 @@ impl Lane {
         self.note_stop_or_wake(false, now);
     }
 
-    /// Takes the lane apart. What waits for a full sink is lost, and counted; nothing else is.
+    /// Closes the lane and returns its queues. Only frames that wait for a full sink are lost, and
+    /// counted.
     pub fn into_queues(mut self, now: Duration) -> (Rx, Tx) {
         self.park(now);
         if let Some(egress) = self.egress.take() {

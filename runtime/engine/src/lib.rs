@@ -3,19 +3,18 @@
 //! # Threads
 //! - The *control thread* is the caller's: it calls [`Link::turn`] whenever one of
 //!   [`Link::events`] is ready or 100 ms have passed.
-//! - Each *worker* is a pinned thread that owns lanes and runs them to completion. It hears of
-//!   changes through a command queue that it looks at once a pass.
+//! - Each *worker* is a pinned thread that owns lanes and polls them. Changes reach a worker
+//!   through a command queue, checked once per iteration.
 //!
 //! # One lane
-//! A [`Lane`] moves frames from one RX queue to one TX queue, up to a budget a poll. A full sink
-//! makes it stop taking from its source: the source's own ring fills and its sender stops. Nothing
-//! inside drops.
+//! A [`Lane`] moves frames from one RX queue to one TX queue, up to a budget per poll. When its
+//! sink is full, a lane stops receiving: the ring of its source fills and the sender stops. The
+//! engine drops no frame unless the egress configuration requests it.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod change;
-mod crew;
 mod egress;
 mod idle;
 mod lane;
@@ -23,8 +22,8 @@ mod link;
 mod locality;
 mod switch;
 mod worker;
+mod worker_pool;
 
-pub use crew::WorkerView;
 pub use egress::{EgressConfig, Full};
 pub use idle::{IdlePolicy, Pause};
 pub use lane::{Lane, LaneError, LaneId, Polled, Rest, Way};
@@ -33,3 +32,4 @@ pub use link::{
     Running, Wish, XdpError,
 };
 pub use worker::WorkerStats;
+pub use worker_pool::WorkerView;

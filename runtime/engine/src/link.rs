@@ -1,4 +1,4 @@
-//! A link: two functions joined, kept alive by the control thread.
+//! A link: two joined functions, run by the control thread.
 
 mod capture;
 mod deliver;
@@ -25,13 +25,13 @@ use mqnet_sysio::eventfd::EventFd;
 use mqnet_sysio::{affinity, clock};
 use mqnet_topology::{Home, Side, Topology};
 
-use crate::change::{Change, Rest};
-use crate::crew::{Crew, WorkerView};
+use crate::change::{Change, IdleState};
 use crate::egress::EgressConfig;
 use crate::idle::IdlePolicy;
 use crate::lane::{Lane, LaneError, LaneId, ShownPool, Way};
-use crate::locality::LOOK;
+use crate::locality::SAMPLE_INTERVAL;
 use crate::worker::{FaultLine, LaneFault};
+use crate::worker_pool::{WorkerPool, WorkerView};
 
 pub use capture::{CaptureRequest, Captures};
 use devices::DeviceMtu;
@@ -43,134 +43,134 @@ pub use request::{AskError, RequestError, Wish};
 use xdp::Programs;
 pub use xdp::XdpError;
 
-/// So long after a reason to be down has come, whatever ends it is looked for often.
+/// Time after a new down reason during which the link checks often for its end.
 const SOON: Duration = Duration::from_secs(2);
 
-/// On which CPUs workers run.
+/// Choice of CPUs for workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cpus {
     /// Distinct cores of the process's cpuset, from the end that the functions prefer.
     #[default]
     Auto,
-    /// Wherever the kernel puts them.
+    /// No pinning: the kernel schedules the workers.
     Float,
-    /// These, in turn.
+    /// These CPUs, in order, repeated if needed.
     List(Vec<usize>),
 }
 
-/// How to run a link.
+/// Configuration of a link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkConfig {
-    /// Channels wanted at the start; `None`: as many as the other side wants.
+    /// Number of channels at the start; `None`: as many as the other side requests.
     pub channels: Option<u16>,
-    /// Number of workers; `None`: one a channel, at most one a CPU.
+    /// Number of workers; `None`: one per channel, at most one per CPU.
     pub workers: Option<usize>,
-    /// Where they run.
+    /// CPUs of the workers.
     pub cpus: Cpus,
-    /// When they sleep.
+    /// Idle policy of the workers.
     pub idle: IdlePolicy,
-    /// What leaves through the first function, and through the second.
+    /// Egress of the first function, and of the second.
     pub egress: [EgressConfig; 2],
 }
 
-/// A link cannot go on at all.
+/// Error after which a link cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// A system resource is missing.
     #[error("workers: {0}")]
     System(#[from] io::Error),
-    /// The words of a discipline make no sense.
+    /// The text of a discipline is invalid.
     #[error("qdisc: {0}")]
     Qdisc(TcError),
-    /// Nothing could follow what was to be learnt.
+    /// No function can steer the flows that were to be learnt.
     #[error(
         "rx-locality=learn: {0} does not choose among its queues by a table; a TAP, a TUN or an \
          interface (xdp:) does"
     )]
     Learning(String),
-    /// A worker hangs.
+    /// A worker does not reply.
     #[error("a worker did not answer within 5 s (stuck in a system call?)")]
     Stuck,
 }
 
-/// Something that the user wants to know.
+/// Event of interest to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Traffic flows.
+    /// The link is up.
     Up(Plan),
-    /// It does not; why.
+    /// The link is down, for this reason.
     Down(String),
-    /// The channels have been replaced in mid-flow.
+    /// The channels were replaced while traffic continued.
     Changed {
-        /// What is in force now, as the first function sees it.
+        /// Plan in force, from the first function's point of view.
         plan: Plan,
-        /// How long it took.
+        /// Duration of the change.
         took: Duration,
-        /// What could not be tidied up.
+        /// Cleanup steps that failed.
         untidy: Vec<String>,
     },
-    /// They should have been, and everything is as it was; why.
+    /// The channel change failed for this reason, and the old channels are kept.
     ChangeFailed(String),
 }
 
-/// A running link.
+/// State of a link that is up.
 #[derive(Debug)]
 pub struct Running {
-    /// What was agreed, as the first function sees it.
+    /// Negotiated plan, from the first function's point of view.
     pub plan: Plan,
     /// Number of the set of lanes.
     pub(crate) set: u32,
     sessions: (u64, u64),
 }
 
-/// The plan as the function sees it where lanes of this way begin.
-pub(crate) fn as_source_sees(plan: &Plan, way: Way) -> Plan {
+/// Plan from the point of view of the function where lanes of direction `way` begin.
+pub(crate) fn from_source_side(plan: &Plan, way: Way) -> Plan {
     if way == Way::Forth { plan.clone() } else { plan.mirrored() }
 }
 
-/// Two functions joined.
+/// Two joined functions.
 pub struct Link {
     pub(crate) ends: [Box<dyn Function>; 2],
-    /// Which of them has a far end with a say in changes.
+    /// Index of the function with a peer that takes part in channel changes.
     pub(crate) peer_side: Option<usize>,
-    pub(crate) crew: Crew,
+    pub(crate) workers: WorkerPool,
     pub(crate) running: Option<Running>,
     pub(crate) change: Option<Change>,
-    pub(crate) at_rest: Rest,
+    pub(crate) idle_state: IdleState,
     pub(crate) sets: u32,
-    /// Most channels that there have been.
+    /// Largest number of channels so far.
     pub(crate) widest: u16,
     pub(crate) now: Duration,
     attached: [Attached; 2],
-    /// What happens when sinks are full was changed while lanes were being exchanged.
-    full_is_new: bool,
+    /// The behaviour for full sinks was changed while lanes were being exchanged.
+    full_changed: bool,
     /// A change has just ended, and the next may be due.
-    look_again: bool,
+    check_again: bool,
     wish: Wish,
-    /// What the other side of each function was told last.
+    /// Capabilities that each function's opposite side was given last.
     seen_caps: [Option<Caps>; 2],
     wake_frames: u32,
     captures: Vec<capture::Active>,
     programs: Programs,
     merger: Merger,
     learning: Learning,
-    /// Where lanes show their page pools: those of the set that runs, and of the next one.
+    /// Gauges of the lanes' page pools: those of the running set, and of the next one.
     shown_pools: Vec<(LaneId, ShownPool)>,
     pending: Option<Pending>,
     answer: Option<Result<Option<String>, RequestError>>,
     device_mtu: DeviceMtu,
     faults: Receiver<LaneFault>,
     line: FaultLine,
-    /// Why the link is down, and since when that is the reason.
-    said: Option<String>,
-    said_at: Duration,
-    /// Why the link could not start although both functions are up.
+    /// Down reason of the link, with the time at which it was first reported.
+    reported_down: Option<String>,
+    reported_at: Duration,
+    /// Reason why the link could not start although both functions are up.
     start_failed: Option<String>,
 }
 
 impl Link {
-    /// Joins two functions; nothing flows before the first [`turn`](Self::turn). At most one of
-    /// them may have a peer with a say in changes.
+    /// Joins two functions. No frame moves before the first [`turn`](Self::turn). At most one of
+    /// them may have a peer that takes part in changes.
     pub fn new(
         a: Box<dyn Function>,
         b: Box<dyn Function>,
@@ -189,17 +189,17 @@ impl Link {
         };
         let mut link = Self {
             attached,
-            full_is_new: false,
+            full_changed: false,
             ends,
             peer_side,
-            crew: Crew::new(topology, Side::Low, config, line.clone()),
+            workers: WorkerPool::new(topology, Side::Low, config, line.clone()),
             running: None,
             change: None,
-            at_rest: Rest::default(),
+            idle_state: IdleState::default(),
             sets: 0,
             widest: 0,
             now: clock::monotonic(),
-            look_again: false,
+            check_again: false,
             wish,
             seen_caps: [None, None],
             wake_frames: 0,
@@ -213,45 +213,48 @@ impl Link {
             answer: None,
             faults,
             line,
-            said: None,
-            said_at: Duration::ZERO,
+            reported_down: None,
+            reported_at: Duration::ZERO,
             start_failed: None,
         };
         link.publish_wish();
         Ok(link)
     }
 
-    /// Descriptors whose readiness asks for a [`turn`](Self::turn).
+    /// Descriptors that become readable when a [`turn`](Self::turn) is due.
     pub fn events(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = vec![self.line.wake.as_fd()];
         self.ends.iter().for_each(|end| fds.extend(end.events()));
         fds
     }
 
-    /// How long to wait for an event before the next [`turn`](Self::turn).
+    /// Longest wait for an event before the next [`turn`](Self::turn).
     pub fn patience(&self) -> Duration {
         match (&self.running, &self.change) {
-            // What came while a change was being closed rang already.
-            (Some(_), None) if self.look_again => Duration::ZERO,
-            // Some steps of a change are noticed by looking: queues that drain.
+            // The event of a request that arrived while a change was ending has already been
+            // consumed.
+            (Some(_), None) if self.check_again => Duration::ZERO,
+            // Some steps of a change are noticed only by polling: queues that drain.
             (Some(_), Some(_)) => Duration::from_micros(300),
             (Some(_), None) if self.programs.any_leaving() => Duration::from_millis(20),
             (Some(_), None) if self.pending.is_some() => Duration::from_millis(100),
-            // A member that is lost is looked for.
+            // A lost member is detected by polling.
             (Some(_), None) if self.misses_a_member() => Duration::from_millis(25),
-            (Some(_), None) if self.learning.is_on() => LOOK,
-            // Everything that can happen to a running link is an event.
+            (Some(_), None) if self.learning.is_on() => SAMPLE_INTERVAL,
+            // Every other change of a running link is an event.
             (Some(_), None) => Duration::from_secs(1),
-            // A peer that is there is met by looking. One that has not come for long may take a
-            // moment longer: whoever waits for days does so at 0.2 % of a CPU.
-            (None, _) if self.now.saturating_sub(self.said_at) > SOON => Duration::from_millis(100),
+            // A waiting peer is detected by polling. After a long absence a longer interval is
+            // sufficient, and it keeps the CPU time of a waiting link low.
+            (None, _) if self.now.saturating_sub(self.reported_at) > SOON => {
+                Duration::from_millis(100)
+            }
             (None, _) => Duration::from_millis(25),
         }
     }
 
-    /// One step of control: notices faults and lost peers, brings the link up when both functions
-    /// are, carries out changes. Call it after every event and when [`patience`](Self::patience)
-    /// has passed.
+    /// Performs one control step: handles faults and lost peers, brings the link up when both
+    /// functions are, and advances changes. Call it after every event and after
+    /// [`patience`](Self::patience).
     pub fn turn(&mut self, now: Duration) -> Result<Option<Notice>, LinkError> {
         self.now = now;
         self.line.wake.drain();
@@ -261,9 +264,9 @@ impl Link {
             return Ok(Some(end));
         }
         let status = self.poll_ends(now);
-        self.look_at_caps();
+        self.check_caps();
         self.follow_devices(now);
-        let refitted = self.let_take_over(&mut faults)?;
+        let refitted = self.refit_ends(&mut faults)?;
         if let Some(end) = self.end_by_faults(&faults, true)? {
             return Ok(Some(end));
         }
@@ -272,7 +275,7 @@ impl Link {
             {
                 Some(running) if running.sessions == (sa, sb) => {
                     let notice = self.advance(now)?;
-                    self.look_again = notice.is_some() || refitted;
+                    self.check_again = notice.is_some() || refitted;
                     notice
                 }
                 Some(_) => {
@@ -285,44 +288,44 @@ impl Link {
                 if self.running.is_some() {
                     self.take_down(&why)?;
                 }
-                self.say_down(why)
+                self.report_down(why)
             }
         };
         if matches!(notice, Some(Notice::Changed { .. })) {
             self.forget_device_notes();
         }
-        self.give_up_late_request(now);
-        self.take_off_abandoned_taps();
-        self.take_off_left_hooks();
-        self.let_go_of_disciplines();
+        self.time_out_request(now);
+        self.remove_abandoned_taps();
+        self.retry_hook_removal();
+        self.free_unused_disciplines();
         self.fit_merging();
         self.learn()?;
         Ok(notice)
     }
 
-    /// Says why the link is down, once per reason.
-    pub(crate) fn say_down(&mut self, why: String) -> Option<Notice> {
-        if self.said.as_ref() == Some(&why) {
+    /// Reports why the link is down, once per reason.
+    pub(crate) fn report_down(&mut self, why: String) -> Option<Notice> {
+        if self.reported_down.as_ref() == Some(&why) {
             return None;
         }
-        (self.said, self.said_at) = (Some(why.clone()), self.now);
+        (self.reported_down, self.reported_at) = (Some(why.clone()), self.now);
         Some(Notice::Down(why))
     }
 
-    /// Why the link is down, while it is.
+    /// Reason why the link is down, while it is.
     pub fn down_reason(&self) -> Option<&str> {
-        self.said.as_deref().filter(|_| self.running.is_none())
+        self.reported_down.as_deref().filter(|_| self.running.is_none())
     }
 
-    /// A plan as the partner of the peer's function sees it, from the first function. The peer
-    /// knows nothing of what arrives here whatever is agreed.
-    pub(crate) fn as_first_sees(&self, plan: Plan) -> Plan {
+    /// Converts a plan from the point of view of the peer function's partner to that of the first
+    /// function. The peer does not know receive offloads that are fixed here.
+    pub(crate) fn from_first_side(&self, plan: Plan) -> Plan {
         let plan = if self.peer_side == Some(0) { plan.mirrored() } else { plan };
         let [here, there] = self.ends.each_ref().map(|end| end.caps().rx_fixed);
         plan.with_fixed(here, there)
     }
 
-    /// The far end with a say, if there is one.
+    /// Peer that takes part in changes, if there is one.
     pub(crate) fn peer(&mut self) -> Option<&mut dyn Peer> {
         self.ends[self.peer_side?].peer()
     }
@@ -332,7 +335,7 @@ impl Link {
         if high { Side::High } else { Side::Low }
     }
 
-    /// Where the devices behind the channels are: those of the first end that knows.
+    /// Placement of the devices behind the channels, from the first end that knows it.
     pub(crate) fn homes(&self) -> Vec<Home> {
         let mut ends = self.ends.iter().map(|end| end.devices());
         let known = ends.find(|devices| devices.iter().any(|device| device.node.is_some()));
@@ -340,44 +343,44 @@ impl Link {
         known.unwrap_or_default().into_iter().map(home).collect()
     }
 
-    /// What the two functions come to at the start of a life of the link.
+    /// Plan of the two functions when the link comes up.
     fn first_plan(&mut self) -> Result<Plan, String> {
         match self.peer().map(|peer| peer.plan()) {
-            // The two ends of the bridge have agreed already, on our behalf.
-            Some(Some(plan)) => Ok(self.as_first_sees(plan)),
+            // The two ends of the bridge have already negotiated a plan.
+            Some(Some(plan)) => Ok(self.from_first_side(plan)),
             Some(None) => Err("the peer has agreed to nothing".to_owned()),
             None => Plan::join(&self.wished_of(0), &self.wished_of(1)).map_err(|e| e.to_string()),
         }
     }
 
     fn bring_up(&mut self, sessions: (u64, u64)) -> Result<Option<Notice>, LinkError> {
-        // A bridge knows by its handshake whether its far end negotiates changes.
+        // A bridge learns in its handshake whether its peer negotiates changes.
         self.peer_side = (0..2).find(|&side| self.ends[side].peer().is_some());
         let plan = match self.first_plan() {
             Ok(plan) => plan,
             Err(why) => {
-                // The peers must not believe in a link that goes nowhere.
+                // The peers must not consider a link up that goes nowhere.
                 return Ok(self.cannot_start(why, "the two functions do not fit"));
             }
         };
-        if let Err(e) = self.crew.grow(plan.channels, self.side(), self.homes()) {
+        if let Err(e) = self.workers.grow(plan.channels, self.side(), self.homes()) {
             return Ok(self.cannot_start(format!("workers: {e}"), "workers could not be started"));
         }
         let opened = self.open(&plan);
         let lanes = opened.and_then(|(a, b)| self.make_lanes(self.sets, a, b, &plan));
         match lanes {
             Ok(lanes) => {
-                // Before the first frame moves: a kernel that has no carrier yet drops its answer.
+                // Before the first frame moves: a kernel without carrier drops its replies.
                 self.ends.iter_mut().for_each(|end| end.set_carrier(true));
-                lanes.into_iter().flatten().for_each(|lane| self.crew.attach(lane));
+                lanes.into_iter().flatten().for_each(|lane| self.workers.attach(lane));
             }
             Err(why) => {
                 return Ok(self.cannot_start(why, "a function could not be opened"));
             }
         }
-        self.said = None;
+        self.reported_down = None;
         self.has_started();
-        self.at_rest = Rest::default();
+        self.idle_state = IdleState::default();
         self.widest = self.widest.max(plan.channels);
         self.note_counted();
         self.forget_device_notes();
@@ -392,7 +395,7 @@ impl Link {
         Ok((a, b))
     }
 
-    /// Joins channels: the lanes of each direction, in order.
+    /// Joins channels; returns the lanes of each direction, in order.
     pub(crate) fn make_lanes(
         &mut self,
         set: u32,
@@ -404,7 +407,7 @@ impl Link {
         let at_work = self.running.as_ref().map(|running| running.set);
         self.shown_pools.retain(|(id, _)| Some(id.set) == at_work);
         for (channel, (a, b)) in (0u16..).zip(a.into_iter().zip(b)) {
-            let node = self.crew.memory_of(channel);
+            let node = self.workers.memory_of(channel);
             for (way, rx, tx) in [(Way::Forth, a.rx, b.tx), (Way::Back, b.rx, a.tx)] {
                 let sink = usize::from(way == Way::Forth);
                 let stats = self.ends[sink].stats()[usize::from(channel)].clone();
@@ -424,9 +427,9 @@ impl Link {
         Ok(lanes)
     }
 
-    /// The lane with what the plan has the engine do to its frames.
+    /// Adds the offload emulation of the plan to a lane.
     fn emulate(&self, lane: Lane, plan: &Plan) -> Result<Lane, LaneError> {
-        let plan = as_source_sees(plan, lane.id().way);
+        let plan = from_source_side(plan, lane.id().way);
         if plan.rx_emulation.is_none() {
             return Ok(lane);
         }
@@ -438,8 +441,8 @@ impl Link {
         lane.finishing(plan.rx_frame_max(), how)
     }
 
-    /// Lanes that do not run any more. What programs have sent back by them goes by those that do:
-    /// by the new ones, when a change is over.
+    /// Drops detached lanes. Frames that programs reinjected there are sent through the running
+    /// lanes; at the end of a change these are the new ones.
     pub(crate) fn drop_lanes(&self, lanes: impl IntoIterator<Item = Lane>) {
         for mut lane in lanes {
             if let Some(running) = &self.running
@@ -451,46 +454,46 @@ impl Link {
                     lane.give_returned(returned);
                     Ok(())
                 };
-                self.crew.edit(LaneId { set: running.set, channel, way }, Box::new(give));
+                self.workers.edit(LaneId { set: running.set, channel, way }, Box::new(give));
             }
             lane.into_queues(self.now);
         }
     }
 
-    /// Stops the traffic and gives every queue back to its function.
+    /// Stops the traffic and returns every queue to its function.
     pub(crate) fn take_down(&mut self, why: &str) -> Result<(), LinkError> {
         self.ends.iter_mut().for_each(|end| end.set_carrier(false));
         self.running = None;
-        let running = self.crew.take_all()?;
+        let running = self.workers.take_all()?;
         self.drop_lanes(running);
         if let Some(change) = self.change.take() {
             self.drop_lanes(change.into_lanes());
         }
         self.ends.iter_mut().for_each(|end| end.close(why));
-        // Faults that the same event caused in other lanes are old news now.
+        // Further faults caused by the same event are discarded.
         while self.faults.try_recv().is_ok() {}
         self.sets = self.sets.wrapping_add(1);
         self.link_is_down(why);
         Ok(())
     }
 
-    /// The agreement in force, while traffic flows.
+    /// State of the link while it is up.
     pub fn running(&self) -> Option<&Running> {
         self.running.as_ref()
     }
 
-    /// True while a change is under way.
+    /// True during a channel change.
     pub fn is_changing(&self) -> bool {
         self.change.is_some()
     }
 
-    /// The two functions.
+    /// Both functions.
     pub fn functions(&mut self) -> [&mut dyn Function; 2] {
         let [a, b] = &mut self.ends;
         [&mut **a, &mut **b]
     }
 
-    /// Statistics of both functions' channels: those in use, and those that have been.
+    /// Statistics of both functions' channels, including channels that were used earlier.
     pub fn stats(&self) -> [&[Arc<ChannelStats>]; 2] {
         let used = usize::from(self.widest);
         self.ends.each_ref().map(|end| &end.stats()[..used.min(end.stats().len())])
@@ -498,25 +501,25 @@ impl Link {
 
     /// The workers.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
-        self.crew.views()
+        self.workers.views()
     }
 
     /// Number of the worker that serves a channel.
     pub fn worker_of(&self, channel: u16) -> Option<usize> {
-        self.crew.worker_of(channel)
+        self.workers.worker_of(channel)
     }
 
-    /// When the workers sleep.
+    /// Idle policy of the workers.
     pub fn idle_policy(&self) -> IdlePolicy {
-        self.crew.policy()
+        self.workers.policy()
     }
 
-    /// Changes when the workers sleep.
+    /// Changes the idle policy of the workers.
     pub fn set_idle_policy(&mut self, policy: IdlePolicy) {
-        self.crew.set_policy(policy);
+        self.workers.set_policy(policy);
     }
 
-    /// How many of the largest frames must fit before a stopped lane goes on; 0: half the ring.
+    /// Number of largest frames that must fit before a stopped lane continues; 0: half of the ring.
     pub fn wake_frames(&self) -> u32 {
         self.wake_frames
     }
@@ -528,7 +531,7 @@ impl Link {
         for channel in 0..running.plan.channels {
             for way in [Way::Forth, Way::Back] {
                 let id = LaneId { set: running.set, channel, way };
-                self.crew.edit(
+                self.workers.edit(
                     id,
                     Box::new(move |lane| {
                         lane.set_wake_frames(frames);
@@ -539,14 +542,14 @@ impl Link {
         }
     }
 
-    /// Ends the link in good order: traffic stops, what was taken arrives if that is within
-    /// `patience`, the peer is told. The statistics stay.
+    /// Shuts the link down in order: traffic stops, received frames are delivered if that is
+    /// possible within `patience`, and the peer is notified. The statistics stay.
     pub fn shut_down(&mut self, why: &str, patience: Duration) -> Result<(), LinkError> {
         if self.running.is_none() {
             return Ok(());
         }
         self.ends.iter_mut().for_each(|end| end.set_carrier(false));
-        // Whatever became of it, the queues go back and the peer is told.
+        // The queues are returned and the peer is notified even if delivery failed.
         let delivered = self.deliver(patience);
         self.take_down(why)?;
         delivered

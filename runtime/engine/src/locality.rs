@@ -1,40 +1,42 @@
-//! When a bucket of flows goes to another queue, because whoever takes them sends there.
+//! RX locality policy: decides when a bucket of flows moves to the queue on which its opposite
+//! direction is sent.
 //!
-//! Buckets and not flows: they are few, a program in the kernel knows them already, both directions
-//! of a flow have the same one, and a table of them is moved in order by what there is. What it
-//! costs: flows that share a bucket share a queue.
+//! The policy moves buckets, not flows. Buckets are few, the kernel's programs already use them,
+//! both directions of a flow have the same one, and existing steering moves a table of them in
+//! order. The cost: flows that share a bucket share a queue.
 //!
-//! A bucket moves after [`STEADY`] looks in a row in which it was seen on one other channel,
-//! clearly more often than on all others together. Looks in which it was not seen count for
-//! nothing. Then it stays for a while, twice as long each time that it moves again soon. Two ends
-//! of a bridge that follow each other would swap their channels for ever; so the one that does not
-//! lead waits for longer, and finds that nothing is left to do.
+//! A bucket moves after [`STEADY`] consecutive samples on one other channel, each clearly more
+//! frequent than all other channels together. Samples without traffic are skipped. After a move the
+//! bucket stays for a hold time, which doubles with each further move soon after. Two ends of a
+//! bridge that follow each other would swap their channels forever; so the end that does not lead
+//! waits longer, and then finds both in agreement.
 
 use std::time::Duration;
 
-/// Time between two looks.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+/// Sampling interval.
+pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Looks in a row.
+/// Number of consecutive samples before a move.
 const STEADY: u8 = 3;
 
-/// Buckets that move after one look, all to the same queue: it is not read meanwhile.
+/// Most buckets that move after one sample, all to the same queue: the queue is not read during the
+/// move.
 const MOVES: usize = 16;
 
 const HOLD_LEAST: Duration = Duration::from_millis(500);
 const HOLD_MOST: Duration = Duration::from_secs(64);
 
-/// Where a bucket was seen since the last look.
+/// Channel on which a bucket was seen since the last sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     Nowhere,
-    /// On several channels, none of them clearly more than the others.
+    /// Several channels, none clearly more frequent than the others.
     Mixed,
     On(u16),
 }
 
 impl Sight {
-    /// From how often it was seen on each channel.
+    /// Evaluates the number of frames on each channel.
     pub(crate) fn of(counts: impl Iterator<Item = u64>) -> Self {
         let (mut sum, mut most, mut at) = (0u64, 0, 0);
         for (channel, count) in (0..).zip(counts) {
@@ -51,13 +53,13 @@ impl Sight {
     }
 }
 
-/// Frames after which a hash that a driver claims is believed, or not.
+/// Number of frames after which the hash that a driver claims is verified.
 const JUDGED: u64 = 64;
 
-/// Whether a table has the buckets that we compute.
+/// Verdict about a table: whether a driver's buckets are the ones that mqnet computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// Not enough has arrived yet.
+    /// Too few frames so far.
     Unknown,
     True,
     False {
@@ -66,11 +68,12 @@ pub(crate) enum Judgement {
     },
 }
 
-/// Compares where frames arrive with where they should. Drivers do not tell all: some hash
-/// symmetrically, some hash what is in a tunnel, and rules come before any table.
+/// Comparison of the queues on which frames arrive with the queues of the table. Drivers do not
+/// report everything: some hash symmetrically, some hash the inner packet of a tunnel, and flow
+/// rules precede any table.
 #[derive(Debug, Default)]
 pub(crate) struct Trial {
-    /// The table at the last look.
+    /// Table at the last sample.
     before: Vec<u16>,
     arrived: u64,
     strays: u64,
@@ -78,16 +81,17 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// The next table is a new one.
-    pub(crate) fn overlook(&mut self) {
+    /// Restarts the comparison, as the next table is a new one.
+    pub(crate) fn restart(&mut self) {
         self.before.clear();
         (self.arrived, self.strays) = (0, 0);
     }
 
-    /// How often each bucket arrived on each channel since the last look, and the table now. One in
-    /// eight may stray: of queues there are at least two, so that by chance it would be a half.
-    pub(crate) fn hear(&mut self, table: &[u16], news: &[Vec<u64>]) -> Judgement {
-        // What has moved since arrived here and there.
+    /// Evaluates the number of frames of each bucket on each channel since the last sample, with
+    /// the current table. One frame in eight may stray: there are at least two queues, so a random
+    /// assignment strays by at least a half.
+    pub(crate) fn compare(&mut self, table: &[u16], news: &[Vec<u64>]) -> Judgement {
+        // Frames of buckets that have just moved may have arrived on either queue.
         let stayed = |bucket: &usize| self.before.get(*bucket) == table.get(*bucket);
         for bucket in (0..table.len()).filter(stayed) {
             for (channel, counts) in (0..).zip(news) {
@@ -111,10 +115,10 @@ impl Trial {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// Where it was seen last, if that is not where its flows come.
+    /// Channel of the last sample, if it is not the bucket's queue.
     candidate: Option<u16>,
-    looks: u8,
-    /// When it moved last, and how long it stays from then on.
+    samples: u8,
+    /// Time of the last move; the bucket stays for `hold` from then on.
     moved: Duration,
     hold: Duration,
 }
@@ -127,26 +131,26 @@ impl Bucket {
             Sight::On(_) | Sight::Mixed => None,
         };
         let again = on.is_some() && on == self.candidate;
-        self.looks = if again { self.looks.saturating_add(1) } else { u8::from(on.is_some()) };
+        self.samples = if again { self.samples.saturating_add(1) } else { u8::from(on.is_some()) };
         self.candidate = on;
     }
 
     fn moves(&mut self, now: Duration) {
         let soon = now.saturating_sub(self.moved) < self.hold * 4;
         self.hold = if soon { (self.hold * 2).min(HOLD_MOST) } else { HOLD_LEAST };
-        (self.moved, self.looks, self.candidate) = (now, 0, None);
+        (self.moved, self.samples, self.candidate) = (now, 0, None);
     }
 }
 
-/// What was seen of all buckets of a table, and when they moved.
+/// Samples of all buckets of a table, and their moves.
 #[derive(Debug)]
 pub(crate) struct Policy {
     buckets: Vec<Bucket>,
-    /// Where the next look begins, so that every queue has its turn.
+    /// First bucket of the next sample, so that every queue gets its turn.
     begin: usize,
 }
 
-/// Buckets that are to go to a queue.
+/// Buckets to move to one queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Moves {
     pub(crate) queue: u16,
@@ -158,17 +162,18 @@ impl Policy {
         Self { buckets: vec![Bucket::default(); buckets], begin: 0 }
     }
 
-    /// There are so many queues now: a bucket that was to go to one that is gone begins anew.
-    pub(crate) fn keep_to(&mut self, queues: u16) {
+    /// Forgets candidates that do not exist any more, after the number of queues became `queues`.
+    pub(crate) fn limit_queues(&mut self, queues: u16) {
         for bucket in &mut self.buckets {
             if bucket.candidate.is_some_and(|queue| queue >= queues) {
-                (bucket.candidate, bucket.looks) = (None, 0);
+                (bucket.candidate, bucket.samples) = (None, 0);
             }
         }
     }
 
-    /// What is to move now. `table` is the queue of each bucket, `sights` where each was seen.
-    pub(crate) fn look(
+    /// Returns the buckets to move now. `table` holds the queue of each bucket, `sights` its
+    /// sample.
+    pub(crate) fn decide(
         &mut self,
         now: Duration,
         leads: bool,
@@ -181,7 +186,7 @@ impl Policy {
                 bucket.note(sight, queue);
             }
         }
-        let ripe = |at: &usize| self.buckets[*at].looks >= steady;
+        let ripe = |at: &usize| self.buckets[*at].samples >= steady;
         let in_turn = (self.begin..self.buckets.len()).chain(0..self.begin);
         let ripe: Vec<usize> = in_turn.filter(ripe).collect();
         let queue = self.buckets[*ripe.first()?].candidate?;

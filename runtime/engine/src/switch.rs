@@ -1,71 +1,72 @@
-//! Moves one direction of a link from one set of lanes to another, in mid-flow.
+//! Moves one direction of a running link from one set of lanes to another.
 //!
-//! # Why nothing is lost, doubled or reordered
+//! # Why no frame is lost, duplicated or reordered
 //! A flow may change its queue when the number of queues changes. Its older frames then wait in one
-//! place while its newer ones arrive in another, and two lanes race. So:
+//! queue while its newer frames arrive in another, and two lanes race. Hence these steps:
 //!
-//! 1. lanes of queues that *gain* flows stop taking: what comes now waits in the source;
-//! 2. the source steers, and says when nothing can still come by the old choice;
-//! 3. lanes of queues that *lose* flows go on until what waited when they were told has moved;
-//! 4. all lanes of the new set begin, with sinks that *hold*: frames gather there unseen;
-//! 5. what waits in disciplines of the old lanes goes out through their sinks;
-//! 6. when the peer has taken everything that the old sinks published, the new ones let go.
+//! 1. Lanes of queues that *gain* flows stop receiving: new frames wait in the source.
+//! 2. The source changes its steering, and returns when no frame can arrive by the old steering.
+//! 3. Lanes of queues that *lose* flows continue until the frames that waited at step 2 have moved.
+//! 4. All lanes of the new set start with sinks that *hold*: frames collect there, unpublished.
+//! 5. Frames in disciplines of the old lanes are sent through the old sinks.
+//! 6. When the peer has taken all frames that the old sinks published, the new sinks are released.
 //!
-//! At step 6 every older frame has been delivered and no newer one was visible before it. The
-//! source is read all the time but for steps 1 to 3, so a ring of the kernel does not overflow.
-//! (Rejected: the receiver alone keeps the order, by a marker in every ring. It needs a frame in
-//! every ring, and the peer's help when something fails.)
+//! At step 6 every older frame has been delivered, and no newer frame was visible before it. The
+//! source is read all the time except in steps 1 to 3, so a kernel ring does not overflow.
+//! (Rejected: ordering by the receiver alone, with a marker in every ring. It needs a frame in
+//! every ring, and the peer's cooperation after a failure.)
 
 use std::sync::mpsc::Receiver;
 
 use mqnet_netdev::{Fault, Function};
 
-use crate::crew::Crew;
 use crate::lane::{Closing, Lane, LaneId};
 use crate::worker::Leave;
+use crate::worker_pool::WorkerPool;
 
-/// When everything has been taken that waits in the source now. A source that is never empty is
-/// left after as many frames as it can hold: for longer than that, new lanes must not wait.
+/// Condition to leave after all frames that wait in the source now have been received. A source
+/// that is never empty is left after as many frames as it can hold, so that new lanes do not wait
+/// longer.
 pub(crate) fn drained(source: &mut dyn Function) -> Leave {
     Leave::Drained { most: source.waiting_most() }
 }
 
-/// How far a switch is.
+/// Progress of a switch.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// Come again soon.
+    /// The switch is not finished: call again soon.
     Waiting,
-    /// The new lanes run, and the old ones have nothing left.
+    /// The new lanes run, and the old ones are drained.
     Done,
-    /// The source could not steer: the old lanes run as before.
+    /// The source could not change its steering: the old lanes run as before.
     Failed(String),
-    /// A sink is broken: the link cannot go on.
+    /// A sink has failed: the link has to be closed.
     Broken(Fault),
 }
 
 enum Phase {
     Start,
-    /// Lanes that gain flows are on their way home.
+    /// Lanes that gain flows are leaving their workers.
     Gaining(Receiver<Lane>),
-    /// Lanes that lose flows are.
+    /// Lanes that lose flows are leaving their workers.
     Losing(Receiver<Lane>),
-    /// The new lanes run and hold; old lanes with frames in their disciplines send those.
+    /// The new lanes run and hold. Old lanes with frames in their disciplines send those.
     Emptying(Receiver<Lane>, usize),
-    /// The same, and all frames are in the old sinks, which are being drained.
+    /// As before, with all frames in the old sinks, which are being drained.
     Draining,
 }
 
-/// One move.
+/// Switch of one direction.
 pub(crate) struct Switch {
     gaining: Vec<LaneId>,
     losing: Vec<LaneId>,
-    /// Queues that the source is to steer to; `None`: flows stay where they are.
+    /// Number of queues to steer to; `None`: flows keep their queues.
     steer: Option<u16>,
-    /// Frames that the new lanes could not carry may wait in the source.
+    /// Frames that are too large for the new lanes may wait in the source.
     empty_all: bool,
-    /// When a lane leaves that must leave nothing behind.
+    /// Leave condition of lanes that must leave their source empty.
     drained: Leave,
-    /// Lanes of the new set, until they run.
+    /// Lanes of the new set, until they are attached.
     next: Vec<Lane>,
     next_ids: Vec<LaneId>,
     /// Lanes of the old set, once they have left.
@@ -74,8 +75,8 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// From the lanes `old` to the lanes `next`. `empty_all`: frames that the new lanes could not
-    /// carry may wait in the source.
+    /// Creates a switch from the lanes `old` to the lanes `next`. `empty_all`: frames that are too
+    /// large for the new lanes may wait in the source.
     pub(crate) fn new(
         old: &[LaneId],
         next: Vec<Lane>,
@@ -91,7 +92,7 @@ impl Switch {
             losing,
             steer: (before != after).then_some(after as u16),
             empty_all,
-            // Asked while nothing waits: the answer can take a while on a busy machine.
+            // Queried before any frame waits: the query can take long on a busy machine.
             drained: drained(source),
             next_ids: next.iter().map(Lane::id).collect(),
             next,
@@ -100,62 +101,62 @@ impl Switch {
         }
     }
 
-    /// One step.
-    pub(crate) fn turn(&mut self, crew: &Crew, source: &mut dyn Function) -> Progress {
+    /// Performs one step.
+    pub(crate) fn turn(&mut self, workers: &WorkerPool, source: &mut dyn Function) -> Progress {
         match &mut self.phase {
             Phase::Start => {
                 let leave = if self.empty_all { self.drained } else { Leave::Settled };
-                self.phase = Phase::Gaining(crew.detach(&self.gaining, leave));
+                self.phase = Phase::Gaining(workers.detach(&self.gaining, leave));
                 Progress::Waiting
             }
-            Phase::Gaining(home) => {
-                self.parked.extend(home.try_iter());
+            Phase::Gaining(detached) => {
+                self.parked.extend(detached.try_iter());
                 if self.parked.len() < self.gaining.len() {
                     return Progress::Waiting;
                 }
-                self.steer(crew, source)
+                self.steer(workers, source)
             }
-            Phase::Losing(home) => {
-                self.parked.extend(home.try_iter());
+            Phase::Losing(detached) => {
+                self.parked.extend(detached.try_iter());
                 if self.parked.len() < self.gaining.len() + self.losing.len() {
                     return Progress::Waiting;
                 }
-                self.begin(crew);
-                self.turn(crew, source)
+                self.begin(workers);
+                self.turn(workers, source)
             }
-            Phase::Emptying(home, left) => {
+            Phase::Emptying(detached, left) => {
                 let before = self.parked.len();
-                self.parked.extend(home.try_iter());
+                self.parked.extend(detached.try_iter());
                 *left -= self.parked.len() - before;
                 if *left > 0 {
                     return Progress::Waiting;
                 }
                 self.phase = Phase::Draining;
-                self.look_whether_drained(crew)
+                self.check_drained(workers)
             }
-            Phase::Draining => self.look_whether_drained(crew),
+            Phase::Draining => self.check_drained(workers),
         }
     }
 
-    fn steer(&mut self, crew: &Crew, source: &mut dyn Function) -> Progress {
+    fn steer(&mut self, workers: &WorkerPool, source: &mut dyn Function) -> Progress {
         let steered = self.steer.map_or(Ok(()), |channels| source.steer(channels));
         if let Err(e) = steered {
-            self.parked.drain(..).for_each(|lane| crew.attach(lane));
+            self.parked.drain(..).for_each(|lane| workers.attach(lane));
             return Progress::Failed(e.to_string());
         }
-        // Where every flow stays in its queue, the new lane of the queue goes on at any frame.
+        // If every flow keeps its queue, the new lane of a queue may continue at any frame.
         let stays = self.steer.is_none() && !self.empty_all;
         let leave = if stays { Leave::Settled } else { self.drained };
-        self.phase = Phase::Losing(crew.detach(&self.losing, leave));
+        self.phase = Phase::Losing(workers.detach(&self.losing, leave));
         Progress::Waiting
     }
 
-    fn begin(&mut self, crew: &Crew) {
+    fn begin(&mut self, workers: &WorkerPool) {
         for mut lane in self.next.drain(..) {
-            // Fails for a broken device only, and the lane will find that out.
+            // Fails only for a broken device, which the lane detects itself.
             let _ = lane.hold(true);
             lane.open_source();
-            crew.attach(lane);
+            workers.attach(lane);
         }
         let (waiting, parked): (Vec<Lane>, Vec<Lane>) =
             self.parked.drain(..).partition(|lane| lane.has_disciplines());
@@ -163,12 +164,12 @@ impl Switch {
         let ids: Vec<LaneId> = waiting.iter().map(Lane::id).collect();
         for (mut lane, closing) in waiting.into_iter().zip(Closing::of(ids.len())) {
             lane.close_source(closing);
-            crew.attach(lane);
+            workers.attach(lane);
         }
-        self.phase = Phase::Emptying(crew.detach(&ids, Leave::Settled), ids.len());
+        self.phase = Phase::Emptying(workers.detach(&ids, Leave::Settled), ids.len());
     }
 
-    fn look_whether_drained(&mut self, crew: &Crew) -> Progress {
+    fn check_drained(&mut self, workers: &WorkerPool) -> Progress {
         for lane in &mut self.parked {
             match lane.tx().is_drained() {
                 Ok(true) => {}
@@ -177,17 +178,19 @@ impl Switch {
             }
         }
         for id in &self.next_ids {
-            crew.edit(*id, Box::new(|lane| lane.hold(false)));
+            workers.edit(*id, Box::new(|lane| lane.hold(false)));
         }
         Progress::Done
     }
 
-    /// What does not run: the old lanes after [`Progress::Done`], the new ones after
+    /// Detached lanes: the old ones after [`Progress::Done`], the new ones after
     /// [`Progress::Failed`].
     pub(crate) fn into_idle(mut self) -> Vec<Lane> {
-        if let Phase::Gaining(home) | Phase::Losing(home) | Phase::Emptying(home, _) = &self.phase {
-            // The link has ended meanwhile.
-            self.parked.extend(home.try_iter());
+        if let Phase::Gaining(detached) | Phase::Losing(detached) | Phase::Emptying(detached, _) =
+            &self.phase
+        {
+            // The link was closed during the switch.
+            self.parked.extend(detached.try_iter());
         }
         self.parked.append(&mut self.next);
         self.parked

@@ -27,49 +27,49 @@ pub(crate) use leaving::Leave;
 use leaving::Leaving;
 use slot::{LaneState, Slot};
 
-/// How many busy passes may go by before sleeping lanes are looked at; one in which a lane moved
-/// several budgets counts as many.
-const PASSES_PER_LOOK: usize = 32;
+/// Number of busy iterations between checks of sleeping lanes. An iteration in which a lane moved
+/// several budgets counts as that many.
+const PASSES_PER_CHECK: usize = 32;
 
-/// How many poll windows a lane may be idle while other lanes of its worker are not.
+/// Number of poll windows for which a lane may be idle while other lanes of its worker are busy.
 const PATIENCE: u32 = 64;
 
-/// Key of the command event in the worker's epoll.
+/// Epoll key of the command eventfd.
 const COMMAND: u64 = u64::MAX;
 
-/// How a worker spends its time.
+/// Time accounting of a worker.
 #[derive(Debug, Default)]
 pub struct WorkerStats {
-    /// Passes over the lanes.
+    /// Iterations over the lanes.
     pub passes: Counter,
-    /// Times that it slept.
+    /// Number of sleeps.
     pub sleeps: Counter,
 }
 
-/// Something to be done with a lane, by its worker.
+/// Edit of a lane, run on its worker.
 pub(crate) type Edit = Box<dyn FnOnce(&mut Lane) -> Result<(), Fault> + Send>;
 
-/// Orders for a worker.
+/// Commands to a worker.
 enum Command {
     Attach(Box<Lane>),
-    /// Give these lanes back, each as soon as it may leave.
+    /// Return these lanes, each as soon as it may leave.
     Detach {
         lanes: Vec<LaneId>,
         leave: Leave,
-        home: Sender<Lane>,
+        reply: Sender<Lane>,
     },
-    /// Let those of these lanes stay that have not left yet.
+    /// Keep those of these lanes that have not left yet.
     Stay(Vec<LaneId>, Sender<()>),
-    /// Give every lane back at once.
+    /// Return every lane immediately.
     DetachAll(Sender<Vec<Lane>>),
     Edit(LaneId, Edit),
     Policy(IdlePolicy),
     Stop,
 }
 
-/// What a worker tells the control thread.
+/// Fault report of a worker to the control thread.
 pub(crate) struct LaneFault {
-    /// Channel of its link; a fault has that of the queue's function.
+    /// Channel of the link; the channel in `fault` is that of the queue's function.
     pub(crate) channel: u16,
     pub(crate) fault: Fault,
 }
@@ -77,12 +77,12 @@ pub(crate) struct LaneFault {
 struct Shared {
     pending: AtomicBool,
     wake: EventFd,
-    /// Thread number, 0 until the thread runs.
+    /// Thread id; 0 until the thread runs.
     thread: AtomicU32,
     stats: Padded<WorkerStats>,
 }
 
-/// The control thread's end of a worker.
+/// Control thread's handle of a worker.
 pub(crate) struct Worker {
     pub(crate) cpu: Option<usize>,
     commands: Sender<Command>,
@@ -91,7 +91,7 @@ pub(crate) struct Worker {
     stuck: std::cell::Cell<bool>,
 }
 
-/// How faults reach the control thread.
+/// Channel for fault reports to the control thread.
 #[derive(Clone)]
 pub(crate) struct FaultLine {
     pub(crate) sender: Sender<LaneFault>,
@@ -129,10 +129,10 @@ impl Worker {
         let name = format!("mqnet-worker{number}");
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             if let Some(cpu) = cpu {
-                // Refused when the cpuset shrank since we read it: the worker floats then.
+                // Fails if the cpuset shrank since it was read; the worker then runs unpinned.
                 let _ = affinity::pin_current_thread(cpu);
             }
-            // It has descriptors for all that it does.
+            // All descriptors that the worker needs are open.
             if let Err(e) = process::restrict_thread(&[]) {
                 tracing::warn!("a worker keeps its privileges: {e}");
             }
@@ -143,9 +143,9 @@ impl Worker {
     }
 
     fn send(&self, command: Command) {
-        // A worker that is gone has nothing to be told.
+        // A worker that has ended needs no command.
         let _ = self.commands.send(command);
-        // Pairs with the Acquire swap in Body::obey: the command in the queue.
+        // Pairs with the Acquire swap in Body::run_commands: the command in the queue.
         self.shared.pending.store(true, Ordering::Release);
         let _ = self.shared.wake.ring();
     }
@@ -154,27 +154,27 @@ impl Worker {
         self.send(Command::Attach(Box::new(lane)));
     }
 
-    /// Asks for lanes back; each comes through `home` when it may leave.
-    pub(crate) fn detach(&self, lanes: Vec<LaneId>, leave: Leave, home: &Sender<Lane>) {
-        self.send(Command::Detach { lanes, leave, home: home.clone() });
+    /// Requests lanes back; each is sent to `home` when it may leave.
+    pub(crate) fn detach(&self, lanes: Vec<LaneId>, leave: Leave, reply: &Sender<Lane>) {
+        self.send(Command::Detach { lanes, leave, reply: reply.clone() });
     }
 
-    /// Those of the lanes that have not left yet are to stay; answers when that is so.
+    /// Cancels the detach of the lanes that have not left yet, and confirms on `answer`.
     pub(crate) fn stay(&self, lanes: Vec<LaneId>, answer: &Sender<()>) {
         self.send(Command::Stay(lanes, answer.clone()));
     }
 
-    /// Has something done with a lane. Nothing happens if the lane is not here (any more).
+    /// Runs an edit on a lane. An edit of a lane that is not here (any more) has no effect.
     pub(crate) fn edit(&self, lane: LaneId, edit: Edit) {
         self.send(Command::Edit(lane, edit));
     }
 
-    /// Changes when it sleeps.
+    /// Changes the idle policy.
     pub(crate) fn set_policy(&self, policy: IdlePolicy) {
         self.send(Command::Policy(policy));
     }
 
-    /// Takes every lane back; `None` when the worker does not answer.
+    /// Takes every lane back; `None` if the worker does not reply.
     pub(crate) fn detach_all(&self) -> Option<Vec<Lane>> {
         let (reply, lanes) = channel();
         self.send(Command::DetachAll(reply));
@@ -187,7 +187,7 @@ impl Worker {
         &self.shared.stats
     }
 
-    /// Its thread, once that runs.
+    /// Thread id, once the thread runs.
     pub(crate) fn thread_id(&self) -> Option<u32> {
         Some(self.shared.thread.load(Ordering::Relaxed)).filter(|&id| id != 0)
     }
@@ -196,14 +196,14 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.send(Command::Stop);
-        // A worker that did not answer before would not end either: the process's end is its end.
+        // A worker that did not reply earlier would not end either; it ends with the process.
         if let (Some(thread), false) = (self.thread.take(), self.stuck.get()) {
             let _ = thread.join();
         }
     }
 }
 
-/// One descriptor and the lanes that it wakes (both lanes of a queue pair share a doorbell).
+/// A descriptor and the lanes that it wakes (both lanes of a queue pair share a doorbell).
 struct Watch {
     fd: OwnedFd,
     raw: i32,
@@ -217,10 +217,10 @@ struct Body {
     policy: IdlePolicy,
     faults: FaultLine,
     slots: Vec<Slot>,
-    /// Their numbers are the keys in the epoll, so a hole stays until it is filled.
+    /// Indexed by epoll key, so an unused entry stays until it is reused.
     watches: Vec<Option<Watch>>,
     active: usize,
-    /// Lanes that were told to leave.
+    /// Number of lanes that are being detached.
     leaving: usize,
     now: Duration,
 }
@@ -230,19 +230,19 @@ impl Body {
         let mut passes = 0;
         let mut empty = 0u32;
         loop {
-            if self.shared.pending.load(Ordering::Relaxed) && self.obey() {
+            if self.shared.pending.load(Ordering::Relaxed) && self.run_commands() {
                 return;
             }
             self.shared.stats.passes.add(1);
-            let most = if self.leaving == 0 { self.pass() } else { self.pass_and_let_go() };
+            let most = if self.leaving == 0 { self.pass() } else { self.pass_with_leaving() };
             if most > 0 {
                 empty = 0;
                 passes += (most / BUDGET).max(1);
-                if passes >= PASSES_PER_LOOK {
+                if passes >= PASSES_PER_CHECK {
                     passes = 0;
                     self.now = clock::monotonic();
                     self.put_to_sleep(self.policy.window * PATIENCE);
-                    self.look_if_any_sleeps();
+                    self.poll_events_if_armed();
                 }
                 continue;
             }
@@ -251,7 +251,7 @@ impl Body {
         }
     }
 
-    /// Polls every active lane once; returns the most frames that one of them moved.
+    /// Polls every active lane once; returns the largest number of frames that one lane moved.
     #[inline]
     fn pass(&mut self) -> usize {
         let mut most = 0;
@@ -260,7 +260,7 @@ impl Body {
                 next.lane.prefetch();
             }
             let slot = &mut self.slots[at];
-            if slot.state != LaneState::Active || slot.is_left_alone(clock::monotonic) {
+            if slot.state != LaneState::Active || slot.is_held_off(clock::monotonic) {
                 continue;
             }
             match slot.lane.poll(clock::monotonic) {
@@ -275,9 +275,9 @@ impl Body {
         most
     }
 
-    /// A pass after which lanes may leave.
+    /// Polls like [`Self::pass`], and lets detached lanes leave.
     #[cold]
-    fn pass_and_let_go(&mut self) -> usize {
+    fn pass_with_leaving(&mut self) -> usize {
         let (mut most, mut number) = (0, 0);
         while number < self.slots.len() {
             let slot = &mut self.slots[number];
@@ -295,10 +295,10 @@ impl Body {
             most = most.max(frames + sent);
             slot.empty = if frames + sent > 0 { 0 } else { slot.empty.saturating_add(1) };
             let lane = &mut slot.lane;
-            // A faulty lane goes as it is: the link is about to end.
+            // A faulty lane leaves as it is: the link is about to be closed.
             let go = |l: &mut Leaving| slot.state == LaneState::Faulty || l.may_go(lane, frames);
             if slot.leaving.as_mut().is_some_and(go) {
-                self.let_go(number);
+                self.remove_lane(number);
             } else {
                 number += 1;
             }
@@ -306,8 +306,8 @@ impl Body {
         most
     }
 
-    /// Sends a lane home.
-    fn let_go(&mut self, number: usize) {
+    /// Removes a lane and returns it to the control thread.
+    fn remove_lane(&mut self, number: usize) {
         let mut slot = self.slots.swap_remove(number);
         let last = self.slots.len();
         if slot.state == LaneState::Active {
@@ -316,7 +316,7 @@ impl Body {
         for hole in &mut self.watches {
             let Some(watch) = hole else { continue };
             watch.slots.retain(|&i| i != number);
-            // The last slot has taken the place of the one that left.
+            // The last slot has moved to the position of the removed one.
             watch.slots.iter_mut().filter(|i| **i == last).for_each(|i| *i = number);
             if watch.slots.is_empty() {
                 let _ = self.epoll.remove(watch.fd.as_fd());
@@ -326,12 +326,12 @@ impl Body {
         slot.lane.park(clock::monotonic());
         if let Some(leaving) = slot.leaving.take() {
             self.leaving -= 1;
-            let _ = leaving.home.send(slot.lane);
+            let _ = leaving.reply.send(slot.lane);
             let _ = self.faults.wake.ring();
         }
     }
 
-    /// A pass moved nothing.
+    /// Handles an iteration that moved no frame: spins, yields or sleeps.
     #[cold]
     fn rest(&mut self, empty: u32) {
         if empty < self.policy.spins && self.active > 0 {
@@ -348,24 +348,25 @@ impl Body {
             self.put_to_sleep(self.policy.window);
         }
         if self.active > 0 {
-            // Frames gather for less than a turn of somebody else's.
+            // The poll hold-off is shorter than a time slice of another thread, so the worker does
+            // not yield.
             let now = self.now;
-            if !self.slots.iter_mut().any(|slot| slot.is_left_alone(|| now)) {
+            if !self.slots.iter_mut().any(|slot| slot.is_held_off(|| now)) {
                 affinity::yield_now();
             }
-            self.look_if_any_sleeps();
+            self.poll_events_if_armed();
         } else {
             self.shared.stats.sleeps.add(1);
             let armed = self.slots.iter().filter(|slot| slot.state == LaneState::Armed);
             let wake_at = armed.filter_map(|slot| slot.lane.wake_at()).min();
-            self.look(wake_at.map(|at| at.saturating_sub(self.now)));
+            self.poll_events(wake_at.map(|at| at.saturating_sub(self.now)));
             self.now = clock::monotonic();
-            self.wake_the_due();
+            self.wake_due();
         }
     }
 
-    /// Arms the lanes that have been idle for `window`. Polling one lane more costs a waking
-    /// worker little, and its peer a doorbell less: a lane sleeps alone only after a long time.
+    /// Arms the lanes that have been idle for `window`. An additional polled lane costs a busy
+    /// worker little and saves its peer a doorbell, so a single lane sleeps only after a long time.
     fn put_to_sleep(&mut self, window: Duration) {
         for slot in &mut self.slots {
             if slot.state != LaneState::Active
@@ -384,15 +385,15 @@ impl Body {
         }
     }
 
-    fn look_if_any_sleeps(&mut self) {
+    fn poll_events_if_armed(&mut self) {
         if self.active < self.slots.len() {
-            self.look(Some(Duration::ZERO));
-            self.wake_the_due();
+            self.poll_events(Some(Duration::ZERO));
+            self.wake_due();
         }
     }
 
-    /// Lanes that are to be polled by now: a token bucket lets a frame go, say.
-    fn wake_the_due(&mut self) {
+    /// Activates the lanes that are due, for example because a token bucket releases a frame.
+    fn wake_due(&mut self) {
         for slot in &mut self.slots {
             if slot.state == LaneState::Armed
                 && slot.lane.wake_at().is_some_and(|at| at <= self.now)
@@ -405,10 +406,10 @@ impl Body {
         }
     }
 
-    /// Looks at the events, or waits for one.
-    fn look(&mut self, timeout: Option<Duration>) {
+    /// Processes ready events, or waits for one.
+    fn poll_events(&mut self, timeout: Option<Duration>) {
         let Self { epoll, watches, slots, active, now, .. } = self;
-        // The wait fails only for a descriptor of ours that is no epoll: a bug.
+        // Fails only for a descriptor that is no epoll: a bug.
         let _ = epoll.wait(timeout, |ready| {
             let Some(Some(watch)) = watches.get(ready.key as usize) else { return };
             for &i in &watch.slots {
@@ -422,15 +423,17 @@ impl Body {
         });
     }
 
-    /// Carries out what was ordered; true to stop.
+    /// Executes pending commands; true to stop.
     #[cold]
-    fn obey(&mut self) -> bool {
+    fn run_commands(&mut self) -> bool {
         // Pairs with the Release store in Worker::send: the command in the queue.
         self.shared.pending.swap(false, Ordering::Acquire);
         while let Ok(command) = self.receiver.try_recv() {
             match command {
                 Command::Attach(lane) => self.attach(*lane),
-                Command::Detach { lanes, leave, home } => self.tell_to_leave(&lanes, leave, &home),
+                Command::Detach { lanes, leave, reply } => {
+                    self.begin_leaving(&lanes, leave, &reply)
+                }
                 Command::Stay(lanes, answer) => {
                     for slot in &mut self.slots {
                         if lanes.contains(&slot.lane.id()) && slot.leaving.take().is_some() {
@@ -451,7 +454,7 @@ impl Body {
         false
     }
 
-    fn tell_to_leave(&mut self, lanes: &[LaneId], leave: Leave, home: &Sender<Lane>) {
+    fn begin_leaving(&mut self, lanes: &[LaneId], leave: Leave, reply: &Sender<Lane>) {
         let mut number = 0;
         while number < self.slots.len() {
             let slot = &mut self.slots[number];
@@ -459,17 +462,17 @@ impl Body {
                 number += 1;
                 continue;
             }
-            slot.leaving = Some(Leaving::begin(&slot.lane, leave, home.clone()));
+            slot.leaving = Some(Leaving::begin(&slot.lane, leave, reply.clone()));
             self.leaving += 1;
             if slot.state == LaneState::Armed {
-                // Asleep: it must look once more.
+                // An armed lane must be polled once more.
                 slot.state = LaneState::Active;
                 slot.empty = 0;
                 self.active += 1;
             }
             let settled = leave == Leave::Settled && slot.lane.is_settled();
-            if leave == Leave::AsItIs || settled {
-                self.let_go(number);
+            if leave == Leave::Immediately || settled {
+                self.remove_lane(number);
             } else {
                 number += 1;
             }
@@ -484,7 +487,7 @@ impl Body {
         if slot.state == LaneState::Faulty {
             return;
         }
-        let before: ArrayVec<i32, 2> = slot.lane.doors().map(|fd| fd.as_raw_fd()).collect();
+        let before: ArrayVec<i32, 2> = slot.lane.wakers().map(|fd| fd.as_raw_fd()).collect();
         if let Err(fault) = edit(&mut slot.lane) {
             if slot.state == LaneState::Armed {
                 self.active += 1;
@@ -496,13 +499,13 @@ impl Body {
             slot.empty = 0;
             self.active += 1;
         }
-        // What was put in may be shared with other lanes, which knock.
+        // The edit may have installed shared objects, through which other lanes wake this one.
         let own = |fd: BorrowedFd<'_>| (fd.as_raw_fd(), fd.try_clone_to_owned());
-        let doors: ArrayVec<_, 2> = slot.lane.doors().map(own).collect();
-        for raw in before.into_iter().filter(|raw| doors.iter().all(|(now, _)| now != raw)) {
+        let wakers: ArrayVec<_, 2> = slot.lane.wakers().map(own).collect();
+        for raw in before.into_iter().filter(|raw| wakers.iter().all(|(now, _)| now != raw)) {
             self.unwatch(raw, number);
         }
-        let watched = doors.into_iter().map(|(raw, own)| self.watch_own(raw, own?, number));
+        let watched = wakers.into_iter().map(|(raw, own)| self.watch_own(raw, own?, number));
         let watched = watched.reduce(Result::and);
         if let Some(Err(e)) = watched {
             let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
@@ -516,11 +519,11 @@ impl Body {
         let (rx, tx) = lane.queues();
         let rx = rx.queue().event().map(|e| self.watch(e.fd, number));
         let tx = tx.queue().event().map(|e| self.watch(e.fd, number));
-        let doors = lane.doors().map(|fd| self.watch(fd, number)).reduce(Result::and);
+        let wakers = lane.wakers().map(|fd| self.watch(fd, number)).reduce(Result::and);
         self.now = clock::monotonic();
         let mut slot = Slot::new(lane, self.now);
         self.active += 1;
-        if let Some(Err(e)) = rx.into_iter().chain(tx).chain(doors).find(Result::is_err) {
+        if let Some(Err(e)) = rx.into_iter().chain(tx).chain(wakers).find(Result::is_err) {
             let fault = Fault { channel: 0, what: format!("cannot watch a queue: {e}") };
             fail(&mut slot, &mut self.active, &self.faults, fault);
         }
@@ -528,11 +531,11 @@ impl Body {
     }
 
     fn watch(&mut self, fd: BorrowedFd<'_>, slot: usize) -> io::Result<()> {
-        // A descriptor of our own, so that it can be removed even if the queue closes its own.
+        // A duplicate, so that it can be removed even if the queue closes its own descriptor.
         self.watch_own(fd.as_raw_fd(), fd.try_clone_to_owned()?, slot)
     }
 
-    /// `own` is a copy of the descriptor `raw`.
+    /// Watches `own`, a duplicate of the descriptor `raw`.
     fn watch_own(&mut self, raw: i32, own: OwnedFd, slot: usize) -> io::Result<()> {
         if let Some(watch) = self.watches.iter_mut().flatten().find(|w| w.raw == raw) {
             if !watch.slots.contains(&slot) {
@@ -549,7 +552,7 @@ impl Body {
         Ok(())
     }
 
-    /// A lane has closed a descriptor: the next one with its number is another.
+    /// Stops watching a closed descriptor: its number may be reused.
     fn unwatch(&mut self, raw: i32, slot: usize) {
         for hole in &mut self.watches {
             let Some(watch) = hole.as_mut().filter(|watch| watch.raw == raw) else { continue };
@@ -570,7 +573,7 @@ impl Body {
     }
 }
 
-/// Takes a lane out of service and tells the control thread.
+/// Takes a lane out of service and reports the fault to the control thread.
 #[cold]
 fn fail(slot: &mut Slot, active: &mut usize, faults: &FaultLine, fault: Fault) {
     slot.state = LaneState::Faulty;

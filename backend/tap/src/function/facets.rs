@@ -1,4 +1,4 @@
-//! Facets of a TAP: its queues and steering program, its interface, its private flags.
+//! Facets of a TAP: steering of its queues, its kernel interface, its private flags.
 
 use std::sync::Arc;
 
@@ -16,12 +16,13 @@ impl Steering for TapFunction {
     }
 
     fn waiting_most(&mut self) -> u32 {
-        // One more than the ring, which may be made longer at any time, but not in this moment.
+        // One frame more than the ring. The ring may be enlarged later, but not during this call.
         self.netlink.link_at(self.index).map_or(1 << 16, |info| info.ring.saturating_add(1))
     }
 
     fn steer(&mut self, channels: u16) -> Result<(), OpenError> {
-        // The kernel's reply can take long, and lanes wait: read only where frames get lost.
+        // The kernel's reply can take long while lanes wait; read the counter only if frames can be
+        // lost.
         let before = if self.queues.steers() { None } else { self.dropped_outside() };
         let steered = self.queues.steer(channels);
         self.note_dropped_since(before);
@@ -49,7 +50,7 @@ impl Steering for TapFunction {
         true
     }
 
-    /// Both directions of a flow have the same.
+    /// Both directions of a flow have the same bucket.
     fn buckets(&mut self) -> Result<Buckets, String> {
         let layer = self.layer;
         let of_answers = Arc::new(move |frame: &[u8]| bucket(frame, layer));
@@ -75,13 +76,13 @@ impl KernelInterface for TapFunction {
     }
 
     fn set_carrier(&mut self, up: bool) {
-        // Refused only on kernels before 5.0 and without privilege over an inherited device, where
-        // the carrier is the owner's business.
+        // Fails only on kernels before 5.0, and without privilege over an inherited device. The
+        // owner of such a device controls its carrier.
         let set = sys::set_carrier(self.first(), up);
         self.view.carrier = up && set.is_ok();
         if up {
-            // The kernel drops frames until it has processed the change of the carrier, a moment
-            // later. Reading the device makes it process the change now (Linux 6.8 and later).
+            // The kernel processes the carrier change shortly afterwards and drops frames until
+            // then. A read of the device flushes the pending change (Linux 6.8 and later).
             let _ = self.netlink.link_at(self.index);
         }
     }

@@ -1,4 +1,4 @@
-//! Devices and descriptors of other programs, in a network namespace of each test.
+//! Devices and descriptors of other programs, with one network namespace per test.
 
 use mqnet_netdev::Function;
 use mqnet_sysio::tap::flag;
@@ -9,8 +9,8 @@ use crate::{TapConfig, TapFunction};
 
 const TAP: u32 = flag::TAP | flag::NO_PI;
 
-/// Moves the thread of a test into a network namespace of its own; false without the privilege.
-fn is_alone() -> bool {
+/// Moves the test thread into a new network namespace; false without the privilege.
+fn enter_own_netns() -> bool {
     has(&[Need::Root]) && namespace::enter_new_net().is_ok()
 }
 
@@ -29,10 +29,10 @@ fn open_with(fds: Vec<OwnedFd>) -> Result<TapFunction, String> {
     TapFunction::open(TapConfig { fds, ..TapConfig::default() }).map_err(|e| e.to_string())
 }
 
-// Goal: a device with one queue has one channel, whatever its header was, and one user.
+// Goal: a single-queue device has one channel, with any header flags, and one user.
 #[test]
 fn single_queue_device_has_one_channel() {
-    if !is_alone() {
+    if !enter_own_netns() {
         return;
     }
     for (name, flags) in [("one", TAP), ("two", TAP | flag::VNET_HDR), ("pi", flag::TAP)] {
@@ -44,10 +44,10 @@ fn single_queue_device_has_one_channel() {
     }
 }
 
-// Goal: a queue that is detached is in nobody's way; one that is attached would take frames.
+// Goal: a detached queue does not prevent opening; an attached one does, because it takes frames.
 #[test]
-fn only_attached_queues_are_in_the_way() {
-    if !is_alone() {
+fn only_attached_queues_prevent_opening() {
+    if !enter_own_netns() {
         return;
     }
     let others = queue("shared", TAP | flag::MULTI_QUEUE);
@@ -57,10 +57,10 @@ fn only_attached_queues_are_in_the_way() {
     assert_eq!(open("shared").unwrap().caps().channels, 64);
 }
 
-// Goal: an interface of another kind is told from a TAP that is in use.
+// Goal: an interface of another kind is distinguished from a TAP in use.
 #[test]
 fn other_interfaces_are_refused_by_their_kind() {
-    if !is_alone() {
+    if !enter_own_netns() {
         return;
     }
     let _tun = queue("tun", flag::TUN | flag::NO_PI | flag::MULTI_QUEUE);
@@ -70,11 +70,11 @@ fn other_interfaces_are_refused_by_their_kind() {
     }
 }
 
-// Goal: a descriptor that cannot be served is refused with its number and the reason. The flags
-// that TUNGETIFF shows are the same with and without packet information.
+// Goal: an unusable descriptor is refused with its number and the reason. TUNGETIFF returns the
+// same flags with and without packet information.
 #[test]
 fn descriptors_are_checked() {
-    if !is_alone() {
+    if !enter_own_netns() {
         return;
     }
     let (all, vnet) = (TAP | flag::MULTI_QUEUE | flag::VNET_HDR, flag::VNET_HDR);

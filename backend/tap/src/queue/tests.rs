@@ -1,4 +1,4 @@
-//! Frames that are refused, by a UDP socket: one takes no more than 65,507 bytes at once.
+//! Refused frames, produced by a UDP socket, which accepts at most 65,507 bytes per datagram.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Kernel {
         assert_eq!(gone, self.sent + tx.segments.get(), "every frame is counted");
     }
 
-    /// Headers and frames that have come.
+    /// Headers and frames that arrived.
     fn taken(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut taken = Vec::new();
         let mut room = vec![0; 1 << 16];
@@ -59,7 +59,7 @@ impl Kernel {
     }
 }
 
-/// A TCP segment with so much payload, whose checksum is that of its pseudo header.
+/// A TCP segment with `payload` bytes and the checksum of its pseudo header.
 fn tcp(payload: usize) -> (VnetHdr, Vec<u8>) {
     let mut frame = vec![0x02; 12];
     frame.extend([0x08, 0x00, 0x45, 0]);
@@ -93,13 +93,13 @@ fn sum(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-fn has_right_checksums(frame: &[u8]) -> bool {
+fn has_valid_checksums(frame: &[u8]) -> bool {
     let len = (frame.len() - 34) as u16;
     let all = [&frame[26..34], &[0, 6], &len.to_be_bytes(), &frame[34..]].concat();
     sum(&frame[14..34]) == 0xffff && sum(&all) == 0xffff
 }
 
-// Goal: a large frame that is refused arrives as finished parts, with every byte and count.
+// Goal: a refused large frame arrives as complete segments, with every byte and count.
 #[test]
 fn refused_frame_is_sent_as_its_parts() {
     let mut kernel = Kernel::new();
@@ -110,7 +110,7 @@ fn refused_frame_is_sent_as_its_parts() {
     let mut payload: Vec<u8> = Vec::new();
     for (header, part) in &taken {
         assert_eq!(header[..10], [0; 10]);
-        assert!(has_right_checksums(part));
+        assert!(has_valid_checksums(part));
         payload.extend(&part[HEADERS..]);
     }
     assert!(payload == frame[HEADERS..], "the payload is another");
@@ -118,9 +118,10 @@ fn refused_frame_is_sent_as_its_parts() {
     assert_eq!(kernel.refused.get(), Offloads::NONE, "one refusal is not the rule");
 }
 
-// Goal: a kind is given up after refusals in a row, and only then: one that is taken counts.
+// Goal: an offload is withdrawn after consecutive refusals only; an accepted frame resets the
+// count.
 #[test]
-fn repeated_refusals_give_a_kind_up() {
+fn repeated_refusals_withdraw_the_offload() {
     let mut kernel = Kernel::new();
     let (large, small) = (tcp(65_495), tcp(3000));
     for _ in 0..7 {
@@ -138,7 +139,7 @@ fn repeated_refusals_give_a_kind_up() {
     assert_eq!(kernel.refused.get(), Offloads::TSO4);
 }
 
-// Goal: what has no parts is dropped as refused, and what comes after it is sent.
+// Goal: a refused frame that cannot be segmented is dropped as refused, and later frames are sent.
 #[test]
 fn refused_frame_without_parts_is_dropped() {
     let mut kernel = Kernel::new();
@@ -150,8 +151,8 @@ fn refused_frame_without_parts_is_dropped() {
     assert_eq!(kernel.taken().len(), 1);
 }
 
-// Goal: a frame that has no room is dropped with its reason, and never comes cut; of the flags that
-// the kernel sets only those with a meaning here are passed on.
+// Goal: a frame that exceeds the room is dropped with its reason and is never truncated. Only
+// header flags with a meaning here are passed on.
 #[test]
 fn received_frames_are_whole_or_dropped() {
     let [ours, kernel] = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());

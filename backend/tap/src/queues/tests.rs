@@ -7,8 +7,8 @@ use super::*;
 use crate::netlink::Netlink;
 use crate::open::create;
 
-// Goal: queues that are slow to detach go one at a time, and none is for use meanwhile; a change
-// that comes before the last one is gone uses those that are left.
+// Goal: slow queues are detached one at a time, and none of them is usable before. A change that
+// starts earlier uses the remaining ones.
 #[test]
 fn slow_queues_retire_one_by_one() {
     if !has(&[Need::Root]) {
@@ -45,20 +45,20 @@ fn slow_queues_retire_one_by_one() {
     queues.retire_for(Duration::ZERO, &stats).unwrap();
     assert_eq!((queues.attached, queues.retiring), (4, None));
 
-    // A change that is refused leaves what was to be detached to be detached.
+    // A rejected change leaves the queues to be detached unchanged.
     queues.set_table(&vec![3; table.len()], true).unwrap();
     queues.retiring = Some(2);
     assert!(queues.make_ready(1).unwrap_err().contains("too few"));
     assert_eq!(queues.retiring, Some(2));
-    // Where the kernel chooses, nothing is attached that has no lane.
+    // When the kernel selects queues, every attached queue has a lane.
     queues.set_steering(false, 2, &stats).unwrap();
     assert_eq!((queues.attached, queues.retiring), (2, None));
 }
 
-// Goal: a queue of a device that was renamed just now creates no device of the old name, and the
-// device is found by its descriptor.
+// Goal: opening a queue of a renamed device creates no device of the old name, and the descriptor
+// identifies the device.
 #[test]
-fn no_device_is_created_by_an_old_name() {
+fn queue_of_a_renamed_device_creates_no_device() {
     if !has(&[Need::Root]) {
         return;
     }

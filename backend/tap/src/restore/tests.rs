@@ -1,4 +1,4 @@
-//! Devices that other programs made, in a network namespace of each test.
+//! Devices that other programs created, with one network namespace per test.
 
 use std::fs::{self, Permissions};
 use std::os::fd::OwnedFd;
@@ -15,8 +15,8 @@ use crate::{TapConfig, TapFunction};
 
 const TAP: u32 = flag::TAP | flag::NO_PI;
 
-/// Moves the thread of a test into a network namespace of its own; false without the privilege.
-fn is_alone() -> bool {
+/// Moves the test thread into a new network namespace; false without the privilege.
+fn enter_own_netns() -> bool {
     has(&[Need::Root]) && namespace::enter_new_net().is_ok()
 }
 
@@ -26,12 +26,12 @@ fn queue(name: &str, flags: u32) -> OwnedFd {
     fd
 }
 
-/// Makes a persistent device and leaves it, as `ip tuntap add` does.
+/// Creates a persistent device and closes it, as `ip tuntap add` does.
 fn make(name: &str, flags: u32) {
     sys::set_persist(queue(name, flags).as_fd(), true).unwrap();
 }
 
-/// What another program finds: the interface, and what the driver was told.
+/// State that another program finds: interface settings and driver settings.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     mtu: u32,
@@ -40,7 +40,7 @@ struct Seen {
     driver: TunState,
 }
 
-fn look(name: &str) -> Seen {
+fn read_device(name: &str) -> Seen {
     let info = Netlink::open().unwrap().link(name).unwrap();
     let flags = info.tun.unwrap().flags;
     let fd = queue(name, flags);
@@ -57,12 +57,12 @@ fn config(name: &str) -> TapConfig {
     }
 }
 
-/// Opens a device as a link does, with everything on and up to `channels` channels.
+/// Opens a device as a link does, with all offloads and up to `channels` channels.
 fn opened(config: TapConfig, channels: u16) -> TapFunction {
     let mut tap = TapFunction::open(config).unwrap();
     let mut caps = tap.caps();
     caps.wanted = Some(channels);
-    // Less than the kernel's default, so that its limit of large frames is changed as well.
+    // Less than the kernel's default, so that the GSO size limit changes as well.
     let plan = Plan { frame_max: 40_000, ..Plan::join(&caps, &caps).unwrap() };
     assert!(plan.rx_offloads.any_large());
     drop(tap.open(&plan).unwrap());
@@ -70,10 +70,10 @@ fn opened(config: TapConfig, channels: u16) -> TapFunction {
     tap
 }
 
-// Goal: a device that others made is as before, whatever it was and whatever was done with it.
+// Goal: a device of another program is restored, for any kind of device and any change.
 #[test]
-fn foreign_device_is_left_as_found() {
-    if !is_alone() {
+fn foreign_device_is_restored() {
+    if !enter_own_netns() {
         return;
     }
     make("plain", TAP | flag::MULTI_QUEUE);
@@ -84,36 +84,36 @@ fn foreign_device_is_left_as_found() {
     sys::set_offload(used.as_fd(), offload::CSUM | offload::TSO4).unwrap();
     drop(used);
     for (name, channels) in [("plain", 4), ("single", 1), ("used", 2)] {
-        let before = look(name);
+        let before = read_device(name);
         let tap = opened(config(name), channels);
         let info = Netlink::open().unwrap().link(name).unwrap();
         assert_eq!((info.mtu, info.mac), (1400, Some([2, 0, 0, 0, 0, 9])), "{name}");
         assert!(info.gso_max_size < before.gso_max_size, "{name}");
         drop(tap);
-        assert_eq!(look(name), before, "{name}");
+        assert_eq!(read_device(name), before, "{name}");
     }
-    assert_eq!(look("used").driver.offloads, offload::CSUM | offload::TSO4);
+    assert_eq!(read_device("used").driver.offloads, offload::CSUM | offload::TSO4);
 }
 
-// Goal: a device that was made here and stays keeps what was asked for, and promises the next
-// program nothing that it does not know of.
+// Goal: a persistent device that was created here keeps the configured values, and offers the next
+// program nothing unknown to that program.
 #[test]
-fn own_device_that_stays_keeps_only_what_was_asked_for() {
-    if !is_alone() {
+fn persistent_own_device_keeps_only_configured_values() {
+    if !enter_own_netns() {
         return;
     }
     drop(opened(TapConfig { persist: true, ..config("own") }, 2));
-    let seen = look("own");
+    let seen = read_device("own");
     assert_eq!((seen.mtu, seen.mac), (1400, Some([2, 0, 0, 0, 0, 9])));
     assert_eq!((seen.driver.header, seen.driver.offloads), (10, 0));
     drop(opened(config("gone"), 2));
     assert!(Netlink::open().unwrap().link("gone").is_err(), "a device was left behind");
 }
 
-// Goal: the carrier stays on where a program keeps it by a detached queue.
+// Goal: the carrier stays on while another program holds a detached queue.
 #[test]
-fn carrier_that_is_kept_stays_on() {
-    if !is_alone() {
+fn carrier_held_by_another_program_stays_on() {
+    if !enter_own_netns() {
         return;
     }
     let keeper = queue("kept", TAP | flag::MULTI_QUEUE);
@@ -127,11 +127,11 @@ fn carrier_that_is_kept_stays_on() {
     assert!(carrier());
 }
 
-// Goal: what a process that was killed has left is told, and is put back under the name that the
-// device has by then, but not under the hands of a program that uses it.
+// Goal: the journal of a killed process is reported, and is restored under the current name of the
+// device, but not while another program uses the device.
 #[test]
-fn journal_restores_what_a_killed_process_left() {
-    if !is_alone() {
+fn journal_restores_settings_of_a_killed_process() {
+    if !enter_own_netns() {
         return;
     }
     let folder = std::env::temp_dir().join(format!("mqnet-tap-{}", std::process::id()));
@@ -140,20 +140,20 @@ fn journal_restores_what_a_killed_process_left() {
     let kept_in = folder.clone();
     mqnet_undo::keep_in(move || Ok(kept_in.clone()));
     make("left", TAP | flag::MULTI_QUEUE);
-    let before = look("left");
+    let before = read_device("left");
     let tap = opened(config("left"), 2);
     let ours = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "changes");
     let journals = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    // Other tests of this process may have written others.
+    // Other tests of this process may have written further journals.
     let copies: Vec<_> = journals.filter(ours).map(|path| fs::read(path).unwrap()).collect();
     drop(tap);
-    assert_eq!(look("left"), before);
+    assert_eq!(read_device("left"), before);
     for (n, journal) in copies.iter().enumerate() {
         let copy = folder.join(format!("17-{n}.changes"));
         fs::write(&copy, journal).unwrap();
         fs::set_permissions(&copy, Permissions::from_mode(0o600)).unwrap();
     }
-    // As it was while it ran.
+    // The state of the device while the killed process ran.
     let flags = TAP | flag::MULTI_QUEUE | flag::VNET_HDR;
     let user = queue("left", flags);
     sys::set_vnet_header(user.as_fd()).unwrap();
@@ -164,11 +164,11 @@ fn journal_restores_what_a_killed_process_left() {
     netlink.set_mac(index, [2, 0, 0, 0, 0, 9]).unwrap();
     let rename = ["link", "set", "left", "name", "other"];
     assert!(std::process::Command::new("ip").args(rename).status().unwrap().success());
-    let told: Vec<String> =
+    let report: Vec<String> =
         mqnet_undo::left_behind(&folder).into_iter().flat_map(|left| left.what).collect();
     for words in ["left: its TUN driver state (was vnet_hdr off of 10 B", "left: its MTU (was 1500"]
     {
-        assert!(told.iter().any(|what| what.starts_with(words)), "{told:?}");
+        assert!(report.iter().any(|what| what.starts_with(words)), "{report:?}");
     }
     let copy = folder.join("17-0.changes");
     let again = fs::read(&copy).unwrap();
@@ -178,6 +178,6 @@ fn journal_restores_what_a_killed_process_left() {
     fs::write(&copy, again).unwrap();
     let said = mqnet_undo::recover(&folder, Duration::from_secs(1)).join("\n");
     assert!(said.contains("its TUN driver state: vnet_hdr off of 10 B"), "{said}");
-    assert_eq!(look("other"), before);
+    assert_eq!(read_device("other"), before);
     fs::remove_dir_all(&folder).unwrap();
 }

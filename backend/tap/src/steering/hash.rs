@@ -1,13 +1,13 @@
-//! The bucket of a frame. `program.rs` says the same to the kernel; the tests compare them.
+//! Bucket of a frame. `program.rs` implements the same hash in BPF; tests compare the two.
 
 use mqnet_wire::Layer;
 
 use super::table::BUCKETS;
 
-/// Odd, near 2^32 divided by the golden ratio: neighbouring values land far apart.
+/// Odd number near 2^32 divided by the golden ratio, which separates neighbouring values.
 pub(super) const FACTOR: u32 = 0x9e37_79b1;
 
-/// Leaves as many bits as a bucket has.
+/// Shift that leaves the bits of a bucket index.
 pub(super) const SHIFT: u32 = u32::BITS - BUCKETS.trailing_zeros();
 
 /// Transport protocols that begin with two ports: TCP, UDP, SCTP.
@@ -18,10 +18,10 @@ pub(super) const VLAN: u16 = 0x8100;
 pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86dd;
 
-/// What stands for an ethertype where there is none: the version in the first byte.
+/// IP versions, used in place of an ethertype where there is none.
 pub(super) const VERSIONS: [u16; 2] = [4, 6];
 
-/// Of the fragment word of IPv4: more fragments, and the offset.
+/// Mask of the IPv4 fragment word: more fragments, and the offset.
 pub(super) const FRAGMENT: u16 = 0x3fff;
 
 struct View<'a>(&'a [u8]);
@@ -40,9 +40,9 @@ impl View<'_> {
     }
 }
 
-/// The bucket of a frame. Both directions of a flow have the same one, and so have all
-/// fragments of a datagram. `None` when a header is cut short: the program sends such a frame to
-/// queue 0, whatever the table says.
+/// Bucket of a frame. Both directions of a flow share one bucket, as do all fragments of a
+/// datagram. Returns `None` when a header is truncated: the program sends such a frame to queue 0,
+/// independent of the table.
 pub fn bucket(frame: &[u8], layer: Layer) -> Option<usize> {
     let frame = View(frame);
     let (kind, at) = match layer {

@@ -1,7 +1,8 @@
-//! The program: `hash.rs` in the kernel's instructions, then a look into the table.
+//! Steering program: `hash.rs` as BPF instructions, followed by a table lookup.
 //!
-//! `R6` the context, `R7` where the network header (later: the ports) is, `R8` the hash, `R9` the
-//! transport protocol. A load past the end of the frame ends the program with queue 0.
+//! Registers: `R6` is the context, `R7` the offset of the network header (later, of the ports),
+//! `R8` the hash, `R9` the transport protocol. A load beyond the end of the frame ends the program
+//! with queue 0.
 
 use std::io;
 
@@ -13,14 +14,14 @@ use mqnet_wire::Layer;
 use super::hash::{FACTOR, FRAGMENT, IPV4, IPV6, SHIFT, VERSIONS, VLAN, WITH_PORTS};
 use super::rules;
 
-/// The kernel lends some helper functions to GPL programs only; this one needs none of them.
+/// Some helper functions require a GPL program; this one uses none of them.
 const LICENSE: &std::ffi::CStr = c"MIT OR Apache-2.0";
 
 fn skip(over: &[Insn]) -> i16 {
     over.len() as i16
 }
 
-/// `R0` = the ethertype, `R7` = where its header begins.
+/// Sets `R0` to the ethertype and `R7` to the offset of its header.
 fn ethertype() -> Vec<Insn> {
     vec![
         Insn::load_packet(Size::Half, 12),
@@ -31,7 +32,7 @@ fn ethertype() -> Vec<Insn> {
     ]
 }
 
-/// `R0` = the IP version, `R7` = where its header begins: at the front.
+/// Sets `R0` to the IP version and `R7` to the offset of its header, which is 0.
 fn version() -> Vec<Insn> {
     vec![
         Insn::load_packet(Size::Byte, 0),
@@ -77,7 +78,7 @@ fn other() -> Vec<Insn> {
     vec![Insn::alu_reg(Alu::Set, Reg::R8, Reg::R0), Insn::alu(Alu::Set, Reg::R9, 0)]
 }
 
-/// Both ports into the hash, when there are any.
+/// Adds both ports to the hash, if present.
 fn ports() -> Vec<Insn> {
     let read = [
         Insn::load_packet_from(Size::Word, Reg::R7, 0),
@@ -96,8 +97,8 @@ fn ports() -> Vec<Insn> {
     code
 }
 
-/// `R0` = the queue of the bucket.
-fn look_up(array: &Array) -> Vec<Insn> {
+/// Sets `R0` to the queue of the bucket.
+fn lookup(array: &Array) -> Vec<Insn> {
     let [map, map_too] = Insn::load_map(Reg::R1, array);
     vec![
         Insn::alu(Alu::ShiftRight, Reg::R8, SHIFT),
@@ -133,11 +134,11 @@ fn assemble(array: &Array, layer: Layer, rules: &[FlowRule]) -> Vec<Insn> {
     code.push(mix);
     code.extend(ports());
     code.push(mix);
-    code.extend(look_up(array));
+    code.extend(lookup(array));
     code
 }
 
-/// Loads the program for such frames that goes by the rules, then looks into `array`.
+/// Loads the program for frames of this layer: rules first, then a lookup in `array`.
 pub(super) fn load(array: &Array, layer: Layer, rules: &[FlowRule]) -> io::Result<Program> {
     Program::load_socket_filter(&assemble(array, layer, rules), LICENSE)
 }

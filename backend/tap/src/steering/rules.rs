@@ -1,8 +1,8 @@
-//! Rules in the kernel's instructions: each is a chain of comparisons that ends with its queue, or
-//! goes on with the next.
+//! Flow rules as BPF instructions. Each rule is a chain of comparisons that ends with its queue or
+//! continues with the next rule.
 //!
-//! They begin with `R0` the ethertype (or version), `R7` where the network header is, and end with
-//! both as they were. `R8` and `R9` are free.
+//! At the start of a rule, `R0` is the ethertype (or version) and `R7` the offset of the network
+//! header. Rules preserve both values. `R8` and `R9` are free.
 
 use mqnet_netdev::{Field, FieldMatch, FlowKind, FlowRule};
 use mqnet_sysio::bpf::{Alu, Insn, Reg, Size};
@@ -10,10 +10,10 @@ use mqnet_wire::Layer;
 
 use super::hash::FRAGMENT;
 
-/// An instruction, or a comparison that leaves the rule.
+/// An instruction, or a comparison that skips the rule.
 enum Step {
     Do(Insn),
-    /// Leaves unless `R0` is that.
+    /// Skips the rule unless `R0` has this value.
     Unless(u32),
 }
 
@@ -24,7 +24,7 @@ fn load(size: Size, base: Option<Reg>, at: usize) -> Step {
     })
 }
 
-/// Where a field begins, behind a register or at the front.
+/// Offset of a field, and the base register, if any.
 fn place(field: Field, v6: bool) -> (Option<Reg>, usize) {
     let network = |v4, v6_at| (Some(Reg::R7), if v6 { v6_at } else { v4 });
     match field {
@@ -40,11 +40,12 @@ fn place(field: Field, v6: bool) -> (Option<Reg>, usize) {
     }
 }
 
-/// Comparisons of a field, in pieces of 4, 2 and 1 bytes; none of bits that do not count.
+/// Appends the comparisons of a field, in pieces of 4, 2 and 1 bytes. Pieces without mask bits are
+/// omitted.
 fn compare(m: &FieldMatch, v6: bool, steps: &mut Vec<Step>) {
     let (base, at) = place(m.field, v6);
     if v6 && m.field == Field::TrafficClass {
-        // It lies across the first two bytes.
+        // The traffic class spans the first two bytes.
         let (value, mask) = (u32::from(m.value[0]) << 4, u32::from(m.mask[0]) << 4);
         steps.push(load(Size::Half, base, at));
         steps.push(Step::Do(Insn::alu(Alu::And, Reg::R0, mask)));
@@ -70,7 +71,7 @@ fn compare(m: &FieldMatch, v6: bool, steps: &mut Vec<Step>) {
     }
 }
 
-/// Leaves unless the frame has ports of this protocol; `R9` is where they are.
+/// Skips the rule unless the frame has ports of this protocol; sets `R9` to their offset.
 fn transport(v6: bool, protocol: u8, steps: &mut Vec<Step>) {
     if v6 {
         steps.push(load(Size::Byte, Some(Reg::R7), 6));
@@ -81,7 +82,7 @@ fn transport(v6: bool, protocol: u8, steps: &mut Vec<Step>) {
     }
     steps.push(load(Size::Byte, Some(Reg::R7), 9));
     steps.push(Step::Unless(protocol.into()));
-    // A fragment has no ports, and the first one must not leave the others.
+    // Fragments match no ports: the first one must follow the same path as the others.
     steps.push(load(Size::Half, Some(Reg::R7), 6));
     steps.push(Step::Do(Insn::alu(Alu::And, Reg::R0, FRAGMENT.into())));
     steps.push(Step::Unless(0));
@@ -107,15 +108,16 @@ fn steps(rule: &FlowRule, kinds: [u16; 2]) -> Vec<Step> {
     }
     rule.matches.iter().for_each(|m| compare(m, v6, &mut steps));
     if steps.is_empty() {
-        // It takes every frame, and the kernel takes no program with an end that nothing reaches.
+        // The rule matches every frame. The kernel rejects programs with unreachable instructions,
+        // so the final jump must appear reachable.
         steps.push(Step::Do(Insn::alu(Alu::Set, Reg::R0, 0)));
         steps.push(Step::Unless(0));
     }
     steps
 }
 
-/// One rule. An immediate is sign-extended before it is compared with 64 bits, so words are first
-/// made 0 where they are equal.
+/// Assembles one rule. The comparison sign-extends its immediate to 64 bits, so words are compared
+/// by XOR with zero.
 fn lay_out(steps: Vec<Step>, queue: u16) -> Vec<Insn> {
     let end = [Insn::alu(Alu::Set, Reg::R0, queue.into()), Insn::exit()];
     let size = |step: &Step| if matches!(step, Step::Do(_)) { 1 } else { 2 };
@@ -135,8 +137,8 @@ fn lay_out(steps: Vec<Step>, queue: u16) -> Vec<Insn> {
     code
 }
 
-/// All of them, in order. `kinds` are what `R0` is for IPv4 and IPv6. Those that cannot match any
-/// frame of the layer are left out.
+/// Assembles all rules in order. `kinds` are the values of `R0` for IPv4 and IPv6. Rules that
+/// cannot match any frame of the layer are omitted.
 pub(super) fn code(rules: &[FlowRule], layer: Layer, kinds: [u16; 2]) -> Vec<Insn> {
     let possible = |rule: &&FlowRule| {
         rule.is_sound() && (layer == Layer::Ethernet || rule.kind != FlowKind::Ether)

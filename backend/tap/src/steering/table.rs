@@ -1,18 +1,18 @@
-//! Which bucket goes to which queue, and what a change of the number of queues moves.
+//! Table of buckets to queues, and its changes with the number of queues.
 
-/// Number of buckets: twice the most channels, so that each queue has some.
+/// Number of buckets: twice the maximum number of channels, so that each queue has several.
 pub const BUCKETS: usize = 128;
 
-/// The queue of each bucket.
+/// Queue of each bucket.
 pub type Table = [u16; BUCKETS];
 
-/// The table to begin with: evenly in turn. Zero channels count as one.
+/// Initial table: buckets are assigned round-robin. Zero channels count as one.
 pub fn spread(channels: u16) -> Table {
     std::array::from_fn(|bucket| (bucket % usize::from(channels.max(1))) as u16)
 }
 
-/// How many buckets each queue has when those from `from` to `to` have come: each new one its even
-/// share, of which those that have most give most.
+/// Number of buckets per queue after the queues `from..to` are added. Each new queue gets an even
+/// share, taken from the queues with the most buckets.
 fn grown(mut goals: Vec<usize>, from: usize, to: usize) -> Vec<usize> {
     let spare = (BUCKETS % to).saturating_sub(from);
     for (place, queue) in (from..to).enumerate() {
@@ -27,7 +27,8 @@ fn grown(mut goals: Vec<usize>, from: usize, to: usize) -> Vec<usize> {
     goals
 }
 
-/// The same when those from `to` on have gone: those that have fewest take most.
+/// Number of buckets per queue after the queues from `to` on are removed. Their buckets go to the
+/// queues with the fewest.
 fn shrunk(mut goals: Vec<usize>, to: usize) -> Vec<usize> {
     let freed: usize = goals.drain(to..).sum();
     for _ in 0..freed {
@@ -38,10 +39,10 @@ fn shrunk(mut goals: Vec<usize>, to: usize) -> Vec<usize> {
     goals
 }
 
-/// The table for `to` channels instead of `from`: more channels take from the old ones only, and
-/// fewer get only what those had that retire. Nothing moves between channels that stay, whose flows
-/// nobody keeps in order meanwhile: so an even table stays even, and one that follows receivers
-/// stays as uneven as it is. Zero channels count as one.
+/// Table for `to` channels instead of `from`. New channels take buckets from old ones only; removed
+/// channels give their buckets to the rest. No bucket moves between two remaining channels, because
+/// nothing preserves the order of its flows. An even table stays even, and a table that follows
+/// receivers keeps its proportions. Zero channels count as one.
 pub fn rebalance(table: &Table, from: u16, to: u16) -> Table {
     let named = table.iter().map(|&queue| usize::from(queue) + 1).max().unwrap_or(0);
     let (from, channels) = (named.max(from.into()), usize::from(to.max(1)));
@@ -62,8 +63,8 @@ pub fn rebalance(table: &Table, from: u16, to: u16) -> Table {
         if have[giver] <= goals[giver] {
             continue;
         }
-        // In turn, so that neighbouring buckets do not all go to one queue. There is always one:
-        // what is too much here is too little elsewhere.
+        // Queues take turns, so that neighbouring buckets do not all move to one queue. The search
+        // ends: an excess in one queue is a deficit in another.
         while have[taker] >= goals[taker] {
             taker = (taker + 1) % channels;
         }

@@ -1,4 +1,4 @@
-//! The program against the hash, tables against what they should be.
+//! Comparison of the program with the hash, and properties of tables.
 
 use proptest::prelude::*;
 
@@ -19,8 +19,8 @@ fn is_even(table: &Table, channels: u16) -> bool {
     max - min <= 1 && unused.iter().all(|&n| n == 0)
 }
 
-/// The fewest moves to an even table: what the queues lack of the lower mark, or what they have
-/// above the upper mark (retiring queues: above nothing), whichever is more.
+/// Minimum number of moves to an even table: the deficit below the lower mark or the excess above
+/// the upper mark, the greater of both. Retiring queues have an upper mark of zero.
 fn fewest(table: &Table, channels: u16) -> usize {
     let (low, high) = (BUCKETS / usize::from(channels), BUCKETS.div_ceil(usize::from(channels)));
     let (mut lack, mut excess) = (0, 0);
@@ -33,10 +33,10 @@ fn fewest(table: &Table, channels: u16) -> usize {
 }
 
 proptest! {
-    // Goal: through any chain of resizes, each step ends even within one, makes only allowed moves,
-    // and makes the fewest.
+    // Goal: through any chain of resizes, each table is even within one, each move is allowed, and
+    // the number of moves is minimal.
     #[test]
-    fn resizes_move_what_they_must(
+    fn resizes_move_fewest_buckets(
         first in 1u16..=64,
         sizes in prop::collection::vec(1u16..=64, 1..12),
     ) {
@@ -55,10 +55,10 @@ proptest! {
         }
     }
 
-    // Goal: of a table that was made uneven, too, no bucket moves between channels that stay; those
-    // that come get their share.
+    // Goal: in an uneven table too, no bucket moves between remaining channels; new channels get
+    // their share.
     #[test]
-    fn any_table_keeps_what_stays(
+    fn no_bucket_moves_between_remaining_channels(
         table in prop::array::uniform32(any::<u16>()),
         from in 1u16..=64,
         to in 1u16..=64,
@@ -75,7 +75,7 @@ proptest! {
         }
     }
 
-    // Goal: no bytes make the hash panic or leave the table.
+    // Goal: no input makes the hash panic or exceed the table.
     #[test]
     fn any_bytes_have_a_bucket_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
         for layer in [Layer::Ethernet, Layer::Ip] {
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// Frames of which many are close to what the program looks at.
+/// Frames, many of them close to the fields that the program reads.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop::sample::select(vec![0x0800u16, 0x86dd, 0x8100, 0x0806, 0x88a8]);
     let protocol = prop::sample::select(vec![6u8, 17, 132, 1, 58, 0]);
@@ -113,13 +113,13 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-// Goal: the program in the kernel says of every frame, whole or cut short, what the hash here says.
+// Goal: the program in the kernel and the hash agree on every frame, whole or truncated.
 #[test]
 fn program_and_hash_agree() {
     if !mqnet_testkit::has(&[mqnet_testkit::Need::Root]) {
         return;
     }
-    // The queue is the bucket, and never 0, which is what a frame that is cut short gets.
+    // The queue is the bucket plus one; 0 is the queue of truncated frames.
     let table = std::array::from_fn(|bucket| bucket as u16 + 1);
     let steering = Steering::load(&table, Layer::Ethernet).unwrap();
     let tun = Steering::load(&table, Layer::Ip).unwrap();
@@ -128,12 +128,12 @@ fn program_and_hash_agree() {
     runner
         .run(&frames(), |frame| {
             let expected = bucket(&frame, Layer::Ethernet).map_or(0, |b| b as u32 + 1);
-            // The first 14 bytes are taken off before the program sees the frame.
+            // The kernel removes 14 bytes before the program reads the frame.
             let mut packet = vec![0; 14];
             packet.extend(&frame);
             prop_assert_eq!(steering.program.test_run(&packet)?, expected);
             if frame.len() > 14 {
-                // What follows the Ethernet header is a packet of a TUN.
+                // The bytes after the Ethernet header are a packet of a TUN.
                 packet.drain(14..28);
                 let expected = bucket(&frame[14..], Layer::Ip).map_or(0, |b| b as u32 + 1);
                 prop_assert_eq!(tun.program.test_run(&packet)?, expected);
@@ -148,7 +148,7 @@ fn program_and_hash_agree() {
     assert!(some > 500 && none > 500, "{some} whole and {none} cut short");
 }
 
-/// A rule on what `frames` are close to, of which many match some.
+/// A rule close to the frames of `frames`, so that many match.
 fn rules() -> impl Strategy<Value = FlowRule> {
     use mqnet_netdev::{Field, FieldMatch, FlowKind};
     let kind = prop::sample::select(vec![
@@ -173,7 +173,7 @@ fn rules() -> impl Strategy<Value = FlowRule> {
         ],
         0..=3,
     );
-    // Few bits, or nothing would ever match.
+    // Few mask bits, so that rules match at all.
     let bits = prop::sample::select(vec![0u8, 0, 0, 0, 1, 0x80, 0x41]);
     let bytes = prop::collection::vec((any::<u8>(), bits), 16);
     (kind, fields, bytes).prop_map(|(kind, fields, bytes)| {
@@ -185,7 +185,7 @@ fn rules() -> impl Strategy<Value = FlowRule> {
     })
 }
 
-/// What the rules say in words: the bytes of a field, found by the dissection of `mqnet-wire`.
+/// Reference implementation of a rule, with the header parser of `mqnet-wire`.
 fn is_matched(rule: &FlowRule, frame: &[u8]) -> bool {
     use mqnet_netdev::{Field, FlowKind};
     let keys = mqnet_wire::FlowKeys::dissect(frame, Layer::Ethernet);
@@ -198,7 +198,7 @@ fn is_matched(rule: &FlowRule, frame: &[u8]) -> bool {
     if rule.kind != FlowKind::Ether && (keys.ip.is_none() || keys.is_v6 != v6) {
         return false;
     }
-    // The program looks at the first header behind IPv6 only.
+    // The program reads only the first header after IPv6.
     let first = if v6 { frame.get(at + 6) } else { frame.get(at + 9) };
     if protocol.is_some_and(|wanted| Some(&wanted) != first || keys.fragment) {
         return false;
@@ -221,10 +221,10 @@ fn is_matched(rule: &FlowRule, frame: &[u8]) -> bool {
     })
 }
 
-// Goal: with rules, the program sends every frame to the queue of the first that matches, and what
-// none matches as without them.
+// Goal: the program sends every frame to the queue of the first matching rule, and other frames as
+// without rules.
 #[test]
-fn rules_come_first() {
+fn rules_take_precedence_over_the_table() {
     if !mqnet_testkit::has(&[mqnet_testkit::Need::Root]) {
         return;
     }
@@ -235,14 +235,14 @@ fn rules_come_first() {
     let many = prop::collection::vec(frames(), 60);
     let cell = std::cell::RefCell::new(&mut steering);
     let round = || {
-        // A runner counts its cases once and for all.
+        // A runner counts its cases over its lifetime.
         let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(60));
         runner.run(&(&lists, &many), |(mut list, frames)| {
             for (place, rule) in (0u32..).zip(&mut list) {
                 (rule.location, rule.queue) = (place, 1000 + place as u16);
             }
             cell.borrow_mut().set_rules(&list)?;
-            // Headers that are cut short, and IPv4 that is none, are nobody's business.
+            // Truncated headers and invalid IPv4 headers are not compared.
             let whole = |frame: &&Vec<u8>| {
                 frame.len() >= 100 && frame[14] >> 4 != 4 || frame.len() >= 100 && frame[14] == 0x45
             };
@@ -266,7 +266,7 @@ fn rules_come_first() {
             Ok(())
         })
     };
-    // How many of a round's frames are matched is chance: as many rounds as it takes.
+    // The share of matched frames is random; repeat until both counts suffice.
     for _ in 0..50 {
         round().unwrap();
         if seen.get().iter().all(|&n| n > 100) {
@@ -277,9 +277,9 @@ fn rules_come_first() {
     assert!(none > 100 && some > 100, "{some} matched, {none} did not");
 }
 
-// Goal: a change of the table reaches the kernel's copy, all of it.
+// Goal: a change of the table updates every entry in the kernel.
 #[test]
-fn the_table_reaches_the_kernel() {
+fn table_changes_update_the_kernel() {
     if !mqnet_testkit::has(&[mqnet_testkit::Need::Root]) {
         return;
     }
@@ -296,7 +296,7 @@ fn the_table_reaches_the_kernel() {
 
 // Goal: both directions of a flow share a bucket, flows spread, and fragments stay together.
 #[test]
-fn flows_are_whole_and_spread() {
+fn flows_keep_one_bucket_and_spread() {
     let udp = |from: [u8; 4], to: [u8; 4], ports: (u16, u16), fragment: u16| {
         let mut frame = vec![0; 42];
         frame[12..14].copy_from_slice(&[8, 0]);
@@ -316,7 +316,7 @@ fn flows_are_whole_and_spread() {
         assert_eq!(there, udp(b, a, (5201, port), 0));
         used[there] += 1;
     }
-    // 256 neighbouring ports: evenly, or nearly so.
+    // 256 neighbouring ports are distributed nearly evenly.
     assert!(used.iter().all(|&n| n <= 6), "{used:?}");
     assert!(used.iter().filter(|&&n| n > 0).count() > 100, "{used:?}");
     let fragments = [(1, 2, 0x2000), (3, 4, 0x20b9), (5, 6, 0x0172)];

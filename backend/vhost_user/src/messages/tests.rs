@@ -1,4 +1,4 @@
-//! What messages leave behind, without a socket.
+//! Message handlers without a socket.
 
 use std::os::fd::AsFd;
 
@@ -7,7 +7,7 @@ use vhost::vhost_user::message::VhostUserVringAddrFlags as Flags;
 use super::*;
 use crate::offer::Offer;
 
-/// Where the guest's memory begins in the program of the peer.
+/// First address of the guest's memory in the peer's process.
 const USER: u64 = 0x7f00_0000_0000;
 const MEMORY: u64 = 1 << 20;
 
@@ -44,8 +44,8 @@ fn start(device: &Shared, queue: u32) {
     device.set_vring_call(queue as u8, event()).unwrap();
 }
 
-// Goal: a pair counts when both of its rings are started and enabled, and the pairs from the first
-// on count; stopping a ring answers with its position.
+// Goal: a pair counts when both of its rings are started and enabled, and pairs count from the
+// first without a gap; stopping a ring returns its position.
 #[test]
 fn pairs_are_counted() {
     let device = device();
@@ -70,10 +70,10 @@ fn pairs_are_counted() {
     assert!(device.lock().why_down().unwrap().contains("not begun"));
 }
 
-// Goal: a packed ring goes on where the ring itself says, when all that is known is where it once
-// began; a position that we named ourselves is kept.
+// Goal: the position of a packed ring is recovered from the ring itself if only its start is known;
+// a position that this device returned is kept.
 #[test]
-fn a_forgotten_packed_ring_is_read() {
+fn packed_position_is_recovered_from_ring() {
     let device = device();
     begin(&device, Features::VERSION_1.or(Features::RING_PACKED));
     let map = device.lock().memory.by_guest().clone();
@@ -85,10 +85,10 @@ fn a_forgotten_packed_ring_is_read() {
     assert_eq!({ device.get_vring_base(1).unwrap().num }, 0x8064_8064);
 }
 
-// Goal: a driver is interrupted once when its ring comes into service: what was before us may have
-// been lost with an interrupt.
+// Goal: a driver is interrupted once when its ring is taken into service: the former backend may
+// have lost an interrupt.
 #[test]
-fn a_ring_in_service_is_told_of() {
+fn driver_is_interrupted_when_ring_enters_service() {
     let device = device();
     begin(&device, Features::VERSION_1);
     let call = EventFd::new().unwrap();
@@ -103,10 +103,10 @@ fn a_ring_in_service_is_told_of() {
     assert!(is_rung() && !is_rung());
 }
 
-// Goal: what the driver has commanded stays when the VMM begins and ends to log what we write, and
-// is forgotten with other features.
+// Goal: settings made by command persist when the VMM starts and stops dirty logging, and are reset
+// with other features.
 #[test]
-fn commands_outlast_a_log() {
+fn commanded_settings_persist_over_logging() {
     let device = with_control_queue(true);
     let features = Features::VERSION_1.or(Features::CTRL_VQ).or(Features::MQ);
     let features = features.or(Features::PROTOCOL_FEATURES);
@@ -121,7 +121,7 @@ fn commands_outlast_a_log() {
     assert_eq!(pairs(&device), 1);
 }
 
-// Goal: what cannot be is refused in words, and the device is as before.
+// Goal: an impossible request is refused with its reason and leaves the device unchanged.
 #[test]
 fn impossible_requests_are_refused() {
     let device = device();
@@ -140,7 +140,7 @@ fn impossible_requests_are_refused() {
     assert!(device.lock().memory.by_guest().span(0, 1).is_some(), "the memory before is gone");
 }
 
-// Goal: a ring outside of memory, or with a size that is none, is named as the reason.
+// Goal: a ring outside of memory or of an invalid size is named in the reason.
 #[test]
 fn rings_that_cannot_be_served_are_named() {
     let device = device();
@@ -153,12 +153,12 @@ fn rings_that_cannot_be_served_are_named() {
     assert_eq!(device.lock().pairs_started(), 0);
 }
 
-// Goal: memory in which rings note what they do is as large as is said, and absurd wishes end.
+// Goal: an inflight region has the announced size, and absurd sizes are refused.
 #[test]
 fn inflight_memory_is_sized() {
     let device = device();
-    let (told, file) = device.get_inflight_fd(&VhostUserInflight::new(0, 0, 4, 256)).unwrap();
-    assert_eq!(file.metadata().unwrap().len(), { told.mmap_size });
+    let (granted, file) = device.get_inflight_fd(&VhostUserInflight::new(0, 0, 4, 256)).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), { granted.mmap_size });
     assert!(device.lock().inflight.as_ref().unwrap().of(3, true).is_some());
     assert!(device.lock().inflight.as_ref().unwrap().of(4, true).is_none());
     assert!(device.get_inflight_fd(&VhostUserInflight::new(0, 0, u16::MAX, 256)).is_err());

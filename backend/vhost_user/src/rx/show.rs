@@ -1,4 +1,4 @@
-//! From chains to frames.
+//! Frames of available chains.
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BURST_BYTES, BURST_FRAMES, FRAME_PIECES_MAX};
@@ -13,15 +13,15 @@ use mqnet_wire::{Layer, VNET_HDR_LEN, VnetHdr};
 
 use super::{Scratch, Shown};
 
-/// What became of a chain.
+/// Result of reading a chain.
 enum Frame {
     Shown(u32),
     Bad(DropReason, u32),
-    /// The burst has no room for its pieces.
+    /// The burst has no room for the pieces.
     Later,
 }
 
-/// Everything that does not change from chain to chain.
+/// Parameters that are constant over a burst.
 struct Rules {
     queue: u16,
     hdr_len: u32,
@@ -29,11 +29,11 @@ struct Rules {
     sends: Offloads,
 }
 
-/// Pieces that are looked at for one burst: a guest may make many chains of the same descriptors,
-/// and frames of so many pieces that all of them are dropped.
+/// Maximum number of pieces read for one burst. A guest may make many chains of the same
+/// descriptors, and frames of so many pieces that all of them are dropped.
 const PIECES_MOST: usize = 1024;
 
-/// A ring, and what was agreed about it.
+/// Ring and its negotiated parameters.
 pub(super) struct From<'r, 'a> {
     pub(super) ring: &'r mut Ring,
     pub(super) memory: &'a Lent,
@@ -41,8 +41,8 @@ pub(super) struct From<'r, 'a> {
     pub(super) sends: Offloads,
 }
 
-/// Shows frames of one ring. Bad ones at the front are given back at once; true: the guest wants
-/// to hear of that.
+/// Shows frames of one ring. Bad frames at the front are dropped and returned to the guest here;
+/// true if the guest requested an interrupt for that.
 pub(super) fn show<'a>(
     from: From<'_, 'a>,
     scratch: &'a mut Scratch,
@@ -58,13 +58,13 @@ pub(super) fn show<'a>(
     on_ring!(ring, ring => call.show(ring, memory, scratch, burst))
 }
 
-/// How far a burst has come.
+/// Progress within a burst.
 struct Progress<P> {
-    /// Of the next chain.
+    /// Position of the next chain.
     place: P,
-    /// Of the frames shown.
+    /// Bytes of the frames shown.
     bytes: usize,
-    /// Chains that may still be looked at.
+    /// Remaining number of chains that may be examined.
     left: usize,
 }
 
@@ -98,7 +98,7 @@ impl Call<'_> {
         let mut pieces = 0;
         while rules.show_usual(ring, &mut at, memory, shown, burst)? && at.has_room() {
             let Some(head) = ring.head_at(&mut at.place)? else { break };
-            // What is dropped counts too, or a guest that makes nothing else would keep the worker.
+            // Dropped chains count too: the budget also bounds a guest that sends nothing else.
             at.left -= 1;
             let (id, slots, frame) = if head.is_simple() {
                 (head.id, 1, rules.simple(&head, memory)?)
@@ -122,7 +122,7 @@ impl Call<'_> {
                     }
                     continue;
                 }
-                // They come first in the next burst.
+                // The chain is the first one of the next burst.
                 Frame::Bad(..) | Frame::Later => break,
             };
             shown.push(Shown { id, slots, len });
@@ -137,19 +137,19 @@ impl Call<'_> {
 
 impl Rules {
     #[cold]
-    fn wrong_way(&self, chain: &Chain) -> Broken {
+    fn wrong_direction(&self, chain: &Chain) -> Broken {
         let (readable, all) = (chain.readable, chain.pieces());
         let what = format!("{} of {all} buffers to send are for writing", all - readable);
         Broken { queue: self.queue, what }
     }
 
-    /// Shows frames in one piece, with their headers in front, up to the first chain that is none:
-    /// true when somebody has to look at that one. False when no chain follows, or one that has to
-    /// be dropped, which comes first in the next burst.
+    /// Shows frames in one piece, with their headers in front, up to the first chain of another
+    /// form. Returns true if the caller must examine that chain. Returns false if no chain follows,
+    /// or one that must be dropped, which is first in the next burst.
     ///
-    /// Headers and small frames are in the cache of the driver's CPU. So they are fetched in one
-    /// pass, and looked at in a second one, when the first of them have come. (To look four chains
-    /// ahead in one pass was as fast, and read every descriptor twice.)
+    /// Headers and small frames are in the cache of the driver's CPU. The first loop prefetches
+    /// them, the second one reads them once the first have arrived. (Prefetching four chains ahead
+    /// in a single loop was equally fast and read each descriptor twice.)
     #[inline(always)]
     fn show_usual<'a, R: DeviceRing>(
         &self,
@@ -161,8 +161,8 @@ impl Rules {
     ) -> Result<bool, Broken> {
         let (before, first) = (shown.len(), burst.frames().len());
         let Progress { mut place, mut bytes, left } = *at;
-        // To look again where no chain follows would find one that has come since, and is none to
-        // be dropped.
+        // False must end the burst: another read could find a chain that was made available since,
+        // and that is not a bad one.
         let follows = ring.heads(&mut place, left, |head| {
             let Some((len, whole)) = self.one_piece(&head, memory) else { return false };
             if bytes >= BURST_BYTES {
@@ -183,26 +183,27 @@ impl Rules {
         if sound < shown.len() - before {
             burst.truncate(first + sound);
             shown.truncate(before + sound);
-            // The first of all is dropped by who looks at one chain at a time.
+            // A bad first frame is dropped by the caller, which examines chains one by one.
             return Ok(shown.is_empty());
         }
         *at = Progress { place, bytes, left: left - sound };
         Ok(follows)
     }
 
-    /// The memory of a frame in one piece, header and all, and the frame's length.
+    /// Memory of a frame in one piece, with its header, and the length of the frame.
     #[inline(always)]
     fn one_piece<'a>(&self, head: &Head, memory: &'a Lent) -> Option<(u32, Span<'a>)> {
         let Piece { addr, len } = head.piece();
         let len_of_frame = len.wrapping_sub(self.hdr_len);
-        // One comparison for what is shorter than its header, too.
+        // The wrapping subtraction also rejects pieces shorter than the header in the same
+        // comparison.
         if !head.is_simple_readable() || len_of_frame.wrapping_sub(1) >= self.frame_max {
             return None;
         }
         Some((len_of_frame, memory.span(addr, len)?))
     }
 
-    /// The header in front of a frame of `len` bytes, read once.
+    /// Valid header of a frame of `len` bytes, read once.
     #[inline(always)]
     fn sound_header(&self, whole: Span<'_>, len: u32) -> Option<VnetHdr> {
         let hdr = VnetHdr::from_bytes(&whole.header()?);
@@ -212,8 +213,9 @@ impl Rules {
         self.admit(hdr, len, whole.skip(self.hdr_len as usize), &[])
     }
 
-    /// The header of a frame that is not finished, without what a driver has no say in. `None` for
-    /// one that was not agreed on: the other side was promised which there are.
+    /// Normalised header of a frame with incomplete checksum or GSO. `None` if it is invalid or
+    /// uses an offload that was not negotiated: the other end of the link relies on the negotiated
+    /// set.
     #[inline(never)]
     fn admit(&self, hdr: VnetHdr, len: u32, first: Span<'_>, more: &[Span<'_>]) -> Option<VnetHdr> {
         if hdr.check(len).is_err() || !self.sends.covers(hdr) {
@@ -231,12 +233,12 @@ impl Rules {
         Some(with_own_hdr_len(hdr, len, &head[..n], Layer::Ethernet))
     }
 
-    /// What is in one piece and [not shown](Self::show_usual) is none of a frame: why.
+    /// Drop reason of a piece that [`show_usual`](Self::show_usual) does not accept.
     #[cold]
     #[inline(never)]
     fn simple(&self, head: &Head, memory: &Lent) -> Result<Frame, Broken> {
         if head.is_writable() {
-            return Err(self.wrong_way(&Chain::single(head)));
+            return Err(self.wrong_direction(&Chain::single(head)));
         }
         let piece = head.piece();
         if memory.span(piece.addr, piece.len).is_none() {
@@ -248,7 +250,7 @@ impl Rules {
         Ok(Frame::Bad(reason, len))
     }
 
-    /// The header of a frame in these pieces; why it is dropped.
+    /// Checks the header of a frame in these pieces; the error is the drop reason.
     #[inline]
     fn judge(
         &self,
@@ -267,7 +269,7 @@ impl Rules {
         }
     }
 
-    /// A frame in any number of pieces, cut anywhere.
+    /// Shows a frame in any number of pieces, split at any offset.
     #[inline(never)]
     fn in_pieces<'a>(
         &self,
@@ -278,7 +280,7 @@ impl Rules {
         burst: &mut Burst<'a>,
     ) -> Result<Frame, Broken> {
         if !chain.is_readable() {
-            return Err(self.wrong_way(chain));
+            return Err(self.wrong_direction(chain));
         }
         let mut raw = [0; HDR_LEN_HASH as usize];
         let raw = &mut raw[..self.hdr_len as usize];
@@ -310,8 +312,8 @@ impl Rules {
         Ok(if fits { Frame::Shown(len) } else { Frame::Later })
     }
 
-    /// A frame in more pieces than a system call or a burst takes: no driver that we know of makes
-    /// them. It is put together in memory of ours, at the price of a copy.
+    /// Copies a frame into the bounce buffer when it has more pieces than a system call or a burst
+    /// takes. No known driver sends such frames.
     #[cold]
     fn gather<'a>(
         &self,

@@ -1,4 +1,4 @@
-//! What the guest receives on one queue, for all lanes that have frames for it.
+//! Receive queue of a guest, shared by all lanes.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,18 +8,18 @@ use mqnet_netdev::limits::CHANNELS_MAX;
 use mqnet_netdev::{ChannelStats, Fault, Queue, TxBrings};
 
 use crate::GuestRx;
-use crate::vring::{Ears, VringCell};
+use crate::vring::{EpollSet, VringCell};
 
-/// A bit for each lane that waits.
+/// `waiting` has one bit for each lane.
 const _: () = assert!(CHANNELS_MAX as u32 <= u64::BITS);
 
-/// See the module. Whoever has something for the queue takes it, and puts it back at once.
+/// Shared receive queue. A lane takes the queue for each use and puts it back immediately.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     place: Mutex<Option<Box<GuestRx>>>,
     cell: Arc<VringCell>,
-    ears: Arc<Ears>,
-    /// Lanes that have armed it: what another one does with it then disarms it.
+    events: Arc<EpollSet>,
+    /// Lanes that have armed the queue; a later use by another lane disarms it.
     waiting: AtomicU64,
 }
 
@@ -30,24 +30,24 @@ impl Receiver {
         stats: Arc<ChannelStats>,
     ) -> io::Result<Self> {
         let queue = GuestRx::new(channel, cell.clone(), stats)?;
-        let (ears, waiting) = (queue.ears().clone(), AtomicU64::new(0));
-        Ok(Self { place: Mutex::new(Some(Box::new(queue))), cell, ears, waiting })
+        let (events, waiting) = (queue.events().clone(), AtomicU64::new(0));
+        Ok(Self { place: Mutex::new(Some(Box::new(queue))), cell, events, waiting })
     }
 
-    pub(crate) fn ears(&self) -> &Ears {
-        &self.ears
+    pub(crate) fn events(&self) -> &EpollSet {
+        &self.events
     }
 
-    /// The queue, unless somebody else has it this moment.
+    /// Takes the queue, unless another lane has it.
     #[inline]
     pub(super) fn take(&self) -> Option<Box<GuestRx>> {
         self.place.try_lock().ok()?.take()
     }
 
-    /// From the lane of a channel: for the next one.
+    /// Puts the queue back and wakes lanes that wait for it.
     #[inline]
     pub(super) fn put(&self, channel: u16, queue: Box<GuestRx>) {
-        self.put_quietly(queue);
+        self.put_without_wake(queue);
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.wake_others(channel);
         }
@@ -60,29 +60,30 @@ impl Receiver {
         }
     }
 
-    /// For a lane that has armed it: nobody's waiting is over.
-    pub(super) fn put_quietly(&self, queue: Box<GuestRx>) {
-        // Nothing can panic while the lock is held.
+    /// Puts the queue back without waking lanes, after arming or parking.
+    pub(super) fn put_without_wake(&self, queue: Box<GuestRx>) {
+        // No code that runs under the lock can panic.
         *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(queue);
     }
 
-    /// Before a lane arms it. The lock of the place orders it: whoever has the queue later sees it.
+    /// Registers a lane before it arms the queue. The lock of the place orders this: a later user
+    /// of the queue sees it.
     pub(super) fn wait(&self, channel: u16) {
         self.waiting.fetch_or(1 << channel, Ordering::Relaxed);
     }
 
-    /// Shows the guest what was sent, and puts the queue back.
+    /// Publishes the sent frames and puts the queue back.
     pub(super) fn finish(&self, channel: u16, mut queue: Box<GuestRx>) -> Result<(), Fault> {
         let done = queue.flush();
         self.put(channel, queue);
         done
     }
 
-    /// The ring goes back into its cell, unless a lane has it this moment.
-    pub(crate) fn give_back(&self) {
+    /// Returns the ring to its cell, unless a lane has the queue.
+    pub(crate) fn return_ring(&self) {
         if let Some(mut queue) = self.take() {
             queue.park();
-            self.put_quietly(queue);
+            self.put_without_wake(queue);
         }
     }
 }

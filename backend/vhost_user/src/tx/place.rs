@@ -1,4 +1,4 @@
-//! Frames in a guest's buffers.
+//! Placement of frames in a guest's buffers.
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::BURST_FRAMES;
@@ -14,21 +14,21 @@ use mqnet_wire::{VNET_HDR_LEN, VnetHdr};
 
 use crate::vring::Vring;
 
-/// Where `num_buffers` stands in the header.
+/// Offset of `num_buffers` in the header.
 const NUM_BUFFERS: usize = 10;
 
-/// What came of a search for buffers.
+/// Result of a search for buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// They hold a frame of the length that was asked for.
+    /// The chains hold a frame of the requested length.
     Enough,
-    /// They do not, and there will not be more.
+    /// The chains do not hold the frame, and more buffers will not arrive.
     Less,
-    /// The guest has to make more available.
+    /// The guest has to make more buffers available.
     NotYet,
 }
 
-/// The memory of a ring, and how frames are put there.
+/// Memory of a ring and the parameters of its frames.
 pub(super) struct Buffers<'a> {
     pub(super) memory: &'a mut Lent,
     pub(super) hdr_len: u32,
@@ -37,22 +37,22 @@ pub(super) struct Buffers<'a> {
     pub(super) log: &'a Option<RingLog>,
 }
 
-/// What became of a burst.
+/// Result of placing a burst.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
     pub(super) frames: u64,
     pub(super) bytes: u64,
-    /// Frames that no chain of the guest holds.
+    /// Frames that fit no chain of the guest.
     pub(super) too_long: u64,
     pub(super) broken: Option<Broken>,
 }
 
-/// Chains that were found for one frame. They are the guest's until they are given back.
+/// Chains found for one frame. They stay available until they are returned as used.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     chains: Vec<Chain>,
     list: Vec<Piece>,
-    /// Bytes in all of them.
+    /// Total length of the chains.
     len: u64,
 }
 
@@ -79,14 +79,14 @@ fn header(hdr: VnetHdr, buffers: u16) -> [u8; HDR_LEN_HASH as usize] {
 }
 
 impl Buffers<'_> {
-    /// True when there is nothing but a short header and the frame to write.
+    /// True when only a short header and the frame are written.
     #[inline]
     fn is_plain(&self) -> bool {
         self.hdr_len == HDR_LEN && self.log.is_none()
     }
 
-    /// A frame in one piece into a chain of this one that holds it, the usual case: how many bytes
-    /// were written. `None`, and nothing is written, in any other case.
+    /// Writes a frame in one piece into a chain of one piece, the usual case; returns the number of
+    /// bytes written. In any other case returns `None` and writes nothing.
     #[inline(always)]
     fn place_simply(
         &mut self,
@@ -113,7 +113,7 @@ impl Buffers<'_> {
         placed.then_some(whole)
     }
 
-    /// The same with a hash in the header, or where pages are noted.
+    /// Like `place_simply`, with a hash in the header or with dirty logging.
     #[inline(never)]
     fn place_with_more(
         &mut self,
@@ -136,17 +136,17 @@ impl Buffers<'_> {
 
 #[inline]
 fn check_direction(queue: u16, chain: &Chain) -> Result<(), Broken> {
-    if chain.is_writable() { Ok(()) } else { Err(wrong_way(queue, chain)) }
+    if chain.is_writable() { Ok(()) } else { Err(wrong_direction(queue, chain)) }
 }
 
 #[cold]
-fn wrong_way(queue: u16, chain: &Chain) -> Broken {
+fn wrong_direction(queue: u16, chain: &Chain) -> Broken {
     let (readable, all) = (chain.readable, chain.pieces());
     let what = format!("{readable} of {all} buffers to receive into are for reading");
     Broken { queue, what }
 }
 
-/// A chain of one piece, which is written.
+/// Chain of one piece that is being written.
 struct Open {
     addr: u64,
     len: u32,
@@ -160,17 +160,17 @@ impl Open {
     }
 }
 
-/// Frames that were placed in the simple way.
+/// Frames placed by the fast path.
 struct Simple {
     frames: u64,
     bytes: u64,
 }
 
-/// Places frames of a burst, from number `from` on, while each is in one piece and goes into a
-/// chain of one piece: as far as chains are there now.
+/// Places frames of a burst, from number `from` on, while each frame and its chain are in one piece
+/// and chains are available.
 ///
-/// Buffers are in the cache of the driver's CPU, and stores wait for one line after the other: all
-/// of a burst are asked for at once, as their descriptors are read.
+/// Buffers are in the cache of the driver's CPU, and each store would wait for its cache line. So
+/// the lines of the whole burst are prefetched for write while the descriptors are read.
 #[inline(always)]
 fn place_all_simply<R: DeviceRing>(
     ring: &mut R,
@@ -183,7 +183,7 @@ fn place_all_simply<R: DeviceRing>(
     let frames = &burst.frames()[from..];
     let mut list: ArrayVec<Open, BURST_FRAMES> = ArrayVec::new();
     let (mut place, memory) = (ring.place(), &*buffers.memory);
-    // What is wrong with a ring is said when somebody looks at one chain.
+    // A malformed ring ends the loop; the slow path reads the same chain and returns the error.
     let _ = ring.heads(&mut place, frames.len().min(BURST_FRAMES), |head| {
         let usual = head.is_lone_writable();
         if usual {
@@ -212,7 +212,7 @@ impl Room {
         self.len = 0;
     }
 
-    /// The same past the cache; out of line, as a loop of its own.
+    /// Like `submit` with non-temporal stores; a separate function keeps the loops apart.
     #[inline(never)]
     pub(super) fn stream<R: DeviceRing>(
         &mut self,
@@ -252,7 +252,7 @@ impl Room {
                 placed.bytes += u64::from(written - hdr_len);
                 continue;
             }
-            // Anew, whatever the matter was: it is said there.
+            // The slow path reads the chain again and returns any error.
             match self.place_in_pieces(ring, &mut buffers, burst, frame, streaming) {
                 Ok(Found::Enough) => {
                     placed.frames += 1;
@@ -297,8 +297,8 @@ impl Room {
         Ok(found)
     }
 
-    /// Looks for chains that hold a frame of `len` bytes. Answers also with the position behind
-    /// what was looked at.
+    /// Finds chains that hold a frame of `len` bytes. Also returns the position after the last
+    /// chain read.
     fn gather<R: DeviceRing>(
         &mut self,
         ring: &mut R,
@@ -308,12 +308,12 @@ impl Room {
         self.forget();
         let need = u64::from(buffers.hdr_len) + u64::from(len);
         let mut place = ring.place();
-        // More than a ring has where a guest names the same descriptors in many chains.
+        // The sum may exceed the ring size when a guest names the same descriptors in many chains.
         let mut slots = 0u32;
         while self.len < need {
             let chain = ring.chain_at(&mut place, buffers.memory.map(), &mut self.list)?;
             let Some(chain) = chain else {
-                // A ring that is three quarters full of buffers does not wait for the rest.
+                // With three quarters of the ring in use the guest will not provide more buffers.
                 let is_all = slots * 4 >= u32::from(ring.size()) * 3;
                 return Ok((if is_all { Found::Less } else { Found::NotYet }, place));
             };
@@ -329,8 +329,8 @@ impl Room {
         Ok((found, place))
     }
 
-    /// True when there is room for a frame of `need` bytes, or as much as there will ever be; else
-    /// the guest tells when it makes more available.
+    /// Arms the ring unless it has room for a frame of `need` bytes, or as much room as it will
+    /// ever have. True when the caller must not wait.
     pub(super) fn wait_for(&mut self, vring: &mut Vring, need: u32) -> Result<bool, Broken> {
         let Vring { ring, memory, hdr_len, mergeable, log, .. } = vring;
         let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, Hashed::default());
@@ -338,13 +338,13 @@ impl Room {
         on_ring!(ring, ring => {
             let (found, place) = self.gather(ring, &buffers, need)?;
             self.forget();
-            // What came while we armed is looked at in the next poll: a guest that adds buffer by
-            // buffer must not keep us here.
+            // Buffers added during arming are used by the next poll: a guest that adds them one by
+            // one must not keep this loop running.
             Ok(found != Found::NotYet || ring.arm(place)?)
         })
     }
 
-    /// Finds room for a frame of up to `max` bytes, to be filled by somebody else.
+    /// Finds room for a frame of up to `max` bytes that the source fills.
     pub(super) fn find(&mut self, vring: &mut Vring, max: u32) -> Result<Found, Broken> {
         let Vring { ring, memory, hdr_len, mergeable, log, .. } = vring;
         let (hdr_len, mergeable, hashed) = (*hdr_len, *mergeable, Hashed::default());
@@ -364,7 +364,7 @@ impl Room {
         Ok(found)
     }
 
-    /// The room that was found, without the place of the header.
+    /// Room found by [`find`](Self::find), without the space of the header.
     pub(super) fn segments<'a>(
         &'a self,
         vring: &'a mut Vring,
@@ -379,7 +379,7 @@ impl Room {
         scatter.room(vring.memory.rooms(pieces))
     }
 
-    /// Sends the frame that lies in the room; false when it is longer than that.
+    /// Sends the frame in the room; false when the frame is longer than the room.
     pub(super) fn commit(&mut self, vring: &mut Vring, frame: &FrameMeta) -> bool {
         let whole = u64::from(vring.hdr_len) + u64::from(frame.len);
         let fits = whole <= self.len;
@@ -390,7 +390,7 @@ impl Room {
                 len += u64::from(chain.len);
                 inside
             };
-            // What lies beyond the frame was not taken from the guest at all.
+            // Chains after the end of the frame stay available to the device.
             let count = self.chains.iter().take_while(starts_inside).count();
             self.chains.truncate(count);
             let hdr = match lacks_udp_checksum(frame.hdr) {
@@ -405,7 +405,7 @@ impl Room {
         fits
     }
 
-    /// Completes the checksum of a frame of DHCP in the guest's buffers; its header then.
+    /// Completes the checksum of a DHCP frame in the guest's buffers; returns the new header.
     #[inline(never)]
     fn completed(&self, vring: &mut Vring, frame: &FrameMeta) -> VnetHdr {
         let hdr_len = vring.hdr_len as usize;
@@ -460,7 +460,7 @@ impl Room {
         })
     }
 
-    /// Copies a frame into the pieces, its header in front.
+    /// Copies the header and a frame into the pieces.
     fn write(
         &self,
         queue: u16,
@@ -503,7 +503,7 @@ impl Room {
         }
     }
 
-    /// Notes the first `len` bytes as written.
+    /// Records the first `len` bytes in the dirty log.
     fn note(&self, log: &Option<RingLog>, len: u32) {
         let Some(ring) = log else { return };
         let mut left = len;
@@ -514,7 +514,7 @@ impl Room {
         }
     }
 
-    /// Gives the chains back, with the first `len` bytes of them written.
+    /// Returns the chains as used, with `len` bytes written in total.
     #[inline]
     fn give_back<R: DeviceRing>(&mut self, ring: &mut R, len: u32) {
         let mut left = len;

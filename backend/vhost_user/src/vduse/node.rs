@@ -1,4 +1,4 @@
-//! The device's node: made, found again, put on the bus, and removed.
+//! Device node: creation, reopening, attachment to the vDPA bus, removal.
 
 use std::fs;
 use std::io;
@@ -12,15 +12,15 @@ use mqnet_virtio::net::{CONFIG_LEN, Config, STATUS_LINK_UP};
 use super::{VduseConfig, vdpa};
 use crate::offer::CARD;
 
-/// A network card.
+/// Virtio device id of a network card.
 const NET: u32 = 1;
-/// Most descriptors of a ring: what virtio-net uses as a rule, and a bit more in flight.
+/// Maximum ring size. The default of virtio-net is smaller.
 const RING: u16 = 1024;
-/// Where `status` is in the configuration space.
+/// Offset of `status` in the config space.
 const STATUS_AT: u32 = 6;
 
-/// What is offered, but for what the user may want. Not `CTRL_VQ`: the kernel takes no network card
-/// with it, see [`probe`].
+/// Features that are always offered. `CTRL_VQ` is not: the kernel refuses network cards with it,
+/// see [`probe`].
 const ALWAYS: Features = CARD.or(Features::ACCESS_PLATFORM);
 
 fn offered(config: &VduseConfig) -> Features {
@@ -36,8 +36,8 @@ fn space(config: &VduseConfig) -> [u8; CONFIG_LEN] {
     Config { mac: config.mac.unwrap_or_default(), status: 0, pairs: 1, mtu }.to_bytes()
 }
 
-/// True when this kernel takes a network card with a control queue, without which there is one
-/// queue pair: Linux 6.12 and 7.3 do not. A device is made and removed for it.
+/// True when this kernel accepts a network card with a control queue. Linux 6.12 and 7.3 do not,
+/// which limits the card to one queue pair. The test creates and removes a device.
 pub fn probe() -> io::Result<bool> {
     let control = vduse::open_control()?;
     let name = format!("mqnet-probe-{}", std::process::id());
@@ -56,14 +56,14 @@ pub fn probe() -> io::Result<bool> {
     }
 }
 
-/// A device that is open.
+/// Opened device.
 pub(super) struct Node {
     pub(super) device: OwnedFd,
-    /// It was there before.
+    /// True when the device existed before.
     pub(super) kept: bool,
 }
 
-/// Makes the device, or opens what an earlier process has left.
+/// Creates the device, or opens one that an earlier process left.
 pub(super) fn open(config: &VduseConfig) -> Result<Node, String> {
     let name = &config.device;
     let control = vduse::open_control().map_err(|e| no_control(&e))?;
@@ -81,7 +81,7 @@ pub(super) fn open(config: &VduseConfig) -> Result<Node, String> {
     };
     open_made(name).map(|device| Node { device, kept }).inspect_err(|_| {
         if !kept {
-            // Nobody would know of it.
+            // An unopened device would remain unnoticed.
             let _ = vduse::destroy(control.as_fd(), name);
         }
     })
@@ -126,7 +126,7 @@ fn busy(name: &str, e: &io::Error) -> String {
     format!("/dev/vduse/{name}: {e}{help}")
 }
 
-/// Puts the device on the bus, unless it is there.
+/// Attaches the device to the vDPA bus, unless it is attached.
 pub(super) fn attach(name: &str) -> Result<(), String> {
     if is_on_bus(name) {
         return Ok(());
@@ -143,13 +143,13 @@ pub(super) fn attach(name: &str) -> Result<(), String> {
     })
 }
 
-/// Takes the device off the bus and removes it. Nobody may have it open any more.
+/// Removes the device. All its descriptors must be closed.
 pub(super) fn remove(name: &str) -> Result<(), String> {
     let control = vduse::open_control().map_err(|e| no_control(&e))?;
     vduse::destroy(control.as_fd(), name).map_err(|e| format!("removing /dev/vduse/{name}: {e}"))
 }
 
-/// True when drivers can have the device.
+/// True when the device is on the vDPA bus.
 pub(super) fn is_on_bus(name: &str) -> bool {
     bus(name).exists()
 }
@@ -158,14 +158,14 @@ fn bus(name: &str) -> PathBuf {
     PathBuf::from("/sys/bus/vdpa/devices").join(name)
 }
 
-/// A netdev of this kernel.
+/// Netdev of this host's kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Netdev {
     pub(super) name: String,
     pub(super) index: u32,
 }
 
-/// The netdev that the driver has made of the device, if we see its network namespace.
+/// Netdev that the driver created for the device, if it is in this network namespace.
 pub(super) fn netdev(name: &str) -> Option<Netdev> {
     let inside = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
     let virtio = inside(bus(name)).find(|e| e.file_name().to_string_lossy().starts_with("virtio"));
@@ -174,7 +174,7 @@ pub(super) fn netdev(name: &str) -> Option<Netdev> {
     Some(Netdev { name: net.file_name().to_string_lossy().into_owned(), index })
 }
 
-/// Calls the netdev like the device, if nothing else is called so; returns how it is called.
+/// Renames the netdev like the device, if that name is free; returns the resulting name.
 pub(super) fn rename(name: &str, found: Netdev) -> Netdev {
     if found.name == name {
         return found;
@@ -188,7 +188,7 @@ pub(super) fn rename(name: &str, found: Netdev) -> Netdev {
     }
 }
 
-/// Shows the driver whether the link is up.
+/// Sets the link status that the driver reads.
 pub(super) fn set_carrier(device: &OwnedFd, up: bool) -> io::Result<()> {
     let status = if up { STATUS_LINK_UP } else { 0 };
     vduse::set_config(device.as_fd(), STATUS_AT, &status.to_le_bytes())?;
@@ -204,9 +204,10 @@ mod tests {
         VduseConfig { name, device, mac: None, mtu: None, packed: true, persist: false }
     }
 
-    // Goal: what is not asked for is not offered, and what the kernel refuses never is.
+    // Goal: features without a matching option are not offered, and features that the kernel
+    // refuses never are.
     #[test]
-    fn the_offer_follows_the_wish() {
+    fn offer_follows_options() {
         let plain = offered(&config());
         assert!(plain.has(Features::RING_PACKED.or(Features::ACCESS_PLATFORM)));
         for bit in [Features::MAC, Features::MTU, Features::CTRL_VQ, Features::MQ] {
@@ -218,9 +219,9 @@ mod tests {
         assert_eq!(space(&full), [2, 2, 2, 2, 2, 2, 0, 0, 1, 0, 0x28, 0x23]);
     }
 
-    // Goal: each refusal of the system is told with what helps.
+    // Goal: each system error is reported with its remedy.
     #[test]
-    fn refusals_are_told() {
+    fn system_errors_name_remedies() {
         let error = io::Error::from_raw_os_error;
         assert!(no_control(&error(nix::libc::ENOENT)).contains("modprobe vduse"));
         assert!(no_device("v0", &error(nix::libc::EPERM)).contains("CAP_NET_ADMIN"));

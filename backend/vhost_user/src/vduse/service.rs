@@ -1,5 +1,5 @@
-//! The thread that answers the kernel. It waits for us in the middle of its own work (a driver that
-//! starts, a `vdpa dev add`), so nothing else may keep this thread busy.
+//! Thread that answers the kernel's requests. The kernel waits for each answer within its own work
+//! (a starting driver, `vdpa dev add`), so the thread does nothing else.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,10 +13,10 @@ use mqnet_sysio::{poll, process};
 
 use super::state::Shared;
 
-/// A wait that a request or the end of the thread ends.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+/// Timeout of a wait that a request or the end of the thread ends.
+const NO_LIMIT: Duration = Duration::from_secs(3600);
 
-/// The thread; ends when dropped.
+/// Handle of the thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Service {
     end: Arc<EventFd>,
@@ -24,7 +24,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Answers from now on. With `kept` the device is an older one, whose driver may run.
+    /// Starts the thread. With `kept` the device is an older one, and its driver may be running.
     pub(super) fn start(shared: Arc<Shared>, kept: bool) -> io::Result<Self> {
         let end = Arc::new(EventFd::new()?);
         let ended = end.clone();
@@ -33,13 +33,13 @@ impl Service {
                 tracing::warn!("vduse: a thread keeps its privileges: {e}");
             }
             if kept {
-                // What was asked while nobody answered comes first.
+                // Requests that were queued without a service thread come first.
                 take_all(&shared);
                 shared.resume();
             }
             while !poll::is_readable(ended.as_fd()).unwrap_or(true) {
                 take_all(&shared);
-                if poll::wait_readable(&[shared.device.as_fd(), ended.as_fd()], FOR_EVER).is_err() {
+                if poll::wait_readable(&[shared.device.as_fd(), ended.as_fd()], NO_LIMIT).is_err() {
                     return;
                 }
             }
@@ -51,7 +51,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // An eventfd of our own cannot fail to be rung.
+        // Writing to an own eventfd cannot fail.
         let _ = self.end.ring();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -66,7 +66,7 @@ fn take_all(shared: &Shared) {
             Ok(None) => return,
             Err(e) => {
                 tracing::warn!("vduse: reading a request: {e}");
-                // Not in a circle as fast as the machine can.
+                // The pause avoids a busy loop on a persistent error.
                 poll::pause(Duration::from_millis(100));
                 return;
             }
@@ -77,8 +77,8 @@ fn take_all(shared: &Shared) {
 fn take(shared: &Shared, request: &Request) {
     let state = match request.ask {
         Ask::QueueState(index) => shared.queue_state(index),
-        Ask::Status(status) => shared.status_comes(status).map(|()| [0; 4]),
-        Ask::Remap(..) => shared.memory_changes().map(|()| [0; 4]),
+        Ask::Status(status) => shared.before_status(status).map(|()| [0; 4]),
+        Ask::Remap(..) => shared.before_remap().map(|()| [0; 4]),
         Ask::Other(kind) => Err(format!("it asks for {kind}, which we do not know")),
     };
     if let Err(why) = &state {
@@ -89,8 +89,8 @@ fn take(shared: &Shared, request: &Request) {
         tracing::warn!("vduse: the kernel takes no answer (it waits for 30 s as a rule): {e}");
     }
     match request.ask {
-        Ask::Status(status) if is_done => shared.status_came(status),
-        Ask::Remap(..) if is_done => shared.memory_changed(),
+        Ask::Status(status) if is_done => shared.after_status(status),
+        Ask::Remap(..) if is_done => shared.after_remap(),
         _ => {}
     }
 }

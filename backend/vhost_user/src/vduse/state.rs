@@ -1,5 +1,5 @@
-//! What the kernel has said, and the rings of the one queue pair. The thread that answers it and
-//! the control thread share it behind one lock, which the data path never takes.
+//! State of the VDUSE device and the rings of its one queue pair. The service thread and the
+//! control thread share it under one lock, which the data path never takes.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,87 +16,87 @@ use mqnet_virtio::layout::{self, ALIGN};
 use crate::recover;
 use crate::vring::{Vring, VringCell, VringSetup};
 
-/// Rings of a pair: what the driver receives, what it sends.
+/// Number of rings: the driver's receive and transmit queue.
 pub(super) const RINGS: usize = 2;
 
-/// Bits of the status that a driver sets (virtio 1.3, 2.1).
+/// Device status bits of the driver (virtio 1.3, section 2.1).
 const DRIVER_OK: u8 = 4;
 const FAILED: u8 = 0x80;
-/// All of a driver that is content: what is assumed of one that was there before us.
-const CONTENT: u8 = 0xf;
+/// Status of a running driver, assumed for a driver that started before this process.
+const RUNNING: u8 = 0xf;
 
-/// Most ranges of addresses: the buffers' and one or two for each ring, as drivers have it.
+/// Maximum number of address ranges. Drivers use one for buffers and one or two for each ring.
 const RANGES_MAX: usize = 256;
 
-/// A range this large holds buffers; those of rings alone are smaller. The kernel makes it when its
-/// own driver fills in the first buffer, long after the driver has started.
+/// Minimum length of a range that holds buffers; ranges of rings are smaller. For its own driver
+/// the kernel creates the buffer range with the first buffer, long after the driver has started.
 const BUFFERS_MIN: u64 = 1 << 20;
 
-/// Workers give a ring back at their next poll; one that is stuck behind a full sink does not
-/// poll, and is stopped after this.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// Delay after which the link is stopped to get a ring back. Workers return a ring at their next
+/// poll; one that is blocked by a full sink does not poll.
+const STOP_DELAY: Duration = Duration::from_millis(300);
 
-/// How long the kernel waits for a ring. The link gives up a worker that hangs after 5 s, the
-/// kernel gives up on us after 30.
-const GIVE_UP: Duration = Duration::from_secs(8);
+/// Time limit of a kernel request that waits for a ring. The link gives up a hung worker after 5 s,
+/// the kernel gives up the device after 30 s.
+const WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// Where a ring stands.
+/// Position of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Base {
-    /// Where the driver says that it begins.
+    /// The position that the driver set.
     #[default]
     Fresh,
-    /// Where we left it.
+    /// The position at which this process stopped.
     Left(u32),
-    /// A process before us had it: the ring itself must tell.
+    /// An earlier process served the ring: the position is recovered from the ring itself.
     Forgotten,
 }
 
 /// One ring.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Where it changes hands with the queues.
+    /// Hand-over cell of the ring.
     pub(super) cell: Arc<VringCell>,
     base: Base,
     pub(super) size: u16,
     served: bool,
 }
 
-/// See the module.
+/// Device state.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) features: Option<Features>,
     status: u8,
     pub(super) slots: [Slot; RINGS],
     regions: Vec<Arc<Region>>,
-    /// The driver runs and has no buffers yet.
+    /// True while the driver runs and has provided no buffers yet.
     pub(super) idle: bool,
-    /// The driver is a program, which maps what it has, however small, before it starts: the
-    /// kernel has said that addresses change, and for its own driver it never does.
+    /// True when the driver is a user-space program that maps its memory, of any size, before it
+    /// starts: the kernel sent a remap request, which it never sends for its own driver.
     mapped: bool,
-    /// Number of the life of the link.
+    /// Session counter of the link; a new value closes and reopens it.
     pub(super) session: u64,
-    /// A request waits until the link has given its rings back.
+    /// A request waits until the link has returned its rings.
     waiting: bool,
-    /// The rings are out of service for a moment, and come back: the link stays up meanwhile.
+    /// The rings are briefly out of service; the link stays up.
     between: bool,
-    /// The driver broke the rules, or what it said makes no sense.
+    /// Violation by the driver, or an invalid setup.
     pub(super) broken: Option<String>,
-    /// Why no ring can be served in the memory that the driver maps now; it may map more.
+    /// Reason why the mapped memory does not cover the rings; the driver may map more.
     unmapped: Option<String>,
 }
 
-/// See the module.
+/// State with its lock, the eventfd of the control thread and the device.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Rung for the control thread.
+    /// Wakes the control thread.
     pub(super) wake: EventFd,
     pub(super) device: Arc<OwnedFd>,
 }
 
 impl State {
-    /// Why the link cannot be up; `None` when it can.
+    /// Reason why the link cannot be up; `None` when it can.
     pub(super) fn why_down(&self) -> Option<String> {
         if self.waiting {
             return Some("the kernel is changing queues or memory".to_owned());
@@ -129,12 +129,12 @@ impl State {
         self.slots.iter().all(|slot| slot.served)
     }
 
-    /// True when the kernel took memory away in which buffers were.
+    /// True when the kernel removed memory that held buffers.
     pub(super) fn is_memory_lost(&self) -> bool {
         self.regions.iter().any(|region| region.is_lost())
     }
 
-    fn take_back(&mut self) -> bool {
+    fn collect(&mut self) -> bool {
         let mut all = true;
         for slot in self.slots.iter_mut().filter(|slot| slot.served) {
             match slot.cell.take() {
@@ -177,50 +177,51 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is one assignment: a panic elsewhere leaves it whole.
+        // Every change of the state is one assignment: a panic elsewhere leaves it consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the control thread to look.
-    fn tell(&self) {
-        // An eventfd of our own cannot fail to be rung.
+    /// Wakes the control thread.
+    fn wake_control(&self) {
+        // Writing to an own eventfd cannot fail.
         let _ = self.wake.ring();
     }
 
-    /// The state, once no ring is in service. The link does not see it, unless it takes long.
+    /// Takes all rings out of service and returns the locked state. The link stays up unless this
+    /// takes long.
     fn pause(&self) -> Result<MutexGuard<'_, State>, String> {
         let mut state = self.lock();
-        // Those of a driver that runs are served again by whoever has paused them.
+        // The caller takes the rings of a running driver into service again.
         state.between = state.are_served() && state.status & DRIVER_OK != 0;
-        // An eventfd of our own cannot fail to be rung.
+        // Writing to an own eventfd cannot fail.
         state.slots.iter().filter(|slot| slot.served).for_each(|slot| drop(slot.cell.recall()));
         let since = clock::monotonic();
-        while !state.take_back() {
+        while !state.collect() {
             let waited = clock::monotonic().saturating_sub(since);
-            if waited > GIVE_UP {
+            if waited > WAIT_MAX {
                 let why = "the link did not give its queues back in time";
-                // Somebody may have a ring still: none is served before the driver starts anew.
+                // A half may still hold a ring: none is served before the driver starts anew.
                 (state.waiting, state.broken) = (false, Some(why.to_owned()));
-                self.tell();
+                self.wake_control();
                 return Err(why.to_owned());
             }
-            if waited > PATIENCE && !state.waiting {
+            if waited > STOP_DELAY && !state.waiting {
                 (state.waiting, state.session) = (true, state.session + 1);
                 state.between = false;
-                self.tell();
+                self.wake_control();
             }
             drop(state);
             poll::pause(Duration::from_micros(200));
             state = self.lock();
         }
         if std::mem::take(&mut state.waiting) {
-            self.tell();
+            self.wake_control();
         }
         Ok(state)
     }
 
-    /// The driver is about to set this status: with 0 it takes its rings and its memory back.
-    pub(super) fn status_comes(&self, status: u8) -> Result<(), String> {
+    /// Prepares for a new status. With 0 the driver reclaims its rings and its memory.
+    pub(super) fn before_status(&self, status: u8) -> Result<(), String> {
         tracing::debug!("vduse: status {status:#x}");
         if status == 0 {
             self.pause()?.reset();
@@ -228,8 +229,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The driver has set it.
-    pub(super) fn status_came(&self, status: u8) {
+    /// Records the new status, after the reply.
+    pub(super) fn after_status(&self, status: u8) {
         let mut state = self.lock();
         let starts = status & DRIVER_OK != 0 && state.status & DRIVER_OK == 0;
         state.status = status;
@@ -237,26 +238,26 @@ impl Shared {
             self.serve(&mut state);
         }
         drop(state);
-        self.tell();
+        self.wake_control();
     }
 
-    /// Addresses are about to mean something else.
-    pub(super) fn memory_changes(&self) -> Result<(), String> {
+    /// Prepares for changed mappings.
+    pub(super) fn before_remap(&self) -> Result<(), String> {
         self.pause().map(drop)
     }
 
-    /// They do.
-    pub(super) fn memory_changed(&self) {
+    /// Takes the rings into service with the changed mappings, after the reply.
+    pub(super) fn after_remap(&self) {
         let mut state = self.lock();
         state.mapped = true;
         if state.status & DRIVER_OK != 0 {
             self.serve(&mut state);
         }
         drop(state);
-        self.tell();
+        self.wake_control();
     }
 
-    /// Where a ring stands, in the words of VDUSE.
+    /// Position of a ring in VDUSE's format.
     pub(super) fn queue_state(&self, index: u32) -> Result<[u16; 4], String> {
         let at = usize::try_from(index).ok().filter(|&at| at < RINGS);
         let at = at.ok_or(format!("there is no queue {index}"))?;
@@ -276,34 +277,35 @@ impl Shared {
             self.serve(&mut state);
         }
         drop(state);
-        self.tell();
+        self.wake_control();
         Ok(match packed {
             true => [base >> 15, base & 0x7fff, base >> 15, base & 0x7fff],
             false => [base, 0, 0, 0],
         })
     }
 
-    /// Goes on with a device that a process before us has left, if its driver runs.
+    /// Continues a device that an earlier process left, if its driver runs.
     pub(super) fn resume(&self) {
-        // Only a driver that runs can be interrupted: nothing else tells its status.
+        // Only a running driver can be interrupted; the kernel offers no other way to read its
+        // status.
         let runs = vduse::interrupt(self.device.as_fd(), 0).unwrap_or(false);
         let mut state = self.lock();
         if runs && state.status == 0 {
-            state.status = CONTENT;
+            state.status = RUNNING;
             state.slots.iter_mut().for_each(|slot| slot.base = Base::Forgotten);
             self.serve(&mut state);
             tracing::info!("vduse: went on with a device that was left running");
         }
         drop(state);
-        self.tell();
+        self.wake_control();
     }
 
-    /// Takes all rings into service, once there are buffers.
+    /// Takes all rings into service, if there are buffers.
     pub(super) fn serve(&self, state: &mut State) {
         (state.unmapped, state.between) = (None, false);
         match self.try_serve(state) {
             Ok(()) => {}
-            // Of a change in steps this is one.
+            // A program may map its memory in steps; this may be an intermediate one.
             Err(why) if state.mapped => state.unmapped = Some(why),
             Err(why) => {
                 tracing::warn!("vduse: {why}");
@@ -328,20 +330,20 @@ impl Shared {
             slot.size = vring.1;
             slot.cell.offer(vring.0).map_err(|e| e.to_string())?;
             slot.served = true;
-            // The last interrupt of a process before us may have been lost with it.
+            // The last interrupt of an earlier process may have been lost.
             let _ = vduse::interrupt(device, at as u32);
         }
         Ok(())
     }
 
-    /// The driver's memory, as it is now.
+    /// Current mappings of the driver's memory.
     fn memory(&self) -> Result<(MemoryMap, Vec<Arc<Region>>), String> {
         let (mut areas, mut regions) = (Vec::new(), Vec::new());
         let mut from = 0;
         let bad = |e: &dyn std::fmt::Display| format!("the driver's memory: {e}");
         while let Some(range) = vduse::range_from(self.device.as_fd(), from).map_err(|e| bad(&e))? {
             let (start, last) = (range.start, range.last);
-            // What may only be read or only be written is no place for a network's buffers.
+            // Network buffers need both directions: read-only and write-only ranges are skipped.
             if range.is_open && last >= start && last - start < u64::MAX {
                 let len = last - start + 1;
                 let region = Region::of_kernel(range.file, range.offset, len);
@@ -397,7 +399,7 @@ impl Shared {
     }
 }
 
-/// The size and the areas of a ring.
+/// Validates the size and the areas of a ring.
 fn check(
     queue: u16,
     info: &Queue,
@@ -430,7 +432,7 @@ mod tests {
         MemoryMap::new(vec![Area { start: 0, len: 1 << 16, region, offset: 0 }]).unwrap()
     }
 
-    // Goal: a queue that makes no sense is refused in words before anything is mapped by it.
+    // Goal: an invalid queue is refused with its reason before anything is mapped for it.
     #[test]
     fn queues_are_checked() {
         let good = Queue { size: 256, areas: [0, 4096, 8192], state: [0; 4], ready: true };
@@ -453,12 +455,12 @@ mod tests {
         Shared::new(nothing.into()).unwrap()
     }
 
-    // Goal: a ring that is moved takes nothing down, unless the kernel has to wait for it; rings
-    // that nobody serves are never taken for such.
+    // Goal: a change of rings does not take the link down, unless the kernel has to wait; rings out
+    // of service for other reasons do.
     #[test]
-    fn a_link_does_not_see_a_move() {
+    fn link_stays_up_while_rings_change() {
         let shared = shared();
-        shared.lock().status = CONTENT;
+        shared.lock().status = RUNNING;
         let why = |state: &State| state.why_down();
         assert!(why(&shared.lock()).unwrap().contains("the driver is starting"));
         shared.lock().between = true;
@@ -470,21 +472,21 @@ mod tests {
         assert!(!state.waiting && !state.between, "none was served");
     }
 
-    // Goal: what cannot be served ends the kernel's driver until it starts anew; of a program that
-    // maps its memory itself it is one step, which the next mapping or a reset makes good.
+    // Goal: a ring that cannot be served closes the kernel's driver until it starts anew. For a
+    // program that maps its own memory the next mapping or a reset resolves it.
     #[test]
     fn a_program_may_map_in_steps() {
         let why = |shared: &Shared| shared.lock().why_down().unwrap();
         let kernel = shared();
-        kernel.status_came(DRIVER_OK);
+        kernel.after_status(DRIVER_OK);
         assert!(why(&kernel).contains("until the driver starts anew"));
-        kernel.memory_changed();
+        kernel.after_remap();
         assert!(why(&kernel).contains("until the driver starts anew"));
         let program = shared();
-        program.memory_changed();
-        program.status_came(DRIVER_OK);
+        program.after_remap();
+        program.after_status(DRIVER_OK);
         assert!(why(&program).contains("until the driver maps what is missing"));
-        program.status_comes(0).unwrap();
+        program.before_status(0).unwrap();
         assert!(why(&program).contains("no driver has the device"));
     }
 }

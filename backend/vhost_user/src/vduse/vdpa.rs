@@ -1,4 +1,4 @@
-//! The kernel's bus of vDPA devices, and the name of a netdev: three requests over netlink.
+//! Netlink requests: attach and detach a vDPA device, rename a netdev.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,16 +10,16 @@ use netlink_packet_core::{
 use netlink_sys::constants::{NETLINK_GENERIC, NETLINK_ROUTE};
 use netlink_sys::{Socket, SocketAddr};
 
-/// Who makes devices of what user space offers.
+/// Name of the kernel's management device for VDUSE.
 const MANAGER: &str = "vduse";
 
-/// The controller of generic netlink, which knows the numbers of the others.
+/// Generic netlink controller, which resolves family ids.
 const CONTROLLER: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
 
-/// Of the family "vdpa" (`linux/vdpa.h`).
+/// Commands and attributes of the family "vdpa" (`linux/vdpa.h`).
 const DEV_NEW: u8 = 3;
 const DEV_DEL: u8 = 4;
 const MANAGER_NAME: u16 = 2;
@@ -29,7 +29,7 @@ const DEVICE_NAME: u16 = 4;
 const SET_LINK: u16 = 16;
 const LINK_NAME: u16 = 3;
 
-/// A message whose content is bytes.
+/// Netlink message with a byte payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Raw {
     kind: u16,
@@ -58,7 +58,7 @@ impl NetlinkDeserializable for Raw {
     }
 }
 
-/// A text as an attribute.
+/// Netlink attribute with a NUL-terminated string.
 fn text(kind: u16, value: &str) -> Vec<u8> {
     let len = 4 + value.len() + 1;
     let mut bytes = Vec::from((len as u16).to_ne_bytes());
@@ -68,8 +68,8 @@ fn text(kind: u16, value: &str) -> Vec<u8> {
     bytes
 }
 
-/// Sends one request and waits for its end; returns what it was answered with.
-fn ask(protocol: isize, kind: u16, bytes: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+/// Sends one request and waits for its acknowledgement; returns the payload of the reply.
+fn transact(protocol: isize, kind: u16, bytes: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
     let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
@@ -99,15 +99,15 @@ fn ask(protocol: isize, kind: u16, bytes: Vec<u8>) -> io::Result<Option<Vec<u8>>
     }
 }
 
-/// A request of a family of generic netlink.
+/// Sends a generic netlink request.
 fn generic(family: u16, command: u8, attributes: &[Vec<u8>]) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![command, 1, 0, 0];
     attributes.iter().for_each(|attribute| bytes.extend(attribute));
-    ask(NETLINK_GENERIC, family, bytes)
+    transact(NETLINK_GENERIC, family, bytes)
 }
 
-/// The number of the family "vdpa". `NotFound` without the module, and in a network namespace that
-/// is not the first one.
+/// Id of the family "vdpa". `NotFound` without the module, and outside of the initial network
+/// namespace.
 fn family() -> io::Result<u16> {
     let answer = generic(CONTROLLER, GET_FAMILY, &[text(FAMILY_NAME, "vdpa")])?;
     family_in(&answer.unwrap_or_default()).ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -119,32 +119,31 @@ fn family_in(answer: &[u8]) -> Option<u16> {
     value.into_iter().flatten().collect::<Vec<u8>>().try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// Puts a device on the bus, where a driver takes it at once, if there is one. That driver talks to
-/// the device before this returns.
+/// Attaches a device to the bus. A loaded driver probes it and uses the device before this returns.
 pub(super) fn add(name: &str) -> io::Result<()> {
     let attributes = [text(DEVICE_NAME, name), text(MANAGER_NAME, MANAGER)];
     generic(family()?, DEV_NEW, &attributes).map(drop)
 }
 
-/// Takes a device off the bus; its driver says goodbye to it before this returns.
+/// Detaches a device from the bus. Its driver resets the device before this returns.
 pub(super) fn remove(name: &str) -> io::Result<()> {
     generic(family()?, DEV_DEL, &[text(DEVICE_NAME, name)]).map(drop)
 }
 
-/// Gives a netdev that is not up another name.
+/// Renames a netdev that is not up.
 pub(super) fn rename(index: u32, name: &str) -> io::Result<()> {
-    // Family, type, index, flags, and which flags are meant: none.
+    // `ifinfomsg`: family, type, index, flags, and an empty mask of changed flags.
     let mut bytes = vec![0; 16];
     bytes[4..8].copy_from_slice(&index.to_ne_bytes());
     bytes.extend(text(LINK_NAME, name));
-    ask(NETLINK_ROUTE, SET_LINK, bytes).map(drop)
+    transact(NETLINK_ROUTE, SET_LINK, bytes).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Goal: attributes have their layout, with a terminated text and padding.
+    // Goal: attributes have their layout, with a terminated string and padding.
     #[test]
     fn texts_are_padded() {
         assert_eq!(text(4, "abc"), [8, 0, 4, 0, b'a', b'b', b'c', 0]);
@@ -152,7 +151,7 @@ mod tests {
         assert_eq!(text(4, "abcd")[..2], [9, 0]);
     }
 
-    // Goal: the number of a family is found among other attributes, and a short answer has none.
+    // Goal: the family id is found among other attributes; a short reply has none.
     #[test]
     fn the_family_is_found() {
         let mut answer = vec![1, 2, 0, 0];
@@ -163,8 +162,8 @@ mod tests {
         assert_eq!(family_in(&[]), None);
     }
 
-    // Goal: the kernel answers such requests: a family that is always there is found, and what is
-    // wrong comes back as an error, not as silence.
+    // Goal: the kernel answers such requests: an existing family is found, and an invalid request
+    // returns an error, not silence.
     #[test]
     fn the_kernel_answers() {
         let answer = generic(CONTROLLER, GET_FAMILY, &[text(FAMILY_NAME, "nlctrl")]).unwrap();

@@ -9,15 +9,16 @@ use mqnet_sysio::vduse;
 
 use super::VringError;
 
-/// By which a guest is told. The control thread may put another descriptor in its place at any
-/// time, without a lock: the number stays the same.
+/// Interrupt of a ring. The control thread may replace the peer's descriptor at any time without a
+/// lock: `dup3` keeps the descriptor number.
 #[derive(Debug)]
 pub struct Call {
     queue: u16,
     event: EventFd,
-    /// Somebody listens.
+    /// True while a peer's descriptor is set.
     connected: AtomicBool,
-    /// The driver is this kernel's own, behind this device: an eventfd does not reach it.
+    /// VDUSE device of the kernel's driver, which is interrupted by an ioctl instead of the
+    /// eventfd.
     kernel: Option<Arc<OwnedFd>>,
 }
 
@@ -30,20 +31,21 @@ impl Call {
         Ok(Self { queue, event, connected: AtomicBool::new(false), kernel: None })
     }
 
-    /// Interrupts the kernel's own driver.
+    /// Interrupt of the kernel's driver.
     pub(crate) fn of_kernel(queue: u16, device: Arc<OwnedFd>) -> Result<Self, VringError> {
         Ok(Self { kernel: Some(device), ..Self::new(queue)? })
     }
 
-    /// Interrupts by this descriptor from now on, and once at once: the one before may have had an
-    /// interrupt that nobody saw. `None`: not at all.
+    /// Replaces the descriptor and signals the new one once, because an interrupt on the old one
+    /// may have been lost. `None` disables the interrupt.
     pub fn replace(&self, with: Option<OwnedFd>) -> Result<(), VringError> {
         self.connect(with)?;
         let what = "the call descriptor";
         self.ring().map_err(|source| VringError::System { queue: self.queue, what, source })
     }
 
-    /// The same without that once: whoever can make us wait in it must not do so under a lock.
+    /// Replaces the descriptor without signalling it. Signalling may block and must not happen
+    /// under a lock.
     pub(crate) fn connect(&self, with: Option<OwnedFd>) -> Result<(), VringError> {
         let queue = self.queue;
         let Some(with) = with else {
@@ -61,7 +63,7 @@ impl Call {
     /// Interrupts the guest.
     pub(crate) fn ring(&self) -> std::io::Result<()> {
         match &self.kernel {
-            // A driver that is just being reset needs no interrupt.
+            // A driver that is being reset needs no interrupt.
             Some(device) => vduse::interrupt(device.as_fd(), self.queue.into()).map(drop),
             None if self.connected.load(Ordering::Relaxed) => self.event.ring(),
             None => Ok(()),

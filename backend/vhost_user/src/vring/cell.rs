@@ -1,4 +1,4 @@
-//! Where a ring waits between its owners.
+//! Hand-over cell of a ring.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,30 +11,30 @@ use mqnet_virtio::Broken;
 
 use super::Vring;
 
-/// The place in which a ring changes hands. The lock is taken at hand-overs only; a half that waits
-/// for its ring, or is asked for it, looks at a flag. Flags change under the lock: one that was
-/// changed after it could hide the ring that came next.
+/// Hand-over cell of a ring. The lock is taken at hand-overs only; a half that waits for its ring
+/// or may have to return it reads a flag. Flags change under the lock: a change after it could hide
+/// the next ring.
 #[derive(Debug)]
 pub struct VringCell {
     parked: Mutex<Option<Box<Vring>>>,
-    /// A half may take what is parked.
+    /// True when a half may take the parked ring.
     offered: AtomicBool,
-    /// The half that has it shall put it back.
+    /// True when the half that has the ring must return it.
     recalled: AtomicBool,
-    /// Wakes the half when one of the two changed.
-    bell: EventFd,
-    /// How the guest broke the rules in this ring.
+    /// Wakes the half after a change of a flag.
+    wake_event: EventFd,
+    /// Violation of the guest in this ring.
     violation: Mutex<Option<String>>,
 }
 
 impl VringCell {
-    /// An empty one.
+    /// Creates an empty cell.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             parked: Mutex::new(None),
             offered: AtomicBool::new(false),
             recalled: AtomicBool::new(false),
-            bell: EventFd::new()?,
+            wake_event: EventFd::new()?,
             violation: Mutex::new(None),
         })
     }
@@ -47,40 +47,39 @@ impl VringCell {
         // Pairs with the Acquire in `take_offered`: only a hint, the lock orders the ring.
         self.offered.store(true, Ordering::Release);
         drop(parked);
-        self.bell.ring()
+        self.wake_event.ring()
     }
 
-    /// Asks for the ring: it is not offered any more, and a half that has it puts it back at its
-    /// next poll. See [`take`](Self::take).
+    /// Requests the ring: the offer ends, and a half that has the ring returns it at its next poll.
+    /// See [`take`](Self::take).
     pub fn recall(&self) -> io::Result<()> {
         let parked = self.lock();
         self.recalled.store(true, Ordering::Relaxed);
         self.offered.store(false, Ordering::Relaxed);
         drop(parked);
-        self.bell.ring()
+        self.wake_event.ring()
     }
 
-    /// Takes the ring out, for the control thread; `None` while a half has it, or when there is
-    /// none.
+    /// Takes the ring for the control thread; `None` while a half has it, or when there is none.
     pub fn take(&self) -> Option<Box<Vring>> {
         let mut parked = self.lock();
         self.offered.store(false, Ordering::Relaxed);
         parked.take()
     }
 
-    /// For a half: the ring, if it is offered.
+    /// Takes the ring for a half, if it is offered.
     #[inline]
     pub(crate) fn take_offered(&self) -> Option<Box<Vring>> {
         if self.offered.load(Ordering::Acquire) { self.take() } else { None }
     }
 
-    /// For a half: the ring is wanted elsewhere.
+    /// True when a half must return the ring.
     #[inline]
     pub(crate) fn is_recalled(&self) -> bool {
         self.recalled.load(Ordering::Relaxed)
     }
 
-    /// From a half: for the next one, unless it was recalled.
+    /// Returns the ring from a half, and offers it to the next one unless it was recalled.
     pub(crate) fn put_back(&self, vring: Box<Vring>) {
         let mut parked = self.lock();
         *parked = Some(vring);
@@ -88,8 +87,8 @@ impl VringCell {
         self.offered.store(!self.is_recalled(), Ordering::Release);
     }
 
-    /// From a half: the guest broke the rules in this ring. The fault closes the link; the function
-    /// must tell its own guest's violations from its neighbour's, so they are noted here, too.
+    /// Records a violation of the guest and returns the fault, which closes the link. The record
+    /// lets the function distinguish violations of its own guest from those of the other end.
     #[cold]
     pub(crate) fn fault(&self, channel: u16, broken: &Broken) -> Fault {
         let mut noted = self.violation.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,28 +96,28 @@ impl VringCell {
         Fault { channel, what: format!("the guest: {broken}") }
     }
 
-    /// How the guest broke the rules here, said once.
+    /// Takes the recorded violation, if any.
     pub fn take_violation(&self) -> Option<String> {
         self.violation.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The guest broke the rules here, and that was not said yet.
+    /// True when a recorded violation has not been taken.
     pub(crate) fn is_violated(&self) -> bool {
         self.violation.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Wakes whoever serves this cell.
+    /// Wakes the half that serves this cell.
     pub(crate) fn wake(&self) {
-        // An eventfd of our own cannot fail to be rung.
-        let _ = self.bell.ring();
+        // Writing to an own eventfd cannot fail.
+        let _ = self.wake_event.ring();
     }
 
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub(crate) fn wake_event(&self) -> BorrowedFd<'_> {
+        self.wake_event.as_fd()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Box<Vring>>> {
-        // A half that panicked did so outside of the lock: what lies here is whole.
+        // A half cannot panic under the lock, so the value is consistent.
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! A driver that commands nonsense.
+//! Driver with invalid commands.
 
 use mqnet_netdev::{Burst, Function, LinkStatus, Rx};
 use mqnet_testkit::until;
@@ -16,10 +16,10 @@ fn why_down(peer: &mut Peer) -> String {
     })
 }
 
-// Goal: what is no command is answered with an error, and the queue goes on: no class, a class
-// that there is not, too little, too much, and nothing at all.
+// Goal: an invalid command is answered with an error, and the queue continues: without a class, of
+// an unknown class, too short, too long, and empty.
 #[test]
-fn nonsense_is_refused() {
+fn invalid_commands_are_refused() {
     for packed in [false, true] {
         let mut peer = Peer::new(packed, all());
         for bytes in [
@@ -44,7 +44,7 @@ fn nonsense_is_refused() {
 
 // Goal: a command of a feature that was not negotiated is refused.
 #[test]
-fn what_was_not_negotiated_is_refused() {
+fn unnegotiated_commands_are_refused() {
     let without = Features::RSS.or(Features::CTRL_VLAN).or(Features::CTRL_MAC_ADDR);
     let mut peer = Peer::new(false, all().minus(without));
     assert_eq!(peer.command(&Command::VlanAdd(1)), ERR);
@@ -53,8 +53,8 @@ fn what_was_not_negotiated_is_refused() {
     assert_eq!(peer.command(&Command::Pairs(2)), OK);
 }
 
-// Goal: a chain that breaks the rules of rings closes the card, with the reason, and nothing more:
-// no room for an answer, an answer or a command that is no memory, a descriptor loop.
+// Goal: a chain that breaks the ring rules closes the card with its reason, but not the connection:
+// no room for the status byte, a status byte or a command outside of memory, a descriptor loop.
 #[test]
 fn chains_that_break_the_rules_close_the_card() {
     let good = mqnet_testkit::virtq::START;
@@ -74,10 +74,10 @@ fn chains_that_break_the_rules_close_the_card() {
     }
 }
 
-// Goal: a card that was closed for something else gives the ring of commands back at once, and
-// obeys again when its rings were started anew.
+// Goal: a card that is closed for another reason returns its control queue, and executes commands
+// again after its rings were restarted.
 #[test]
-fn a_closed_card_gives_its_ring_back() {
+fn closed_card_returns_control_queue() {
     let mut peer = Peer::new(true, all());
     peer.up(1);
     assert_eq!(peer.command(&Command::Pairs(2)), OK);
@@ -88,7 +88,7 @@ fn a_closed_card_gives_its_ring_back() {
     drop(channels);
     peer.device.close(&fault.to_string());
     assert!(why_down(&mut peer).contains("length 0"), "{fault}");
-    // The thread looks again when it hears something.
+    // The thread checks for the closed state when an event arrives.
     assert_eq!(peer.frontend.get_vring_base(8).unwrap() & 0xffff, 0x8003);
     peer.restart_commands(0x8003);
     assert_eq!(peer.command(&Command::Pairs(3)), OK);
@@ -98,9 +98,9 @@ fn a_closed_card_gives_its_ring_back() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    // Goal: whatever comes as commands is answered, with one byte, and the card stays open.
+    // Goal: any bytes sent as commands are answered with one byte, and the card stays open.
     #[test]
-    fn anything_is_answered(
+    fn arbitrary_commands_are_answered(
         packed: bool,
         all_bytes in prop::collection::vec(
             (0..7u8, 0..4u8, prop::collection::vec(any::<u8>(), 0..60)), 1..30),

@@ -1,4 +1,4 @@
-//! Commands and messages that concern the link.
+//! Commands and messages that affect the link.
 
 use mqnet_netdev::{Burst, Function, Offloads, Rx};
 use mqnet_virtio::Features;
@@ -14,9 +14,9 @@ const GET_STATUS: u32 = 40;
 const SEND_RARP: u32 = 19;
 const NET_SET_MTU: u32 = 20;
 
-// Goal: the number of channels is the one commanded, live, whatever rings are enabled; a number
-// that there is not is refused and changes nothing. On split and packed rings, with the command in
-// one piece and in many.
+// Goal: the commanded number of pairs is the number of channels, while the link runs and for any
+// enabled rings; an invalid number is refused and changes nothing. Split and packed rings, with the
+// command in one piece and in several.
 #[test]
 fn pairs_are_commanded() {
     for packed in [false, true] {
@@ -33,8 +33,8 @@ fn pairs_are_commanded() {
     }
 }
 
-// Goal: messages stop and start rings while commands come in between, and nothing is lost; after
-// a reset the device begins with one pair again.
+// Goal: messages stop and start rings between commands, and no command is lost; after a reset the
+// device starts with one pair.
 #[test]
 fn commands_and_messages_alternate() {
     let mut peer = Peer::new(true, all());
@@ -43,7 +43,7 @@ fn commands_and_messages_alternate() {
         peer.frontend.set_vring_enable(7, pairs == 4).unwrap();
         peer.up(pairs);
     }
-    // A message that has all rings given back, that of commands too.
+    // This message takes all rings out of service, including the control queue.
     let features = peer.frontend.get_features().unwrap();
     assert!(Features(features).has(Features::CTRL_VQ));
     let base = peer.frontend.get_vring_base(2).unwrap();
@@ -52,7 +52,7 @@ fn commands_and_messages_alternate() {
     peer.up(1);
 }
 
-// Goal: what the driver takes unfinished changes live, within what was negotiated.
+// Goal: the offloads of the driver change while the link runs, within the negotiated set.
 #[test]
 fn offloads_are_commanded() {
     let mut peer = Peer::new(false, all());
@@ -68,7 +68,7 @@ fn offloads_are_commanded() {
     assert_eq!(taken(&mut peer), Offloads::CSUM.or(Offloads::TSO4));
 }
 
-// Goal: a status is kept as it was set, and 0 resets the device.
+// Goal: the device status is stored, and 0 resets the device.
 #[test]
 fn status_is_kept() {
     let mut peer = Peer::new(false, all());
@@ -80,7 +80,7 @@ fn status_is_kept() {
     assert_eq!(peer.message(GET_STATUS, None, true), Some(0));
     assert_eq!(peer.device.caps().channels, PAIRS, "no rings are started");
     assert_eq!(peer.device.caps().wanted, None);
-    // The next driver of the same card is asked to announce itself.
+    // The next driver of a used card is requested to announce itself.
     let flags = VhostUserConfigFlags::empty();
     for (features, status) in [(all(), 3), (all().minus(Features::GUEST_ANNOUNCE), 1)] {
         peer.frontend.set_features(features.0).unwrap();
@@ -89,9 +89,9 @@ fn status_is_kept() {
     }
 }
 
-// Goal: the MTU of the VMM is that of the link; one that there cannot be is refused.
+// Goal: the VMM's MTU is the MTU of the link; an invalid one is refused.
 #[test]
-fn the_mtu_is_the_vmms() {
+fn vmm_mtu_is_link_mtu() {
     let mut peer = Peer::new(false, all());
     assert_eq!(peer.up(1).mtu, None);
     assert_eq!(peer.message(NET_SET_MTU, Some(9000), true), Some(0));
@@ -102,9 +102,9 @@ fn the_mtu_is_the_vmms() {
     assert_eq!(peer.up(1).mtu, Some(9000));
 }
 
-// Goal: after a migration everybody hears where the guest is, by a frame out of its first queue.
+// Goal: after a migration a frame from the first queue announces the guest.
 #[test]
-fn a_guest_is_announced() {
+fn migrated_guest_is_announced() {
     let mut peer = Peer::new(false, all());
     let mut channels = peer.open(1);
     let mac = u64::from_ne_bytes([2, 0, 0, 0, 0, 7, 0, 0]);
@@ -125,9 +125,9 @@ fn a_guest_is_announced() {
     assert!(burst.frames().is_empty());
 }
 
-// Goal: an address that is set shows in the config space; so does what hashes there are.
+// Goal: the config space shows a changed address and the supported hash types.
 #[test]
-fn the_config_space_follows() {
+fn config_space_shows_address_and_hash_types() {
     let mut peer = Peer::new(false, all());
     let config = |peer: &mut Peer| {
         let flags = VhostUserConfigFlags::empty();

@@ -1,4 +1,4 @@
-//! A whole card with a control queue, over a socket, and the driver that commands it.
+//! Whole card with a control queue over a socket, and a driver that commands it.
 
 mod evil;
 mod link;

@@ -1,4 +1,4 @@
-//! VMM and driver in one.
+//! Test peer: VMM and driver.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,7 +23,7 @@ pub(crate) const PAIRS: u16 = 4;
 const SIZE: u16 = 64;
 const ROOM: u32 = 2048;
 
-/// Everything that the device offers with a control queue, but packed rings.
+/// Features that the device offers with a control queue, except packed rings.
 pub(crate) fn all() -> Features {
     Features::VERSION_1
         .or(Features::MRG_RXBUF)
@@ -42,12 +42,12 @@ pub(crate) fn all() -> Features {
         .or(Features::PROTOCOL_FEATURES)
 }
 
-/// A queue with its doorbells.
+/// Queue with its eventfds.
 struct Ring {
     driver: Driver,
     kick: EventFd,
     _call: EventFd,
-    /// Where the buffers of each id lie.
+    /// Buffer address of each id.
     buffers: Vec<u64>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Peer {
     hdr: u32,
 }
 
-/// A frame as the driver received it.
+/// Frame as the driver received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) hash: u32,
@@ -69,7 +69,7 @@ pub(crate) struct Received {
 }
 
 impl Peer {
-    /// A device with all of its rings started and enabled.
+    /// Device with all of its rings started and enabled.
     pub(crate) fn new(packed: bool, features: Features) -> Self {
         let (here, there) = UnixStream::pair().unwrap();
         let device = VhostUserFunction::open(VhostUserConfig {
@@ -109,7 +109,7 @@ impl Peer {
         peer
     }
 
-    /// Waits until the device is up with so many channels wanted.
+    /// Waits until the device is up and wants this number of channels.
     pub(crate) fn up(&mut self, wanted: u16) -> Caps {
         let device = &mut self.device;
         until("the device", || {
@@ -120,14 +120,14 @@ impl Peer {
         })
     }
 
-    /// Opens as many channels as are wanted.
+    /// Opens the given number of channels.
     pub(crate) fn open(&mut self, wanted: u16) -> Vec<Channel> {
         let caps = self.up(wanted);
         let plan = Plan::join(&caps, &Caps { wanted: None, channels: 64, ..caps.clone() });
         self.device.open(&plan.unwrap()).unwrap()
     }
 
-    /// Gives the device buffers to receive into.
+    /// Makes receive buffers available to the device.
     fn post(&mut self, pair: u16, count: u16) {
         let ring = &mut self.rings[usize::from(2 * pair)];
         for _ in 0..count {
@@ -139,7 +139,7 @@ impl Peer {
         ring.kick.write(1).unwrap();
     }
 
-    /// Takes what came on the queue of a pair, each frame in one buffer.
+    /// Takes the received frames of a pair's queue, each in one buffer.
     pub(crate) fn received(&mut self, pair: u16) -> Vec<Received> {
         let mut all = Vec::new();
         while let Some((id, len)) = self.rings[usize::from(2 * pair)].driver.used() {
@@ -159,12 +159,12 @@ impl Peer {
         all
     }
 
-    /// How many frames came on each queue.
+    /// Number of frames received on each queue.
     pub(crate) fn counts(&mut self) -> Vec<usize> {
         (0..PAIRS).map(|pair| self.received(pair).len()).collect()
     }
 
-    /// Makes a chain of raw pieces available to the device on the control queue; its id.
+    /// Makes a chain of raw pieces available on the control queue; returns its id.
     pub(crate) fn post_raw(&mut self, chain: &[(u64, u32, u16)]) -> Option<u16> {
         let ring = self.rings.last_mut().unwrap();
         let id = ring.driver.add_raw(chain);
@@ -173,20 +173,20 @@ impl Peer {
         id
     }
 
-    /// Sends a frame without a byte, not even a header, on the first pair.
+    /// Sends a frame of length 0, without a header, on the first pair.
     pub(crate) fn send_nothing(&mut self) {
         let ring = &mut self.rings[1];
         ring.driver.add_raw(&[(START, 0, 0)]).unwrap();
         ring.driver.publish();
     }
 
-    /// Waits for the answer to what was posted; how much was written.
+    /// Waits for the used entry of the posted chain; returns the written length.
     pub(crate) fn answered(&mut self) -> u32 {
         let ring = self.rings.last_mut().unwrap();
         until("an answer", || ring.driver.used()).1
     }
 
-    /// Sends the bytes of a command in pieces of these lengths, the rest in one; the answer.
+    /// Sends a command in pieces of these lengths, the rest in one; returns the status byte.
     pub(crate) fn command_in(&mut self, bytes: &[u8], lens: &[usize]) -> u8 {
         let mut chain = Vec::new();
         let mut rest = bytes;
@@ -207,19 +207,19 @@ impl Peer {
         self.memory.read(answer, 1)[0]
     }
 
-    /// Has the device obey.
+    /// Sends a command; returns the status byte.
     pub(crate) fn command(&mut self, command: &Command) -> u8 {
         self.command_in(&command.to_bytes(), &[2])
     }
 
-    /// Starts the control queue where it stopped.
+    /// Restarts the control queue at this position.
     pub(crate) fn restart_commands(&mut self, base: u16) {
         let (number, ring) = (2 * usize::from(PAIRS), self.rings.last().unwrap());
         self.frontend.set_vring_base(number, base).unwrap();
         self.frontend.set_vring_kick(number, &ring.kick).unwrap();
     }
 
-    /// A message that the crate does not know: its number; the answer, if one is wanted.
+    /// Sends a message that the crate `vhost` cannot send; returns the reply if it is requested.
     pub(crate) fn message(&mut self, request: u32, body: Option<u64>, wants: bool) -> Option<u64> {
         let mut bytes = Vec::new();
         let size = body.map_or(0, |_| 8);
@@ -267,7 +267,7 @@ impl Ring {
     }
 }
 
-/// Sends a frame by copying it, or by receiving it into the queue's room; false: full.
+/// Sends a frame by copying or by filling reserved room; false if the queue is full.
 pub(crate) fn send(tx: &mut Tx, bytes: &[u8], in_place: bool) -> bool {
     let Tx::Brings(queue) = tx else { panic!("it brings memory") };
     let taken = if in_place {
@@ -289,7 +289,7 @@ pub(crate) fn send(tx: &mut Tx, bytes: &[u8], in_place: bool) -> bool {
     taken
 }
 
-/// A frame to an address, with or without a VLAN tag, of a UDP flow.
+/// Frame of a UDP flow to an address, with or without a VLAN tag.
 pub(crate) fn frame(to: [u8; 6], vlan: Option<u16>, port: u16) -> Vec<u8> {
     let mut frame = [to, [2, 0, 0, 0, 0, 9]].concat();
     if let Some(vlan) = vlan {

@@ -1,4 +1,4 @@
-//! Commands that concern what the guest receives.
+//! Commands that affect frames received by the guest.
 
 use mqnet_netdev::{Channel, DropReason, Function};
 use mqnet_virtio::net::ctrl::{Command, OK, RxMode};
@@ -9,11 +9,11 @@ use crate::peer::{MAC, PAIRS, Peer, all, frame, send};
 
 const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const GROUP: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
-const EVERYBODY: [u8; 6] = [0xff; 6];
+const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// Sends one frame to each of four addresses; which of them came.
-fn who_gets(peer: &mut Peer, channels: &mut [Channel], in_place: bool) -> [bool; 4] {
-    [MAC, OTHER, GROUP, EVERYBODY].map(|to| {
+/// Sends one frame to each of four addresses; returns which of them arrived.
+fn arrivals(peer: &mut Peer, channels: &mut [Channel], in_place: bool) -> [bool; 4] {
+    [MAC, OTHER, GROUP, BROADCAST].map(|to| {
         let bytes = frame(to, None, 1);
         assert!(send(&mut channels[0].tx, &bytes, in_place));
         let got = peer.received(0);
@@ -26,18 +26,18 @@ fn unwanted(peer: &Peer) -> u64 {
     peer.device.stats()[0].tx.drops.get(DropReason::NotWanted)
 }
 
-// Goal: before any command everything passes; then only what the driver asked for, by address and
-// by mode, and what does not is counted; for frames that are copied and that are placed.
+// Goal: all frames pass before the first command; then only those that match the driver's addresses
+// and modes, and the others are counted. For copied frames and for frames placed in reserved room.
 #[test]
 fn frames_are_filtered_by_address() {
     for (packed, in_place) in [(false, false), (true, true), (true, false), (false, true)] {
         let mut peer = Peer::new(packed, all());
         let mut channels = peer.open(1);
-        assert_eq!(who_gets(&mut peer, &mut channels, in_place), [true; 4]);
+        assert_eq!(arrivals(&mut peer, &mut channels, in_place), [true; 4]);
         let mut drops = 0;
         let mut after = |command: Command, expected: [bool; 4]| {
             assert_eq!(peer.command(&command), OK);
-            assert_eq!(who_gets(&mut peer, &mut channels, in_place), expected, "{command:?}");
+            assert_eq!(arrivals(&mut peer, &mut channels, in_place), expected, "{command:?}");
             drops += expected.iter().filter(|passes| !**passes).count() as u64;
             assert_eq!(unwanted(&peer), drops);
         };
@@ -54,7 +54,7 @@ fn frames_are_filtered_by_address() {
     }
 }
 
-// Goal: frames of a VLAN come when it was added, and not any more when it was deleted.
+// Goal: frames of a VLAN pass after it was added, and no longer after it was deleted.
 #[test]
 fn frames_are_filtered_by_vlan() {
     let mut peer = Peer::new(false, all());
@@ -72,7 +72,7 @@ fn frames_are_filtered_by_vlan() {
     assert_eq!(unwanted(&peer), 3);
 }
 
-/// The hash of an IPv4 frame without a tag, over these of its bytes, bit by bit.
+/// Reference hash of these bytes of an untagged IPv4 frame, computed bit by bit.
 fn oracle(key: &[u8; KEY_LEN], input: &[u8]) -> u32 {
     let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1 == 1;
     let ones = (0..input.len() * 8).filter(|&at| bit(input, at));
@@ -82,8 +82,9 @@ fn oracle(key: &[u8; KEY_LEN], input: &[u8]) -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    // Goal: any lane's frames come to the queue that the driver's table names for the hash of the
-    // oracle, with that hash in the header; frames without a hash come to their own queue.
+    // Goal: a frame of any lane arrives on the queue that the driver's table selects for the
+    // reference hash, with that hash in its header; frames without a hash arrive on the queue for
+    // unclassified frames.
     #[test]
     fn hashes_choose_queues(
         packed: bool,
@@ -123,8 +124,8 @@ proptest! {
     }
 }
 
-// Goal: many flows spread over all queues; the number of pairs ends it, and each lane has its own
-// queue again; hashes are reported without a table, too.
+// Goal: many flows spread over all queues. A command with a number of pairs ends the spreading, and
+// each lane has its own queue again; hashes are also reported without a table.
 #[test]
 fn flows_spread() {
     let mut peer = Peer::new(false, all());
@@ -150,8 +151,8 @@ fn flows_spread() {
     }
 }
 
-// Goal: a queue that is full stops the lane, which sleeps until the guest has room there, though
-// the queue is not the lane's own; nothing is lost, the frame that was received already included.
+// Goal: a full queue stops a lane until the guest has room in it, even if it is not the lane's own
+// queue; no frame is lost, including the one already received.
 #[test]
 fn a_full_queue_stops_any_lane() {
     use mqnet_netdev::Armed;

@@ -1,4 +1,4 @@
-//! A guest with one queue, and the half that serves it.
+//! Guest with one queue, and the half that serves it.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Guest {
         guest
     }
 
-    /// What the control thread knows of the queue when it was never used.
+    /// Parameters of an unused queue.
     pub(crate) fn setup(&self) -> VringSetup {
         let [desc, driver, device] = self.driver.tables(&self.memory);
         VringSetup {
@@ -70,37 +70,37 @@ impl Guest {
         }
     }
 
-    /// What serves it when it sends.
+    /// Half that serves the queue as a transmit queue.
     pub(crate) fn tx_half(&self) -> GuestTx {
         GuestTx::new(0, [self.cell.clone()], 65_558, self.stats.clone()).unwrap()
     }
 
-    /// What serves it when it receives.
+    /// Half that serves the queue as a receive queue.
     pub(crate) fn rx_half(&self) -> GuestRx {
         GuestRx::new(0, self.cell.clone(), self.stats.clone()).unwrap()
     }
 
-    /// True once for each interrupt.
+    /// Consumes pending interrupts; true if there were any.
     pub(crate) fn was_interrupted(&self) -> bool {
         is_rung(&self.call)
     }
 }
 
-/// Takes what a doorbell has.
+/// Drains an eventfd; true if it was readable.
 pub(crate) fn is_rung(event: &EventFd) -> bool {
     let ready = mqnet_sysio::poll::is_readable(event.as_fd()).unwrap();
     event.drain();
     ready
 }
 
-/// The header in front of a frame, with `num_buffers` 0, as drivers send it.
+/// Header in front of a frame, with `num_buffers` 0, as drivers send it.
 pub(crate) fn header(hdr: VnetHdr) -> [u8; 12] {
     let mut out = hdr.to_bytes();
     out[10] = 0;
     out
 }
 
-/// A header that says something.
+/// Header of a TSO frame.
 pub(crate) fn gso(size: u16) -> VnetHdr {
     VnetHdr::new(VnetFields {
         flags: 1,
@@ -112,7 +112,7 @@ pub(crate) fn gso(size: u16) -> VnetHdr {
     })
 }
 
-/// The bytes of a burst's frames, with their headers.
+/// Bytes of a burst's frames, with their headers.
 pub(crate) fn frames(burst: &Burst<'_>) -> Vec<(VnetHdr, Vec<u8>)> {
     let whole = |frame: &mqnet_netdev::Frame<'_>| {
         let mut bytes = Vec::new();
@@ -127,7 +127,7 @@ pub(crate) fn frames(burst: &Burst<'_>) -> Vec<(VnetHdr, Vec<u8>)> {
     burst.frames().iter().map(whole).collect()
 }
 
-/// Everything that a guest has sent, taken at once.
+/// Takes one burst of the guest's frames and releases all of them.
 pub(crate) fn take(half: &mut GuestTx) -> Result<Vec<(VnetHdr, Vec<u8>)>, Fault> {
     let seen = {
         let mut burst = Burst::new();
@@ -138,7 +138,7 @@ pub(crate) fn take(half: &mut GuestTx) -> Result<Vec<(VnetHdr, Vec<u8>)>, Fault>
     Ok(seen)
 }
 
-/// Sends one frame to a guest; false: full.
+/// Sends one frame to a guest; false if the queue is full.
 pub(crate) fn send(half: &mut GuestRx, hdr: VnetHdr, bytes: &[u8]) -> Result<bool, Fault> {
     let mut burst = Burst::new();
     burst.push(hdr, bytes.len() as u32, Span::of(bytes));

@@ -1,5 +1,5 @@
-//! What a guest must not do, and what comes of it: a closed function with the numbers in its
-//! reason, or a dropped frame; never a panic, never a byte outside of its memory.
+//! Violations by a guest and their results: a function closed with the values in its reason, or a
+//! dropped frame; never a panic or an access outside of the guest's memory.
 
 use mqnet_netdev::{Burst, DropReason, RxBrings};
 use mqnet_testkit::virtq::{Buf, START, Shape};
@@ -19,7 +19,7 @@ fn guest(packed: bool) -> Guest {
     Guest::new(Shape { packed, size: SIZE, event_idx: true }, true)
 }
 
-/// The reason for which a guest that makes this chain available is given up, when it sends.
+/// Fault of a guest that makes this chain available in its transmit queue.
 fn sending(packed: bool, chain: &[(u64, u32, u16)]) -> String {
     let mut guest = guest(packed);
     guest.driver.add_raw(chain).unwrap();
@@ -27,7 +27,7 @@ fn sending(packed: bool, chain: &[(u64, u32, u16)]) -> String {
     take(&mut guest.tx_half()).unwrap_err().what
 }
 
-/// The same when it receives.
+/// Fault of a guest that makes this chain available in its receive queue.
 fn receiving(packed: bool, chain: &[(u64, u32, u16)]) -> String {
     let mut guest = guest(packed);
     guest.driver.add_raw(chain).unwrap();
@@ -39,7 +39,8 @@ fn has(reason: &str, part: &str) {
     assert!(reason.starts_with("the guest: queue 1: ") && reason.contains(part), "{reason}");
 }
 
-// Goal: buffers that are empty, too long, nowhere, or for the wrong way close the function.
+// Goal: buffers that are empty, too long, outside of memory or of the wrong direction close the
+// function.
 #[test]
 fn buffers_must_be_memory() {
     for packed in [false, true] {
@@ -65,7 +66,7 @@ fn buffers_must_be_memory() {
     }
 }
 
-// Goal: indirect tables of a wrong length, in no memory, or within each other close the function.
+// Goal: indirect tables of an invalid length, outside of memory or nested close the function.
 #[test]
 fn indirect_tables_must_be_sound() {
     for packed in [false, true] {
@@ -109,7 +110,7 @@ fn indirect_tables_must_be_sound() {
     }
 }
 
-// Goal: indices that jump, go backwards or leave the ring, and chains that never end, close the
+// Goal: available indices that jump, go backwards or exceed the ring, and endless chains, close the
 // function (split).
 #[test]
 fn split_indices_are_checked() {
@@ -146,7 +147,7 @@ fn split_indices_are_checked() {
     has(&reason(&next(NEXT, 0)), "a chain of more than the queue's 8 descriptors");
 }
 
-// Goal: a packed chain that runs into what is not available, or around the ring, closes the
+// Goal: a packed chain that continues in an unavailable descriptor, or around the ring, closes the
 // function.
 #[test]
 fn packed_chains_end() {
@@ -159,10 +160,10 @@ fn packed_chains_end() {
     has(&take(&mut guest.tx_half()).unwrap_err().what, "a chain of more than the queue's 8");
 }
 
-// Goal: a frame that is unfinished in a way that was not agreed is dropped: the other end of the
-// link was promised that there is none. A finished one crosses.
+// Goal: a frame with an offload that was not negotiated is dropped, because the other end of the
+// link relies on the negotiated set. A complete frame passes.
 #[test]
-fn what_was_not_agreed_is_dropped() {
+fn unnegotiated_offloads_are_dropped() {
     let mut guest = guest(false);
     let mut setup = guest.setup();
     setup.features = setup.features.minus(Features::HOST_TSO4);
@@ -178,8 +179,8 @@ fn what_was_not_agreed_is_dropped() {
     assert_eq!(guest.stats.rx.drops.get(DropReason::BadHeader), 1);
 }
 
-// Goal: of what a driver writes into a header only what it may say comes through: stray flags and
-// fields are cleared, the length of the headers is found out, and no frame is dropped for either.
+// Goal: only permitted header fields pass: stray flags and fields are cleared, the length of the
+// headers is computed, and no frame is dropped for either.
 #[test]
 fn stray_header_fields_are_cleared() {
     // TCP over IPv4, 54 bytes of headers.
@@ -217,10 +218,10 @@ fn stray_header_fields_are_cleared() {
     }
 }
 
-// Goal: a violation is noted beside the ring in which it was seen, once: at the other end of the
-// link there may be another guest.
+// Goal: a violation is recorded once, in the cell of its ring: the other end of the link may be
+// another guest.
 #[test]
-fn violations_are_noted_where_they_happen() {
+fn violations_are_recorded_in_their_cell() {
     let mut guest = guest(false);
     guest.driver.add_raw(&[(START, 0, 0)]).unwrap();
     guest.driver.publish();
@@ -230,8 +231,8 @@ fn violations_are_noted_where_they_happen() {
     assert!(guest.cell.take_violation().is_none());
 }
 
-// Goal: frames with a header that makes no sense, without a byte, or too long are dropped with
-// their reason, their chains go back, and those around them cross.
+// Goal: frames with an invalid header, without payload or too long are dropped with their reason,
+// their chains are returned, and the frames around them pass.
 #[test]
 fn bad_frames_are_dropped_alone() {
     for packed in [false, true] {
@@ -262,9 +263,9 @@ fn bad_frames_are_dropped_alone() {
     }
 }
 
-// Goal: a ring that cannot be is refused before it is served.
+// Goal: a ring with invalid parameters is refused before it is served.
 #[test]
-fn rings_that_cannot_be_are_refused() {
+fn invalid_rings_are_refused() {
     for packed in [false, true] {
         let guest = guest(packed);
         for size in [0, SIZE + 1, 2 * SIZE, u16::MAX] {

@@ -9,7 +9,7 @@ use mqnet_wire::VnetHdr;
 
 use crate::bench::{Guest, HDR, header, take};
 
-/// Sends `frames` frames of two buffers each, and takes them at once; the id of the last.
+/// Sends `frames` frames of two buffers each and takes them in one burst; returns the last id.
 fn send(guest: &mut Guest, half: &mut mqnet_vhost_user::GuestTx, frames: usize) -> u16 {
     let mut last = 0;
     for _ in 0..frames {
@@ -23,10 +23,11 @@ fn send(guest: &mut Guest, half: &mut mqnet_vhost_user::GuestTx, frames: usize) 
     last
 }
 
-// Goal: with IN_ORDER a burst that a guest sent is given back by one entry, its last one's, where
-// the burst begins, and the next burst goes on behind the whole of it; without, by one for each.
+// Goal: with IN_ORDER a burst of the guest is returned by one used entry, with the id of its last
+// chain at the first chain's place, and the next burst continues after the whole burst; without
+// IN_ORDER there is one entry for each chain.
 #[test]
-fn bursts_are_given_back_at_once() {
+fn in_order_bursts_use_one_entry() {
     for (packed, in_order) in [(false, true), (true, true), (false, false), (true, false)] {
         let shape = Shape { packed, size: 32, event_idx: false };
         let mut guest = Guest::new(shape, false);
@@ -53,7 +54,8 @@ fn bursts_are_given_back_at_once() {
                 })
                 .collect();
             before += frames as u32;
-            // The wrap counter is 1: a used descriptor has both flags, another only the first.
+            // The wrap counter is 1: a used descriptor has both flags, an available one only the
+            // first.
             let done = if packed { 0x8080 } else { before as u16 };
             let first = marks[0];
             assert_eq!(first.0, done, "{shape:?}");

@@ -1,9 +1,9 @@
-//! The halves of a guest's queue pair, against a plain driver.
+//! Halves of a guest's queue pair, against a plain driver.
 
 mod bench;
-mod doorbells;
 mod evil;
+mod hand_over;
 mod in_order;
-mod life;
+mod notifications;
 mod rooms;
 mod traffic;

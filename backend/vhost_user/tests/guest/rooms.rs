@@ -1,4 +1,4 @@
-//! Room in a guest's buffers: frames that do not fit, and frames that others place.
+//! Room in a guest's buffers: frames that do not fit, and frames placed by their source.
 
 use mqnet_netdev::{Armed, DropReason, FrameMeta, Queue, TxBrings};
 use mqnet_shmem::{Segments, copies};
@@ -30,10 +30,10 @@ fn whole(guest: &Guest, bufs: &[Buf], used: &[u32]) -> Vec<u8> {
     parts.flat_map(|(buf, &len)| guest.memory.read(buf.at, len)).collect()
 }
 
-// Goal: a frame that somebody else places lands in the guest's buffers without a copy, with its
-// header in front and the number of buffers in it; buffers that it did not need stay available.
+// Goal: a frame placed by its source is written into the guest's buffers without a copy, with its
+// header and the number of buffers in front; unneeded buffers stay available.
 #[test]
-fn frames_are_placed_by_others() {
+fn reserved_frames_are_not_copied() {
     for (shape, _) in shapes(16) {
         let mut guest = Guest::new(shape, true);
         let bufs = bufs(&mut guest.memory, &[500, 700, 900, 1100, 1300], true);
@@ -62,10 +62,10 @@ fn frames_are_placed_by_others() {
     }
 }
 
-// Goal: a reservation that is not committed is forgotten, and a frame that turned out longer than
-// the room is dropped and leaves the buffers where they are.
+// Goal: an uncommitted reservation has no effect, and a frame longer than the room is dropped and
+// leaves the buffers available.
 #[test]
-fn uncommitted_room_is_the_guests() {
+fn uncommitted_reservation_has_no_effect() {
     for packed in [false, true] {
         let mut guest = Guest::new(shape(packed, 4), false);
         let buf = bufs(&mut guest.memory, &[1530], true);
@@ -73,7 +73,7 @@ fn uncommitted_room_is_the_guests() {
         guest.driver.publish();
         let mut half = guest.rx_half();
         for _ in 0..3 {
-            // A driver's small buffers hold 1518 bytes, and a lane asks for one more.
+            // A driver's small buffers hold 1518 bytes, and a lane requests one more.
             assert_eq!(half.reserve(1519).unwrap().unwrap().len(), 1518);
         }
         half.commit(&FrameMeta { len: 1519, hdr: VnetHdr::default() });
@@ -85,7 +85,7 @@ fn uncommitted_room_is_the_guests() {
     }
 }
 
-/// A datagram over IPv4 whose checksum is unfinished, and the same with it.
+/// IPv4 UDP datagram with a partial checksum: its header, its bytes, and its bytes once completed.
 fn datagram(ports: [u16; 2], len: usize) -> (VnetHdr, Vec<u8>, Vec<u8>) {
     let mut frame = pattern(len);
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -105,8 +105,9 @@ fn datagram(ports: [u16; 2], len: usize) -> (VnetHdr, Vec<u8>, Vec<u8>) {
     (VnetHdr::new(csum), frame, done)
 }
 
-// Goal: a guest whose programs read raw sockets gets DHCP with complete checksums, whoever places
-// the frame and however the buffers lie; other datagrams stay unfinished.
+// Goal: DHCP reaches a guest with complete checksums, for programs that read raw sockets: for
+// copied and reserved frames, and for any split of the buffers. Other datagrams keep partial
+// checksums.
 #[test]
 fn dhcp_is_completed() {
     for (shape, _) in shapes(16) {
@@ -143,10 +144,10 @@ fn dhcp_is_completed() {
     }
 }
 
-// Goal: a frame that the available buffers do not hold waits, whole, and leaves them alone; one
-// that no chain of the guest will ever hold is dropped.
+// Goal: a frame that the available buffers do not hold waits and leaves them available; one that no
+// chain of the guest can hold is dropped.
 #[test]
-fn what_does_not_fit_waits_or_is_dropped() {
+fn frames_without_room_wait_or_drop() {
     for (shape, mergeable) in shapes(8) {
         let mut guest = Guest::new(shape, mergeable);
         let bufs = bufs(&mut guest.memory, &[1000; 8], true);
@@ -166,7 +167,7 @@ fn what_does_not_fit_waits_or_is_dropped() {
             while guest.driver.used().is_some() {}
             bufs.iter().for_each(|buf| assert!(guest.driver.add(&[*buf]).is_some()));
             guest.driver.publish();
-            // All that the guest has: waiting for more would be for ever.
+            // These are all buffers of the guest, so waiting for more would not end.
             assert!(send(&mut half, VnetHdr::default(), &pattern(8000)).unwrap());
             assert_eq!(guest.stats.tx.drops.get(DropReason::BufferTooSmall), 1);
             assert_eq!(half.arm(60_000).unwrap(), Armed::MoreWork);
@@ -175,9 +176,9 @@ fn what_does_not_fit_waits_or_is_dropped() {
     }
 }
 
-// Goal: while it is held, nothing is taken and nothing is shown to the guest.
+// Goal: a held half takes no frames and shows the guest none.
 #[test]
-fn held_frames_stay_in_their_source() {
+fn held_half_takes_no_frames() {
     let mut guest = Guest::new(shape(true, 4), true);
     let bufs = bufs(&mut guest.memory, &[2000; 4], true);
     bufs.iter().for_each(|buf| assert!(guest.driver.add(&[*buf]).is_some()));

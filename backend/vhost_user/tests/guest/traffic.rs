@@ -10,7 +10,7 @@ use mqnet_wire::VnetHdr;
 
 use crate::bench::{Guest, HDR, gso, header, shapes};
 
-/// A number that looks like chance, and is the same each time.
+/// Deterministic pseudo-random number.
 fn chance(n: u64, salt: u64) -> u64 {
     let mut x = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x ^= x >> 29;
@@ -18,7 +18,7 @@ fn chance(n: u64, salt: u64) -> u64 {
     x ^ x >> 32
 }
 
-/// Frame number `n`: small, as large as an Ethernet frame, or as large as can be.
+/// Frame `n`: small, up to the size of an Ethernet frame, or up to the maximum.
 fn frame(n: u64) -> (VnetHdr, Vec<u8>) {
     let len = match chance(n, 1) % 20 {
         0 => 1 + chance(n, 2) % 65_000,
@@ -33,7 +33,7 @@ fn frame(n: u64) -> (VnetHdr, Vec<u8>) {
 
 const SLOT: u32 = 66_000;
 
-/// The guest that sends frames, numbered from 0.
+/// Guest that sends frames, numbered from 0.
 struct Sender {
     guest: Guest,
     half: GuestTx,
@@ -50,7 +50,7 @@ impl Sender {
         Self { guest, half, slots, next: 0, back: 0 }
     }
 
-    /// Makes as many frames available as fit, below `end`.
+    /// Makes as many frames below `end` available as fit.
     fn fill(&mut self, end: u64) {
         while self.guest.driver.used().is_some() {
             self.back += 1;
@@ -62,7 +62,7 @@ impl Sender {
             self.guest.memory.write(at, &header(hdr));
             self.guest.memory.write(at + u64::from(HDR), &bytes);
             let whole = HDR + bytes.len() as u32;
-            // Cut at some places, now and then within the header.
+            // Split at random offsets, sometimes within the header.
             let mut cuts: Vec<u32> = (0..chance(n, 6) % 5)
                 .map(|i| 1 + (chance(n, 7 + i) % u64::from(whole - 1)) as u32)
                 .collect();
@@ -97,7 +97,7 @@ impl Sender {
     }
 }
 
-/// The guest that receives.
+/// Guest that receives.
 struct Receiver {
     guest: Guest,
     half: GuestRx,
@@ -118,7 +118,7 @@ impl Receiver {
                 (false, 0) => &[66_000],
                 (false, _) => &[12, 1514, 64_500],
             };
-            // Large enough in all for the largest frame.
+            // The chains of the first eight hold the largest frame.
             let lens = if mergeable && i < 8 { &[20_000] } else { lens };
             spare.push(crate::bench::bufs(&mut guest.memory, lens, true));
         }
@@ -143,7 +143,7 @@ impl Receiver {
         self.guest.driver.publish();
     }
 
-    /// Takes the bytes of the next chain that was used.
+    /// Takes the bytes of the next used chain.
     fn chain(&mut self) -> Option<Vec<u8>> {
         let (id, len) = self.guest.driver.used()?;
         let bufs = self.posted.remove(&id).unwrap();
@@ -157,7 +157,7 @@ impl Receiver {
         Some(bytes)
     }
 
-    /// Checks everything that has come.
+    /// Checks all frames received so far.
     fn check(&mut self) {
         while let Some(mut bytes) = self.chain() {
             let buffers = u16::from_le_bytes([bytes[10], bytes[11]]);
@@ -172,7 +172,7 @@ impl Receiver {
     }
 }
 
-/// What a lane does.
+/// One poll of a lane.
 fn step(from: &mut GuestTx, to: &mut GuestRx) {
     let taken = {
         let mut burst = Burst::new();
@@ -183,9 +183,9 @@ fn step(from: &mut GuestTx, to: &mut GuestRx) {
     from.release(taken).unwrap();
 }
 
-// Goal: 100,000 frames of all sizes and cuts, small rings, both layouts, any buffers: every byte
-// arrives, in order, copied exactly once (but for frames in more pieces than a call takes), and
-// every chain goes back to its guest.
+// Goal: 100,000 frames of all sizes and splits, in small rings of both layouts with any buffers,
+// arrive in order with every byte, copied exactly once (twice with more pieces than a call takes),
+// and every chain is returned to its guest.
 #[test]
 fn every_byte_crosses_once() {
     for (i, (shape, mergeable)) in shapes(32).enumerate() {

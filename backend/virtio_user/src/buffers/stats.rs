@@ -1,49 +1,47 @@
-//! What the worker of an RX queue tells of its buffers.
+//! Buffer statistics of an RX queue.
 
 use mqnet_counters::Counter;
 use mqnet_pktbuf::{Mapping, PagePool, PoolStats};
 use mqnet_virtio::rxbuf::layout::{Cause, Layout};
 
-/// What the buffers of an RX queue have done. Written by the worker that owns the queue.
+/// Buffer statistics of an RX queue, written by the worker that owns it.
 #[derive(Debug, Default)]
 pub struct RxBufferStats {
-    /// Frames that were shorter than their headers, or whose buffers were not all there
-    /// (`rx-length-errors`).
+    /// Frames shorter than their headers, or without all of their buffers (`rx-length-errors`).
     pub length_errors: Counter,
-    /// Times that there was no page for a buffer (`rx-alloc-fail`).
+    /// Allocations that failed for lack of a page (`rx-alloc-fail`).
     pub alloc_fail: Counter,
-    /// Buffers that lie in one page, with the size that is asked for now.
+    /// Buffers of the current size that one page holds.
     pub per_page: Counter,
-    /// Hundredths of a buffer that a page has held, since the layout was decided last.
+    /// Average number of buffers per page in hundredths, between the last two decisions.
     pub per_page_used: Counter,
-    /// Bytes of a buffer that is asked for now.
+    /// Current size of a buffer in bytes.
     pub buffer_size: Counter,
-    /// Room in front of what the device writes into it.
+    /// Headroom of a buffer in bytes.
     pub headroom: Counter,
     /// Pages in use.
     pub pages: Counter,
-    /// Pages that there are.
+    /// Pages of the pool.
     pub pages_most: Counter,
     /// Buffers given to the device.
     pub taken: Counter,
-    /// Buffers that came back from another thread.
+    /// Buffers that another thread returned.
     pub foreign: Counter,
-    /// Nanoseconds of the last measured refill for a buffer, with parts of pages and with whole
-    /// ones.
+    /// Nanoseconds per buffer in timed refills, smoothed: with parts of pages, with whole pages.
     pub refill_ns: [Counter; 2],
     /// Number of the setting that the buffers follow.
     pub(crate) applied: Counter,
-    /// The device's address of the first page, plus 1; 0: the device maps each buffer itself.
+    /// Device address of the first page plus 1; 0 if the device maps each buffer itself.
     mapped_at: Counter,
-    /// The pool's counters, and its three numbers.
+    /// Counters of the pool, and its three serial numbers.
     pool: [Counter; PoolStats::COUNTERS],
     serials: [Counter; 3],
-    /// The layout and its cause, as [`reason`](Self::reason) reads them.
+    /// Layout and cause, encoded for [`reason`](Self::reason).
     layout: Counter,
 }
 
 impl RxBufferStats {
-    /// How the buffers lie, and why; nothing before the first.
+    /// Layout of the buffers and its cause; `None` before the first decision.
     pub fn reason(&self) -> Option<Layout> {
         let word = self.layout.get();
         let (kind, value, second) = (word & 15, (word >> 32) as u32, (word >> 4) as u32);
@@ -79,18 +77,18 @@ impl RxBufferStats {
         });
     }
 
-    /// What the queue's page pool has done.
+    /// Statistics of the queue's page pool.
     pub fn pool(&self) -> PoolStats {
         let counters = self.pool.each_ref().map(Counter::get);
         PoolStats::of(counters, self.serials.each_ref().map(|serial| serial.get() as u32))
     }
 
-    /// How the device finds the pages.
+    /// Mapping of the pages for the device.
     pub fn mapping(&self) -> Mapping {
         self.mapped_at.get().checked_sub(1).map_or(Mapping::Allocation, Mapping::Device)
     }
 
-    /// Takes over what a pool tells.
+    /// Copies the statistics of a pool.
     pub(super) fn publish(&self, pool: &PagePool) {
         let stats = pool.stats();
         for (at, (_, value)) in stats.counters().into_iter().enumerate() {
@@ -115,9 +113,9 @@ mod tests {
 
     use super::*;
 
-    // Goal: what a queue says of its layout is what it decided, with its numbers.
+    // Goal: a layout is read as it was written, with all values of its cause.
     #[test]
-    fn reasons_are_told_whole() {
+    fn reasons_are_read_as_written() {
         let stats = RxBufferStats::default();
         assert_eq!(stats.reason(), None);
         let causes = [
@@ -138,7 +136,7 @@ mod tests {
         }
     }
 
-    // Goal: the pool's statistics and how it is mapped are read as they were written.
+    // Goal: pool statistics and mapping are read as they were written.
     #[test]
     fn pools_are_told_whole() {
         for mapping in [Mapping::Allocation, Mapping::Device(0), Mapping::Device(1 << 40)] {

@@ -16,16 +16,16 @@ fn buffers(mode: Mode) -> Buffers {
 }
 
 fn setting(wish: Wish, xdp: bool) -> Setting {
-    let knob = Knob::default();
-    knob.set(wish, xdp);
-    knob.get()
+    let cell = SettingCell::default();
+    cell.set(wish, xdp);
+    cell.get()
 }
 
-/// A refill of `n` buffers.
+/// Takes `n` buffers in one refill.
 fn refill(buffers: &mut Buffers, setting: Setting, stats: &RxBufferStats, n: usize) -> Vec<Buffer> {
-    buffers.settle(setting, stats);
+    buffers.begin_refill(setting, stats);
     let taken = (0..n).map_while(|_| buffers.take(stats)).collect();
-    buffers.settled(stats);
+    buffers.end_refill(stats);
     taken
 }
 
@@ -33,19 +33,19 @@ fn free(buffers: &mut Buffers, all: Vec<Buffer>) {
     all.into_iter().for_each(|buffer| buffers.pool.free_frag(buffer.frag));
 }
 
-// Goal: the end of a page belongs to its last buffer, and the honest length says so: 1600 and
-// 2496, or 1920 and 2176; a header is at the end of the first line.
+// Goal: the last buffer of a page includes the rest of the page, and its length shows that: 1600
+// and 2496, or 1920 and 2176. A header ends at the end of the first cache line.
 #[test]
-fn pages_are_used_up() {
+fn last_buffer_includes_rest_of_page() {
     let stats = RxBufferStats::default();
-    for (mode, lens, told, front) in [
+    for (mode, lens, shown, front) in [
         (Mode::Mergeable, [1600, 2496], [1548, 2444], 52),
         (Mode::Small, [1920, 2176], [1534, 1534], 52),
     ] {
         let mut buffers = buffers(mode);
         let all = refill(&mut buffers, setting(Wish::Frag, false), &stats, 2);
         assert_eq!([0, 1].map(|i: usize| all[i].frag.len()), lens);
-        assert_eq!([0, 1].map(|i: usize| buffers.shown(&all[i])), told);
+        assert_eq!([0, 1].map(|i: usize| buffers.shown(&all[i])), shown);
         assert_eq!(stats.per_page.get(), 2);
         assert_eq!(all[0].frag.page_index(), all[1].frag.page_index());
         let second = (1 << 32) + u64::from(lens[0] + front);
@@ -54,16 +54,16 @@ fn pages_are_used_up() {
     }
 }
 
-// Goal: with an XDP program every buffer has a page and 256 bytes in front, whatever the mode, and
-// what the device is told of ends within the page.
+// Goal: with an XDP program every buffer has its own page and 256 bytes of headroom in every mode,
+// and the length shown to the device ends within the page.
 #[test]
-fn programs_have_room_in_front() {
-    for (mode, front, told) in [(Mode::Mergeable, 308, 3520), (Mode::Small, 308, 1534)] {
+fn xdp_buffers_have_page_and_headroom() {
+    for (mode, front, shown) in [(Mode::Mergeable, 308, 3520), (Mode::Small, 308, 1534)] {
         let stats = RxBufferStats::default();
         let mut buffers = buffers(mode);
         for wish in [Wish::Frag, Wish::Full, Wish::Auto] {
             let all = refill(&mut buffers, setting(wish, true), &stats, 1);
-            assert_eq!((all[0].front, buffers.shown(&all[0])), (front, told));
+            assert_eq!((all[0].front, buffers.shown(&all[0])), (front, shown));
             assert_eq!(stats.reason(), Some(Layout { full: true, cause: Cause::Xdp }));
             assert_eq!(stats.headroom.get(), u64::from(front));
             free(&mut buffers, all);
@@ -74,7 +74,7 @@ fn programs_have_room_in_front() {
     }
 }
 
-// Goal: a switch changes the next buffers and no older ones; back again it is as before.
+// Goal: a changed setting affects the next buffers and no earlier ones; it can be reverted.
 #[test]
 fn a_switch_is_for_the_next_buffers() {
     let stats = RxBufferStats::default();
@@ -90,20 +90,20 @@ fn a_switch_is_for_the_next_buffers() {
     assert_eq!(buffers.pool.outstanding(), 0);
 }
 
-// Goal: with frames near a page, buffers grow to a page, and that is said to be forced.
+// Goal: frames near the page size force whole pages, and the cause is reported as forced.
 #[test]
 fn large_frames_force_pages() {
     let stats = RxBufferStats::default();
     let mut buffers = buffers(Mode::Mergeable);
     buffers.average.add(9000);
-    buffers.settle(setting(Wish::Frag, false), &stats);
+    buffers.begin_refill(setting(Wish::Frag, false), &stats);
     assert_eq!(stats.buffer_size.get(), 4096);
     assert!(stats.reason().unwrap().cause.to_string().starts_with("forced"));
 }
 
-// Goal: whole pages for which there is not enough memory are given up within the first ring of
-// them: the queue goes on with parts and says so, until it is asked anew; what was proven for a
-// ring is kept, and only counts its failures.
+// Goal: a lack of memory for whole pages within the first ring of them rolls the queue back to
+// parts of pages, and it reports so until the next request. After a complete trial whole pages are
+// kept, and failures are only counted.
 #[test]
 fn whole_pages_are_rolled_back() {
     let stats = RxBufferStats::default();
@@ -123,10 +123,10 @@ fn whole_pages_are_rolled_back() {
     let all = refill(&mut buffers, full, &stats, RING.into());
     assert_eq!((all.len(), stats.reason()), (256, rolled_back));
     free(&mut buffers, all);
-    let knob = Knob::default();
-    knob.set(Wish::Full, false);
-    knob.set(Wish::Full, false);
-    let again = knob.get();
+    let cell = SettingCell::default();
+    cell.set(Wish::Full, false);
+    cell.set(Wish::Full, false);
+    let again = cell.get();
     for _ in 0..2 {
         let all = refill(&mut buffers, again, &stats, 150);
         assert!(stats.reason().unwrap().full, "enough memory this time");
@@ -138,25 +138,25 @@ fn whole_pages_are_rolled_back() {
     free(&mut buffers, all);
 }
 
-/// Takes and gives back in turns, `share` of a hundred from another thread.
+/// Takes and returns buffers in turn, `share` percent of them from another thread.
 fn traffic(buffers: &mut Buffers, stats: &RxBufferStats, share: usize) {
-    let mut home = buffers.pool.returner();
+    let mut returner = buffers.pool.returner();
     for _ in 0..=2 * DECIDE_EVERY {
         let all = refill(buffers, setting(Wish::Auto, false), stats, 64);
         for (at, buffer) in all.into_iter().enumerate() {
             if at * 100 < share * 64 {
-                home.free_frag(buffer.frag);
+                returner.free_frag(buffer.frag);
             } else {
                 buffers.pool.free_frag(buffer.frag);
             }
         }
-        home.flush();
+        returner.flush();
         buffers.pool.drain();
     }
 }
 
 thread_local! {
-    /// What the clock says, and how much later it is each time.
+    /// Time of the clock, and its increment per reading.
     static TIME: std::cell::Cell<[u64; 2]> = const { std::cell::Cell::new([0; 2]) };
 }
 
@@ -172,10 +172,10 @@ fn time() -> Duration {
     })
 }
 
-// Goal: auto sees buffers that come back from other threads, goes to whole pages above half,
-// stays in between, and comes back when most stay at home; it tells what it saw.
+// Goal: `auto` counts foreign returns, selects whole pages above half, has a hysteresis, and
+// returns to parts of pages when most returns are local; the cause shows the measured share.
 #[test]
-fn auto_sees_foreign_returns() {
+fn auto_follows_foreign_returns() {
     let stats = RxBufferStats::default();
     let mut buffers = buffers_of(Mode::Mergeable, 1024);
     buffers.clock = time;
@@ -194,9 +194,9 @@ fn auto_sees_foreign_returns() {
     assert!(stats.foreign.get() > 5000 && stats.taken.get() > 30_000);
 }
 
-// Goal: whole pages whose refills take longer are given up, and stay so for a while.
+// Goal: whole pages with slower refills are abandoned, and not tried again for a while.
 #[test]
-fn auto_measures_time() {
+fn auto_abandons_slow_whole_pages() {
     let stats = RxBufferStats::default();
     let mut buffers = buffers_of(Mode::Mergeable, 1024);
     buffers.clock = time;
@@ -206,7 +206,7 @@ fn auto_measures_time() {
     step(2);
     traffic(&mut buffers, &stats, 75);
     traffic(&mut buffers, &stats, 75);
-    // Parts were measured with the slower clock too, before it came to whole pages.
+    // The parts were also measured with the slower clock, before whole pages were selected.
     let dear = stats.reason().unwrap();
     let cause = dear.cause;
     assert!(!dear.full && matches!(cause, Cause::Dear { full: 31, frag: 15..26 }), "{cause:?}");

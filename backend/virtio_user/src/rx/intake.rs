@@ -1,7 +1,7 @@
-//! From buffers that the device has filled to frames that are shown.
+//! Conversion of used buffers into shown frames.
 //!
-//! The usual frame, finished and in one buffer, takes one pass of a loop; everything else is out of
-//! its way.
+//! The usual frame is complete and in one buffer, and takes one iteration of a short loop. All
+//! other cases are out of line.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -21,36 +21,36 @@ use mqnet_wire::{Layer, VnetHdr};
 use super::{Filled, Posted, Waiting};
 use crate::buffers::RxBufferStats;
 
-/// So many frames ahead header and frame are fetched, which the device's CPU has just written: one
-/// after the other they were 70 % of the time in here.
+/// Number of frames by which header and frame are prefetched. The device's CPU has just written
+/// them, and without prefetch each one is a cache miss.
 const AHEAD: u16 = 4;
 
 /// Shortest frame: an Ethernet header.
 const FRAME_MIN: u32 = 14;
 
-/// What frames may be.
+/// Rules that frames must meet.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
     mergeable: bool,
     frame_max: u32,
-    /// By how much a frame may be longer than the shortest one.
+    /// Maximum excess of a frame over the shortest length.
     spread: u32,
-    /// How they may be unfinished, at most.
+    /// Offloads that frames may use at most.
     takes: Offloads,
 }
 
-/// What stands in front of a frame.
+/// Header in front of a frame.
 #[derive(Clone, Copy)]
 struct Head {
     hdr: VnetHdr,
-    /// In how many buffers the frame lies.
+    /// Number of buffers of the frame.
     buffers: u16,
 }
 
 impl Head {
     #[inline(always)]
     fn of(raw: [u8; HDR_LEN as usize]) -> Self {
-        // In whole words, which stay in registers.
+        // Read as whole words, which stay in registers.
         let [a, b, c, d, e, f, g, h, rest @ ..] = raw;
         let rest = u32::from_le_bytes(rest);
         let word = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
@@ -63,17 +63,17 @@ impl Rules {
         Self { mergeable, frame_max, spread: frame_max.saturating_sub(FRAME_MIN), takes }
     }
 
-    /// A sound frame of `len` bytes, in one buffer, whose header is passed on as it is.
+    /// True for a valid frame of `len` bytes in one buffer with a header that passes unchanged.
     #[inline(always)]
     fn is_usual(&self, head: &Head, len: u32) -> bool {
-        // One comparison for what is too short, too: its length is less, or below 0.
+        // The wrapping subtraction also rejects lengths below the minimum in the same comparison.
         if len.wrapping_sub(FRAME_MIN) > self.spread || self.mergeable && head.buffers != 1 {
             return false;
         }
         head.hdr.is_finished() || self.is_plain(head.hdr, len)
     }
 
-    /// True when nothing but a checksum is missing, and nothing else is said.
+    /// True when a partial checksum is the only content of the header.
     #[inline(never)]
     fn is_plain(&self, hdr: VnetHdr, len: u32) -> bool {
         let is_plain = !hdr.is_large() && hdr.needs_checksum() && hdr == hdr.normalised();
@@ -81,14 +81,14 @@ impl Rules {
     }
 }
 
-/// Everything that a peek works with.
+/// Parameters of a peek.
 pub(super) struct Intake<'r, 'a, Q> {
     pub(super) queue: &'r mut Q,
     pub(super) stale: &'r mut Vec<u16>,
     pub(super) look: Look<'a>,
-    /// The address of the pool's first byte, as the device has it.
+    /// Device address of the first byte of the pool.
     pub(super) pool_at: u64,
-    /// The pool's memory, and where in it the pool begins.
+    /// Memory of the pool, and the offset of the pool in it.
     pub(super) region: &'a Region,
     pub(super) pool_start: usize,
     pub(super) posted: &'a [Option<Posted>],
@@ -104,7 +104,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
     /// `len` bytes of a buffer from `skip` on.
     #[inline(always)]
     fn span(&self, id: u16, skip: u32, len: u32) -> Span<'a> {
-        // Every id that is out has its buffer.
+        // Every id in use has its buffer.
         match &self.posted[usize::from(id)] {
             Some(posted) => {
                 let start = posted.at.wrapping_sub(self.pool_at) as usize + skip as usize;
@@ -114,8 +114,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         }
     }
 
-    /// Shows what waits since an earlier peek; how many bytes that were, or `None` when there is no
-    /// room for more.
+    /// Shows frames that wait since an earlier peek. Returns their number of bytes, or `None` when
+    /// the burst has no more room.
     #[inline]
     pub(super) fn show_again(&mut self, burst: &mut Burst<'a>, budget: usize) -> Option<usize> {
         if self.waiting.is_empty() { Some(0) } else { self.show_waiting(burst, budget) }
@@ -135,8 +135,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Some(bytes)
     }
 
-    /// Shows a frame whose buffers after the first begin at number `others` of the list; false when
-    /// the burst has no room for its pieces.
+    /// Shows a frame. `others` is the position of its further buffers in the list. False when the
+    /// burst has no room for its pieces.
     fn push(&self, burst: &mut Burst<'a>, frame: &Waiting, others: usize) -> bool {
         let mut pieces = self.pieces(frame, others).map(|(id, skip, len)| self.span(id, skip, len));
         let head = pieces.next().unwrap_or(Span::EMPTY);
@@ -144,7 +144,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         burst.push_pieces(frame.hdr, frame.len, head, &more)
     }
 
-    /// Takes in and shows what has come, behind `bytes` that are shown already.
+    /// Shows new frames, after `bytes` that are shown already.
     #[inline(always)]
     pub(super) fn take_in(
         &mut self,
@@ -153,7 +153,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         bytes: usize,
     ) -> Result<(), Broken> {
         let mut bytes = bytes;
-        // What is dropped counts too: a device must not keep us here.
+        // Dropped frames count too: the loop must be bounded for any device.
         for _ in self.waiting.len()..budget {
             if bytes >= BURST_BYTES {
                 break;
@@ -164,7 +164,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
             {
                 self.look.span(&posted.frag, posted.front, 1).prefetch();
             }
-            // The device can write it at any time: the header is read once.
+            // The device can write the header at any time, so it is read once.
             let whole = self.span(used.id, 0, used.len);
             let (raw, frame) = whole.split_header().unwrap_or(([0; HDR_LEN as usize], Span::EMPTY));
             let head = Head::of(raw);
@@ -183,8 +183,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Ok(())
     }
 
-    /// Any other frame, or what is none: how many bytes of it are shown. `None`: there is no room
-    /// for it.
+    /// Handles any other frame, valid or not. Returns the number of bytes shown; `None` when the
+    /// burst has no room for the frame.
     #[cold]
     #[inline(never)]
     fn take_in_unusual(
@@ -221,8 +221,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Ok(Some(0))
     }
 
-    /// The pieces of a frame whose buffers after the first begin at number `others` of the list:
-    /// buffer, bytes to be skipped in it, bytes of the frame.
+    /// Pieces of a frame: buffer id, bytes to skip, bytes of the frame. `others` is the position of
+    /// its further buffers in the list.
     fn pieces(
         &self,
         frame: &Waiting,
@@ -234,8 +234,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         std::iter::once((frame.id, HDR_LEN, first)).chain(others)
     }
 
-    /// The header of a frame as it is passed on; `None` for one that was not agreed on or does not
-    /// go with its frame.
+    /// Normalised header of a frame; `None` if it is invalid for the frame or was not negotiated.
     fn admit(&self, frame: &Waiting, others: usize) -> Option<VnetHdr> {
         let &Waiting { hdr, len, .. } = frame;
         if hdr.is_finished() {
@@ -244,7 +243,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         if hdr.check(len).is_err() || !self.rules.takes.covers(hdr) {
             return None;
         }
-        // A device vouches for checksums only for a driver that lets it.
+        // A device may set `DATA_VALID` only if the driver negotiated checksum offload.
         let vouched = hdr.is_vouched() && self.rules.takes.has(Offloads::CSUM);
         if !(hdr.is_large() || vouched) {
             return Some(hdr.normalised());
@@ -262,8 +261,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Some(with_own_hdr_len(hdr, len, head, Layer::Ethernet))
     }
 
-    /// Leaves the checksum of a frame to who takes it, as any other one that is unfinished: its
-    /// field holds whatever the device left there.
+    /// Turns a frame with `DATA_VALID` into one with a partial checksum, because the content of its
+    /// checksum field is undefined.
     #[cold]
     fn begin_checksum(
         &self,
@@ -289,7 +288,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         vouched.completed()
     }
 
-    /// Writes two bytes of a frame, which is ours until its buffers go back to the device.
+    /// Writes two bytes of a frame, which belongs to this process until its buffers are released.
     fn write(&self, frame: &Waiting, others: usize, at: usize, bytes: [u8; 2]) {
         let (mut from, mut bytes) = (0, (at..).zip(bytes).peekable());
         for (id, skip, len) in self.pieces(frame, others) {
@@ -307,8 +306,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         }
     }
 
-    /// Takes the other buffers of a merged frame of `count`, and adds their lengths; how many there
-    /// were.
+    /// Takes the further buffers of a merged frame of `count` buffers and adds their lengths;
+    /// returns their number.
     fn take_others(&mut self, count: u16, len: &mut u32) -> Result<u16, Broken> {
         let most = BURST_MORE_PIECES as u16 + 1;
         let wanted = if count > most { 1 } else { count };
@@ -316,7 +315,7 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         while have < wanted
             && let Some(Used { id, len: written }) = self.queue.hold_used()?
         {
-            // Each is no longer than its buffer, which is part of a page.
+            // Each length is limited by the buffer, which is part of a page.
             *len += written;
             self.more.push_back(Filled { id, len: written });
             have += 1;
@@ -324,8 +323,8 @@ impl<'a, Q: DriverQueue> Intake<'_, 'a, Q> {
         Ok(have - 1)
     }
 
-    /// Drops a frame whose last `more` buffers came last. They go the long way, through the pool: a
-    /// device that gives a buffer twice in a row is found out.
+    /// Drops a frame; its `more` further buffers are the last in the list. The buffers pass through
+    /// the pool, so that a device that returns an id twice in a row is detected.
     fn drop_last(&mut self, id: u16, more: u16, len: u32, reason: DropReason) {
         self.stale.push(id);
         for _ in 0..more {

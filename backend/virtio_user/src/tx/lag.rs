@@ -1,12 +1,12 @@
-//! Whether the device is behind: what we write next it will wait for, and we have the time to hand
-//! it on.
+//! Detection of a device that lags behind: it will wait for the lines written next, so that their
+//! demotion pays.
 
 use mqnet_netdev::limits::BURST_FRAMES;
 
-/// See the module.
+/// Detector of a lagging device.
 #[derive(Debug, Default)]
 pub(super) struct Lag {
-    /// Frames in flight when the device was seen to have taken some.
+    /// Frames in flight when the device last consumed some.
     moved_at: u16,
     is_behind: bool,
 }
@@ -16,12 +16,12 @@ impl Lag {
         self.is_behind
     }
 
-    /// A burst begins. Of `size` frames `before` were in flight, and `now` are: half of them, and
-    /// the device has taken some since the burst before. One that has not is asleep, or waits for
-    /// the very CPU that we run on, in whose caches it would find what we write (to hand on costs
-    /// 35 ns a line then).
+    /// Updates the state at the start of a burst, with `before` and `now` frames of `size` in
+    /// flight. The device lags if it has at least half of the ring and consumed frames since the
+    /// last burst. A device that consumed none sleeps, or waits for the CPU of this thread, whose
+    /// caches hold the lines: demotion would then only cost time.
     #[inline(always)]
-    pub(super) fn look(&mut self, size: u16, before: u16, now: u16) {
+    pub(super) fn update(&mut self, size: u16, before: u16, now: u16) {
         if now < before {
             self.moved_at = now;
         }
@@ -37,25 +37,26 @@ mod tests {
     const SIZE: u16 = 256;
     const BURST: u16 = BURST_FRAMES as u16;
 
-    /// Bursts of which the device takes so many frames each; how many find it behind.
+    /// Runs bursts with a device that consumes `taken` frames before each; counts those that find
+    /// it lagging.
     fn run(bursts: u32, taken: impl Fn(u32) -> u16) -> u32 {
         let (mut lag, mut in_flight, mut behind) = (Lag::default(), 0u16, 0);
         for n in 0..bursts {
             let before = in_flight;
             in_flight = in_flight.saturating_sub(taken(n));
-            // Twice, as who takes the ring and who submits do.
-            lag.look(SIZE, before, in_flight);
-            lag.look(SIZE, in_flight, in_flight);
+            // Twice, as the caller does when it takes the ring and when it submits.
+            lag.update(SIZE, before, in_flight);
+            lag.update(SIZE, in_flight, in_flight);
             behind += u32::from(lag.is_behind());
             in_flight = SIZE.min(in_flight + BURST);
         }
         behind
     }
 
-    // Goal: a device is behind that keeps taking frames from a ring that is half full or more; one
-    // that keeps up is not, nor one that takes none, or all at once whenever it is its turn.
+    // Goal: a device lags if it keeps consuming from a ring that is at least half full. A device
+    // that keeps up, consumes none, or consumes all in intervals does not lag.
     #[test]
-    fn who_is_behind() {
+    fn lag_is_detected() {
         assert!(run(100, |_| BURST / 2) >= 95);
         assert!(run(100, |_| 1) >= 95);
         assert_eq!(run(100, |_| BURST), 0);

@@ -1,4 +1,4 @@
-//! A vhost-user device that does and says what it is told to, and its rings.
+//! Scripted vhost-user device, and its rings.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use mqnet_shmem::{Area, MemoryMap, Region, Span, Window};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const START: u64 = 1 << 32;
 
 /// VERSION_1, MRG_RXBUF, CSUM and GUEST_CSUM, PROTOCOL_FEATURES.
@@ -19,35 +19,35 @@ pub(crate) const FEATURES: u64 = 1 << 32 | 1 << 15 | 3 | 1 << 30;
 /// MQ, REPLY_ACK.
 pub(crate) const PROTOCOL: u64 = 1 | 8;
 
-/// What the driver told the device.
+/// State that the driver's messages set.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct DriverState {
     pub(crate) memory: Option<Arc<Region>>,
-    /// Size, and the three addresses, of each vring.
+    /// Size and addresses of each vring.
     pub(crate) vrings: Vec<(u32, [u64; 3])>,
     pub(crate) enabled: Vec<bool>,
     pub(crate) features: u64,
 }
 
-/// What the device says of itself.
+/// Behaviour of the device.
 #[derive(Clone, Copy)]
-pub(crate) struct Says {
+pub(crate) struct Behaviour {
     pub(crate) features: u64,
     pub(crate) pairs: u64,
-    /// Answers no message of this number, and says goodbye instead.
-    pub(crate) leaves_at: u32,
-    /// Instead of saying goodbye it says nothing.
+    /// Request number without a reply: the device disconnects instead.
+    pub(crate) disconnects_at: u32,
+    /// The device stays connected and silent instead of disconnecting.
     pub(crate) stays_silent: bool,
 }
 
-pub(crate) const HONEST: Says =
-    Says { features: FEATURES, pairs: 2, leaves_at: 0, stays_silent: false };
+pub(crate) const CORRECT: Behaviour =
+    Behaviour { features: FEATURES, pairs: 2, disconnects_at: 0, stays_silent: false };
 
-/// The same, and buffers come back in the order in which they were made available.
-pub(crate) const IN_ORDER: Says = Says { features: FEATURES | 1 << 35, ..HONEST };
+/// Correct device that returns buffers in order.
+pub(crate) const IN_ORDER: Behaviour = Behaviour { features: FEATURES | 1 << 35, ..CORRECT };
 
 pub(crate) struct Device {
-    pub(crate) told: Arc<Mutex<Told>>,
+    pub(crate) state: Arc<Mutex<DriverState>>,
     pub(crate) path: PathBuf,
     pub(crate) stream: Arc<Mutex<Option<UnixStream>>>,
 }
@@ -60,22 +60,22 @@ pub(crate) fn double(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// Answers messages until the driver goes away.
-pub(crate) fn serve(mut stream: UnixStream, says: Says, told: &Mutex<Told>) {
+/// Answers messages until the driver disconnects.
+pub(crate) fn serve(mut stream: UnixStream, behaviour: Behaviour, state: &Mutex<DriverState>) {
     loop {
         let mut head = [0; 12];
         let Ok((12, file)) = stream.recv_with_fd(&mut head) else { return };
         let (request, flags) = (number(&head, 0), number(&head, 4));
         let mut body = vec![0; number(&head, 8) as usize];
-        if stream.read_exact(&mut body).is_err() || request == says.leaves_at {
+        if stream.read_exact(&mut body).is_err() || request == behaviour.disconnects_at {
             return;
         }
         let answer = match request {
-            1 => Some(says.features),
+            1 => Some(behaviour.features),
             15 => Some(PROTOCOL),
-            17 => Some(says.pairs),
+            17 => Some(behaviour.pairs),
             _ => {
-                note(&mut told.lock().unwrap(), request, &body, file.map(OwnedFd::from));
+                note(&mut state.lock().unwrap(), request, &body, file.map(OwnedFd::from));
                 (flags & 8 != 0).then_some(0)
             }
         };
@@ -91,56 +91,56 @@ pub(crate) fn serve(mut stream: UnixStream, says: Says, told: &Mutex<Told>) {
     }
 }
 
-pub(crate) fn note(told: &mut Told, request: u32, body: &[u8], file: Option<OwnedFd>) {
+pub(crate) fn note(state: &mut DriverState, request: u32, body: &[u8], file: Option<OwnedFd>) {
     let vring = || number(body, 0) as usize;
-    let grow = |told: &mut Told, to: usize| {
-        told.vrings.resize(told.vrings.len().max(to + 1), (0, [0; 3]));
-        told.enabled.resize(told.vrings.len(), false);
+    let grow = |state: &mut DriverState, to: usize| {
+        state.vrings.resize(state.vrings.len().max(to + 1), (0, [0; 3]));
+        state.enabled.resize(state.vrings.len(), false);
     };
     match request {
-        2 => told.features = double(body, 0),
+        2 => state.features = double(body, 0),
         5 => {
             let len = double(body, 16) as usize;
-            told.memory = Some(Arc::new(Region::of_peer(file.unwrap(), len).unwrap()));
+            state.memory = Some(Arc::new(Region::of_peer(file.unwrap(), len).unwrap()));
         }
         8 => {
-            grow(told, vring());
-            told.vrings[vring()].0 = number(body, 4);
+            grow(state, vring());
+            state.vrings[vring()].0 = number(body, 4);
         }
         9 => {
             // desc, used, avail.
             let [desc, used, avail] = [8, 16, 24].map(|at| double(body, at));
-            grow(told, vring());
-            told.vrings[vring()].1 = [desc, avail, used];
+            grow(state, vring());
+            state.vrings[vring()].1 = [desc, avail, used];
         }
         18 => {
-            grow(told, vring());
-            told.enabled[vring()] = number(body, 4) == 1;
+            grow(state, vring());
+            state.enabled[vring()] = number(body, 4) == 1;
         }
         _ => {}
     }
 }
 
 impl Device {
-    pub(crate) fn start(name: &str, says: Says) -> Self {
+    pub(crate) fn start(name: &str, behaviour: Behaviour) -> Self {
         let path = std::env::temp_dir().join(format!("mqnet-evil-{}-{name}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
-        let (told, stream) = (Arc::<Mutex<Told>>::default(), Arc::default());
+        let (state, stream) = (Arc::<Mutex<DriverState>>::default(), Arc::default());
         let (theirs, last): (_, Arc<Mutex<Option<UnixStream>>>) =
-            (told.clone(), Arc::clone(&stream));
+            (state.clone(), Arc::clone(&stream));
         std::thread::spawn(move || {
             for connection in listener.incoming() {
                 let Ok(connection) = connection else { return };
                 *last.lock().unwrap() = connection.try_clone().ok();
                 let close = connection.try_clone().unwrap();
-                serve(connection, says, &theirs);
-                if !says.stays_silent {
+                serve(connection, behaviour, &theirs);
+                if !behaviour.stays_silent {
                     let _ = close.shutdown(std::net::Shutdown::Both);
                 }
             }
         });
-        Self { told, path, stream }
+        Self { state, path, stream }
     }
 
     pub(crate) fn hang_up(&self) {
@@ -149,9 +149,9 @@ impl Device {
     }
 
     pub(crate) fn vring(&self, number: usize) -> Vring {
-        let told = self.told.lock().unwrap();
-        let region = told.memory.clone().unwrap();
-        let (size, addresses) = told.vrings[number];
+        let state = self.state.lock().unwrap();
+        let region = state.memory.clone().unwrap();
+        let (size, addresses) = state.vrings[number];
         let len = region.len() as u64;
         let map = MemoryMap::new(vec![Area { start: START, len, region, offset: 0 }]).unwrap();
         Vring { map, size, addresses, taken: 0, given: 0 }
@@ -164,7 +164,7 @@ impl Drop for Device {
     }
 }
 
-/// The device's end of a split ring whose buffers have one descriptor.
+/// Device side of a split ring with chains of one descriptor.
 pub(crate) struct Vring {
     pub(crate) map: MemoryMap,
     pub(crate) size: u32,
@@ -179,7 +179,7 @@ impl Vring {
         self.map.table(self.addresses[area], lens[area], 2).unwrap()
     }
 
-    /// The next available buffer: id, address, length.
+    /// Takes the next available buffer: id, address, length.
     pub(crate) fn take(&mut self) -> Option<(u16, u64, u32)> {
         let (avail, desc) = (self.table(1), self.table(0));
         if avail.half(2).load(Acquire) == self.taken {
@@ -206,7 +206,7 @@ impl Vring {
         memory.write((at - START) as u32, bytes.len() as u32).head.copy_from(Span::of(bytes));
     }
 
-    /// Sends bytes behind a header with so many buffers.
+    /// Sends bytes after a header with this number of buffers.
     pub(crate) fn send(&mut self, buffers: u16, header: [u8; 10], frame: &[u8]) {
         let (id, at, _) = self.take().expect("the driver gives buffers");
         let mut bytes = Vec::from(header);

@@ -1,17 +1,17 @@
-//! Frames that leave the ring with their memory.
+//! Frames that are kept with their memory.
 
 use mqnet_netdev::{Armed, Burst, Function, Rx, RxBuffers};
 
 use super::worlds;
 
-// Goal: frames that are kept leave the ring with their memory, which is used again only when it
-// has come back from another thread; what came from there is counted.
+// Goal: kept frames leave the ring with their memory, which is reused only after another thread
+// returned it; such returns are counted.
 #[test]
-fn kept_frames_take_their_memory_along() {
+fn kept_frames_leave_with_their_memory() {
     for (device, function, mut channel) in worlds("kept") {
         let mut vring = device.vring(0);
         let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
-        let mut home = rx.returner().unwrap();
+        let mut returner = rx.returner().unwrap();
         for round in 0..40u8 {
             for n in 0..64 {
                 vring.send(1, [0; 10], &[round ^ n; 200]);
@@ -24,30 +24,31 @@ fn kept_frames_take_their_memory_along() {
             assert_eq!(kept.len(), 64);
             let giver = std::thread::spawn(move || {
                 for (n, frame) in (0u8..).zip(kept) {
-                    let bytes = frame.head.span(&home).header::<200>().unwrap();
+                    let bytes = frame.head.span(&returner).header::<200>().unwrap();
                     assert_eq!(bytes, [round ^ n; 200]);
-                    frame.give_back(&mut home);
+                    frame.give_back(&mut returner);
                 }
-                home.flush();
-                home
+                returner.flush();
+                returner
             });
-            home = giver.join().unwrap();
+            returner = giver.join().unwrap();
         }
-        let reading = function.rx_memory().remove(0);
-        assert!((1500..=2560).contains(&reading.foreign), "{}", reading.foreign);
-        assert!(reading.pages <= 512, "{} pages are in use: memory was lost", reading.pages);
+        let memory = function.rx_memory().remove(0);
+        assert!((1500..=2560).contains(&memory.foreign), "{}", memory.foreign);
+        assert!(memory.pages <= 512, "{} pages are in use: memory was lost", memory.pages);
         assert_eq!(function.stats()[0].rx.packets.get(), 40 * 64);
     }
 }
 
-// Goal: a reader that keeps all memory may not sleep, as the device has no buffer to fill and who
-// gives memory back wakes nobody; when it is back, the device has buffers and the reader sleeps.
+// Goal: a reader that keeps all memory does not sleep, because the device has no buffer to fill and
+// the return of memory causes no wake; after the return the device gets buffers and the reader
+// sleeps.
 #[test]
 fn a_queue_without_memory_does_not_sleep() {
     for (device, _function, mut channel) in worlds("starved") {
         let mut vring = device.vring(0);
         let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
-        let mut home = rx.returner().unwrap();
+        let mut returner = rx.returner().unwrap();
         let mut kept = Vec::new();
         loop {
             let mut came = 0;
@@ -69,8 +70,8 @@ fn a_queue_without_memory_does_not_sleep() {
             assert!(kept.len() < 1 << 16, "the memory has no end");
         }
         assert_eq!(rx.arm(1).unwrap(), Armed::MoreWork, "{} frames are kept", kept.len());
-        kept.drain(..).for_each(|frame| frame.give_back(&mut home));
-        home.flush();
+        kept.drain(..).for_each(|frame| frame.give_back(&mut returner));
+        returner.flush();
         assert_eq!(rx.arm(1).unwrap(), Armed::Sleep);
         assert!(vring.take().is_some(), "the driver gives buffers again");
     }

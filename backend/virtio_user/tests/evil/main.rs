@@ -1,4 +1,4 @@
-//! Devices that lie, against our driver: a device of a few lines that does as it is told.
+//! Malicious devices against the driver, with a scripted device.
 
 mod device;
 mod kept;
@@ -16,7 +16,7 @@ use mqnet_shmem::Span;
 use mqnet_virtio_user::{VirtioUserConfig, VirtioUserFunction};
 use mqnet_wire::{Layer, VnetHdr};
 
-use device::{Device, FEATURES, HONEST, IN_ORDER, PATIENCE, Says, Vring, serve};
+use device::{Behaviour, CORRECT, Device, FEATURES, IN_ORDER, TIMEOUT, Vring, serve};
 
 fn partner() -> Caps {
     Caps {
@@ -38,13 +38,13 @@ fn connect(device: &Device) -> VirtioUserFunction {
     function.set_partner(&partner());
     let begin = Instant::now();
     while let LinkStatus::Down(why) = function.poll_link(begin.elapsed()) {
-        assert!(begin.elapsed() < PATIENCE, "{why}");
+        assert!(begin.elapsed() < TIMEOUT, "{why}");
         std::thread::sleep(Duration::from_millis(10));
     }
     function
 }
 
-/// Why a handshake has failed, when it has.
+/// Reason of the failed handshake.
 fn refused(function: &mut VirtioUserFunction) -> String {
     let begin = Instant::now();
     loop {
@@ -53,7 +53,7 @@ fn refused(function: &mut VirtioUserFunction) -> String {
             LinkStatus::Down(why) => return why,
             LinkStatus::Up { .. } => panic!("up"),
         }
-        assert!(begin.elapsed() < PATIENCE, "no result");
+        assert!(begin.elapsed() < TIMEOUT, "no result");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -62,28 +62,28 @@ fn plan(channels: u16) -> Plan {
     Plan::join(&Caps { wanted: Some(channels), ..partner() }, &partner()).unwrap()
 }
 
-/// A device, its driver, and the first channel.
+/// Device, its driver, and the first channel.
 type World = (Device, VirtioUserFunction, Channel);
 
 fn world(name: &str) -> World {
-    world_of(name, HONEST)
+    world_of(name, CORRECT)
 }
 
-fn world_of(name: &str, says: Says) -> World {
-    let device = Device::start(name, says);
+fn world_of(name: &str, behaviour: Behaviour) -> World {
+    let device = Device::start(name, behaviour);
     let mut function = connect(&device);
     let channel = function.open(&plan(1)).unwrap().remove(0);
     (device, function, channel)
 }
 
-/// One with a device that promises nothing of the order, and one whose device keeps it.
+/// One world with a device that returns buffers in any order, and one with an in-order device.
 fn worlds(name: &str) -> impl Iterator<Item = World> {
-    [("any", HONEST), ("order", IN_ORDER)]
+    [("any", CORRECT), ("order", IN_ORDER)]
         .into_iter()
-        .map(move |(order, says)| world_of(&format!("{name}-{order}"), says))
+        .map(move |(order, behaviour)| world_of(&format!("{name}-{order}"), behaviour))
 }
 
-/// What a poll of the receive queue finds: the lengths of frames.
+/// Polls the receive queue; returns the lengths of its frames.
 fn poll(channel: &mut Channel) -> Result<Vec<u32>, Fault> {
     let Rx::Brings(rx) = &mut channel.rx else { panic!("virtio brings its memory") };
     let lens: Vec<u32> = {
@@ -95,16 +95,16 @@ fn poll(channel: &mut Channel) -> Result<Vec<u32>, Fault> {
     Ok(lens)
 }
 
-// Goal: an honest device is told features within what it offered, two pairs, enabled as they are
-// used, and what it sends arrives.
+// Goal: a correct device gets features within its offer and two pairs, which are enabled as they
+// are used, and its frames arrive.
 #[test]
-fn an_honest_device() {
+fn correct_device_is_served() {
     let (device, mut function, mut channel) = world("honest");
     assert_eq!(function.caps().channels, 2);
     {
-        let told = device.told.lock().unwrap();
-        assert_eq!(told.features, FEATURES);
-        assert_eq!((told.vrings.len(), &told.enabled[..]), (4, &[true, true, false, false][..]));
+        let state = device.state.lock().unwrap();
+        assert_eq!(state.features, FEATURES);
+        assert_eq!((state.vrings.len(), &state.enabled[..]), (4, &[true, true, false, false][..]));
     }
     let mut vring = device.vring(0);
     vring.send(1, [0; 10], &[7; 100]);
@@ -113,12 +113,12 @@ fn an_honest_device() {
     assert_eq!(function.stats()[0].rx.packets.get(), 2);
     drop(channel);
     function.close("the end");
-    assert_eq!(device.told.lock().unwrap().enabled, [false; 4]);
+    assert_eq!(device.state.lock().unwrap().enabled, [false; 4]);
 }
 
-// Goal: frames that were shown and not released come again, in order, and are counted once.
+// Goal: frames that were shown and not released are shown again, in order, and are counted once.
 #[test]
-fn what_is_not_released_comes_again() {
+fn unreleased_frames_are_shown_again() {
     for (device, function, mut channel) in worlds("again") {
         let mut vring = device.vring(0);
         (1..=5).for_each(|n| vring.send(1, [0; 10], &[n; 64]));
@@ -134,9 +134,9 @@ fn what_is_not_released_comes_again() {
     }
 }
 
-// Goal: a merged frame lies in its buffers and is shown as one.
+// Goal: a merged frame is shown as one frame in several pieces.
 #[test]
-fn merged_frames_are_one() {
+fn merged_frames_are_shown_as_one() {
     for (device, _function, mut channel) in worlds("merged") {
         let mut vring = device.vring(0);
         vring.send(2, [0; 10], &[1; 1000]);
@@ -147,8 +147,8 @@ fn merged_frames_are_one() {
     }
 }
 
-// Goal: frames shorter than their headers, and merged frames with buffers that are missing, too
-// many or none, are counted as length errors, their buffers are used again, and traffic goes on.
+// Goal: frames shorter than their headers, and merged frames with missing, too many or no buffers,
+// are counted as length errors; their buffers are reused, and traffic continues.
 #[test]
 fn length_errors_are_counted() {
     for (device, function, mut channel) in worlds("lengths") {
@@ -175,8 +175,8 @@ fn length_errors_are_counted() {
     }
 }
 
-// Goal: a frame longer than the plan's, and a checksum field outside the frame, are dropped with
-// their reasons.
+// Goal: a frame longer than the plan allows, and a checksum field outside of the frame, are dropped
+// with their reasons.
 #[test]
 fn wrong_frames_are_dropped() {
     for (device, function, mut channel) in worlds("wrong") {
@@ -197,12 +197,12 @@ fn wrong_frames_are_dropped() {
     }
 }
 
-// Goal: ids that are not out, more bytes than a buffer has, and an index that runs ahead close the
-// queue with the numbers that lied; nothing panics.
+// Goal: invalid ids, more bytes than a buffer has, and an index that runs ahead close the queue
+// with the invalid values in the reason, without a panic.
 #[test]
 fn lies_close_the_queue() {
-    type Lie = fn(&mut Vring);
-    let lies: [(&str, Lie); 4] = [
+    type Violation = fn(&mut Vring);
+    let violations: [(&str, Violation); 4] = [
         ("made available", |vring| vring.give(70_000, 100)),
         ("made available", |vring| {
             let (id, _, _) = vring.take().unwrap();
@@ -215,9 +215,9 @@ fn lies_close_the_queue() {
         }),
         ("are possible", |vring| vring.table(2).half(2).store(513, Release)),
     ];
-    for (number, (words, lie)) in lies.into_iter().enumerate() {
+    for (number, (words, violate)) in violations.into_iter().enumerate() {
         for (device, mut function, mut channel) in worlds(&format!("lie{number}")) {
-            lie(&mut device.vring(0));
+            violate(&mut device.vring(0));
             let fault = (0..2).find_map(|_| poll(&mut channel).err()).expect(words);
             assert!(fault.to_string().contains(words), "{fault}");
             drop(channel);
@@ -228,9 +228,9 @@ fn lies_close_the_queue() {
         for (device, _function, mut channel) in worlds(&format!("lie-tx{number}")) {
             channel.tx.submit(&one(), 0).unwrap();
             channel.tx.flush().unwrap();
-            // What a device says of a buffer that it only reads means nothing.
+            // The used length of a buffer that the device only reads is ignored.
             if number != 2 {
-                lie(&mut device.vring(1));
+                violate(&mut device.vring(1));
                 assert!((0..2).any(|_| channel.tx.is_drained().is_err()), "{words}");
             }
         }
@@ -243,8 +243,8 @@ fn one() -> Burst<'static> {
     burst
 }
 
-// Goal: a frame goes out with its header in front of it; a full ring takes no more, sleeps, and
-// goes on when half is back.
+// Goal: a frame is sent with its header in front of it; a full ring takes no more frames, sleeps,
+// and continues when half of its buffers are returned.
 #[test]
 fn a_full_ring_stops() {
     for (device, _function, mut channel) in worlds("full") {
@@ -271,15 +271,15 @@ fn a_full_ring_stops() {
     }
 }
 
-// Goal: a socket that vanishes, at any message of the handshake or afterwards, takes the link down
-// with a reason; the device is looked for again, and nothing hangs.
+// Goal: a connection that ends during any message of the handshake, or later, takes the link down
+// with a reason; the driver reconnects, and nothing hangs.
 #[test]
 fn sockets_may_vanish() {
-    for leaves_at in [1, 2, 3, 5, 8, 9, 12, 15, 16, 17] {
-        let device = Device::start("leaves", Says { leaves_at, ..HONEST });
+    for disconnects_at in [1, 2, 3, 5, 8, 9, 12, 15, 16, 17] {
+        let device = Device::start("leaves", Behaviour { disconnects_at, ..CORRECT });
         let mut function = VirtioUserFunction::new(VirtioUserConfig::new(&device.path)).unwrap();
         let why = refused(&mut function);
-        assert!(why.contains("handshake"), "{leaves_at}: {why}");
+        assert!(why.contains("handshake"), "{disconnects_at}: {why}");
     }
     let (device, mut function, channel) = world("vanish");
     device.hang_up();
@@ -288,30 +288,30 @@ fn sockets_may_vanish() {
     loop {
         match function.poll_link(begin.elapsed()) {
             LinkStatus::Up { session: 2 } => break,
-            _ => assert!(begin.elapsed() < PATIENCE),
+            _ => assert!(begin.elapsed() < TIMEOUT),
         }
     }
     assert!(function.open(&plan(2)).is_ok());
 }
 
-// Goal: a device that says nothing any more is given up after a while, by name.
+// Goal: a silent device is abandoned after the time limit, with this reason.
 #[test]
-fn silent_devices_are_given_up() {
-    let device = Device::start("silent", Says { leaves_at: 9, stays_silent: true, ..HONEST });
+fn silent_device_is_abandoned() {
+    let device =
+        Device::start("silent", Behaviour { disconnects_at: 9, stays_silent: true, ..CORRECT });
     let mut function = VirtioUserFunction::new(VirtioUserConfig::new(&device.path)).unwrap();
     let begin = Instant::now();
     let why = refused(&mut function);
     assert!(why.contains("did not answer within 3000 ms"), "{why}");
-    assert!(begin.elapsed() < PATIENCE);
+    assert!(begin.elapsed() < TIMEOUT);
 }
 
-// Goal: while a device says nothing, another function of the same thread shakes hands, comes up
-// and carries frames; whoever waits for the silent one is told that it does, is woken when that is
-// over, and dropping it calls it off at once.
+// Goal: a silent device does not delay another function of the same thread. Its own function
+// reports the pending handshake, is woken at its end, and cancels it when dropped.
 #[test]
-fn silent_devices_delay_nobody() {
-    let says = Says { leaves_at: 1, stays_silent: true, ..HONEST };
-    let silent = ["mute", "dumb"].map(|name| Device::start(name, says));
+fn silent_device_delays_no_other_function() {
+    let behaviour = Behaviour { disconnects_at: 1, stays_silent: true, ..CORRECT };
+    let silent = ["mute", "dumb"].map(|name| Device::start(name, behaviour));
     let start = |at: &Device| VirtioUserFunction::new(VirtioUserConfig::new(&at.path)).unwrap();
     let [mut waits, mut dropped] = silent.each_ref().map(start);
     let shaking = |function: &mut VirtioUserFunction| {
@@ -325,7 +325,7 @@ fn silent_devices_delay_nobody() {
     device.vring(0).send(1, [0; 10], &[7; 100]);
     assert_eq!(poll(&mut channel).unwrap(), [100]);
     shaking(&mut waits);
-    mqnet_sysio::poll::wait_readable(&waits.events(), PATIENCE).unwrap();
+    mqnet_sysio::poll::wait_readable(&waits.events(), TIMEOUT).unwrap();
     assert!(
         !matches!(waits.poll_link(Duration::ZERO), LinkStatus::Down(why) if why.starts_with("sh"))
     );
@@ -333,23 +333,23 @@ fn silent_devices_delay_nobody() {
     assert!(why.contains("did not answer within 3000 ms"), "{why}");
 }
 
-// Goal: a device from before virtio 1 is refused by name, and so is one without packed rings when
-// they were asked for.
+// Goal: a device older than virtio 1 is refused with this reason, and so is one without packed
+// rings if they are required.
 #[test]
-fn devices_that_lack_something() {
-    let device = Device::start("old", Says { features: FEATURES & !(1 << 32), ..HONEST });
+fn devices_without_required_features_are_refused() {
+    let device = Device::start("old", Behaviour { features: FEATURES & !(1 << 32), ..CORRECT });
     let mut function = VirtioUserFunction::new(VirtioUserConfig::new(&device.path)).unwrap();
     let why = refused(&mut function);
     assert!(why.contains("older than virtio 1"), "{why}");
-    let device = Device::start("split", HONEST);
+    let device = Device::start("split", CORRECT);
     let config = VirtioUserConfig { packed: true, ..VirtioUserConfig::new(&device.path) };
     let mut function = VirtioUserFunction::new(config).unwrap();
     let why = refused(&mut function);
     assert!(why.contains("leave packed out"), "{why}");
 }
 
-// Goal: more channels than the device has, and offloads that were not agreed on, are refused with
-// everything as it was.
+// Goal: more channels than the device has, and offloads that were not negotiated, are refused
+// without any change.
 #[test]
 fn impossible_changes_are_refused() {
     let (device, mut function, _channel) = world("refuse");
@@ -358,18 +358,17 @@ fn impossible_changes_are_refused() {
     let none = Plan { rx_offloads: Offloads::NONE, ..plan(2) };
     let refused = function.prepare(&none).unwrap_err();
     assert!(refused.to_string().contains("(csum) is agreed on when"), "{refused}");
-    assert_eq!(device.told.lock().unwrap().enabled, [true, true, false, false]);
+    assert_eq!(device.state.lock().unwrap().enabled, [true, true, false, false]);
     let next = function.prepare(&plan(2)).unwrap();
-    assert_eq!(device.told.lock().unwrap().enabled, [true, true, false, true]);
+    assert_eq!(device.state.lock().unwrap().enabled, [true, true, false, true]);
     drop(next);
     function.abort();
-    assert_eq!(device.told.lock().unwrap().enabled, [true, true, false, false]);
+    assert_eq!(device.state.lock().unwrap().enabled, [true, true, false, false]);
 }
 
-// Goal: as a server it waits for a device, removes a socket that nobody listens at, and refuses to
-// take one over that is in use.
+// Goal: a server waits for a device, removes a stale socket, and refuses a path that is in use.
 #[test]
-fn a_server_waits() {
+fn server_waits_for_device() {
     let path = std::env::temp_dir().join(format!("mqnet-evil-{}-server", std::process::id()));
     let _ = std::fs::remove_file(&path);
     drop(UnixListener::bind(&path).unwrap());
@@ -377,9 +376,9 @@ fn a_server_waits() {
     let mut function = VirtioUserFunction::new(config.clone()).unwrap();
     assert_eq!(VirtioUserFunction::new(config).err().map(|e| e.kind()), Some(ErrorKind::AddrInUse));
     assert!(matches!(function.poll_link(Duration::ZERO), LinkStatus::Down(_)));
-    // Two connections wait by now: the look of the refused server, and the device.
+    // Two connections are in the backlog: the check of the refused server, and the device.
     let device = UnixStream::connect(&path).unwrap();
-    std::thread::spawn(move || serve(device, HONEST, &Mutex::default()));
+    std::thread::spawn(move || serve(device, CORRECT, &Mutex::default()));
     let up = (1..100).any(|n| {
         std::thread::sleep(Duration::from_millis(20));
         matches!(function.poll_link(Duration::from_secs(n * 3)), LinkStatus::Up { .. })

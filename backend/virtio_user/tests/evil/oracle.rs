@@ -1,4 +1,4 @@
-//! Random traffic and random readers, against a list of what must come.
+//! Random traffic and random readers, against a list of expected frames.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,22 +7,22 @@ use mqnet_netdev::{Burst, Channel, Function, Kept, Rx, RxBrings, RxBuffers};
 use mqnet_virtio_user::VirtioUserFunction;
 use proptest::prelude::*;
 
-use super::device::{Device, HONEST, IN_ORDER, Vring};
+use super::device::{CORRECT, Device, IN_ORDER, Vring};
 use super::{plan, world_of};
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// So many frames, of which those at these places are none.
+    /// Sends this number of frames; those at the given positions are invalid.
     Send(usize, Vec<usize>),
     /// Shows frames.
     Peek(usize),
-    /// Releases so many of those that were shown.
+    /// Releases this number of shown frames.
     Release(usize),
-    /// Takes frames with their memory.
+    /// Keeps this number of frames with their memory.
     Keep(usize),
-    /// Gives some of that back.
+    /// Returns this number of kept frames.
     GiveBack(usize),
-    /// The other end of the link goes and comes back.
+    /// Closes and reopens the link.
     Reopen,
 }
 
@@ -38,16 +38,16 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What is known of the frames that are on their way.
+/// Device, driver and expected frames.
 struct World {
     _device: Device,
     function: VirtioUserFunction,
     channel: Option<Channel>,
     vring: Vring,
-    /// The number that fills each sound frame, of those that were not released or kept.
+    /// Fill byte of each valid frame that was neither released nor kept.
     coming: VecDeque<u8>,
     number: u8,
-    /// How many of them were shown since the last release.
+    /// Number of frames shown since the last release.
     shown: usize,
     kept: Vec<(Kept, u8)>,
     sent: u64,
@@ -66,8 +66,8 @@ impl World {
     fn new(in_order: bool) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let says = if in_order { IN_ORDER } else { HONEST };
-        let (device, function, channel) = world_of(&format!("oracle{number}"), says);
+        let behaviour = if in_order { IN_ORDER } else { CORRECT };
+        let (device, function, channel) = world_of(&format!("oracle{number}"), behaviour);
         let vring = device.vring(0);
         let (channel, coming, kept) = (Some(channel), VecDeque::new(), Vec::new());
         let (number, shown, sent) = (0, 0, 0);
@@ -116,14 +116,14 @@ impl World {
         }
     }
 
-    /// Nobody has written into what is kept.
+    /// Returns kept frames, after a check that they are unchanged.
     fn give_back(&mut self, frames: usize) {
-        let mut home = reader(&mut self.channel).returner().unwrap();
+        let mut returner = reader(&mut self.channel).returner().unwrap();
         for (frame, number) in self.kept.drain(..frames.min(self.kept.len())) {
-            assert_eq!(frame.head.span(&home).header::<LEN>(), Some([number; LEN]));
-            frame.give_back(&mut home);
+            assert_eq!(frame.head.span(&returner).header::<LEN>(), Some([number; LEN]));
+            frame.give_back(&mut returner);
         }
-        home.flush();
+        returner.flush();
     }
 
     fn act(&mut self, act: &Act) {
@@ -142,7 +142,7 @@ impl World {
     }
 
     fn drain(&mut self) {
-        // A ring's worth of frames that are none may come before each.
+        // A whole ring of invalid frames may precede each frame.
         let mut polls = 0;
         while !self.coming.is_empty() {
             self.peek(64);
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// Everything comes and goes back, and the ring works for a round more.
+    /// Receives and returns everything, and repeats that with new frames.
     fn end(mut self) {
         for _ in 0..20 {
             self.drain();
@@ -170,10 +170,10 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    // Goal: whatever a reader shows, releases and keeps, and whichever frames are none, each sound
-    // frame comes once, whole and in order; nobody writes into one that is kept; no memory is lost.
+    // Goal: for any sequence of peeks, releases, keeps and invalid frames, each valid frame arrives
+    // once, complete and in order; kept frames are unchanged, and no memory is lost.
     #[test]
-    fn every_frame_comes_whole(
+    fn valid_frames_arrive_once_and_complete(
         in_order in any::<bool>(),
         acts in prop::collection::vec(act(), 1..80),
     ) {
@@ -183,10 +183,10 @@ proptest! {
     }
 }
 
-// Goal: the same of one frame that is none behind others that wait: by a release of a part of
-// them, by one that is kept, and by a link that goes and comes back.
+// Goal: the same holds for one invalid frame behind waiting frames: after a partial release, after
+// a keep, and after the link was reopened.
 #[test]
-fn a_bad_frame_behind_others_that_wait() {
+fn invalid_frame_behind_waiting_frames() {
     use Act::{Keep, Peek, Release, Reopen, Send};
     for acts in [
         vec![Send(64, vec![40]), Peek(64), Release(35), Peek(64)],

@@ -1,16 +1,16 @@
-//! Checksums that a device vouches for (DATA_VALID), and whose fields hold anything.
+//! Checksums that a device validated (DATA_VALID) and left undefined in the frame.
 
 use mqnet_netdev::{Burst, Channel, Rx};
 use mqnet_wire::{VnetFields, VnetHdr};
 
-use super::device::{FEATURES, HONEST, IN_ORDER, Says, Vring};
+use super::device::{Behaviour, CORRECT, FEATURES, IN_ORDER, Vring};
 use super::world_of;
 
 const DATA_VALID: [u8; 10] = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const BEGUN: VnetFields =
     VnetFields { flags: 1, gso_type: 0, hdr_len: 0, gso_size: 0, csum_start: 34, csum_offset: 16 };
 
-/// A TCP frame over IPv4 with 0 in its checksum field.
+/// TCP frame over IPv4 with a checksum field of 0.
 fn tcp(payload: usize) -> Vec<u8> {
     let mut frame = vec![0; 54];
     (frame[12], frame[14], frame[23], frame[46]) = (8, 0x45, 6, 0x50);
@@ -29,7 +29,7 @@ fn slow_sum(parts: &[&[u8]]) -> u16 {
     sum as u16
 }
 
-/// The sum of the pseudo header, and of these bytes.
+/// Sum of the pseudo header and these bytes.
 fn sum(frame: &[u8], len: usize, bytes: &[u8]) -> u16 {
     slow_sum(&[&frame[26..34], &[0, 6], &((len - 34) as u16).to_be_bytes(), bytes])
 }
@@ -52,7 +52,7 @@ fn receive(channel: &mut Channel) -> (VnetHdr, Vec<u8>) {
     frame
 }
 
-/// Sends a frame whose first buffer has so many bytes of it.
+/// Sends a frame in two buffers, with `first` bytes of it in the first one.
 fn send(vring: &mut Vring, frame: &[u8], first: usize) {
     vring.send(2, DATA_VALID, &frame[..first]);
     let (id, at, _) = vring.take().unwrap();
@@ -60,12 +60,12 @@ fn send(vring: &mut Vring, frame: &[u8], first: usize) {
     vring.give(id.into(), (frame.len() - first) as u32);
 }
 
-// Goal: a frame whose checksum the device left out is passed on as one whose checksum is to be
-// filled in, however it lies in its buffers; where bytes follow the packet it is complete.
+// Goal: a frame with a left-out checksum is passed on with a partial checksum, for any split into
+// buffers; if bytes follow the packet its checksum is completed.
 #[test]
-fn left_out_checksums_are_begun() {
-    for (order, says) in [("any", HONEST), ("order", IN_ORDER)] {
-        let (device, _function, mut channel) = world_of(&format!("vouched-{order}"), says);
+fn left_out_checksums_become_partial() {
+    for (order, behaviour) in [("any", CORRECT), ("order", IN_ORDER)] {
+        let (device, _function, mut channel) = world_of(&format!("vouched-{order}"), behaviour);
         let mut vring = device.vring(0);
         for (payload, first) in [(1000, None), (0, None), (1000, Some(51)), (800, Some(20))] {
             let mut frame = tcp(payload);
@@ -92,11 +92,11 @@ fn left_out_checksums_are_begun() {
     }
 }
 
-// Goal: other frames that a device vouches for are passed on as they are, and so are all frames of
-// a device that was not allowed to leave checksums out.
+// Goal: other frames with DATA_VALID pass unchanged, and so do all frames of a device that was not
+// allowed to leave checksums out.
 #[test]
-fn other_frames_stay_as_they_are() {
-    let (device, _function, mut channel) = world_of("vouched-other", HONEST);
+fn other_validated_frames_pass_unchanged() {
+    let (device, _function, mut channel) = world_of("vouched-other", CORRECT);
     let mut vring = device.vring(0);
     let mut fragment = tcp(100);
     fragment[20] = 0x20;
@@ -106,8 +106,8 @@ fn other_frames_stay_as_they_are() {
         vring.send(1, DATA_VALID, &frame);
         assert_eq!(receive(&mut channel), (VnetHdr::default(), frame));
     }
-    let says = Says { features: FEATURES & !2, ..HONEST };
-    let (device, _function, mut channel) = world_of("vouched-never", says);
+    let behaviour = Behaviour { features: FEATURES & !2, ..CORRECT };
+    let (device, _function, mut channel) = world_of("vouched-never", behaviour);
     device.vring(0).send(1, DATA_VALID, &tcp(100));
     assert_eq!(receive(&mut channel), (VnetHdr::default(), tcp(100)));
 }

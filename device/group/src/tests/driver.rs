@@ -1,5 +1,5 @@
-//! What the engine does with a group, without the engine: it keeps the link up, sends a frame on
-//! every channel after every event, and looks whether everything is as it should be.
+//! Replacement of the engine: keeps the link up, sends a frame on every channel after every event,
+//! and checks the invariants.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -60,9 +60,9 @@ impl Driver {
         }
     }
 
-    /// The steps of `Link::turn`.
+    /// Same steps as `Link::turn`.
     pub(super) fn turn(&mut self) {
-        // A member that could not be taken back rests in between.
+        // Exceeds the retry delay of a failback.
         self.now += Duration::from_secs(1);
         match self.group.poll_link(self.now) {
             LinkStatus::Down(why) => {
@@ -98,7 +98,7 @@ impl Driver {
         }
     }
 
-    /// Another number of channels; false when it could not be.
+    /// Changes the number of channels; false on failure.
     pub(super) fn resize(&mut self, to: u16) -> bool {
         let Some((session, old)) = self.running.take() else {
             self.channels = to;
@@ -122,7 +122,7 @@ impl Driver {
         true
     }
 
-    /// What happens to a member.
+    /// Sets the link state of a member.
     pub(super) fn set_up(&mut self, member: usize, up: bool) {
         let mut state = self.members[member].get();
         if up && !state.up {
@@ -131,7 +131,7 @@ impl Driver {
         state.up = up;
     }
 
-    /// Turns until nothing is left to do. What fails is tried again.
+    /// Polls until the state is stable. Failed steps are retried.
     pub(super) fn settle(&mut self) {
         let may_fail = self.failures.lock().unwrap().is_some();
         (0..if may_fail { 4 } else { 2 }).for_each(|_| self.turn());
@@ -142,7 +142,7 @@ impl Driver {
         self.members.iter().map(|member| member.get().up).collect()
     }
 
-    /// Everything that must always be so.
+    /// Checks all invariants.
     pub(super) fn check(&mut self) {
         let views = self.group.members();
         let primaries: Vec<usize> = (0..views.len()).filter(|&at| views[at].primary).collect();
@@ -182,7 +182,7 @@ impl Driver {
                 assert!(views[at].standing_in.contains(&number), "channel {number}: {views:?}");
             }
             assert!(views[own.member].channels.contains(&number));
-            // It is counted where the map has the queue that it took.
+            // The frame must be counted at the queue that took it.
             let counted = map.channel(crate::Place { member: at, local }) as usize;
             self.sums[counted] += 1;
             assert!(counted < usize::from(self.group.counted()));
@@ -191,7 +191,7 @@ impl Driver {
         assert_eq!(counted, self.sums);
     }
 
-    /// Ends the link; nothing may be left.
+    /// Ends the link and checks that nothing is left open.
     pub(super) fn end(mut self) {
         self.take_down();
         for member in &self.members {

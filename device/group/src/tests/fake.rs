@@ -1,4 +1,4 @@
-//! A member that keeps the rules, and notes when others do not.
+//! A member that follows the contract, and records violations by its caller.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -11,27 +11,28 @@ use mqnet_netdev::{
 use mqnet_shmem::Segments;
 use mqnet_wire::Layer;
 
-/// How a member stands, as the test sees it.
+/// State of a member, shared with the test.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) up: bool,
     pub(super) session: u64,
-    /// Channels that are open, and those of the change that is.
+    /// Number of open channels, and of those in the open change.
     pub(super) open: Option<u16>,
     pub(super) prepared: Option<u16>,
     pub(super) steered: u16,
     pub(super) carrier: bool,
-    /// Queues that somebody has.
+    /// Number of queues in use.
     pub(super) queues: i32,
-    /// What was done that must not be done.
+    /// Contract violations of the caller.
     pub(super) wrong: Vec<String>,
-    /// Where the last frame was sent.
+    /// Channel of the last sent frame.
     pub(super) sent_on: Option<u16>,
-    /// Its table, by its queues, of which its channels have each n-th; `None`: it steers.
+    /// Indirection table of queue numbers, taken modulo the number of channels; `None` for a fake
+    /// that steers.
     pub(super) table: Option<Vec<u16>>,
 }
 
-/// Calls that may fail yet before one does.
+/// Number of calls that may still succeed before one fails.
 pub(super) type Countdown = Arc<Mutex<Option<u32>>>;
 
 #[derive(Clone)]
@@ -72,7 +73,7 @@ impl Fake {
         let state = Handle(Arc::default());
         let fake = Self {
             name: format!("fake:{number}"),
-            // The last of them has the smallest, so that order and identity differ.
+            // The last member has the smallest identity, so that order and identity differ.
             identity: Some(format!("id-{}", 9 - number)),
             caps: caps(channels),
             state: state.clone(),

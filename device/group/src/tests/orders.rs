@@ -18,9 +18,9 @@ fn permutations(items: usize) -> Vec<Vec<usize>> {
     (0..items).flat_map(at).collect()
 }
 
-/// Members come in one order, go in another and return in a third; `step` fails, if that many are
-/// taken. Returns whether it failed.
-fn live(members: usize, on_loss: OnLoss, orders: [&[usize]; 3], step: Option<u32>) -> bool {
+/// Members arrive in one order, are lost in another and return in a third; step number `step`
+/// fails, if it is reached. Returns true if it failed.
+fn run_orders(members: usize, on_loss: OnLoss, orders: [&[usize]; 3], step: Option<u32>) -> bool {
     let [arrive, go, come] = orders;
     let mut driver = Driver::new(members, on_loss, 2 * members as u16 + 1);
     driver.settle();
@@ -49,7 +49,7 @@ fn live(members: usize, on_loss: OnLoss, orders: [&[usize]; 3], step: Option<u32
         driver.settle();
         assert_eq!(driver.running.is_some(), number + 1 == members, "after the return");
     }
-    // Once more, one by one: each is lost and returns while the others are there.
+    // Each member is lost and returns once more, while the others are up.
     for &member in go.iter().filter(|_| arrive.is_sorted()) {
         driver.set_up(member, false);
         driver.settle();
@@ -62,9 +62,9 @@ fn live(members: usize, on_loss: OnLoss, orders: [&[usize]; 3], step: Option<u32
     failed
 }
 
-// Goal: in every order in which 2 to 4 members can arrive, be lost and return, the group is up
-// exactly when it should be, with the same primary, every channel in its place, none on a member
-// that is lost, each frame counted at the place that took it, and nothing left when it ends.
+// Goal: for every order in which 2 to 4 members arrive, are lost and return, the group is up
+// exactly when it should be, with the same primary, every channel in its place, none on a lost
+// member, each frame counted at the queue that took it, and nothing left at the end.
 #[test]
 fn every_order_of_two_to_four_members() {
     for members in 2..=4 {
@@ -73,7 +73,7 @@ fn every_order_of_two_to_four_members() {
             for arrive in &orders {
                 for go in &orders {
                     for come in &orders {
-                        live(members, on_loss, [arrive, go, come], None);
+                        run_orders(members, on_loss, [arrive, go, come], None);
                     }
                 }
             }
@@ -81,21 +81,21 @@ fn every_order_of_two_to_four_members() {
     }
 }
 
-// Goal: the same with a failure injected at each call of each member, in turn: what was done is
-// undone in reverse order, no member is opened twice, and the group heals.
+// Goal: the same with a failure injected at each call of each member in turn: completed steps are
+// undone in reverse order, no member is opened twice, and the group recovers.
 #[test]
-fn a_failure_at_every_step() {
+fn completed_steps_are_undone_on_failure() {
     for members in 2..=4 {
         let orders = permutations(members);
         let own: Vec<usize> = (0..members).collect();
         for on_loss in [OnLoss::Destroy, OnLoss::Degrade] {
             for (arrive, go) in orders.iter().flat_map(|a| orders.iter().map(move |b| (a, b))) {
-                // With two or three, all orders of return too.
+                // With two or three members, all orders of return too.
                 let all = if members < 4 { &orders[..] } else { std::slice::from_ref(&own) };
                 let few = members == 4 && *arrive != own;
                 for come in all.iter().filter(|_| !few) {
                     let mut step = 0;
-                    while live(members, on_loss, [arrive, go, come], Some(step)) {
+                    while run_orders(members, on_loss, [arrive, go, come], Some(step)) {
                         step += 1;
                     }
                     assert!(step >= 2 * members as u32, "too few steps could fail: {step}");

@@ -1,4 +1,4 @@
-//! Long lives of chance.
+//! Long random sequences of events.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::OnLoss;
 #[derive(Clone, Debug)]
 enum Step {
     Set(usize, bool),
-    /// Lost and back before anybody looks.
+    /// Lost and up again between two polls.
     Blink(usize),
     Resize(u16),
     FailIn(u32),
@@ -26,10 +26,10 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    // Goal: whatever happens, in whatever order, between any two looks, all invariants hold, and
-    // with every member there the group is up.
+    // Goal: for any sequence of events between any two polls, all invariants hold, and with every
+    // member up the group is up.
     #[test]
-    fn any_life(
+    fn invariants_hold_for_any_events(
         members in 2usize..=8,
         degrade: bool,
         steps in prop::collection::vec(step(), 0..60),
@@ -44,7 +44,7 @@ proptest! {
                     driver.set_up(member % members, true);
                 }
                 Step::Resize(channels) => {
-                    // The engine looks before it begins a change.
+                    // The engine polls before it begins a change.
                     driver.turn();
                     let _ = driver.resize(channels.max(members as u16));
                 }

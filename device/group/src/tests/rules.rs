@@ -1,4 +1,4 @@
-//! What a group says of itself, and what it refuses.
+//! Capabilities of a group, and rejected groups.
 
 use std::time::Duration;
 
@@ -23,9 +23,10 @@ fn group(caps: Vec<Caps>, on_loss: OnLoss) -> Result<GroupFunction, String> {
     GroupFunction::new(config).map_err(|e| e.to_string())
 }
 
-// Goal: a group can do what all of its members can; with one lost there still is room.
+// Goal: a group has the capabilities that all of its members have; with one member lost there is
+// still room.
 #[test]
-fn it_can_do_what_all_can() {
+fn capabilities_are_the_intersection() {
     let small = Caps {
         mtu: Some(9000),
         mtu_max: 9000,
@@ -46,7 +47,7 @@ fn it_can_do_what_all_can() {
     assert_eq!(wants.wanted, Some(3));
 }
 
-// Goal: one member, nine, and members that cannot be one are refused in words.
+// Goal: one member, nine members, and incompatible members are rejected with a reason.
 #[test]
 fn impossible_groups_are_refused() {
     let of = |count| group(vec![caps(4); count], OnLoss::Destroy).err().unwrap();
@@ -61,7 +62,7 @@ fn impossible_groups_are_refused() {
     assert_eq!(torn.poll_link(Duration::ZERO), LinkStatus::Down(why));
 }
 
-// Goal: a link with fewer channels than members is refused, with what to do.
+// Goal: a link with fewer channels than members is rejected, with a remedy.
 #[test]
 fn each_member_needs_a_channel() {
     let mut group = group(vec![caps(4); 3], OnLoss::Destroy).unwrap();
@@ -72,9 +73,9 @@ fn each_member_needs_a_channel() {
     assert_eq!(group.least_channels(), 3);
 }
 
-// Goal: queues of another memory rule cannot stand in: the group goes down, and says why.
+// Goal: queues with another memory rule cannot take over: the group goes down, with this reason.
 #[test]
-fn unlike_members_cannot_stand_in() {
+fn failover_needs_equal_memory_rules() {
     let failures = Countdown::default();
     let (fake, state) = Fake::new(0, 8, &failures);
     state.get().up = true;
@@ -99,14 +100,14 @@ fn unlike_members_cannot_stand_in() {
     assert_eq!(state.get().queues, 0);
 }
 
-// Goal: members that cannot have so many channels cannot stand in; nothing is left half done.
+// Goal: members without room for the channels cannot take over; no step is left incomplete.
 #[test]
-fn there_must_be_room() {
+fn failover_needs_room() {
     let mut driver = Driver::new(2, OnLoss::Degrade, EACH);
     (0..2).for_each(|member| driver.set_up(member, true));
     driver.settle();
     assert!(driver.running.is_some());
-    // As many as fit with one lost, and no more.
+    // As many as fit with one member lost.
     assert_eq!(driver.group.caps().channels, EACH);
     driver.set_up(0, false);
     driver.settle();
@@ -114,7 +115,7 @@ fn there_must_be_room() {
     driver.end();
 }
 
-// Goal: the table is that of the primary, in the numbers of the group.
+// Goal: the table is that of the primary, in channel numbers of the group.
 #[test]
 fn a_table_names_channels_of_the_primary() {
     let mut group = group(vec![caps(8); 2], OnLoss::Destroy).unwrap();
@@ -125,11 +126,11 @@ fn a_table_names_channels_of_the_primary() {
     assert!(group.set_indirection(&[1, 3], true).unwrap_err().to_string().contains("no such"));
 }
 
-// Goal: while a member is lost, the table of a primary whose flows come to all of its queues has
-// the numbers of the channels that these serve, those of the lost one too, and is set in them; one
-// that steers has its own channels alone.
+// Goal: while a member is lost, the table of a primary with flows on all of its queues names the
+// channels that these queues serve, including those of the lost member, and can be set with them; a
+// primary that steers has only its own channels.
 #[test]
-fn a_table_names_channels_that_stand_in() {
+fn table_names_failed_over_channels() {
     let own = [1, 3, 1, 3];
     for (queues, stand_in) in [(Some(vec![0, 1, 2, 3]), Some([1, 3, 0, 2])), (None, None)] {
         let mut driver = Driver::new(2, OnLoss::Degrade, 4);

@@ -8,7 +8,7 @@ use super::{ChannelStats, Check, DropReason, LaneCounters};
 /// Sums over lanes of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneSums {
-    /// All but the drops.
+    /// All counters except the drops.
     pub counters: LaneCounters,
     /// Drops of both queues, in the order of [`DropReason::ALL`].
     pub by_reason: [u64; DropReason::ALL.len()],
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(queues.iter().map(|row| row.lane).collect::<BTreeSet<_>>(), lanes);
     }
 
-    // Goal: frames that entered a lane are sent, dropped for a reason, or in flight; sums over
+    // Goal: a frame that entered a lane is sent, dropped for a reason, or in flight; sums cover
     // both queues of a lane, and growth.
     #[test]
     fn frames_are_accounted_for() {

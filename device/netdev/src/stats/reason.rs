@@ -1,4 +1,4 @@
-//! Drop reasons, declared once: variant, name in statistics, meaning, what to do.
+//! Drop reasons, declared once: variant, name in statistics, meaning, advice.
 
 /// Generates [`DropReason`] from the rows.
 macro_rules! drop_reasons {

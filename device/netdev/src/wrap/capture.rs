@@ -1,11 +1,11 @@
-//! Copies of the frames that pass a queue, for somebody who watches.
+//! Captures of the frames that pass a queue.
 //!
-//! Every frame of a lane passes its RX queue, so a tap on the RX queue sees them all, and what that
-//! queue drops; a tap on the TX queue sees what is dropped there. A whole capture therefore wraps
-//! the RX queue alone, a capture of drops wraps both.
+//! Every frame of a lane passes its RX queue, so that a tap on the RX queue captures all frames,
+//! and the drops of that queue. A tap on the TX queue captures the drops there. A full capture
+//! therefore wraps only the RX queue; a capture of drops wraps both.
 //!
-//! A tap never blocks and never allocates: a frame for which its ring has no room is counted as
-//! missed and travels on.
+//! A tap never blocks and never allocates. A frame that does not fit the capture ring is counted as
+//! missed, and forwarded.
 
 mod ring;
 mod rx;
@@ -19,7 +19,7 @@ pub use ring::{CaptureConfig, CaptureReader, CaptureTap, Captured, Direction, ta
 use crate::{ChannelStats, Rx, Tx};
 use tx::Watch;
 
-/// Puts a tap on an RX queue.
+/// Adds a tap to an RX queue.
 pub fn wrap_rx(rx: Rx, tap: CaptureTap) -> Rx {
     match rx {
         Rx::Brings(inner) if tap.drops_only() => Rx::Brings(inner),
@@ -28,8 +28,8 @@ pub fn wrap_rx(rx: Rx, tap: CaptureTap) -> Rx {
     }
 }
 
-/// Puts a tap on a TX queue whose channel counts in `stats`: it sees the frames that are dropped
-/// there.
+/// Adds a tap to a TX queue whose channel counts in `stats`. The tap captures the frames that are
+/// dropped there.
 pub fn wrap_tx(tx: Tx, tap: CaptureTap, stats: Arc<ChannelStats>) -> Tx {
     match tx {
         Tx::Brings(inner) => Tx::Brings(Box::new(tx::Brings::new(inner, Watch::new(tap, stats)))),
@@ -39,8 +39,8 @@ pub fn wrap_tx(tx: Tx, tap: CaptureTap, stats: Arc<ChannelStats>) -> Tx {
     }
 }
 
-/// Takes the outermost tap off an RX queue, if it wears one. A tap whose reader is still there can
-/// be put on again at once and shows no frame twice.
+/// Removes the outermost tap of an RX queue, if there is one. The tap can be added again and then
+/// captures no frame twice.
 pub fn unwrap_rx(rx: Rx) -> (Rx, Option<CaptureTap>) {
     match rx {
         Rx::Brings(q) if is::<rx::Brings>(&*q) => {
@@ -55,7 +55,7 @@ pub fn unwrap_rx(rx: Rx) -> (Rx, Option<CaptureTap>) {
     }
 }
 
-/// Takes the outermost tap off a TX queue, if it wears one.
+/// Removes the outermost tap of a TX queue, if there is one.
 pub fn unwrap_tx(tx: Tx) -> (Tx, Option<CaptureTap>) {
     match tx {
         Tx::Borrows(q) if is::<tx::Borrows>(&*q) => {

@@ -1,18 +1,19 @@
-//! Frames of a wrapper's own, shown in front of those of the queue that it is around.
+//! Order of a wrapper's own frames relative to those of its inner queue.
 
-/// Where they may stand. What was shown and not taken begins what is shown next
-/// ([`peek`](crate::RxBrings::peek)): some of its segments may be sent already, and would go again
-/// if another frame came first. So frames of the queue that wait so are shown in front.
+/// Positions of a wrapper's own frames in a burst. Frames that were peeked and not released must
+/// come first in the next [`peek`](crate::RxBrings::peek): some segments of the first may be sent
+/// already, and would be sent twice if another frame came first. Such frames of the queue therefore
+/// precede the wrapper's own.
 #[derive(Debug, Default)]
 pub struct Insert {
-    /// Frames that were shown and not released: of the queue, of our own, and of the queue.
+    /// Frames that were peeked and not released: of the queue, of the wrapper, and of the queue.
     lead: usize,
     own: usize,
     rest: usize,
 }
 
 impl Insert {
-    /// Frames of the queue that must be shown before any of our own.
+    /// Frames of the queue that must precede the wrapper's own.
     pub fn lead(&self) -> usize {
         match (self.lead, self.own) {
             (0, 0) => self.rest,
@@ -20,17 +21,17 @@ impl Insert {
         }
     }
 
-    /// The first frame that waits so is one of our own.
+    /// True if the first frame that was peeked and not released is the wrapper's own.
     pub fn own_waits(&self) -> bool {
         self.lead == 0 && self.own > 0
     }
 
-    /// Notes what is shown: frames of the queue, of our own, and of the queue again.
+    /// Records the peeked frames: of the queue, of the wrapper, and of the queue again.
     pub fn show(&mut self, lead: usize, own: usize, rest: usize) {
         *self = Self { lead, own, rest };
     }
 
-    /// How many of the first `frames` are the queue's, and how many our own.
+    /// Splits the first `frames` peeked frames into those of the queue and those of the wrapper.
     pub fn release(&mut self, frames: usize) -> (usize, usize) {
         let lead = frames.min(self.lead);
         let own = (frames - lead).min(self.own);
@@ -49,11 +50,11 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Goal: whatever comes on either side and however much is taken, what is shown begins with
-        // the first frame that was shown before and not taken; nothing is shown twice once it was
-        // taken, and each side's frames keep their order.
+        // Goal: for any arrivals and any releases, a peek begins with the first frame that was
+        // peeked and not released; no released frame is peeked again, and the frames of each side
+        // keep their order.
         #[test]
-        fn what_waits_stays_first(
+        fn unreleased_frames_stay_first(
             rounds in prop::collection::vec((0..4usize, 0..4usize, 1..6usize, 0..7usize), 1..60),
         ) {
             let (mut queue, mut own) = (VecDeque::new(), VecDeque::new());

@@ -1,13 +1,14 @@
-//! Small frames of a flow, merged on their way to a queue that takes large ones.
+//! Coalescing (GRO): small frames of a flow become large frames for a queue that offers
+//! segmentation.
 //!
-//! Only frames that follow each other within one burst become one: nothing waits for what may
-//! come. The large frame is a header of ours and the payloads where they lie; cut again it is byte
-//! for byte what came (`mqnet_wire::offload::Merge`). A large frame for which there is no room is
-//! tried again as the small ones that it is made of, so that a queue never has less room than
-//! without us.
+//! Only consecutive frames of one burst are coalesced: no frame waits for a later one. The large
+//! frame consists of a private header and of the payloads in place; segmentation restores the
+//! original frames byte for byte (`mqnet_wire::offload::Merge`). If a queue has no room for a large
+//! frame, its small frames are submitted instead, so that the queue never accepts less than without
+//! coalescing.
 //!
-//! Traffic of which nothing can be merged is looked at less and less: after each burst in vain,
-//! twice as many pass unseen.
+//! Inspection backs off for traffic that cannot be coalesced: after each burst without a match,
+//! twice as many bursts are forwarded unseen.
 
 mod borrows;
 mod brings;
@@ -23,20 +24,20 @@ use mqnet_wire::Layer;
 use crate::{ChannelStats, Offloads, Tx};
 use merger::Merger;
 
-/// What a queue takes.
+/// Large frames that a queue accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merging {
-    /// What the first byte of a frame begins.
+    /// Layer at which frames begin.
     pub layer: Layer,
-    /// Which large frames.
+    /// Segmentation offloads of the queue.
     pub takes: Offloads,
-    /// The largest of them.
+    /// Largest frame.
     pub frame_max: u32,
 }
 
 impl Merging {
-    /// `None` when there is nothing to make: no kind of large frame, or none that would be larger
-    /// than frames of `mtu` are.
+    /// `None` when coalescing has no effect: the queue offers no segmentation, or its frames are
+    /// not larger than frames of `mtu`.
     pub fn useful(self, mtu: u32) -> Option<Self> {
         let takes = self.takes.consistent();
         let is_room = self.frame_max / 2 > mtu;
@@ -44,7 +45,7 @@ impl Merging {
     }
 }
 
-/// Puts a wrapper around a queue whose channel counts in `stats`.
+/// Adds coalescing to a queue. Its channel counts in `stats`.
 pub fn wrap_tx(tx: Tx, how: Merging, stats: Arc<ChannelStats>) -> Tx {
     let merger = Merger::new(how, stats);
     match tx {
@@ -53,7 +54,7 @@ pub fn wrap_tx(tx: Tx, how: Merging, stats: Arc<ChannelStats>) -> Tx {
     }
 }
 
-/// Takes it off, if it is the outermost.
+/// Removes coalescing, if it is the outermost wrapper.
 pub fn unwrap_tx(tx: Tx) -> Tx {
     fn cast<T: Any>(queue: Box<dyn Any>) -> Box<T> {
         queue.downcast().unwrap_or_else(|_| unreachable!("asked before"))

@@ -1,12 +1,14 @@
-//! Frames that a queue does not take as they are, finished on their way to it.
+//! Offload emulation: frames with offloads that a queue does not perform are segmented and
+//! completed before it.
 //!
-//! Large frames are cut, and missing checksums filled in: headers are made in private memory, the
-//! payload goes from where it lies, so that it is copied as often as it would be without. It is
-//! put on where an end of a link sends unfinished what it cannot be told to finish; a lane that
-//! needs none of it has no wrapper, a frame that needs none passes with one branch.
+//! Large frames are segmented, and checksums filled in. Headers are made in private memory and the
+//! payload stays in place, so that emulation adds no copy. The wrapper is added where one end of a
+//! link sends frames that need offloads and cannot be notified to stop. A lane that needs no
+//! emulation has no wrapper; a frame that needs none passes with one branch.
 //!
-//! A frame counts as taken when all of its segments are. What was sent of one for which there was
-//! not room enough is remembered, and it goes on from there when it is shown again.
+//! A frame counts as taken when all of its segments are. If the queue has room for only some
+//! segments, the progress is recorded, and sending resumes there when the same frame is submitted
+//! again.
 
 mod borrows;
 mod brings;
@@ -24,35 +26,35 @@ use crate::{ChannelStats, Offloads, Tx};
 use finisher::Finisher;
 pub use parts::Parts;
 
-/// What a queue takes.
+/// Frames that a queue accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Finish {
-    /// What the first byte of a frame begins.
+    /// Layer at which frames begin.
     pub layer: Layer,
-    /// How frames may be unfinished.
+    /// Offloads that the queue performs.
     pub takes: Offloads,
-    /// Its largest frame.
+    /// Largest frame.
     pub frame_max: u32,
 }
 
 impl Finish {
-    /// True for a frame that the queue takes as it is.
+    /// True for a frame that needs no emulation.
     #[inline]
     fn passes(&self, hdr: VnetHdr, len: u32) -> bool {
         len <= self.frame_max && (hdr.is_finished() || self.takes.covers(hdr))
     }
 }
 
-/// What a wrapper has in hand, for whoever decides when its lane may go.
+/// GSO progress of a wrapper, for the lane that decides whether it may stop.
 #[derive(Clone, Debug, Default)]
 pub struct InHand(Arc<AtomicU8>);
 
-/// Some of a frame's segments are sent.
-const BEGUN: u8 = 1;
-/// A frame that was received lies in the wrapper.
-const KEPT: u8 = 2;
-/// It is to be dropped.
-const UNWANTED: u8 = 4;
+/// A frame is partly sent.
+const PARTIAL: u8 = 1;
+/// A received frame is staged in the wrapper.
+const STAGED: u8 = 2;
+/// The staged frame is to be discarded.
+const DISCARD: u8 = 4;
 
 impl InHand {
     fn set(&self, what: u8, on: bool) {
@@ -60,41 +62,41 @@ impl InHand {
         self.0.store(if on { now | what } else { now & !what }, Ordering::Relaxed);
     }
 
-    /// Nothing: no frame is with it, or partly sent.
+    /// True if no frame is staged or partly sent.
     pub fn is_empty(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Some of a frame's segments are sent.
+    /// True if a frame is partly sent.
     pub fn is_begun(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & BEGUN != 0
+        self.0.load(Ordering::Relaxed) & PARTIAL != 0
     }
 
-    /// The frame that is partly sent was dropped: it does not go on.
+    /// Discards the progress of a partly sent frame, because the lane dropped it.
     pub fn give_up(&self) {
-        self.set(BEGUN, false);
+        self.set(PARTIAL, false);
     }
 
-    /// What is left of the frame that lies in the wrapper is dropped as soon as that is asked for
-    /// anything: its lane waits for no sink.
+    /// Requests that the wrapper discards the rest of its staged frame at the next call, so that
+    /// its lane does not wait for the sink.
     pub fn drop_the_kept(&self) {
         if self.has_a_frame() {
-            self.set(UNWANTED, true);
+            self.set(DISCARD, true);
         }
     }
 
-    fn is_unwanted(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & UNWANTED != 0
+    fn is_discarded(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & DISCARD != 0
     }
 
-    /// A frame that its source has given away, and for which there was no room.
+    /// True if a frame is staged: consumed from its source, without room in the sink.
     pub fn has_a_frame(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & KEPT != 0
+        self.0.load(Ordering::Relaxed) & STAGED != 0
     }
 }
 
-/// Puts a wrapper around a queue whose channel counts in `stats`. For frames that a source without
-/// memory is to receive into it, it has `room` bytes.
+/// Adds offload emulation to a queue whose channel counts in `stats`. The staging buffer, for
+/// frames received from a source without memory, has `room` bytes.
 pub fn wrap_tx(tx: Tx, how: Finish, stats: Arc<ChannelStats>, room: u32) -> (Tx, InHand) {
     let finisher = Finisher::new(how, stats);
     let in_hand = finisher.in_hand();

@@ -1,4 +1,4 @@
-//! Parts of frames that lie in pieces.
+//! Access to frames in pieces.
 
 use arrayvec::ArrayVec;
 use mqnet_shmem::Span;
@@ -9,7 +9,7 @@ use crate::limits::BURST_MORE_PIECES;
 /// Payload, in pieces.
 pub(crate) type Pieces<'a> = ArrayVec<Span<'a>, BURST_MORE_PIECES>;
 
-/// The first bytes of a frame in private memory, and how many there are.
+/// First bytes of a frame in private memory, and their number.
 pub(crate) fn read_head<const N: usize>(frame: &Frame<'_>, more: &[Span<'_>]) -> ([u8; N], usize) {
     let mut head = [0; N];
     let mut n = frame.head.read_header(&mut head);
@@ -22,7 +22,7 @@ pub(crate) fn read_head<const N: usize>(frame: &Frame<'_>, more: &[Span<'_>]) ->
     (head, n)
 }
 
-/// `len` bytes of a frame from byte `at` on; `None` when they lie in too many pieces.
+/// `len` bytes of a frame from offset `at` on; `None` when they are in too many pieces.
 pub(crate) fn payload<'a>(
     head: Span<'a>,
     more: &[Span<'a>],
@@ -41,7 +41,7 @@ pub(crate) fn payload<'a>(
     Some(pieces)
 }
 
-/// Sums and lengths of pieces.
+/// Sums and lengths of the pieces.
 pub(crate) fn sums<'a>(pieces: &[Span<'a>]) -> impl Iterator<Item = (u64, usize)> {
     pieces.iter().map(|piece| (piece.sum(), piece.len()))
 }

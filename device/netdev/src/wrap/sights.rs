@@ -1,9 +1,9 @@
-//! Looks at some of the frames that pass an RX queue, and counts which bucket they are of.
+//! Flow sampling: counts the buckets of a sample of the frames that pass an RX queue.
 //!
-//! What arrives here tells on which channel the other end of a flow sends: a table of queues, in
-//! which the bucket of its answers is known, can follow that. It is put on when the queue is
-//! opened, below all else, and looks at one frame of a burst, or at one of [`EVERY`] that are
-//! received singly.
+//! The receiving channel of a flow is the channel on which its other end sends. An indirection
+//! table for which the bucket of replies is known can follow it. The sampler is added below all
+//! other wrappers when the queue is opened. It samples one frame of a burst, or one of [`EVERY`]
+//! frames that are received singly.
 
 use std::sync::Arc;
 
@@ -14,39 +14,40 @@ use mqnet_shmem::{Scatter, Segments, Span};
 
 use crate::{BucketOf, Burst, Fault, Kept, Recv, Rx, RxBorrows, RxBrings};
 
-/// Of frames that are received one by one, one in so many is looked at.
+/// Sampling interval for frames that are received one by one.
 pub const EVERY: u32 = 8;
 
-/// Enough for two Ethernet headers, the longest IPv4 header, and ports.
+/// Bytes read of a frame: two Ethernet headers, the longest IPv4 header, and ports.
 const HEADERS: usize = 96;
 
-/// How often each bucket was seen in one channel.
+/// Sample counts of each bucket in one channel.
 #[derive(Debug)]
 pub struct Sights(Box<[Counter]>);
 
 impl Sights {
-    /// For a table of so many buckets, none seen.
+    /// Counts for a table of `buckets` buckets, all 0.
     pub fn new(buckets: usize) -> Arc<Self> {
         Arc::new(Self((0..buckets).map(|_| Counter::new()).collect()))
     }
 
-    /// How often each bucket was seen.
+    /// Sample count of each bucket.
     pub fn counts(&self) -> impl Iterator<Item = u64> {
         self.0.iter().map(Counter::get)
     }
 }
 
-struct Eye {
+struct Sampler {
     sights: Arc<Sights>,
     bucket_of: BucketOf,
-    turn: u32,
+    count: u32,
 }
 
-impl Eye {
-    /// The peer may write there at any time: its headers are read once.
-    fn see(&self, len: u32, head: Span<'_>, more: &[Span<'_>]) {
+impl Sampler {
+    /// Counts the bucket of a frame. The headers are read once, because the peer may write them at
+    /// any time.
+    fn sample(&self, len: u32, head: Span<'_>, more: &[Span<'_>]) {
         let mut headers = [0; HEADERS];
-        // Behind the frame its memory may hold what was there before.
+        // The memory behind the frame may hold stale data.
         let headers = &mut headers[..HEADERS.min(len as usize)];
         let mut filled = 0;
         for piece in std::iter::once(&head).chain(more) {
@@ -59,33 +60,34 @@ impl Eye {
     }
 }
 
-/// Counts in `sights`, which no other queue does at the same time.
+/// Adds a sampler that counts in `sights`. No other queue may count there at the same time.
 pub fn wrap_rx(rx: Rx, sights: Arc<Sights>, bucket_of: BucketOf) -> Rx {
-    let eye = Eye { sights, bucket_of, turn: 0 };
+    let sampler = Sampler { sights, bucket_of, count: 0 };
     match rx {
-        Rx::Brings(inner) => Rx::Brings(Box::new(Brings { inner, eye })),
-        Rx::Borrows(inner) => Rx::Borrows(Box::new(Borrows { inner, eye })),
+        Rx::Brings(inner) => Rx::Brings(Box::new(Brings { inner, sampler })),
+        Rx::Borrows(inner) => Rx::Borrows(Box::new(Borrows { inner, sampler })),
     }
 }
 
 struct Brings {
     inner: Box<dyn RxBrings>,
-    eye: Eye,
+    sampler: Sampler,
 }
 
 forward_queue!(Brings);
 
 impl RxBrings for Brings {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
-        let Self { inner, eye } = self;
+        let Self { inner, sampler } = self;
         let before = burst.frames().len();
         inner.peek(burst, budget)?;
         let shown = &burst.frames()[before..];
         if !shown.is_empty() {
-            // Another place of the burst each time, or the first flow of a pattern hides the rest.
-            let frame = &shown[eye.turn as usize % shown.len()];
-            eye.turn = eye.turn.wrapping_add(1);
-            eye.see(frame.len, frame.head, burst.more(frame));
+            // The position in the burst varies, so that the first flow of a pattern does not hide
+            // the rest.
+            let frame = &shown[sampler.count as usize % shown.len()];
+            sampler.count = sampler.count.wrapping_add(1);
+            sampler.sample(frame.len, frame.head, burst.more(frame));
         }
         Ok(())
     }
@@ -105,7 +107,7 @@ impl RxBrings for Brings {
 
 struct Borrows {
     inner: Box<dyn RxBorrows>,
-    eye: Eye,
+    sampler: Sampler,
 }
 
 forward_queue!(Borrows);
@@ -114,12 +116,12 @@ impl RxBorrows for Borrows {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
         let got = self.inner.recv(room)?;
         if let Recv::Frame(frame) = got {
-            if self.eye.turn.is_multiple_of(EVERY) {
+            if self.sampler.count.is_multiple_of(EVERY) {
                 let pieces: ArrayVec<Span<'_>, { Scatter::PIECES_MAX }> = room.pieces().collect();
                 let (head, more) = pieces.split_first().unwrap_or((&Span::EMPTY, &[]));
-                self.eye.see(frame.len, *head, more);
+                self.sampler.sample(frame.len, *head, more);
             }
-            self.eye.turn = self.eye.turn.wrapping_add(1);
+            self.sampler.count = self.sampler.count.wrapping_add(1);
         }
         Ok(got)
     }

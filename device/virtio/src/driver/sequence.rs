@@ -1,25 +1,24 @@
-//! What is known of the buffers of a queue that come back in the order in which they were added
-//! (`IN_ORDER`, virtio 1.3, 2.7.9 and 2.8.9).
+//! State of buffers that return in the order in which they were added (`IN_ORDER`, virtio 1.3,
+//! 2.7.9 and 2.8.9).
 //!
-//! There the id of a buffer is the place of its first descriptor: nothing has to be looked up, and
-//! ids need no list. A device may name only the last of several buffers, so that the others count
-//! as used with it, and as written to the end.
+//! The id of such a buffer is the position of its first descriptor, so that no lookup and no list
+//! of ids is needed. A device may name only the last of several buffers; the others then count as
+//! used, and as written completely.
 
 use super::{Buffer, Piece, Used};
 use crate::Broken;
 
-/// See the module. Positions are those of descriptors.
+/// State of the buffers. Positions are descriptor indices.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     queue: u16,
-    /// The buffer that begins at each descriptor. One descriptor and nothing to write, until it is
-    /// said otherwise.
+    /// Buffer that begins at each descriptor. Initially one descriptor and no writable bytes.
     list: Box<[Buffer]>,
-    /// All buffers so far had one descriptor.
+    /// True while all buffers had one descriptor.
     pub(crate) singles: bool,
-    /// They were also for reading.
+    /// True while all buffers had one device-readable descriptor.
     plain: bool,
-    /// The last of those that were named together, until it is taken.
+    /// Last buffer of a batch that was returned by one entry, until it is taken.
     batch: Option<Used>,
 }
 
@@ -29,14 +28,14 @@ impl Sequence {
         Self { queue, list, singles: true, plain: true, batch: None }
     }
 
-    /// The position `by` after one in the ring; at most one round.
+    /// Position `by` descriptors after `place`; at most one round.
     #[inline(always)]
     fn after(&self, place: u16, by: u16) -> u16 {
         let (at, size) = (usize::from(place) + usize::from(by), self.list.len());
         (if at < size { at } else { at - size }) as u16
     }
 
-    /// A buffer of one piece, which the device reads.
+    /// Adds a device-readable buffer of one piece.
     #[inline(always)]
     pub(crate) fn lend_readable(&mut self, id: u16) {
         if !self.plain {
@@ -44,7 +43,7 @@ impl Sequence {
         }
     }
 
-    /// A buffer of one piece, of which the device may write `room` bytes.
+    /// Adds a buffer of one piece with `room` writable bytes.
     #[inline(always)]
     pub(crate) fn lend_one(&mut self, id: u16, room: u32) {
         self.plain &= room == 0;
@@ -58,8 +57,8 @@ impl Sequence {
         self.list[usize::from(id)] = buffer;
     }
 
-    /// How many buffers, and descriptors, lie between the one at `first` and the one that a device
-    /// named, these two included: at most `most` buffers.
+    /// Numbers of buffers and descriptors from the buffer at `first` to the named buffer inclusive:
+    /// at most `most` buffers.
     #[inline(always)]
     pub(crate) fn up_to(&self, first: u16, id: u32, most: u16) -> Result<(u16, u16), Broken> {
         let size = self.list.len() as u32;
@@ -91,7 +90,7 @@ impl Sequence {
         Err(self.broken(what))
     }
 
-    /// What came in the buffer at `place`, and how many descriptors it had.
+    /// Number of descriptors and used entry of the buffer at `place`.
     #[inline(always)]
     pub(crate) fn take(&self, place: u16, len: u32) -> Result<(u16, Used), Broken> {
         let Buffer { count, room } = self.list[usize::from(place)];
@@ -101,7 +100,7 @@ impl Sequence {
         Ok((count, Used { id: place, len: len.min(room) }))
     }
 
-    /// True when `len` bytes fit into the buffer at `place`, and the device names each by itself.
+    /// True when no batch is in progress, and `len` bytes fit the buffer at `place`.
     #[inline(always)]
     pub(crate) fn is_simple(&self, place: u16, len: u32) -> bool {
         self.batch.is_none() && len <= self.list[usize::from(place)].room
@@ -112,14 +111,14 @@ impl Sequence {
         self.batch.is_some()
     }
 
-    /// Several were used, of which the device named the last.
+    /// Begins a batch: the device named only its last buffer.
     #[cold]
     pub(crate) fn begin_batch(&mut self, id: u16, len: u32) -> Result<(), Broken> {
         self.batch = Some(self.take(id, len)?.1);
         Ok(())
     }
 
-    /// The next one of those: that at `place`.
+    /// Takes the next buffer of the batch, which is at `place`.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_of_batch(&mut self, place: u16) -> (u16, Used) {

@@ -1,4 +1,4 @@
-//! Both layouts against a device of a few lines.
+//! Both layouts against a minimal device.
 
 mod device;
 
@@ -30,7 +30,7 @@ type Pair = (Box<dyn DriverQueue>, Box<dyn Device>);
 fn split(event_idx: bool, in_order: bool) -> Pair {
     let region = Arc::new(Region::private(4096, false, None).unwrap());
     let areas = || tables(&region, layout::split::areas(SIZE));
-    let device = SplitDevice { areas: areas(), event_idx, taken: 0, given: 0, told: 0 };
+    let device = SplitDevice { areas: areas(), event_idx, taken: 0, given: 0, checked: 0 };
     (split_driver(areas(), event_idx, in_order), Box::new(device))
 }
 
@@ -47,7 +47,7 @@ fn packed(event_idx: bool, in_order: bool) -> Pair {
     let areas = || tables(&region, layout::packed::areas(SIZE));
     let start = (0, true);
     let device =
-        PackedDevice { areas: areas(), event_idx, take: start, give: start, untold: Vec::new() };
+        PackedDevice { areas: areas(), event_idx, take: start, give: start, unchecked: Vec::new() };
     (packed_driver(areas(), event_idx, in_order), Box::new(device))
 }
 
@@ -64,7 +64,7 @@ fn all() -> impl Iterator<Item = Pair> {
     events.flat_map(|e| [split(e, false), split(e, true), packed(e, false), packed(e, true)])
 }
 
-/// Those whose buffers come back in order.
+/// Queues that return buffers in order.
 fn in_order() -> impl Iterator<Item = Pair> {
     all().filter(|(driver, _)| driver.in_order())
 }
@@ -94,12 +94,12 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Bytes that a device may write.
+/// Number of device-writable bytes.
 fn room(pieces: &[(Piece, bool)]) -> u32 {
     pieces.iter().filter(|(_, writes)| *writes).map(|(piece, _)| piece.len).sum()
 }
 
-/// Gives buffers back at once; what the driver must find.
+/// Returns buffers by one entry; the result is what the driver must find.
 fn give_many(
     device: &mut dyn Device,
     buffers: impl ExactSizeIterator<Item = Found>,
@@ -117,7 +117,7 @@ fn give_many(
     given
 }
 
-/// Runs acts on a queue and on a list of what must be in it.
+/// Applies operations to a queue and to a list with its expected content.
 fn run((mut driver, mut device): Pair, acts: &[Act]) {
     let (mut hidden, mut shown) = (VecDeque::new(), VecDeque::new());
     let (mut taken, mut given) = (Vec::new(), VecDeque::new());
@@ -166,7 +166,7 @@ fn run((mut driver, mut device): Pair, acts: &[Act]) {
                 given.push_back((Used { id, len }, pieces.len() as u16));
             }
             Act::Give(_) => {}
-            // All but the last count as written to the end.
+            // All but the last count as written completely.
             Act::GiveMany(n) if driver.in_order() && n <= taken.len() => {
                 given.extend(give_many(&mut *device, taken.drain(..n)));
             }
@@ -184,9 +184,9 @@ fn run((mut driver, mut device): Pair, acts: &[Act]) {
 }
 
 proptest! {
-    // Goal: whatever the order of adding, publishing, taking, giving back (out of order; in order
-    // also several at once) and reaping, either side finds exactly what the other put there, over
-    // many rounds of the ring.
+    // Goal: for any order of adding, publishing, taking, returning (out of order; in order also
+    // several at a time) and reaping, each side finds exactly the data of the other, over many
+    // rounds of the ring.
     #[test]
     fn both_sides_see_the_same(acts in prop::collection::vec(act(), 1..400)) {
         for pair in all() {
@@ -194,24 +194,24 @@ proptest! {
         }
     }
 
-    // Goal: bytes that a device writes at random into everything it may write to are found out or
-    // harmless: no id comes back that was not out, and none twice.
+    // Goal: random bytes in all device-writable areas are detected or harmless: no id returns that
+    // was not with the device, and none twice.
     #[test]
-    fn random_devices_do_no_harm(noise in prop::collection::vec((0..512u32, any::<u32>()), 1..60)) {
+    fn noise_is_harmless(noise in prop::collection::vec((0..512u32, any::<u32>()), 1..60)) {
         for in_order in [false, true] {
             let region = Arc::new(Region::private(4096, false, None).unwrap());
             let areas = layout::split::areas(SIZE);
             let used = &tables(&region, areas)[2];
-            harass(&mut *split_driver(tables(&region, areas), true, in_order), used, &noise);
+            disturb(&mut *split_driver(tables(&region, areas), true, in_order), used, &noise);
             let region = Arc::new(Region::private(4096, false, None).unwrap());
             let areas = layout::packed::areas(SIZE);
             let desc = &tables(&region, areas)[0];
-            harass(&mut *packed_driver(tables(&region, areas), true, in_order), desc, &noise);
+            disturb(&mut *packed_driver(tables(&region, areas), true, in_order), desc, &noise);
         }
     }
 }
 
-fn harass(driver: &mut dyn DriverQueue, memory: &Table, noise: &[(u32, u32)]) {
+fn disturb(driver: &mut dyn DriverQueue, memory: &Table, noise: &[(u32, u32)]) {
     let mut out = std::collections::BTreeSet::new();
     for &(at, value) in noise {
         while let Some(id) = driver.add(&one(64), 0) {
@@ -233,12 +233,12 @@ fn harass(driver: &mut dyn DriverQueue, memory: &Table, noise: &[(u32, u32)]) {
     }
 }
 
-// Goal: an id out of range, one that is not out, one given twice, and more bytes than there is
-// room for: each closes the queue, with its number and the numbers that lied.
+// Goal: an id out of range, an id that is not with the device, an id returned twice, and a length
+// beyond the buffer each fail the queue, with the number of the queue and the invalid values.
 #[test]
-fn lies_are_found() {
-    type Lie = fn(&mut dyn Device, u16);
-    let cases: [(&str, Lie); 3] = [
+fn invalid_used_entries_are_detected() {
+    type Violation = fn(&mut dyn Device, u16);
+    let cases: [(&str, Violation); 3] = [
         ("buffer 16 used, which", |device, _| device.give(16, 0, 1)),
         ("used, which", |device, id| {
             device.give(id, 0, 1);
@@ -246,14 +246,14 @@ fn lies_are_found() {
         }),
         ("of 64 bytes used with 65 bytes", |device, id| device.give(id, 65, 1)),
     ];
-    for (words, lie) in cases {
+    for (words, violate) in cases {
         for (mut driver, mut device) in all() {
             for _ in 0..4 {
                 driver.add(&one(64), 0).unwrap();
             }
             driver.publish();
             let (id, _) = device.take().unwrap();
-            lie(&mut *device, id);
+            violate(&mut *device, id);
             let broken = (0..3).find_map(|_| driver.take_used().err()).unwrap();
             assert_eq!(broken.queue, 7);
             assert!(broken.what.contains(words), "{broken}");
@@ -261,9 +261,9 @@ fn lies_are_found() {
     }
 }
 
-// Goal: a used index that runs ahead of what was made available is found out.
+// Goal: a used index beyond the available buffers is detected.
 #[test]
-fn an_index_cannot_run_ahead() {
+fn used_index_ahead_is_detected() {
     let region = Arc::new(Region::private(4096, false, None).unwrap());
     let areas = || tables(&region, layout::split::areas(SIZE));
     let mut driver = crate::split::driver::Driver::new(3, SIZE, areas(), false);
@@ -274,10 +274,10 @@ fn an_index_cannot_run_ahead() {
     assert_eq!(broken.to_string(), "queue 3: used index 2 is 2 ahead, 1 are possible");
 }
 
-// Goal: a device that asked for a notification gets exactly one, one that did not gets none, and
-// nothing is announced twice.
+// Goal: a device that requests a notification gets exactly one, another device gets none, and no
+// buffer is notified twice.
 #[test]
-fn kicks_come_when_asked_for() {
+fn kicks_follow_requests() {
     for (mut driver, mut device) in all() {
         for round in 0..100 {
             let wanted = round % 3 != 0;
@@ -296,8 +296,8 @@ fn kicks_come_when_asked_for() {
     }
 }
 
-// Goal: what is armed for is announced, when it has come already the arming says so, and while
-// nothing is asked for nothing is announced.
+// Goal: an armed event raises an interrupt; arming reports an event that has occurred already;
+// without a request there is no interrupt.
 #[test]
 fn interrupts_come_when_armed() {
     for (mut driver, mut device) in all() {
@@ -326,11 +326,10 @@ fn interrupts_come_when_armed() {
     }
 }
 
-// Goal: a buffer that is held and added again is found by the device as it was, over many rounds of
-// the ring and out of order; a device that gives back one that is held is found out; one that is
-// let go is free.
+// Goal: the device finds a held buffer that is added again unchanged, over many rounds of the ring
+// and out of order; a device that returns a held buffer is detected; a released buffer is free.
 #[test]
-fn held_buffers_come_again() {
+fn held_buffers_are_added_again() {
     for (mut driver, mut device) in all() {
         let piece = |id: u16| Piece { at: 0x1000 + u64::from(id) * 256, len: 200 };
         while let Some(id) = driver.next_id() {
@@ -363,10 +362,10 @@ fn held_buffers_come_again() {
     }
 }
 
-// Goal: where buffers come in order and one is let go, those after it move up: each is found by the
-// device under the id that adding it again has said, and comes back under it; many rounds.
+// Goal: in order, buffers move up after one is released: the device finds each under the id that
+// adding it returned, and returns it under this id, over many rounds.
 #[test]
-fn later_ones_move_up() {
+fn in_order_buffers_move_up() {
     for (mut driver, mut device) in in_order() {
         let mut pieces: Vec<Piece> = (0..SIZE)
             .map(|n| Piece { at: 0x1000 * u64::from(n), len: 100 + u32::from(n) })
@@ -399,11 +398,11 @@ fn later_ones_move_up() {
     }
 }
 
-// Goal: of what was only read the device names the last one, and all up to it are free, also over
-// the end of the ring, and of several that it names one by one; one that was not added yet, or is
-// back already, is found out.
+// Goal: for device-readable buffers, the device names the last one, and all up to it are free, also
+// across the end of the ring and for several named in sequence; a buffer that is not added yet or
+// has returned already is detected.
 #[test]
-fn what_was_sent_comes_back_at_once() {
+fn sent_buffers_return_by_one_entry() {
     for (mut driver, mut device) in in_order() {
         for round in 0..40 {
             for at in 0..7 {
@@ -438,10 +437,10 @@ fn what_was_sent_comes_back_at_once() {
     }
 }
 
-// Goal: what was sent comes back whole where buffers had several descriptors, too: in one go, and
-// after one that had one.
+// Goal: device-readable chains return whole too: several by one entry, and after a buffer of one
+// descriptor.
 #[test]
-fn chains_that_were_sent_come_back() {
+fn sent_chains_return_whole() {
     for (mut driver, mut device) in in_order() {
         let pieces = [1, 2, 3].map(|at| Piece { at, len: 60 });
         for round in 0..20 {
@@ -459,17 +458,17 @@ fn chains_that_were_sent_come_back() {
     }
 }
 
-// Goal: the device finds each descriptor as it was meant in this round, whatever lay there: one as
-// it was, another place, another length, one that it was to write, a chain, and what it has written
-// there itself.
+// Goal: the device finds each descriptor of the present round, for any previous content: unchanged,
+// another address, another length, a device-writable one, a chain, and a value written by the
+// device.
 #[test]
-fn a_descriptor_is_of_this_round() {
+fn descriptors_are_of_this_round() {
     for in_order in [false, true] {
         let region = Arc::new(Region::private(4096, false, None).unwrap());
         let areas = || tables(&region, layout::split::areas(SIZE));
         let mut driver = split_driver(areas(), false, in_order);
         let mut device =
-            SplitDevice { areas: areas(), event_idx: false, taken: 0, given: 0, told: 0 };
+            SplitDevice { areas: areas(), event_idx: false, taken: 0, given: 0, checked: 0 };
         let [desc, ..] = areas();
         let (here, there) = (Piece { at: 0x1000, len: 60 }, Piece { at: 0x2000, len: 60 });
         let longer = Piece { at: 0x2000, len: 1514 };
@@ -491,7 +490,7 @@ fn a_descriptor_is_of_this_round() {
                         .for_each(|id| desc.word(16 * id + 4 * word).store(!0, Relaxed));
                 }
             }
-            // Now those that are written, and chains.
+            // Device-writable descriptors, and chains.
             driver.add(&[here; 4], 2).unwrap();
             driver.add_one(here, false).unwrap();
             driver.publish();
@@ -505,10 +504,9 @@ fn a_descriptor_is_of_this_round() {
     }
 }
 
-// Goal: a used index that goes back, behind buffers that it has shown, is found out, after what it
-// has shown was taken.
+// Goal: a used index that moves backwards is detected after the buffers shown before are taken.
 #[test]
-fn an_index_that_goes_back_is_a_lie() {
+fn used_index_backwards_is_detected() {
     for in_order in [false, true] {
         let region = Arc::new(Region::private(4096, false, None).unwrap());
         let areas = || tables(&region, layout::split::areas(SIZE));

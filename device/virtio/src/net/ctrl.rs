@@ -17,100 +17,100 @@ use crate::net::rss::{Hasher, KEY_LEN, Spread};
 
 pub use rules::{Changed, Rules, Settings};
 
-/// The answer of a device that has obeyed.
+/// Acknowledgement of a successful command.
 pub const OK: u8 = 0;
-/// The answer of one that has not.
+/// Acknowledgement of a failed command.
 pub const ERR: u8 = 1;
 
-/// Longest command that is read: two tables of more addresses than anybody has.
+/// Maximum length of a command: two address tables with ample room.
 pub const LEN_MAX: usize = 64 << 10;
 
-/// Which frames a device is to let through, beside those to its own addresses.
+/// Receive modes, which admit frames in addition to those for the device's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RxMode {
-    /// All of them.
+    /// All frames.
     Promisc = 0,
-    /// All multicast ones.
+    /// All multicast frames.
     AllMulti = 1,
-    /// All unicast ones.
+    /// All unicast frames.
     AllUni = 2,
-    /// No multicast ones.
+    /// No multicast frames.
     NoMulti = 3,
-    /// No unicast ones.
+    /// No unicast frames.
     NoUni = 4,
-    /// No broadcasts.
+    /// No broadcast frames.
     NoBcast = 5,
 }
 
 impl RxMode {
-    /// Every mode, in the order of their numbers.
+    /// All modes, in the order of their numbers.
     pub const ALL: [Self; 6] =
         [Self::Promisc, Self::AllMulti, Self::AllUni, Self::NoMulti, Self::NoUni, Self::NoBcast];
 }
 
-/// A command, as a driver means it.
+/// Command of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Switches a mode of reception on or off.
+    /// Sets or clears a receive mode.
     Rx(RxMode, bool),
-    /// The addresses to take frames for, beside the device's own.
+    /// Sets the address table, in addition to the device's own address.
     MacTable {
-        /// Those of one station.
+        /// Unicast addresses.
         unicast: Vec<Mac>,
-        /// Those of groups.
+        /// Multicast addresses.
         multicast: Vec<Mac>,
     },
-    /// The device's own address.
+    /// Sets the device's own address.
     MacAddr(Mac),
-    /// Frames of this VLAN are taken.
+    /// Adds a VLAN to the filter.
     VlanAdd(u16),
-    /// Not any more.
+    /// Removes a VLAN from the filter.
     VlanDel(u16),
-    /// The driver has announced itself.
+    /// Acknowledges the request to announce the driver.
     AnnounceAck,
-    /// So many queue pairs are used.
+    /// Sets the number of queue pairs in use.
     Pairs(u16),
-    /// Queue pairs, and which queue a frame comes to.
+    /// Sets queue pairs and RSS.
     Rss {
-        /// Queues by hash.
+        /// Indirection table.
         spread: Spread,
-        /// How the hash is made.
+        /// Hash configuration.
         hasher: Hasher,
-        /// So many transmit queues are used.
+        /// Number of transmit queues in use.
         pairs: u16,
     },
-    /// How hashes are made that are reported.
+    /// Sets the configuration of reported hashes.
     Hash(Hasher),
-    /// Which unfinished frames the driver takes from now on.
+    /// Sets the offloads that the driver performs from now on.
     GuestOffloads(Features),
 }
 
-/// Why a command is answered with [`ERR`].
+/// Reason for an acknowledgement with [`ERR`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Too short for its class and number.
+    /// The command is too short for class and number.
     #[error("a command of {0} bytes has no class and number")]
     Short(usize),
-    /// There is none of this number.
+    /// The command does not exist.
     #[error("there is no command {number} of class {class}")]
     Unknown {
-        /// Of the command.
+        /// Class of the command.
         class: u8,
-        /// Within the class.
+        /// Number within the class.
         number: u8,
     },
-    /// Its data are not as long as they have to be.
+    /// The data have the wrong length.
     #[error("command {class}.{number}: {len} bytes of data are too few or too many")]
     Len {
-        /// Of the command.
+        /// Class of the command.
         class: u8,
-        /// Within the class.
+        /// Number within the class.
         number: u8,
-        /// Bytes after them.
+        /// Length of the data in bytes.
         len: usize,
     },
-    /// It is not what was negotiated, or not possible here.
+    /// The command was not negotiated, or has invalid values.
     #[error("{0}")]
     Rule(String),
 }
@@ -129,7 +129,7 @@ mod number {
     pub(super) const GUEST_OFFLOADS: (u8, u8) = (5, 0);
 }
 
-/// Takes numbers off the front; `None` when there are too few bytes.
+/// Reader that takes numbers off the front; `None` when too few bytes remain.
 struct Data<'a>(&'a [u8]);
 
 impl Data<'_> {
@@ -149,14 +149,14 @@ impl Data<'_> {
 
     fn macs(&mut self) -> Option<Vec<Mac>> {
         let count = self.word()? as usize;
-        // Before anything is allocated: the number is the driver's.
+        // Checked before the allocation, because the count comes from the driver.
         if count > self.0.len() / size_of::<Mac>() {
             return None;
         }
         (0..count).map(|_| self.take()).collect()
     }
 
-    /// Length and bytes of a key, zeros after its end.
+    /// Length and bytes of a key, padded with zeros.
     fn key(&mut self) -> Option<(u8, [u8; KEY_LEN])> {
         let [len] = self.take()?;
         let bytes = self.0.get(..usize::from(len))?;
@@ -193,7 +193,7 @@ impl Data<'_> {
 }
 
 impl Command {
-    /// Reads a command: everything that the driver made readable.
+    /// Decodes a command from all its readable bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, Refused> {
         let [class, number, data @ ..] = bytes else { return Err(Refused::Short(bytes.len())) };
         let (class, number) = (*class, *number);
@@ -221,7 +221,7 @@ impl Command {
         whole.ok_or(Refused::Len { class, number, len: data.len() })
     }
 
-    /// As it lies in memory.
+    /// Encodes the command.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (class, number) = self.number();
         let mut out = vec![class, number];

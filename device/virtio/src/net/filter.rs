@@ -1,23 +1,24 @@
-//! Which frames a device lets through to its driver (virtio 1.3, 5.1.6.5.1 to 5.1.6.5.3).
+//! Receive filtering of a device (virtio 1.3, 5.1.6.5.1 to 5.1.6.5.3).
 
 use mqnet_wire::FlowKeys;
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-/// Addresses of one kind that are kept; a driver that has more gets all frames of that kind.
+/// Maximum number of filtered addresses of one kind. A driver with more addresses receives all
+/// frames of that kind.
 pub const MACS_MAX: usize = 256;
 
 const BROADCAST: Mac = [0xff; 6];
-/// EtherType of the tags that are filtered.
+/// EtherType of the filtered VLAN tags.
 const CUSTOMER_TAG: u16 = 0x8100;
-/// Numbers of VLANs.
+/// Number of VLAN ids.
 const VLANS: usize = 4096;
 
 /// Addresses of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Macs {
-    /// In order.
+    /// Sorted addresses.
     list: Vec<Mac>,
     too_many: bool,
 }
@@ -35,21 +36,21 @@ impl Macs {
     }
 }
 
-/// See the module. Before any command everything passes.
+/// Receive filter, open until the driver configures it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RxFilter {
     /// The device's own address.
     pub mac: Mac,
-    /// One switch for each [`RxMode`](super::ctrl::RxMode), by number.
+    /// Receive modes, indexed by the number of [`RxMode`](super::ctrl::RxMode).
     pub modes: [bool; 6],
     unicast: Macs,
     multicast: Macs,
-    /// A bit for each VLAN; `None`: they are not filtered.
+    /// One bit per VLAN; `None` without VLAN filtering.
     vlans: Option<Box<[u64; VLANS / 64]>>,
 }
 
 impl RxFilter {
-    /// Lets everything through.
+    /// A filter that admits every frame.
     pub fn open(mac: Mac, filters_vlans: bool) -> Self {
         Self {
             mac,
@@ -60,17 +61,17 @@ impl RxFilter {
         }
     }
 
-    /// Nobody need look at frames.
+    /// True when the filter admits every frame.
     pub fn is_open(&self) -> bool {
         self.modes[0]
     }
 
-    /// Takes frames for these, beside its own address.
+    /// Sets the addresses to admit, in addition to the device's own.
     pub fn set_table(&mut self, unicast: Vec<Mac>, multicast: Vec<Mac>) {
         (self.unicast, self.multicast) = (Macs::new(unicast), Macs::new(multicast));
     }
 
-    /// Takes frames of a VLAN, or not any more; false for a number that there is not.
+    /// Adds or removes a VLAN; false for an invalid VLAN id.
     pub fn set_vlan(&mut self, vlan: u16, on: bool) -> bool {
         let at = usize::from(vlan);
         let Some(word) = self.vlans.as_mut().and_then(|bits| bits.get_mut(at / 64)) else {
@@ -81,7 +82,7 @@ impl RxFilter {
         true
     }
 
-    /// True for a frame that passes.
+    /// True for a frame that the filter admits.
     pub fn passes(&self, keys: &FlowKeys) -> bool {
         let [promisc, all_multi, all_uni, no_multi, no_uni, no_bcast] = self.modes;
         if promisc {
@@ -127,9 +128,9 @@ mod tests {
         filter
     }
 
-    // Goal: each mode lets through or keeps out what its name says and nothing else.
+    // Goal: each mode admits or drops exactly the frames of its definition.
     #[test]
-    fn modes_mean_what_they_say() {
+    fn modes_admit_as_specified() {
         let seen = |filter: &RxFilter| {
             [OWN, OTHER, GROUP, BROADCAST].map(|mac| u8::from(filter.passes(&to(mac, None))))
         };
@@ -152,17 +153,17 @@ mod tests {
         assert_eq!(seen(&filter), [1, 1, 0, 1]);
     }
 
-    // Goal: a table that is too long lets all of its kind through, and only of its kind.
+    // Goal: an address table that is too long admits all frames of its kind, and only of its kind.
     #[test]
-    fn long_tables_are_open() {
+    fn long_tables_admit_all_of_their_kind() {
         let mut filter = closed();
         filter.set_table(vec![OTHER; MACS_MAX + 1], Vec::new());
         assert!(filter.passes(&to([4, 0, 0, 0, 0, 9], None)));
         assert!(!filter.passes(&to(GROUP, None)));
     }
 
-    // Goal: a tagged frame passes when its VLAN was added, an untagged one always, and a service
-    // tag is nobody's business; a number that is no VLAN is refused.
+    // Goal: a tagged frame passes if its VLAN was added; untagged frames and service tags always
+    // pass; an invalid VLAN id is rejected.
     #[test]
     fn vlans_are_filtered() {
         let mut filter = closed();

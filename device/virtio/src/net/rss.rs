@@ -1,21 +1,21 @@
-//! The queue that a hash chooses (virtio 1.3, 5.1.6.5.7).
+//! Receive-side scaling: selection of a queue by hash (virtio 1.3, 5.1.6.5.7).
 
 pub use mqnet_wire::rss::{Hashed, Hasher, KEY_LEN, TYPES};
 
-/// Most entries of a table.
+/// Maximum number of entries of an indirection table.
 pub const TABLE_MAX: u16 = 128;
 
-/// Which queue a frame comes to.
+/// Indirection table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// The queue pair of each value of the hash's lowest bits; a power of two of them.
+    /// Queue pair of each value of the hash's lowest bits; the length is a power of two.
     pub table: Vec<u16>,
-    /// For a frame without a hash.
+    /// Queue pair of a frame without a hash.
     pub unclassified: u16,
 }
 
 impl Spread {
-    /// The queue pair of a frame.
+    /// Queue pair of a frame.
     pub fn pair(&self, hashed: Hashed) -> u16 {
         if hashed.report == 0 {
             return self.unclassified;
@@ -29,9 +29,10 @@ impl Spread {
 mod tests {
     use super::*;
 
-    // Goal: a frame without a hash goes to its own queue, others by their lowest bits.
+    // Goal: a frame without a hash goes to the unclassified queue, others follow the lowest bits of
+    // their hash.
     #[test]
-    fn a_table_chooses() {
+    fn table_selects_by_lowest_bits() {
         let spread = Spread { table: vec![0, 1, 2, 3], unclassified: 7 };
         assert_eq!(spread.pair(Hashed::default()), 7);
         assert_eq!(spread.pair(Hashed { value: 0xabcd_0006, report: 1 }), 2);

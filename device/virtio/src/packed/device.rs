@@ -1,10 +1,9 @@
-//! The device's side of a packed ring.
+//! Device side of a packed ring.
 //!
-//! There is one ring: what the driver made available is overwritten by what was used. Of a batch of
-//! used descriptors all but the first are written as they come; the first, for which the driver
-//! looks, is written when the batch is published, with release: so the driver sees the batch as a
-//! whole. Where chains in flight or written pages are noted somewhere, the batch is kept aside
-//! until it is published, and noted first.
+//! Used descriptors overwrite available ones in a single ring. All used descriptors of a batch
+//! except the first are written immediately. The first, which the driver polls, is written with
+//! release when the batch is published, so that the driver sees the whole batch. With an in-flight
+//! region or a dirty log, the batch is deferred until it is published, and recorded first.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
@@ -23,34 +22,34 @@ use crate::{Broken, Features};
 /// A position in a packed ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Of a descriptor.
+    /// Index of a descriptor.
     pub(crate) at: u16,
-    /// The flags of an available descriptor there: `AVAIL` where the driver's wrap counter is set,
-    /// else `USED`.
+    /// Flags of an available descriptor there: `AVAIL` if the driver's wrap counter is set,
+    /// otherwise `USED`.
     mark: u16,
-    /// Descriptors since the last published position: never more than there are.
+    /// Descriptors since the last published position: at most the ring size.
     ahead: u16,
 }
 
 impl Place {
-    /// A published position, from the lower half of a base.
+    /// Decodes a published position from the lower half of a base.
     fn of_base(base: u32) -> Self {
         let mark = if base & 0x8000 != 0 { flag::AVAIL } else { flag::USED };
         Self { at: base as u16 & 0x7fff, mark, ahead: 0 }
     }
 
-    /// The driver's wrap counter there.
+    /// Wrap counter of the driver at the position.
     pub(crate) fn wrap(self) -> bool {
         self.mark == flag::AVAIL
     }
 
-    /// The flags of a used descriptor there: both, or none.
+    /// Flags of a used descriptor there: both set, or none.
     #[inline(always)]
     fn used(&self) -> u16 {
         self.mark ^ flag::USED
     }
 
-    /// As a frontend, and an event, has it.
+    /// Encodes the position as in a base or an event offset.
     pub(crate) fn packed(self) -> u16 {
         self.at | u16::from(self.wrap()) << 15
     }
@@ -67,52 +66,52 @@ impl Place {
     }
 }
 
-/// A packed ring, as the device sees it.
+/// Device side of a packed ring.
 #[derive(Debug)]
 pub struct Device {
     queue: u16,
     size: u16,
     desc: Column<[AtomicU64; 2]>,
-    /// The same, for the region of chains in flight.
+    /// The same memory, for the in-flight region.
     ring: Table,
     driver: Table,
     device: Table,
     event_idx: bool,
     indirect: bool,
     in_order: bool,
-    /// The next chain.
+    /// Position of the next chain.
     next: Place,
-    /// Up to here the driver has everything back.
+    /// Position up to which used descriptors are published.
     published: Place,
-    /// The first descriptor between the two, if it was not kept aside: its number, and what its
-    /// second half becomes.
-    hidden: Option<(u16, u64)>,
-    /// What was kept aside of what lies between the two, and where it begins.
-    pending: Vec<Used>,
-    kept_from: Place,
-    /// Nobody wants to know of a batch before it is written.
-    writes_at_once: bool,
-    /// The published position when the driver was last asked whether it wants to be told.
-    asked: Option<u16>,
+    /// First used descriptor since `published`, unless the batch is deferred: index, and value of
+    /// its second half.
+    first_used: Option<(u16, u64)>,
+    /// Deferred used chains, and the position of the first.
+    deferred: Vec<Used>,
+    deferred_from: Place,
+    /// True when batches need not be recorded before they are written.
+    writes_immediately: bool,
+    /// Published position at the last check for an interrupt.
+    checked: Option<u16>,
     armed: bool,
     inflight: Option<PackedInflight>,
     log: Option<RingLog>,
 }
 
-/// The flags of a descriptor at a position where the driver's wrap counter is `wrap`.
+/// Flags of an available descriptor where the driver's wrap counter is `wrap`.
 #[inline]
 fn available(wrap: bool) -> u16 {
     if wrap { flag::AVAIL } else { flag::USED }
 }
 
-/// The second half of a used descriptor.
+/// Second half of a used descriptor.
 #[inline(always)]
 fn used_word(mark: u16, id: u16, len: u32) -> u64 {
     let flags = if len > 0 { mark | flag::WRITE } else { mark };
     u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48
 }
 
-/// A descriptor, if it is the device's where available ones have these flags.
+/// Reads a descriptor, if it is available at a position with these flags.
 #[inline(always)]
 fn read(desc: &[AtomicU64; 2], mark: u16) -> Option<Desc> {
     let [addr, rest] = desc;
@@ -125,15 +124,15 @@ fn read(desc: &[AtomicU64; 2], mark: u16) -> Option<Desc> {
     Some(Desc::packed(u64::from_le(addr.load(Relaxed)), rest))
 }
 
-/// True when the descriptor with these flags is the device's.
+/// True when a descriptor with these flags is available to the device.
 #[inline]
 pub(crate) fn is_available(flags: u16, wrap: bool) -> bool {
     flags & (flag::AVAIL | flag::USED) == available(wrap)
 }
 
 impl Device {
-    /// Goes on with a ring from `base` on: its lower half, as not every frontend knows the upper
-    /// one, or what the region for chains in flight says.
+    /// Resumes a ring at the lower half of `base`, as some frontends do not keep the upper half, or
+    /// at the position in the in-flight region.
     pub fn new(
         queue: u16,
         size: u16,
@@ -173,11 +172,11 @@ impl Device {
             in_order: features.has(Features::IN_ORDER),
             next,
             published: next,
-            hidden: None,
-            pending: Vec::with_capacity(size.into()),
-            kept_from: next,
-            writes_at_once: inflight.is_none(),
-            asked: None,
+            first_used: None,
+            deferred: Vec::with_capacity(size.into()),
+            deferred_from: next,
+            writes_immediately: inflight.is_none(),
+            checked: None,
             armed: true,
             inflight,
             log: None,
@@ -186,12 +185,12 @@ impl Device {
         Ok(ring)
     }
 
-    /// Notes what is written in a log, from now on.
+    /// Logs further writes to the ring in `log`.
     pub fn set_log(&mut self, log: Option<RingLog>) {
         self.log = log;
-        // What is kept aside stays in front of what comes.
-        let nobody = self.inflight.is_none() && self.log.is_none();
-        self.writes_at_once = nobody && self.pending.is_empty();
+        // Deferred chains must be written before later ones.
+        let unrecorded = self.inflight.is_none() && self.log.is_none();
+        self.writes_immediately = unrecorded && self.deferred.is_empty();
     }
 
     #[cold]
@@ -199,26 +198,27 @@ impl Device {
         Broken { queue: self.queue, what }
     }
 
-    /// The descriptor at `place`, if it is the device's.
+    /// Descriptor at `place`, if it is available.
     #[inline(always)]
     fn read(&self, place: &Place) -> Option<Desc> {
         read(self.desc.at(place.at), place.mark)
     }
 
-    /// Passes over descriptors that somebody else marked as used: a VMM drops what a guest sends
-    /// while there is no device. The driver takes them for used as it comes to them. True when
-    /// there were some.
+    /// Skips descriptors that another party marked as used: a VMM discards frames of a guest while
+    /// there is no device. The driver treats them as used when it reaches them. True when
+    /// descriptors were skipped.
     #[cold]
-    fn passes_over(&mut self) -> bool {
+    fn skip_foreign_used(&mut self) -> bool {
         let from = self.next;
         for _ in 0..self.size {
             let [_, rest] = self.desc.at(self.next.at);
-            // Pairs with whoever wrote it: what it says is all that is read.
+            // Pairs with the release of the writer, which is unknown: only this word is read.
             let flags = (u64::from_le(rest.load(Acquire)) >> 48) as u16;
             let used = self.next.used();
-            let nothing_is_ours = self.hidden.is_none() && self.pending.is_empty();
-            // In the lap of its place nobody but a device writes this; we did not.
-            if !nothing_is_ours || flags & (flag::AVAIL | flag::USED) != used {
+            let is_batch_empty = self.first_used.is_none() && self.deferred.is_empty();
+            // With these flags for the present round, a used descriptor was written by another
+            // device.
+            if !is_batch_empty || flags & (flag::AVAIL | flag::USED) != used {
                 break;
             }
             self.next.advance(1, self.size);
@@ -228,52 +228,52 @@ impl Device {
         self.next != from
     }
 
-    /// Writes a used descriptor, unless it is the one that hides the batch.
+    /// Writes a used descriptor, or defers it if it is the first of its batch.
     #[inline(always)]
     fn write(&mut self, at: u16, mark: u16, id: u16, len: u32) {
         let word = used_word(mark, id, len);
-        match self.hidden {
-            None => self.hidden = Some((at, word)),
+        match self.first_used {
+            None => self.first_used = Some((at, word)),
             Some(_) => self.desc.at(at)[1].store(word.to_le(), Relaxed),
         }
     }
 
     #[cold]
-    fn keep(&mut self, used: Used) {
-        if self.pending.is_empty() {
-            self.kept_from = self.next;
+    fn defer(&mut self, used: Used) {
+        if self.deferred.is_empty() {
+            self.deferred_from = self.next;
         }
-        self.pending.push(used);
+        self.deferred.push(used);
     }
 
-    /// Writes the one for which the driver looks.
+    /// Writes the first descriptor of the batch, which the driver polls.
     #[inline(always)]
-    fn unhide(&mut self) {
-        if let Some((at, word)) = self.hidden.take() {
-            // Pairs with the driver's acquire of the flags of the first descriptor that it waits
-            // for: the rest of the batch, and the payload, before them.
+    fn write_first(&mut self) {
+        if let Some((at, word)) = self.first_used.take() {
+            // Pairs with the driver's acquire of the flags of the first descriptor that it polls:
+            // the rest of the batch, and the payload, before them.
             self.desc.at(at)[1].store(word.to_le(), Release);
         }
     }
 
-    /// Writes what was kept aside, and notes it.
+    /// Records and writes the deferred chains.
     #[cold]
     #[inline(never)]
-    fn write_and_note(&mut self) {
+    fn write_deferred(&mut self) {
         if let Some(inflight) = &mut self.inflight {
-            inflight.begin(&self.ring, &self.pending, self.published.packed(), self.next.packed());
+            inflight.begin(&self.ring, &self.deferred, self.published.packed(), self.next.packed());
         }
-        let mut place = self.kept_from;
-        for number in 0..self.pending.len() {
-            let Used { id, slots, len } = self.pending[number];
+        let mut place = self.deferred_from;
+        for number in 0..self.deferred.len() {
+            let Used { id, slots, len } = self.deferred[number];
             self.write(place.at, place.used(), id, len);
             place.advance(slots, self.size);
         }
-        self.unhide();
+        self.write_first();
         if let Some(inflight) = &mut self.inflight {
             inflight.end();
         }
-        self.pending.clear();
+        self.deferred.clear();
         if let Some(log) = &self.log {
             let mut place = self.published;
             for _ in 0..self.next.ahead {
@@ -281,17 +281,17 @@ impl Device {
                 place.advance(1, self.size);
             }
         }
-        self.writes_at_once = self.inflight.is_none() && self.log.is_none();
+        self.writes_immediately = self.inflight.is_none() && self.log.is_none();
     }
 
-    /// Does the driver want to hear of what was just published?
+    /// True if the driver requests an interrupt for the published chains.
     #[inline]
-    fn wants_to_hear(&mut self) -> bool {
-        // Pairs with the driver's full barrier between its event suppression and its second look
-        // at the ring: our flags before our look at what it asks for.
+    fn needs_interrupt(&mut self) -> bool {
+        // Pairs with the driver's full barrier between its event suppression and its second read of
+        // the ring: our flags before our read of the driver's request.
         fence(SeqCst);
         let new = self.published;
-        let old = self.asked.replace(new.at);
+        let old = self.checked.replace(new.at);
         let word = u32::from_le(self.driver.word(0).load(Relaxed));
         let (event, flags) = (word as u16, (word >> 16) as u16 & 3);
         if flags != at::DESC || !self.event_idx {
@@ -299,7 +299,7 @@ impl Device {
         }
         let Some(mut old) = old else { return true };
         let mut at = event & 0x7fff;
-        // Positions on the last lap count from below zero.
+        // Positions of the previous round count from below zero.
         if new.at <= old {
             old = old.wrapping_sub(self.size);
         }
@@ -331,7 +331,8 @@ impl DeviceRing for Device {
         if self.next.ahead >= self.size {
             return Ok(false);
         }
-        Ok(self.read(&self.next).is_some() || self.passes_over() && self.read(&self.next).is_some())
+        Ok(self.read(&self.next).is_some()
+            || self.skip_foreign_used() && self.read(&self.next).is_some())
     }
 
     #[inline(always)]
@@ -360,7 +361,7 @@ impl DeviceRing for Device {
         mut take: impl FnMut(Head) -> bool,
     ) -> Result<bool, Broken> {
         let (desc, size) = (self.desc.entries(), self.size);
-        // The whole ring and no more: so this is compared once and not for each.
+        // Limits the loop to the ring once, instead of a check per descriptor.
         let there = most.min(size.saturating_sub(place.ahead).into());
         let Place { mut at, mut mark, ahead } = *place;
         let mut taken = 0;
@@ -397,7 +398,7 @@ impl DeviceRing for Device {
         let mut builder = Builder::new(self.queue, head.id, list);
         let (mut desc, mut slots) = (head.desc, 1);
         loop {
-            // The id of a chain stands in its last descriptor.
+            // The id of a chain is in its last descriptor.
             builder.set_id(desc.other);
             if desc.flags & flag::INDIRECT != 0 {
                 if !self.indirect {
@@ -426,20 +427,20 @@ impl DeviceRing for Device {
 
     #[inline(always)]
     fn give_back(&mut self, id: u16, slots: u16, len: u32) {
-        if self.writes_at_once {
+        if self.writes_immediately {
             self.write(self.next.at, self.next.used(), id, len);
         } else {
-            self.keep(Used { id, slots, len });
+            self.defer(Used { id, slots, len });
         }
         self.next.advance(slots, self.size);
     }
 
     #[inline(always)]
     fn give_back_all(&mut self, mut chains: impl Iterator<Item = Used>) {
-        if !self.writes_at_once {
+        if !self.writes_immediately {
             return chains.for_each(|Used { id, slots, len }| self.give_back(id, slots, len));
         }
-        if self.hidden.is_none() {
+        if self.first_used.is_none() {
             let Some(Used { id, slots, len }) = chains.next() else { return };
             self.give_back(id, slots, len);
         }
@@ -454,8 +455,8 @@ impl DeviceRing for Device {
 
     #[inline]
     fn give_back_many(&mut self, id: u16, slots: u16, _chains: u16) -> bool {
-        // The region for chains in flight has an entry for each.
-        let may = self.in_order && self.writes_at_once;
+        // The in-flight region needs an entry for each chain.
+        let may = self.in_order && self.writes_immediately;
         if may {
             self.write(self.next.at, self.next.used(), id, 0);
             self.next.advance(slots, self.size);
@@ -468,14 +469,14 @@ impl DeviceRing for Device {
         if self.next.ahead == 0 {
             return false;
         }
-        if self.writes_at_once {
-            self.unhide();
+        if self.writes_immediately {
+            self.write_first();
         } else {
-            self.write_and_note();
+            self.write_deferred();
         }
         self.next.ahead = 0;
         self.published = self.next;
-        self.wants_to_hear()
+        self.needs_interrupt()
     }
 
     fn arm(&mut self, place: Place) -> Result<bool, Broken> {
@@ -483,8 +484,8 @@ impl DeviceRing for Device {
         let word = u32::from(place.packed()) | u32::from(flags) << 16;
         self.device.word(0).store(word.to_le(), Relaxed);
         self.armed = true;
-        // Pairs with the driver's full barrier between its flags and its look at our event
-        // suppression: what we ask for before our second look at the ring.
+        // Pairs with the driver's full barrier between its flags and its read of our event
+        // suppression: our request before our second read of the ring.
         fence(SeqCst);
         Ok(place.ahead < self.size && self.read(&place).is_some())
     }

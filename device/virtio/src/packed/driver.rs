@@ -1,4 +1,4 @@
-//! The driver's end of a packed virtqueue.
+//! Driver side of a packed virtqueue.
 
 pub mod in_order;
 mod ring;
@@ -12,7 +12,7 @@ use ring::{Ring, id_of};
 
 pub use in_order::InOrder;
 
-/// The driver's end of a packed virtqueue, whose buffers come back in any order.
+/// Driver side of a packed virtqueue that returns buffers in any order.
 #[derive(Debug)]
 pub struct Driver {
     ring: Ring,
@@ -20,13 +20,13 @@ pub struct Driver {
     ids: Vec<u16>,
     free: u16,
     buffers: Buffers,
-    /// Every buffer has had one descriptor so far.
+    /// True while every buffer had one descriptor.
     singles: bool,
 }
 
 impl Driver {
-    /// A fresh queue of `size` descriptors (at most 32768) in three tables as long as
-    /// [`areas`](crate::layout::packed::areas) says, all zero.
+    /// A new queue of `size` descriptors (at most 32768) in three zeroed tables with the lengths of
+    /// [`areas`](crate::layout::packed::areas).
     pub fn new(queue: u16, size: u16, areas: [Table; 3], event_idx: bool) -> Self {
         Self {
             ring: Ring::new(size, areas, event_idx),
@@ -37,7 +37,7 @@ impl Driver {
         }
     }
 
-    /// The second half of the next descriptor that comes back, if it has been used.
+    /// Second half of the next descriptor to return, if it is used.
     #[inline(always)]
     fn next_used(&self) -> Option<u64> {
         self.ring.used_at(self.ring.take)
@@ -155,8 +155,7 @@ impl DriverQueue for Driver {
         id
     }
 
-    /// Nothing: to look at one descriptor more for each costs 57 instructions a frame, and was not
-    /// faster between CPUs that share a cache.
+    /// Always `None`: reading an additional descriptor per frame costs more than the hint saves.
     #[inline(always)]
     fn coming(&self, _ahead: u16) -> Option<u16> {
         None
@@ -168,8 +167,8 @@ impl DriverQueue for Driver {
     }
 
     fn arm(&mut self, after: u16) -> bool {
-        // Where the device will be when it has used so many. Where longer ones come back to is not
-        // known but of the next.
+        // Position after this number of used buffers. With longer buffers only the next position is
+        // known.
         let most = if self.singles { self.in_flight().max(1) } else { 1 };
         let last = self.ring.arm(after.clamp(1, most));
         self.free < self.ring.size && self.ring.used_at(last).is_some()

@@ -1,22 +1,22 @@
-//! Buffers that all hold the largest frame, several in a page where they fit.
+//! Buffers that hold the largest frame; several per page where they fit.
 
 use super::align64;
 
-/// Room in front of a frame.
+/// Headroom of a frame.
 pub const HEADROOM: u32 = 256;
-/// What lies behind a frame, its Ethernet header included.
+/// Space after a frame, including its Ethernet header.
 const PAD: u32 = 320 + 14;
 
-/// Buffers of one MTU.
+/// Buffer sizes for one MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
-    /// Bytes that the device may write.
+    /// Number of device-writable bytes.
     pub data: u32,
-    /// Bytes of a buffer with all that lies around its frame.
+    /// Size of a buffer with headroom and tailroom.
     pub size: u32,
-    /// Buffers that fit a page.
+    /// Number of buffers per page.
     pub per_page: u32,
-    /// Bytes of the block that holds the only buffer in it, when there is one.
+    /// Bytes of the block of a buffer that is alone in its block.
     pub block: u32,
 }
 
@@ -30,7 +30,7 @@ impl Fixed {
     }
 }
 
-/// Largest MTU of a netdev with an XDP program: a frame lies in one page.
+/// Largest MTU of a netdev with an XDP program: a frame must fit one page.
 pub const fn xdp_mtu_max(page: u32) -> u32 {
     page - PAD - HEADROOM
 }
@@ -39,7 +39,7 @@ pub const fn xdp_mtu_max(page: u32) -> u32 {
 mod tests {
     use super::*;
 
-    // Goal: the sizes and numbers per page of the reference table, for three page sizes.
+    // Goal: sizes and buffers per page equal those of the reference table, for three page sizes.
     #[test]
     fn golden_table() {
         let table = [
@@ -59,7 +59,7 @@ mod tests {
         }
     }
 
-    // Goal: a buffer that shares its page with none has a page, or the next larger block.
+    // Goal: a buffer that does not share its page gets a page, or the next larger block.
     #[test]
     fn blocks() {
         let block = |mtu, page| Fixed::new(mtu, page).block;

@@ -1,8 +1,8 @@
-//! Parts of pages, or whole ones: who decides, and why.
+//! Choice between parts of pages and whole pages, with its reason.
 
 use std::fmt;
 
-/// What a user wants.
+/// Requested layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wish {
     /// Several buffers share a page where they fit.
@@ -10,12 +10,12 @@ pub enum Wish {
     Frag,
     /// Every buffer has a page.
     Full,
-    /// By what is measured.
+    /// By measurement.
     Auto,
 }
 
 impl Wish {
-    /// Its name.
+    /// Name of the layout.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Frag => "frag",
@@ -24,7 +24,7 @@ impl Wish {
         }
     }
 
-    /// From the two switches by which it is set; `full` wins.
+    /// Layout from its two flags; `full` takes precedence.
     pub const fn of_flags(full: bool, auto: bool) -> Self {
         match (full, auto) {
             (true, _) => Self::Full,
@@ -34,55 +34,54 @@ impl Wish {
     }
 }
 
-/// What a queue has measured since it was asked last.
+/// Measurements of a queue since the last decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// Buffers that came back, and how many of them from another thread.
+    /// Number of returned buffers.
     pub freed: u64,
-    /// See `freed`.
+    /// Number of buffers that another thread returned.
     pub foreign: u64,
-    /// Pages in use, and pages that there are.
+    /// Pages in use.
     pub outstanding: u32,
-    /// See `outstanding`.
+    /// Pages of the pool.
     pub pages: u32,
-    /// Nanoseconds of a refill for a buffer, with parts of pages and with whole ones; 0: not
-    /// known.
+    /// Nanoseconds of a refill per buffer, with parts of pages and with whole pages; 0: unknown.
     pub refill_ns: [u32; 2],
-    /// It is not long ago that whole pages were found to be dearer.
+    /// True for some time after whole pages were found to be slower.
     pub resting: bool,
 }
 
-/// Why a queue has the layout that it has.
+/// Reason for the layout of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// A buffer of so many bytes leaves no room for a second one in a page of so many.
+    /// Two buffers of this size do not fit a page.
     Jumbo {
         /// Bytes of a buffer.
         size: u32,
         /// Bytes of a page.
         page: u32,
     },
-    /// An XDP program wants a page for each frame.
+    /// An XDP program needs a page for each frame.
     Xdp,
-    /// It was asked for.
+    /// The user requested it.
     Asked,
-    /// So many of a hundred buffers come back from other threads.
+    /// Percentage of buffers that other threads return.
     Foreign(u32),
-    /// So many of a hundred pages are in use.
+    /// Percentage of pages in use.
     Memory(u32),
-    /// Whole pages took so many nanoseconds for a buffer, parts of pages so many.
+    /// Whole pages are slower; nanoseconds per buffer.
     Dear {
         /// With whole pages.
         full: u32,
-        /// With parts.
+        /// With parts of pages.
         frag: u32,
     },
-    /// Whole pages were asked for, and there were not enough of them.
+    /// Whole pages were requested, but there were too few.
     RolledBack {
-        /// Pages that there are.
+        /// Pages of the pool.
         pages: u32,
     },
-    /// Nothing speaks against several buffers in a page.
+    /// No reason against several buffers per page.
     Cheap,
 }
 
@@ -111,29 +110,29 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// True when the user's wish has no say.
+    /// True when the request of the user has no effect.
     pub const fn is_forced(self) -> bool {
         matches!(self, Self::Jumbo { .. } | Self::Xdp)
     }
 }
 
-/// How the buffers of a queue lie.
+/// Buffer layout of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Each has a page of its own.
+    /// True if each buffer has a page of its own.
     pub full: bool,
-    /// Why.
+    /// Reason for the layout.
     pub cause: Cause,
 }
 
-/// Whole pages at more than this share of foreign returns, in percent; parts again below half of
-/// it, so that a queue does not go back and forth.
+/// Percentage of foreign returns above which whole pages are used. Parts of pages are used again
+/// below half of it: hysteresis against oscillation.
 const FOREIGN_HIGH: u32 = 50;
-/// Parts of pages at more than this share of pages in use, in percent.
+/// Percentage of pages in use above which parts of pages are used.
 const MEMORY_HIGH: u32 = 75;
-/// Parts of pages when whole ones take so much longer, in percent.
+/// Relative refill time of whole pages, in percent, above which parts of pages are used.
 const DEAR: u64 = 120;
-/// Buffers below which nothing is decided.
+/// Minimum number of returned buffers for a decision.
 const ENOUGH: u64 = 1024;
 
 fn percent(part: u64, of: u64) -> u32 {
@@ -141,7 +140,7 @@ fn percent(part: u64, of: u64) -> u32 {
 }
 
 impl Layout {
-    /// The layout of buffers of `size` bytes in pages of `page`. `now` is what the queue has.
+    /// Layout of buffers of `size` bytes in pages of `page`. `now` is the present layout.
     pub fn decide(
         wish: Wish,
         (size, page): (u32, u32),
@@ -189,7 +188,7 @@ impl Layout {
         Self { full: false, cause: Cause::Cheap }
     }
 
-    /// Its name.
+    /// Name of the layout.
     pub const fn name(self) -> &'static str {
         if self.full { "full" } else { "frag" }
     }
@@ -207,7 +206,7 @@ mod tests {
         Layout::decide(Wish::Auto, (1920, 4096), false, &measured, now)
     }
 
-    // Goal: what is forced is forced whatever is wished for, and says why with its numbers.
+    // Goal: forced layouts do not depend on the request, and report the reason with its numbers.
     #[test]
     fn forced_layouts() {
         for wish in [Wish::Frag, Wish::Full, Wish::Auto] {
@@ -221,9 +220,9 @@ mod tests {
         }
     }
 
-    // Goal: the flag chooses where nothing is forced, and wins over auto.
+    // Goal: without a forced layout the flag decides, and takes precedence over auto.
     #[test]
-    fn asked_layouts() {
+    fn requested_layouts() {
         let of = |full, auto| {
             let none = Measured::default();
             Layout::decide(Wish::of_flags(full, auto), (2048, 4096), false, &none, None).full
@@ -231,7 +230,7 @@ mod tests {
         assert_eq!([of(false, false), of(true, false), of(true, true)], [false, true, true]);
     }
 
-    // Goal: auto goes to whole pages when most buffers come back from elsewhere, stays there until
+    // Goal: auto selects whole pages when most buffers return from other threads, keeps them until
     // far fewer do, and leaves them when memory is short.
     #[test]
     fn measured_layouts() {
@@ -245,9 +244,9 @@ mod tests {
         assert_eq!(auto(seen(0, 0, 10), Some(full)), full, "nothing new");
     }
 
-    // Goal: whole pages that turn out to be dearer are given up, and not tried again at once.
+    // Goal: whole pages that are slower are abandoned, and not tried again immediately.
     #[test]
-    fn dear_pages_are_given_up() {
+    fn slow_whole_pages_are_abandoned() {
         let measured = |refill_ns, resting| Measured { refill_ns, resting, ..seen(2000, 1200, 10) };
         let full = Layout { full: true, cause: Cause::Foreign(60) };
         assert!(auto(measured([20, 24], false), Some(full)).full, "not by enough");

@@ -1,15 +1,15 @@
-//! Who maps RX buffers for the device.
+//! Mapping of RX buffers for the device.
 
 use mqnet_pktbuf::Mapping;
 
 use crate::Features;
 
-/// The pool of a queue whose page 0 the device finds at `base`.
+/// Mapping of the pool of a queue; the device sees page 0 at `base`.
 ///
-/// A device that uses addresses as the driver gives them is told of the memory once, and a buffer
-/// costs an addition: the pool is mapped as a whole. One whose accesses go through a mapping of its
-/// own (`ACCESS_PLATFORM`) is told of each buffer when it gets it, so that its pool is for
-/// allocation only. Over vhost-user the addresses that count are those of the memory table.
+/// A device that uses addresses as the driver gives them learns the memory once, and a buffer costs
+/// an addition: the pool is mapped as a whole. A device behind an address translation
+/// (`ACCESS_PLATFORM`) gets a mapping for each buffer, so that its pool only allocates. With
+/// vhost-user, the addresses are those of the memory table.
 pub fn of(features: Features, base: u64) -> Mapping {
     if features.has(Features::ACCESS_PLATFORM) {
         Mapping::Allocation
@@ -22,7 +22,7 @@ pub fn of(features: Features, base: u64) -> Mapping {
 mod tests {
     use super::*;
 
-    // Goal: one bit decides, whatever else was agreed.
+    // Goal: a single feature bit decides, independent of other features.
     #[test]
     fn one_bit_decides() {
         let some = Features::VERSION_1.or(Features::MRG_RXBUF);

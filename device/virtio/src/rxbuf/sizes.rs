@@ -3,20 +3,19 @@
 use super::align64;
 use crate::net::HDR_LEN;
 
-/// How frames lie in buffers.
+/// Placement of frames in buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A frame in one small buffer.
+    /// One small buffer per frame.
     Small,
-    /// A frame in as many buffers as it needs (`MRG_RXBUF`).
+    /// As many buffers per frame as needed (`MRG_RXBUF`).
     Mergeable,
-    /// A frame in one buffer that holds the largest one.
+    /// One buffer for the largest frame.
     Big,
 }
 
 impl Mode {
-    /// The mode of a device: whether it merges buffers, its largest MTU, and whether its frames
-    /// may be larger than that.
+    /// Selects the mode of a device by mergeable buffers, largest MTU, and large frames.
     pub const fn choose(mergeable: bool, mtu: u32, any_large: bool) -> Self {
         match mergeable {
             true => Self::Mergeable,
@@ -25,7 +24,7 @@ impl Mode {
         }
     }
 
-    /// Its name.
+    /// Name of the mode.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
@@ -35,47 +34,45 @@ impl Mode {
     }
 }
 
-/// Largest frame of a small buffer: 1500 bytes behind an Ethernet header with two VLAN tags.
+/// Largest frame of a small buffer: 1500 bytes after an Ethernet header with two VLAN tags.
 pub const SMALL_FRAME: u32 = 1522;
 
-/// A cache line. A frame begins with one, and its header is at the end of the line before: there
-/// each header is as a rule what was there before, so that a device which looks first need not
-/// write it. A line that neither side writes stays in both caches; where it has the frame's first
-/// bytes too, it goes from one to the other and back for each frame. (DPDK's vhost: 38 % of its
-/// time was the first look at such a line, 1 % where header and frame are apart.)
+/// Cache line size. A frame begins at a cache line, and its header is at the end of the previous
+/// line. Headers rarely change, so that a device that compares before it writes leaves the line
+/// shared in both caches. If the line also held the first bytes of the frame, it would move between
+/// the caches for each frame.
 const LINE: u32 = 64;
 
-/// Room in front of and behind a frame that whoever builds packets around buffers needs.
+/// Space in front of and after a frame for consumers that build packets in place.
 const PAD: u32 = LINE;
 const TAIL: u32 = 320;
 
-/// Room in front of a frame that an XDP program may grow into.
+/// Headroom for an XDP program.
 pub const XDP_HEADROOM: u32 = 256;
 
-/// A small buffer with all that lies around its frame.
+/// Size of a small buffer with headroom and tailroom.
 pub const fn small(xdp: bool) -> u32 {
     let headroom = if xdp { XDP_HEADROOM } else { 0 };
     align64(HDR_LEN + PAD + SMALL_FRAME + headroom) + TAIL
 }
 
-/// Room in front of what the device writes into a buffer: its header, and the frame in the next
-/// line.
+/// Space in front of the header that the device writes; the frame begins in the next line.
 pub const fn headroom(xdp: bool) -> u32 {
     let lead = LINE - HDR_LEN;
     if xdp { lead + XDP_HEADROOM } else { lead }
 }
 
-/// What a mergeable buffer gives up to a program. (The kernel's number: the rest of the line in
-/// front of the frame comes out of the room behind it, which nobody here needs.)
+/// Space of a mergeable buffer that is reserved for an XDP program. (Value of the kernel; the
+/// remaining line in front of the frame is taken from the tailroom, which is unused here.)
 pub const MERGEABLE_XDP_ROOM: u32 = align64(XDP_HEADROOM + TAIL);
 
-/// Shortest frame part of a mergeable buffer: a ring full of buffers must hold a frame.
+/// Minimum frame part of a mergeable buffer: a full ring of buffers must hold one frame.
 pub fn mergeable_min(max_mtu: u32, ring: u16) -> u32 {
     let per_buffer = (HDR_LEN + 22 + max_mtu).div_ceil(ring.max(1).into());
     (per_buffer.max(HDR_LEN) - HDR_LEN).max(SMALL_FRAME)
 }
 
-/// A mergeable buffer for frames of `average` bytes.
+/// Size of a mergeable buffer for frames of `average` bytes.
 pub fn mergeable(average: u32, min: u32, page: u32, xdp: bool) -> u32 {
     if xdp {
         return page - MERGEABLE_XDP_ROOM;
@@ -83,12 +80,12 @@ pub fn mergeable(average: u32, min: u32, page: u32, xdp: bool) -> u32 {
     align64(LINE + average.clamp(min, (page - LINE).max(min))).min(page)
 }
 
-/// The average length of frames, of which each new one is 1/64.
+/// Exponentially weighted average of frame lengths, with weight 1/64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Average(u32);
 
 impl Average {
-    /// A frame came.
+    /// Adds the length of a frame.
     #[inline]
     pub fn add(&mut self, len: u32) {
         self.0 = match self.0 {
@@ -97,7 +94,7 @@ impl Average {
         };
     }
 
-    /// The average now; 0 before the first.
+    /// Current average; 0 before the first frame.
     pub fn get(self) -> u32 {
         self.0
     }
@@ -109,15 +106,15 @@ mod tests {
 
     use super::*;
 
-    // Goal: the kernel's sizes: two small buffers share a page, with a program none do.
+    // Goal: the kernel's sizes: two small buffers share a page, with an XDP program none do.
     #[test]
     fn small_buffers() {
         assert_eq!((small(false), small(true)), (1920, 2176));
         assert!(2 * small(false) <= 4096 && 2 * small(true) > 4096);
     }
 
-    // Goal: mergeable buffers begin at 1600 bytes, grow to a page with the average, and with a
-    // program they have 3520.
+    // Goal: mergeable buffers begin at 1600 bytes, grow to a page with the average, and have 3520
+    // bytes with an XDP program.
     #[test]
     fn mergeable_buffers() {
         let min = mergeable_min(65535, 256);
@@ -129,16 +126,16 @@ mod tests {
         assert_eq!(mergeable_min(65535, 16), 4087, "a short ring needs longer buffers");
     }
 
-    // Goal: at the bounds of the sizes: the header has a line, 64 bytes count, a page is the end.
+    // Goal: sizes at their bounds: a line for the header, granularity of 64 bytes, at most a page.
     #[test]
     fn thresholds() {
         let of = |average| mergeable(average, mergeable_min(1500, 256), 4096, false);
         let lens = [1522, 1536, 1537, 1600, 1601, 1984, 1985, 3968, 3969, 4032, 65_535];
         let sizes = [1600, 1600, 1664, 1664, 1728, 2048, 2112, 4032, 4096, 4096, 4096];
         assert_eq!(lens.map(of), sizes);
-        // 2048 bytes are the longest that share a page.
+        // 2048 bytes is the largest size that shares a page.
         assert_eq!([1984, 1985].map(|average| 4096 / of(average)), [2, 1]);
-        // The largest frame in a ring full of buffers: ceil((12 + 22 + mtu) / ring) - 12.
+        // Largest frame in a full ring of buffers: ceil((12 + 22 + mtu) / ring) - 12.
         let min = |mtu, ring| mergeable_min(mtu, ring);
         assert_eq!([min(65_535, 32), min(65_535, 42), min(65_535, 43)], [2038, 1550, 1522]);
         assert_eq!(min(9000, 1), 9022);
@@ -149,7 +146,7 @@ mod tests {
         assert_eq!(headroom(true) + HDR_LEN + SMALL_FRAME, 1842);
     }
 
-    // Goal: merging comes first, then what does not fit a small buffer.
+    // Goal: mergeable buffers take precedence, then frames that exceed a small buffer.
     #[test]
     fn modes() {
         assert_eq!(Mode::choose(true, 9000, true), Mode::Mergeable);
@@ -169,8 +166,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: whatever comes, a buffer holds its header and 1522 bytes and fits a page, and a
-        // ring of them holds a frame of the MTU.
+        // Goal: for any frames, a buffer holds its header and 1522 bytes and fits a page, and a
+        // ring of buffers holds a frame of the MTU.
         #[test]
         fn sizes_stay_in_bounds(
             lens in prop::collection::vec(0..70_000u32, 0..50),

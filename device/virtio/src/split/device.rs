@@ -1,18 +1,18 @@
-//! The device's side of a split ring.
+//! Device side of a split ring.
 //!
 //! ```text
 //!   driver                                device
-//!   descriptors, avail ring               avail.idx (Acquire), then what lies before it
+//!   descriptors, avail ring               avail.idx (Acquire), then the chains before it
 //!   avail.idx (Release)          <----->
 //!   used.idx (Acquire)           <----->  used ring, then used.idx (Release)
 //!
 //!   used_event, full barrier,    <----->  used.idx, full barrier, used_event:  an interrupt?
-//!   look at used.idx again
-//!   avail.idx, full barrier,     <----->  avail_event, full barrier, avail.idx: something there?
+//!   read used.idx again
+//!   avail.idx, full barrier,     <----->  avail_event, full barrier, avail.idx: a chain?
 //!   avail_event: a kick?
 //! ```
 //!
-//! The full barriers make it impossible that both sides of a line see the old state.
+//! The full barriers guarantee that at least one side of each line sees the other's new state.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, fence};
@@ -25,7 +25,7 @@ use crate::log::RingLog;
 use crate::ring::{DeviceRing, areas_fit, no_ring};
 use crate::{Broken, Features};
 
-/// A split ring, as the device sees it.
+/// Device side of a split ring.
 #[derive(Debug)]
 pub struct Device {
     queue: u16,
@@ -33,26 +33,26 @@ pub struct Device {
     desc: Column<[AtomicU64; 2]>,
     available: Column<AtomicU16>,
     used: Column<[AtomicU32; 2]>,
-    /// The areas of driver and device, for what stands around the two rings.
+    /// Driver area and device area, for the fields around the two rings.
     driver: Table,
     device: Table,
     event_idx: bool,
     indirect: bool,
     in_order: bool,
-    /// The next chain; all before it are used.
+    /// Index of the next chain; all chains before it are used.
     next: u16,
-    /// `avail.idx` as last read.
+    /// Last value read from `avail.idx`.
     seen: u16,
-    /// `used.idx` as last written.
+    /// Last value written to `used.idx`.
     published: u16,
-    /// `used.idx` when the driver was last asked whether it wants to be told; `None` at first.
-    asked: Option<u16>,
-    /// The driver tells of new chains (without `EVENT_IDX`).
+    /// `used.idx` at the last check for an interrupt; `None` before the first check.
+    checked: Option<u16>,
+    /// True while notifications are enabled (without `EVENT_IDX`).
     armed: bool,
     log: Option<RingLog>,
 }
 
-/// True when a driver that waits for `event` wants to hear of a step from `old` to `new`.
+/// True when a step from `old` to `new` passes the driver's `event` index.
 #[inline]
 pub(crate) fn event_is_due(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
@@ -64,9 +64,8 @@ fn read([addr, rest]: &[AtomicU64; 2]) -> Desc {
 }
 
 impl Device {
-    /// Goes on with a ring where its driver says that it stands: `used.idx` in its memory. (A base
-    /// that is further is that of a device that died with chains in its hands; since chains are
-    /// used in order, those are made available still.)
+    /// Resumes a ring at `used.idx` in its memory. (A base beyond it stems from a device that ended
+    /// while it processed chains. Chains are used in order, so those are still available.)
     pub fn new(
         queue: u16,
         size: u16,
@@ -101,7 +100,7 @@ impl Device {
             next,
             seen: next,
             published: next,
-            asked: None,
+            checked: None,
             armed: true,
             log: None,
         };
@@ -109,7 +108,7 @@ impl Device {
         Ok(ring)
     }
 
-    /// Notes what is written in a log, from now on.
+    /// Logs further writes to the ring in `log`.
     pub fn set_log(&mut self, log: Option<RingLog>) {
         self.log = log;
     }
@@ -125,9 +124,9 @@ impl Device {
         Broken { queue: self.queue, what }
     }
 
-    /// Reads `avail.idx`; true when there is something at `place`.
+    /// Reads `avail.idx`; true when a chain is available at `place`.
     #[inline(never)]
-    fn look(&mut self, place: u16) -> Result<bool, Broken> {
+    fn read_avail_idx(&mut self, place: u16) -> Result<bool, Broken> {
         // Pairs with the driver's release of avail.idx: chains before the index.
         let idx = u16::from_le(self.driver.half(at::AVAIL_IDX).load(Acquire));
         let (there, seen) = (idx.wrapping_sub(self.published), self.seen);
@@ -141,7 +140,7 @@ impl Device {
     }
 
     #[cold]
-    fn note_used(&self, n: u16) {
+    fn log_used(&self, n: u16) {
         let Some(log) = &self.log else { return };
         for i in 0..n.min(self.size) {
             log.device(at::used_ring(self.published.wrapping_add(i) & (self.size - 1)), 8);
@@ -149,11 +148,11 @@ impl Device {
         log.device(0, at::used_ring(0));
     }
 
-    /// Does the driver want to hear of what was just published?
+    /// True if the driver requests an interrupt for the published chains.
     #[inline]
-    fn wants_to_hear(&mut self) -> bool {
+    fn needs_interrupt(&mut self) -> bool {
         // Pairs with the driver's full barrier between its used_event (or flags) and its second
-        // look at used.idx: our index before our look at what it asks for.
+        // read of used.idx: our index before our read of the driver's request.
         fence(SeqCst);
         if !self.event_idx {
             let flags = u16::from_le(self.driver.half(at::AVAIL_FLAGS).load(Relaxed));
@@ -161,7 +160,7 @@ impl Device {
         }
         let event = u16::from_le(self.driver.half(at::used_event(self.size)).load(Relaxed));
         let new = self.published;
-        self.asked.replace(new).is_none_or(|old| event_is_due(event, new, old))
+        self.checked.replace(new).is_none_or(|old| event_is_due(event, new, old))
     }
 }
 
@@ -183,12 +182,12 @@ impl DeviceRing for Device {
 
     #[inline]
     fn has_chain(&mut self) -> Result<bool, Broken> {
-        Ok(self.next != self.seen || self.look(self.next)?)
+        Ok(self.next != self.seen || self.read_avail_idx(self.next)?)
     }
 
     #[inline(always)]
     fn head_at(&mut self, place: &mut u16) -> Result<Option<Head>, Broken> {
-        if *place == self.seen && !self.look(*place)? {
+        if *place == self.seen && !self.read_avail_idx(*place)? {
             return Ok(None);
         }
         let id = u16::from_le(self.available.round(*place).load(Relaxed));
@@ -258,10 +257,10 @@ impl DeviceRing for Device {
         // Pairs with the driver's acquire of used.idx: entries and payload before the index.
         self.device.half(at::USED_IDX).store(self.next.to_le(), Release);
         if self.log.is_some() {
-            self.note_used(new);
+            self.log_used(new);
         }
         self.published = self.next;
-        self.wants_to_hear()
+        self.needs_interrupt()
     }
 
     fn arm(&mut self, place: u16) -> Result<bool, Broken> {
@@ -272,15 +271,15 @@ impl DeviceRing for Device {
             self.device.half(at::USED_FLAGS).store(0, Relaxed);
         }
         self.armed = true;
-        // Pairs with the driver's full barrier between avail.idx and its look at avail_event (or
-        // flags): what we ask for before our second look at its index.
+        // Pairs with the driver's full barrier between avail.idx and its read of avail_event (or
+        // flags): our request before our second read of its index.
         fence(SeqCst);
-        self.look(place)
+        self.read_avail_idx(place)
     }
 
     #[inline]
     fn disarm(&mut self) {
-        // An event index that lies behind is passed once in 65536 chains.
+        // An old event index is passed only once in 65536 chains.
         if self.armed && !self.event_idx {
             self.device.half(at::USED_FLAGS).store(at::NO_NOTIFY.to_le(), Relaxed);
         }

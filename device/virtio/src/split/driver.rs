@@ -1,4 +1,4 @@
-//! The driver's end of a split virtqueue.
+//! Driver side of a split virtqueue.
 
 pub mod in_order;
 mod ring;
@@ -12,20 +12,20 @@ use ring::Ring;
 
 pub use in_order::InOrder;
 
-/// The driver's end of a split virtqueue, whose buffers come back in any order.
+/// Driver side of a split virtqueue that returns buffers in any order.
 #[derive(Debug)]
 pub struct Driver {
     ring: Ring,
     /// Free descriptors; the last is used next.
     free: Vec<u16>,
-    /// The descriptor after each, while it is part of a chain.
+    /// Next descriptor of each descriptor that is part of a chain.
     next: Box<[u16]>,
     buffers: Buffers,
 }
 
 impl Driver {
-    /// A fresh queue of `size` descriptors (a power of two, at most 32768) in three tables as long
-    /// as [`areas`](crate::layout::split::areas) says, all zero.
+    /// A new queue of `size` descriptors (a power of two, at most 32768) in three zeroed tables
+    /// with the lengths of [`areas`](crate::layout::split::areas).
     pub fn new(queue: u16, size: u16, areas: [Table; 3], event_idx: bool) -> Self {
         Self {
             ring: Ring::new(queue, size, areas, event_idx),
@@ -35,7 +35,7 @@ impl Driver {
         }
     }
 
-    /// The next entry of the used ring: id and length.
+    /// Takes the next entry of the used ring: id and length.
     #[inline(always)]
     fn next_entry(&mut self) -> Result<Option<[u32; 2]>, Broken> {
         let entry = self.ring.entry()?;
@@ -63,7 +63,7 @@ impl Driver {
             self.free.push(next);
             id = next;
         }
-        // The head last: what belongs to its id is hot.
+        // The head is freed last, because the memory of its id is in the cache.
         self.free.push(head);
     }
 }
@@ -157,7 +157,7 @@ impl DriverQueue for Driver {
 
     #[inline(always)]
     fn add_again(&mut self, id: u16, _piece: Piece) -> u16 {
-        // Its descriptor lies where it was, as it was.
+        // The descriptor is unchanged.
         self.buffers.lend_again(id);
         self.ring.announce(id);
         id

@@ -1,9 +1,9 @@
-//! The types of a file, as far as maps need them.
+//! BTF type information of a file, as far as map definitions need it.
 
 use super::LoadError;
 
 const MAGIC: u16 = 0xeb9f;
-/// Types may refer to each other without end.
+/// Limit of nested types, because types may refer to each other cyclically.
 const DEPTH_MAX: u32 = 16;
 
 mod kind {
@@ -27,9 +27,9 @@ mod kind {
 struct Type {
     name: u32,
     kind: u32,
-    /// Size, or the type that is meant.
+    /// Size, or the referenced type.
     size: u32,
-    /// Words that follow.
+    /// Words after the header.
     words: Vec<u32>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Btf<'a> {
     strings: &'a [u8],
 }
 
-/// A map as it is declared: names of members, and their values.
+/// Map definition: name, and values of its members.
 pub(super) struct Declared {
     pub(super) name: String,
     pub(super) kind: u32,
@@ -102,7 +102,7 @@ impl<'a> Btf<'a> {
         self.types.get(id as usize).ok_or_else(|| bad("names a type that is not there"))
     }
 
-    /// The type behind typedefs and qualifiers.
+    /// Resolves typedefs and qualifiers.
     fn plain(&self, mut id: u32) -> Result<&Type, LoadError> {
         for _ in 0..DEPTH_MAX {
             let t = self.get(id)?;
@@ -136,13 +136,13 @@ impl<'a> Btf<'a> {
         if t.kind == kind::PTR { Ok(t.size) } else { Err(bad("a map's member is no pointer")) }
     }
 
-    /// A number, written as the length of an array that is pointed to.
+    /// A number, encoded as the length of an array behind a pointer.
     fn number(&self, id: u32) -> Result<u32, LoadError> {
         let t = self.plain(self.pointee(id)?)?;
         if t.kind == kind::ARRAY { Ok(t.words[2]) } else { Err(bad("a map's number is none")) }
     }
 
-    /// The map of section `.maps` with this name.
+    /// Map with this name in section `.maps`.
     pub(super) fn map(&self, name: &str) -> Result<Option<Declared>, LoadError> {
         let is_maps = |t: &&Type| t.kind == kind::DATASEC && self.name(t.name) == ".maps";
         let Some(section) = self.types.iter().find(is_maps) else { return Ok(None) };
@@ -178,7 +178,7 @@ impl<'a> Btf<'a> {
                 "map_flags" => map.flags = self.number(id)?,
                 "key" => map.key_size = self.size_of(self.pointee(id)?, 0)?,
                 "value" => map.value_size = self.size_of(self.pointee(id)?, 0)?,
-                // Memory is taken where the workers are, and nothing is pinned.
+                // Memory is allocated near the workers, and no map is pinned.
                 "pinning" | "numa_node" => {}
                 other => {
                     let why = format!("map '{}': member '{other}' is not known here", map.name);

@@ -1,4 +1,4 @@
-//! Instructions of a program and of the functions that it calls, one after another.
+//! Linking of a program with the functions that it calls.
 
 use object::{File, Object as _, ObjectSection, ObjectSymbol, RelocationTarget, Section};
 use object::{SectionIndex, SectionKind, Symbol, SymbolKind};
@@ -6,7 +6,7 @@ use object::{SectionIndex, SectionKind, Symbol, SymbolKind};
 use super::{INSNS_MAX, LoadError, Maps, bad, broken, section_name};
 use crate::insn::{Insn, LDDW, PSEUDO_CALL, PSEUDO_MAP, PSEUDO_VALUE, class, jmp};
 
-/// A function: instructions of a section, by number.
+/// A function as a range of instructions of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Function {
     pub(super) name: String,
@@ -26,10 +26,10 @@ struct Linker<'f, 'a> {
     file: &'f File<'a>,
     maps: &'f Maps,
     insns: Vec<Insn>,
-    /// Functions, and where they begin in `insns`.
+    /// Functions, and their first instructions in `insns`.
     starts: Vec<(Function, usize)>,
     calls: Vec<Call>,
-    /// Which maps are referred to.
+    /// Maps that the program refers to.
     used: Vec<bool>,
 }
 
@@ -42,7 +42,7 @@ fn decode(text: &Section<'_, '_>) -> Result<Vec<Insn>, LoadError> {
     Ok(insns.iter().map(Insn::from_bytes).collect())
 }
 
-/// The functions of a section, by their symbols; a section without any is one function.
+/// Functions of a section, by symbol; a section without symbols is one function.
 pub(super) fn functions(
     file: &File<'_>,
     text: &Section<'_, '_>,
@@ -68,15 +68,15 @@ pub(super) fn functions(
     Ok(found)
 }
 
-/// A program, then whatever functions it calls. References to maps are numbers of the maps that
-/// are listed with it, in the order of the file.
+/// Links a program and the functions that it calls. Returns the instructions, and the used maps in
+/// file order; references to maps are indices into that list.
 pub(super) fn link(
     file: &File<'_>,
     program: Function,
     maps: &Maps,
 ) -> Result<(Vec<Insn>, Vec<usize>), LoadError> {
     let (insns, starts, calls) = (Vec::new(), Vec::new(), Vec::new());
-    let used = vec![false; maps.places.len()];
+    let used = vec![false; maps.locations.len()];
     let mut linker = Linker { file, maps, insns, starts, calls, used };
     linker.add(program)?;
     let mut next = 0;
@@ -120,7 +120,7 @@ impl Linker<'_, '_> {
         if start + insns.len() > INSNS_MAX {
             return bad(format!("more than {INSNS_MAX} instructions with all functions"));
         }
-        // What a file says in these fields is not for us: only relocations refer to maps.
+        // The file's values of these fields are rejected: only relocations may refer to maps.
         let mut at = 0;
         while let Some(insn) = insns.get(at) {
             if insn.code == LDDW && insn.src != 0 {
@@ -159,7 +159,7 @@ impl Linker<'_, '_> {
         Ok(())
     }
 
-    /// An instruction that refers to a map or to a variable.
+    /// Relocates an instruction that refers to a map or a variable.
     fn refer(
         &mut self,
         symbol: &Symbol<'_, '_>,
@@ -173,8 +173,8 @@ impl Linker<'_, '_> {
         if insn.code != LDDW || at + 1 >= insns.len() {
             return bad(format!("insn {at}: '{name}' is relocated in a way that is not known"));
         }
-        let places = self.maps.places.iter().enumerate();
-        let mut here = places.filter(|(_, p)| Some(p.section) == symbol.section_index());
+        let locations = self.maps.locations.iter().enumerate();
+        let mut here = locations.filter(|(_, p)| Some(p.section) == symbol.section_index());
         let found = here.find(|(_, p)| p.at.is_none_or(|at| at == symbol.address()));
         let Some((number, place)) = found else {
             return bad(match name {
@@ -213,7 +213,7 @@ impl Linker<'_, '_> {
     }
 }
 
-/// The function that a call means.
+/// Callee of a relocated call.
 fn called(
     file: &File<'_>,
     symbol: &Symbol<'_, '_>,

@@ -1,10 +1,10 @@
-//! Helpers, as the machine that checks everything does them.
+//! Helpers of the reference machine.
 
 use super::machine::{Machine, Trap};
 use crate::helper;
 
 const INVALID: u64 = -22i64 as u64;
-/// What the clock shows.
+/// Value of the clock.
 pub(super) const NOW: u64 = 0x1234_5678_9abc;
 
 impl Machine<'_> {
@@ -31,7 +31,7 @@ impl Machine<'_> {
             helper::STORE_BYTES => self.copy([a, b, c, d], true)?,
             other => return Err(format!("no helper {other}")),
         };
-        // Whoever reads one of them now reads nonsense.
+        // A call invalidates these registers; the pattern exposes later reads.
         self.regs[1..=5].fill(0x6666_6666_6666_6666);
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Machine<'_> {
             return Ok(if outside { INVALID } else { 0 });
         }
         let frame = self.data + offset;
-        // Whether it lies there or not: the program must own what it names.
+        // Memory of the program is checked even if the frame range is invalid.
         let own = if to_frame { self.read(memory, len)? } else { vec![0; len as usize] };
         if outside && to_frame {
             return Ok(INVALID);

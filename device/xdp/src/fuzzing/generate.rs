@@ -1,4 +1,5 @@
-//! Programs from any bytes: mostly of a kind that compilers write, and always a little wrong.
+//! Generator of programs from arbitrary bytes: mostly compiler-like code, with frequent small
+//! errors.
 
 mod helpers;
 
@@ -56,7 +57,7 @@ fn op(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> Insn {
     Insn { code, dst, src, off, imm }
 }
 
-/// What a register is likely to hold.
+/// Probable content of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Likely {
     Nothing,
@@ -111,7 +112,7 @@ impl<'a> Generator<'a> {
         self.insns.push(insn);
     }
 
-    /// A register that likely holds `what`.
+    /// A register that probably holds `what`.
     fn find(&mut self, what: Likely) -> Option<u8> {
         let from = self.below(11);
         (0..11).map(|i| (from + i) % 11).find(|r| self.regs[usize::from(*r)] == what)
@@ -130,7 +131,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// A register to write, seldom one of the few that others need.
+    /// A destination register; rarely one that other pieces need.
     fn target(&mut self) -> u8 {
         let reg = self.below(10);
         if reg == 6 && !self.rarely() { 7 } else { reg }
@@ -150,7 +151,7 @@ impl<'a> Generator<'a> {
         self.set(end, Likely::End);
     }
 
-    /// The program, which ends.
+    /// Generates the program, which ends with an exit.
     pub(super) fn program(mut self) -> Vec<Insn> {
         self.push(op(MOV | X, 6, 1, 0, 0));
         self.set(6, Likely::Context);
@@ -181,11 +182,12 @@ impl<'a> Generator<'a> {
         for at in self.outs.iter().copied().chain(self.skips.iter().map(|s| s.0)) {
             self.insns[at].off = (last - at - 1) as i16;
         }
-        self.spoil();
+        self.corrupt();
         self.insns
     }
 
-    /// What makes more of the rest possible: a frame of some length, and numbers on the stack.
+    /// Emits a prologue that enables later pieces: a minimum frame length, and numbers on the
+    /// stack.
     fn opening(&mut self) {
         if self.byte() < 210
             && let (Some(p), Some(end)) = (self.find(Likely::Packet), self.find(Likely::End))
@@ -207,7 +209,7 @@ impl<'a> Generator<'a> {
         self.value();
     }
 
-    /// A register with something in it, or seldom any.
+    /// A source register, probably initialized.
     fn source(&mut self) -> u8 {
         let r = self.below(11);
         let from = self.below(10);
@@ -218,8 +220,8 @@ impl<'a> Generator<'a> {
         (0..11).map(|i| (from + i) % 11).find(full).unwrap_or(r)
     }
 
-    /// Does the next pieces some times.
-    fn turns(&mut self) {
+    /// Emits a loop over the next pieces.
+    fn repeat(&mut self) {
         let count = [7, 9][usize::from(self.below(2))];
         self.push(op(MOV, count, 0, 0, 0));
         self.set(count, Likely::Nothing);
@@ -241,7 +243,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Changes one instruction, in few programs.
-    fn spoil(&mut self) {
+    fn corrupt(&mut self) {
         if self.byte() < 235 {
             return;
         }
@@ -274,7 +276,7 @@ impl<'a> Generator<'a> {
             20 => self.adjust(),
             21 => self.bytes_helper(),
             22 => self.other_helper(),
-            23 => self.turns(),
+            23 => self.repeat(),
             _ => self.rare(),
         }
     }
@@ -303,7 +305,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Makes a number small, as programs do before they use it as an offset.
+    /// Bounds a number before its use as an offset.
     fn mask(&mut self) {
         let Some(d) = self.find(Likely::Number) else { return };
         let class = if self.below(2) == 0 { class::ALU64 } else { class::ALU };
@@ -322,14 +324,14 @@ impl<'a> Generator<'a> {
         self.jump(insn);
     }
 
-    /// To the end, over what comes next, or back to try again.
+    /// Emits a jump: to the end, over the next pieces, or backwards.
     fn jump(&mut self, insn: Insn) {
         let at = self.insns.len();
         match self.below(6) {
             0..=3 => self.outs.push(at),
             4 => {
                 let n = 1 + self.below(3);
-                // The piece that it belongs to ends as well.
+                // The current piece counts as well.
                 self.skips.push((at, n + 1));
             }
             _ => {
@@ -435,7 +437,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// An address in a map with one value.
+    /// Emits the address of a map value.
     fn value(&mut self) {
         let d = self.target();
         let map = if self.below(8) == 0 { 2 } else { 0 };

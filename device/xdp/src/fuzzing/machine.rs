@@ -1,14 +1,14 @@
-//! A machine that knows what every byte is: it stops a program that leaves its memory, and a
-//! verifier that claims what is not so.
+//! Reference machine that tracks every byte. It stops a program that accesses other memory, and
+//! detects false claims of the verifier.
 
 use std::collections::VecDeque;
 
 use crate::insn::{Insn, PSEUDO_MAP, PSEUDO_VALUE, X, alu, atomic, class, jmp};
 use crate::map::{MapDef, MapKind};
 use crate::verify::State;
-use crate::verify::claims::Seen;
+use crate::verify::claims::MachineState;
 
-// Far from each other: no number that a pointer may be moved by leads from one to the next.
+// Widely separated regions: no permitted pointer arithmetic leads from one to another.
 const PAGE: u64 = 0x1_0000_0000;
 const STACK: u64 = 0x2_0000_0000;
 const MAPS: u64 = 0x3_0000_0000;
@@ -80,7 +80,7 @@ impl Values {
         0
     }
 
-    /// As [`Map::dump`](crate::Map::dump) shows it.
+    /// All keys and values, in the format of [`Map::dump`](crate::Map::dump).
     pub(super) fn dump(&self) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
         let size = self.def.value_size as usize;
         let values = |slot: usize| -> Vec<Vec<u8>> {
@@ -157,7 +157,7 @@ impl<'a> Machine<'a> {
         (self.data - PAGE) as usize
     }
 
-    /// The bytes at an address, if the program may use all of them.
+    /// Bytes at an address, if the program may access all of them.
     pub(super) fn memory(&mut self, at: u64, len: u64, write: bool) -> Trap<&mut [u8]> {
         let range = |first: u64| (at - first) as usize..(at - first + len) as usize;
         let Some(last) = at.checked_add(len) else { return Err(format!("{at:#x} wraps")) };
@@ -227,7 +227,7 @@ impl<'a> Machine<'a> {
     }
 
     fn check_claims(&self, at: usize) -> Trap<()> {
-        let seen = Seen {
+        let seen = MachineState {
             regs: &self.regs,
             stack: &self.stack,
             written: &self.written,

@@ -4,7 +4,7 @@ struct Numbers(u64);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
-        // splitmix64
+        // The splitmix64 generator.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -13,7 +13,7 @@ impl Numbers {
     }
 }
 
-/// Runs until `want` programs were accepted; returns how many were made.
+/// Runs until `want` programs were accepted; returns the number of generated programs.
 fn run(seed: u64, want: u32) -> u32 {
     let mut numbers = Numbers(seed);
     let (mut made, mut ran) = (0, 0);
@@ -30,11 +30,11 @@ fn run(seed: u64, want: u32) -> u32 {
     made
 }
 
-// Goal: of programs that nobody wrote those that are accepted stay in their memory, are what the
-// verifier says that they are at each instruction, end when it says, and do the same in both
-// runtimes as on a machine that checks everything. MQNET_XDP_PROGRAMS asks for more of them.
+// Goal: accepted generated programs stay inside their memory, match the verifier's claims at each
+// instruction, terminate within its walk, and have the same effects in both runtimes as on the
+// reference machine. MQNET_XDP_PROGRAMS sets their number.
 #[test]
-fn any_program_that_is_accepted_is_harmless() {
+fn accepted_generated_programs_stay_inside_their_memory() {
     let number = |name: &str, or: u64| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(or)
     };

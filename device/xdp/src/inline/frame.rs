@@ -1,4 +1,4 @@
-//! The stack of a function that stands in the place of a call.
+//! Stack frame of an inlined function.
 
 use crate::insn::{Insn, LDDW, X, alu, class};
 
@@ -10,11 +10,11 @@ fn is_memory(insn: Insn) -> bool {
     matches!(insn.class(), class::LDX | class::ST | class::STX)
 }
 
-/// Bytes of the stack that a function uses, as far as its text says, in whole words. One that hides
-/// it uses what is its caller's: the verifier follows that too.
+/// Bytes of stack that a function uses, as far as its instructions show, in whole words. Accesses
+/// through other registers may reach the caller's frame; the verifier checks those too.
 pub(super) fn bytes(insns: &[Insn]) -> i32 {
     let mut lowest = 0i64;
-    // How far a register is from the end of the frame, for those that are known.
+    // Offsets of registers from the end of the frame, where known.
     let mut known = [None; 16];
     known[usize::from(FRAME)] = Some(0i64);
     let mut at = 0;
@@ -38,11 +38,11 @@ pub(super) fn bytes(insns: &[Insn]) -> i32 {
         }
         at += if insn.code == LDDW { 2 } else { 1 };
     }
-    // More than there is: whoever adds it up refuses.
+    // A larger value exceeds the stack, so the caller rejects it.
     ((-lowest).clamp(0, 1 << 20) as u32).next_multiple_of(8) as i32
 }
 
-/// An instruction of a function whose frame ends `above` bytes lower.
+/// Rewrites an instruction for a frame that ends `above` bytes lower.
 pub(super) fn lowered(insn: Insn, above: i32) -> Result<Vec<Insn>, &'static str> {
     let reads = insn.is_reg() && insn.src == FRAME && insn.class() >= class::ALU;
     let stores = insn.class() == class::STX && insn.src == FRAME;

@@ -12,10 +12,10 @@ fn inlined(insns: &[(u8, u8, u8, i16, i32)]) -> Result<Vec<Insn>, String> {
     inline(insns.iter().copied().map(insn).collect()).map_err(|e| e.to_string())
 }
 
-// Goal: what a function does with its frame is moved below that of its caller, and registers that
-// the caller needs afterwards are kept.
+// Goal: accesses of a function to its frame move below the caller's frame, and registers that the
+// caller uses later are preserved.
 #[test]
-fn frames_lie_below_each_other() {
+fn frames_are_stacked_below_the_caller() {
     let got = inlined(&[
         (MOV, 6, 0, 0, 3),
         (0x7a, 10, 0, -16, 7),
@@ -47,10 +47,10 @@ fn frames_lie_below_each_other() {
     assert_eq!(got.unwrap(), want.map(insn));
 }
 
-// Goal: functions without end, calls in circles or too deep, and stacks that are too large together
-// are refused in words; nothing panics or grows without end.
+// Goal: functions without end, recursion, calls that are too deep, and too large stacks are refused
+// with a message, without a panic or unbounded growth.
 #[test]
-fn what_cannot_be_inlined_is_refused() {
+fn programs_that_cannot_be_inlined_are_refused() {
     let exit = (EXIT, 0, 0, 0, 0);
     let call = |imm| (CALL, 0, PSEUDO_CALL, 0, imm);
     let deep: Vec<_> = (0..9).flat_map(|_| [call(1), exit]).chain([exit]).collect();

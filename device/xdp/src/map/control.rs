@@ -1,32 +1,32 @@
-//! Maps as their user sees them.
+//! Access to maps for the user.
 
 use super::{Map, MapKind, errno};
 
-/// Why a map did not do what its user wants.
+/// Error of a map operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// A key or a value has another size.
+    /// A key or value of a wrong size.
     #[error("{what}: {got} bytes, map '{map}' has {want}")]
     Size {
         /// `key` or `value`.
         what: &'static str,
         /// Name of the map.
         map: String,
-        /// What it has.
+        /// Expected size.
         want: u32,
-        /// What was given.
+        /// Given size.
         got: usize,
     },
-    /// There is no such entry.
+    /// The key does not exist.
     #[error("map '{0}' has no such key")]
     NoKey(String),
-    /// No room is left.
+    /// The map is full.
     #[error("map '{0}' is full: it has max_entries of them")]
     Full(String),
-    /// The key cannot be one.
+    /// The key is invalid.
     #[error("map '{0}' cannot have this key")]
     BadKey(String),
-    /// Its entries cannot be deleted.
+    /// Entries of an array cannot be deleted.
     #[error("map '{0}' is an array: its entries are always there")]
     Array(String),
 }
@@ -45,14 +45,14 @@ impl Map {
         (0..self.copies).map(|copy| self.read(self.first_word(slot, copy))).collect()
     }
 
-    /// The value of a key: one, or one for each channel.
+    /// Value of a key: one, or one per channel.
     pub fn get(&self, key: &[u8]) -> Result<Vec<Vec<u8>>, MapError> {
         self.check("key", self.def.key_size, key.len())?;
         let slot = self.slot(key).ok_or_else(|| MapError::NoKey(self.def.name.clone()))?;
         Ok(self.values(slot))
     }
 
-    /// Sets the value of a key, of every channel.
+    /// Sets the value of a key, for every channel.
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), MapError> {
         self.check("key", self.def.key_size, key.len())?;
         self.check("value", self.def.value_size, value.len())?;
@@ -68,7 +68,7 @@ impl Map {
         }
     }
 
-    /// Takes an entry out.
+    /// Deletes an entry.
     pub fn unset(&self, key: &[u8]) -> Result<(), MapError> {
         self.check("key", self.def.key_size, key.len())?;
         let name = || self.def.name.clone();
@@ -78,7 +78,7 @@ impl Map {
         if self.delete(key) == 0 { Ok(()) } else { Err(MapError::NoKey(name())) }
     }
 
-    /// Every key with its values, up to `most` of them; arrays in order.
+    /// Keys with their values, at most `most`; arrays in order.
     pub fn dump(&self, most: usize) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
         let keys = match &self.table {
             Some(table) => {
@@ -101,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    // Goal: who looks keys up while others come and go finds all that stay, and never those of
-    // others: entries of the same buckets are used again and again.
+    // Goal: lookups during insertions and deletions find all permanent keys and never another key's
+    // entry, although entries of the same buckets are reused.
     #[test]
     fn lookups_take_no_lock_and_miss_nothing() {
         let def = crate::map::MapDef::checked("keys", 1, [12, 8, 16, 0]).unwrap();
@@ -135,9 +135,9 @@ mod tests {
         assert_eq!(put(108), Err(MapError::Full("keys".into())));
     }
 
-    // Goal: what has been deleted is used again last of all.
+    // Goal: a deleted entry is reused last.
     #[test]
-    fn deleted_entries_rest() {
+    fn deleted_entries_are_reused_last() {
         let def = crate::map::MapDef::checked("keys", 1, [4, 8, 4, 0]).unwrap();
         let map = Map::new(def, 1).unwrap();
         let place = |n: u32| {

@@ -1,12 +1,12 @@
-//! Keys of a map that is no array. It takes all its memory at the start.
+//! Key table of a hash, LRU or prefix map. All memory is allocated at the start.
 //!
-//! Whoever looks a key up takes no lock: the entries of a bucket are a list, and a number per
-//! bucket is odd while a writer changes it, and another one afterwards. Writers take turns. An
-//! entry that was deleted is the last to be used again, because programs may still have its
-//! address; as in the kernel, one that keeps it for long sees the next value there.
+//! Lookups take no lock. The entries of a bucket form a list, protected by a sequence number per
+//! bucket: odd during a change, and incremented after it. Writers exclude each other by a lock. A
+//! deleted entry is reused last, because programs may hold its address. As in the kernel, a program
+//! that holds it too long reads the next value there.
 //!
-//! A full LRU table makes room by a clock: a hand goes round, passes entries that were used since
-//! it came by last, and stops at the first that was not.
+//! A full LRU table evicts by the clock algorithm: the hand skips entries that were used since its
+//! last pass, and stops at the first unused one.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -16,42 +16,42 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::{KEY_MAX, MapDef, MapKind};
 
 const NONE: u32 = u32::MAX;
-/// Words of a key, and of those that most maps have.
+/// Maximum number of words of a key, and the number that suffices for most maps.
 const WORDS: usize = KEY_MAX as usize / 8;
-const FEW_WORDS: usize = 4;
-/// Largest key of prefixes.
+const INLINE_WORDS: usize = 4;
+/// Largest key of a prefix map.
 const PREFIX_MAX: usize = 20;
-/// Times that a bucket may change under a reader before it waits for the writers.
+/// Lookup attempts during changes of a bucket, before the reader takes the lock.
 const TRIES: usize = 8;
-/// Entries that the hand of an LRU table passes at most: an update must not take long.
+/// Limit of entries that the hand skips, to bound the time of an update.
 const PASSES_MAX: u32 = 128;
 
 #[derive(Debug)]
 struct Bucket {
     first: AtomicU32,
-    /// Odd: it is being changed.
-    turn: AtomicU32,
+    /// Sequence number; odd during a change.
+    sequence: AtomicU32,
 }
 
 #[derive(Debug)]
 pub(super) struct Table {
     buckets: Box<[Bucket]>,
-    /// The next entry in the bucket of each.
+    /// Next entry in the bucket of each entry.
     next: Box<[AtomicU32]>,
     keys: Box<[AtomicU64]>,
     key_size: usize,
     words: usize,
     free: Mutex<VecDeque<u32>>,
     hasher: RandomState,
-    /// How many prefixes there are of each length, for prefixes.
+    /// Number of prefixes of each length; empty for other kinds.
     lengths: Box<[AtomicU32]>,
-    /// Entries that were used since the hand came by, for LRU; else none.
+    /// Entries that were used since the last pass of the hand; empty for other kinds than LRU.
     used: Box<[AtomicBool]>,
-    /// Where the hand is; changed by writers alone.
+    /// Position of the hand; changed by writers only.
     hand: AtomicU32,
 }
 
-/// Changes a table, alone.
+/// Exclusive writer of a table.
 pub(super) struct Writer<'a> {
     table: &'a Table,
     free: MutexGuard<'a, VecDeque<u32>>,
@@ -61,7 +61,7 @@ fn numbers(n: usize, value: u32) -> Box<[AtomicU32]> {
     (0..n).map(|_| AtomicU32::new(value)).collect()
 }
 
-/// A key in words, copied once: who has given it may change it meanwhile.
+/// Converts a key to words. It is copied once, because its owner may change it concurrently.
 fn in_words<T>(key: &[u8], f: impl FnOnce(&[u64]) -> T) -> T {
     fn fill<T>(words: &mut [u64], key: &[u8], f: impl FnOnce(&[u64]) -> T) -> T {
         for (word, bytes) in words.iter_mut().zip(key.chunks(8)) {
@@ -72,8 +72,8 @@ fn in_words<T>(key: &[u8], f: impl FnOnce(&[u64]) -> T) -> T {
         f(words)
     }
     let n = key.len().div_ceil(8);
-    if n <= FEW_WORDS {
-        fill(&mut [0; FEW_WORDS][..n], key, f)
+    if n <= INLINE_WORDS {
+        fill(&mut [0; INLINE_WORDS][..n], key, f)
     } else {
         fill(&mut [0; WORDS][..n.min(WORDS)], key, f)
     }
@@ -84,7 +84,7 @@ impl Table {
         let (key_size, n) = (def.key_size as usize, def.max_entries as usize);
         let is_prefix = def.kind == MapKind::LpmTrie;
         let words = key_size.div_ceil(8);
-        let bucket = |_| Bucket { first: AtomicU32::new(NONE), turn: AtomicU32::new(0) };
+        let bucket = |_| Bucket { first: AtomicU32::new(NONE), sequence: AtomicU32::new(0) };
         Self {
             buckets: (0..n.next_power_of_two()).map(bucket).collect(),
             next: numbers(n, NONE),
@@ -101,8 +101,8 @@ impl Table {
         }
     }
 
-    /// Runs `f` with a key; of prefixes without the bits that do not count. `None` when it cannot
-    /// be one.
+    /// Runs `f` with the words of a key. In prefixes, bits beyond the length are cleared. `None`
+    /// for an invalid key.
     fn with<T>(&self, key: &[u8], f: impl FnOnce(&[u64], usize) -> T) -> Option<T> {
         if self.lengths.is_empty() {
             return Some(in_words(key, |words| f(words, 0)));
@@ -114,7 +114,7 @@ impl Table {
         self.masked(own, length).then(|| in_words(own, |words| f(words, length)))
     }
 
-    /// Makes a prefix that long; false when it is longer than there are bits.
+    /// Limits a prefix to `length` bits; false if the key has fewer.
     fn masked(&self, key: &mut [u8], length: usize) -> bool {
         if length >= self.lengths.len() {
             return false;
@@ -127,7 +127,7 @@ impl Table {
         true
     }
 
-    /// Notes that an entry was used.
+    /// Marks an entry as used.
     pub(super) fn touch(&self, slot: u32) {
         if let Some(used) = self.used.get(slot as usize)
             && !used.load(Ordering::Relaxed)
@@ -147,7 +147,7 @@ impl Table {
 
     fn walk(&self, bucket: &Bucket, words: &[u64]) -> Option<u32> {
         let mut at = bucket.first.load(Ordering::Relaxed);
-        // While writers change it, a list may lead anywhere, but not on without end.
+        // During a change the list may be inconsistent; the loop bounds the walk.
         for _ in 0..self.next.len() {
             let slot = at as usize;
             let key = self.keys.get(slot * self.words..)?.get(..self.words)?;
@@ -165,23 +165,24 @@ impl Table {
     fn find_words(&self, words: &[u64]) -> Option<u32> {
         let bucket = self.bucket(words);
         for _ in 0..TRIES {
-            // Pairs with Writer::change: a list as the last writer has left it.
-            let turn = bucket.turn.load(Ordering::Acquire);
-            if turn & 1 == 0 {
+            // Pairs with Writer::change: the list is at least as recent as this sequence number.
+            let sequence = bucket.sequence.load(Ordering::Acquire);
+            if sequence & 1 == 0 {
                 let found = self.walk(bucket, words);
-                // Pairs with Writer::change: what was read belongs to that turn.
+                // Pairs with Writer::change: orders the reads of the list before the second read of
+                // the number.
                 fence(Ordering::Acquire);
-                if bucket.turn.load(Ordering::Relaxed) == turn {
+                if bucket.sequence.load(Ordering::Relaxed) == sequence {
                     return found;
                 }
             }
             std::hint::spin_loop();
         }
-        let _writers_wait = self.lock();
+        let _lock = self.lock();
         self.walk(bucket, words)
     }
 
-    /// The entry with the longest prefix of `key`, at most as long as the key says.
+    /// Entry with the longest matching prefix, at most as long as the key's length field.
     pub(super) fn longest(&self, key: &[u8]) -> Option<u32> {
         let mut room = [0; PREFIX_MAX];
         let own = room.get_mut(..key.len())?;
@@ -190,7 +191,7 @@ impl Table {
         let most = length.min(self.lengths.len().checked_sub(1)?);
         (0..=most).rev().find_map(|n| {
             let any = self.lengths[n].load(Ordering::Relaxed) > 0;
-            // From the longest to the shortest: each takes more bits away.
+            // The length decreases, so each step only clears more bits.
             (any && self.masked(own, n)).then(|| in_words(own, |words| self.find_words(words)))?
         })
     }
@@ -201,7 +202,7 @@ impl Table {
 }
 
 impl Writer<'_> {
-    /// The entry of a key, or one that `make` fills before anybody finds it.
+    /// Runs `make` on the entry of a key, or on a new entry before it becomes visible.
     pub(super) fn entry(
         &mut self,
         key: &[u8],
@@ -229,13 +230,14 @@ impl Writer<'_> {
     }
 
     fn change(&self, bucket: &Bucket, f: impl FnOnce()) {
-        let turn = bucket.turn.load(Ordering::Relaxed);
-        bucket.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
-        // Pairs with Table::find_words: whoever sees a change sees that there is one.
+        let sequence = bucket.sequence.load(Ordering::Relaxed);
+        bucket.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
+        // Pairs with Table::find_words: a reader that observes the change also observes the odd
+        // number.
         fence(Ordering::Release);
         f();
-        // Pairs with Table::find_words: the list is whole again.
-        bucket.turn.store(turn.wrapping_add(2), Ordering::Release);
+        // Pairs with Table::find_words: the list is consistent again.
+        bucket.sequence.store(sequence.wrapping_add(2), Ordering::Release);
     }
 
     fn insert(&self, words: &[u64], slot: u32) {
@@ -250,7 +252,7 @@ impl Writer<'_> {
         });
     }
 
-    /// Takes an entry out of its bucket.
+    /// Removes an entry from its bucket.
     fn unlink(&self, words: &[u64], slot: u32) -> Option<()> {
         let table = self.table;
         let bucket = table.bucket(words);
@@ -267,7 +269,7 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Takes an entry out of a full LRU table that was not used lately.
+    /// Removes an entry that was not used recently from a full LRU table.
     fn evict(&self) -> Option<u32> {
         let table = self.table;
         let entries = table.used.len() as u32;
@@ -303,7 +305,7 @@ impl Writer<'_> {
         slot.is_some()
     }
 
-    /// Every key with its entry.
+    /// All keys with their entries.
     pub(super) fn all(&self) -> Vec<(Vec<u8>, u32)> {
         let table = self.table;
         let mut all = Vec::new();

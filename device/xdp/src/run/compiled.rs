@@ -1,4 +1,4 @@
-//! Machine code, in pages of its own that are never writable and executable at once.
+//! Machine code in dedicated pages that are never writable and executable at the same time.
 
 #![allow(unsafe_code, reason = "maps memory, and calls what was compiled into it")]
 
@@ -8,8 +8,8 @@ use rbpf::EbpfVmMbuff;
 use super::raw::Context;
 
 const PAGE: usize = 4096;
-/// Most bytes of machine code that the compiler makes of one instruction (a division: 45), and of
-/// what is around them all. It panics when there are fewer.
+/// Upper bounds of the machine code per instruction (a division needs most, 45 bytes), and of its
+/// prologue and epilogue. The compiler panics if the memory is too small.
 const INSN_MAX: usize = 64;
 const FRAME: usize = 256;
 
@@ -17,16 +17,16 @@ const FRAME: usize = 256;
 pub(super) struct Compiled(CodePages);
 
 impl Compiled {
-    /// Compiles a program of `insns` instructions that has all its helpers.
+    /// Compiles a program of `insns` instructions; all its helpers must be registered.
     pub(super) fn new(mut vm: EbpfVmMbuff<'static>, insns: usize) -> Result<Self, String> {
         let len = (FRAME + INSN_MAX * insns).next_multiple_of(PAGE);
         let pages = CodePages::new(len).map_err(|e| format!("memory for code: {e}"))?;
-        // SAFETY: the pages are ours alone, and outlive `vm`, which this function drops.
+        // SAFETY: the pages are exclusively ours, and outlive `vm`, which this function drops.
         let memory = unsafe { std::slice::from_raw_parts_mut(pages.start().as_ptr(), len) };
         let done = vm.set_jit_exec_memory(memory).and_then(|()| vm.jit_compile());
         done.map_err(|e| format!("runtime: {e:?}"))?;
         drop(vm);
-        // SAFETY: what referred to them is gone.
+        // SAFETY: no reference to the pages exists any more.
         unsafe { pages.seal() }
             .map_err(|e| format!("memory for code cannot be made executable: {e}"))?;
         Ok(Self(pages))
@@ -37,8 +37,8 @@ impl Compiled {
     #[inline]
     pub(super) unsafe fn call(&self, context: *mut Context) -> u64 {
         type Entry = unsafe extern "sysv64" fn(*mut Context) -> u64;
-        // SAFETY: the memory begins with the code, which takes r1 there and keeps the registers
-        // that this convention wants kept.
+        // SAFETY: the memory begins with the code, which takes r1 as its argument and preserves the
+        // registers that this calling convention requires.
         let entry = unsafe { std::mem::transmute::<*mut u8, Entry>(self.0.start().as_ptr()) };
         // SAFETY: the caller's promise.
         unsafe { entry(context) }

@@ -1,7 +1,8 @@
-//! The only place that hands addresses to a program and takes them from it.
+//! Exchange of addresses with a running program; no other module does this.
 //!
-//! A program that reaches [`Code`] was proven by the verifier: every address that it uses lies
-//! inside its page, its stack or its maps, and every argument of a helper is what the helper wants.
+//! The verifier has proven every program that reaches [`Code`]. Every address that the program uses
+//! is inside its page, its stack or its maps, and every helper argument has the type that the
+//! helper requires.
 
 #![allow(unsafe_code, reason = "compiled programs take and give addresses")]
 
@@ -24,7 +25,7 @@ use crate::rewrite::{ATOMIC, ATOMIC_WIDE};
 const ABORTED: u64 = 0;
 const REDIRECT: u64 = 4;
 const INVALID: i64 = -22;
-/// What a program must leave of a frame.
+/// Minimum frame length that a program must leave.
 const ETHERNET: u64 = 14;
 const META_MAX: u64 = 32;
 
@@ -32,7 +33,7 @@ type HelperFn = fn(u64, u64, u64, u64, u64) -> u64;
 #[cfg(target_arch = "x86_64")]
 type Stub = extern "sysv64" fn(u64, u64, u64, u64, u64) -> u64;
 
-/// What a program is given: `struct xdp_md` with fields of 64 bits.
+/// Argument of a program: `struct xdp_md` with fields of 64 bits.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Context {
@@ -47,7 +48,7 @@ pub(super) struct Context {
 const CONTEXT_BYTES: usize = size_of::<Context>();
 const _: () = assert!(size_of::<Context>() == 48);
 
-/// What helpers know of the run that calls them.
+/// State of the current run, for helpers.
 #[derive(Clone, Copy)]
 struct Call {
     maps: *const [Map],
@@ -62,7 +63,7 @@ thread_local! {
     static RANDOM: Cell<u64> = Cell::new(RandomState::new().hash_one(0) | 1);
 }
 
-/// A program, ready to run.
+/// Executable form of a program.
 pub(super) enum Code {
     #[cfg(target_arch = "x86_64")]
     Compiled(Compiled),
@@ -71,11 +72,11 @@ pub(super) enum Code {
 
 pub(super) struct Interpreted {
     vm: EbpfVmMbuff<'static>,
-    /// What `vm` refers to: dropped after it.
+    /// Bytecode that `vm` refers to; dropped after `vm`.
     _bytes: Box<[u8]>,
 }
 
-// SAFETY: running takes `&self` and changes nothing in it: what a run needs is on its stack and in
+// SAFETY: running takes `&self` and does not change it; the state of a run is on the stack and in
 // thread-locals.
 unsafe impl Send for Interpreted {}
 // SAFETY: as above.
@@ -88,14 +89,14 @@ impl fmt::Debug for Code {
 }
 
 impl Code {
-    /// Prepares a program that was proven and rewritten.
+    /// Prepares a verified and rewritten program.
     pub(super) fn new(insns: &[Insn], maps: &[Map], mode: Mode) -> Result<Self, String> {
         if mode == Mode::Jit && !cfg!(target_arch = "x86_64") {
             return Err("there is machine code for x86-64 alone: use --interpret".to_owned());
         }
         let words = |e: rbpf::lib::Error| format!("runtime: {e:?}");
         let bytes: Box<[u8]> = insns.iter().flat_map(|insn| insn.to_bytes()).collect();
-        // SAFETY: the bytes live on the heap, are never changed, and are dropped after `vm`.
+        // SAFETY: the bytes are on the heap, are never changed, and are dropped after `vm`.
         let program: &'static [u8] = unsafe { &*std::ptr::from_ref(&*bytes) };
         let mut vm = EbpfVmMbuff::new(Some(program)).map_err(words)?;
         for (number, function) in FUNCTIONS {
@@ -138,11 +139,12 @@ impl Code {
         CALL.set(Some(Call { maps, page: pages, channel, clock, redirect: 0 }));
         let result = match self {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the verifier has proven every access of the program, which was rewritten for
-            // what this compiler does.
+            // SAFETY: the verifier has proven every access of the program, and the program was
+            // rewritten for this compiler.
             Self::Compiled(code) => Ok(unsafe { code.call(&raw mut context) }),
             Self::Interpreted(program) => {
-                // SAFETY: a context is plain bytes; nobody else has it while the program runs.
+                // SAFETY: a context is plain bytes; no other reference to it exists while the
+                // program runs.
                 let bytes = unsafe {
                     std::slice::from_raw_parts((&raw mut context).cast::<u8>(), CONTEXT_BYTES)
                 };
@@ -169,13 +171,13 @@ impl Code {
 
 fn with_call<T>(f: impl FnOnce(&[Map], &Call) -> T) -> Option<T> {
     let call = CALL.get()?;
-    // SAFETY: `run` has set it from a slice that lives until it returns.
+    // SAFETY: `run` has set the pointer from a slice that lives until it returns.
     let maps = unsafe { &*call.maps };
     Some(f(maps, &call))
 }
 
 /// # Safety
-/// `len` bytes at `at` must be a proven argument of a helper, and not be written meanwhile.
+/// `len` bytes at `at` must be a proven helper argument, and must not be written during use.
 unsafe fn bytes<'a>(at: u64, len: u64) -> &'a [u8] {
     if len == 0 {
         return &[];
@@ -187,7 +189,7 @@ unsafe fn bytes<'a>(at: u64, len: u64) -> &'a [u8] {
 /// # Safety
 /// `at` must be the context of the run.
 unsafe fn context<'a>(at: u64) -> &'a mut Context {
-    // SAFETY: the caller's promise; the program is not running while a helper is.
+    // SAFETY: the caller's promise; the program does not run during a helper call.
     unsafe { &mut *(at as *mut Context) }
 }
 
@@ -208,7 +210,7 @@ fn update(map: u64, key: u64, value: u64, flags: u64, _: u64) -> u64 {
     let done = with_call(|maps, call| {
         let map = map_of(maps, map)?;
         let (key_size, size) = (map.def().key_size.into(), map.def().value_size.into());
-        // They may lie in the value that is written: it is written with what is there.
+        // Key and value may overlap the written value; the update then uses the current bytes.
         // SAFETY: proven: `key` and `value` point to a key and a value of this map.
         let (key, value) = unsafe { (bytes(key, key_size), bytes(value, size)) };
         Some(map.update(key, value, flags, call.channel))
@@ -229,7 +231,7 @@ fn time(_: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     with_call(|_, call| (call.clock)()).unwrap_or(0)
 }
 
-fn nothing(_: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+fn no_operation(_: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     0
 }
 
@@ -267,7 +269,7 @@ fn redirect_map(map: u64, key: u64, flags: u64, _: u64, _: u64) -> u64 {
             set_redirect(ifindex);
             REDIRECT
         }
-        // The low bits are what to do instead.
+        // The low bits of the flags are the action if the entry is empty.
         _ => flags & 3,
     }
 }
@@ -276,7 +278,7 @@ fn csum_diff(from: u64, from_size: u64, to: u64, to_size: u64, seed: u64) -> u64
     if (from_size | to_size) & 3 != 0 {
         return INVALID as u64;
     }
-    // SAFETY: proven: both are memory of that size.
+    // SAFETY: proven: both arguments are memory of that size.
     let (from, to) = unsafe { (bytes(from, from_size), bytes(to, to_size)) };
     let words = |bytes: &[u8]| -> u64 {
         bytes.as_chunks::<4>().0.iter().map(|w| u64::from(u32::from_ne_bytes(*w))).sum()
@@ -291,14 +293,14 @@ fn csum_diff(from: u64, from_size: u64, to: u64, to_size: u64, seed: u64) -> u64
 
 fn adjust_head(at: u64, by: u64, _: u64, _: u64, _: u64) -> u64 {
     let Some((first, _)) = with_call(|_, call| call.page) else { return INVALID as u64 };
-    // SAFETY: proven: it is the context.
+    // SAFETY: proven: the argument is the context.
     let c = unsafe { context(at) };
     let meta = c.data - c.data_meta;
     let data = c.data.wrapping_add_signed(i64::from(by as i32));
     if data < first + meta || data + ETHERNET > c.data_end {
         return INVALID as u64;
     }
-    // SAFETY: both ranges lie in the page, which is ours while the program runs.
+    // SAFETY: both ranges are in the page, which is exclusively ours while the program runs.
     unsafe {
         std::ptr::copy(c.data_meta as *const u8, (data - meta) as *mut u8, meta as usize);
     }
@@ -308,7 +310,7 @@ fn adjust_head(at: u64, by: u64, _: u64, _: u64, _: u64) -> u64 {
 
 fn adjust_meta(at: u64, by: u64, _: u64, _: u64, _: u64) -> u64 {
     let Some((first, _)) = with_call(|_, call| call.page) else { return INVALID as u64 };
-    // SAFETY: proven: it is the context.
+    // SAFETY: proven: the argument is the context.
     let c = unsafe { context(at) };
     let meta = c.data_meta.wrapping_add_signed(i64::from(by as i32));
     if meta < first
@@ -324,7 +326,7 @@ fn adjust_meta(at: u64, by: u64, _: u64, _: u64, _: u64) -> u64 {
 
 fn adjust_tail(at: u64, by: u64, _: u64, _: u64, _: u64) -> u64 {
     let Some((_, last)) = with_call(|_, call| call.page) else { return INVALID as u64 };
-    // SAFETY: proven: it is the context.
+    // SAFETY: proven: the argument is the context.
     let c = unsafe { context(at) };
     let end = c.data_end.wrapping_add_signed(i64::from(by as i32));
     if end > last || end < c.data + ETHERNET {
@@ -332,7 +334,7 @@ fn adjust_tail(at: u64, by: u64, _: u64, _: u64, _: u64) -> u64 {
     }
     if end > c.data_end {
         let n = (end - c.data_end) as usize;
-        // SAFETY: the range lies in the page, which is ours while the program runs.
+        // SAFETY: the range is in the page, which is exclusively ours while the program runs.
         unsafe { std::ptr::write_bytes(c.data_end as *mut u8, 0, n) };
     }
     c.data_end = end;
@@ -340,19 +342,19 @@ fn adjust_tail(at: u64, by: u64, _: u64, _: u64, _: u64) -> u64 {
 }
 
 fn buff_len(at: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    // SAFETY: proven: it is the context.
+    // SAFETY: proven: the argument is the context.
     let c = unsafe { context(at) };
     c.data_end - c.data
 }
 
-/// Copies between the frame and memory of the program; they may be the same.
+/// Copies between the frame and memory of the program; the two may overlap.
 fn copy(at: u64, offset: u64, memory: u64, len: u64, to_frame: bool) -> u64 {
-    // SAFETY: proven: it is the context.
+    // SAFETY: proven: the argument is the context.
     let c = unsafe { context(at) };
     let (offset, len) = (offset & 0xffff_ffff, len & 0xffff_ffff);
     if offset + len > c.data_end - c.data {
         if !to_frame {
-            // The program may read it, whatever was there before.
+            // The verifier lets the program read this memory, so it is initialized on failure too.
             // SAFETY: proven memory of that size.
             unsafe { std::ptr::write_bytes(memory as *mut u8, 0, len as usize) };
         }
@@ -360,7 +362,7 @@ fn copy(at: u64, offset: u64, memory: u64, len: u64, to_frame: bool) -> u64 {
     }
     let frame = c.data + offset;
     let (from, to) = if to_frame { (memory, frame) } else { (frame, memory) };
-    // SAFETY: the range of the frame was checked, and the other is proven memory of that size.
+    // SAFETY: the range of the frame was checked, and the other one is proven memory of that size.
     unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
     0
 }
@@ -373,8 +375,8 @@ fn store_bytes(at: u64, offset: u64, memory: u64, len: u64, _: u64) -> u64 {
     copy(at, offset, memory, len, true)
 }
 
-/// Makes a function that does an atomic operation and returns what was there before. In memory that
-/// is not aligned, where the processor has no such operation, readers may see half of it.
+/// Defines a function for an atomic operation that returns the previous value. Unaligned memory has
+/// no atomic operation on this architecture; concurrent readers may observe a partial update there.
 macro_rules! atomic_operation {
     ($name:ident, $number:ty, $atomic:ty) => {
         fn $name(at: u64, by: u64, op: i32, compared: u64) -> u64 {
@@ -396,7 +398,8 @@ macro_rules! atomic_operation {
             }
             // SAFETY: as above, and aligned.
             let word = unsafe { <$atomic>::from_ptr(at) };
-            // Pairs with atomic: what programs on other channels order by it, as in the kernel.
+            // Pairs with atomic: programs on other channels may order accesses by these operations,
+            // as in the kernel.
             let order = Ordering::SeqCst;
             let old = match op & !atomic::FETCH {
                 atomic::ADD => word.fetch_add(by, order),
@@ -426,8 +429,8 @@ fn atomic(at: u64, by: u64, how: u64, compared: u64, _: u64) -> u64 {
     }
 }
 
-/// A helper as compiled code can call it: the compiler of the runtime calls with a stack that is
-/// off by 8, where compiled Rust relies on 16.
+/// Defines helpers for compiled code. The compiler of the runtime calls them with a stack that is
+/// misaligned by 8, while Rust code requires an alignment of 16.
 macro_rules! stubs {
     ($($number:expr => $function:ident),* $(,)?) => {
         const FUNCTIONS: [(i32, HelperFn); [$($number),*].len()] = [$(($number, $function)),*];
@@ -453,7 +456,7 @@ macro_rules! stubs {
                         )
                     }
                     let stub: Stub = stub;
-                    // SAFETY: it is called by compiled code alone, by that convention.
+                    // SAFETY: only compiled code calls the stub, with this calling convention.
                     return unsafe { std::mem::transmute::<Stub, HelperFn>(stub) };
                 }
             )*
@@ -467,7 +470,7 @@ stubs! {
     helper::MAP_UPDATE => update,
     helper::MAP_DELETE => delete,
     helper::KTIME => time,
-    helper::TRACE => nothing,
+    helper::TRACE => no_operation,
     helper::RANDOM => random,
     helper::PROCESSOR => processor,
     helper::REDIRECT => redirect,

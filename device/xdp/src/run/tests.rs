@@ -10,21 +10,21 @@ const CANARY: usize = 64;
 /// A piece of a program that works with r7, a number.
 #[derive(Clone, Debug)]
 enum Piece {
-    /// r7 = a byte, or more, of the frame.
+    /// r7 = one or more bytes of the frame.
     Frame { size: u8, off: i16 },
     /// r7 op= constant, or r7 op= r0.
     Number { op: u8, wide: bool, reg: bool, imm: i32 },
-    /// r0 = r7, and then on with r7.
+    /// r0 = r7, then continues with r7.
     Copy { wide: bool },
-    /// Leave if the comparison holds.
+    /// Exits if the comparison holds.
     Leave { op: u8, wide: bool, imm: i32 },
-    /// Over the next piece if the comparison holds.
+    /// Skips the next piece if the comparison holds.
     Skip { op: u8, wide: bool, imm: i32 },
-    /// To the value of the map, at r7.
+    /// Accesses the map value at offset r7.
     Value { size: u8, off: i16, write: bool },
-    /// To the frame, at r7, after it was compared with the end.
+    /// Accesses the frame at offset r7, after a comparison with the end.
     Moved { size: u8, off: i16, checked: i16 },
-    /// To the stack.
+    /// Accesses the stack.
     Stack { size: u8, off: i16, write: bool },
     /// lock *(value + off) += r7.
     Add { wide: bool, off: i16 },
@@ -68,7 +68,7 @@ impl Piece {
                 op(MOV, 0, 0, 0, 2),
                 op(class::JMP | jmp::EXIT, 0, 0, 0, 0),
             ],
-            // Its offset is set when the next piece is known.
+            // The offset is set when the next piece is known.
             Self::Skip { op: o, wide, imm } => vec![op(jump(wide) | o, 7, 0, 0, imm)],
             Self::Value { size, off, write } => {
                 let access = if write { store(size, 8, 7, off) } else { load(size, 7, 8, off) };
@@ -103,7 +103,7 @@ fn program(pieces: &[Piece]) -> Vec<Insn> {
         op(MOV | X, 4, 2, 0, 0),
         op(ADD, 4, 0, 0, 32),
         op(class::JMP | jmp::JGT | X, 4, 3, 2, 0),
-        // Fields that both sides agree on.
+        // Initial values that all paths share.
         op(MOV, 5, 0, 0, 0),
         op(class::JMP | jmp::JA, 0, 0, 2, 0),
         op(MOV, 0, 0, 0, 1),
@@ -201,7 +201,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// The page after a run between canaries, the action, and the value of the map.
+/// Page after a run between canaries, the action, and the value of the map.
 fn run(program: &Program, frame: &[u8]) -> (Vec<u8>, Action, Vec<u8>) {
     let mut page = vec![0xa5; 2 * CANARY + HEADROOM + 128];
     page[CANARY + HEADROOM..][..frame.len()].copy_from_slice(frame);
@@ -214,8 +214,8 @@ fn run(program: &Program, frame: &[u8]) -> (Vec<u8>, Action, Vec<u8>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
-    // Goal: whatever the verifier accepts never leaves its memory: the runtime that checks every
-    // access finds nothing, and compiled code does the same to frame and map, and nothing beside.
+    // Goal: an accepted program never leaves its memory. The checking runtime finds no violation,
+    // and compiled code has the same effects on frame and map, and no others.
     #[test]
     fn what_is_accepted_is_harmless(
         pieces in prop::collection::vec(piece(), 1..9),
@@ -238,9 +238,9 @@ proptest! {
     }
 }
 
-// Goal: the test above is about something: of simple programs of its kind many are accepted.
+// Goal: the preceding test is not vacuous: simple programs of its kind are accepted.
 #[test]
-fn programs_of_that_kind_are_accepted() {
+fn simple_programs_are_accepted() {
     let masked = Piece::Number { op: alu::AND, wide: true, reg: false, imm: 31 };
     let reach = |off| Piece::Value { size: 0, off, write: true };
     let with = |off| program(&[Piece::Frame { size: 0, off: 3 }, masked.clone(), reach(off)]);
@@ -249,8 +249,8 @@ fn programs_of_that_kind_are_accepted() {
     assert!(refused.contains("offset 33..65 may lie outside the value"), "{refused}");
 }
 
-// Goal: division and modulo by 0 are as RFC 9669 has them, in both runtimes: 0, and the number
-// itself, of which 32-bit arithmetic keeps the low half.
+// Goal: division and modulo by 0 follow RFC 9669 in both runtimes: 0, and the dividend, truncated
+// to its low half in 32-bit arithmetic.
 #[test]
 fn division_by_zero() {
     let number = 0x1234_5678_9abc_def0u64;
@@ -268,7 +268,7 @@ fn division_by_zero() {
                     Insn::default(),
                     op(LDDW, dst, 0, 0, number as i32),
                     op(0, 0, 0, 0, (number >> 32) as i32),
-                    // The high half does not count in 32 bits.
+                    // In 32-bit arithmetic the high half is ignored.
                     op(MOV, src, 0, 0, i32::from(code & 7 == class::ALU)),
                     op(class::ALU64 | alu::LSH, src, 0, 0, 32),
                     op(code | X, dst, src, 0, 0),
@@ -285,8 +285,8 @@ fn division_by_zero() {
     }
 }
 
-/// A program that does an atomic operation on the first word of the map, and puts r0 and r7 (the
-/// operand) behind it.
+/// A program with an atomic operation on the first word of the map, followed by stores of r0 and r7
+/// (the operand) behind it.
 fn atomically(code: u8, imm: i32, off: i16, operand: i32, compared: i32) -> Vec<Insn> {
     vec![
         op(LDDW, 9, PSEUDO_VALUE, 0, 0),
@@ -303,8 +303,8 @@ fn atomically(code: u8, imm: i32, off: i16, operand: i32, compared: i32) -> Vec<
     ]
 }
 
-// Goal: atomic operations change memory and return what was there before, in 32 and 64 bits, also
-// where memory is not aligned, and leave every other register alone.
+// Goal: atomic operations change memory and return the previous value, in 32 and 64 bits, also in
+// unaligned memory, and preserve every other register.
 #[test]
 fn atomic_operations() {
     let before: Vec<u8> = (0..VALUE as u8).collect();
@@ -344,8 +344,8 @@ fn atomic_operations() {
     }
 }
 
-// Goal: a map is never 0, as the verifier says of every pointer: the way that it does not walk
-// would read what a number points to.
+// Goal: a map is never 0, as the verifier assumes of every pointer. On the path that it does not
+// walk, the program would dereference a number.
 #[test]
 fn no_map_is_null() {
     let insns = [
@@ -355,7 +355,8 @@ fn no_map_is_null() {
         op(MOV | X, 4, 2, 0, 0),
         op(ADD, 4, 0, 0, 8),
         op(class::JMP | jmp::JGT | X, 4, 3, 7, 0),
-        // A frame that begins with 1 goes the way with the map, and there with a number in r2.
+        // A frame that begins with 1 takes the path with the map, and reaches the load with a
+        // number in r2.
         op(LDX, 5, 2, 0, 0),
         op(class::JMP | jmp::JNE, 5, 0, 4, 1),
         op(MOV, 2, 0, 0, 16),
@@ -374,7 +375,7 @@ fn no_map_is_null() {
     }
 }
 
-/// Adds r7 up, `n` times in each way that there is.
+/// Accumulates in r7 with division, modulo and addition, `n` times each.
 fn long(n: usize) -> Vec<Insn> {
     let mut insns = vec![op(MOV, 7, 0, 0, 0), op(MOV, 8, 0, 0, 3)];
     for _ in 0..n {
@@ -386,8 +387,8 @@ fn long(n: usize) -> Vec<Insn> {
     insns
 }
 
-// Goal: programs far longer than a page of machine code run, up to the longest, and what is longer
-// is refused and does not panic.
+// Goal: programs much longer than a page of machine code run, up to the limit; longer ones are
+// refused without a panic.
 #[test]
 fn long_programs_run() {
     let most = (crate::elf::INSNS_MAX - 4) / 3;
@@ -401,7 +402,7 @@ fn long_programs_run() {
     }
 }
 
-// Goal: no page of this process is writable and executable while programs run, or after.
+// Goal: no page of this process is writable and executable while programs run, or afterwards.
 #[test]
 fn code_is_not_writable() {
     if Mode::BEST != Mode::Jit {

@@ -4,11 +4,11 @@ use super::range::Range;
 use super::state::{DATA, META, Reg, Slot, State};
 use super::{Kind, Verifier};
 
-/// Fields of the context, each of four bytes.
+/// Number of context fields, each of four bytes.
 const FIELDS: i32 = 6;
 
 impl Verifier<'_> {
-    /// Refuses an access that is not proven to stay inside.
+    /// Refuses an access that is not proven to be inside the packet.
     pub(super) fn check_packet(
         &self,
         s: &State,
@@ -47,7 +47,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// The bytes `off..off + size` of the stack, counted from its lowest.
+    /// Range of `off..off + size` in the stack, counted from its lowest byte.
     fn stack_range(&mut self, base: i32, off: i64, size: i64) -> Result<(usize, usize), String> {
         let from = i64::from(base) + off;
         if from < -512 || from + size > 0 {
@@ -117,7 +117,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// An instruction reads `size` bytes at `base + off`.
+    /// Checks a read of `size` bytes at `base + off`; returns the content.
     pub(super) fn load(
         &mut self,
         s: &State,
@@ -144,7 +144,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// An instruction writes `what`.
+    /// Checks a write of `what` at `base + off`.
     pub(super) fn store(
         &mut self,
         s: &mut State,
@@ -168,7 +168,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// A helper reads (or writes) between `least` and `most` bytes.
+    /// Checks an access of a helper to between `least` and `most` bytes.
     pub(super) fn helper_memory(
         &mut self,
         s: &mut State,
@@ -184,7 +184,8 @@ impl Verifier<'_> {
                 for byte in from..to {
                     let slot = &mut s.stack[byte / 8];
                     slot.touch();
-                    // What may or may not have been written has no meaning, but is no pointer.
+                    // Bytes beyond `least` may or may not be written: they are no pointer, and stay
+                    // uninitialized.
                     if byte < from + least as usize {
                         slot.written |= 1 << (byte % 8);
                     }

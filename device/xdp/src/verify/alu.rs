@@ -5,8 +5,8 @@ use super::state::{META, Reg, State};
 use super::{Verifier, read, write};
 use crate::insn::{Insn, alu, class};
 
-/// Most bytes that a pointer may be away from where it began: far more than any packet has, and
-/// too few for an address to wrap.
+/// Limit of the distance of a pointer from its base: more than any packet, and too little for an
+/// address to wrap.
 const AWAY_MAX: i64 = 1 << 20;
 
 impl Verifier<'_> {
@@ -34,7 +34,8 @@ impl Verifier<'_> {
         let left = read(s, d)?;
         let result = match (left, right) {
             (Reg::Scalar { range: a, .. }, Reg::Scalar { range: b, .. }) => {
-                // A number minus itself, and what clang writes for "any number", is still one.
+                // The operands may be the same or uninitialized by intent of clang; the result is a
+                // number.
                 Reg::scalar(a.op(insn.op(), b, wide))
             }
             _ if !wide => {
@@ -67,7 +68,7 @@ impl Verifier<'_> {
                     let range = if wide { range } else { range.low32() };
                     return Ok(Reg::scalar(range));
                 }
-                // From now on what is learnt of one holds for the other.
+                // The copies share an id, so that later bounds apply to both.
                 let id = if id == 0 { s.new_id() } else { id };
                 s.regs[usize::from(insn.src)] = Reg::Scalar { range, id };
                 Ok(Reg::Scalar { range, id })
@@ -116,7 +117,7 @@ fn byte_order(s: &mut State, insn: Insn) -> Result<(), String> {
     write(s, insn.dst.into(), Reg::scalar(if kept { range } else { whole }))
 }
 
-/// `pointer + number`.
+/// Result of `pointer + number`.
 fn add(s: &mut State, pointer: Reg, range: Range) -> Result<Reg, String> {
     let too_far = || format!("{} is moved too far", pointer.name());
     let constant = range.constant().map(|n| n as i64);

@@ -1,4 +1,4 @@
-//! Jumps, and what is learnt from them.
+//! Jumps, and the bounds that follow from them.
 
 use super::range::{Range, mirrored, opposite};
 use super::state::{DATA, META, Reg, State};
@@ -52,7 +52,7 @@ impl Verifier<'_> {
                 }
                 Ok(Next::Fork(to, Box::new(taken)))
             }
-            // A pointer that is one is never 0.
+            // A valid pointer is never 0.
             (pointer, Reg::Scalar { range, .. })
                 if range.constant() == Some(0)
                     && !matches!(pointer, Reg::MaybeValue { .. })
@@ -79,7 +79,7 @@ fn compare_numbers(
     let op = insn.op();
     let (x, y) = if wide { (a, b) } else { (a.low32(), b.low32()) };
     let is_signed = matches!(op, jmp::JSGT | jmp::JSGE | jmp::JSLT | jmp::JSLE);
-    // The sign of 32 bits is another than that of 64.
+    // The sign bits of 32-bit and 64-bit comparisons differ.
     let half = u64::from(i32::MAX as u32);
     let clear = wide || !is_signed || x.max <= half && y.max <= half;
     if clear {
@@ -100,7 +100,7 @@ fn compare_numbers(
     Next::Fork(to, Box::new(taken))
 }
 
-/// Narrows both numbers to what they can be where `op` holds.
+/// Narrows both numbers to the values for which `op` holds.
 fn learn(s: &mut State, insn: Insn, op: u8, (a, b): (Range, Range)) {
     if let Some(range) = a.where_holds(op, b) {
         s.narrow(insn.dst.into(), range);
@@ -112,7 +112,7 @@ fn learn(s: &mut State, insn: Insn, op: u8, (a, b): (Range, Range)) {
     }
 }
 
-/// `a op b` holds for two pointers to the packet.
+/// Records the bounds that follow from `a op b` for two packet pointers.
 fn learn_bounds(s: &mut State, op: u8, a: Reg, b: Reg) {
     let (pointer, limit, op) = match (a, b) {
         (_, Reg::End) => (a, b, op),
@@ -135,7 +135,7 @@ fn learn_bounds(s: &mut State, op: u8, a: Reg, b: Reg) {
     }
 }
 
-/// It is known now whether a lookup found something.
+/// Resolves a lookup result after its comparison with null.
 fn resolve(s: &mut State, id: u32, null: bool) {
     s.each(|reg| {
         if let Reg::MaybeValue { map, id: i } = *reg

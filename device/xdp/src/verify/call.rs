@@ -88,7 +88,7 @@ impl Verifier<'_> {
     }
 }
 
-/// The least and the most bytes that register `reg` says.
+/// Bounds of the size in register `reg`.
 fn sizes(s: &State, reg: usize) -> Result<(u32, u32), String> {
     match s.regs[reg] {
         Reg::Scalar { range, .. } if range.max <= 1 << 16 => {

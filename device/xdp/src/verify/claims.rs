@@ -1,22 +1,22 @@
-//! Whether what the verifier claims of a place holds for a machine that is there.
+//! Comparison of the verifier's claims with the state of a concrete machine.
 
 use super::state::{DATA, META, Reg, State};
 
-/// A machine before an instruction.
-pub(crate) struct Seen<'a> {
+/// State of a machine before an instruction.
+pub(crate) struct MachineState<'a> {
     pub(crate) regs: &'a [u64; 11],
     pub(crate) stack: &'a [u8; 512],
-    /// Which bytes of the stack have been written.
+    /// Initialized bytes of the stack.
     pub(crate) written: &'a [bool; 512],
     pub(crate) context: u64,
     pub(crate) data: u64,
     pub(crate) end: u64,
     pub(crate) meta: u64,
-    /// Where the values of each map begin.
+    /// Addresses of the values of each map.
     pub(crate) values: &'a [Vec<u64>],
 }
 
-/// Numbers that a state says are the same.
+/// Numbers that a state claims to be equal.
 type Same = Vec<(u32, u64)>;
 
 fn same(known: &mut Same, id: u32, value: u64) -> bool {
@@ -29,7 +29,7 @@ fn same(known: &mut Same, id: u32, value: u64) -> bool {
     }
 }
 
-impl Seen<'_> {
+impl MachineState<'_> {
     fn is(&self, state: &State, reg: Reg, value: u64, known: &mut Same) -> bool {
         match reg {
             Reg::Uninit => true,
@@ -60,7 +60,7 @@ impl Seen<'_> {
         }
     }
 
-    /// True when `state` says nothing that does not hold.
+    /// True when every claim of `state` holds.
     pub(crate) fn fits(&self, state: &State) -> bool {
         let mut known = Same::new();
         let regs = state.regs.iter().zip(self.regs);

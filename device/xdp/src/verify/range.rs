@@ -1,4 +1,4 @@
-//! What is known of a number: the least and the greatest that it can be, unsigned.
+//! Known bounds of an unsigned number.
 
 use crate::insn::{alu, jmp};
 
@@ -9,7 +9,7 @@ pub(super) struct Range {
 }
 
 const LOW: u64 = u32::MAX as u64;
-/// Greatest number that is not negative when signed.
+/// Greatest number that is not negative as a signed value.
 const SIGNED: u64 = i64::MAX as u64;
 
 impl Range {
@@ -24,7 +24,7 @@ impl Range {
         Self { min: 0, max }
     }
 
-    /// What `size` bytes can hold.
+    /// Range of a number of `size` bytes.
     pub(super) fn of_size(size: u32) -> Self {
         Self::up_to(if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 })
     }
@@ -37,7 +37,7 @@ impl Range {
         self.min <= other.min && other.max <= self.max
     }
 
-    /// The low 32 bits.
+    /// Range of the low 32 bits.
     pub(super) fn low32(self) -> Self {
         match self.constant() {
             Some(n) => Self::exactly(n & LOW),
@@ -50,7 +50,7 @@ impl Range {
         u64::MAX.checked_shr(max.leading_zeros()).unwrap_or(0)
     }
 
-    /// `self op other` in 64 bits.
+    /// Result of `self op other` in 64 bits.
     fn op64(self, op: u8, other: Self) -> Self {
         let (a, b) = (self, other);
         let between = |min: Option<u64>, max: Option<u64>| match (min, max) {
@@ -66,11 +66,11 @@ impl Range {
             alu::ADD => between(a.min.checked_add(b.min), a.max.checked_add(b.max)),
             alu::SUB => between(a.min.checked_sub(b.max), a.max.checked_sub(b.min)),
             alu::MUL => between(a.min.checked_mul(b.min), a.max.checked_mul(b.max)),
-            // Whatever is divided by 0 is 0.
+            // A division by 0 yields 0 (RFC 9669).
             alu::DIV if b.min > 0 => Self { min: a.min / b.max, max: a.max / b.min },
             alu::DIV => Self::up_to(a.max),
             alu::MOD if b.min > 0 => Self::up_to(a.max.min(b.max - 1)),
-            // Modulo 0 is what it was.
+            // A modulo by 0 leaves the dividend.
             alu::MOD => Self::up_to(a.max),
             alu::AND => Self::up_to(a.max.min(b.max)),
             alu::OR => Self { min: a.min.max(b.min), max: Self::bits(a.max | b.max) },
@@ -94,7 +94,7 @@ impl Range {
         }
     }
 
-    /// `self op other`, in 32 bits or in 64.
+    /// Result of `self op other`, in 32 or 64 bits.
     pub(super) fn op(self, op: u8, other: Self, wide: bool) -> Self {
         if wide {
             return self.op64(op, other);
@@ -121,7 +121,7 @@ impl Range {
         if wide.max <= LOW { wide } else { wide.low32() }
     }
 
-    /// Whether `self op other` holds, if that is known.
+    /// Result of the comparison `self op other`, if it is known.
     pub(super) fn decide(self, op: u8, other: Self) -> Option<bool> {
         let (a, b) = (self, other);
         let signed = |r: Range| {
@@ -158,7 +158,7 @@ impl Range {
         }
     }
 
-    /// What is left of `self` where `self op other` holds; `None`: nothing.
+    /// Part of `self` for which `self op other` holds; `None` if empty.
     pub(super) fn where_holds(self, op: u8, other: Self) -> Option<Self> {
         let (a, b) = (self, other);
         let mut r = a;
@@ -183,7 +183,8 @@ impl Range {
         (r.min <= r.max).then_some(r)
     }
 
-    /// The same for signed comparisons, as far as one range can say it.
+    /// Part of `self` for which a signed comparison holds, as far as one unsigned range can express
+    /// it.
     fn where_signed(self, op: u8, other: Self) -> Self {
         let (a, b) = (self, other);
         let clamp = |min: u64, max: u64| {
@@ -193,7 +194,7 @@ impl Range {
         match op {
             jmp::JSGT if b.max < SIGNED => clamp(b.min + 1, SIGNED),
             jmp::JSGE if b.max <= SIGNED => clamp(b.min, SIGNED),
-            // Greater than -1: not negative.
+            // Greater than -1 means not negative.
             jmp::JSGT if b.min == u64::MAX => clamp(0, SIGNED),
             jmp::JSLT if b.max <= SIGNED && b.max > 0 && a.max <= SIGNED => clamp(0, b.max - 1),
             jmp::JSLE if b.max <= SIGNED && a.max <= SIGNED => clamp(0, b.max),
@@ -221,7 +222,7 @@ fn constant64(op: u8, x: u64, y: u64) -> Option<u64> {
     })
 }
 
-/// The comparison that holds when `op` does not.
+/// Comparison that holds when `op` does not.
 pub(super) fn opposite(op: u8) -> Option<u8> {
     Some(match op {
         jmp::JEQ => jmp::JNE,
@@ -238,7 +239,7 @@ pub(super) fn opposite(op: u8) -> Option<u8> {
     })
 }
 
-/// The comparison `b op' a` that says the same as `a op b`.
+/// Comparison `b op' a` that is equivalent to `a op b`.
 pub(super) fn mirrored(op: u8) -> u8 {
     match op {
         jmp::JGT => jmp::JLT,

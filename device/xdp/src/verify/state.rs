@@ -1,36 +1,37 @@
-//! What is known at one place of a program, on one way to it.
+//! Known state at one instruction of a program, on one path.
 
 use super::range::Range;
 
-/// What a register holds.
+/// Content of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reg {
-    /// Nothing that may be read.
+    /// Not initialized.
     Uninit,
-    /// A number. Those with the same `id` (other than 0) are the same number.
+    /// A number. Numbers with the same nonzero `id` are equal.
     Scalar { range: Range, id: u32 },
-    /// The program's argument.
+    /// The context, the argument of the program.
     Ctx,
-    /// `off` bytes behind base `id`, which lies between `least` and `most` bytes behind the start.
+    /// `off` bytes behind base `id`, which is `least` to `most` bytes behind the start of the
+    /// packet.
     Packet { id: u32, off: i32, least: i32, most: i32 },
     /// The end of the packet.
     End,
-    /// Bytes behind (that is, before) the end of the stack.
+    /// Offset from the end of the stack, zero or negative.
     Stack { off: i32 },
     /// A map.
     Map { number: u32 },
-    /// In a value of a map: between `least` and `most` bytes behind its start.
+    /// An address `least` to `most` bytes behind the start of a map value.
     Value { map: u32, least: i64, most: i64 },
-    /// A value of a map, or 0. Those with the same `id` are the same.
+    /// A map value or null. Results with the same `id` are equal.
     MaybeValue { map: u32, id: u32 },
 }
 
-/// Base of pointers to the packet.
+/// Base of packet pointers.
 pub(super) const DATA: u32 = 0;
-/// Base of pointers to what lies before the packet.
+/// Base of metadata pointers.
 pub(super) const META: u32 = 1;
 const FIRST_ID: u32 = 2;
-/// Slots of 8 bytes in a stack of 512.
+/// Number of slots of 8 bytes in the stack.
 pub(super) const SLOTS: usize = 64;
 
 impl Reg {
@@ -62,9 +63,9 @@ impl Reg {
 /// Eight bytes of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// Which of its bytes have been written.
+    /// Initialized bytes, as a bit mask.
     pub(super) written: u8,
-    /// The register that was saved there whole.
+    /// Register that was saved to the whole slot.
     pub(super) saved: Reg,
 }
 
@@ -73,7 +74,7 @@ impl Slot {
         !matches!(self.saved, Reg::Scalar { .. } | Reg::Uninit)
     }
 
-    /// Some of its bytes become a number: what is left of a pointer is not for anybody to read.
+    /// Overwrites a part with a number. The remaining bytes of a pointer become uninitialized.
     pub(super) fn touch(&mut self) {
         if self.holds_pointer() {
             self.written = 0;
@@ -81,9 +82,9 @@ impl Slot {
         self.saved = Reg::Uninit;
     }
 
-    /// True when whatever was done with it when it was this could be done if it is `other`.
+    /// True when every use of this slot that was verified is valid for `other` too.
     fn covers(self, other: Self, same: &mut Same) -> bool {
-        // Bytes that were never read there may hold anything here.
+        // Uninitialized bytes were never read, so `other` may hold anything there.
         self.written == 0
             || other.written & self.written == self.written
                 && if self.saved == Reg::Uninit {
@@ -100,13 +101,13 @@ const EMPTY: Slot = Slot { written: 0, saved: Reg::Uninit };
 pub(crate) struct State {
     pub(super) regs: [Reg; 11],
     pub(super) stack: [Slot; SLOTS],
-    /// Bytes behind a base that are known to lie within what it points to.
+    /// Number of bytes behind each base that are proven to be inside the packet.
     proven: Vec<(u32, i32)>,
     next_id: u32,
 }
 
 impl State {
-    /// What the registers hold, for whoever looks for a mistake.
+    /// Contents of the registers, for diagnostics.
     pub(crate) fn registers(&self) -> String {
         format!("{:x?}", self.regs)
     }
@@ -123,7 +124,7 @@ impl State {
         self.next_id
     }
 
-    /// Bytes behind base `id` that may be used.
+    /// Number of accessible bytes behind base `id`.
     pub(super) fn proven(&self, id: u32) -> i32 {
         self.proven.iter().find(|(i, _)| *i == id).map_or(0, |(_, n)| *n)
     }
@@ -141,7 +142,7 @@ impl State {
         self.stack.iter_mut().for_each(|slot| change(&mut slot.saved));
     }
 
-    /// Nothing of the packet is where it was.
+    /// Invalidates all packet pointers.
     pub(super) fn forget_packet(&mut self) {
         self.proven.clear();
         self.regs.iter_mut().for_each(|reg| {
@@ -156,7 +157,7 @@ impl State {
         }
     }
 
-    /// A number has turned out to lie in `range`, and so have those that are the same.
+    /// Narrows the range of a number, and of all numbers equal to it.
     pub(super) fn narrow(&mut self, reg: usize, range: Range) {
         let Reg::Scalar { id, .. } = self.regs[reg] else { return };
         self.regs[reg] = Reg::Scalar { range, id };
@@ -169,8 +170,7 @@ impl State {
         }
     }
 
-    /// Drops what says nothing: registers that are not read any more, and numbers that are the
-    /// same as no other.
+    /// Removes irrelevant knowledge: dead registers, and ids of numbers without an equal one.
     pub(super) fn simplify(&mut self, live: u16) {
         for (i, reg) in self.regs.iter_mut().enumerate().take(10) {
             if live >> i & 1 == 0 {
@@ -197,8 +197,8 @@ impl State {
         });
     }
 
-    /// True when whatever is possible in `other` was possible here: what was proven from here on
-    /// holds for it too.
+    /// True when every concrete state of `other` is one of this state, so the proof from here on
+    /// holds for `other` too.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let mut same = Same { pairs: vec![(DATA, DATA), (META, META)] };
         let regs = self.regs.iter().zip(&other.regs);
@@ -209,7 +209,7 @@ impl State {
     }
 }
 
-/// Which numbers in one state are which in another.
+/// Correspondence of ids in two states.
 struct Same {
     pairs: Vec<(u32, u32)>,
 }

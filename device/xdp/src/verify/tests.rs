@@ -10,8 +10,8 @@ fn refused(insns: &[(u8, u8, u8, i16, i32)]) -> String {
 
 const EXIT: (u8, u8, u8, i16, i32) = (0x95, 0, 0, 0, 0);
 
-// Goal: what no compiler writes is refused too: half pointers, jumps into constants, missing ends,
-// unknown registers and opcodes, classic packet loads.
+// Goal: programs that no compiler emits are refused: partial pointers, jumps into constants,
+// missing ends, unknown registers and opcodes, classic packet loads.
 #[test]
 fn malformed_programs_are_refused() {
     for (insns, want) in [
@@ -38,10 +38,10 @@ fn malformed_programs_are_refused() {
     }
 }
 
-// Goal: an instruction that reads the context on one way and other memory on another is refused:
-// it could be rewritten for one of them alone.
+// Goal: an instruction that accesses the context on one path and other memory on another is
+// refused, because it could be rewritten for one of them only.
 #[test]
-fn an_access_means_one_memory() {
+fn access_has_one_memory_kind_on_all_paths() {
     let got = refused(&[
         (0x61, 3, 1, 12, 0),
         (0xbf, 2, 1, 0, 0),
@@ -58,15 +58,15 @@ fn map() -> MapDef {
     MapDef::checked("one", 2, [4, 8, 1, 0]).unwrap()
 }
 
-/// What is said of a program with one map, of 8 bytes.
+/// Verifies a program with one map of 8 bytes; returns the error or "accepted".
 fn with_map(insns: &[(u8, u8, u8, i16, i32)]) -> String {
     let insns: Vec<Insn> =
         insns.iter().map(|&(code, dst, src, off, imm)| Insn { code, dst, src, off, imm }).collect();
     verify(&insns, &[map()]).err().map_or_else(|| "accepted".to_owned(), |e| e.to_string())
 }
 
-// Goal: what is left of a pointer that was saved and partly overwritten, by an instruction or by a
-// helper, is read by nobody, and no helper reads a pointer that was saved.
+// Goal: the remaining bytes of a partly overwritten saved pointer cannot be read, and no helper
+// reads a saved pointer.
 #[test]
 fn saved_pointers_do_not_leak() {
     // r10 is saved, one of its bytes overwritten, and the others read.
@@ -94,7 +94,7 @@ fn saved_pointers_do_not_leak() {
     };
     assert!(by_helper((0x61, 0, 10, -4, 0)).contains("never written"));
     assert_eq!(by_helper((0x61, 0, 10, -8, 0)), "accepted");
-    // A map gets the context as its value.
+    // A map update with the context as the value.
     let got = with_map(&[
         (0x7b, 10, 1, -8, 0),
         (0x62, 10, 0, -16, 0),
@@ -111,10 +111,10 @@ fn saved_pointers_do_not_leak() {
     assert!(got.contains("the helper reads the context that was saved there"), "{got}");
 }
 
-// Goal: ways that wait take no more memory than there is: a loop that leaves one behind at each
-// turn is refused long before it is walked.
+// Goal: pending paths need bounded memory: a loop that adds one per iteration is refused long
+// before it is walked.
 #[test]
-fn ways_that_wait_are_bounded() {
+fn pending_paths_are_bounded() {
     let got = refused(&[
         (0x61, 2, 1, 12, 0),
         (0xb7, 3, 0, 0, 0),

@@ -15,50 +15,50 @@ use mqnet_netdev::{
 use mqnet_shmem::{Segments, Span, SpanMut};
 use mqnet_wire::{GsoKind, VnetHdr};
 
-use super::Parcel;
+use super::OwnedFrame;
 use super::prepare::{Large, Received};
-use super::way::Outlet;
+use super::reinject::Outlet;
 use crate::run::{Action, HEADROOM, Origin, Program};
 
-/// Room behind a frame, for what a program appends.
+/// Tailroom of a frame, for bytes that a program appends.
 const TAILROOM: usize = 256;
-/// Frames that are dropped in a row before others have their turn.
+/// Limit of consecutive drops per poll, in favour of other lanes.
 const DROPS_MAX: usize = 16 * BURST_FRAMES;
 const NEEDS_CSUM: u8 = 1;
 const GSO_ECN: u8 = 0x80;
 
-/// How a program is put around a queue.
+/// Configuration of a program around a queue.
 pub struct HookConfig {
     /// The program.
     pub program: Arc<Program>,
-    /// Where frames come from.
+    /// Origin of the frames.
     pub origin: Origin,
     /// Number of the netdev at the other end of the lane.
     pub other: u32,
     /// Statistics of the channel.
     pub stats: Arc<ChannelStats>,
-    /// Pages for frames, made by whoever has time.
+    /// Pages for frames, allocated outside of the workers.
     pub pages: Pages,
     /// Largest frame of the plan.
     pub frame_max: u32,
-    /// How frames that pass may be unfinished.
+    /// Offloads that the sink of passed frames supports.
     pub offloads: Offloads,
-    /// How what is sent back may be unfinished.
+    /// Offloads that the sink of reinjected frames supports.
     pub tx_offloads: Offloads,
-    /// Where it goes.
+    /// Sending end for reinjected frames.
     pub outlet: Outlet,
-    /// Tells the lane how many frames wait in it.
+    /// State shared with the control thread.
     pub hooked: Hooked,
 }
 
-/// Pages for a hook: to make them takes longer than a worker may be away.
+/// Pages for a hook. Their allocation takes too long for a worker.
 pub struct Pages {
     free: Vec<Box<[u8]>>,
     len: usize,
 }
 
 impl Pages {
-    /// Pages for frames of up to `frame_max` bytes.
+    /// Allocates pages for frames of up to `frame_max` bytes.
     pub fn new(frame_max: u32) -> Self {
         let len = HEADROOM + room_for(frame_max) as usize + TAILROOM;
         let page = || vec![0; len].into_boxed_slice();
@@ -66,28 +66,28 @@ impl Pages {
     }
 }
 
-/// How a hook, or a way back, is doing: a lane must not be taken apart while frames wait in it.
+/// State of a hook or receiving end. A lane must not be removed while frames wait in it.
 #[derive(Clone, Debug, Default)]
-pub struct Hooked(Arc<Place>);
+pub struct Hooked(Arc<HookState>);
 
 #[derive(Debug, Default)]
-struct Place {
+struct HookState {
     waiting: AtomicU32,
     gone: AtomicBool,
     closing: AtomicBool,
-    /// Frames taken since somebody asked.
+    /// Frames taken since the last `count_taken`.
     taken: AtomicU32,
     more: AtomicBool,
 }
 
 impl Hooked {
-    /// Frames that wait.
+    /// Number of waiting frames.
     pub fn waiting(&self) -> u32 {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// Its lane is to leave: what waits is shown, and nothing more is taken in, or a lane whose
-    /// sink is slower than its source would never be empty. `false`: the lane stays.
+    /// Starts to close the lane: waiting frames are still returned, but no new ones are accepted. A
+    /// lane with a sink slower than its source would never drain otherwise. `false` cancels this.
     pub fn close(&self, on: bool) {
         self.0.closing.store(on, Ordering::Relaxed);
     }
@@ -96,13 +96,13 @@ impl Hooked {
         self.0.closing.load(Ordering::Relaxed)
     }
 
-    /// Frames that were taken since this was asked last: of the queue, whatever became of them; of
-    /// a way back, those that came by it.
+    /// Number of frames taken since the last call: for a hook, all frames of the queue; for a
+    /// receiving end, the reinjected ones.
     pub fn count_taken(&self) -> u32 {
         self.0.taken.swap(0, Ordering::Relaxed)
     }
 
-    /// It shows nothing, but has not looked at all that the queue has.
+    /// True if the last poll returned no frame but did not empty the queue.
     pub fn has_more(&self) -> bool {
         self.0.more.load(Ordering::Relaxed)
     }
@@ -112,12 +112,12 @@ impl Hooked {
     }
 
     pub(super) fn note_taken(&self, frames: usize) {
-        // One thread adds, and the same one asks.
+        // The same thread adds and reads.
         let before = self.0.taken.load(Ordering::Relaxed);
         self.0.taken.store(before.wrapping_add(frames as u32), Ordering::Relaxed);
     }
 
-    /// True until it has been taken off.
+    /// True until the hook is detached.
     pub fn is_on(&self) -> bool {
         !self.0.gone.load(Ordering::Relaxed)
     }
@@ -142,12 +142,12 @@ pub(super) struct Hook {
     tx_offloads: Offloads,
     outlet: Option<Outlet>,
     hooked: Hooked,
-    /// Frames for which the program has had no turn: large ones, and those behind them.
+    /// Frames that wait for the program: GSO frames and those behind them.
     received: VecDeque<Received>,
-    ready: VecDeque<Parcel>,
+    ready: VecDeque<OwnedFrame>,
     free: Vec<Box<[u8]>>,
     page_len: usize,
-    /// Taps for which only drops count.
+    /// Taps on dropped frames.
     pub(super) watchers: Vec<CaptureTap>,
 }
 
@@ -171,21 +171,21 @@ impl Hook {
         }
     }
 
-    /// A frame that comes first, and that no program is to see.
-    pub(super) fn keep(&mut self, bytes: &[u8], hdr: VnetHdr) {
+    /// Adds a frame that is returned first and bypasses the program.
+    pub(super) fn add_held(&mut self, bytes: &[u8], hdr: VnetHdr) {
         let mut page = self.page();
         let room = page.len() - HEADROOM;
         let len = bytes.len().min(room);
         page[HEADROOM..][..len].copy_from_slice(&bytes[..len]);
-        self.ready.push_back(Parcel { page, start: HEADROOM as u32, len: len as u32, hdr });
-        self.note_waiting();
+        self.ready.push_back(OwnedFrame { page, start: HEADROOM as u32, len: len as u32, hdr });
+        self.publish_waiting();
     }
 
-    /// From now on frames go by untouched.
-    pub(super) fn leave(&mut self) {
+    /// Detaches the program; later frames pass unchanged.
+    pub(super) fn detach(&mut self) {
         self.program = None;
         self.outlet = None;
-        // Nobody looks at the queue by halves any more.
+        // The queue is not polled partially any more.
         self.hooked.set_more(false);
     }
 
@@ -193,45 +193,46 @@ impl Hook {
         self.ready.is_empty() && self.received.is_empty()
     }
 
-    /// Frames that wait, with the segments of those that are cut.
+    /// Number of waiting frames, including the segments of GSO frames.
     fn waiting(&self) -> usize {
         self.ready.len() + self.received.iter().map(Received::frames).sum::<usize>()
     }
 
-    fn note_waiting(&self) {
+    fn publish_waiting(&self) {
         self.hooked.set(self.waiting());
     }
 
-    /// There is something to show, or more to look at than a turn had time for.
-    fn waits(&self) -> bool {
+    /// True when frames can be returned, or when the last poll did not empty the queue.
+    fn has_work(&self) -> bool {
         !self.is_empty() || (self.hooked.has_more() && !self.hooked.is_closing())
     }
 
-    /// Its program has gone and nothing is left of it.
-    pub(super) fn is_over(&self) -> bool {
+    /// True when the program is detached and no frame is left.
+    pub(super) fn is_finished(&self) -> bool {
         self.program.is_none() && self.is_empty()
     }
 
-    /// What a program that has gone had let pass.
+    /// Frames that a detached program had passed.
     pub(super) fn take_passed(&mut self) -> Vec<(Vec<u8>, VnetHdr)> {
         if self.program.is_some() {
             return Vec::new();
         }
         while !self.received.is_empty() {
-            self.work(usize::MAX);
+            self.process(usize::MAX);
         }
         self.hooked.set(0);
-        self.ready.drain(..).map(|parcel| (parcel.bytes().to_vec(), parcel.hdr)).collect()
+        self.ready.drain(..).map(|owned| (owned.bytes().to_vec(), owned.hdr)).collect()
     }
 
     fn page(&mut self) -> Box<[u8]> {
         if let Some(page) = self.free.pop() {
             return page;
         }
-        // A lane in the place of an older one sends what that had left, in pages of another length.
+        // A lane that replaced another sends its frames too, in pages of another length.
         let back = self.outlet.as_mut().and_then(Outlet::page);
         let back = back.filter(|page| page.len() == self.page_len);
-        // Frames on their way back hold pages: each of them has been replaced once, then no more.
+        // Frames in reinjection hold pages, which are replaced here; the number of replacements is
+        // bounded.
         back.unwrap_or_else(|| vec![0; self.page_len].into_boxed_slice())
     }
 
@@ -250,8 +251,8 @@ impl Hook {
         self.free(page);
     }
 
-    /// Runs the program on a frame that lies in a page behind the headroom; true when the frame was
-    /// sent back. `large`: what a large frame was before.
+    /// Runs the program on a frame behind the headroom of its page; true if the frame was
+    /// reinjected. `large`: the properties of a GSO frame before the run.
     fn decide(&mut self, mut page: Box<[u8]>, len: u32, large: Option<Large>) -> bool {
         let Some(program) = &self.program else { return false };
         self.stats.rx.xdp.packets.add(1);
@@ -289,18 +290,18 @@ impl Hook {
             self.drop(page, place, DropReason::BadHeader);
             return false;
         };
-        let parcel = Parcel { page, start: verdict.start as u32, len, hdr };
+        let owned = OwnedFrame { page, start: verdict.start as u32, len, hdr };
         let xdp = &self.stats.rx.xdp;
         if action != Action::Tx {
             xdp.redirects.add(is_redirect.into());
-            self.ready.push_back(parcel);
+            self.ready.push_back(owned);
             return false;
         }
         if !self.tx_offloads.has(needed(hdr)) {
-            self.drop(parcel.page, place, DropReason::XdpUnsent);
+            self.drop(owned.page, place, DropReason::XdpUnsent);
             return false;
         }
-        let sent = self.outlet.as_mut().map(|outlet| outlet.send(parcel));
+        let sent = self.outlet.as_mut().map(|outlet| outlet.send(owned));
         match sent {
             Some(Ok(())) => {
                 xdp.sent.add(1);
@@ -323,18 +324,18 @@ impl Hook {
     }
 
     fn show<'a>(&'a self, burst: &mut Burst<'a>, budget: usize) {
-        for parcel in self.ready.iter().take(budget) {
-            burst.push(parcel.hdr, parcel.len, Span::of(parcel.bytes()));
+        for owned in self.ready.iter().take(budget) {
+            burst.push(owned.hdr, owned.len, Span::of(owned.bytes()));
         }
     }
 
     fn release(&mut self, frames: usize) {
         for _ in 0..frames {
-            if let Some(parcel) = self.ready.pop_front() {
-                self.free(parcel.page);
+            if let Some(owned) = self.ready.pop_front() {
+                self.free(owned.page);
             }
         }
-        self.note_waiting();
+        self.publish_waiting();
     }
 }
 
@@ -347,7 +348,7 @@ impl Drop for Hook {
     }
 }
 
-/// What must be taken unfinished by whoever takes this frame.
+/// Offloads that the sink of this frame must support.
 pub(super) fn needed(hdr: VnetHdr) -> Offloads {
     let fields = hdr.fields();
     let csum = if fields.flags & NEEDS_CSUM == 0 { Offloads::NONE } else { Offloads::CSUM };
@@ -362,21 +363,21 @@ pub(super) fn needed(hdr: VnetHdr) -> Offloads {
     csum.or(large).or(ecn)
 }
 
-/// Around a queue whose frames lie in its memory.
+/// Hook of a queue that lends frames in its own memory.
 pub(super) struct OverBrings {
     pub(super) inner: Box<dyn RxBrings>,
     pub(super) hook: Hook,
-    /// What was shown last lies in the queue's own memory.
-    shows_inner: bool,
+    /// The last peek returned frames in the queue's own memory.
+    peeked_inner: bool,
 }
 
 impl OverBrings {
     pub(super) fn new(inner: Box<dyn RxBrings>, hook: Hook) -> Self {
-        Self { inner, hook, shows_inner: false }
+        Self { inner, hook, peeked_inner: false }
     }
 
-    /// Copies what the queue shows into pages and decides; returns how many frames there were.
-    fn take_in(&mut self, budget: usize) -> Result<usize, Fault> {
+    /// Copies peeked frames into pages and runs the program on them; returns their number.
+    fn receive(&mut self, budget: usize) -> Result<usize, Fault> {
         let room = budget - self.hook.ready.len();
         let Self { inner, hook, .. } = self;
         let mut sent = false;
@@ -411,7 +412,7 @@ impl OverBrings {
 
 impl Queue for OverBrings {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        if self.hook.waits() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
+        if self.hook.has_work() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
     }
 
     fn event(&self) -> Option<Event<'_>> {
@@ -425,18 +426,18 @@ impl Queue for OverBrings {
 
 impl RxBrings for OverBrings {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
-        self.shows_inner = self.hook.program.is_none() && self.hook.is_empty();
-        if self.shows_inner {
+        self.peeked_inner = self.hook.program.is_none() && self.hook.is_empty();
+        if self.peeked_inner {
             return self.inner.peek(burst, budget);
         }
-        self.hook.go_on(budget);
+        self.hook.resume(budget);
         if self.hook.program.is_some() && !self.hook.hooked.is_closing() {
             let mut seen = 0;
             let more = loop {
                 if self.hook.ready.len() >= budget || seen >= DROPS_MAX {
                     break true;
                 }
-                match self.take_in(budget)? {
+                match self.receive(budget)? {
                     0 => break false,
                     n => seen += n,
                 }
@@ -446,13 +447,13 @@ impl RxBrings for OverBrings {
             };
             self.hook.hooked.set_more(more);
         }
-        self.hook.note_waiting();
+        self.hook.publish_waiting();
         self.hook.show(burst, budget);
         Ok(())
     }
 
     fn release(&mut self, frames: usize) -> Result<(), Fault> {
-        if self.shows_inner {
+        if self.peeked_inner {
             self.hook.hooked.note_taken(frames);
             return self.inner.release(frames);
         }
@@ -461,7 +462,7 @@ impl RxBrings for OverBrings {
     }
 }
 
-/// Around a queue that moves its frames by a system call.
+/// Hook of a queue that moves frames by a system call.
 pub(super) struct OverBorrows {
     pub(super) inner: Box<dyn RxBorrows>,
     pub(super) hook: Hook,
@@ -472,7 +473,7 @@ impl OverBorrows {
         Self { inner, hook }
     }
 
-    fn take_in(&mut self, budget: usize) -> Result<(), Fault> {
+    fn receive(&mut self, budget: usize) -> Result<(), Fault> {
         let (mut seen, mut sent, mut more) = (0, false, true);
         let result = loop {
             let is_behind = !self.hook.received.is_empty();
@@ -510,7 +511,7 @@ impl OverBorrows {
 
 impl Queue for OverBorrows {
     fn arm(&mut self, need: u32) -> Result<Armed, Fault> {
-        if self.hook.waits() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
+        if self.hook.has_work() { Ok(Armed::MoreWork) } else { self.inner.arm(need) }
     }
 
     fn event(&self) -> Option<Event<'_>> {
@@ -524,13 +525,14 @@ impl Queue for OverBorrows {
 
 impl RxBrings for OverBorrows {
     fn peek<'a>(&'a mut self, burst: &mut Burst<'a>, budget: usize) -> Result<(), Fault> {
-        self.hook.go_on(budget);
-        // Without a program only what is left is shown, so that it can be taken off soon.
+        self.hook.resume(budget);
+        // Without a program only remaining frames are returned, so that the wrapper can be removed
+        // soon.
         let takes = self.hook.program.is_some() || self.hook.is_empty();
         if takes && !self.hook.hooked.is_closing() {
-            self.take_in(budget)?;
+            self.receive(budget)?;
         }
-        self.hook.note_waiting();
+        self.hook.publish_waiting();
         self.hook.show(burst, budget);
         Ok(())
     }

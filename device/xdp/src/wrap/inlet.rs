@@ -1,4 +1,4 @@
-//! RX queues out of which frames come that a program sends back on the other side.
+//! RX queues that return reinjected frames of the other side.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use mqnet_netdev::{
 };
 use mqnet_shmem::{Segments, Span};
 
-use super::Parcel;
-use super::way::Return;
+use super::OwnedFrame;
+use super::reinject::Return;
 
 pub(super) struct Brings {
     pub(super) inner: Box<dyn RxBrings>,
@@ -45,18 +45,19 @@ impl RxBrings for Brings {
         let Self { inner, inlet } = self;
         inlet.fill();
         let Return { ready, insert, .. } = inlet;
-        let ready: &'a VecDeque<Parcel> = ready;
+        let ready: &'a VecDeque<OwnedFrame> = ready;
         let show = |burst: &mut Burst<'a>, most: usize| {
-            let parcels = ready.iter().take(most);
-            parcels.for_each(|parcel| {
-                burst.push(parcel.hdr, parcel.len, Span::of(parcel.bytes()));
+            let frames = ready.iter().take(most);
+            frames.for_each(|owned| {
+                burst.push(owned.hdr, owned.len, Span::of(owned.bytes()));
             });
             ready.len().min(most)
         };
         let waits = if ready.is_empty() { 0 } else { insert.lead().min(budget) };
         let before = burst.frames().len();
         let own = if waits == 0 { show(burst, budget) } else { 0 };
-        // Behind one that waits, others of the queue come next time: it is asked once.
+        // One peek of the queue per poll: behind a waiting frame, further frames follow in the next
+        // poll.
         let most = if waits == 0 { budget - own } else { waits };
         if most > 0 {
             inner.peek(burst, most)?;
@@ -74,11 +75,11 @@ impl RxBrings for Brings {
         let (inner, own) = self.inlet.insert.release(frames);
         self.inlet.config.joined.note_taken(own);
         for _ in 0..own {
-            if let Some(parcel) = self.inlet.ready.pop_front() {
-                self.inlet.give_back(parcel);
+            if let Some(owned) = self.inlet.ready.pop_front() {
+                self.inlet.return_page(owned);
             }
         }
-        self.inlet.note_waiting();
+        self.inlet.publish_waiting();
         if inner > 0 { self.inner.release(inner) } else { Ok(()) }
     }
 }
@@ -103,25 +104,25 @@ impl Queue for Borrows {
 
 impl RxBorrows for Borrows {
     fn recv(&mut self, room: &mut Segments<'_>) -> Result<Recv, Fault> {
-        // What was shown, when the queue had memory, is taken from here on: by its order alone.
+        // Earlier peeks are void without memory of the queue: frames now follow in order.
         self.inlet.insert = Insert::default();
         if self.inlet.ready.is_empty() {
             self.inlet.fill();
         }
-        let Some(parcel) = self.inlet.ready.pop_front() else { return self.inner.recv(room) };
+        let Some(owned) = self.inlet.ready.pop_front() else { return self.inner.recv(room) };
         self.inlet.config.joined.note_taken(1);
-        let (hdr, len) = (parcel.hdr, parcel.len);
+        let (hdr, len) = (owned.hdr, owned.len);
         let fits = room.len() >= len as usize;
         if fits {
-            let mut rest = Span::of(parcel.bytes());
+            let mut rest = Span::of(owned.bytes());
             rest = rest.skip(room.head.copy_from(rest));
             rest = rest.skip(room.tail.copy_from(rest));
             for mut piece in room.more() {
                 rest = rest.skip(piece.copy_from(rest));
             }
         }
-        self.inlet.give_back(parcel);
-        self.inlet.note_waiting();
+        self.inlet.return_page(owned);
+        self.inlet.publish_waiting();
         if fits {
             return Ok(Recv::Frame(FrameMeta { len, hdr }));
         }

@@ -1,36 +1,36 @@
-//! Frames as a program gets them, and their headers after the program has run.
+//! Preparation of frames for a program, and their headers afterwards.
 //!
-//! A program gets what a driver of the kernel gives to native XDP: a frame in one piece with
-//! complete checksums. A large frame is cut first, unless the program takes large frames
-//! (`xdp.frags`). Whatever the program has changed, nothing that was known of the frame before is
-//! kept.
+//! A program receives the same input as native XDP in the kernel: a linear frame with complete
+//! checksums. A GSO frame is segmented first, unless the program accepts large frames
+//! (`xdp.frags`). After the program, the header is derived from the bytes again, because the
+//! program may have changed any of them.
 
 use mqnet_wire::offload::{Cut, Headers, Transport, UNFINISHED_HEADERS_MAX};
 use mqnet_wire::offload::{fill_checksum, renew_checksum};
 use mqnet_wire::{Layer, VnetFields, VnetHdr};
 
-/// Programs are for Ethernet frames alone.
+/// Programs run on Ethernet frames only.
 const LAYER: Layer = Layer::Ethernet;
 const DATA_VALID: u8 = 2;
 const GSO_ECN: u8 = 0x80;
 
-/// A frame that was received and that the program has not seen.
+/// A received frame that the program has not processed.
 pub(super) struct Received {
     pub(super) page: Box<[u8]>,
     pub(super) len: u32,
     pub(super) hdr: VnetHdr,
-    /// How the frame is cut, and the number of the next segment.
+    /// Segmentation of the frame, and the index of the next segment.
     pub(super) begun: Option<(Cut, u32)>,
 }
 
 impl Received {
-    /// Frames that are still to be decided about.
+    /// Number of frames that the program must still process.
     pub(super) fn frames(&self) -> usize {
         self.begun.map_or(1, |(cut, next)| (cut.count() - next) as usize)
     }
 }
 
-/// What a large frame was before the program ran.
+/// Properties of a GSO frame before the program ran.
 #[derive(Clone, Copy)]
 pub(super) struct Large {
     hdr: VnetHdr,
@@ -41,13 +41,13 @@ fn find_headers(frame: &[u8]) -> Option<Headers> {
     Headers::find(&frame[..frame.len().min(UNFINISHED_HEADERS_MAX)], LAYER)
 }
 
-/// How a large frame is cut; `None`: its header does not fit its bytes.
+/// Segmentation of a GSO frame; `None` if its header is inconsistent with its bytes.
 pub(super) fn cut(frame: &[u8], hdr: VnetHdr) -> Option<Cut> {
     hdr.check(frame.len() as u32).ok()?;
     Cut::new(hdr, frame.len() as u32, frame, LAYER)
 }
 
-/// Writes segment `number` of a large frame to `out`, with its checksum. Returns its length.
+/// Writes segment `number` of a GSO frame to `out`, with its checksum, and returns its length.
 pub(super) fn segment(cut: &Cut, number: u32, frame: &[u8], out: &mut [u8]) -> Option<u32> {
     let segment = cut.segment(number, frame, out);
     let end = segment.headers + segment.payload;
@@ -57,7 +57,7 @@ pub(super) fn segment(cut: &Cut, number: u32, frame: &[u8], out: &mut [u8]) -> O
     Some(segment.len())
 }
 
-/// Completes the checksum of a small frame; `None`: its header does not fit its bytes.
+/// Completes the checksum of a small frame; `None` if its header is inconsistent with its bytes.
 pub(super) fn complete(frame: &mut [u8], hdr: VnetHdr) -> Option<()> {
     if hdr.is_finished() {
         return Some(());
@@ -67,32 +67,33 @@ pub(super) fn complete(frame: &mut [u8], hdr: VnetHdr) -> Option<()> {
         return fill_checksum(hdr, frame, std::iter::empty());
     }
     if hdr.fields().flags & DATA_VALID != 0 {
-        // The sender vouches for the data, not for what the field holds.
+        // DATA_VALID vouches for the data, not for the checksum field.
         let _ = renew_checksum(frame, LAYER);
     }
     Some(())
 }
 
 impl Large {
-    /// The large frame that a program gets whole; `None`: its header does not fit its bytes.
+    /// Checks a GSO frame that is passed unsegmented; `None` if its header is inconsistent with its
+    /// bytes.
     pub(super) fn find(frame: &[u8], hdr: VnetHdr) -> Option<Self> {
         cut(frame, hdr)?;
         Some(Self { hdr, headers: find_headers(frame)? })
     }
 
-    /// The header of the frame that the program has left, from its bytes; its checksum field gets
-    /// the sum of the pseudo header. `None`: the frame is too long for what it carries now.
+    /// Derives the header of the frame after the program from its bytes, and sets its checksum
+    /// field to the pseudo header sum. `None` if the frame is too long for its new headers.
     pub(super) fn describe(self, frame: &mut [u8]) -> Option<VnetHdr> {
         let Self { hdr, headers: before } = self;
         let VnetFields { gso_type, gso_size, .. } = hdr.fields();
         let Some(now) = find_headers(frame) else {
-            // A frame of the program's own making.
+            // The frame was created by the program.
             let small = frame.len() <= before.payload + usize::from(gso_size);
             return small.then(VnetHdr::default);
         };
         let is_tcp = now.kind == Transport::Tcp;
         let grown = (now.payload - now.ip).saturating_sub(before.payload - before.ip) as u16;
-        // Segments stay as long as they were; datagrams cannot be divided differently.
+        // Segments keep their length; the boundaries of UDP datagrams must not change.
         let gso_size = if is_tcp { gso_size.checked_sub(grown)? } else { gso_size };
         if frame.len() - now.payload <= usize::from(gso_size) {
             return Some(VnetHdr::default());

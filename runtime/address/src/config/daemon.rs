@@ -4,16 +4,17 @@ use std::net::SocketAddr;
 
 use super::document::{Document, Key, Value};
 
-/// About the daemon itself. What is absent is for the daemon to choose.
+/// Settings of the daemon. The daemon has a default for each absent value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonConfig {
-    /// Where it answers: an absolute path, or an `@abstract` name.
+    /// Control socket: an absolute path, or an `@abstract` name.
     pub control_socket: Option<String>,
-    /// Permissions of that socket, at most 0o777.
+    /// Permissions of the control socket, at most 0o777.
     pub socket_mode: Option<u32>,
-    /// Its owner, `USER` or `USER:GROUP`: names or numbers, to be looked up where it is made.
+    /// Owner of the control socket, `USER` or `USER:GROUP`: names or numbers, resolved when the
+    /// socket is created.
     pub socket_owner: Option<String>,
-    /// Where Prometheus may ask over TCP.
+    /// TCP address of the Prometheus endpoint.
     pub metrics: Option<SocketAddr>,
 }
 
@@ -21,7 +22,7 @@ const SECTION: &str = "[daemon] ";
 const KEYS: [&str; 4] = ["control-socket", "socket-mode", "socket-owner", "metrics"];
 
 fn control_socket(text: &str) -> Result<String, &'static str> {
-    // sun_path has 108 bytes; a path ends with a zero, and an abstract name begins with one.
+    // sun_path has 108 bytes; a path ends with a zero byte, and an abstract name begins with one.
     let fits = text.len() <= 107 && !text.contains('\0');
     let named = text.len() > 1 && (text.starts_with('/') || text.starts_with('@'));
     let why = "must be an absolute path or '@name', of at most 107 bytes";
@@ -51,7 +52,7 @@ fn metrics(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "must be an address and a port, like \"127.0.0.1:9101\"")
 }
 
-/// One string by its parser; reported when it is wrong.
+/// Parses one string, and reports an invalid one.
 fn read_one<T>(
     document: &mut Document<'_>,
     key: &str,

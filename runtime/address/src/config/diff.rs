@@ -1,22 +1,22 @@
-//! What a new configuration changes.
+//! Difference of two configurations.
 
 use super::{Config, Link};
 
-/// What to do with each link, by name, each list in alphabetical order. A link that must be made
-/// anew is in `remove` and in `add`.
+/// Action for each link, by name, in alphabetical order. A link that must be recreated is in
+/// `remove` and in `add`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Not to be touched.
+    /// Links that stay as they are.
     pub keep: Vec<String>,
-    /// To be made.
+    /// Links to create.
     pub add: Vec<String>,
-    /// To be ended, before others are made.
+    /// Links to remove, before others are created.
     pub remove: Vec<String>,
-    /// To be set while it runs: channels, poll window and what happens at a full sink.
+    /// Links to modify while they run: channels, poll window and the behaviour at a full sink.
     pub change: Vec<String>,
 }
 
-/// Whether one can become the other while it runs.
+/// True if the old link can become the new one while it runs.
 fn differs_in_knobs_only(old: &Link, new: &Link) -> bool {
     let (old, new) = (&old.checked, &new.checked);
     let mut same = old.clone();
@@ -27,8 +27,8 @@ fn differs_in_knobs_only(old: &Link, new: &Link) -> bool {
     same == *new
 }
 
-/// Finds what must be done to get from `old` to `new`. What the links mean is compared, not how
-/// they are written.
+/// Computes the actions that lead from `old` to `new`. Links are compared by meaning, not by
+/// notation.
 pub fn diff(old: &Config, new: &Config) -> Plan {
     let mut plan = Plan::default();
     for (name, link) in &new.links {

@@ -1,4 +1,4 @@
-//! One file as a tree whose nodes know where they stand, and the problems found in it.
+//! One file as a tree with positions, and the problems found in it.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -11,20 +11,20 @@ use crate::spec::out_of_range;
 pub(super) type Key<'a> = Spanned<DeString<'a>>;
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
-/// A file that is being read.
+/// A file being parsed.
 pub(super) struct Document<'a> {
     source: &'a Source,
     problems: Vec<(usize, Problem)>,
 }
 
-/// The entries of a table in the order in which they are written.
+/// Entries of a table in the order of the text.
 pub(super) fn sorted<'t, 'a>(table: &'t DeTable<'a>) -> Vec<(&'t Key<'a>, &'t Value<'a>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     entries
 }
 
-/// How a value of each kind is called in messages.
+/// Name of a value's type for messages.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -42,22 +42,22 @@ impl<'a> Document<'a> {
         Self { source, problems: Vec::new() }
     }
 
-    /// The tree; `None` when the file is no TOML, which is then reported and nothing else is:
-    /// what the parser makes of the rest would only mislead.
+    /// Returns the root table; `None` if the file is not TOML. Then only the syntax errors are
+    /// reported, because the rest of the parser's result would mislead.
     pub(super) fn root(&mut self) -> Option<DeTable<'a>> {
         let (root, errors) = DeTable::parse_recoverable(&self.source.text);
         if errors.is_empty() {
             return Some(root.into_inner());
         }
         for error in errors {
-            // The parser's texts may have several lines.
+            // A message of the parser may have several lines.
             let what: Vec<&str> = error.message().split_whitespace().collect();
             self.report(error.span().unwrap_or(0..0), what.join(" "));
         }
         None
     }
 
-    /// The place of a byte of this file.
+    /// Position of a byte of this file.
     pub(super) fn place(&self, at: usize) -> Place {
         let text = &self.source.text;
         let before = (0..=at.min(text.len())).rev().find_map(|at| text.get(..at)).unwrap_or("");
@@ -71,14 +71,14 @@ impl<'a> Document<'a> {
 
     pub(super) fn report(&mut self, span: Range<usize>, message: String) {
         let place = self.place(span.start);
-        // One problem, one line, whatever a string of the file contains.
+        // A problem is always one line, whatever strings the file contains.
         let plain =
             |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
         let message = message.chars().map(plain).collect();
         self.problems.push((span.start, Problem { place, message }));
     }
 
-    /// Reports a key that nobody reads, with the nearest one that is read.
+    /// Reports an unknown key, with the most similar allowed one.
     pub(super) fn unknown(&mut self, key: &Key<'_>, section: &str, allowed: &[&str]) {
         let name = key.get_ref();
         let near = allowed
@@ -93,13 +93,13 @@ impl<'a> Document<'a> {
         self.report(key.span(), format!("{section}unknown key {name:?}; {hint}"));
     }
 
-    /// A value that has the wrong type, or another fault.
+    /// Reports a value of the wrong type.
     fn wrong(&mut self, value: &Value<'_>, section: &str, key: &str, wanted: &str) {
         let found = kind(value.get_ref());
         self.report(value.span(), format!("{section}{key}: must be {wanted}, not {found}"));
     }
 
-    /// A string; another type is reported.
+    /// Returns a string; reports another type.
     pub(super) fn string(&mut self, value: &Value<'_>, section: &str, key: &str) -> Option<String> {
         let text = value.get_ref().as_str().map(str::to_owned);
         if text.is_none() {
@@ -108,7 +108,7 @@ impl<'a> Document<'a> {
         text
     }
 
-    /// A list of strings; another type is reported.
+    /// Returns a list of strings; reports another type.
     pub(super) fn strings(
         &mut self,
         value: &Value<'_>,
@@ -124,7 +124,7 @@ impl<'a> Document<'a> {
         all
     }
 
-    /// A number of a range; anything else is reported.
+    /// Returns a number within a range; reports any other value.
     pub(super) fn number(
         &mut self,
         value: &Value<'_>,
@@ -145,7 +145,7 @@ impl<'a> Document<'a> {
         good
     }
 
-    /// The entries of a table, in order; another type is reported.
+    /// Returns the entries of a table in order; reports another type.
     pub(super) fn table<'v>(
         &mut self,
         value: &'v Value<'a>,
@@ -161,7 +161,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// What was reported, in the order of the file.
+    /// Returns the problems in the order of the file.
     pub(super) fn finish(mut self) -> Vec<Problem> {
         self.problems.sort_by_key(|(at, _)| *at);
         self.problems.into_iter().map(|(_, problem)| problem).collect()

@@ -1,20 +1,20 @@
-//! The section `[limits]`: what all peers and clients together may take.
+//! The section `[limits]`: resource limits for all peers and clients together.
 
 use super::document::{Document, Key, Value};
 use crate::parse_size;
 
-/// Limits; `None`: the default, which stands where it is enforced.
+/// Limits; `None`: the default, which is defined where the limit is enforced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of guest memory that one VMM may share.
     pub link_memory: Option<u64>,
     /// Bytes of memory that all peers together may share.
     pub memory: Option<u64>,
-    /// Links.
+    /// Number of links.
     pub links: Option<u32>,
-    /// Connections a second to one socket.
+    /// Connections per second to one socket.
     pub connections: Option<u32>,
-    /// Log lines of one kind a second.
+    /// Log lines of one kind per second.
     pub log_lines: Option<u32>,
 }
 

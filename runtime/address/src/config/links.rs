@@ -49,7 +49,7 @@ pub(super) fn read<'a>(
     }
 }
 
-/// One link and where its fields are; `None` when something was reported.
+/// Reads one link and the positions of its fields; `None` if a problem was reported.
 fn read_spec<'a>(
     document: &mut Document<'a>,
     name: &Key<'a>,
@@ -98,21 +98,22 @@ fn read_spec<'a>(
     good.then_some((spec, spans))
 }
 
-/// Whether two endpoints would get in each other's way. The two ends of a bridge share a socket.
+/// True if two endpoints use the same device. Two ends of a bridge share a socket and do not
+/// conflict.
 fn same_device(one: &Endpoint, other: &Endpoint) -> bool {
     match (one, other) {
         (Endpoint::Group(group), single) | (single, Endpoint::Group(group)) => {
             group.members.iter().any(|member| same_device(member, single))
         }
         (Endpoint::Tap(one), Endpoint::Tap(other)) => {
-            // With a '%d' the kernel finds a free name.
+            // With '%d' the kernel chooses a free name.
             one.name == other.name && one.netns == other.netns && !one.name.contains('%')
         }
         _ => false,
     }
 }
 
-/// Refuses a device that another link, or the other side, has.
+/// Rejects a device that another link, or the other side, uses.
 fn is_free(links: &BTreeMap<String, Link>, new: &CheckedLink) -> Result<(), ApiError> {
     if same_device(&new.a, &new.b) {
         return Err(ApiError::field("b", "b: the device is the other side of this link already"));

@@ -1,25 +1,26 @@
-//! The section `[policy]`: what requests of clients may name.
+//! The section `[policy]`: endpoints that clients may use in requests.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::document::{Document, Key, Value};
 use crate::{Endpoint, KINDS, KindDecl};
 
-/// Endpoints that a request may name; `None`: anything that the daemon's user may use. Links of the
-/// configuration are not limited.
+/// Endpoints allowed in requests; `None`: everything that the daemon's user may use. Links of the
+/// configuration are not restricted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Kinds of endpoints.
     pub kinds: Option<Vec<String>>,
     /// Allowed sockets and files of endpoints, or folders that contain them.
     pub paths: Option<Vec<PathBuf>>,
-    /// The same for the files of network namespaces; empty: only the namespace of the daemon.
+    /// Allowed files of network namespaces, or folders that contain them; empty: only the daemon's
+    /// namespace.
     pub namespaces: Option<Vec<PathBuf>>,
 }
 
 const SECTION: &str = "[policy] ";
 const KEYS: [&str; 3] = ["kinds", "paths", "namespaces"];
-/// True for a path that is in `allowed` or below an entry of it.
+/// True if `path` is in `allowed` or below an entry.
 pub fn is_below(path: &Path, allowed: &[PathBuf]) -> bool {
     allowed.iter().any(|folder| path.starts_with(folder))
 }
@@ -40,7 +41,7 @@ fn check_path(what: &str, path: &Path, allowed: &[PathBuf]) -> Result<(), String
 }
 
 impl Policy {
-    /// Checks an endpoint of a request by its text alone: symbolic links are not followed.
+    /// Checks an endpoint of a request by its text only: symbolic links are not resolved.
     pub fn check(&self, end: &Endpoint) -> Result<(), String> {
         if let Endpoint::Group(group) = end {
             return group.members.iter().try_for_each(|member| self.check(member));
@@ -104,9 +105,9 @@ pub(super) fn read<'a>(
 mod tests {
     use super::*;
 
-    /// A policy allows its entries, alone and in groups, and nothing else.
+    /// Goal: a policy allows its entries, alone and in groups, and nothing else.
     #[test]
-    fn policies_allow_what_they_name() {
+    fn policies_allow_their_entries() {
         let paths = |all: &[&str]| Some(all.iter().map(PathBuf::from).collect());
         let policy = Policy {
             kinds: Some(vec!["tap".to_owned(), "vhost-user".to_owned(), "ntb".to_owned()]),

@@ -1,4 +1,4 @@
-//! Whole files, good and bad.
+//! Complete files, valid and invalid.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn read(texts: &[&str]) -> Result<Config, Vec<String>> {
     Config::parse(&sources, check).map_err(|all| all.iter().map(Problem::to_string).collect())
 }
 
-// Goal: what the documentation shows is read as it says.
+// Goal: the documented example is parsed as documented.
 #[test]
 fn a_good_file_is_read() {
     let text = r#"
@@ -47,9 +47,9 @@ poll-window = 0
 
 const LINK: &str = "[link.x]\na = 'tap:x'\nb = 'null:'\n";
 
-// Goal: each mistake is told with its line, its column, its key and what would be right.
+// Goal: each mistake is reported with line, column, key and allowed values.
 #[test]
-fn mistakes_are_told_in_their_place() {
+fn mistakes_have_positions() {
     for (text, told) in [
         ("[demon]\n", "f0:1:2: unknown key \"demon\"; did you mean 'daemon'?"),
         ("speed = 3", "f0:1:1: unknown key \"speed\"; allowed: daemon, limits"),
@@ -110,10 +110,9 @@ fn mistakes_are_told_in_their_place() {
     }
 }
 
-// Goal: all mistakes are told at once, in the order of the files; a syntax error hides no other
-// file's mistakes.
+// Goal: all mistakes are reported, in file order; a syntax error hides no mistake of another file.
 #[test]
-fn all_mistakes_are_told() {
+fn all_mistakes_are_reported() {
     let first = "[link.x]\na = 'tun:x'\nb = 'null:'\nspeed = 1\n[link.y]\na = 1\n[demon]\n";
     let problems = read(&[first, "= = =", "[link.z]\na = 'null:'\nb = 'x'\n"]).unwrap_err();
     let places: Vec<_> = problems.iter().map(|p| p.split(": ").next().unwrap()).collect();
@@ -123,7 +122,8 @@ fn all_mistakes_are_told() {
     assert_eq!(*places.last().unwrap(), "f2:3:5", "{problems:?}");
 }
 
-// Goal: what two files both claim is refused with both places; [daemon] has one home.
+// Goal: contradictions between two files are rejected with both positions; [daemon] is allowed in
+// one file.
 #[test]
 fn files_may_not_contradict_each_other() {
     let problems = read(&[LINK, "\n[link.x]\na = 'tap:y'\nb = 'null:'\n"]).unwrap_err();
@@ -132,11 +132,12 @@ fn files_may_not_contradict_each_other() {
     assert_eq!(problems, ["f1:3:5: [link.y] b: the device belongs to [link.x] at f0:1:7"]);
     let problems = read(&[LINK, "[daemon]\n"]).unwrap_err();
     assert_eq!(problems, ["f1:1:2: [daemon] is possible in f0 only"]);
-    // Both ends of a bridge, and a name in two namespaces, are no contradiction.
+    // Both ends of a bridge, and one name in two namespaces, do not conflict.
     read(&["[link.x]\na='tap:x'\nb='ntb:/s'\n[link.y]\na='tap:x,netns=b'\nb='ntb:/s'\n"]).unwrap();
 }
 
-// Goal: a reload touches what differs in meaning, and sets what can be set while it runs.
+// Goal: a reload recreates only links that differ in meaning, and modifies settings of running
+// links.
 #[test]
 fn differences_become_a_plan() {
     let old = read(&["
@@ -185,7 +186,7 @@ fn specs() -> impl Strategy<Value = BTreeMap<String, LinkSpec>> {
         cpus: cpus.map(str::to_owned),
         poll_window,
     });
-    // Other names collide with a device rarely; '%d' never does.
+    // Two names rarely use the same device; '%d' never conflicts.
     prop::collection::btree_map("[a-zA-Z0-9][a-zA-Z0-9._-]{0,20}", spec, 0..6)
         .prop_map(|links| links.into_iter().collect())
 }
@@ -195,7 +196,7 @@ struct File<'a> {
     link: &'a BTreeMap<String, LinkSpec>,
 }
 
-/// What files are made of.
+/// Fragments of generated files.
 const PARTS: [&str; 32] = [
     "[daemon]\n",
     "[link.x]\n",
@@ -232,8 +233,8 @@ const PARTS: [&str; 32] = [
 ];
 
 proptest! {
-    // Goal: links that are written by another TOML writer are read back as they were, and a plan
-    // from nothing, to nothing and to the same adds, removes and keeps all of them.
+    // Goal: links written by another TOML writer are read back unchanged. A plan from an empty
+    // configuration, to an empty one and to the same one adds, removes and keeps all of them.
     #[test]
     fn links_survive_a_round_trip(specs in specs()) {
         let text = toml::to_string(&File { link: &specs }).unwrap();
@@ -248,7 +249,8 @@ proptest! {
         prop_assert_eq!(diff(&config, &config).keep, names);
     }
 
-    // Goal: no text makes the reader panic, and each problem is one line of a place in it.
+    // Goal: no text makes the parser panic, and each problem is one line with a position in the
+    // text.
     #[test]
     fn any_text_is_answered(
         parts in prop::collection::vec(prop::sample::select(PARTS.to_vec()), 0..24),

@@ -1,12 +1,12 @@
-//! Relative paths in an address, made absolute: another process has another working folder.
+//! Conversion of relative paths in an address to absolute ones, for use in another process.
 
 use std::path::Path;
 
 use super::group::members_of;
 use super::{kind_of, values};
 
-/// The address with its relative paths below `base`. Text that is no address is returned as it is:
-/// what is wrong with it is found where it is parsed.
+/// Returns the address with its relative paths below `base`. Text that is no address is returned
+/// unchanged: its errors are reported by the parser.
 pub fn absolute(address: &str, base: &Path) -> String {
     let members = members_of(address).unwrap_or_else(|| vec![address]);
     let members: Vec<String> = members.iter().map(|member| one(member, base)).collect();
@@ -19,7 +19,7 @@ fn one(address: &str, base: &Path) -> String {
     let target = parts.next().unwrap_or_default();
     let target = if (kind.is_path)(target) { below(base, target) } else { target.to_owned() };
     let options = parts.map(|option| match option.split_once('=') {
-        // Without a slash it is a name, not a path.
+        // A value without a slash is a name, not a path.
         Some((name, path)) if name == values::NETNS.name && path.contains('/') => {
             format!("{name}={}", below(base, path))
         }

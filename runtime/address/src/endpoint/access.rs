@@ -3,7 +3,7 @@
 use super::declaration::{Custom, OptionDecl, ValueType, option};
 use super::options::{Options, Value};
 
-/// Permissions of a socket. Names are looked up where the socket is made.
+/// Permissions of a socket. Names are resolved when the socket is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketAccess {
     /// Permission bits; absent: as the umask leaves them.
@@ -41,7 +41,7 @@ pub(super) const OPTIONS: &[OptionDecl] = &[
 ];
 
 impl SocketAccess {
-    /// Reads the options; `ours`: whether mqnet makes the socket, which `why` requires.
+    /// Reads the options. `ours` is true if mqnet creates the socket; `why` is the reason if not.
     pub(super) fn read(options: &Options, ours: bool, why: &str) -> Result<Self, String> {
         let access = Self {
             mode: options.optional("mode"),

@@ -6,7 +6,7 @@ use super::EndpointConfig;
 use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MTU, NAME, NETNS, ON_OFF, QUEUES, device_name};
 
-/// Where in the kernel frames are taken.
+/// Point in the kernel at which frames are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
     /// In the driver if it can, else in the stack.
@@ -21,21 +21,21 @@ pub enum XdpMode {
 /// An interface of the kernel, taken over by AF_XDP sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AfXdp {
-    /// Its name.
+    /// Name of the interface.
     pub interface: String,
     /// File of its network namespace.
     pub netns: Option<PathBuf>,
-    /// Where frames are taken.
+    /// Point at which frames are taken.
     pub mode: XdpMode,
-    /// The device itself moves frames: it must, or must not; otherwise if it can.
+    /// Zero copy: required, forbidden, or (`None`) used if possible.
     pub zero_copy: Option<bool>,
-    /// Queues to set.
+    /// Number of queues to set.
     pub queues: Option<u16>,
-    /// Frames in each ring.
+    /// Number of frames in each ring.
     pub ring: Option<u16>,
-    /// MTU to insist on.
+    /// Required MTU.
     pub mtu: Option<u32>,
-    /// Leave the address filter alone.
+    /// Keep the address filter unchanged.
     pub keep_filter: bool,
     /// Name of the netdev; otherwise that of the interface.
     pub name: Option<String>,
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::{Endpoint, parse};
 
-    // Goal: every option means what it says, and what is left out has its default.
+    // Goal: every option is read, and absent options have their defaults.
     #[test]
     fn options_are_read() {
         let plain = AfXdp { interface: "eth0".to_owned(), ..AfXdp::default() };
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(all.config().netdev_name(), "x");
     }
 
-    // Goal: options that exclude each other are refused.
+    // Goal: options that exclude each other are rejected.
     #[test]
     fn wrong_options_are_refused() {
         for (text, words) in [

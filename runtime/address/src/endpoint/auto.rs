@@ -1,4 +1,4 @@
-//! `xdp:IFNAME,group=auto`: the group of the functions of a port, or of the ports of a switch.
+//! `xdp:IFNAME,group=auto`: group of the functions of a port, or of the ports of a switch.
 
 use std::path::Path;
 
@@ -6,24 +6,24 @@ use mqnet_topology::port::siblings;
 
 use super::BadAddress;
 
-/// What was found for an address with `group=auto`.
+/// Result for an address with `group=auto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The group, as it could have been written.
+    /// Equivalent address with all members.
     pub address: String,
-    /// By what its members were found.
+    /// Property by which the members were found.
     pub why: String,
 }
 
-/// The group behind an address with `group=auto`, from what is below `root`, which is `/` but for
-/// tests; `None` for other addresses.
+/// Finds the group of an address with `group=auto` below `root`, which is `/` except in tests;
+/// `None` for other addresses.
 pub fn find_group(address: &str, root: &Path) -> Result<Option<Found>, BadAddress> {
     let Some((name, options)) = address.strip_prefix("xdp:").and_then(|rest| rest.split_once(','))
     else {
         return Ok(None);
     };
     let options: Vec<&str> = options.split(',').collect();
-    // Of several members each is named.
+    // An address with several members names each of them.
     if !options.contains(&"group=auto") || super::group::members_of(address).is_some() {
         return Ok(None);
     }
@@ -62,9 +62,9 @@ mod tests {
         }
     }
 
-    // Goal: an address with group=auto is the group that could have been written; options of
-    // members are everybody's, those of the group are said once; without siblings, or elsewhere,
-    // it is refused with what to write.
+    // Goal: an address with group=auto is equivalent to the explicit group. Options of members
+    // apply to all members, options of the group occur once. Without siblings, or in a namespace,
+    // the address is rejected with an explicit alternative.
     #[test]
     fn a_port_is_a_group() {
         let root = std::env::temp_dir().join(format!("mqnet-auto-{}", std::process::id()));

@@ -3,8 +3,8 @@
 use super::declaration::ValueType;
 use super::{KINDS, group, kind_of};
 
-/// Continuations of an address that is being written, each with its meaning: kinds, options, words
-/// of an option. Names and paths are not completed.
+/// Possible continuations of a partial address, each with its meaning: kinds, options, words of an
+/// option. Names and paths are not completed.
 pub fn complete(text: &str) -> Vec<(String, &'static str)> {
     let members = group::members_of(text);
     let member = members.as_ref().and_then(|members| members.last()).copied().unwrap_or(text);
@@ -48,8 +48,8 @@ mod tests {
         complete(text).into_iter().map(|(word, _)| word).collect()
     }
 
-    // Goal: kinds are completed up to their target, in groups too, and options of a kind with the
-    // words that are allowed.
+    // Goal: kinds are completed up to their target, also in groups, and options with their allowed
+    // words.
     #[test]
     fn addresses_are_completed() {
         for (text, wanted) in [

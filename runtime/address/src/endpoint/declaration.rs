@@ -1,5 +1,5 @@
-//! Declarations of endpoint kinds and of their options. Parser, help, completion and documents
-//! read them.
+//! Declarations of endpoint kinds and of their options, used by the parser, help, completion and
+//! documents.
 
 use super::options::{Options, Value};
 use super::{Endpoint, egress};
@@ -21,7 +21,7 @@ pub struct KindDecl {
     pub example: &'static str,
     /// Name of the driver, as `ethtool -i` prints it.
     pub driver: &'static str,
-    /// Place where the rings of a netdev `NAME` are set if `ethtool -G` cannot set them.
+    /// Hint on setting the rings of a netdev `NAME` if `ethtool -G` cannot set them.
     pub rings: &'static str,
     /// True if names of its netdevs are valid in one network namespace only.
     pub is_interface: bool,
@@ -95,7 +95,7 @@ impl OptionDecl {
         Self { help, ..self }
     }
 
-    /// The same option, refused when it is given twice.
+    /// The same option, rejected if it is given twice.
     pub(super) const fn once(self) -> Self {
         Self { once: true, ..self }
     }
@@ -136,7 +136,7 @@ impl OptionDecl {
 /// Type and range of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum ValueType {
-    /// No value: the name alone switches it on.
+    /// No value: the name alone sets it.
     Flag,
     /// `on` or `off`.
     Switch {
@@ -151,7 +151,7 @@ pub enum ValueType {
     PowerOfTwo(u32, u32),
     /// A size in bytes from the first to the second.
     Size(u32, u32),
-    /// A notation of its own.
+    /// A value with a notation of its own.
     Custom(&'static Custom),
 }
 

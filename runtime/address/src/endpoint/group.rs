@@ -1,7 +1,7 @@
 //! `A+B[+C...]`: several endpoints as one.
 //!
-//! A '+' separates only when a known kind and ':' follow, so names and paths may have one. Options
-//! of the group follow its last member.
+//! A '+' separates members only if a known kind and ':' follow, so names and paths may contain one.
+//! Options of the group follow its last member.
 
 use mqnet_engine::EgressConfig;
 
@@ -12,15 +12,14 @@ use super::{Endpoint, EndpointConfig, KINDS, parse_both};
 /// Allowed numbers of members.
 const MEMBERS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// Several functions as one.
+/// Several functions as one netdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// The members, in the order of their channels.
     pub members: Vec<Endpoint>,
-    /// It goes on when a member is lost; otherwise it ends.
+    /// Continue when a member is lost; otherwise the group is closed.
     pub degrade: bool,
-    /// Number of the member that shall be the primary, from 0; `None`: the one with the smallest
-    /// stable id.
+    /// Number of the primary, from 0; `None`: the member with the smallest stable id.
     pub primary: Option<usize>,
 }
 
@@ -63,13 +62,13 @@ pub(super) static KIND: KindDecl = KindDecl {
 };
 
 impl EndpointConfig for Group {
-    /// Name of the first member: the primary is known only when all are open.
+    /// Name of the first member: the primary is known only when all members are open.
     fn netdev_name(&self) -> String {
         self.members.first().map(|member| member.config().netdev_name()).unwrap_or_default()
     }
 }
 
-/// The members of an address, if it is one of a group.
+/// Members of an address, if it is a group.
 pub(super) fn members_of(address: &str) -> Option<Vec<&str>> {
     let begins = |text: &str| {
         let is_kind = |name: &str| text.strip_prefix(name).is_some_and(|t| t.starts_with(':'));
@@ -102,14 +101,14 @@ pub(super) fn split(address: &str) -> (String, String) {
     (format!("{members}{target}{of_last}"), of_group.join(","))
 }
 
-/// True when two members would be one device.
+/// True if two members are the same device.
 fn same(one: (&Endpoint, &str), other: (&Endpoint, &str)) -> bool {
     match (one.0, other.0) {
         (Endpoint::Tap(one), Endpoint::Tap(other)) => {
             one.name == other.name && one.netns == other.netns && !one.name.contains('%')
         }
         (Endpoint::Null, Endpoint::Null) => false,
-        // What kinds have in common is that a socket, or a name, stands in front of the options.
+        // All kinds have the socket or the name in front of the options.
         _ => target(one.1) == target(other.1),
     }
 }
@@ -118,7 +117,7 @@ fn target(address: &str) -> &str {
     address.split(',').next().unwrap_or_default()
 }
 
-/// The member that the user names.
+/// Number of the member that the user selected as primary.
 fn number_of(wanted: &str, texts: &[&str]) -> Result<usize, String> {
     let numbers = 0..texts.len();
     let named = texts.iter().position(|text| target(text) == wanted);
@@ -184,8 +183,8 @@ mod tests {
         }
     }
 
-    // Goal: members keep their own options, the group has those after the last; a '+' in a name or
-    // a path separates nothing.
+    // Goal: members keep their own options, and the group has those after the last member. A '+' in
+    // a name or a path does not separate.
     #[test]
     fn good_groups() {
         let plain = group("tap:a0,mtu=9000+tap:a1");
@@ -202,13 +201,13 @@ mod tests {
         assert_eq!(parse("tap:x0+tap:x1").unwrap().config().netdev_name(), "x0");
         let (_, egress) = parse_both("tap:a+tap:b,qdisc=fq_codel").unwrap();
         assert_eq!(egress.qdisc.as_deref(), Some("fq_codel"));
-        // The same name elsewhere is another device.
+        // The same name in another namespace is another device.
         assert_eq!(group("tap:a,netns=x+tap:a,netns=y").members.len(), 2);
     }
 
-    // Goal: what is no group is refused by the member or option that is wrong, with what is right.
+    // Goal: an invalid group is rejected with the wrong member or option and the allowed values.
     #[test]
-    fn bad_groups_name_what_is_wrong() {
+    fn bad_groups_name_the_error() {
         let nine = ["null:"; 9].join("+");
         for (address, words) in [
             (&nine[..], "a group has 2 to 8 members, these are 9"),
@@ -236,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: members that are addresses are the members of the group, and no text panics.
+        // Goal: the members of a generated group are parsed, and no text panics.
         #[test]
         fn members_are_found(
             names in prop::collection::vec("[a-z][a-z0-9+]{0,6}", 2..=8),

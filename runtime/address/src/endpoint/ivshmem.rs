@@ -7,12 +7,12 @@ use super::EndpointConfig;
 use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MTU, NAME, name_of, socket_path};
 
-/// Where an ivshmem device is.
+/// Location of an ivshmem device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IvshmemAt {
     /// On the host: the socket of its server, or the file of its memory.
     Socket(PathBuf),
-    /// In a guest: the only PCI function of the kind.
+    /// In a guest: the only ivshmem PCI function.
     OnlyPci,
     /// In a guest: the PCI function with this address.
     Pci(String),
@@ -21,11 +21,11 @@ pub enum IvshmemAt {
 /// One end of a bridge in the memory of an ivshmem device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ivshmem {
-    /// Where the device is.
+    /// Location of the device.
     pub at: IvshmemAt,
-    /// Which half of the memory is ours.
+    /// Half of the memory for this end.
     pub side: Option<u8>,
-    /// MTU to insist on.
+    /// Required MTU.
     pub mtu: Option<u32>,
     /// Name of the netdev; otherwise that of the socket's file, or `ivshmem`.
     pub name: Option<String>,
@@ -90,7 +90,7 @@ impl EndpointConfig for Ivshmem {
         name_of(self.name.as_ref(), path, "ivshmem")
     }
 
-    /// A PCI function has its folder in sysfs.
+    /// Path of the device; for a PCI function its folder in sysfs.
     fn path(&self) -> Option<Cow<'_, Path>> {
         Some(match &self.at {
             IvshmemAt::Socket(path) => path.into(),
@@ -100,7 +100,7 @@ impl EndpointConfig for Ivshmem {
     }
 }
 
-/// The address of a PCI function, with its domain or without.
+/// Normalized address of a PCI function, given with or without its domain.
 fn pci_address(text: &str) -> Option<String> {
     let (rest, function) = text.rsplit_once('.')?;
     let (rest, device) = rest.rsplit_once(':')?;
@@ -127,9 +127,9 @@ mod tests {
         }
     }
 
-    // Goal: sockets, PCI addresses in full and in short, and "the only one" are told apart.
+    // Goal: sockets, PCI addresses with and without domain, and `pci` are distinguished.
     #[test]
-    fn places_are_told_apart() {
+    fn locations_are_distinguished() {
         let at = |text: &str| ivshmem(&format!("ntb:ivshmem={text}")).at;
         assert_eq!(at("/run/iv.sock"), IvshmemAt::Socket("/run/iv.sock".into()));
         assert_eq!(at("pci"), IvshmemAt::OnlyPci);
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(at("00:20.0"), IvshmemAt::Socket("00:20.0".into()));
     }
 
-    // Goal: options mean what they say, and the netdev has a name.
+    // Goal: every option is read, and the netdev has a name.
     #[test]
     fn options_are_read() {
         let full = ivshmem("ntb:ivshmem=pci,side=1,mtu=9000,name=iv0");
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(ivshmem("ntb:ivshmem=pci").netdev_name(), "ivshmem");
     }
 
-    // Goal: what cannot be is refused with the field and what would be right.
+    // Goal: invalid addresses are rejected with the field and the allowed values.
     #[test]
     fn mistakes_are_named() {
         for (text, words) in [

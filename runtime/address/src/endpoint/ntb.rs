@@ -10,15 +10,15 @@ use super::{EndpointConfig, SocketAccess, access};
 /// One end of a bridge between two processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ntb {
-    /// The socket at which the two ends meet.
+    /// Socket that connects the two ends.
     pub path: PathBuf,
     /// Bytes of this end's memory window.
     pub window: u32,
-    /// MTU to insist on.
+    /// Required MTU.
     pub mtu: Option<u32>,
     /// Name of the netdev; otherwise that of the socket's file.
     pub name: Option<String>,
-    /// Permissions of the socket, for the end that makes it.
+    /// Permissions of the socket, for the end that creates it.
     pub access: SocketAccess,
 }
 

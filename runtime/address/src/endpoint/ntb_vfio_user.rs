@@ -10,11 +10,11 @@ use super::{EndpointConfig, SocketAccess, access};
 /// Names of emulated endpoints.
 pub(super) const DEVICES: [&str; 3] = ["rcar", "imx8", "j721e"];
 
-/// Vectors without a queue pair: link events, one that is not used, one that `ntb_transport` keeps.
+/// Vectors without a queue pair: link events, an unused one, and one reserved by `ntb_transport`.
 const OTHER_VECTORS: u16 = 3;
-/// Queue pairs, where the address has no number.
+/// Default number of queue pairs.
 const QUEUES: u16 = 4;
-/// Bytes of a window for each queue pair in it, where the address has no size.
+/// Default window size in bytes, per queue pair in the window.
 const WINDOW_EACH: u32 = 512 << 10;
 /// Least size of a window.
 const WINDOW_MIN: u32 = 2 << 20;
@@ -22,21 +22,21 @@ const WINDOW_MIN: u32 = 2 << 20;
 /// An emulated NTB endpoint, driven by a guest's kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NtbVfioUser {
-    /// Socket at which QEMU connects.
+    /// Socket to which QEMU connects.
     pub path: PathBuf,
     /// Emulated endpoint, `rcar`, `imx8` or `j721e`.
     pub device: &'static str,
-    /// Memory windows.
+    /// Number of memory windows.
     pub windows: u16,
     /// Bytes of each window.
     pub window: u32,
-    /// Interrupt vectors.
+    /// Number of interrupt vectors.
     pub vectors: u16,
-    /// Most queue pairs.
+    /// Largest number of queue pairs.
     pub queues: u16,
     /// Bytes of a slot.
     pub transport_mtu: u32,
-    /// MTU to insist on.
+    /// Required MTU.
     pub mtu: Option<u32>,
     /// Name of the netdev; otherwise that of the socket's file.
     pub name: Option<String>,
@@ -154,9 +154,9 @@ mod tests {
         }
     }
 
-    // Rule: defaults fit together, whatever is given.
+    // Goal: defaults are consistent with all given options.
     #[test]
-    fn defaults_depend_on_what_is_given() {
+    fn defaults_fit_given_options() {
         let of = |text: &str| end(&format!("ntb:vfio-user=/x{text}")).unwrap();
         let shape = |text: &str| {
             let end = of(text);
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(shape(",device=j721e,windows=4,queues=29").2, 4 << 20);
     }
 
-    // Rule: values that do not fit together are refused with those that do.
+    // Goal: inconsistent values are rejected with the consistent ones.
     #[test]
     fn mistakes_are_named() {
         for (options, words) in [

@@ -17,7 +17,7 @@ pub(super) enum Value {
     List(Vec<Value>),
 }
 
-/// Type that the constructor of a kind reads from a value.
+/// Type that a kind's constructor reads from a value.
 pub(super) trait FromValue: Sized {
     fn from_value(value: &Value) -> Option<Self>;
 }
@@ -54,12 +54,12 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Reads the options of an address. Each must be declared by the kind, or for all kinds.
+    /// Parses the options of an address. Each must be declared by the kind, or for all kinds.
     pub(super) fn parse(kind: &'static KindDecl, text: &str) -> Result<Self, String> {
         let mut options = Self { kind, values: Vec::new() };
         let is_common = |option: &&str| egress::OPTIONS.iter().any(|decl| decl.matches(option));
         let (common, mut own): (Vec<&str>, Vec<&str>) = text.split(',').partition(is_common);
-        // A comma may end the options, and there may be none.
+        // A trailing comma is allowed, and so is an empty list.
         own.pop_if(|last| last.is_empty());
         for option in common.into_iter().chain(own) {
             let Some(decl) = kind.options().find(|decl| decl.matches(option)) else {

@@ -1,11 +1,11 @@
-//! Texts from the declarations: help of the command line, and the document of all addresses.
+//! Texts generated from the declarations: command-line help, and the document of all addresses.
 
 use super::declaration::{KindDecl, OptionDecl, ValueType};
 use super::{KINDS, egress, group};
 
-/// Width of help.
+/// Width of the help text.
 const COLUMNS: usize = 98;
-/// Column of the meaning of an option.
+/// Column of an option's meaning.
 const MEANING: usize = 28;
 
 /// All kinds, and groups.
@@ -51,7 +51,7 @@ fn help_of(out: &mut String, options: impl Iterator<Item = &'static OptionDecl>)
     }
 }
 
-/// All kinds of addresses with their options, for the help of the command line.
+/// Help text: all kinds of addresses with their options.
 pub fn help() -> String {
     let mut out = "Endpoint addresses:\n".to_owned();
     for kind in kinds() {
@@ -66,7 +66,7 @@ pub fn help() -> String {
     out
 }
 
-/// Text of a table's cell.
+/// Escapes the text of a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::{Endpoint, parse, parse_both};
 
-    // Goal: the document is the one that the declarations describe.
+    // Goal: the document matches the declarations.
     #[test]
     fn document_follows_declarations() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/endpoints.md");
@@ -146,7 +146,7 @@ mod tests {
         assert!(found == document(), "{what}");
     }
 
-    // Goal: help fits its columns, and help and document have every kind and option.
+    // Goal: help fits its columns, and help and document contain every kind and option.
     #[test]
     fn help_and_document_are_complete() {
         let (help, document) = (help(), document());
@@ -171,9 +171,9 @@ mod tests {
         }
     }
 
-    // Goal: names are unique in a kind; defaults and examples of all options are allowed; no kind
-    // ignores an option that it declares; an option that a kind does not have is refused with all
-    // that it has.
+    // Goal: names are unique in a kind. Defaults and examples of all options are allowed. No kind
+    // ignores an option that it declares. An undeclared option is rejected with a list of the
+    // declared ones.
     #[test]
     fn every_option_is_read() {
         for kind in kinds() {
@@ -181,7 +181,7 @@ mod tests {
             let plain = [target.to_owned(), kind.example.to_owned()];
             assert_ne!(plain.each_ref().map(|address| parse(address).is_ok()), [false; 2]);
             let refused = parse(&format!("{target},no-such")).unwrap_err().to_string();
-            // A group leaves what it does not know to its last member.
+            // A group passes unknown options to its last member.
             let is_group = kind.prefix.is_empty();
             for (at, option) in kind.options().enumerate() {
                 let mut before = kind.options().take(at);
@@ -191,7 +191,7 @@ mod tests {
                     let with = format!("{address},{}", option.example());
                     match (parse_both(&with), parse_both(address)) {
                         (Ok(with), Ok(without)) => with != without,
-                        // Some exclude each other; the message has the name.
+                        // Some options exclude each other; the message has the name.
                         (Err(e), _) => {
                             let message = e.to_string();
                             let (_, why) = message.split_once("': ").unwrap_or_default();

@@ -12,21 +12,21 @@ use super::values::{DESCRIPTORS, MAC, MTU, NETNS, device_name};
 /// A TAP device of this kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tap {
-    /// Name of the device; may be empty when there are `fds`.
+    /// Name of the device; may be empty if there are `fds`.
     pub name: String,
     /// File of its network namespace.
     pub netns: Option<PathBuf>,
     /// Ethernet address to set.
     pub mac: Option<[u8; 6]>,
-    /// MTU to set and to insist on.
+    /// MTU to set and to require.
     pub mtu: Option<u32>,
     /// IP addresses to add.
     pub addresses: Vec<Address>,
-    /// Keep the device afterwards.
+    /// Keep the device when the link is closed.
     pub persist: bool,
-    /// How frames are written to it.
+    /// Method of writing frames.
     pub io: Io,
-    /// Descriptors of its queues that the parent process left open.
+    /// Descriptors of the device's queues, inherited from the parent process.
     pub fds: Vec<i32>,
 }
 

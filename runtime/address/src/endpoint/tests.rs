@@ -1,10 +1,10 @@
-//! Addresses, good and bad.
+//! Valid and invalid addresses.
 
 use super::*;
 use mqnet_netdev::Io;
 use proptest::prelude::*;
 
-// Goal: the addresses of the README parse to what they say.
+// Goal: the addresses of the README parse to the documented values.
 #[test]
 fn good_addresses() {
     let Ok(Endpoint::Tap(tap)) = parse("tap:a,address=10.0.0.1/24,address=fd00::1/64,mtu=9000")
@@ -52,7 +52,7 @@ fn good_addresses() {
     assert_eq!((inherited.inherited(), inherited.netdev_name()), (&[7][..], "vhost-user".into()));
 }
 
-// Goal: every kind takes a discipline and a policy for a full sink, anywhere among its options.
+// Goal: every kind accepts a discipline and a full-sink policy, anywhere among its options.
 #[test]
 fn every_kind_has_an_egress() {
     use mqnet_engine::Full;
@@ -69,7 +69,7 @@ fn every_kind_has_an_egress() {
     }
 }
 
-// Goal: the permissions of a socket are read, of each kind that makes one.
+// Goal: socket permissions are read for each kind that creates a socket.
 #[test]
 fn sockets_have_permissions() {
     let wanted = SocketAccess {
@@ -151,7 +151,7 @@ fn bad_addresses_name_the_field() {
     }
 }
 
-// Goal: the ends of a range belong to it, their neighbours do not.
+// Goal: the ends of a range are inside it, their neighbours are not.
 #[test]
 fn ranges_include_their_ends() {
     for option in KINDS.iter().flat_map(|kind| kind.options()) {
@@ -168,8 +168,8 @@ fn ranges_include_their_ends() {
 }
 
 proptest! {
-    // Goal: any value of a declared option is read, or refused with the option, the value and what
-    // is allowed.
+    // Goal: any value of a declared option is read, or rejected with the option, the value and the
+    // allowed values.
     #[test]
     fn any_value_is_read_or_refused(
         kind in prop::sample::select(KINDS.to_vec()),
@@ -191,7 +191,7 @@ proptest! {
         }
     }
 
-    // Goal: no text makes the parser panic, and what it refuses it refuses in words.
+    // Goal: no text makes the parser panic, and rejections have a reason.
     #[test]
     fn any_text_is_answered(
         text in "(tap|ntb|vhost-user|null|x)?:?[a-z0-9/,=:.KMG%-]{0,40}",

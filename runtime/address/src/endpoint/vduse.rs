@@ -1,4 +1,4 @@
-//! `vduse:NAME`: a network card of this kernel, made in user space.
+//! `vduse:NAME`: a network card of this kernel, implemented in user space.
 
 use super::EndpointConfig;
 use super::declaration::{KindDecl, OptionDecl, ValueType, option};
@@ -9,13 +9,13 @@ use super::values::{MAC, MTU, ON_OFF, device_name};
 pub struct Vduse {
     /// Name of the device, and of the netdev.
     pub name: String,
-    /// Ethernet address; otherwise the kernel invents one.
+    /// Ethernet address; otherwise the kernel chooses one.
     pub mac: Option<[u8; 6]>,
-    /// MTU to offer and to insist on.
+    /// MTU to offer and to require.
     pub mtu: Option<u32>,
     /// Offer packed rings.
     pub packed: bool,
-    /// Keep device and netdev afterwards.
+    /// Keep device and netdev when the link is closed.
     pub persist: bool,
 }
 
@@ -64,7 +64,7 @@ impl EndpointConfig for Vduse {
 mod tests {
     use crate::endpoint::{Endpoint, parse};
 
-    // Goal: every option is read, and the netdev is called like the device.
+    // Goal: every option is read, and the netdev has the device's name.
     #[test]
     fn options_are_read() {
         let address = "vduse:v0,mac=02:00:00:00:00:01,mtu=9000,packed=off,persist";
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!((card.mac, card.mtu, card.packed, card.persist), (None, None, true, false));
     }
 
-    // Goal: what cannot be a device or an option is refused with the field.
+    // Goal: invalid devices and options are rejected with the field.
     #[test]
     fn nonsense_is_refused() {
         for (address, part) in [

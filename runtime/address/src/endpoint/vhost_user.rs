@@ -10,9 +10,9 @@ use super::{EndpointConfig, SocketAccess, access};
 /// The network card of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VhostUser {
-    /// The socket; empty when it is inherited.
+    /// Path of the socket; empty for an inherited one.
     pub path: PathBuf,
-    /// The VMM listens there, and we connect; otherwise the other way round.
+    /// Connect to a listening VMM; otherwise mqnet listens.
     pub connect: bool,
     /// Largest number of queue pairs.
     pub queues: u16,
@@ -22,13 +22,13 @@ pub struct VhostUser {
     pub ctrl: bool,
     /// Ethernet address to offer.
     pub mac: Option<[u8; 6]>,
-    /// MTU to offer and to insist on.
+    /// MTU to offer and to require.
     pub mtu: Option<u32>,
     /// Name of the netdev; otherwise that of the socket's file.
     pub name: Option<String>,
-    /// A socket that the parent process left open.
+    /// Socket inherited from the parent process.
     pub fd: Option<i32>,
-    /// Permissions of the socket that we listen at.
+    /// Permissions of a listening socket.
     pub access: SocketAccess,
 }
 

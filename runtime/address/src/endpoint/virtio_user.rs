@@ -7,44 +7,44 @@ use super::declaration::{KindDecl, OptionDecl, ValueType, option};
 use super::values::{MAC, MTU, NAME, ON_OFF, QUEUES, name_of, socket_path};
 use super::{EndpointConfig, SocketAccess, access};
 
-/// How RX buffers lie in pages.
+/// Layout of RX buffers in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RxBufLayout {
-    /// Several share a page where they fit.
+    /// Several buffers share a page where they fit.
     #[default]
     Frag,
-    /// Each has a page.
+    /// Each buffer has a page.
     Full,
-    /// By what is measured.
+    /// Selected by measurement.
     Auto,
 }
 
-/// A virtio device over vhost-user, of which we are the driver.
+/// A virtio device over vhost-user, with mqnet as its driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtioUser {
-    /// The socket.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// Listen at it.
+    /// Listen at the socket.
     pub server: bool,
-    /// Most queue pairs.
+    /// Largest number of queue pairs.
     pub queues: Option<u16>,
-    /// MTU to insist on.
+    /// Required MTU.
     pub mtu: Option<u32>,
-    /// Take frames for this address and for groups only.
+    /// Receive frames for this address and for group addresses only.
     pub mac: Option<[u8; 6]>,
-    /// Packed rings.
+    /// Use packed rings.
     pub packed: bool,
-    /// Buffers that come back in order, if the device keeps it.
+    /// Use in-order buffers, if the device offers that.
     pub in_order: bool,
-    /// Checksums and segmentation that the device finishes, if it does.
+    /// Use checksum and segmentation offloads, if the device offers them.
     pub csum: bool,
-    /// Mergeable buffers, if the device has them.
+    /// Use mergeable buffers, if the device offers them.
     pub mergeable: bool,
-    /// How RX buffers lie in pages.
+    /// Layout of RX buffers in pages.
     pub rx_buf_layout: RxBufLayout,
     /// Name of the netdev; otherwise that of the socket's file.
     pub name: Option<String>,
-    /// Permissions of the socket that a server makes.
+    /// Permissions of a server's socket.
     pub access: SocketAccess,
 }
 
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::{Endpoint, parse};
 
-    // Goal: every option means what it says, and what is left out has its default.
+    // Goal: every option is read, and absent options have their defaults.
     #[test]
     fn options_are_read() {
         let plain = VirtioUser {

@@ -1,5 +1,5 @@
-//! Where a process is that does not answer: stopped, or in which place of the kernel it waits. Read
-//! while it does, since later nobody can say.
+//! State of a process that does not answer: stopped, or waiting in a kernel function. The state is
+//! read during the wait, because it is lost afterwards.
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
@@ -9,47 +9,48 @@ use nix::sys::socket::sockopt::PeerCredentials;
 
 use super::wire;
 
-/// What the kernel says of a process whose first thread answers requests.
+/// Kernel's view of a process with a first thread that answers requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
     pid: Option<i32>,
-    /// `R`unning, `S`leeping, `D`: in the kernel and not to be disturbed, `T`: stopped.
+    /// `R`unning, `S`leeping, `D`: uninterruptible wait in the kernel, `T`: stopped.
     state: Option<char>,
-    /// The kernel's function that its first thread waits in.
+    /// Kernel function in which the first thread waits.
     place: Option<String>,
 }
 
 impl Whereabouts {
-    /// Of the process that listens at `socket`.
+    /// Reads the state of the process that listens at `socket`.
     pub(crate) fn of_listener(socket: &str) -> Self {
         wire::connect(socket).map_or_else(|_| Self::default(), |stream| Self::of_peer(&stream))
     }
 
-    /// Of the process at the other end.
+    /// Reads the state of the process at the other end.
     pub(super) fn of_peer(stream: &UnixStream) -> Self {
-        // Of whoever made the socket listen: under systemd that is 1, from elsewhere it is 0.
+        // Credentials of the process that called `listen`: with systemd this is pid 1, in another
+        // pid namespace it is 0.
         let who = getsockopt(stream, PeerCredentials).ok().filter(|who| who.pid() > 1);
         let Some(pid) = who.map(|who| who.pid()) else { return Self::default() };
         let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
-        // The name, in brackets, may hold anything; the state is what follows it.
+        // The name is in brackets and may contain anything; the state follows it.
         let state = read("stat").and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
-        // `0` where it runs, and where this user may not know.
+        // `0` for a running thread, and for a user without permission.
         let place = read("wchan").filter(|place| !place.is_empty() && place != "0");
         Self { pid: Some(pid), state, place }
     }
 
-    /// Somebody stopped it, or traces it.
+    /// True if the process is stopped or traced.
     pub(crate) fn is_stopped(&self) -> bool {
         matches!(self.state, Some('T' | 't'))
     }
 
-    /// It waits for the kernel, which will come back to it.
+    /// True if the process is in an uninterruptible wait, which the kernel will end.
     pub(crate) fn is_in_kernel(&self) -> bool {
         self.state == Some('D')
     }
 }
 
-/// What follows the name of a process in a message; begins with a comma where there is something.
+/// Suffix for the name of a process in a message; begins with a comma unless it is empty.
 impl fmt::Display for Whereabouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(pid) = self.pid else { return Ok(()) };
@@ -66,7 +67,7 @@ impl fmt::Display for Whereabouts {
 mod tests {
     use super::*;
 
-    // Goal: only who waits for the kernel is worth a longer wait.
+    // Goal: only a process that waits in the kernel gets a longer time limit.
     #[test]
     fn who_waits_for_the_kernel_is_waited_for() {
         let in_state = |state| Whereabouts { pid: Some(7), state, place: None };
@@ -76,7 +77,8 @@ mod tests {
         }
     }
 
-    // Goal: a process that runs is named, one that is stopped or waits in the kernel with more.
+    // Goal: a running process is named; a stopped one, or one that waits in the kernel, with its
+    // state.
     #[test]
     fn where_it_is_is_said() {
         let (one, _other) = UnixStream::pair().unwrap();

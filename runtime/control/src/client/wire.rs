@@ -22,10 +22,10 @@ use crate::server::request::NETNS;
 use crate::socket::Address;
 use mqnet_host::names;
 
-/// Largest answer: 64 channels of statistics are a hundredth of it.
+/// Largest answer. Statistics of 64 channels take about a hundredth of it.
 const ANSWER_MAX: usize = 16 * 1024 * 1024;
 
-/// Connects without ever waiting: a process that is stopped has a listen queue that fills.
+/// Connects without blocking: the listen queue of a stopped process fills up.
 pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
     let address = Address::from_str(socket)?;
     let connected = || {
@@ -37,7 +37,7 @@ pub(super) fn connect(socket: &str) -> Result<StdStream, ApiError> {
     connected().map_err(|e| unreachable_at(socket, &e))
 }
 
-/// What is known of a connection that nothing came through in time.
+/// Description of a connection without an answer in time.
 pub(super) fn silence(stream: &StdStream) -> String {
     let mut byte = [MaybeUninit::uninit()];
     let is_unread = SockRef::from(stream).peek(&mut byte).is_ok_and(|bytes| bytes > 0);
@@ -62,7 +62,8 @@ fn unreachable_at(socket: &str, e: &io::Error) -> ApiError {
     ApiError::new(code, format!("cannot reach mqnet at {socket}: {why}"))
 }
 
-/// Sends a request and returns the body of a successful answer, and what keeps it flowing.
+/// Sends a request; returns the body of a successful answer with the task that drives the
+/// connection.
 pub(super) async fn open(
     (socket, stream): (&str, StdStream),
     method: &str,
@@ -98,7 +99,7 @@ pub(super) async fn open(
     Err(refusal(socket, status, &bytes))
 }
 
-/// A request and its whole answer in JSON.
+/// Sends a request and returns the whole answer as JSON.
 pub(super) async fn ask(
     (socket, stream): (&str, StdStream),
     method: &str,
@@ -113,7 +114,7 @@ pub(super) async fn ask(
     serde_json::from_slice(&bytes).map_err(|e| failed(socket, &format!("not JSON: {e}")))
 }
 
-/// `GET path` as a type of the interface.
+/// Sends `GET path` and parses the answer as a type of the interface.
 pub(crate) async fn get<T: serde::de::DeserializeOwned>(
     socket: &str,
     path: &str,

@@ -14,7 +14,7 @@ fn search(folder: &Folder) -> Search {
     Search::In(Places::only(folder.path()))
 }
 
-// Goal: none, one and two claims of a device, and what is said about them.
+// Goal: zero, one and two processes with a device lead to the right result or message.
 #[test]
 fn claims_are_counted() {
     let folder = Folder::new("claims");
@@ -39,8 +39,8 @@ fn claims_are_counted() {
     assert_eq!(find_device("vm8", None, &at).unwrap_err().code, Code::NoDevice);
 }
 
-// Goal: the device of the caller's network namespace wins over one of the same name elsewhere, and
-// two there are still one too many.
+// Goal: a device of the caller's network namespace has precedence over one of the same name
+// elsewhere. Two of them in that namespace are ambiguous.
 #[test]
 fn the_own_namespace_wins() {
     let folder = Folder::new("netns");
@@ -55,11 +55,11 @@ fn the_own_namespace_wins() {
     assert!(own_netns().is_some_and(|inode| inode > 0));
 }
 
-// Goal: a link is found by its name first, and by its netdev else.
+// Goal: a link is found by its name first, otherwise by its netdev.
 #[test]
 fn links_are_found() {
     let folder = Folder::new("links");
-    // The link is called vm0 in both; the first has a netdev of another name.
+    // The link is named vm0 in both; the first has a netdev of another name.
     let _one = start(&folder, "link-1.sock", 31, "other", None);
     assert_eq!(find_link("vm0", None, &search(&folder)).unwrap().instance.pid, 31);
     assert_eq!(find_link("other", None, &search(&folder)).unwrap().instance.pid, 31);
@@ -67,8 +67,8 @@ fn links_are_found() {
     assert!(e.message.contains("`none`"), "{e}");
 }
 
-// Goal: dead sockets are removed, foreign files are left, and a process that does not answer is
-// named and does not hold up the others.
+// Goal: stale sockets are removed, foreign files are kept. A process that does not answer is named
+// and does not delay the others.
 #[test]
 fn the_dead_are_buried_and_the_silent_named() {
     let folder = Folder::new("silent");
@@ -90,7 +90,7 @@ fn the_dead_are_buried_and_the_silent_named() {
     assert_eq!(survey.device("vm0", None).unwrap().instance.pid, 41);
 }
 
-/// What comes to `at` goes to `to`, but not before `gate` is open.
+/// Forwards connections from `at` to `to`, once `gate` is open.
 fn pass_on_later(at: &Path, to: PathBuf, gate: Arc<AtomicBool>) {
     let listener = UnixListener::bind(at).unwrap();
     std::thread::spawn(move || {
@@ -104,15 +104,14 @@ fn pass_on_later(at: &Path, to: PathBuf, gate: Arc<AtomicBool>) {
                 let halves = (onward.try_clone().unwrap(), from.try_clone().unwrap());
                 let (mut answer, mut back) = halves;
                 std::thread::spawn(move || std::io::copy(&mut answer, &mut back));
-                // The asker hangs up when it knows enough.
+                // The client disconnects when it has its answer.
                 let _ = std::io::copy(&mut from, &mut onward);
             });
         }
     });
 }
 
-// Goal: a process that is too busy to answer for a while is waited for by who needs it, and by
-// nobody else.
+// Goal: a busy process is waited for by a search that needs its answer, and by no other search.
 #[test]
 fn the_busy_are_waited_for() {
     let (folder, behind) = (Folder::new("busy"), Folder::new("behind"));
@@ -129,7 +128,7 @@ fn the_busy_are_waited_for() {
     assert_eq!(find_device("vm5", None, &search(&folder)).unwrap().instance.pid, 51);
 }
 
-// Goal: a socket that the user names and that cannot be reached is named with what to do.
+// Goal: an unreachable socket given by the user is reported with a remedy.
 #[test]
 fn unreachable_sockets_are_explained() {
     let folder = Folder::new("unreachable");

@@ -1,4 +1,4 @@
-//! Answers as a client reads them, and the rules that they must keep.
+//! Answers as a client reads them, and their rules.
 
 use mqnet_control_api::ApiError;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, DuplexStream};
 
 use super::request::Request;
 
-/// Statuses of answers that the HTTP library gives without a body.
+/// Statuses of answers that the HTTP library sends without a body.
 const OF_LIBRARY: [u16; 3] = [400, 414, 431];
 
 /// Client's end of a connection.
@@ -30,7 +30,7 @@ impl Reader {
         Self { stream, bytes: Vec::new() }
     }
 
-    /// The next answer; `None` when the server has closed the connection before one.
+    /// Reads the next answer; `None` if the server closed the connection before.
     pub(super) async fn answer(&mut self, is_head: bool) -> Option<Answer> {
         loop {
             let (status, headers) = self.head().await?;
@@ -45,7 +45,7 @@ impl Reader {
                 return Some(answer);
             }
             if answer.kind().starts_with("application/x-pcapng") {
-                // The file grows until its reader leaves.
+                // The file grows until its reader disconnects.
                 answer.ends = true;
                 return Some(answer);
             }
@@ -125,7 +125,7 @@ impl Answer {
         self.header("content-type").unwrap_or_default()
     }
 
-    /// Panics at a status or a body that the interface does not document.
+    /// Panics for a status or a body that the interface does not document.
     pub(super) fn check(&self, request: &Request) {
         let status = self.status;
         let is_allowed = request.allows(status) || !request.is_complete && status != 500;

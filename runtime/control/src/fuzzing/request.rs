@@ -1,9 +1,9 @@
-//! Requests that are made of fuzzer input: documented paths with names, parameters, headers and
-//! bodies from tables, or any bytes.
+//! Requests generated from fuzzer input: documented paths with names, parameters, headers and
+//! bodies from tables, or arbitrary bytes.
 
 use std::sync::LazyLock;
 
-/// Numbers that are taken from the input, zeros when it has ended.
+/// Numbers taken from the input; zeros at its end.
 pub(super) struct Choices<'a>(pub(super) &'a [u8]);
 
 impl<'a> Choices<'a> {
@@ -20,7 +20,7 @@ impl<'a> Choices<'a> {
         bytes
     }
 
-    /// True for one of `of` values of the next byte: a zero is false.
+    /// True for one in `of` values of the next byte; false for zero.
     fn rarely(&mut self, of: u8) -> bool {
         let byte = self.byte();
         byte != 0 && byte.is_multiple_of(of)
@@ -71,7 +71,7 @@ const UNDOCUMENTED: [u16; 3] = [400, 404, 405];
 
 const METHODS: [&str; 8] = ["GET", "PUT", "PATCH", "POST", "DELETE", "HEAD", "OPTIONS", "PROPFIND"];
 
-/// Names in paths, as they are encoded.
+/// Names in paths, percent-encoded.
 const NAMES: [&str; 20] = [
     "vm0",
     "ntb0",
@@ -219,7 +219,7 @@ const TYPES: [&str; 6] = [
     "application/json;;;",
 ];
 
-/// Additional headers of a request. The HTTP library refuses more than 100 (431).
+/// Number of additional headers. The HTTP library rejects more than 100 (431).
 const HEADERS_MAX: usize = 3;
 
 const HEADERS: [&str; 12] = [
@@ -249,10 +249,10 @@ const BROKEN_HEADERS: [&str; 8] = [
     "X: \u{1}\r\n",
 ];
 
-/// Request as it is sent.
+/// Request as sent.
 pub(super) struct Request {
     pub(super) bytes: Vec<u8>,
-    /// An answer must come.
+    /// An answer is required.
     pub(super) is_complete: bool,
     /// The answer has no body.
     pub(super) is_head: bool,

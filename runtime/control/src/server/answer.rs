@@ -1,4 +1,4 @@
-//! What a handler answers.
+//! Answers of handlers.
 
 use std::time::Duration;
 
@@ -11,19 +11,18 @@ use serde::Serialize;
 use super::request::Name;
 use crate::calls::HostHandle;
 
-/// A change that takes longer is answered with "still under way".
+/// Time after which a change is answered with "still under way".
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a change waits for others of its link.
+/// Time limit for waiting for other changes of the link.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often it is tried while the link makes a change by itself.
+/// Interval for retrying while the link makes a change of its own.
 const CHANGE_PAUSE: Duration = Duration::from_millis(20);
 
-/// An answer in JSON, or a refusal in JSON.
+/// An answer in JSON, or an error in JSON.
 pub(super) type Answer<T> = Result<Json<T>, Refusal>;
 
-/// An answer in JSON. Not axum's, whose buffer takes longer to be written: all statistics of 64
-/// channels, 40 KB, cost 0.20 ms a request instead of 0.26 (one after the other, by hand).
+/// An answer in JSON. axum's type is not used: its buffer makes large answers slower to write.
 #[derive(Debug)]
 pub(super) struct Json<T>(pub(super) T);
 
@@ -31,7 +30,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         match serde_json::to_vec(&self.0) {
             Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
-            // None of the answers has keys that JSON does not know.
+            // No answer has map keys that JSON cannot represent.
             Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
         }
     }
@@ -45,7 +44,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal with a status that no [`Code`] has of its own.
+    /// Creates an error with a status that no [`Code`] maps to.
     pub(super) fn with_status(status: StatusCode, error: ApiError) -> Self {
         Self { status, error }
     }
@@ -65,8 +64,8 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Escapes control characters, which names and values of a client may bring into a message: a
-/// message is printed as one line, on a terminal too.
+/// Escapes control characters, which names and values of a client may insert into a message. A
+/// message is printed as one line, also on a terminal.
 fn one_line(text: String) -> String {
     if !text.contains(char::is_control) {
         return text;
@@ -81,7 +80,7 @@ fn one_line(text: String) -> String {
     escaped
 }
 
-/// The status that belongs to a kind of failure.
+/// HTTP status of an error code.
 pub(super) fn status(code: Code) -> StatusCode {
     match code {
         Code::NoDevice | Code::NoEntry => StatusCode::NOT_FOUND,
@@ -99,13 +98,13 @@ pub(super) async fn reply(host: &HostHandle, request: Request) -> Answer<Reply> 
     Ok(Json(host.request(request).await?))
 }
 
-/// The refusal of a reply of the wrong kind, which no host sends.
+/// Error for a reply of the wrong kind, which no host sends.
 pub(super) fn wrong_reply() -> ApiError {
     ApiError::new(Code::Failed, "the host sent a reply of another kind")
 }
 
-/// Requests a change of a netdev, after those of its link that came before, and waits for its
-/// outcome. A change that the link makes by itself is waited for, too.
+/// Requests a change of a netdev, after earlier changes of its link, and waits for its outcome.
+/// Also waits for a change that the link makes on its own.
 pub(super) async fn change_netdev(
     host: &HostHandle,
     name: Name,
@@ -119,7 +118,7 @@ pub(super) async fn change_netdev(
     let begun = async {
         let turn = queues.turn(&link).await;
         loop {
-            // By name each time: the netdev may have been deleted since.
+            // Resolved by name each time: the netdev may have been deleted in between.
             let request = Request::Netdev(name.clone(), request.clone());
             match host.request(request).await {
                 Err(e) if e.code == Code::Changing => tokio::time::sleep(CHANGE_PAUSE).await,

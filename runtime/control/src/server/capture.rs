@@ -1,4 +1,4 @@
-//! Frames of a netdev as a pcapng file that grows until its reader leaves.
+//! Captured frames of a netdev as a pcapng stream that lasts until its reader disconnects.
 
 mod pcapng;
 
@@ -22,9 +22,9 @@ use super::answer::{Refusal, wrong_reply};
 use super::request::{Asked, Name, Parameters};
 use crate::calls::HostHandle;
 
-/// How often the sink is emptied.
+/// Interval for reading the sink.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Largest and usual number of bytes kept of a frame: what the readers of such files accept.
+/// Largest and default number of bytes kept of a frame: the limit of pcapng readers.
 const SNAPLEN_MAX: u32 = 262_144;
 
 #[derive(Deserialize, IntoParams)]
@@ -49,8 +49,8 @@ impl Parameters for Wanted {
     const ALLOWED: &'static str = "channel=0..=63, drops=true or false, snaplen=1..=262144";
 }
 
-/// Captures frames as a pcapng file until the client leaves. The comment of a frame has its
-/// channel and why it was dropped.
+/// Captures frames as a pcapng file until the client disconnects. The comment of a frame has its
+/// channel and its drop reason.
 #[utoipa::path(get, path = "/v1/netdevs/{dev}/capture", tag = "netdevs",
     params(("dev" = String, Path, description = "Name of a netdev"), Wanted),
     responses((status = 200, description = "pcapng", content_type = "application/x-pcapng",
@@ -81,10 +81,11 @@ fn look() -> Interval {
     look
 }
 
-/// The body: polled only while the client reads, and dropped, with its sink, when it leaves.
+/// Response body: polled only while the client reads, and dropped with its sink when the client
+/// disconnects.
 struct Growing {
     host: HostHandle,
-    /// The host has ended: the file has all its frames.
+    /// The host has ended, and the file has all its frames.
     is_complete: bool,
     sink: Box<dyn FrameSink>,
     writer: Writer,

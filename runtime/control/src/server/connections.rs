@@ -1,4 +1,4 @@
-//! Connections of a server: how many there are, and which is closed for a new one.
+//! Connections of a server: their number, and the choice of one to close for a new one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,22 +12,22 @@ use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::{AbortHandle, Id};
 
-/// Connections that are served at the same time: links need descriptors too.
+/// Largest number of connections: links need descriptors too.
 const MOST: usize = 256;
 
-/// What is known of a connection.
+/// State of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    /// A request is being answered.
+    /// A request is being processed.
     answering: AtomicBool,
-    /// The client does not take what was sent.
+    /// The client does not read the answer.
     blocked: AtomicBool,
-    /// Number of the last byte that moved, among those of all connections.
+    /// Sequence number of the last transfer, among those of all connections.
     last: AtomicU64,
 }
 
 impl Activity {
-    /// True when nothing happens until the client does something.
+    /// True if the connection makes no progress until the client acts.
     fn waits_for_client(&self) -> bool {
         !self.answering.load(Ordering::Relaxed) || self.blocked.load(Ordering::Relaxed)
     }
@@ -39,12 +39,12 @@ impl Activity {
     }
 }
 
-/// The connections of a server.
+/// Connections of a server.
 #[derive(Debug, Default)]
 pub(super) struct Connections(BTreeMap<Id, (AbortHandle, Arc<Activity>)>);
 
 impl Connections {
-    /// True when one more may come, if need be in the place of another.
+    /// True if one more connection can be accepted, if necessary in place of another.
     pub(super) fn has_room(&self) -> bool {
         self.0.len() < MOST || self.0.values().any(|(_, activity)| activity.waits_for_client())
     }
@@ -63,7 +63,7 @@ impl Connections {
         }
     }
 
-    /// True while a client takes an answer, or waits for one.
+    /// True while a client reads an answer, or waits for one.
     pub(super) fn are_answering(&self) -> bool {
         self.0.values().any(|(_, activity)| !activity.waits_for_client())
     }
@@ -77,7 +77,7 @@ impl Connections {
     }
 }
 
-/// A stream whose activity is recorded.
+/// A stream that records its activity.
 pub(super) struct Watched<S> {
     stream: S,
     activity: Arc<Activity>,
@@ -142,7 +142,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// A request that is being answered, until this is dropped.
+/// Marks a connection as processing a request, until dropped.
 pub(super) struct Answering(Arc<Activity>);
 
 impl Answering {
@@ -151,7 +151,7 @@ impl Answering {
         Self(activity)
     }
 
-    /// The body of the answer, with which this ends.
+    /// Wraps the body of the answer; the mark ends with the body.
     pub(super) fn with(self, body: Body) -> Body {
         Body::new(Tracked { body, _until: self })
     }

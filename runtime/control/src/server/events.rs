@@ -1,4 +1,4 @@
-//! What happened: a long poll.
+//! Events, as a long poll.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::calls::HostHandle;
 
 /// Longest wait in seconds.
 const WAIT_MAX: u8 = 25;
-/// How often the host is asked while a client waits.
+/// Interval for querying the host while a client waits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Events, and where to go on.
+/// Events, and the position to continue from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Events {
@@ -31,7 +31,7 @@ pub struct Events {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct After {
-    /// Number of the last event that the client has seen; 0 for all that are remembered.
+    /// Number of the last event that the client has seen; 0 for all stored events.
     #[serde(default)]
     #[param(required = false, default = 0)]
     after: u64,
@@ -45,8 +45,8 @@ impl Parameters for After {
     const ALLOWED: &'static str = "after=NUMBER, wait=0..=25 (seconds)";
 }
 
-/// Events after a number, as soon as there is one. A number from the future, which the process
-/// before this one gave, is answered at once.
+/// Returns the events after a number, as soon as there is one. A number beyond the last event,
+/// issued by an earlier process, is answered immediately.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(After),
     responses((status = 200, description = "Events; none when the wait is over", body = Events)))]
 pub(super) async fn events(

@@ -10,14 +10,14 @@ use super::answer::{Answer, Json, change, reply};
 use super::request::{Body, Name};
 use crate::calls::HostHandle;
 
-/// The process that answers.
+/// Identity of the answering process.
 #[utoipa::path(get, path = "/v1/instance", tag = "instance",
     responses((status = 200, description = "The process", body = Instance)))]
 pub(super) async fn instance(State(host): State<HostHandle>) -> Answer<Reply> {
     reply(&host, Request::Instance).await
 }
 
-/// Reads the configuration again and applies the difference.
+/// Reloads the configuration and applies the differences.
 #[utoipa::path(post, path = "/v1/reload", tag = "instance",
     responses((status = 200, description = "What changed", body = Outcome)))]
 pub(super) async fn reload(State(host): State<HostHandle>) -> Answer<Outcome> {
@@ -38,7 +38,7 @@ pub(super) async fn links(State(host): State<HostHandle>) -> Answer<Reply> {
     reply(&host, Request::Links).await
 }
 
-/// Adds a link. The same link again changes nothing; another one of that name is refused.
+/// Adds a link. Adding the same link again changes nothing; another link of that name is rejected.
 #[utoipa::path(put, path = "/v1/links/{link}", tag = "links", request_body = LinkSpec,
     params(("link" = String, Path, description = "Name for the link")),
     responses((status = 200, description = "It is there", body = Outcome)))]
@@ -50,7 +50,7 @@ pub(super) async fn add(
     change(&host, Request::AddLink { name: link.name.name, spec }).await
 }
 
-/// Ends a link. A process in the foreground ends with its link.
+/// Deletes a link. A process in the foreground ends with its link.
 #[utoipa::path(delete, path = "/v1/links/{link}", tag = "links",
     params(("link" = String, Path, description = "Name of a link")),
     responses((status = 200, description = "It is gone", body = Outcome)))]

@@ -1,4 +1,4 @@
-//! Prometheus' text format, named as node_exporter names things.
+//! Prometheus text format, with names as in node_exporter.
 
 mod qdiscs;
 
@@ -20,7 +20,7 @@ use super::answer::{Refusal, wrong_reply};
 use crate::calls::HostHandle;
 use qdiscs::Qdiscs;
 
-/// What one scrape reads.
+/// Data of one scrape.
 struct Seen {
     instance: Instance,
     links: Vec<LinkInfo>,
@@ -28,8 +28,8 @@ struct Seen {
     qdiscs: Vec<(Labels, Vec<Qdisc>)>,
 }
 
-/// Labels of a netdev: its name, its link, and its side of the link. Two devices of one name in
-/// two network namespaces differ in the others.
+/// Labels of a netdev: its name, its link, and its side of the link. Two devices with one name in
+/// two network namespaces differ in the other labels.
 type Labels = [String; 3];
 
 /// Every counter for Prometheus.
@@ -64,7 +64,7 @@ pub(super) async fn metrics(State(host): State<HostHandle>) -> Result<Response, 
 }
 
 fn text(seen: &Seen) -> prometheus::Result<String> {
-    // One registry a scrape: counters live in the links, here they are only written down.
+    // One registry per scrape: the counters are kept in the links and only rendered here.
     let registry = Registry::new();
     let build = gauge(&registry, "build_info", "The version that runs, as a label.", &["version"])?;
     build.with_label_values(&[&*seen.instance.version]).set(1);
@@ -125,7 +125,7 @@ impl Family {
 /// Labels of a queue.
 const QUEUE: [&str; 4] = ["device", "link", "side", "channel"];
 
-/// Every family.
+/// All metric families.
 struct Board {
     up: IntGaugeVec,
     channels: IntGaugeVec,

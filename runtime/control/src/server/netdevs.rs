@@ -1,4 +1,4 @@
-//! One netdev: a handler for each verb of the table, and those with parameters of their own.
+//! One netdev: a handler for each verb of the table, and handlers with parameters of their own.
 
 use axum::extract::State;
 use mqnet_control_api::{
@@ -59,7 +59,7 @@ macro_rules! handlers {
 
 netdev_verbs!(handlers);
 
-/// What one record of `qstats` is about.
+/// Scope of one record of `qstats`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Scope {
@@ -74,7 +74,7 @@ enum Scope {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ByScope {
-    /// `device` (one record) or `queue` (one a queue).
+    /// `device` (one record) or `queue` (one record per queue).
     #[serde(default)]
     #[param(inline, required = false)]
     scope: Scope,

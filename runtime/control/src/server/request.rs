@@ -1,4 +1,4 @@
-//! What a handler is asked: names in the path, queries, JSON bodies; every refusal names the field.
+//! Extractors of requests: names in the path, queries, JSON bodies; every error names the field.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use super::queue::Queues;
 
 /// Largest request body in bytes.
 const BODY_MAX: usize = 1 << 20;
-/// A body that has not arrived after this time does not come.
+/// Time limit for the arrival of a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Header with the inode of the client's network namespace, in which its names of devices are
-/// meant. Without it a name that several devices have is refused.
+/// Header with the inode of the client's network namespace, for resolving device names. Without it
+/// an ambiguous name is rejected.
 pub(crate) const NETNS: &str = "mqnet-netns";
 
-/// The name in a path: of a netdev or of a link.
+/// Name in a path, of a netdev or of a link.
 pub(super) struct Name {
-    /// As the client wrote it.
+    /// Name as written by the client.
     pub(super) name: ObjectName,
-    /// Where changes wait for each other.
+    /// Queues for changes of one link.
     pub(super) queues: Queues,
 }
 
@@ -54,13 +54,13 @@ fn netns(parts: &Parts) -> Result<Option<u64>, Refusal> {
     number.map(Some).ok_or_else(|| ApiError::field(NETNS, why).into())
 }
 
-/// Parameters after the question mark.
+/// Query parameters.
 pub(super) trait Parameters: DeserializeOwned {
-    /// What may stand there, for refusals.
+    /// Description of the allowed parameters, for errors.
     const ALLOWED: &'static str;
 }
 
-/// The parameters of a request.
+/// Query parameters of a request.
 pub(super) struct Asked<P>(pub(super) P);
 
 impl<S: Send + Sync, P: Parameters> FromRequestParts<S> for Asked<P> {
@@ -119,9 +119,10 @@ async fn read(request: Request) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Parses JSON; a refusal names the field.
+/// Parses JSON; an error names the field.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    // serde would also take a struct from an array, whose order nobody promised.
+    // serde would also accept an array for a struct, but the order of fields is not part of the
+    // interface.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(ApiError::field("body", "the body must be a JSON object: {\"field\": value}"));
     }
@@ -146,7 +147,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     Ok(parsed)
 }
 
-/// The field that a message of serde's is about: `name: ...` or "... field `name`".
+/// Name of the field in a message of serde: `name: ...` or "... field `name`".
 fn field_in(why: &str) -> Option<&str> {
     let quoted = why.split_once("field `").and_then(|(_, rest)| rest.split_once('`'));
     let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
@@ -165,7 +166,7 @@ mod tests {
         (error.field.unwrap(), error.message)
     }
 
-    // Goal: a refusal names the field that is wrong and what would be right.
+    // Goal: an error names the wrong field and the allowed values.
     #[test]
     fn refusals_name_the_field() {
         for (text, field, words) in [
@@ -192,7 +193,7 @@ mod tests {
     }
 
     proptest! {
-        // Goal: no bytes make the parser panic, and every refusal names a field.
+        // Goal: no bytes make the parser panic, and every error names a field.
         #[test]
         fn any_bytes_are_parsed_or_refused(bytes: Vec<u8>) {
             if let Err(e) = parse::<LinkSpec>(&bytes) {

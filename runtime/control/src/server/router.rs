@@ -1,4 +1,4 @@
-//! Paths to handlers, and what happens to requests that reach none.
+//! Routes of the server, and the handling of requests without a route.
 
 use std::sync::LazyLock;
 
@@ -18,10 +18,10 @@ use super::queue::Queues;
 use super::{capture, document, events, links, metrics, netdevs};
 use crate::calls::HostHandle;
 
-/// Ends of the paths that take parameters.
+/// Suffixes of the paths with query parameters.
 const WITH_QUERY: [&str; 3] = ["/events", "/qstats", "/capture"];
 
-/// Everything, documented.
+/// All documented routes.
 fn documented() -> OpenApiRouter<HostHandle> {
     OpenApiRouter::with_openapi(document::Frame::openapi())
         .routes(routes!(links::instance))
@@ -39,9 +39,9 @@ fn documented() -> OpenApiRouter<HostHandle> {
         .routes(routes!(metrics::metrics))
 }
 
-/// The OpenAPI document of the interface.
+/// OpenAPI document of the interface.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    // It never changes, and every request for it would build the whole router again.
+    // The document is constant; building it requires the whole router.
     static DOCUMENT: LazyLock<utoipa::openapi::OpenApi> = LazyLock::new(|| {
         let (_, mut document) = documented().split_for_parts();
         document::add_refusals(&mut document);
@@ -51,15 +51,15 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     DOCUMENT.clone()
 }
 
-/// The router of the control socket.
+/// Router of the control socket.
 pub(super) fn whole(host: HostHandle) -> Router {
-    // Every connection of a fuzzer has a router, and paths take long to be collected.
+    // Every connection of a fuzzer has a router, and collecting the paths is slow.
     static ROUTER: LazyLock<Router<HostHandle>> =
         LazyLock::new(|| documented().split_for_parts().0);
     finish(ROUTER.clone().fallback(no_path).with_state(host))
 }
 
-/// The router of the metrics port.
+/// Router of the metrics port.
 pub(super) fn metrics_only(host: HostHandle) -> Router {
     let router = Router::new().route("/metrics", get(metrics::metrics));
     finish(router.fallback(no_metrics_path).with_state(host))
@@ -92,8 +92,8 @@ async fn no_method(method: Method, uri: Uri) -> Refusal {
     Refusal::with_status(StatusCode::METHOD_NOT_ALLOWED, ApiError::field("method", why))
 }
 
-/// Refuses what axum would let pass: a broken percent-encoding, and parameters that nobody reads,
-/// which the client meant to matter.
+/// Rejects flaws that axum accepts: an invalid percent-encoding, and unused parameters, which the
+/// client expects to have an effect.
 async fn well_formed(request: Request, next: Next) -> Response {
     match flaw(request.uri()) {
         Some(error) => Refusal::from(error).into_response(),

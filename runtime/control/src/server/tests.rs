@@ -17,7 +17,7 @@ fn server(folder: &Folder) -> Server {
     Server::start(&folder.options("ctl.sock"), TestHost::new())
 }
 
-/// A proper body for each change.
+/// A valid body for each change.
 fn body(path: &str) -> Option<Value> {
     Some(match path.rsplit('/').next()? {
         "channels" => json!({"combined": 2}),
@@ -57,7 +57,8 @@ fn operations() -> Vec<(&'static str, String)> {
     all
 }
 
-/// Ends of the paths that null functions refuse: they have neither rings nor a choice of queues.
+/// Suffixes of the paths that null functions reject: they have neither rings nor a choice of
+/// queues.
 const REFUSED: [&str; 4] = ["/rings", "/rss", "/rules", "/priv-flags"];
 
 /// Adds a qdisc with classes and a filter, so that no list is empty.
@@ -74,8 +75,8 @@ fn add_qdiscs(server: &Server, dev: &str) {
     }
 }
 
-// Goal: every documented path exists and does its work over a real socket: reads answer with
-// something, changes change something the first time, and a device without the feature refuses.
+// Goal: every documented path works over a real socket. Reads return data, changes have an effect
+// the first time, and a device without the feature returns an error.
 #[test]
 fn every_path_works() {
     let folder = Folder::new("every");
@@ -83,10 +84,10 @@ fn every_path_works() {
     assert_eq!(operations.len(), 40, "{operations:?}");
     for (method, path) in &operations {
         if path.ends_with("/capture") || path == "/metrics" {
-            continue; // They do not answer in JSON and have tests of their own.
+            continue; // The answers are not JSON and have tests of their own.
         }
         if *method == "POST" && path.contains("/xdp") {
-            continue; // It takes a program; `mqnet xdp` is tested with real ones.
+            continue; // The request needs a program; `mqnet xdp` is tested with real ones.
         }
         let server = server(&folder);
         if *method == "GET" {
@@ -115,7 +116,7 @@ fn every_path_works() {
     }
 }
 
-// Goal: a name with odd characters comes through as it is, and an unknown one is named.
+// Goal: a name with special characters is preserved, and an unknown one is named in the error.
 #[test]
 fn names_are_percent_encoded() {
     let folder = Folder::new("names");
@@ -128,7 +129,7 @@ fn names_are_percent_encoded() {
     assert!(e.message.contains("'a%b'"), "{e}");
 }
 
-// Goal: a change that waits for its peer keeps nobody waiting, and is answered when it is done.
+// Goal: a change that waits for its peer delays no other request, and is answered when it is done.
 #[test]
 fn a_pending_change_blocks_nobody() {
     let folder = Folder::new("pending");
@@ -169,7 +170,7 @@ async fn a_change_has_a_limit() {
     assert!(text.contains("504") && text.contains("still under way after 15 s"), "{text}");
 }
 
-// Goal: a long poll ends when something happens, and not before.
+// Goal: a long poll ends at an event, not before.
 #[test]
 fn events_are_waited_for() {
     let folder = Folder::new("events");
@@ -178,7 +179,7 @@ fn events_are_waited_for() {
     let ask = |path: &str| -> Events { serde_json::from_value(client.get(path).unwrap()).unwrap() };
     let all = ask("/v1/events");
     assert_eq!((all.events.len(), all.last), (4, 4));
-    // A number of another process: at once, with the number to go on from.
+    // A number of another process is answered immediately, with the number to continue from.
     assert_eq!(ask("/v1/events?after=99"), Events { events: Vec::new(), last: 4 });
     assert_eq!(ask("/v1/events?after=4&wait=0"), Events { events: Vec::new(), last: 4 });
     std::thread::scope(|scope| {
@@ -192,8 +193,8 @@ fn events_are_waited_for() {
     });
 }
 
-// Goal: the document is OpenAPI 3.1, says how every operation is refused, and needs no schema that
-// it does not have.
+// Goal: the document is OpenAPI 3.1, documents the errors of every operation, and contains every
+// schema that it refers to.
 #[test]
 fn the_document_is_complete() {
     let document = serde_json::to_value(openapi()).unwrap();
@@ -227,7 +228,7 @@ fn an_abstract_socket_serves() {
     assert_eq!(server.client().get("/v1/instance").unwrap()["mode"], "daemon");
 }
 
-// Goal: more silent connections than there is room for hold up nobody; the oldest are closed.
+// Goal: more silent connections than the limit delay no client; the oldest are closed.
 #[test]
 fn silent_connections_hold_up_nobody() {
     use std::io::Read;
@@ -238,14 +239,14 @@ fn silent_connections_hold_up_nobody() {
     let mut all: Vec<UnixStream> = (0..300).map(silent).collect();
     let begin = std::time::Instant::now();
     assert_eq!(server.client().get("/v1/links").unwrap().as_array().unwrap().len(), 2);
-    // Far less than the time after which a silent connection ends by itself would take in turns.
+    // Much less than the sum of the time limits of silent connections.
     assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
     all[0].set_read_timeout(Some(Duration::from_secs(9))).unwrap();
     assert_eq!(all[0].read(&mut [0]).unwrap(), 0);
 }
 
-// Goal: changes of one link are carried out one after the other, and none is refused because
-// another one is under way.
+// Goal: changes of one link are executed one after the other, and none is rejected because another
+// one is under way.
 #[test]
 fn changes_of_a_link_queue_up() {
     let folder = Folder::new("queue");

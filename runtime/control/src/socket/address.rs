@@ -1,4 +1,4 @@
-//! Where a control socket is: a path, or a name in the abstract namespace.
+//! Address of a control socket: a path, or a name in the abstract namespace.
 
 use std::fmt;
 use std::io;
@@ -9,10 +9,10 @@ use std::str::FromStr;
 use mqnet_control_api::ApiError;
 use socket2::SockAddr;
 
-/// Bytes that `sun_path` has for a path (and its end) or for a name (and its beginning).
+/// Usable bytes of `sun_path`: a path needs a terminating zero, an abstract name a leading one.
 const LENGTH_MAX: usize = 107;
 
-/// Where a control socket is.
+/// Address of a control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A file.
@@ -22,7 +22,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// A path, if it is short enough.
+    /// Creates the address of a path, if it is short enough.
     pub fn file(path: &Path) -> Result<Self, ApiError> {
         let length = path.as_os_str().len();
         if length > LENGTH_MAX {
@@ -40,7 +40,7 @@ impl Address {
         Ok(Self::File(path.to_owned()))
     }
 
-    /// For the system.
+    /// Converts the address to a socket address.
     pub(crate) fn to_socket(&self) -> io::Result<SockAddr> {
         match self {
             Self::File(path) => SockAddr::unix(path),
@@ -53,7 +53,7 @@ impl FromStr for Address {
     type Err = ApiError;
 
     fn from_str(text: &str) -> Result<Self, ApiError> {
-        // The checks are those of a path: as long, and as little a zero byte.
+        // An abstract name has the same limits as a path: its length, and no zero byte.
         Self::file(Path::new(text))?;
         match text.strip_prefix('@') {
             Some("") => Err(ApiError::field("control", "control socket @: a name must follow")),

@@ -1,4 +1,4 @@
-//! Who may use a control socket.
+//! Owner and mode of a control socket.
 
 use std::str::FromStr;
 
@@ -8,9 +8,9 @@ use nix::unistd::{Group, User};
 /// Owner of a socket file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The user.
+    /// User id.
     pub uid: u32,
-    /// The group, if it is to be changed too.
+    /// Group id, if it is to be changed too.
     pub gid: Option<u32>,
 }
 
@@ -29,23 +29,23 @@ impl FromStr for Owner {
     }
 }
 
-/// A user, by number or name.
+/// Resolves a user, by number or name.
 pub fn user_id(user: &str) -> Result<u32, String> {
     let other = || User::from_name(user).ok().flatten().map(|user| user.uid.as_raw());
     id(user, "/etc/passwd", other).ok_or_else(|| format!("no user `{user}`"))
 }
 
-/// A group, by number or name.
+/// Resolves a group, by number or name.
 pub fn group_id(group: &str) -> Result<u32, String> {
     let other = || Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
     id(group, "/etc/group", other).ok_or_else(|| format!("no group `{group}`"))
 }
 
-/// The number that a text is, or that its name has in `file` or elsewhere. A static program must
-/// not load the modules of `nsswitch.conf`, which crash it.
+/// Resolves a number, or a name in `file` or in other sources. A static program must not load the
+/// modules of `nsswitch.conf`, which crash it.
 fn id(text: &str, file: &str, other: impl FnOnce() -> Option<u32>) -> Option<u32> {
     if let Ok(number) = text.parse() {
-        // `chown` takes it for "unchanged".
+        // `chown` interprets this value as "unchanged".
         return Some(number).filter(|&number| number != u32::MAX);
     }
     let lines = std::fs::read_to_string(file).unwrap_or_default();
@@ -53,7 +53,7 @@ fn id(text: &str, file: &str, other: impl FnOnce() -> Option<u32>) -> Option<u32
         .or_else(|| if cfg!(target_feature = "crt-static") { None } else { other() })
 }
 
-/// The number of a name in lines of `NAME:PASSWORD:NUMBER:...`.
+/// Number of a name in lines of `NAME:PASSWORD:NUMBER:...`.
 fn in_lines(name: &str, lines: &str) -> Option<u32> {
     let mut fields = lines.lines().map(|line| line.split(':'));
     let mut found =
@@ -66,7 +66,7 @@ fn refused(text: &str, why: &str) -> ApiError {
     ApiError::field("control-owner", why)
 }
 
-/// An octal mode, 0..=0777.
+/// Parses an octal mode, 0..=0777.
 pub fn parse_mode(text: &str) -> Result<u32, ApiError> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match u32::from_str_radix(text, 8) {
@@ -82,7 +82,8 @@ pub fn parse_mode(text: &str) -> Result<u32, ApiError> {
 mod tests {
     use super::*;
 
-    /// Names are those of the files, numbers are taken as they are, and "unchanged" is no number.
+    /// Goal: names are resolved from the files, numbers are used unchanged, and "unchanged" is
+    /// rejected.
     #[test]
     fn users_and_groups_have_numbers() {
         let lines = "root:x:0:0::/:/bin/sh\nkvm:x:104:\nbroken\n";

@@ -8,25 +8,26 @@ use std::path::{Path, PathBuf};
 use mqnet_control_api::{ApiError, Code};
 use nix::unistd::{AccessFlags, eaccess, geteuid};
 
-/// The directories where control sockets may lie, best first.
+/// Directories for control sockets, in order of preference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// `$MQNET_RUNTIME_DIR`: this and no other.
+    /// `$MQNET_RUNTIME_DIR`: excludes all others.
     pub chosen: Option<PathBuf>,
-    /// For root and services.
+    /// Directory for root and services.
     pub system: PathBuf,
-    /// Of the user's session.
+    /// Directory of the user's session.
     pub session: Option<PathBuf>,
-    /// Without a session. In a place where everybody may write, so that it is looked at twice.
+    /// Directory without a session, in a world-writable location, so that its owner and mode are
+    /// checked.
     pub last: PathBuf,
 }
 
 impl Places {
-    /// As the environment has them.
+    /// Reads the directories from the environment.
     pub fn from_env() -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let user = outer_user();
-        // Without the variable, the session's folder is where it would be.
+        // Without the variable, the session's default directory is used.
         let session = path("XDG_RUNTIME_DIR").map(PathBuf::from).or_else(|| {
             Some(PathBuf::from(format!("/run/user/{user}")))
                 .filter(|folder| private(folder).is_ok())
@@ -39,7 +40,7 @@ impl Places {
         }
     }
 
-    /// Every directory that is searched, whether it is there or not.
+    /// Every searched directory, existing or not.
     pub fn searched(&self) -> Vec<PathBuf> {
         match &self.chosen {
             Some(folder) => vec![folder.clone()],
@@ -50,12 +51,12 @@ impl Places {
         }
     }
 
-    /// Nothing but this directory.
+    /// Restricts the search to this directory.
     pub fn only(folder: &Path) -> Self {
         Self { chosen: Some(folder.to_owned()), ..Self::from_env() }
     }
 
-    /// The first directory that is there, or can be made, and that we may write to.
+    /// First writable directory that exists or can be created.
     pub fn writable(&self) -> Result<PathBuf, ApiError> {
         if let Some(folder) = &self.chosen {
             return match make(folder, 0o755) {
@@ -75,7 +76,7 @@ impl Places {
         }
     }
 
-    /// Every directory where a process may have put its socket.
+    /// Every existing directory that may contain sockets.
     pub fn existing(&self) -> Vec<PathBuf> {
         let candidates = match &self.chosen {
             Some(folder) => vec![folder.clone()],
@@ -96,15 +97,14 @@ impl Places {
     }
 }
 
-/// The user as processes outside a user namespace know it, so that those inside and outside agree
-/// on a directory.
+/// User id outside the user namespace, so that processes inside and outside use one directory.
 fn outer_user() -> u32 {
     let own = geteuid().as_raw();
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     outside(own, &map).unwrap_or(own)
 }
 
-/// A user outside, by the lines of a `uid_map`: first inside, first outside, how many.
+/// Maps a user id by the lines of a `uid_map`: first id inside, first id outside, count.
 fn outside(user: u32, map: &str) -> Option<u32> {
     map.lines().find_map(|line| {
         let mut numbers = line.split_whitespace().map(|word| word.parse::<u32>().ok());
@@ -122,7 +122,7 @@ fn make(folder: &Path, mode: u32) -> io::Result<()> {
     Ok(eaccess(folder, AccessFlags::W_OK | AccessFlags::X_OK)?)
 }
 
-/// Somebody else may have made it first, to read or to replace our sockets.
+/// Rejects a directory that another user may have created, to read or replace sockets.
 fn private(folder: &Path) -> io::Result<()> {
     let data = fs::symlink_metadata(folder)?;
     let why = match () {
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    // Goal: the first usable directory is taken, and a chosen one excludes the others.
+    // Goal: the first usable directory is selected, and a chosen one excludes the others.
     #[test]
     fn the_best_directory_wins() {
         let world = crate::testing::Folder::new("places");
@@ -174,7 +174,7 @@ mod tests {
         assert!(e.message.contains("MQNET_RUNTIME_DIR"), "{e}");
     }
 
-    // Goal: root of a user namespace and its user outside have one directory.
+    // Goal: root of a user namespace and its user outside use the same directory.
     #[test]
     fn users_are_those_outside() {
         assert_eq!(outside(0, "         0       1000          1\n"), Some(1000));
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(outside(5, "not numbers\n"), None);
     }
 
-    // Goal: a directory in /tmp that somebody could have prepared is neither used nor searched.
+    // Goal: a directory in /tmp that another user could have prepared is neither used nor searched.
     #[test]
     fn a_prepared_directory_is_refused() {
         let world = crate::testing::Folder::new("prepared");

@@ -16,7 +16,7 @@ fn names(folder: &Folder) -> Vec<String> {
     names
 }
 
-// Goal: a socket has the mode and the owner that were asked for, and leaves nothing behind.
+// Goal: a socket has the requested mode and owner, and removes its files.
 #[test]
 fn mode_owner_and_removal() {
     let folder = Folder::new("mode");
@@ -37,7 +37,7 @@ fn mode_owner_and_removal() {
     assert!(!is_root || (data.uid(), data.gid()) == (65534, 65533));
 }
 
-// Goal: a second process is told who has the socket, and disturbs neither it nor its files.
+// Goal: a second process gets the owner's pid, and disturbs neither the owner nor its files.
 #[test]
 fn two_servers_never_share() {
     let folder = Folder::new("two");
@@ -53,7 +53,7 @@ fn two_servers_never_share() {
     open(&options).unwrap();
 }
 
-// Goal: the same for abstract sockets, which have no lock.
+// Goal: two servers never share an abstract socket, which has no lock.
 #[test]
 fn two_servers_never_share_a_name() {
     let name = format!("@mqnet-two-{}", std::process::id());
@@ -65,7 +65,7 @@ fn two_servers_never_share_a_name() {
     assert!(open(&options).unwrap_err().message.contains("neither mode nor owner"));
 }
 
-// Goal: what a killed process left is cleared away; what is not ours is not touched.
+// Goal: files of a killed process are removed; foreign files are not touched.
 #[test]
 fn stale_sockets_are_removed_and_nothing_else() {
     let folder = Folder::new("stale");
@@ -93,7 +93,7 @@ fn stale_sockets_are_removed_and_nothing_else() {
     assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "precious");
 }
 
-// Goal: a socket whose owner is starting (it has the lock and does not listen yet) is not removed.
+// Goal: the socket of a starting process (locked, not listening yet) is not removed.
 #[test]
 fn a_starting_process_keeps_its_socket() {
     let folder = Folder::new("starting");
@@ -107,8 +107,8 @@ fn a_starting_process_keeps_its_socket() {
     assert!(remove_stale(&path));
 }
 
-// Goal: however many want one socket, at most one has it at any time, although each removes the
-// lock file when it ends.
+// Goal: at any time at most one process has the socket, although each removes the lock file when it
+// ends.
 #[test]
 fn the_lock_survives_its_removal() {
     let folder = Folder::new("race");
@@ -133,7 +133,7 @@ fn the_lock_survives_its_removal() {
 }
 
 // Goal: a file that only has the name of a lock is neither used nor removed, and a socket that
-// another process put in the place of ours is kept.
+// replaced ours is kept.
 #[test]
 fn foreign_locks_and_sockets_are_kept() {
     let folder = Folder::new("foreign");
@@ -154,7 +154,7 @@ fn foreign_locks_and_sockets_are_kept() {
     drop(theirs);
 }
 
-// Goal: addresses, modes and owners that cannot be are refused in words.
+// Goal: invalid addresses, modes and owners are rejected with a reason.
 #[test]
 fn bad_options_are_refused() {
     let long = format!("/tmp/{}", "x".repeat(103));

@@ -1,9 +1,9 @@
-//! The direction in which the peer sends: this end only listens on new lanes early, and leaves old
-//! ones late.
+//! Lanes of the direction in which the peer sends: new lanes are attached before the peer switches,
+//! old lanes are detached after it has left them.
 //!
-//! Frames may wait in disciplines in front of our own sink, or behind an XDP program. Those of old
-//! lanes are older than those of new ones, which are held until the old ones are empty; when the
-//! peer has moved and moves back, it is the other way round.
+//! Frames may wait in disciplines in front of this end's sink, or behind an XDP program. Frames of
+//! old lanes are older than those of new lanes, so new lanes hold their frames until the old ones
+//! are empty. When the peer moves back, old lanes hold theirs until the new ones are empty.
 
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -16,29 +16,29 @@ use crate::link::{Link, LinkError, Notice};
 use crate::worker::Leave;
 
 impl Link {
-    /// Lets the lanes of the peer's direction run: nothing comes there before the peer switches.
-    pub(super) fn listening(&mut self, mut change: Change) -> Change {
+    /// Attaches the lanes of the peer's direction. No frame arrives there before the peer switches.
+    pub(super) fn attach_receivers(&mut self, mut change: Change) -> Change {
         let may_wait = self.peers_way_may_wait();
         for mut lane in std::mem::take(&mut change.next[at(self.peers_way())]) {
             if may_wait || lane.has_disciplines() {
-                // Older frames may wait in the disciplines of the old lanes, also in those that
-                // were taken off, or in pages of a program that has let them pass.
+                // Older frames may wait in the disciplines of the old lanes, also in detached
+                // disciplines, or in pages of a program that has passed them.
                 let _ = lane.hold(true);
                 change.held = true;
             }
-            self.crew.attach(lane);
+            self.workers.attach(lane);
         }
         change
     }
 
-    /// Lanes of `set` in the direction that is the peer's.
-    pub(super) fn listeners(&self, set: u32, channels: u16) -> Vec<LaneId> {
+    /// Lanes of `set` in the peer's direction.
+    pub(super) fn receiving_lanes(&self, set: u32, channels: u16) -> Vec<LaneId> {
         let Some(_) = self.peer_side else { return Vec::new() };
         let way = self.peers_way();
         (0..channels).map(|channel| LaneId { set, channel, way }).collect()
     }
 
-    pub(super) fn wait_for_the_leaving(
+    pub(super) fn wait_until_left(
         &mut self,
         mut change: Change,
         now: Duration,
@@ -50,52 +50,54 @@ impl Link {
         Ok(self.close(change, now))
     }
 
-    /// The old lanes have left: the change is over.
+    /// Ends the change after the old lanes have left.
     pub(super) fn close(&mut self, change: Change, now: Duration) -> Option<Notice> {
         let wishes = change.wishes;
         let notice = self.finish(change, now);
         if self.peer_side.is_some() && !self.leads() {
-            self.say(Step::Rest, wishes, "");
+            self.send_step(Step::Rest, wishes, "");
         }
         notice
     }
 
-    /// Lanes of the peer's direction take nothing more, and leave when nothing waits in them.
-    pub(super) fn let_leave_when_empty(&self, set: u32, channels: u16) -> (Receiver<Lane>, usize) {
-        let listeners = self.listeners(set, channels);
-        self.close_sources(&listeners);
-        (self.crew.detach(&listeners, Leave::Settled), listeners.len())
+    /// Closes the sources of lanes of the peer's direction and detaches each lane when it is
+    /// drained.
+    pub(super) fn detach_when_drained(&self, set: u32, channels: u16) -> (Receiver<Lane>, usize) {
+        let receiving_lanes = self.receiving_lanes(set, channels);
+        self.close_sources(&receiving_lanes);
+        (self.workers.detach(&receiving_lanes, Leave::Settled), receiving_lanes.len())
     }
 
-    /// Lanes of one direction take nothing more.
+    /// Makes lanes of one direction receive nothing more.
     pub(crate) fn close_sources(&self, lanes: &[LaneId]) {
         for (id, closing) in lanes.iter().zip(Closing::of(lanes.len())) {
             let close = |lane: &mut Lane| {
                 lane.close_source(closing);
                 Ok(())
             };
-            self.crew.edit(*id, Box::new(close));
+            self.workers.edit(*id, Box::new(close));
         }
     }
 
-    /// Lanes of the peer's direction send what they have gathered, and what comes.
-    pub(super) fn let_go(&self, set: u32, channels: u16) {
-        for id in self.listeners(set, channels) {
-            self.crew.edit(id, Box::new(|lane| lane.hold(false)));
+    /// Releases held lanes of the peer's direction: they send the frames that they hold and go on.
+    pub(super) fn release_held(&self, set: u32, channels: u16) {
+        for id in self.receiving_lanes(set, channels) {
+            self.workers.edit(id, Box::new(|lane| lane.hold(false)));
         }
     }
 
-    /// Lets the lanes that run go on behind those that have left: first comes what programs have
-    /// sent back by these, before all that has not been gathered yet.
-    pub(super) fn let_go_behind(&self, gone: impl IntoIterator<Item = Lane>, held: bool) {
+    /// Lets attached lanes continue behind those that have left. Frames reinjected by programs of
+    /// the old lanes come first, ahead of frames that are not yet received.
+    pub(super) fn release_behind(&self, gone: impl IntoIterator<Item = Lane>, held: bool) {
         self.drop_lanes(gone);
         if let Some(running) = self.running.as_ref().filter(|_| held) {
-            self.let_go(running.set, running.plan.channels);
+            self.release_held(running.set, running.plan.channels);
         }
     }
 
-    /// The leader has moved and will move back: what it sent meanwhile lies between what old lanes
-    /// have and what they will get.
+    /// Puts the old lanes of the peer's direction back after a failed switch. The leader has moved
+    /// and will move back: frames that it sent through the new lanes are newer than those in the
+    /// old lanes, and older than those that the old lanes will receive.
     pub(super) fn wait_until_failed(
         &mut self,
         mut change: Change,
@@ -107,11 +109,11 @@ impl Link {
                 if hooks || lane.has_disciplines() {
                     let _ = lane.hold(true);
                 }
-                self.crew.attach(lane);
+                self.workers.attach(lane);
             }
-            self.let_go(change.set, change.plan.channels);
+            self.release_held(change.set, change.plan.channels);
             let why = change.why.clone();
-            self.say(Step::Failed, change.wishes, &why);
+            self.send_step(Step::Failed, change.wishes, &why);
             change.stage = Stage::Failed;
         }
         self.change = Some(change);
@@ -128,7 +130,7 @@ impl Link {
         }
         let why = change.why.clone();
         let gone = std::mem::take(&mut change.old[0]);
-        self.let_go_behind(gone, true);
+        self.release_behind(gone, true);
         self.undo(change, why)
     }
 }

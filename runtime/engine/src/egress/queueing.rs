@@ -1,4 +1,4 @@
-//! Frames that wait in disciplines, and the memory in which they lie.
+//! Frames that wait in disciplines, and their memory.
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BUDGET, BURST_FRAMES};
@@ -10,60 +10,61 @@ use mqnet_wire::{FlowKeys, HEADERS_MAX, Layer, VnetHdr};
 
 use crate::lane::{LaneError, Rest};
 
-/// Bytes of memory behind the disciplines of a lane. It costs nothing until it is used; when it is
-/// all in use the lane leaves frames in their source, and nothing is lost.
+/// Memory of the disciplines of a lane, in bytes. Pages cost nothing until they are used. When the
+/// pool is exhausted the lane leaves frames in its source, and no frame is lost.
 const POOL_BYTES: u32 = 64 << 20;
 
-/// Smallest page of it: many small frames share one.
+/// Smallest page size: many small frames share one page.
 const PAGE_MIN: u32 = 32 << 10;
 
-/// How a sink took what waited.
+/// Result of a drain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Drained {
-    /// Frames that it took.
+    /// Frames that the sink accepted.
     pub(crate) sent: usize,
-    /// It takes no more now, although more waits.
+    /// The sink accepts no more now, although frames wait.
     pub(crate) full: bool,
 }
 
-/// What calls have in common.
+/// Arguments that all calls share.
 pub(crate) struct Call<'a> {
     /// The caller's channel.
     pub(crate) channel: u16,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub(crate) now: u64,
-    /// Where drops are counted.
+    /// Counters for drops.
     pub(crate) stats: &'a TxStats,
 }
 
-/// Schedulers and what chooses among channels.
+/// Schedulers and the choice of a channel.
 pub(crate) struct Disciplines {
-    /// One for all channels, or one a channel.
+    /// One scheduler for all channels, or one per channel.
     pub(crate) schedulers: Vec<Scheduler>,
-    /// Where frames may leave through another channel than they came by.
+    /// Choice of another channel than the frame arrived on, where that is possible.
     pub(crate) map: Option<ChannelMap>,
-    /// Channels in use.
+    /// Number of channels in use.
     pub(crate) channels: u16,
-    /// The root is noqueue, and there are filters: nothing may wait but what the sink left over.
+    /// The root is noqueue and there are filters: no frame may wait except those that the sink left
+    /// over.
     pub(crate) noqueue: bool,
 }
 
-/// Schedulers and their memory: of one lane, or of all lanes that send through one netdev.
+/// Schedulers and their memory, of one lane or of all lanes that send through one netdev.
 pub(crate) struct Queueing {
     disciplines: Disciplines,
     pool: PagePool,
-    /// Pages in all.
+    /// Number of pages.
     pages: u32,
-    /// A fragment for the largest frame, into which a source that borrows memory receives.
+    /// Fragment for the largest frame, used to receive from a source that borrows memory.
     scratch: Option<Frag>,
-    /// Channels whose sinks take frames.
+    /// Channels with a sink that accepts frames.
     open: u64,
     layer: Layer,
     room: u32,
 }
 
 impl Queueing {
-    /// For frames of up to `room` bytes.
+    /// Creates the queues for frames of up to `room` bytes.
     pub(crate) fn new(
         disciplines: Disciplines,
         layer: Layer,
@@ -81,53 +82,53 @@ impl Queueing {
         if self.disciplines.schedulers.len() == 1 { 0 } else { usize::from(channel) }
     }
 
-    /// The scheduler that serves a channel, and what it needs.
+    /// Scheduler of a channel, with its call context.
     fn with<'a>(&'a mut self, call: &Call<'a>) -> (&'a mut Scheduler, Cx<'a>) {
         let number = self.of(call.channel);
         let cx = Cx { now: call.now, open: self.open, pool: &mut self.pool, stats: call.stats };
         (&mut self.disciplines.schedulers[number], cx)
     }
 
-    /// True when frames of a channel may go straight through.
+    /// True if frames of a channel may bypass the disciplines.
     #[inline]
     pub(crate) fn can_bypass(&self, channel: u16) -> bool {
-        // A map chooses by what is in a frame.
+        // A map reads each frame to choose its channel.
         self.disciplines.map.is_none() && self.disciplines.schedulers[self.of(channel)].can_bypass()
     }
 
-    /// True when nothing may wait while the sink is full.
+    /// True if no frame may wait while the sink is full.
     pub(crate) fn is_noqueue(&self) -> bool {
         self.disciplines.noqueue
     }
 
-    /// Counts what went straight through.
+    /// Counts bypassing frames.
     #[inline]
     pub(crate) fn note_bypass(&self, channel: u16, packets: u64, bytes: u64) {
         self.disciplines.schedulers[self.of(channel)].note_bypass(packets, bytes);
     }
 
-    /// Frames that wait for a channel.
+    /// Number of frames that wait for a channel.
     pub(crate) fn waiting(&self, channel: u16) -> u32 {
         self.disciplines.schedulers[self.of(channel)].len_of(channel)
     }
 
-    /// When a token bucket lets the next frame go.
+    /// Time at which a token bucket releases the next frame.
     pub(crate) fn next_time(&self, channel: u16) -> Option<u64> {
         self.disciplines.schedulers[self.of(channel)].next_time()
     }
 
-    /// Statistics of the memory.
+    /// Statistics of the page pool.
     pub(crate) fn pool_stats(&self) -> PoolStats {
         self.pool.stats()
     }
 
-    /// A gauge of the memory.
+    /// Gauge of the page pool.
     pub(crate) fn pool_gauge(&self) -> Gauge {
         self.pool.gauge()
     }
 
-    /// Takes up to a budget of frames from a source; they wait here. `others` hears of channels
-    /// other than the caller's for which frames have come.
+    /// Receives up to a budget of frames from a source and enqueues them. Sets a bit in `others`
+    /// for each channel other than the caller's that received frames.
     pub(crate) fn absorb(
         &mut self,
         rx: &mut Rx,
@@ -143,8 +144,8 @@ impl Queueing {
         }
     }
 
-    /// True when memory is short and this channel has more of it than others: it stops its source,
-    /// so that a stopped queue is in nobody's way here either.
+    /// True if memory is short and this channel holds more than its share. The channel then stops
+    /// its source, so that a stopped queue cannot exhaust the memory of the others.
     fn has_its_share(&self, channel: u16) -> bool {
         if self.pool.outstanding() <= self.pages / 4 * 3 {
             return false;
@@ -208,8 +209,8 @@ impl Queueing {
         Ok((BUDGET, Rest::Budget))
     }
 
-    /// The fragment in which a frame of `len` bytes that lies in `scratch` shall wait: a small one
-    /// is copied, or a page would hold one frame of a hundred bytes.
+    /// Fragment in which a frame of `len` bytes in `scratch` waits. A small frame is copied;
+    /// otherwise it would occupy a whole page.
     fn fitting(&mut self, mut scratch: Frag, len: u32, call: &Call<'_>) -> Frag {
         if len > scratch.len() / 4 {
             return scratch;
@@ -223,8 +224,7 @@ impl Queueing {
     }
 
     fn enqueue(&mut self, frag: Frag, len: u32, hdr: VnetHdr, call: &Call<'_>, others: &mut u64) {
-        // A private copy: the frame itself is ours by now, but its memory is of the kind that is
-        // never parsed in place.
+        // Parse a private copy: pool memory is never parsed in place.
         let mut head = [0; HEADERS_MAX];
         let n = self.pool.frag_span(&frag).first(len as usize).read_header(&mut head);
         let keys = FlowKeys::dissect(&head[..n], self.layer);
@@ -260,8 +260,8 @@ impl Queueing {
         }
     }
 
-    /// Sends up to a budget of what waits for a channel, as much as the sink takes and its byte
-    /// limit allows.
+    /// Sends up to a budget of the frames that wait for a channel, as far as the sink and its byte
+    /// limit permit.
     pub(crate) fn drain(
         &mut self,
         tx: &mut Tx,
@@ -269,8 +269,8 @@ impl Queueing {
         call: &Call<'_>,
     ) -> Result<Drained, Fault> {
         let mut done = Drained::default();
-        // Of a sink that does not say how much it takes, more and more is tried: what it does not
-        // take has left the disciplines, and no policy sees it any more.
+        // A sink without occupancy information gets growing bursts: frames that it rejects have
+        // left the disciplines, and no policy sees them any more.
         let mut most = if limit.is_some() { BURST_FRAMES } else { 1 };
         while done.sent < BUDGET && !done.full && self.waiting(call.channel) > 0 {
             let allowance = allowance(tx, limit)?;
@@ -321,7 +321,7 @@ impl Queueing {
         packets
     }
 
-    /// Hands packets to the sink; those that it does not take wait again, in front.
+    /// Submits packets to the sink. Packets that the sink rejects are requeued in front.
     fn submit(
         &mut self,
         tx: &mut Tx,
@@ -336,7 +336,7 @@ impl Queueing {
             }
             tx.submit(&burst, 0)
         };
-        // A broken sink has taken none: what waits is counted when the lane is taken apart.
+        // A broken sink has taken none. Waiting frames are counted when the lane is closed.
         let sent = *taken.as_ref().unwrap_or(&0);
         for packet in packets.drain(sent..).rev() {
             let (scheduler, mut cx) = self.with(call);
@@ -346,7 +346,7 @@ impl Queueing {
         taken
     }
 
-    /// Puts other schedulers in the place of these; what waits goes on waiting.
+    /// Replaces the schedulers; waiting frames keep waiting in the new ones.
     pub(crate) fn succeed(&mut self, mut old: Disciplines, call: &Call<'_>) {
         std::mem::swap(&mut self.disciplines, &mut old);
         if self.disciplines.schedulers.len() == old.schedulers.len() {
@@ -355,7 +355,7 @@ impl Queueing {
                 let mut cx = Cx { now: call.now, open: self.open, pool, stats: call.stats };
                 let scheduler = &mut self.disciplines.schedulers[number];
                 scheduler.adopt(old, &mut cx);
-                // What waits for a channel that is gone goes by the first.
+                // Frames for a removed channel leave through the first one.
                 scheduler.set_channels(self.disciplines.channels, &mut cx);
             }
             return;
@@ -365,8 +365,9 @@ impl Queueing {
         waiting.into_iter().for_each(|packet| self.take_in(packet, call));
     }
 
-    /// Moves what waits for a channel from other memory to this; with `all`, what waits for others
-    /// too: nobody is left there to send it. With `relabel` it all leaves by the caller's channel.
+    /// Moves the frames that wait for a channel from `from` to this memory. With `all`, frames for
+    /// other channels move too, as no lane is left there to send them. With `relabel` all of them
+    /// leave through the caller's channel.
     pub(crate) fn take_over(&mut self, from: &mut Self, all: bool, relabel: bool, call: &Call<'_>) {
         let (mut aside, mut waiting) = (Vec::new(), Vec::new());
         let number = from.of(call.channel);
@@ -376,7 +377,7 @@ impl Queueing {
                 old.take_waiting(&mut waiting);
             }
         }
-        // Of the caller's first one some segments may be sent: nothing may overtake it.
+        // The caller's first frame may be partly sent: no frame may overtake it.
         aside.sort_by_key(|packet| packet.meta.channel != call.channel);
         for packet in aside {
             if let Some(packet) = self.fetch(packet, from, relabel, call) {
@@ -393,7 +394,7 @@ impl Queueing {
         }
     }
 
-    /// A packet from other memory; `None`: there is no room for it, and it was dropped.
+    /// Copies a packet from other memory; `None`: it was dropped for lack of room.
     fn fetch(
         &mut self,
         mut packet: Packet,
@@ -416,7 +417,7 @@ impl Queueing {
         Some(packet)
     }
 
-    /// Lets all that waits leave by the caller's channel; `false` when nothing waits.
+    /// Requeues all waiting frames for the caller's channel; `false`: none waits.
     pub(crate) fn gather_strays(&mut self, call: &Call<'_>) -> bool {
         let mut waiting = Vec::new();
         self.disciplines.schedulers.iter_mut().for_each(|s| s.take_all(&mut waiting));
@@ -428,13 +429,13 @@ impl Queueing {
         any
     }
 
-    /// Enqueues a packet that has been classified already.
+    /// Enqueues a packet that is already classified.
     fn take_in(&mut self, packet: Packet, call: &Call<'_>) {
         let (scheduler, mut cx) = self.with(&Call { channel: packet.meta.channel, ..*call });
         scheduler.enqueue_anew(packet, &mut cx);
     }
 
-    /// Frees everything, counting what waits as dropped.
+    /// Frees all frames and counts them as dropped.
     pub(crate) fn close(&mut self, call: &Call<'_>) {
         for scheduler in &mut self.disciplines.schedulers {
             let pool = &mut self.pool;
@@ -447,7 +448,7 @@ impl Queueing {
     }
 }
 
-/// Bytes that a sink may be given now.
+/// Number of bytes that may be given to a sink now.
 #[inline]
 pub(crate) fn allowance(tx: &mut Tx, limit: &mut Option<ByteLimit>) -> Result<u32, Fault> {
     let Some(limit) = limit else { return Ok(u32::MAX) };
@@ -457,7 +458,7 @@ pub(crate) fn allowance(tx: &mut Tx, limit: &mut Option<ByteLimit>) -> Result<u3
     })
 }
 
-/// Copies a frame that lies in pieces into one.
+/// Copies a fragmented frame into one piece.
 fn gather(mut room: SpanMut<'_>, head: Span<'_>, more: &[Span<'_>]) {
     for piece in std::iter::once(&head).chain(more) {
         let n = room.copy_from(*piece);
@@ -465,7 +466,7 @@ fn gather(mut room: SpanMut<'_>, head: Span<'_>, more: &[Span<'_>]) {
     }
 }
 
-/// The priority of a frame by its TOS byte, as the kernel gives it to what it forwards: bulk,
+/// Priority of a frame by its TOS byte, as the kernel assigns it to forwarded packets: bulk,
 /// interactive, or both (linux/pkt_sched.h, `TC_PRIO_*`).
 fn priority_of(tos: u8) -> u32 {
     match tos & 0x18 {

@@ -1,6 +1,6 @@
-//! Frames of a source without memory that are received into memory of the lane's own, several of
-//! them together: so that those of a flow can be merged before they go on, or because the sink has
-//! no room for the largest frame, which may come. A large frame goes alone: it waits for none.
+//! Batch of frames of a source without memory, received into memory of the lane. Frames are batched
+//! for coalescing, or because the sink has no room for the largest frame that may arrive. A large
+//! frame ends its batch, so that it does not wait.
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BUDGET, BURST_BYTES, BURST_FRAMES};
@@ -10,89 +10,89 @@ use mqnet_wire::VnetHdr;
 
 use super::{Polled, Rest};
 
-/// Frames that are received together because the sink has no room for the largest one: few, as they
-/// wait here if it has no room for them either.
-const BESIDE: usize = 16;
+/// Batch size while the sink has no room for the largest frame: small, because frames wait in the
+/// batch if the sink has no room for them either.
+const SMALL_BATCH: usize = 16;
 
-/// A frame of up to so many bytes is copied rather than left to wait until there is room for the
-/// largest one: that costs less than to stop and to go on.
+/// Largest frame that is copied instead of waiting for room for the largest one. A copy costs less
+/// than a stop and a wake.
 const SMALL: u32 = 16 << 10;
 
-/// Which frames are received together.
+/// Use of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// All.
-    Gathers,
-    /// Small ones that come while there is not enough room in the memory of the sink.
-    Beside,
-    /// None any more.
-    Leaves,
+    /// All frames, for coalescing.
+    All,
+    /// Small frames that arrive while the sink's memory has too little room.
+    Small,
+    /// No frames any more.
+    Unused,
 }
 
-/// Where they are received, one behind the other: what lies together stays in the caches.
+/// Receive buffer. Frames are stored contiguously, which keeps them in the caches.
 pub(super) struct Batch {
     bytes: Vec<u8>,
     room: u32,
     frames: ArrayVec<(u32, FrameMeta), BURST_FRAMES>,
-    /// So many of them have been sent.
+    /// Number of frames already sent.
     sent: usize,
-    /// The last poll found several: it is worth looking for more before the first is sent.
+    /// The last poll found several frames, so it pays to receive more before the first is sent.
     is_busy: bool,
     used: Use,
-    /// Its lane is to leave: nothing more is received, or a lane whose sink is slower than its
-    /// source would never be empty.
+    /// The lane is being detached, so nothing more is received. A lane with a sink slower than its
+    /// source would otherwise never be empty.
     closed: bool,
-    /// Length of the frame that was received last, here or by others: the next is likely such a
-    /// one.
+    /// Length of the frame received last, here or in place. The next frame likely has a similar
+    /// length.
     last: u32,
 }
 
-/// What a look at the source found.
+/// Result of a receive loop.
 struct Filled {
-    /// Frames that left it.
+    /// Frames that left the source.
     frames: usize,
     is_empty: bool,
 }
 
 impl Batch {
-    /// For frames that need so much room.
+    /// Creates a batch for frames of up to `room` bytes.
     pub(super) fn new(room: u32) -> Self {
         let bytes = vec![0; BURST_BYTES + room as usize];
-        let (frames, used) = (ArrayVec::new(), Use::Gathers);
+        let (frames, used) = (ArrayVec::new(), Use::All);
         Self { bytes, room, frames, sent: 0, is_busy: false, used, closed: false, last: 0 }
     }
 
-    /// What it is for from now on; what waits in it goes first whatever that is.
+    /// Sets the use of the batch. Waiting frames are sent first in any case.
     pub(super) fn set_use(&mut self, used: Use) {
         self.used = used;
     }
 
-    /// Nothing more is received into it (`true`), whatever it is for.
+    /// Stops (`true`) receiving into the batch, independently of its use.
     pub(super) fn close(&mut self, on: bool) {
         self.closed = on;
     }
 
-    /// True when small frames go through it that have no room elsewhere.
-    pub(super) fn is_beside(&self) -> bool {
-        self.used == Use::Beside
+    /// True if the batch receives small frames for lack of room in the sink.
+    pub(super) fn is_for_small(&self) -> bool {
+        self.used == Use::Small
     }
 
-    /// True when it is of no use any more.
-    pub(super) fn is_over(&self) -> bool {
-        self.used == Use::Leaves && self.waiting() == 0
+    /// True if the batch is unused and empty.
+    pub(super) fn is_unused(&self) -> bool {
+        self.used == Use::Unused && self.waiting() == 0
     }
 
-    /// Where others note the length of each frame.
+    /// Length of the last frame, for receivers that bypass the batch.
     pub(super) fn last(&mut self) -> &mut u32 {
         &mut self.last
     }
 
-    /// Room that the sink must have for the first frame that waits, if one does.
+    /// Room that the sink must have for the first waiting frame, if any.
     pub(super) fn needs(&self) -> Option<u32> {
         self.frames.get(self.sent).map(|(_, frame)| frame.len)
     }
 
-    /// Frames that wait for their sink.
+    /// Number of frames that wait for the sink.
     pub(super) fn waiting(&self) -> usize {
         self.frames.len() - self.sent
     }
@@ -101,7 +101,7 @@ impl Batch {
         &self.bytes[*at as usize..][..frame.len as usize]
     }
 
-    /// Gives away the frames that wait.
+    /// Removes and returns the waiting frames.
     pub(super) fn drain(&mut self) -> Vec<(Vec<u8>, VnetHdr)> {
         let own = |frame: &(u32, FrameMeta)| (self.bytes_of(frame).to_vec(), frame.1.hdr);
         let waiting = self.frames[self.sent..].iter().map(own).collect();
@@ -127,7 +127,7 @@ impl Batch {
                     self.last = frame.len;
                     self.frames.push((at as u32, frame));
                     at += frame.len as usize;
-                    let stays_small = self.used != Use::Beside || frame.len <= SMALL;
+                    let stays_small = self.used != Use::Small || frame.len <= SMALL;
                     if frame.hdr.is_large() || !stays_small {
                         break;
                     }
@@ -137,7 +137,7 @@ impl Batch {
         Ok(Filled { frames, is_empty: false })
     }
 
-    /// Sends what waits; false when the sink is full.
+    /// Sends waiting frames; false if the sink is full.
     pub(super) fn send(&mut self, tx: &mut Tx) -> Result<bool, Fault> {
         if self.waiting() == 0 {
             return Ok(true);
@@ -162,7 +162,7 @@ impl Batch {
     pub(super) fn carry(&mut self, rx: &mut dyn RxBorrows, tx: &mut Tx) -> Result<Polled, Fault> {
         let mut frames = 0;
         let ended = |frames, rest| Ok(Polled { frames, sent: 0, rest });
-        // A frame that comes alone goes at once.
+        // A single frame is sent without waiting for more.
         let mut most = if self.is_busy { BURST_FRAMES } else { 1 };
         loop {
             if !self.send(tx)? {
@@ -171,7 +171,7 @@ impl Batch {
             if self.closed {
                 return ended(frames, Rest::Empty);
             }
-            if frames >= BUDGET || self.used == Use::Leaves {
+            if frames >= BUDGET || self.used == Use::Unused {
                 return ended(frames, Rest::Budget);
             }
             let got = self.fill(rx, most.min(BUDGET - frames))?;
@@ -186,10 +186,10 @@ impl Batch {
         }
     }
 
-    /// Takes up to `budget` frames as long as small ones come, or whatever comes (`any`), though
-    /// there is not room for the largest: that one would wait here, and is better received where it
-    /// belongs.
-    pub(super) fn carry_beside(
+    /// Receives up to `budget` frames while the last frame was small, or frames of any size
+    /// (`any`), though the sink has no room for the largest. A large frame would wait in the batch
+    /// and is better received in place.
+    pub(super) fn carry_small(
         &mut self,
         rx: &mut dyn RxBorrows,
         tx: &mut Tx,
@@ -202,7 +202,7 @@ impl Batch {
             if frames >= budget {
                 return ended(frames, Rest::Budget);
             }
-            let got = self.fill(rx, BESIDE.min(budget - frames))?;
+            let got = self.fill(rx, SMALL_BATCH.min(budget - frames))?;
             frames += got.frames;
             if !self.send(tx)? {
                 return ended(frames, Rest::Full);

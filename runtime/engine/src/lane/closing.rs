@@ -1,48 +1,52 @@
-//! Lanes that take nothing more and leave: those that share disciplines leave together.
+//! Group of closing lanes: lanes that share disciplines stop receiving and leave together.
 //!
 //! Where disciplines choose the channel (mqprio, filters), a lane puts frames into the queues of
-//! others. One that is told to leave may be at work with what it took before; were another gone by
-//! then, nobody would send what it gets.
+//! other lanes. A lane that is asked to leave may still distribute frames that it received before.
+//! If another lane of the group were gone by then, no lane would send the frames in its queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A lane's part in it. Whoever drops it gives the others nothing more.
+/// Membership of a lane in the group. A dropped member counts as done.
 #[derive(Debug)]
 pub(crate) struct Closing {
-    /// Lanes that may still give others something.
+    /// Members that may still put frames into other queues.
     open: Arc<AtomicUsize>,
-    /// This one may not.
+    /// This member is done.
     done: bool,
-    /// None may, as was seen when it was looked at last.
-    over: bool,
+    /// All members were done at the last check.
+    all_done: bool,
 }
 
 impl Closing {
-    /// One for each of so many lanes.
+    /// Creates a group of `lanes` members.
     pub(crate) fn of(lanes: usize) -> Vec<Self> {
         let open = Arc::new(AtomicUsize::new(lanes));
-        (0..lanes).map(|_| Self { open: open.clone(), done: false, over: false }).collect()
+        (0..lanes).map(|_| Self { open: open.clone(), done: false, all_done: false }).collect()
     }
 
-    /// True when no lane gives another one anything more; `done`: nor does this one, from now on.
-    pub(super) fn look(&mut self, done: bool) -> bool {
+    /// Checks the group: true if no member puts frames into other queues any more. `done` reports
+    /// this member as done.
+    pub(super) fn check(&mut self, done: bool) -> bool {
         if done {
             self.count_down();
         }
-        // Pairs with the Release of the last one that was done: its frames in others' queues.
-        self.over = self.open.load(Ordering::Acquire) == 0;
-        self.over
+        // Pairs with the Release of the last member that was done: its frames are in the others'
+        // queues.
+        self.all_done = self.open.load(Ordering::Acquire) == 0;
+        self.all_done
     }
 
-    /// What was seen: whoever goes to sleep by this has acted on it.
-    pub(super) fn was_over(&self) -> bool {
-        self.over
+    /// Result of the last check. A lane decides about sleeping by the same result that it has acted
+    /// on.
+    pub(super) fn was_all_done(&self) -> bool {
+        self.all_done
     }
 
     fn count_down(&mut self) {
         if !std::mem::replace(&mut self.done, true) {
-            // Pairs with the Acquire of those that look: what this one has put into their queues.
+            // Pairs with the Acquire of the members that check: frames that this one has put into
+            // their queues.
             self.open.fetch_sub(1, Ordering::Release);
         }
     }

@@ -1,4 +1,5 @@
-//! XDP programs around the source of a lane, and what programs of the other side send back by it.
+//! XDP programs around the source of a lane, and XDP_TX reinjection from programs of the other
+//! side.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use mqnet_xdp::wrap::{self, HookConfig, Hooked, Return, Returned};
 
 use super::Lane;
 
-/// What programs have to do with a lane.
+/// XDP programs of a lane.
 #[derive(Default)]
 pub(super) struct Hooks {
-    /// The program around its source.
+    /// Program around the source.
     hooked: Option<Hooked>,
-    /// The way back from a program of the other side, and what is rung when something comes by it.
+    /// Reinjection from a program of the other side, and the eventfd that announces its frames.
     joined: Option<(Hooked, Arc<EventFd>)>,
 }
 
@@ -27,7 +28,7 @@ impl Hooks {
         self.all().any(|hooked| hooked.waiting() > 0)
     }
 
-    /// A program looks at what its source brings.
+    /// True if a program sees the frames of the source.
     #[inline(always)]
     pub(super) fn has_program(&self) -> bool {
         self.hooked.is_some()
@@ -37,12 +38,12 @@ impl Hooks {
         self.hooked.iter().chain(self.joined.as_ref().map(|(joined, _)| joined))
     }
 
-    pub(super) fn door(&self) -> Option<BorrowedFd<'_>> {
-        self.joined.as_ref().map(|(_, bell)| bell.as_fd())
+    pub(super) fn waker(&self) -> Option<BorrowedFd<'_>> {
+        self.joined.as_ref().map(|(_, waker)| waker.as_fd())
     }
 }
 
-/// Takes every tap off a source.
+/// Takes all capture taps off a source.
 pub(crate) fn taps_off(mut rx: Rx) -> (Rx, Vec<CaptureTap>) {
     let mut taps = Vec::new();
     loop {
@@ -57,20 +58,20 @@ pub(crate) fn taps_off(mut rx: Rx) -> (Rx, Vec<CaptureTap>) {
     (rx, taps)
 }
 
-/// Puts taps on a source: what counts drops alone at the program that drops, if there is one.
+/// Puts taps on a source. A tap that counts only drops goes to the program, if there is one.
 pub(crate) fn taps_on(mut rx: Rx, taps: Vec<CaptureTap>) -> Rx {
     let (drops, all): (Vec<_>, Vec<_>) = taps.into_iter().rev().partition(CaptureTap::drops_only);
     let left: Vec<_> = drops.into_iter().filter_map(|tap| wrap::watch(&mut rx, tap)).collect();
     left.into_iter().chain(all).fold(rx, wrap_rx)
 }
 
-/// Changes a source under its taps, which see what has passed the program.
+/// Edits a source below its taps, which see the frames that have passed the program.
 fn under_taps(rx: Rx, edit: impl FnOnce(Rx) -> Rx) -> Rx {
     let (rx, taps) = taps_off(rx);
     taps_on(edit(rx), taps)
 }
 
-/// The same, under what comes back from a program of the other side as well.
+/// Edits a source below its taps and below the reinjection from a program of the other side.
 fn under_all(rx: Rx, edit: impl FnOnce(Rx, Option<&mut Return>) -> Rx) -> Rx {
     under_taps(rx, |rx| {
         let (rx, mut inlet) = wrap::lift(rx);
@@ -82,7 +83,7 @@ fn under_all(rx: Rx, edit: impl FnOnce(Rx, Option<&mut Return>) -> Rx) -> Rx {
     })
 }
 
-/// Takes the frame that a source with memory shows first. A fault is found by the next poll.
+/// Takes the first frame of a source with memory. The next poll reports a fault.
 fn take_first(rx: &mut Rx) -> Option<(Vec<u8>, VnetHdr)> {
     let Rx::Brings(rx) = rx else { return None };
     let taken = {
@@ -102,20 +103,20 @@ fn take_first(rx: &mut Rx) -> Option<(Vec<u8>, VnetHdr)> {
 }
 
 impl Lane {
-    /// Some segments are sent of the frame that its source shows first.
-    pub(super) fn begun_in_source(&self) -> bool {
+    /// True if the first frame of the source is partly sent.
+    pub(super) fn partial_in_source(&self) -> bool {
         let in_source = |hand: &InHand| hand.is_begun() && !hand.has_a_frame();
-        !self.begun_inside && self.finishing.as_ref().is_some_and(in_source)
+        !self.partial_inside && self.finishing.as_ref().is_some_and(in_source)
     }
 
-    /// Puts a program around its source.
+    /// Puts a program around the source.
     pub(crate) fn hook(&mut self, config: HookConfig) {
         self.hooks.hooked = Some(config.hooked.clone());
-        // What waits for the sink has passed already, be it of a program that was here before, and
-        // so has a frame that is half sent: if a program dropped it the peer would have half a
-        // frame. The new source shows it first.
+        // Frames that wait for the sink have already passed, possibly a previous program. The same
+        // holds for a partly sent frame: if the program dropped it, the peer would have a partial
+        // frame. The new source shows these frames first.
         let mut held = self.take_received();
-        let begun = self.begun_in_source();
+        let begun = self.partial_in_source();
         self.edit_rx(|rx| {
             under_all(rx, |rx, inlet| {
                 let (mut rx, passed) = wrap::strip(rx);
@@ -134,25 +135,26 @@ impl Lane {
         self.fit_batch();
     }
 
-    /// Takes the program off its source, as soon as nothing waits in it.
+    /// Takes the program off the source as soon as no frame waits in it.
     pub(crate) fn unhook(&mut self) {
         self.edit_rx(|rx| under_all(rx, |rx, _| wrap::unhook(rx)));
         self.hooks.hooked.take_if(|hooked| !hooked.is_on());
-        // Its source brings no memory any more: what `full=drop` drops must be received somewhere.
-        // Without memory for that the lane stops instead.
+        // The source brings no memory any more, so `full=drop` needs memory to receive the frames
+        // that it drops. Without that memory the lane stops instead.
         let _ = self.set_full(self.full);
         self.fit_batch();
     }
 
-    /// Lets what a program of the other side sends back come first.
-    pub(crate) fn join(&mut self, inlet: Return, joined: Hooked, bell: Arc<EventFd>) {
-        let waits = usize::from(self.begun_in_source());
-        self.hooks.joined = Some((joined, bell));
+    /// Adds the reinjection from a program of the other side. Reinjected frames come first.
+    pub(crate) fn join(&mut self, inlet: Return, joined: Hooked, waker: Arc<EventFd>) {
+        let waits = usize::from(self.partial_in_source());
+        self.hooks.joined = Some((joined, waker));
         self.edit_rx(|rx| under_taps(rx, |rx| wrap::join(rx, inlet, waits)));
     }
 
-    /// Frames that have left its source since this was asked last. It has moved `moved` frames:
-    /// some of them came back from a program of the other side, its own may have dropped others.
+    /// Number of frames that have left the source since the last call, given that the lane has
+    /// moved `moved` frames. Some of these were reinjected by a program of the other side, and the
+    /// lane's own program may have dropped others.
     pub(crate) fn taken_of_source(&self, moved: usize) -> u32 {
         let returned = self.hooks.joined.as_ref().map_or(0, |(joined, _)| joined.count_taken());
         match &self.hooks.hooked {
@@ -161,17 +163,17 @@ impl Lane {
         }
     }
 
-    /// A program has dropped so much in a row that it let others have their turn: that it shows
-    /// nothing does not mean that nothing waits.
+    /// True if the program yielded after a long run of drops: an empty result does not mean that
+    /// the source is empty.
     pub(crate) fn source_has_more(&self) -> bool {
         self.hooks.hooked.as_ref().is_some_and(Hooked::has_more)
     }
 
-    /// It is to leave (`true`), so nothing more is taken that may have to wait in it, by programs
-    /// or by itself, or it stays.
+    /// Closes (`true`) or opens the lane for frames that may have to wait in the lane or its
+    /// programs. A lane that is being detached is closed.
     pub(crate) fn close_intake(&mut self, on: bool) {
         self.hooks.all().for_each(|hooked| hooked.close(on));
-        // What waits behind the source, or in what finishes frames, leaves through it.
+        // Frames that wait behind the source or in offload emulation leave through the source.
         let kept = self.finishing.as_ref().is_some_and(InHand::has_a_frame);
         self.closed = on && !kept && !self.hooks.hold_a_frame();
         if let Some(batch) = &mut self.batch {
@@ -179,8 +181,8 @@ impl Lane {
         }
     }
 
-    /// Takes out what a program of the other side sent back by it and what it has not sent: its
-    /// program runs on another lane, which may have gone on a moment longer than this one.
+    /// Takes the reinjected frames that are not sent yet. Their program runs on another lane, which
+    /// may have stopped later than this one.
     pub(crate) fn take_returned(&mut self) -> Option<Returned> {
         self.hooks.joined.as_ref()?;
         let mut returned = None;
@@ -194,15 +196,15 @@ impl Lane {
         returned.filter(|returned| !returned.is_empty())
     }
 
-    /// Sends that in the place of a lane that is gone.
+    /// Adds reinjected frames of a lane that is gone.
     pub(crate) fn give_returned(&mut self, returned: Returned) {
         self.edit_rx(|rx| under_taps(rx, |rx| wrap::give_returned(rx, returned)));
     }
 
-    /// Takes that off, as soon as nothing comes back any more.
-    pub(crate) fn part(&mut self) {
+    /// Takes the reinjection off as soon as no frame can arrive by it any more.
+    pub(crate) fn unjoin(&mut self) {
         self.edit_rx(|rx| under_taps(rx, wrap::part));
-        // Whoever runs the lane would otherwise go on to watch a bell that nobody rings.
+        // Otherwise the worker would keep watching an eventfd that is never signalled.
         self.hooks.joined.take_if(|(joined, _)| !joined.is_on());
     }
 }

@@ -1,4 +1,4 @@
-//! Small frames that are merged for a sink that takes large ones.
+//! Coalescing of small frames for a sink that accepts large ones.
 
 use mqnet_netdev::wrap::merge::{self, Merging};
 use mqnet_netdev::{DropReason, Rx, Tx, null};
@@ -7,18 +7,18 @@ use mqnet_wire::VnetHdr;
 use super::batch::{Batch, Use};
 use super::{Lane, Loan};
 
-/// How a lane merges.
+/// Coalescing parameters of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Merges {
-    /// What the sink takes.
+    /// Capabilities of the sink.
     pub(crate) how: Merging,
-    /// Frames of a source without memory are received together even if the sink has some, into
-    /// which they could be received: at the price of a copy.
+    /// Receive the frames of a source without memory into a batch even if the sink has memory to
+    /// receive them in place. This costs a copy.
     pub(crate) gathers: bool,
 }
 
 impl Lane {
-    /// Merges from now on, or no more.
+    /// Enables, changes or disables coalescing.
     pub(crate) fn set_merging(&mut self, merges: Option<Merges>) {
         if self.merges == merges {
             return;
@@ -26,38 +26,38 @@ impl Lane {
         let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
         self.tx = merge::unwrap_tx(tx);
         self.merges = merges;
-        self.put_merger_on();
+        self.wrap_coalescer();
         self.fit_batch();
     }
 
-    pub(super) fn put_merger_on(&mut self) {
+    pub(super) fn wrap_coalescer(&mut self) {
         if let Some(Merges { how, .. }) = self.merges {
             let tx = std::mem::replace(&mut self.tx, null::swallowing_tx());
             self.tx = merge::wrap_tx(tx, how, self.tx_stats.clone());
         }
     }
 
-    /// Receives frames together or singly, as its source and its sink are now.
+    /// Selects batched or single receive for the current source and sink.
     pub(super) fn fit_batch(&mut self) {
         let borrows = matches!(self.rx, Rx::Borrows(_));
         let gathers = |m: Merges| m.gathers || matches!(self.tx, Tx::Borrows(_));
         let used = if borrows && self.merges.is_some_and(gathers) {
-            Use::Gathers
+            Use::All
         } else if borrows && self.narrow {
-            Use::Beside
+            Use::Small
         } else {
-            Use::Leaves
+            Use::Unused
         };
-        if used != Use::Leaves {
+        if used != Use::Unused {
             self.batch.get_or_insert_with(|| Batch::new(self.room));
         }
         if let Some(batch) = &mut self.batch {
             batch.set_use(used);
         }
-        self.batch.take_if(|batch| batch.is_over());
+        self.batch.take_if(|batch| batch.is_unused());
     }
 
-    /// Takes back all that was received and waits for the sink, in order.
+    /// Takes all received frames that wait for the sink, in order.
     pub(super) fn take_received(&mut self) -> Vec<(Vec<u8>, VnetHdr)> {
         let mut received = Vec::new();
         if let Some(Loan { pool, held, .. }) = &mut self.loan
@@ -75,7 +75,7 @@ impl Lane {
         received
     }
 
-    /// Frames that were received together and wait; they are given up for `reason`.
+    /// Drops the waiting frames of the batch, counted under `reason`.
     pub(super) fn drop_batch(&mut self, reason: DropReason) {
         if let Some(batch) = &mut self.batch {
             let lost = batch.drain().len();

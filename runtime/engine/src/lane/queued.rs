@@ -13,20 +13,20 @@ use super::{Lane, Polled, Rest};
 use crate::egress::{Call, Disciplines, Egress, Full, Queueing, Shared, allowance};
 use crate::link::LinkError;
 
-/// When a lane that found no memory looks again.
+/// Poll interval of a lane that found no memory.
 const MEMORY_PAUSE: Duration = Duration::from_millis(1);
 
-/// When a lane looks again whether those that close with it are done.
+/// Poll interval of a lane that waits for the other closing lanes.
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 
 impl Lane {
-    /// One poll. Frames go straight through as long as nothing waits, the sink has room and nothing
-    /// has to be decided about them; otherwise they are taken in, and the disciplines say which of
-    /// those that wait go next.
+    /// Polls a lane with disciplines. Frames bypass the disciplines while none waits, the sink has
+    /// room and no filter or map decides about them. Otherwise frames are enqueued, and the
+    /// disciplines select the next ones to send.
     #[inline(never)]
     pub(super) fn poll_queued(&mut self, now: impl Fn() -> Duration) -> Result<Polled, Fault> {
         let mut polled = Polled::nothing(Rest::Full);
-        if !self.held && self.go_straight(&now, &mut polled)? && polled.rest != Rest::Full {
+        if !self.held && self.bypass(&now, &mut polled)? && polled.rest != Rest::Full {
             self.sink_full = false;
             if self.stopped_since.is_some() {
                 self.note_stop_or_wake(false, now());
@@ -35,7 +35,7 @@ impl Lane {
             return Ok(polled);
         }
         let now = now();
-        let queued = self.go_through(now)?;
+        let queued = self.enqueue_and_send(now)?;
         polled.frames += queued.frames;
         polled.sent += queued.sent;
         polled.rest = queued.rest;
@@ -50,25 +50,23 @@ impl Lane {
         self.egress.as_mut().is_some_and(|egress| egress.access().is_noqueue())
     }
 
-    /// The way without disciplines; false when it is not open. What it did goes to `polled`, which
-    /// the compiler otherwise carries about from register to register, 30 instructions a poll.
+    /// Bypasses the disciplines; false if that is not possible. The result goes to `polled`,
+    /// because the compiler would otherwise move a returned one between registers, about 30
+    /// instructions per poll.
     ///
-    /// Frames that the byte limit cut off stay in the source until the next poll. A reader that has
-    /// taken the others by then had too little, and the limit grows: such a link is as fast as one
-    /// without disciplines, and nothing is ever detached. Only a reader that is behind makes them
-    /// wait where they are scheduled.
+    /// Frames cut off by the byte limit stay in the source until the next poll. If the reader has
+    /// taken the other frames by then, it had too little, and the limit grows. Such a link is as
+    /// fast as one without disciplines, and no frame is detached. Only a slow reader makes frames
+    /// wait in the disciplines.
     #[inline]
-    fn go_straight(
-        &mut self,
-        now: impl Fn() -> Duration,
-        polled: &mut Polled,
-    ) -> Result<bool, Fault> {
+    fn bypass(&mut self, now: impl Fn() -> Duration, polled: &mut Polled) -> Result<bool, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(false) };
         if egress.retiring || self.closing.is_some() {
             return Ok(false);
         }
         let channel = self.id.channel;
-        // Not for the whole poll: other lanes' system calls need not wait for ours.
+        // The lock is not held for the whole poll, so that system calls of lanes do not wait for
+        // each other.
         if !egress.can_bypass(channel) {
             return Ok(false);
         }
@@ -86,7 +84,7 @@ impl Lane {
         let before = (sent.packets.get(), sent.bytes.get());
         *polled = self.move_across::<true>(allowed)?;
         if polled.rest == Rest::Empty && self.finishing.is_some() {
-            self.send_the_kept(polled)?;
+            self.send_kept(polled)?;
         }
         let sent = &self.tx_stats.tx;
         let Some(egress) = &mut self.egress else { return Ok(true) };
@@ -104,16 +102,16 @@ impl Lane {
         Ok(true)
     }
 
-    /// The way through the disciplines. Out of line: its bursts would make the stack of the
-    /// straight way larger than a page.
+    /// Moves frames through the disciplines. Not inlined: the burst buffers would make the stack
+    /// frame of the bypass larger than a page.
     #[inline(never)]
-    fn go_through(&mut self, now: Duration) -> Result<Polled, Fault> {
-        // A frame that was lent to a sink without room is older than all that waits, and one of
-        // which some segments are sent goes on before any other.
-        let half_sent = self.finish_the_half_sent()?;
-        let blocked = self.held || half_sent == Some(false) || self.try_the_lent_frame()?;
+    fn enqueue_and_send(&mut self, now: Duration) -> Result<Polled, Fault> {
+        // A frame held in a page is older than all waiting frames, and a partly sent frame
+        // continues before any other.
+        let partial = self.continue_partial()?;
+        let blocked = self.held || partial == Some(false) || self.retry_received()?;
         let Self { egress, rx, tx, limit, left_behind, held, tx_stats, id, .. } = self;
-        let (begun_inside, finishing) = (&mut self.begun_inside, &self.finishing);
+        let (partial_inside, finishing) = (&mut self.partial_inside, &self.finishing);
         let Some(egress) = egress else { return Ok(Polled::nothing(Rest::Empty)) };
         let call = Call { channel: id.channel, now: now.as_nanos() as u64, stats: &tx_stats.tx };
         if let Some(limit) = limit
@@ -121,13 +119,13 @@ impl Lane {
         {
             limit.observe(fill.used, *left_behind, call.now);
         }
-        // What lies in pages of a program has been taken from the source already.
+        // Frames in a program's pages have already been taken from the source.
         let closed = self.closing.is_some() && !self.hooks.hold_a_frame();
-        let takes = !egress.retiring && !closed && half_sent != Some(false);
-        // While its disciplines are being taken off, what the source has is left there.
-        let waits = egress.retiring || half_sent == Some(false);
+        let takes = !egress.retiring && !closed && partial != Some(false);
+        // While the disciplines are being removed, frames stay in the source.
+        let waits = egress.retiring || partial == Some(false);
         let mut polled = Polled::nothing(if waits { Rest::Full } else { Rest::Empty });
-        polled.frames = usize::from(half_sent == Some(true));
+        polled.frames = usize::from(partial == Some(true));
         let (mut full, mut others) = (false, 0);
         let waiting = {
             let mut queueing = egress.access();
@@ -151,11 +149,11 @@ impl Lane {
             queueing.waiting(call.channel)
         };
         if others != 0 {
-            egress.knock(others);
+            egress.wake_lanes(others);
         }
         *left_behind = waiting > 0;
-        *begun_inside = !blocked && finishing.as_ref().is_some_and(InHand::is_begun);
-        // What is held is older than what would go straight.
+        *partial_inside = !blocked && finishing.as_ref().is_some_and(InHand::is_begun);
+        // Held frames are older than frames that would bypass.
         if egress.retiring && waiting == 0 && !*held && egress.leave(&call) {
             self.egress = None;
             self.cut_short = false;
@@ -164,19 +162,19 @@ impl Lane {
         }
         self.sink_full = full || (blocked && !self.held);
         if polled.rest == Rest::Full && full && self.full == Full::Drop && self.is_noqueue() {
-            self.drop_what_comes(&mut polled)?;
+            self.tail_drop(&mut polled)?;
         }
         Ok(polled)
     }
 
-    /// A frame in the source of which some segments are sent: nothing overtakes it, or they would
-    /// be sent again. `Some(true)`: the rest of it is sent now; `Some(false)`: there is no room.
-    fn finish_the_half_sent(&mut self) -> Result<Option<bool>, Fault> {
+    /// Continues a partly sent frame of the source. No frame may overtake it, otherwise its
+    /// segments would be sent again. `Some(true)`: completely sent now; `Some(false)`: no room.
+    fn continue_partial(&mut self) -> Result<Option<bool>, Fault> {
         let begun = self.finishing.as_ref().is_some_and(InHand::is_begun);
-        if !begun || self.begun_inside {
+        if !begun || self.partial_inside {
             return Ok(None);
         }
-        // Of a source without memory it has been received: it is a lent frame.
+        // A source without memory has no such frame: the frame was received into a held page.
         let Rx::Brings(rx) = &mut self.rx else { return Ok(None) };
         let sent = &self.tx_stats.tx;
         let before = (sent.packets.get(), sent.bytes.get());
@@ -197,8 +195,8 @@ impl Lane {
         Ok(Some(taken > 0))
     }
 
-    /// True when a frame is still lent to a sink that has no room for it.
-    fn try_the_lent_frame(&mut self) -> Result<bool, Fault> {
+    /// Submits received frames again; true if one still has no room in the sink.
+    fn retry_received(&mut self) -> Result<bool, Fault> {
         if !self.holds_a_frame() {
             return Ok(false);
         }
@@ -209,7 +207,7 @@ impl Lane {
             return Ok(true);
         }
         if matches!(self.tx, Tx::Brings(_)) {
-            // It lies with what finishes frames, which tries it first.
+            // Offload emulation holds the frame and tries it first.
             self.tx.submit(&Burst::new(), 0)?;
             self.tx.flush()?;
             return Ok(self.holds_a_frame());
@@ -223,21 +221,21 @@ impl Lane {
         Ok(polled.rest == Rest::Full)
     }
 
-    /// Before it sleeps: what it waits for. Its sink while that is full, its token bucket, and its
-    /// source unless that has more than it can take.
+    /// Arms the lane for all conditions that it waits for: its sink while that is full, its token
+    /// bucket, and its source unless that has more than the lane can take.
     pub(super) fn arm_queued(&mut self) -> Result<Armed, Fault> {
         let Some(egress) = &mut self.egress else { return Ok(Armed::MoreWork) };
-        egress.forget_wake();
+        egress.clear_wake();
         if self.rest == Rest::Budget {
             return Ok(Armed::MoreWork);
         }
-        // From here on whoever gives us a frame knocks.
-        egress.say_asleep();
+        // From here on, lanes that put frames into this lane's queue wake it.
+        egress.mark_asleep();
         let waiting = egress.waiting();
-        let late = self.closing.as_ref().is_some_and(|closing| !closing.was_over());
+        let late = self.closing.as_ref().is_some_and(|closing| !closing.was_all_done());
         if late && egress.is_shared() {
-            // Nobody knocks when the others are done. (To poll until then could take long: a sink
-            // of theirs may stand still.)
+            // The end of the other closing lanes is not announced. (Polling until then could take
+            // long: another sink may be stopped.)
             egress.wake_by(clock::monotonic() + CLOSING_PAUSE);
         }
         if waiting > 0 && !self.held && !self.sink_full {
@@ -251,7 +249,7 @@ impl Lane {
                 return Ok(Armed::MoreWork);
             }
         } else if self.rest == Rest::Full && waiting == 0 {
-            // The memory is all in other lanes' use, and nobody tells when there is some.
+            // All memory is used by other lanes, and its release is not announced.
             egress.wake_by(clock::monotonic() + MEMORY_PAUSE);
         }
         if self.rest == Rest::Empty && self.closing.is_none() {
@@ -260,8 +258,8 @@ impl Lane {
         Ok(Armed::Sleep)
     }
 
-    /// Room that the sink must have before the lane goes on: for one frame, and as much as brings
-    /// what it holds down to half of its byte limit.
+    /// Room that the sink must have before the lane continues: for one frame, and enough to reduce
+    /// the sink's occupancy to half of its byte limit.
     fn room_to_wake(&mut self) -> Result<u32, Fault> {
         let Some(limit) = &self.limit else { return Ok(self.wake) };
         let half = limit.limit() / 2;
@@ -269,27 +267,27 @@ impl Lane {
         Ok(self.wake.max(size.saturating_sub(half)))
     }
 
-    /// When it must be polled again, whatever happens.
+    /// Latest time of the next poll, if any.
     pub(crate) fn wake_at(&self) -> Option<Duration> {
         self.egress.as_ref().and_then(Egress::wake_at)
     }
 
-    /// Frames that wait in its disciplines.
+    /// Number of frames that wait in the disciplines.
     pub(crate) fn waiting(&mut self) -> u32 {
         self.egress.as_mut().map_or(0, Egress::waiting)
     }
 
-    /// After a poll that found few frames, so long the next ones may gather, if its source wishes
-    /// so: not while some wait in it, or its sink's allowance ended the poll.
-    pub(crate) fn gather(&mut self) -> Duration {
+    /// Poll hold-off after a poll with few frames, if the source requests one. No hold-off while
+    /// frames wait in the disciplines, or if the sink's allowance ended the poll.
+    pub(crate) fn poll_hold_off(&mut self) -> Duration {
         let time = self.rx.queue().gather();
-        // The last asks under a lock what others share.
+        // Checked last, because shared disciplines need their lock.
         let wishes = !time.is_zero() && !self.cut_short;
         if wishes && self.waiting() == 0 { time } else { Duration::ZERO }
     }
 
-    /// The lane with a discipline in front of its sink, given by its words: for whoever polls a
-    /// lane without a link. Frames wait no longer than the lane lives.
+    /// Adds a discipline, given by its text, for a lane that is polled without a link. Waiting
+    /// frames are dropped with the lane.
     pub fn with_qdisc(mut self, words: &str, layer: Layer) -> Result<Self, LinkError> {
         let mut tree = Tree::new(words, layer).map_err(LinkError::Qdisc)?;
         let now = clock::monotonic();
@@ -302,8 +300,8 @@ impl Lane {
         Ok(self)
     }
 
-    /// Limits what its sink may hold, if that can be known: not while an older lane is at work with
-    /// what is behind it.
+    /// Sets the sink's byte limit, if its occupancy can be read. Not called while an older lane
+    /// still uses the same sink.
     pub(super) fn fit_limit(&mut self) {
         if self.limit.is_none() {
             let size = self.tx.fill(u32::MAX).ok().flatten().map(|fill| fill.size);
@@ -311,7 +309,7 @@ impl Lane {
         }
     }
 
-    /// Puts disciplines in front of its sink, in the place of those that are there.
+    /// Installs disciplines, and moves waiting frames of the previous ones.
     pub(crate) fn install(&mut self, mut next: Egress, now: Duration) {
         self.fit_limit();
         self.cut_short = false;
@@ -323,14 +321,15 @@ impl Lane {
             next.take_over(old, &call);
         }
         if moves {
-            // Frames for lanes that were here before may have come with this one.
-            next.knock(u64::MAX);
+            // Frames for lanes attached earlier may have come with this one.
+            next.wake_lanes(u64::MAX);
         }
         self.egress = Some(next);
         self.show_pool();
     }
 
-    /// Puts a scheduler in the place of its own one; `Err`: it has none of its own.
+    /// Replaces the scheduler of the lane's own disciplines; `Err`: they are shared, or there are
+    /// none.
     pub(crate) fn succeed(&mut self, next: Disciplines, now: Duration) -> Result<(), Disciplines> {
         let Some(egress) = &mut self.egress else { return Err(next) };
         let stats = &self.tx_stats.tx;
@@ -339,18 +338,18 @@ impl Lane {
         egress.succeed(next, &call)
     }
 
-    /// Puts schedulers in the place of those that it shares with other lanes, for all of them.
+    /// Replaces the schedulers of shared disciplines, for all lanes.
     pub(crate) fn succeed_shared(&mut self, shared: &Shared, next: Disciplines, now: Duration) {
         let stats = &self.tx_stats.tx;
         let call = Call { channel: self.id.channel, now: now.as_nanos() as u64, stats };
         shared.succeed(next, &call);
-        // Those that look at this before it is done sleep by the old rate.
+        // Lanes that read the schedulers before the change sleep by the old rate.
         if let Some(egress) = &self.egress {
-            egress.knock(u64::MAX);
+            egress.wake_lanes(u64::MAX);
         }
     }
 
-    /// Takes its disciplines off when nothing waits in them any more.
+    /// Removes the disciplines once no frame waits in them.
     pub(crate) fn retire_disciplines(&mut self) {
         if let Some(egress) = &mut self.egress {
             egress.retiring = true;

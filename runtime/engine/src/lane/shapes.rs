@@ -1,7 +1,7 @@
-//! The four ways in which a frame crosses, by the memory rule.
+//! The four transfer shapes of a frame, by the memory rule.
 //!
-//! `LIMITED` is for lanes with disciplines, whose sinks take no more than an allowance of bytes;
-//! for the others the compiler leaves it out.
+//! `LIMITED` is for lanes with disciplines, where a sink accepts only an allowance of bytes. For
+//! other lanes the compiler removes the check.
 
 use mqnet_counters::Counter;
 use mqnet_netdev::limits::{BUDGET, SMALL, TURN};
@@ -15,27 +15,27 @@ use super::batch::Batch;
 use super::{Lane, Loan, Polled, Rest};
 use crate::egress::Full;
 
-/// Bytes after which received frames are published early: about one large frame, so that the
-/// other end works on it while we fetch the next.
+/// Bytes after which received frames are published early: about one large frame, so that the peer
+/// processes it while the next is received.
 const FLUSH_BYTES: u32 = 48 << 10;
 
 impl Lane {
-    /// Moves up to a budget of frames, or a turn of small ones, and with `LIMITED` no more than one
-    /// frame beyond `allowance` bytes.
+    /// Moves up to a budget of frames, or up to [`TURN`] small ones. With `LIMITED`, moves at most
+    /// one frame beyond `allowance` bytes.
     #[inline(always)]
     pub(super) fn move_across<const LIMITED: bool>(
         &mut self,
         allowance: u32,
     ) -> Result<Polled, Fault> {
-        // What has no room is dropped otherwise, whatever its size.
+        // Frames without room would be dropped otherwise, whatever their size.
         let any = self.full == Full::Drop && !self.sink_held;
-        // A program that drops what it sees looks at many frames for one that is shown.
+        // A program that drops frames examines many for each one that it shows.
         let turn = if self.hooks.has_program() { BUDGET } else { TURN };
         let Self { rx, tx, loan, batch, room, tx_stats, .. } = self;
         match (rx, tx) {
             (Rx::Borrows(rx), tx) if batch.is_some() => match batch {
-                Some(batch) if batch.is_beside() => {
-                    receive_beside::<LIMITED>(&mut **rx, tx, batch, *room, allowance, any)
+                Some(batch) if batch.is_for_small() => {
+                    receive_narrow::<LIMITED>(&mut **rx, tx, batch, *room, allowance, any)
                 }
                 _ => carry_together(&mut **rx, tx, loan, batch, *room),
             },
@@ -61,7 +61,7 @@ impl Lane {
     }
 }
 
-/// Frames of a source without memory that are received together, to be merged.
+/// Borrows -> any: frames received together, for coalescing.
 fn carry_together(
     rx: &mut dyn RxBorrows,
     tx: &mut Tx,
@@ -69,7 +69,7 @@ fn carry_together(
     batch: &mut Option<Batch>,
     room: u32,
 ) -> Result<Polled, Fault> {
-    // What was received before that is older.
+    // Frames received before are older.
     if let (Tx::Borrows(tx), Some(loan)) = (&mut *tx, loan)
         && loan.held.is_some()
         && lend_a_page(rx, &mut **tx, loan, room, 0)?.rest == Rest::Full
@@ -80,17 +80,17 @@ fn carry_together(
         Some(batch) => batch.carry(rx, tx)?,
         None => Polled::nothing(Rest::Budget),
     };
-    if batch.as_ref().is_some_and(Batch::is_over) {
+    if batch.as_ref().is_some_and(Batch::is_unused) {
         *batch = None;
     }
     Ok(polled)
 }
 
-/// Borrows -> brings where there is little more room than for a largest frame: in place as long as
-/// one has, and beside it when small frames come. Disciplines decide themselves about what has no
-/// room.
+/// Borrows -> brings, for a sink with little more room than a largest frame needs. Frames are
+/// received in place while the sink has that room. Otherwise small frames are received into the
+/// batch. With disciplines, the disciplines decide about frames without room.
 #[inline(never)]
-fn receive_beside<const LIMITED: bool>(
+fn receive_narrow<const LIMITED: bool>(
     rx: &mut dyn RxBorrows,
     tx: &mut Tx,
     batch: &mut Batch,
@@ -98,7 +98,7 @@ fn receive_beside<const LIMITED: bool>(
     allowance: u32,
     any: bool,
 ) -> Result<Polled, Fault> {
-    // What was received before is older.
+    // Frames received before are older.
     let waited = batch.waiting();
     let all = batch.send(tx)?;
     let mut polled = Polled { frames: 0, sent: waited - batch.waiting(), rest: Rest::Full };
@@ -111,15 +111,15 @@ fn receive_beside<const LIMITED: bool>(
     }
     if !LIMITED && polled.rest == Rest::Full {
         let budget = BUDGET.saturating_sub(polled.frames);
-        let beside = batch.carry_beside(rx, tx, budget, any)?;
-        polled.frames += beside.frames;
-        polled.rest = beside.rest;
+        let small = batch.carry_small(rx, tx, budget, any)?;
+        polled.frames += small.frames;
+        polled.rest = small.rest;
     }
     Ok(polled)
 }
 
-/// Borrows -> brings: the system call writes straight into the sink's memory. `last` becomes the
-/// length of the last frame.
+/// Borrows -> brings: the system call writes into the sink's memory. `last` is set to the length of
+/// the last frame.
 fn receive_in_place<const LIMITED: bool>(
     rx: &mut dyn RxBorrows,
     tx: &mut dyn TxBrings,
@@ -135,9 +135,9 @@ fn receive_in_place<const LIMITED: bool>(
         if LIMITED && bytes >= allowance {
             break Rest::Full;
         }
-        // Nothing of what is answered is moved: a copy in other widths than it was stored in waits
-        // until the stores have left the core, behind those into the peer's lines. That was 73 % of
-        // the time of a virtio driver that sends small frames.
+        // The result is used by reference, never moved. A copy in other widths than the stores
+        // defeats store-to-load forwarding: it waits until the stores have left the core, behind
+        // stores into lines of the peer.
         let mut reserved = tx.reserve(room);
         let segments = match &mut reserved {
             Ok(Some(segments)) => segments,
@@ -168,11 +168,11 @@ fn receive_in_place<const LIMITED: bool>(
     Ok(Polled { frames, sent: 0, rest })
 }
 
-/// Shortens a burst to an allowance of bytes; true when something was cut off.
+/// Shortens a burst to an allowance of bytes; true if frames were cut off.
 #[inline]
 fn shorten(burst: &mut Burst<'_>, allowance: u32) -> bool {
-    // A ring holds less than 4 GiB. Sixteen at a time the compiler makes it one addition a frame; a
-    // plain sum takes three instructions, and the search below ten.
+    // The sum cannot overflow: a ring holds less than 4 GiB. Chunks of 16 vectorize to about one
+    // addition per frame; a plain sum takes three instructions, the search below ten.
     let (sixteens, others) = burst.frames().as_chunks::<16>();
     let sum = |frames: &[Frame<'_>]| frames.iter().fold(0u32, |s, f| s.wrapping_add(f.len));
     let all = sixteens.iter().fold(sum(others), |all, some| all.wrapping_add(sum(some)));
@@ -193,12 +193,12 @@ fn cut(burst: &mut Burst<'_>, allowance: u32) -> bool {
     keep < shown
 }
 
-/// What ended a poll that took `frames` of what was `shown`.
+/// Reason why a poll ended that moved `frames` of `shown` frames.
 fn rest_of(frames: usize, shown: usize, cut: bool) -> Rest {
     if frames < shown || cut { Rest::Full } else { Rest::Budget }
 }
 
-/// Brings -> borrows: the system call reads straight from the source's memory.
+/// Brings -> borrows: the system call reads from the source's memory.
 fn send_in_place<const LIMITED: bool>(
     rx: &mut dyn RxBrings,
     tx: &mut dyn TxBorrows,
@@ -217,8 +217,8 @@ fn send_in_place<const LIMITED: bool>(
     Ok(Polled { frames, sent: 0, rest: rest_of(frames, shown, cut) })
 }
 
-/// Brings -> brings: the one copy, of a burst, or of up to `turn` small frames. `sent` counts the
-/// bytes that the sink has taken (where it is steered, elsewhere: then the lengths decide alone).
+/// Brings -> brings: one copy, of a burst or of up to `turn` small frames. `sent` counts the bytes
+/// that the sink has accepted. (A steered sink counts elsewhere: then only the lengths decide.)
 fn copy_across<const LIMITED: bool>(
     rx: &mut dyn RxBrings,
     tx: &mut dyn TxBrings,
@@ -243,7 +243,7 @@ fn copy_across<const LIMITED: bool>(
     }
 }
 
-/// One burst, and whether it looks like one of small frames.
+/// Copies one burst; the second value is true if the burst seems to consist of small frames.
 #[inline(always)]
 fn copy_burst<const LIMITED: bool>(
     rx: &mut dyn RxBrings,
@@ -260,15 +260,15 @@ fn copy_burst<const LIMITED: bool>(
         let cut = LIMITED && shorten(&mut burst, allowance);
         (burst.frames().len(), tx.submit(&burst, 0)?, cut, small)
     };
-    // The sink first: its reader can begin while we return credit to the source. What it took is
-    // released even if its doorbell is broken: it has been counted.
+    // Flush the sink first: its reader can begin while the source is released. Accepted frames are
+    // released even if the sink's doorbell fails, because they are already counted.
     let flushed = tx.flush();
     rx.release(frames)?;
     flushed?;
     Ok((Polled { frames, sent: 0, rest: rest_of(frames, shown, cut) }, small))
 }
 
-/// Borrows -> borrows: a page is lent to both. A budget of 0 only tries the frame that is held.
+/// Borrows -> borrows: one page is lent to both queues. A budget of 0 only submits the held frame.
 pub(super) fn lend_a_page(
     rx: &mut dyn RxBorrows,
     tx: &mut dyn TxBorrows,
@@ -312,7 +312,7 @@ pub(super) fn lend_a_page(
                 return Ok(Polled { frames, sent: 0, rest: Rest::Full });
             }
             Err(fault) => {
-                // Counted as dropped when the lane is taken apart.
+                // The frame is counted as dropped when the lane is closed.
                 loan.held = Some((page, frame));
                 return Err(fault);
             }

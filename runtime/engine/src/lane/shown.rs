@@ -1,7 +1,7 @@
-//! How much of its page pool a lane uses, where the control thread can see it.
+//! Occupancy of a lane's page pool, readable by the control thread.
 //!
-//! The pool belongs to the lane's worker, and statistics are read a hundred times a second: to ask
-//! each lane of 64 channels took 128 doorbells and every worker's sleep.
+//! The pool belongs to the lane's worker. Statistics are read so often that a request to every lane
+//! would wake all workers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,8 +10,8 @@ use mqnet_pktbuf::Gauge;
 use super::Lane;
 use crate::egress::Egress;
 
-/// The gauge of a lane's pool, which the lane changes with the pool. The lock is taken by the lane
-/// when something is attached or comes off, never for a frame.
+/// Gauge of a lane's pool, which the lane changes with the pool. The lane takes the lock when
+/// disciplines are attached or removed, never for a frame.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ShownPool(Arc<Mutex<Option<Gauge>>>);
 
@@ -27,12 +27,12 @@ impl ShownPool {
 }
 
 impl Lane {
-    /// Where its pool is shown as long as it lives.
+    /// Shared gauge of the lane's pool.
     pub(crate) fn shown_pool(&self) -> ShownPool {
         self.shown.clone()
     }
 
-    /// Shows the pool that [`Lane::pool_stats`] tells of.
+    /// Publishes the pool that [`Lane::pool_stats`] reports.
     pub(super) fn show_pool(&mut self) {
         let attached = self.egress.as_mut().and_then(Egress::pool_gauge);
         *self.shown.lock() = attached.or_else(|| self.loan.as_ref().map(|loan| loan.pool.gauge()));

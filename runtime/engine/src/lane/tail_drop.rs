@@ -1,4 +1,5 @@
-//! `full=drop`: what comes while the sink is full is dropped, as the kernel's noqueue does.
+//! `full=drop`: frames that arrive while the sink is full are dropped, as the kernel's noqueue
+//! does.
 
 use arrayvec::ArrayVec;
 use mqnet_netdev::limits::{BUDGET, BURST_FRAMES};
@@ -8,20 +9,20 @@ use mqnet_shmem::{Segments, SpanMut};
 use super::{Lane, Polled, Rest};
 
 impl Lane {
-    /// Takes the rest of a budget of frames from the source and drops them. Which is what makes it
-    /// a choice: the sender never learns that the sink was full.
+    /// Takes the rest of a budget of frames from the source and drops them. This is optional,
+    /// because the sender gets no backpressure.
     #[cold]
-    pub(super) fn drop_what_comes(&mut self, polled: &mut Polled) -> Result<(), Fault> {
+    pub(super) fn tail_drop(&mut self, polled: &mut Polled) -> Result<(), Fault> {
         let budget = BUDGET.saturating_sub(polled.frames);
         let mut dropped = 0;
         if let Some(hand) = self.finishing.as_ref().filter(|hand| hand.has_a_frame()) {
-            // Received already when the sink had no room for it.
+            // This frame was received before the sink became full.
             hand.drop_the_kept();
             self.tx.submit(&Burst::new(), 0)?;
             self.tx.flush()?;
         }
         match &mut self.rx {
-            // The sink was full after a burst or more of a turn: next time.
+            // The budget was used up before the sink was full: drop in the next poll.
             Rx::Brings(_) if budget == 0 => {}
             Rx::Brings(rx) => {
                 let mut lengths: ArrayVec<u32, BURST_FRAMES> = ArrayVec::new();
@@ -32,29 +33,30 @@ impl Lane {
                 }
                 dropped = lengths.len();
                 rx.release(dropped)?;
-                // One that waits in a discipline or was received goes on: it is not of those.
-                let of_source = dropped > 0 && self.begun_in_source();
+                // A partly sent frame in a discipline, or one that was received, is not among the
+                // dropped.
+                let of_source = dropped > 0 && self.partial_in_source();
                 if let Some(hand) = self.finishing.as_ref().filter(|_| of_source) {
                     hand.give_up();
                 }
             }
             Rx::Borrows(rx) => {
                 let waiting = self.batch.as_mut().map_or(0, |batch| batch.drain().len());
-                if let Some(hand) = self.finishing.as_ref().filter(|_| !self.begun_inside) {
-                    // One of which segments are sent was received, or came back from a program and
-                    // comes first: either way its rest is dropped.
+                if let Some(hand) = self.finishing.as_ref().filter(|_| !self.partial_inside) {
+                    // A partly sent frame was received or reinjected, and comes first. In both
+                    // cases the rest of it is dropped.
                     hand.give_up();
                 }
                 self.tx_stats.tx.drops.count(DropReason::SinkFull, waiting as u64);
                 let Some(loan) = &mut self.loan else { return Ok(()) };
                 if let Some((page, _)) = loan.held.take() {
-                    // Taken already when the sink had no room for it.
+                    // This frame was taken before the sink became full.
                     loan.pool.free(page);
                     self.tx_stats.tx.drops.count(DropReason::SinkFull, 1);
                 }
                 let Some(mut page) = loan.pool.alloc() else { return Ok(()) };
                 while dropped < budget {
-                    // Real room: of a shorter read a device does not tell the frame's length.
+                    // Full room: with a shorter read a device does not report the frame's length.
                     let head = loan.pool.span_mut(&mut page).split_at(self.room as usize).0;
                     match rx.recv(&mut Segments::new(head, SpanMut::empty())) {
                         Ok(Recv::Frame(_)) => dropped += 1,
@@ -71,9 +73,9 @@ impl Lane {
         }
         self.tx_stats.tx.drops.count(DropReason::SinkFull, dropped as u64);
         polled.frames += dropped;
-        // It is never stopped: it waits for its source alone.
+        // A lane that drops is never stopped: it waits for its source alone.
         let is_empty = match &self.rx {
-            // It need not have shown all that it has.
+            // A source may show fewer frames than it has.
             Rx::Brings(_) => dropped == 0 && budget > 0,
             Rx::Borrows(_) => dropped < budget,
         };

@@ -12,22 +12,22 @@ use mqnet_wire::{Layer, VnetHdr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::egress::{Disciplines, Doors, Queueing, Shared};
+use crate::egress::{Disciplines, LaneWakers, Queueing, Shared};
 
-mod beside;
 mod finishing;
 mod gathering;
 mod hooked;
 mod merging;
+mod narrow;
 mod turns;
 
-/// What is in the source, what has reached the sink, and how much more it takes.
+/// Frames in the source, frames that reached the sink, and the remaining room of the sink.
 #[derive(Default)]
 struct World {
     source: VecDeque<Vec<u8>>,
     sink: Vec<u32>,
     room: usize,
-    /// What its source wishes.
+    /// Poll hold-off that the source requests.
     gather: Duration,
 }
 
@@ -110,7 +110,7 @@ fn disciplines(params: Params) -> Disciplines {
     counted(params, Arc::default())
 }
 
-/// With these counters.
+/// Creates disciplines with the given counters.
 fn counted(params: Params, stats: Arc<NodeStats>) -> Disciplines {
     let (handle, classes, filters) = (Handle::new(1, 0), Vec::new(), Filters::default());
     let root = Blueprint { handle, params, stats, classes, filters };
@@ -161,9 +161,9 @@ impl Bench {
     }
 }
 
-// Goal: while the sink has room frames go straight through: none is copied, all are counted.
+// Goal: while the sink has room, frames bypass the discipline: none is copied, all are counted.
 #[test]
-fn an_empty_discipline_is_passed_by() {
+fn empty_disciplines_are_bypassed() {
     let mut bench = Bench::with(pfifo(10));
     bench.hands.world().room = usize::MAX;
     (0..100).for_each(|n| bench.hands.push(n));
@@ -172,10 +172,10 @@ fn an_empty_discipline_is_passed_by() {
     assert_eq!(bench.stats.tx.copies.get(), 0);
 }
 
-// Goal: frames that the sink has no room for wait, the source is emptied, the lane counts as
-// stopped and sleeps; when there is room they leave in order and newer ones after them.
+// Goal: frames without room in the sink wait, the source is emptied, and the lane counts as stopped
+// and sleeps. When there is room the waiting frames leave in order, before newer ones.
 #[test]
-fn what_the_sink_cannot_take_waits() {
+fn frames_without_room_wait_in_order() {
     let mut bench = Bench::with(pfifo(1000));
     bench.hands.world().room = 10;
     (0..200).for_each(|n| bench.hands.push(n));
@@ -192,10 +192,10 @@ fn what_the_sink_cannot_take_waits() {
     assert_eq!((bench.lane.waiting(), bench.stats.tx.wakes.get()), (0, 1));
 }
 
-// Goal: only the policy drops: what is over pfifo's limit (and the one frame that the sink was
-// asked to take), under its own reason.
+// Goal: only the policy drops: the frames above pfifo's limit (one more is at the sink), counted
+// under their own reason.
 #[test]
-fn the_policy_drops_and_is_named() {
+fn only_the_policy_drops() {
     let mut bench = Bench::with(pfifo(50));
     (0..200).for_each(|n| bench.hands.push(n));
     while bench.poll().moved() > 0 {}
@@ -205,8 +205,8 @@ fn the_policy_drops_and_is_named() {
     assert_eq!((bench.sink().len(), &bench.sink()[..50]), (51, &Vec::from_iter(0..50)[..]));
 }
 
-// Goal: without a discipline a full sink stops the source and loses nothing; with full=drop what
-// comes meanwhile is dropped, counted, and the source never stops.
+// Goal: without a discipline a full sink stops the source and no frame is lost. With full=drop,
+// frames that arrive at a full sink are dropped and counted, and the source never stops.
 #[test]
 fn full_stops_or_drops() {
     for full in [Full::Stop, Full::Drop] {
@@ -224,8 +224,8 @@ fn full_stops_or_drops() {
     }
 }
 
-// Goal: a sink that is held is full of what waits for older frames, not for a slow reader: nothing
-// is dropped before it is let go, whatever `full` says.
+// Goal: a held sink is full of frames that wait for older ones, not because of a slow reader. No
+// frame is dropped before its release, also with `full=drop`.
 #[test]
 fn a_held_sink_drops_nothing() {
     let mut bench = merging::bench(true, true);
@@ -240,9 +240,9 @@ fn a_held_sink_drops_nothing() {
     assert_eq!(bench.dropped(DropReason::SinkFull), 90);
 }
 
-// Goal: a held lane gathers and sends nothing; let go, it sends all in order.
+// Goal: a held lane collects frames and sends none; after its release it sends all in order.
 #[test]
-fn a_held_lane_gathers() {
+fn a_held_lane_collects_frames() {
     let mut bench = Bench::with(pfifo(1000));
     bench.hands.world().room = usize::MAX;
     bench.lane.hold(true).unwrap();
@@ -256,7 +256,7 @@ fn a_held_lane_gathers() {
 
 // Goal: a lane behind a token bucket sleeps until the bucket's time, and only with frames waiting.
 #[test]
-fn a_token_bucket_sets_the_alarm() {
+fn token_buckets_set_the_wake_time() {
     let rate = 1_000_000;
     let tbf = Tbf { rate, burst: 2000, peakrate: 0, mtu: 0, limit: 1 << 20 };
     let mut bench = Bench::with(disciplines(Params::Tbf(tbf)));
@@ -302,10 +302,10 @@ impl RxBorrows for Calls {
     }
 }
 
-// Goal: with full=drop between two queues that bring no memory, no frame is kept back when the
-// sink is full: it would leave much later than those that came after it.
+// Goal: with full=drop between two queues that bring no memory, no frame is kept when the sink is
+// full: it would leave much later than its successors.
 #[test]
-fn tail_drop_keeps_nothing_back() {
+fn tail_drop_keeps_no_frame() {
     let (hands, stats) = (Hands::default(), Arc::<ChannelStats>::default());
     let id = LaneId { set: 0, channel: 0, way: Way::Forth };
     let rx = Rx::Borrows(Box::new(Calls(hands.clone())));
@@ -320,7 +320,7 @@ fn tail_drop_keeps_nothing_back() {
     assert_eq!(lane.arm().unwrap(), Armed::Sleep);
 }
 
-/// Disciplines of two channels: by mqprio class 1 leaves through channel 1.
+/// Disciplines of two channels: mqprio assigns class 1 to channel 1.
 fn classes() -> Arc<Shared> {
     let mut tree = Tree::new("", Layer::Ethernet).unwrap();
     let words = "num_tc 2 map 0 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 queues 1@0 1@1 hw 0";
@@ -339,7 +339,7 @@ fn classes() -> Arc<Shared> {
     let map = Some(tree.channel_map());
     let disciplines = Disciplines { schedulers, map, channels: 2, noqueue: false };
     let queueing = Queueing::new(disciplines, Layer::Ethernet, 1519, None).unwrap();
-    Shared::new(queueing, Arc::new(Doors::new(2).unwrap()))
+    Shared::new(queueing, Arc::new(LaneWakers::new(2).unwrap()))
 }
 
 /// IPv4 with TOS 8: priority 2, class 1.
@@ -350,23 +350,23 @@ fn of_class_1() -> Vec<u8> {
     frame
 }
 
-// Goal: under mqprio a frame goes to its class's channel also while nothing waits.
+// Goal: with mqprio a frame goes to its class's channel even while no frame waits.
 #[test]
 fn classes_choose_the_channel_of_every_frame() {
     let shared = classes();
     let mut bench = Bench::new();
     bench.lane.install(Egress::shared(0, &shared), bench.now);
     bench.hands.world().room = 5;
-    // It comes by channel 0.
+    // The frame arrives on channel 0.
     bench.hands.world().source.extend((0..10).map(|_| of_class_1()));
     while bench.poll().moved() > 0 {}
     let mut other = Egress::shared(1, &shared);
     assert_eq!((bench.sink().len(), bench.lane.waiting(), other.waiting()), (0, 0, 10));
 }
 
-// Goal: a lane that closes stays while another that closes with it may put frames into its queue,
-// looks again also if nobody knocks, and sends what it gets before it leaves; one with disciplines
-// of its own leaves at once.
+// Goal: a closing lane stays while another closing lane may put frames into its queue, polls again
+// without a wake-up, and sends the frames that it gets before it leaves. A lane with disciplines of
+// its own leaves immediately.
 #[test]
 fn lanes_close_together() {
     let mut bench = Bench::new();
@@ -379,7 +379,7 @@ fn lanes_close_together() {
     bench.lane.close_source(both.remove(0));
     assert_eq!(bench.poll().moved(), 0);
     assert!(!bench.lane.is_settled());
-    // Between the look and the sleep: it has to look again by itself.
+    // Between the check and the sleep: the lane has to poll again without a wake-up.
     drop(both);
     assert_eq!((bench.lane.arm().unwrap(), bench.lane.wake_at().is_some()), (Armed::Sleep, true));
     let (hands, stats) = (Hands::default(), ChannelStats::default());
@@ -398,13 +398,13 @@ fn lanes_close_together() {
     assert!(alone.lane.is_settled(), "nobody gives it anything");
 }
 
-// Goal: of two lanes that leave shared disciplines at the same time one is the last, and takes what
-// a third has left behind along.
+// Goal: of two lanes that leave shared disciplines at the same time exactly one is the last, and
+// takes the frames that a third has left behind.
 #[test]
-fn one_of_those_that_leave_is_the_last() {
+fn exactly_one_leaving_lane_is_last() {
     let queueing = || Queueing::new(pfifo(100), Layer::Ethernet, 1519, None).unwrap();
     for _ in 0..300 {
-        let shared = Shared::new(queueing(), Arc::new(Doors::new(3).unwrap()));
+        let shared = Shared::new(queueing(), Arc::new(LaneWakers::new(3).unwrap()));
         let [first, second, mut gone] = [0, 1, 2].map(|channel| Egress::shared(channel, &shared));
         let stats: [ChannelStats; 3] = Default::default();
         let call = |channel: u16| Call { channel, now: 1, stats: &stats[usize::from(channel)].tx };
@@ -460,10 +460,10 @@ fn deed() -> impl Strategy<Value = Deed> {
 }
 
 proptest! {
-    // Goal: whatever happens to the sink, the source and what is attached, frames arrive in order
-    // and none is lost: stopped is never forgotten, and a lane with work never sleeps.
+    // Goal: for all events at the sink, the source and the disciplines, frames arrive in order and
+    // none is lost: a stop is never forgotten, and a lane with work never sleeps.
     #[test]
-    fn nothing_is_lost_or_reordered(deeds in proptest::collection::vec(deed(), 1..200)) {
+    fn frames_arrive_once_and_in_order(deeds in proptest::collection::vec(deed(), 1..200)) {
         let mut bench = Bench::with(pfifo(100_000));
         let mut next = 0;
         for deed in deeds {
@@ -485,7 +485,7 @@ proptest! {
                     }
                 }
                 Deed::Retire => bench.lane.retire_disciplines(),
-                // The engine never holds a lane whose disciplines are being taken off.
+                // The engine never holds a lane while its disciplines are being removed.
                 Deed::Hold(on) => bench.lane.hold(on && bench.lane.has_disciplines()).unwrap(),
                 Deed::CloseSource(true) => bench.lane.close_source(Closing::of(1).remove(0)),
                 Deed::CloseSource(false) => bench.lane.open_source(),

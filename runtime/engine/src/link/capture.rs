@@ -1,5 +1,5 @@
-//! Taps on the lanes of a running link. They follow the link through resizes and come off when
-//! nobody watches any more.
+//! Capture taps on the lanes of a running link. Taps follow the link through channel changes and
+//! are removed when their reader is dropped.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,46 +14,47 @@ use mqnet_pktbuf::PoolStats;
 use super::Link;
 use crate::lane::{Lane, LaneId, Way, taps_off, taps_on};
 
-/// Memory for captured frames, for each lane.
+/// Memory for captured frames, per lane.
 const RING_BYTES: u32 = 1 << 20;
 
-/// What is captured.
+/// Parameters of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureRequest {
-    /// Which of the two functions.
+    /// Index of the function.
     pub side: usize,
-    /// Only this channel.
+    /// Only this channel, if set.
     pub channel: Option<u16>,
-    /// Only frames that are dropped.
+    /// Capture only dropped frames.
     pub drops_only: bool,
     /// Bytes kept of each frame.
     pub snaplen: u32,
-    /// Nanoseconds since the epoch.
+    /// Clock for timestamps, in nanoseconds since the epoch.
     pub clock: fn() -> u64,
 }
 
 type Readers = Arc<Mutex<Vec<CaptureReader>>>;
 
-/// What has been captured. Dropping it ends the capture.
+/// Captured frames. Dropping this value ends the capture.
 #[derive(Debug)]
 pub struct Captures(Readers);
 
 impl Captures {
-    /// Takes what has been captured since, oldest first, and says how many frames were missed.
+    /// Takes the frames captured since the last call, oldest first; returns the number of missed
+    /// frames.
     pub fn take(&mut self, frames: &mut Vec<Captured>) -> u64 {
         let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         take_all(&mut readers, frames)
     }
 }
 
-/// A capture that somebody watches.
+/// A capture with a reader.
 pub(super) struct Active {
     request: CaptureRequest,
     readers: Readers,
 }
 
 impl Active {
-    /// Puts a tap on a lane if it is one of those watched.
+    /// Puts a tap on a lane if the capture covers it.
     pub(super) fn put_on(&self, lane: &mut Lane) {
         let CaptureRequest { side, channel, drops_only, snaplen, clock } = self.request;
         let id = lane.id();
@@ -61,7 +62,7 @@ impl Active {
             return;
         }
         let leaves_here = (id.way == Way::Forth) == (side == 0);
-        // From the netdev's side: what its RX queue brings has arrived there.
+        // From the netdev's point of view: frames of its RX queue are inbound.
         let direction = if leaves_here { Direction::Inbound } else { Direction::Outbound };
         let new_tap = || {
             let (channel, ring_bytes) = (id.channel, RING_BYTES);
@@ -84,8 +85,8 @@ impl Active {
     }
 }
 
-/// Takes off the taps that nobody reads, and leaves the others.
-fn take_off(lane: &mut Lane) {
+/// Removes the taps without a reader and keeps the others.
+fn remove_abandoned(lane: &mut Lane) {
     lane.edit_rx(|rx: Rx| {
         let (rx, mut taps) = taps_off(rx);
         taps.retain(|tap| !tap.is_abandoned());
@@ -107,7 +108,7 @@ fn take_off(lane: &mut Lane) {
 }
 
 impl Link {
-    /// Begins to capture. Taps are put on by the workers, between two bursts.
+    /// Starts a capture. The workers insert the taps between two bursts.
     pub fn capture(&mut self, request: CaptureRequest) -> Captures {
         let readers: Readers = Arc::default();
         let active = || Active { request, readers: readers.clone() };
@@ -119,11 +120,11 @@ impl Link {
         Captures(readers)
     }
 
-    pub(super) fn take_off_abandoned_taps(&mut self) {
+    pub(super) fn remove_abandoned_taps(&mut self) {
         let before = self.captures.len();
         self.captures.retain(|active| Arc::strong_count(&active.readers) > 1);
         if self.captures.len() < before {
-            self.on_every_lane(|| take_off);
+            self.on_every_lane(|| remove_abandoned);
         }
     }
 
@@ -136,7 +137,7 @@ impl Link {
             for way in [Way::Forth, Way::Back] {
                 let edit = edit();
                 let id = LaneId { set: running.set, channel, way };
-                self.crew.edit(
+                self.workers.edit(
                     id,
                     Box::new(move |lane| {
                         edit(lane);
@@ -147,7 +148,8 @@ impl Link {
         }
     }
 
-    /// Pages in use in the pools of those lanes that have one. Nobody is asked for it.
+    /// Pages in use in the lanes' pools, for lanes that have one. Reads shared gauges, without the
+    /// workers.
     pub fn pools_in_use(&self) -> Vec<(LaneId, u32)> {
         let at_work = self.running.as_ref().map(|running| running.set);
         let of_them = self.shown_pools.iter().filter(|(id, _)| Some(id.set) == at_work);
@@ -157,9 +159,9 @@ impl Link {
         pools
     }
 
-    /// The page pools of those lanes that have one. Their workers are asked, and woken for it.
+    /// Page pools of the lanes that have one. Queries the workers, and wakes them for it.
     pub fn pools(&self) -> Vec<(LaneId, PoolStats)> {
-        // What is told to be attached is shown a moment later.
+        // Newly attached disciplines appear in the gauges a moment later.
         if self.pools_in_use().is_empty() && !self.has_disciplines() {
             return Vec::new();
         }
@@ -168,7 +170,7 @@ impl Link {
             let answer = answer.clone();
             move |lane: &mut Lane| {
                 if let Some(stats) = lane.pool_stats() {
-                    // Nobody waits for an answer that comes too late.
+                    // A late reply has no receiver any more.
                     let _ = answer.send((lane.id(), stats));
                 }
             }

@@ -1,4 +1,4 @@
-//! The end of a link in good order: what it has taken still arrives.
+//! Orderly shutdown of a link: received frames are still delivered.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use super::{Link, LinkError};
 use crate::lane::{Lane, LaneId, Way};
 use crate::worker::Leave;
 
-/// How often peers are looked at.
-const LOOK: Duration = Duration::from_micros(50);
+/// Interval for polling the sinks.
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Link {
-    /// Waits until what lanes hold and what waits in their disciplines has arrived, if that is
-    /// within `patience`; a lane that has nothing more takes nothing more. What has not arrived is
-    /// counted when the queues are closed: as dropped, or as lost with the peer.
+    /// Waits until the frames in lanes and in their disciplines have been delivered, at most for
+    /// `patience`. A drained lane receives nothing more. Frames that are not delivered are counted
+    /// when the queues are closed: as dropped, or as lost with the peer.
     pub(super) fn deliver(&mut self, patience: Duration) -> Result<(), LinkError> {
-        // In the middle of a change frames lie in two sets of lanes; its end may be far.
+        // During a channel change frames are in two sets of lanes, and its end may be far.
         let Some(running) = self.running.as_ref().filter(|_| self.change.is_none()) else {
             return Ok(());
         };
@@ -32,16 +32,16 @@ impl Link {
         ways.iter().for_each(|ids| self.close_sources(ids));
         let ids = ways.concat();
         let (Ok(mut lanes) | Err(mut lanes)) =
-            self.crew.take_soon(&ids, Leave::Settled, patience)?;
+            self.workers.take_within(&ids, Leave::Settled, patience)?;
         while lanes.iter_mut().any(waits) && !left().is_zero() {
-            poll::pause(LOOK);
+            poll::pause(POLL_INTERVAL);
         }
         self.drop_lanes(lanes);
         Ok(())
     }
 }
 
-/// True while its peer has not taken everything. One that is at fault never will.
+/// True while the peer has not taken all frames. A failed sink never delivers and does not count.
 fn waits(lane: &mut Lane) -> bool {
     matches!(lane.tx().is_drained(), Ok(false))
 }

@@ -1,5 +1,5 @@
-//! An MTU that another program has set on a device: the link follows it, as it follows a request of
-//! the user, or the device gets the link's again.
+//! MTU changes by other programs. The link follows the MTU of a device like a user's request, or
+//! restores the device's MTU.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use mqnet_netdev::Caps;
 
 use super::{Link, RequestError, Wish};
 
-/// What other programs have set.
+/// State of MTU changes by other programs.
 #[derive(Debug, Default)]
 pub(super) struct DeviceMtu {
-    /// A side and its MTU, to be followed as soon as no request is under way.
+    /// Side and MTU to follow as soon as no request is under way.
     due: Option<(usize, u32)>,
-    /// The same, while the request for it is under way.
-    asked: Option<(usize, u32)>,
-    /// Why a device has, or had, another MTU than the link, by side.
+    /// Side and MTU of the request under way.
+    requested: Option<(usize, u32)>,
+    /// Reason for a difference between the MTU of device and link, by side.
     notes: [Option<String>; 2],
 }
 
-/// Why the other end of a link cannot have this MTU.
+/// Reason why the other end of a link cannot have this MTU.
 fn limit(other: &str, caps: &Caps, mtu: u32) -> Option<String> {
     match caps.mtu {
         Some(its) if its != mtu => Some(format!("{other} has mtu {its}")),
@@ -28,19 +28,19 @@ fn limit(other: &str, caps: &Caps, mtu: u32) -> Option<String> {
 }
 
 impl Link {
-    /// Facts about a side that keep it from working as configured, each with its remedy.
+    /// Facts about a side that prevent it from working as configured, each with its remedy.
     pub fn notes(&self, side: usize) -> Vec<String> {
         let mut notes = self.ends[side].notes();
         notes.extend(self.device_mtu.notes[side].clone());
         notes
     }
 
-    /// Another plan is in force, and each device has its MTU.
+    /// Clears the notes: another plan is in force, and each device has its MTU.
     pub(super) fn forget_device_notes(&mut self) {
         self.device_mtu.notes = [None, None];
     }
 
-    /// Follows what other programs have set.
+    /// Follows MTU changes by other programs.
     pub(super) fn follow_devices(&mut self, now: Duration) {
         for side in [0, 1] {
             if let Some(mtu) = self.ends[side].changed_mtu() {
@@ -59,10 +59,10 @@ impl Link {
             (Some(own), _) if own == mtu => {}
             (Some(_), Some(why)) => self.refuse_device_mtu(side, mtu, &why),
             (Some(_), None) => match self.ask(wish, now) {
-                Ok(()) => self.device_mtu.asked = Some((side, mtu)),
+                Ok(()) => self.device_mtu.requested = Some((side, mtu)),
                 Err(e) => self.refuse_device_mtu(side, mtu, &e.to_string()),
             },
-            // Two hosts with different wishes would not come together again.
+            // Without this check, two hosts with different wishes would never agree again.
             (None, None) if self.peer_side.is_none() => {
                 self.wish = wish;
                 self.publish_wish();
@@ -71,7 +71,7 @@ impl Link {
         }
     }
 
-    /// The user asks for this wish, which is newer than what other programs have set.
+    /// Gives the user's wish precedence over earlier changes by other programs.
     pub(super) fn overrule_devices(&mut self, mtu: Option<u32>) {
         if mtu.is_none() {
             return;
@@ -89,17 +89,17 @@ impl Link {
         }
     }
 
-    /// True for the answer to a request that no user has made.
+    /// True for the reply to a request that was made for a device.
     pub(super) fn is_of_device(&mut self, answer: &Result<Option<String>, RequestError>) -> bool {
-        let Some((side, mtu)) = self.device_mtu.asked.take() else { return false };
+        let Some((side, mtu)) = self.device_mtu.requested.take() else { return false };
         if let Err(why) = answer {
             self.refuse_device_mtu(side, mtu, &why.to_string());
         }
         true
     }
 
-    /// The link keeps its MTU. A larger one of the device would lose frames; a smaller one loses
-    /// none, and may be what the user needs there.
+    /// Keeps the link's MTU. A larger device MTU would lose frames, so it is restored; a smaller
+    /// one loses none and may be intended.
     fn refuse_device_mtu(&mut self, side: usize, mtu: u32, why: &str) {
         let Some(own) = self.running.as_ref().map(|running| running.plan.mtu) else { return };
         let end = &mut self.ends[side];

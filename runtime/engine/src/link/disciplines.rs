@@ -1,4 +1,4 @@
-//! Disciplines of a running link: what tc changes and shows, and the schedulers that lanes get.
+//! Disciplines of a running link: tc commands, and the schedulers of the lanes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,33 +9,35 @@ use mqnet_qdisc::{Command, Errno, Shape, TcError, Tree};
 use mqnet_sysio::clock;
 use mqnet_wire::Layer;
 
-use super::{Link, LinkError, as_source_sees};
-use crate::egress::{Disciplines, Doors, Egress, EgressConfig, Full, Queueing, Shared};
+use super::{Link, LinkError, from_source_side};
+use crate::egress::{Disciplines, Egress, EgressConfig, Full, LaneWakers, Queueing, Shared};
 use crate::lane::{Lane, LaneId, Way};
 
-/// Bytes of an Ethernet header: disciplines count frames, an MTU counts packets.
+/// Ethernet header in bytes: disciplines count frames, an MTU counts packets.
 const ETHERNET_HEADER: u32 = 14;
 
-/// What is attached to one side.
+/// Disciplines of one side.
 pub(super) struct Attached {
     pub(super) tree: Tree,
     pub(super) full: Full,
     /// Bytes in front of a packet.
     l2_header: u32,
-    /// How the lanes of the running set have it, and those of the set that is being made.
+    /// Shapes for the lanes of the running set, and of the set being prepared.
     fitted: Vec<Fitted>,
-    /// Disciplines that lanes share, and whose set they are.
+    /// Disciplines that lanes share, with their lane set.
     shared: Vec<(u32, Arc<Shared>)>,
-    /// Made when they are first needed, and kept: workers know them by their descriptors.
-    doors: Option<Arc<Doors>>,
+    /// Created when first needed and kept, because workers know these eventfds by their
+    /// descriptors.
+    wakers: Option<Arc<LaneWakers>>,
 }
 
-/// How the lanes of a set have what is attached.
+/// Shape of the disciplines of a set's lanes.
 #[derive(Clone, Copy)]
 struct Fitted {
     set: u32,
     shape: Shape,
-    /// They have, or they had: what waited in it when it was taken off may wait still.
+    /// True if the lanes have or had disciplines: frames that waited in removed disciplines may
+    /// still wait.
     may_wait: bool,
 }
 
@@ -45,10 +47,10 @@ impl Attached {
         let tree = Tree::new(words, layer).map_err(LinkError::Qdisc)?;
         let (full, fitted, shared) = (config.full, Vec::new(), Vec::new());
         let l2_header = if layer == Layer::Ethernet { ETHERNET_HEADER } else { 0 };
-        Ok(Self { tree, full, l2_header, fitted, shared, doors: None })
+        Ok(Self { tree, full, l2_header, fitted, shared, wakers: None })
     }
 
-    /// Notes how the lanes of a set have it now; how they had it before.
+    /// Records the current shape of a set's lanes; returns the previous one.
     fn set_fitted(&mut self, set: u32, shape: Shape) -> Shape {
         let before = self.fitted.iter().find(|fitted| fitted.set == set).copied();
         self.fitted.retain(|fitted| fitted.set != set);
@@ -57,15 +59,16 @@ impl Attached {
         before.map_or(Shape::None, |before| before.shape)
     }
 
-    fn doors(&mut self, channels: u16) -> Result<Arc<Doors>, String> {
-        if let Some(doors) = &self.doors {
-            return Ok(doors.clone());
+    fn wakers(&mut self, channels: u16) -> Result<Arc<LaneWakers>, String> {
+        if let Some(wakers) = &self.wakers {
+            return Ok(wakers.clone());
         }
-        let doors = Doors::new(channels).map_err(|e| format!("wake-up events of lanes: {e}"))?;
-        Ok(self.doors.insert(Arc::new(doors)).clone())
+        let wakers =
+            LaneWakers::new(channels).map_err(|e| format!("wake-up events of lanes: {e}"))?;
+        Ok(self.wakers.insert(Arc::new(wakers)).clone())
     }
 
-    /// Disciplines for one channel (`PerChannel`) or for all.
+    /// Creates disciplines for one channel (`PerChannel`) or for all.
     fn disciplines(&mut self, shape: Shape, only: Option<u16>, plan: &Plan) -> Disciplines {
         let channels = match (only, shape) {
             (Some(channel), _) => channel..channel + 1,
@@ -82,18 +85,18 @@ impl Attached {
     }
 }
 
-/// The way of the lanes that send through a side.
+/// Direction of the lanes that send through a side.
 fn way_to(side: usize) -> Way {
     if side == 1 { Way::Forth } else { Way::Back }
 }
 
 impl Link {
-    /// What is attached to the egress of a side: to frames that leave through that function.
+    /// Disciplines attached to the egress of a side, for frames that leave through that function.
     pub fn tree(&self, side: usize) -> &Tree {
         &self.attached[side].tree
     }
 
-    /// Carries out a command of tc; traffic that waits is kept. `Ok(false)`: nothing is different.
+    /// Executes a tc command and keeps waiting frames; `Ok(false)` if nothing changed.
     pub fn tc(&mut self, side: usize, command: &Command) -> Result<bool, TcError> {
         if self.change.is_some() {
             return Err(TcError {
@@ -115,7 +118,7 @@ impl Link {
         Ok(changed)
     }
 
-    /// What happens when the sink of a side is full and nothing is attached.
+    /// Behaviour when the sink of a side is full and no discipline is attached.
     pub fn full(&self, side: usize) -> Full {
         self.attached[side].full
     }
@@ -125,19 +128,19 @@ impl Link {
         if std::mem::replace(&mut self.attached[side].full, full) == full {
             return;
         }
-        // Lanes that are not at work, in a change that is under way, do not hear of it.
-        self.full_is_new = self.change.is_some();
-        self.tell_full(side);
+        // Lanes of an unfinished change that are not attached do not get the edit.
+        self.full_changed = self.change.is_some();
+        self.apply_full(side);
     }
 
-    /// A change is over: its lanes hear of what was set meanwhile.
+    /// Repeats settings that were made during a channel change, for its lanes.
     pub(crate) fn refresh_full(&mut self) {
-        if std::mem::take(&mut self.full_is_new) {
-            [0, 1].into_iter().for_each(|side| self.tell_full(side));
+        if std::mem::take(&mut self.full_changed) {
+            [0, 1].into_iter().for_each(|side| self.apply_full(side));
         }
     }
 
-    fn tell_full(&self, side: usize) {
+    fn apply_full(&self, side: usize) {
         let full = self.attached[side].full;
         self.on_lanes_to(side, || {
             move |lane: &mut Lane| {
@@ -147,20 +150,20 @@ impl Link {
         });
     }
 
-    /// True when something is or was attached in the direction of frames that come from the peer.
+    /// True if disciplines are or were attached in the direction of frames from the peer.
     pub(crate) fn peers_way_has_disciplines(&self) -> bool {
         let side = self.peer_side.map_or(0, |peer| 1 - peer);
         let attached = &self.attached[side];
         attached.fitted.iter().any(|fitted| fitted.may_wait)
     }
 
-    /// True when something is attached to lanes, or just told to be.
+    /// True if lanes have disciplines, or are about to get them.
     pub(super) fn has_disciplines(&self) -> bool {
         let mut fitted = self.attached.iter().flat_map(|attached| &attached.fitted);
         fitted.any(|fitted| fitted.shape != Shape::None)
     }
 
-    /// Gives new lanes what is attached to their sinks.
+    /// Installs the disciplines of the sinks on new lanes.
     pub(crate) fn attach_disciplines(
         &mut self,
         lanes: &mut [Vec<Lane>; 2],
@@ -184,7 +187,7 @@ impl Link {
         Ok(())
     }
 
-    /// The disciplines of the lanes to a side, in the order of their channels.
+    /// Creates the disciplines of the lanes to a side, in channel order.
     fn make_egress(
         &mut self,
         side: usize,
@@ -196,28 +199,28 @@ impl Link {
             return Ok(Vec::new());
         }
         let max = self.ends[side].caps().channels.max(plan.channels);
-        let room = room_for(as_source_sees(plan, way_to(side)).rx_frame_max());
+        let room = room_for(from_source_side(plan, way_to(side)).rx_frame_max());
         let layer = self.ends[side].caps().layer;
         let attached = &mut self.attached[side];
         if shape == Shape::PerChannel {
             let own = |channel| {
                 let disciplines = attached.disciplines(shape, Some(channel), plan);
-                let node = self.crew.memory_of(channel);
+                let node = self.workers.memory_of(channel);
                 let queueing = Queueing::new(disciplines, layer, room, node);
                 queueing.map(|q| Egress::own(channel, q)).map_err(|e| e.to_string())
             };
             return (0..plan.channels).map(own).collect();
         }
-        let node = self.crew.memory_of(0);
+        let node = self.workers.memory_of(0);
         let disciplines = attached.disciplines(shape, None, plan);
         let queueing = Queueing::new(disciplines, layer, room, node).map_err(|e| e.to_string())?;
-        let shared = Shared::new(queueing, attached.doors(max)?);
+        let shared = Shared::new(queueing, attached.wakers(max)?);
         attached.shared.retain(|(of, shared)| *of != set && Arc::strong_count(shared) > 1);
         attached.shared.push((set, shared.clone()));
         Ok((0..plan.channels).map(|channel| Egress::shared(channel, &shared)).collect())
     }
 
-    /// Gives the running lanes what is attached now.
+    /// Installs the current disciplines on the running lanes.
     fn refit(&mut self, side: usize) -> Result<(), String> {
         let Some(running) = &self.running else { return Ok(()) };
         let (set, plan) = (running.set, running.plan.clone());
@@ -241,7 +244,7 @@ impl Link {
         Ok(())
     }
 
-    /// Other schedulers in the same places.
+    /// Replaces the schedulers of disciplines with an unchanged shape.
     fn succeed(&mut self, side: usize, shape: Shape, set: u32, plan: &Plan) {
         let attached = &mut self.attached[side];
         if shape == Shape::PerChannel {
@@ -251,7 +254,7 @@ impl Link {
                 let next = next.pop_front();
                 move |lane: &mut Lane| {
                     if let Some(next) = next {
-                        // It has some of its own: that is its shape.
+                        // The lane has disciplines of its own: that is its shape.
                         let _ = lane.succeed(next, clock::monotonic());
                     }
                 }
@@ -262,7 +265,7 @@ impl Link {
         let shared = attached.shared.iter().find(|(of, _)| *of == set).map(|(_, s)| s.clone());
         let Some(shared) = shared else { return };
         self.on_lanes_to(side, || {
-            // The first lane does it for all, the others have to look again.
+            // The first lane replaces the schedulers for all lanes; the others only need a wake-up.
             let work = next.take().map(|next| (shared.clone(), next));
             move |lane: &mut Lane| {
                 if let Some((shared, next)) = work {
@@ -272,14 +275,14 @@ impl Link {
         });
     }
 
-    /// Forgets shared disciplines that no lane uses any more, with their memory.
-    pub(super) fn let_go_of_disciplines(&mut self) {
+    /// Frees shared disciplines that no lane uses any more.
+    pub(super) fn free_unused_disciplines(&mut self) {
         for attached in &mut self.attached {
             attached.shared.retain(|(_, shared)| Arc::strong_count(shared) > 1);
         }
     }
 
-    /// Has something done with every lane that sends through a side.
+    /// Runs an edit on every lane that sends through a side.
     fn on_lanes_to<E: FnOnce(&mut Lane) + Send + 'static>(
         &self,
         side: usize,
@@ -293,7 +296,7 @@ impl Link {
                 edit(lane);
                 Ok(())
             };
-            self.crew.edit(id, Box::new(edit));
+            self.workers.edit(id, Box::new(edit));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The two functions of a link: their states, and the replacement of one that was not open before
-//! or lost its device.
+//! The two functions of a link: their states, and the replacement of a function that was not open
+//! before or lost its device.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use mqnet_netdev::{FarPartner, Function, LinkStatus};
 use super::{Link, LinkError, Notice};
 
 impl Link {
-    /// Polls both functions. The function with a far end publishes there how its partner stands,
-    /// and counts as down while nothing is up behind the far end: a TAP without a way to the other
-    /// side has no carrier, and no frames wait in rings that nobody reads.
+    /// Polls both functions. A function with a peer publishes its partner's state to the peer, and
+    /// counts as down while the peer's partner is down. So a TAP without a working other side has
+    /// no carrier, and no frames wait in unread rings.
     pub(super) fn poll_ends(&mut self, now: Duration) -> (LinkStatus, LinkStatus) {
         let first = usize::from(self.peer_side == Some(0));
         let early = self.poll_end(first, now);
@@ -35,7 +35,7 @@ impl Link {
         }
     }
 
-    /// Publishes at the far end of a side how the function of the other side stands.
+    /// Publishes the state of the other side's function to the peer of a side.
     fn publish_state(&mut self, side: usize, partner: &LinkStatus) {
         let Some(peer) = self.ends[side].peer() else { return };
         peer.set_partner_down(match partner {
@@ -44,14 +44,14 @@ impl Link {
         });
     }
 
-    /// The link cannot start although both functions are up. The far end learns it.
-    pub(super) fn cannot_start(&mut self, why: String, told: &str) -> Option<Notice> {
-        self.ends.iter_mut().for_each(|end| end.close(told));
+    /// Handles a failed start although both functions are up, and reports it to the peer.
+    pub(super) fn cannot_start(&mut self, why: String, reason: &str) -> Option<Notice> {
+        self.ends.iter_mut().for_each(|end| end.close(reason));
         self.start_failed = Some(why.clone());
-        self.say_down(why)
+        self.report_down(why)
     }
 
-    /// The link has started.
+    /// Handles a successful start.
     pub(super) fn has_started(&mut self) {
         if self.start_failed.take().is_some()
             && let Some(peer) = self.peer()
@@ -60,8 +60,8 @@ impl Link {
         }
     }
 
-    /// Puts `function` in place of the function of a side. A link that is up goes down first; what
-    /// the user wants of the link stays. Counters go on where the new function has room for them.
+    /// Replaces the function of a side. A link that is up goes down first; the user's wish stays.
+    /// Counters continue if the new function has room for them.
     pub fn replace_end(
         &mut self,
         side: usize,

@@ -1,7 +1,7 @@
-//! Tables of queues that follow the other direction of their flows (`rx-locality=learn`).
+//! Learning of queues from the opposite direction of flows (`rx-locality=learn`).
 //!
-//! What is seen is counted by whatever reads the other function's queues, in wrappers that only
-//! links with this option have; buckets move as `ethtool -X` moves them, in order.
+//! Wrappers around the other function's RX queues count the channels of flows; only links with this
+//! option have these wrappers. Buckets move like with `ethtool -X`, in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,35 +12,35 @@ use mqnet_netdev::{Buckets, Function, Rx};
 
 use super::{Link, LinkError};
 use crate::egress::EgressConfig;
-use crate::locality::{Judgement, LOOK, Policy, Sight, Trial};
+use crate::locality::{Judgement, Policy, SAMPLE_INTERVAL, Sight, Trial};
 
-/// How long nothing is tried again after flows could not move.
-const REST: Duration = Duration::from_secs(10);
+/// Pause after flows could not be moved.
+const PAUSE: Duration = Duration::from_secs(10);
 
-/// Buckets of a table that is not there yet: the device makes one, of this length, when it may.
+/// Number of buckets for a device that has no table yet; the device creates one of this length.
 const BUCKETS: usize = 128;
 
-/// Whose table it is: a function's own, or that of a member of a group.
+/// Owner of a table: a function, or a member of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Whose {
+pub(super) struct TableOwner {
     member: Option<usize>,
-    /// The channel of its first queue, and from one of its queues to the next.
+    /// Channel of the first queue, and the channel distance of successive queues.
     first: u16,
     step: u16,
 }
 
-impl Whose {
-    /// The function's, whose queues are the channels.
+impl TableOwner {
+    /// Table of a function with queues equal to its channels.
     pub(super) const OWN: Self = Self { member: None, first: 0, step: 1 };
 
-    /// Each that there is at an end.
+    /// All tables of an end.
     fn all(end: &dyn Function) -> Vec<Self> {
         let members = end.members().len();
         let member = |at| Self { member: Some(at), first: at as u16, step: members as u16 };
         if members == 0 { vec![Self::OWN] } else { (0..members).map(member).collect() }
     }
 
-    /// Who has it; `None` while a member is lost.
+    /// Owner of the table; `None` while the member is lost.
     pub(super) fn of<'a>(&self, end: &'a mut dyn Function) -> Option<&'a mut dyn Function> {
         match self.member {
             Some(at) => end.member(at),
@@ -48,41 +48,41 @@ impl Whose {
         }
     }
 
-    /// The channel of a queue. Tables that other programs set may name any.
+    /// Channel of a queue. Tables set by other programs may name any queue.
     pub(super) fn channel(&self, queue: u16) -> u16 {
         queue.saturating_mul(self.step).saturating_add(self.first)
     }
 
-    /// The queue that is this channel.
+    /// Queue of a channel, if the owner has it.
     fn queue(&self, channel: u16) -> Option<u16> {
         (channel % self.step == self.first).then_some(channel / self.step)
     }
 
-    /// Its queues of so many channels.
+    /// Number of the owner's queues for a number of channels.
     fn queues(&self, channels: u16) -> u16 {
         channels.saturating_sub(self.first).div_ceil(self.step)
     }
 }
 
-/// What was seen on the channels that are the queues of a table.
+/// Flow counts on the channels that belong to a table's queues.
 struct Seen {
-    /// For each queue, since its begin and at the last look.
+    /// For each queue, the counters and their values at the last sample.
     queues: Vec<(Arc<Sights>, Vec<u64>)>,
     buckets: usize,
 }
 
 impl Seen {
-    fn new(whose: Whose, buckets: usize) -> Self {
+    fn new(owner: TableOwner, buckets: usize) -> Self {
         let each = |_| (Sights::new(buckets), vec![0; buckets]);
-        Self { queues: (0..whose.queues(CHANNELS_MAX)).map(each).collect(), buckets }
+        Self { queues: (0..owner.queues(CHANNELS_MAX)).map(each).collect(), buckets }
     }
 
     fn on(&self, queue: u16) -> Arc<Sights> {
         self.queues[usize::from(queue)].0.clone()
     }
 
-    /// How often each bucket was seen on each queue since the last call. What was seen on others,
-    /// before they went, is no news when they are back.
+    /// Number of frames of each bucket on each queue since the last call. Counts of queues beyond
+    /// `queues` are consumed too, so that they do not appear when such a queue returns.
     fn news(&mut self, queues: u16) -> Vec<Vec<u64>> {
         let mut news = vec![vec![0u64; self.buckets]; self.queues.len()];
         for ((sights, before), news) in self.queues.iter_mut().zip(&mut news) {
@@ -95,25 +95,25 @@ impl Seen {
     }
 }
 
-/// A table that follows. All of it is in the numbers of its own queues.
+/// A learning table. All numbers are those of its owner's queues.
 struct Follower {
-    whose: Whose,
+    owner: TableOwner,
     name: String,
     buckets: Buckets,
-    /// Where answers' buckets were seen at the other function.
+    /// Counts of the opposite direction at the other function.
     sights: Seen,
-    /// Where buckets arrived, of a table whose buckets are a driver's claim.
+    /// Counts of arrivals, for a table with buckets that a driver claims.
     arrivals: Option<(Seen, Trial)>,
     policy: Policy,
-    /// Frames arrive elsewhere than its driver says.
+    /// Frames arrive on other queues than the driver reports.
     gave_up: bool,
 }
 
 impl Follower {
-    /// One that may be; what is in the way is said.
-    fn new(whose: Whose, end: &mut dyn Function) -> Option<Self> {
+    /// Creates a follower if possible; logs the obstacle otherwise.
+    fn new(owner: TableOwner, end: &mut dyn Function) -> Option<Self> {
         let group = end.name().to_owned();
-        let Some(function) = whose.of(end) else {
+        let Some(function) = owner.of(end) else {
             tracing::warn!(
                 "{group}: flows stay on their queues until the link begins anew: it began while a \
                  member is lost"
@@ -124,7 +124,7 @@ impl Follower {
         let spread = function.indirection();
         let count = spread.as_ref().map_or(BUCKETS, |spread| spread.table.len());
         if spread.is_some_and(|spread| spread.user_set) {
-            let knob = match whose.member {
+            let knob = match owner.member {
                 None => "mqnet ethtool -X default lets it learn",
                 Some(_) => "ethtool -X default, before the link begins, lets it learn",
             };
@@ -137,24 +137,24 @@ impl Follower {
             tracing::warn!("{name}: flows stay on their queues: {why}");
         });
         let buckets = buckets.ok()?;
-        let seen = || Seen::new(whose, count);
+        let seen = || Seen::new(owner, count);
         let arrivals = buckets.of_arrivals.as_ref().map(|_| (seen(), Trial::default()));
         let (sights, policy) = (seen(), Policy::new(count));
-        Some(Self { whose, name, buckets, sights, arrivals, policy, gave_up: false })
+        Some(Self { owner, name, buckets, sights, arrivals, policy, gave_up: false })
     }
 
-    /// Where each bucket was seen since the last call.
-    fn look(&mut self, queues: u16) -> Vec<Sight> {
+    /// Sample of each bucket since the last call.
+    fn sample(&mut self, queues: u16) -> Vec<Sight> {
         let news = self.sights.news(queues);
         let at = |bucket: usize| Sight::of(news.iter().map(|counts| counts[bucket]));
         (0..self.sights.buckets).map(at).collect()
     }
 
-    /// What has arrived by a table that is not ours says nothing of the next one.
-    fn overlook(&mut self, queues: u16) {
+    /// Discards arrivals by a table of another owner: they do not apply to the next one.
+    fn restart(&mut self, queues: u16) {
         if let Some((seen, trial)) = &mut self.arrivals {
             seen.news(queues);
-            trial.overlook();
+            trial.restart();
         }
     }
 
@@ -167,19 +167,19 @@ impl Follower {
         );
     }
 
-    /// Whether frames arrive where the table says.
+    /// Compares arrivals with the table.
     fn judge(&mut self, table: &[u16], queues: u16) -> Judgement {
         let Some((seen, trial)) = &mut self.arrivals else { return Judgement::True };
         let news = seen.news(queues);
-        trial.hear(table, &news)
+        trial.compare(table, &news)
     }
 }
 
-/// What is learnt, for the table of each function.
+/// Learning state of both functions.
 pub(super) struct Learning {
-    /// Whose table is to follow.
+    /// Learning is enabled, per function.
     wanted: [bool; 2],
-    /// Those whose buckets are known in this session.
+    /// Tables with known buckets in this session.
     followers: [Vec<Follower>; 2],
     next: Duration,
 }
@@ -195,7 +195,7 @@ impl Learning {
         Ok(learning)
     }
 
-    /// Refuses a function whose table is to follow and cannot.
+    /// Rejects a function that is configured to learn and cannot.
     pub(super) fn check(&self, side: usize, end: &dyn Function) -> Result<(), LinkError> {
         if self.wanted[side] && !end.can_follow() {
             return Err(LinkError::Learning(end.name().to_owned()));
@@ -207,27 +207,28 @@ impl Learning {
         self.wanted.contains(&true)
     }
 
-    /// A session begins: a card that was exchanged hashes by another key.
+    /// Starts a session. A replaced card has another hash key.
     pub(super) fn begin(&mut self, ends: &mut [Box<dyn Function>; 2]) {
         for (side, end) in ends.iter_mut().enumerate().filter(|(side, _)| self.wanted[*side]) {
-            let all = Whose::all(&**end);
+            let all = TableOwner::all(&**end);
             self.followers[side] =
-                all.into_iter().filter_map(|whose| Follower::new(whose, &mut **end)).collect();
+                all.into_iter().filter_map(|owner| Follower::new(owner, &mut **end)).collect();
         }
     }
 
-    /// The RX queue of a channel of a function, with what the tables of both learn from.
+    /// Wraps the RX queue of a function's channel with the counters that the tables of both
+    /// functions need.
     pub(super) fn watch(&self, side: usize, channel: u16, rx: Rx) -> Rx {
         let mut rx = rx;
-        for Follower { whose, buckets, arrivals, .. } in &self.followers[side] {
+        for Follower { owner, buckets, arrivals, .. } in &self.followers[side] {
             if let (Some(queue), Some((seen, _)), Some(of_arrivals)) =
-                (whose.queue(channel), arrivals, &buckets.of_arrivals)
+                (owner.queue(channel), arrivals, &buckets.of_arrivals)
             {
                 rx = wrap_rx(rx, seen.on(queue), of_arrivals.clone());
             }
         }
-        for Follower { whose, buckets, sights, .. } in &self.followers[1 - side] {
-            if let Some(queue) = whose.queue(channel) {
+        for Follower { owner, buckets, sights, .. } in &self.followers[1 - side] {
+            if let Some(queue) = owner.queue(channel) {
                 rx = wrap_rx(rx, sights.on(queue), buckets.of_answers.clone());
             }
         }
@@ -236,7 +237,7 @@ impl Learning {
 }
 
 impl Link {
-    /// Looks where flows are sent, once in a while, and lets their other direction follow.
+    /// Samples the flows once per interval and moves buckets to follow them.
     pub(super) fn learn(&mut self) -> Result<(), LinkError> {
         if !self.learning.is_on() || self.change.is_some() || self.now < self.learning.next {
             return Ok(());
@@ -244,17 +245,17 @@ impl Link {
         let Some(channels) = self.running.as_ref().map(|running| running.plan.channels) else {
             return Ok(());
         };
-        self.learning.next = self.now + LOOK;
+        self.learning.next = self.now + SAMPLE_INTERVAL;
         for side in 0..2 {
             let leads = match self.peer_side {
                 Some(_) => self.leads(),
-                // Where both follow, one has to.
+                // If both functions learn, one has to lead.
                 None => side == 0 || self.learning.wanted != [true, true],
             };
             for at in 0..self.learning.followers[side].len() {
                 self.follow_senders(side, at, channels, leads)?;
-                // It could not be moved in time: no other one is tried either.
-                if self.learning.next > self.now + LOOK {
+                // The last move ran into its time limit: move no other table either.
+                if self.learning.next > self.now + SAMPLE_INTERVAL {
                     break;
                 }
             }
@@ -271,35 +272,35 @@ impl Link {
         leads: bool,
     ) -> Result<(), LinkError> {
         let follower = &mut self.learning.followers[side][at];
-        let (whose, end) = (follower.whose, &mut *self.ends[side]);
-        let queues = whose.queues(channels);
-        follower.policy.keep_to(queues);
-        let sights = follower.look(queues);
-        // Without a table the kernel chooses; what a user has set stays.
-        let spread = whose.of(end).and_then(|function| function.indirection());
+        let (owner, end) = (follower.owner, &mut *self.ends[side]);
+        let queues = owner.queues(channels);
+        follower.policy.limit_queues(queues);
+        let sights = follower.sample(queues);
+        // Without a table the kernel chooses the queue; a table set by a user stays.
+        let spread = owner.of(end).and_then(|function| function.indirection());
         let spread = spread.filter(|spread| !spread.user_set);
         let own = |table: &Vec<u16>| table.len() == follower.sights.buckets;
         let Some(mut table) = spread.map(|spread| spread.table).filter(own) else {
-            follower.overlook(queues);
+            follower.restart(queues);
             return Ok(());
         };
         match follower.judge(&table, queues) {
             Judgement::True => {}
             Judgement::Unknown => return Ok(()),
             Judgement::False { strays, of } => {
-                // A table that is somebody's stays anyway, and explains it.
-                if !whose.of(end).is_some_and(|function| function.refresh_indirection()) {
+                // A table set by another program stays, and explains the difference.
+                if !owner.of(end).is_some_and(|function| function.refresh_indirection()) {
                     follower.give_up(strays, of);
                 }
                 return Ok(());
             }
         }
-        // Flows that are moved now would have to wait for a sink that is full.
+        // Flows moved now would have to wait for a full sink.
         let sinks = &self.ends[1 - side].stats()[..usize::from(channels)];
         if sinks.iter().any(|channel| channel.tx.stopped_since_ns.get() != 0) {
             return Ok(());
         }
-        let Some(moves) = follower.policy.look(self.now, leads, &table, &sights) else {
+        let Some(moves) = follower.policy.decide(self.now, leads, &table, &sights) else {
             return Ok(());
         };
         for &bucket in &moves.buckets {
@@ -307,11 +308,11 @@ impl Link {
         }
         let name = follower.name.clone();
         let (count, queue) = (moves.buckets.len(), moves.queue);
-        match self.spread_unasked(side, whose, &table)? {
+        match self.spread_automatically(side, owner, &table)? {
             Ok(()) => tracing::debug!("{name}: {count} buckets of flows follow to queue {queue}"),
-            // Nothing has moved, and trying cost time in which no other link was looked after.
+            // Nothing has moved, and the attempt delayed the other links.
             Err(why) => {
-                self.learning.next = self.now + REST;
+                self.learning.next = self.now + PAUSE;
                 tracing::debug!("{name}: {count} buckets stay: {why}");
             }
         }
@@ -323,22 +324,21 @@ impl Link {
 mod tests {
     use super::*;
 
-    // Goal: the queues of each member of a group are its channels by the group's map, each of
-    // them once.
+    // Goal: the group's map assigns each channel to exactly one queue of one member.
     #[test]
-    fn queues_are_channels_by_the_map() {
+    fn member_queues_cover_each_channel_once() {
         assert_eq!(
-            (Whose::OWN.queues(5), Whose::OWN.queue(4), Whose::OWN.channel(4)),
+            (TableOwner::OWN.queues(5), TableOwner::OWN.queue(4), TableOwner::OWN.channel(4)),
             (5, Some(4), 4)
         );
         for (members, channels) in [(2, 2), (2, 5), (3, 64), (8, 9)] {
-            let of = |at: u16| Whose { member: Some(at.into()), first: at, step: members };
+            let of = |at: u16| TableOwner { member: Some(at.into()), first: at, step: members };
             let mut all = Vec::new();
-            for whose in (0..members).map(of) {
-                let own = (0..whose.queues(channels)).map(|queue| whose.channel(queue));
-                assert!(own.clone().all(|channel| channel % members == whose.first));
-                let queues = own.clone().filter_map(|channel| whose.queue(channel));
-                assert!(queues.eq(0..whose.queues(channels)));
+            for owner in (0..members).map(of) {
+                let own = (0..owner.queues(channels)).map(|queue| owner.channel(queue));
+                assert!(own.clone().all(|channel| channel % members == owner.first));
+                let queues = own.clone().filter_map(|channel| owner.queue(channel));
+                assert!(queues.eq(0..owner.queues(channels)));
                 all.extend(own);
             }
             all.sort_unstable();

@@ -1,8 +1,8 @@
-//! A function that has lost a part of itself, and goes on with other queues in the same lanes.
+//! Refit: a function that has lost a member continues with other queues in the same lanes.
 //!
-//! The lanes of these channels leave their workers for a moment, as they are: their queues are
-//! parked, which is when others take over inside of them. What a lane holds for a full sink, what
-//! waits in its disciplines and what is around its queues stays. No other lane hears of it.
+//! The lanes of the affected channels are detached as they are. Their queues are parked, and then
+//! the function exchanges the inner queues. Frames that a lane holds, its disciplines and the
+//! wrappers of its queues stay. Other lanes are not affected.
 
 use mqnet_netdev::Fault;
 
@@ -11,20 +11,20 @@ use crate::lane::{LaneId, Way};
 use crate::worker::LaneFault;
 
 impl Link {
-    /// True when a function goes on without what has failed.
+    /// True if a function continues without the failed part.
     pub(super) fn survives(&mut self, faults: &[LaneFault]) -> bool {
         let now = self.now;
-        // Each of them is asked: both may have lost something.
+        // Query both functions: both may have lost a member.
         let survives = self.ends.each_mut().map(|end| !faults.is_empty() && end.survives(now));
         survives.contains(&true)
     }
 
-    /// True when a function goes on without a part of itself.
+    /// True if a function runs without one of its members.
     pub(super) fn misses_a_member(&self) -> bool {
         self.ends.iter().any(|end| end.members().iter().any(|member| !member.up))
     }
 
-    /// Ends a running link by its first fault.
+    /// Closes a running link after its first fault.
     pub(super) fn end_by_faults(
         &mut self,
         faults: &[LaneFault],
@@ -36,11 +36,11 @@ impl Link {
         };
         let why = format!("fault: {fault}");
         self.take_down(&why)?;
-        Ok(self.say_down(why))
+        Ok(self.report_down(why))
     }
 
-    /// Lets queues take over that wait for it. Faults of the old ones are old news then.
-    pub(super) fn let_take_over(&mut self, faults: &mut Vec<LaneFault>) -> Result<bool, LinkError> {
+    /// Lets pending queues take over. Faults of the replaced queues are discarded.
+    pub(super) fn refit_ends(&mut self, faults: &mut Vec<LaneFault>) -> Result<bool, LinkError> {
         let mut refitted = false;
         for side in 0..self.ends.len() {
             let channels = self.ends[side].refit();
@@ -51,13 +51,13 @@ impl Link {
             let both =
                 |&channel: &u16| [Way::Forth, Way::Back].map(|way| LaneId { set, channel, way });
             let ids: Vec<LaneId> = channels.iter().flat_map(both).collect();
-            let lanes = self.crew.take_as_they_are(&ids)?;
+            let lanes = self.workers.take_immediately(&ids)?;
             let from_here = if side == 0 { Way::Forth } else { Way::Back };
             for mut lane in lanes {
                 if lane.id().way == from_here {
-                    lane.forget_begun();
+                    lane.forget_partial();
                 }
-                self.crew.attach(lane);
+                self.workers.attach(lane);
             }
             self.ends[side].refitted();
             faults.extend(self.faults.try_iter());
@@ -68,7 +68,7 @@ impl Link {
         Ok(refitted)
     }
 
-    /// Statistics beyond those of the plan's channels are shown once they are in use.
+    /// Extends the statistics shown by channels beyond the plan's, once they are in use.
     pub(crate) fn note_counted(&mut self) {
         let counted = self.ends.iter().map(|end| end.counted()).max().unwrap_or(0);
         self.widest = self.widest.max(counted);

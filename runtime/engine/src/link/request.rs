@@ -1,4 +1,4 @@
-//! What the user asks of a running link, and how it is answered.
+//! Requests of the user to a running link, and their replies.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use mqnet_netdev::{Caps, Offloads, Outlook, RingWish};
 use super::Link;
 use crate::change::Ended;
 
-/// How long a request may take: a peer that does not drain can hold up a change for ever.
+/// Time limit of a request: a peer that does not drain can delay a change forever.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the user wants of a link.
+/// The user's wish for a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// Channels; `None`: as many as the other side wants.
+    /// Number of channels; `None`: as many as the other side requests.
     pub channels: Option<u16>,
-    /// MTU; `None`: as the functions were given it.
+    /// MTU; `None`: the functions' own.
     pub mtu: Option<u32>,
     /// Rings of the function with a peer.
     pub rings: RingWish,
@@ -25,24 +25,24 @@ pub struct Wish {
     pub without_back: Offloads,
 }
 
-/// Why a request was not even tried.
+/// Reason why a request was rejected immediately.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// Another one is under way.
+    /// Another request is under way.
     #[error("another change is under way")]
     Busy,
-    /// It cannot be.
+    /// The request is impossible.
     #[error("{0}")]
     Impossible(String),
 }
 
-/// Why a request was not carried out.
+/// Reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// It took too long.
+    /// The request timed out.
     #[error("{0}")]
     TimedOut(String),
-    /// It was undone.
+    /// The change was undone.
     #[error("{0}")]
     Undone(String),
 }
@@ -55,13 +55,14 @@ pub(super) struct Pending {
 }
 
 impl Link {
-    /// What the user wants.
+    /// The user's current wish.
     pub fn wish(&self) -> &Wish {
         &self.wish
     }
 
-    /// Wants something else. The outcome comes by [`answer`](Self::answer): at once when the link
-    /// is down (it then counts from the next start), else when the change is done.
+    /// Requests a new wish. The result is available from [`answer`](Self::answer): immediately if
+    /// the link is down (the wish then applies from the next start), otherwise when the change is
+    /// done.
     pub fn ask(&mut self, wish: Wish, now: Duration) -> Result<(), AskError> {
         if self.pending.is_some() {
             return Err(AskError::Busy);
@@ -89,23 +90,24 @@ impl Link {
         Ok(())
     }
 
-    /// Reason why the number of channels is not ours to choose, while the link is up.
+    /// Reason why the number of channels is fixed, while the link is up.
     fn channels_fixed(&self) -> Option<String> {
         self.running.as_ref()?;
         self.ends.iter().find_map(|end| end.channels_fixed())
     }
 
-    /// The answer to the last request, once: done, with what the user should know, or not, and why.
+    /// Takes the reply to the last request: done, with an optional note, or failed, with the
+    /// reason.
     pub fn answer(&mut self) -> Option<Result<Option<String>, RequestError>> {
         self.answer.take()
     }
 
-    /// A side as the user wants it.
+    /// Capabilities of a function with the user's wish applied.
     pub(crate) fn wished(&self, caps: &Caps) -> Caps {
         let least = self.ends.iter().map(|end| end.least_channels()).max().unwrap_or(1);
         let user = self.wish.channels.map(|user| user.max(least));
         let user = user.or((least > 1).then_some(least));
-        // A function that wants a number has no more in use, whatever the user asks for.
+        // The function's own number of channels is an upper limit for the user's.
         let wanted = match (user, caps.wanted) {
             (Some(user), Some(function)) => Some(user.min(function)),
             (user, function) => user.or(function),
@@ -113,7 +115,7 @@ impl Link {
         Caps { wanted, mtu: self.wish.mtu.or(caps.mtu), ..caps.clone() }
     }
 
-    /// What side `side` can do, as the user wants it.
+    /// Capabilities of side `side` with the user's wish and offload restrictions applied.
     pub(crate) fn wished_of(&self, side: usize) -> Caps {
         let caps = self.wished(&self.ends[side].caps());
         let (from, to) = match side {
@@ -127,8 +129,9 @@ impl Link {
         }
     }
 
-    /// What a function can do has changed: a guest has chosen offloads, or other queues.
-    pub(super) fn look_at_caps(&mut self) {
+    /// Publishes the wish again after a change of capabilities: a guest has chosen other offloads
+    /// or queues.
+    pub(super) fn check_caps(&mut self) {
         let now = self.ends.each_ref().map(|end| Some(end.caps()));
         if now != self.seen_caps {
             self.publish_wish();
@@ -147,7 +150,7 @@ impl Link {
         }
     }
 
-    /// A change has ended, or there is none to make.
+    /// Completes the pending request after a change, or if no change is necessary.
     pub(crate) fn end_request(&mut self, ended: Ended) {
         match ended {
             Ended::Committed if self.pending.take().is_some() => {
@@ -166,19 +169,19 @@ impl Link {
         self.answer_request(Err(why));
     }
 
-    /// The answer is the user's, or that of a request for what a device was set to.
+    /// Delivers the reply to the user, or to the request that was made for a device.
     fn answer_request(&mut self, answer: Result<Option<String>, RequestError>) {
         if !self.is_of_device(&answer) {
             self.answer = Some(answer);
         }
     }
 
-    /// Channels that the peer's user asked for.
+    /// Number of channels that the peer's user requested.
     pub fn peer_wants(&mut self) -> Option<u16> {
         self.peer().and_then(|peer| peer.peer_wants())
     }
 
-    /// Why there are other channels than the user wants.
+    /// Reason why the number of channels differs from the user's wish.
     pub fn settled_note(&mut self) -> Option<String> {
         let (have, want) = (self.running.as_ref()?.plan.channels, self.wish.channels?);
         let peer = self.peer().and_then(|peer| peer.peer_wants());
@@ -197,7 +200,7 @@ impl Link {
         self.end_request(Ended::Undone(format!("the link went down meanwhile: {why}")));
     }
 
-    pub(super) fn give_up_late_request(&mut self, now: Duration) {
+    pub(super) fn time_out_request(&mut self, now: Duration) {
         let late = |p: &Pending| now.saturating_sub(p.since) > REQUEST_TIMEOUT;
         if self.pending.as_ref().is_some_and(late) {
             let why = match self.change {

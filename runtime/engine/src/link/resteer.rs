@@ -1,68 +1,70 @@
-//! Another spread of flows over the same queues, as `ethtool -X` wants it, each flow in order.
+//! Resteering: another distribution of flows over the same queues, as with `ethtool -X`, with each
+//! flow in order.
 //!
-//! For one queue after the other that gains flows: its lane stops, the buckets move, the lanes that
-//! lose them run until what had waited is delivered, and all go on. It takes a millisecond or two a
-//! queue, on the control thread.
+//! The queues that gain flows are processed one after the other. The lane of the queue stops, the
+//! buckets move, the lanes that lose them run until the frames that had waited are delivered, and
+//! all lanes continue. The control thread waits during this time.
 
 use std::time::Duration;
 
 use mqnet_netdev::{FlowRule, Function, Indirection, OpenError, TxStats};
 use mqnet_sysio::{clock, poll};
 
-use super::learning::Whose;
+use super::learning::TableOwner;
 use super::{Link, LinkError};
 use crate::lane::{Lane, LaneId, Way};
 use crate::switch::drained;
 use crate::worker::Leave;
 
-/// How long lanes may take to empty their queues, and sinks to deliver, before it is given up: the
-/// control thread waits meanwhile. A queue of a TAP can hold thousands of frames; giving up costs
-/// flows their order: what came to the new queue meanwhile is there when their buckets go back.
+/// Time limit for lanes to empty their queues and for sinks to deliver; the control thread waits
+/// during that time. A TAP queue can hold thousands of frames. A timeout costs flows their order:
+/// frames that arrived on the new queue are still there when the buckets move back.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The same where nobody asked for it: a peer chooses when it reads, and must not keep the other
-/// links of a daemon waiting.
-const LIMIT_UNASKED: Duration = Duration::from_millis(250);
+/// Time limit for moves without a user's request. A peer decides when it reads, and must not delay
+/// the other links of a daemon.
+const LIMIT_AUTOMATIC: Duration = Duration::from_millis(250);
 
-/// A sink that has been full for so long, and takes nothing for as long again, is nothing to wait
-/// for: nothing is begun.
-const STUCK: Duration = Duration::from_millis(50);
+/// Time after which a full sink that accepts nothing for the same time again counts as stuck. No
+/// move is started for it.
+const STALLED: Duration = Duration::from_millis(50);
 
-/// Why it was given up.
+/// Error text of a move that timed out.
 const NOT_TAKEN: &str = "what is on its way is not taken in time: try again";
 
 impl Link {
-    /// Spreads what arrives at function `side` by `table`. On an error some of the buckets may
-    /// have moved already; the table tells.
+    /// Distributes frames that arrive at function `side` by `table`. After an error some buckets
+    /// may have moved already; the table shows them.
     pub fn set_indirection(
         &mut self,
         side: usize,
         table: &[u16],
         user_set: bool,
     ) -> Result<Result<(), String>, LinkError> {
-        // What somebody else has made of it meanwhile is what buckets move from.
+        // Buckets move from the current table, including changes by other programs.
         self.ends[side].refresh_indirection();
-        self.spread((side, Whose::OWN), table, user_set, LIMIT)
+        self.spread((side, TableOwner::OWN), table, user_set, LIMIT)
     }
 
-    /// The same, of our own accord, for a table in the numbers of its own queues.
-    pub(super) fn spread_unasked(
+    /// Like [`Self::set_indirection`], without a user's request, for a table with its owner's queue
+    /// numbers.
+    pub(super) fn spread_automatically(
         &mut self,
         side: usize,
-        whose: Whose,
+        owner: TableOwner,
         table: &[u16],
     ) -> Result<Result<(), String>, LinkError> {
-        // Before any lane stops: the kernel may take its time.
-        let function = whose.of(&mut *self.ends[side]);
+        // Before any lane stops: the kernel may need time.
+        let function = owner.of(&mut *self.ends[side]);
         if function.is_some_and(|function| function.refresh_indirection()) {
             return Ok(Err("somebody else has set the table, which stays".to_owned()));
         }
-        self.spread((side, whose), table, false, LIMIT_UNASKED)
+        self.spread((side, owner), table, false, LIMIT_AUTOMATIC)
     }
 
     fn spread(
         &mut self,
-        (side, whose): (usize, Whose),
+        (side, owner): (usize, TableOwner),
         table: &[u16],
         user_set: bool,
         limit: Duration,
@@ -70,7 +72,7 @@ impl Link {
         if self.change.is_some() {
             return Ok(Err("another change is under way".to_owned()));
         }
-        let Some(now) = shown(whose, &mut *self.ends[side]) else {
+        let Some(now) = shown(owner, &mut *self.ends[side]) else {
             return Ok(Err("the kernel chooses the queues of this device".to_owned()));
         };
         let mut stage = now.table;
@@ -85,29 +87,29 @@ impl Link {
                     *now = queue;
                 }
             }
-            let losing: Vec<u16> = losing.into_iter().map(|queue| whose.channel(queue)).collect();
-            let gaining = [whose.channel(queue)];
-            let before = shown(whose, &mut *self.ends[side]);
-            let turn = |end: &mut dyn Function| set(whose, end, &stage, user_set);
+            let losing: Vec<u16> = losing.into_iter().map(|queue| owner.channel(queue)).collect();
+            let gaining = [owner.channel(queue)];
+            let before = shown(owner, &mut *self.ends[side]);
+            let turn = |end: &mut dyn Function| set(owner, end, &stage, user_set);
             let back = |end: &mut dyn Function| match &before {
-                Some(before) => set(whose, end, &before.table, before.user_set),
+                Some(before) => set(owner, end, &before.table, before.user_set),
                 None => Ok(()),
             };
             if let Err(why) = self.move_flows(side, (&gaining, &losing), turn, back, limit)? {
                 return Ok(Err(why));
             }
         }
-        // Nothing moves here any more, but whose table it is may have changed.
-        Ok(set(whose, &mut *self.ends[side], table, user_set).map_err(|e| e.to_string()))
+        // No bucket differs any more, but the owner of the table may have changed.
+        Ok(set(owner, &mut *self.ends[side], table, user_set).map_err(|e| e.to_string()))
     }
 
-    /// What arrives on a queue of function `side` has not been taken for a while.
+    /// True if frames of a queue of function `side` have not been accepted for a while.
     fn is_stuck(&self, side: usize, queue: u16) -> bool {
         let stats = self.ends[1 - side].stats();
-        stats.get(usize::from(queue)).is_some_and(|channel| stands_still(&channel.tx, poll::pause))
+        stats.get(usize::from(queue)).is_some_and(|channel| is_stalled(&channel.tx, poll::pause))
     }
 
-    /// Adds a rule in the place of the one at its location, or (`None`) takes that away.
+    /// Adds a rule, replacing one at the same location; `None` removes that one.
     pub fn set_rule(
         &mut self,
         side: usize,
@@ -122,8 +124,8 @@ impl Link {
         };
         let channels = self.running.as_ref().map_or(0, |running| running.plan.channels);
         let mut stage = rules.clone();
-        // One after the other: flows of the old rule go anywhere, those of the new one come from
-        // anywhere, and a lane cannot both wait and be waited for.
+        // Remove first, then add. Flows of the old rule may go to any queue, flows of the new one
+        // may come from any, and a lane cannot be in both sets.
         if let Some(at) = rules.iter().position(|old| old.location == location) {
             let old = stage.remove(at);
             let others: Vec<u16> = (0..channels).filter(|queue| *queue != old.queue).collect();
@@ -138,7 +140,7 @@ impl Link {
         let others: Vec<u16> = (0..channels).filter(|other| *other != queue).collect();
         let done = self.move_rules(side, &[queue], &others, &before, &stage)?;
         if done.is_err() && before != rules {
-            // The one that was replaced comes back; where that fails too, the list tells.
+            // Restore the replaced rule. If that fails too, the list shows it.
             let queue = rules.iter().find(|old| old.location == location).map(|old| old.queue);
             let gaining: Vec<u16> = queue.into_iter().collect();
             let others: Vec<u16> = (0..channels).filter(|other| !gaining.contains(other)).collect();
@@ -160,7 +162,7 @@ impl Link {
         self.move_flows(side, (gaining, losing), turn, back, LIMIT)
     }
 
-    /// `turn` moves flows from some queues to others, `back` undoes it.
+    /// Moves flows between queues: `turn` changes the steering, `back` undoes that.
     fn move_flows(
         &mut self,
         side: usize,
@@ -179,18 +181,18 @@ impl Link {
         let id = |channel: &u16| LaneId { set, channel: *channel, way };
         let leave = drained(&mut *self.ends[side]);
         let gaining: Vec<LaneId> = gaining.iter().map(id).collect();
-        // A lane that holds a frame for a sink that stands still stays, and so does everything.
-        let mut parked = match self.crew.take_soon(&gaining, Leave::Settled, limit)? {
+        // A lane that holds a frame for a stuck sink stays, and nothing is moved.
+        let mut parked = match self.workers.take_within(&gaining, Leave::Settled, limit)? {
             Ok(lanes) => lanes,
             Err(lanes) => {
-                lanes.into_iter().for_each(|lane| self.crew.attach(lane));
+                lanes.into_iter().for_each(|lane| self.workers.attach(lane));
                 return Ok(Err(NOT_TAKEN.to_owned()));
             }
         };
         let mut done = turn(&mut *self.ends[side]).map_err(|e| e.to_string());
         if done.is_ok() {
             let ids: Vec<LaneId> = losing.iter().map(id).collect();
-            let delivered = match self.crew.take_soon(&ids, leave, limit)? {
+            let delivered = match self.workers.take_within(&ids, leave, limit)? {
                 Ok(lanes) => {
                     parked.extend(lanes);
                     drain(&mut parked, limit)
@@ -205,37 +207,37 @@ impl Link {
                 done = Err(NOT_TAKEN.to_owned());
             }
         }
-        parked.into_iter().for_each(|lane| self.crew.attach(lane));
+        parked.into_iter().for_each(|lane| self.workers.attach(lane));
         Ok(done)
     }
 }
 
-/// The table, in the numbers of its own queues.
-fn shown(whose: Whose, end: &mut dyn Function) -> Option<Indirection> {
-    whose.of(end)?.indirection()
+/// Table with its owner's queue numbers.
+fn shown(owner: TableOwner, end: &mut dyn Function) -> Option<Indirection> {
+    owner.of(end)?.indirection()
 }
 
 fn set(
-    whose: Whose,
+    owner: TableOwner,
     end: &mut dyn Function,
     table: &[u16],
     user_set: bool,
 ) -> Result<(), OpenError> {
     let function = end.name().to_owned();
     let lost = || OpenError { function, what: "a member is lost".to_owned() };
-    whose.of(end).ok_or_else(lost)?.set_indirection(table, user_set)
+    owner.of(end).ok_or_else(lost)?.set_indirection(table, user_set)
 }
 
-/// A sink takes nothing. Under more than it can take it is full whenever its lane has polled, and
-/// counts as stopped all the time, though it moves: so what it takes decides.
-fn stands_still(tx: &TxStats, mut pause: impl FnMut(Duration)) -> bool {
+/// True if a sink accepts nothing. An overloaded sink is full after each poll and counts as stopped
+/// all the time, although it accepts frames. So the packet counter decides.
+fn is_stalled(tx: &TxStats, mut pause: impl FnMut(Duration)) -> bool {
     let since = Duration::from_nanos(tx.stopped_since_ns.get());
     let begin = clock::monotonic();
-    if since.is_zero() || begin.saturating_sub(since) <= STUCK {
+    if since.is_zero() || begin.saturating_sub(since) <= STALLED {
         return false;
     }
     let taken = tx.packets.get();
-    while clock::monotonic().saturating_sub(begin) < STUCK {
+    while clock::monotonic().saturating_sub(begin) < STALLED {
         if tx.packets.get() != taken || tx.stopped_since_ns.get() == 0 {
             return false;
         }
@@ -244,10 +246,10 @@ fn stands_still(tx: &TxStats, mut pause: impl FnMut(Duration)) -> bool {
     true
 }
 
-/// Waits until the sinks have delivered what they have; false when that takes too long.
+/// Waits until the sinks have delivered all frames; false after a timeout.
 fn drain(lanes: &mut [Lane], limit: Duration) -> bool {
     if lanes.iter_mut().any(|lane| lane.waiting() > 0) {
-        // They do not run: what waits in their disciplines cannot go anywhere.
+        // The lanes are detached, so frames in their disciplines cannot be sent.
         return false;
     }
     let begin = clock::monotonic();
@@ -264,17 +266,17 @@ fn drain(lanes: &mut [Lane], limit: Duration) -> bool {
 mod tests {
     use super::*;
 
-    // Goal: a sink that is full at every look but takes frames, and one that goes on, are waited
-    // for; one that takes nothing is not.
+    // Goal: a sink that is full at every check but accepts frames, and one that resumes, are waited
+    // for. A sink that accepts nothing is not.
     #[test]
-    fn what_moves_does_not_stand_still() {
+    fn moving_sinks_are_not_stalled() {
         let tx = TxStats::default();
         let nothing = |_| std::thread::yield_now();
-        assert!(!stands_still(&tx, nothing), "not full");
-        let long_ago = clock::monotonic().saturating_sub(2 * STUCK).max(Duration::from_nanos(1));
+        assert!(!is_stalled(&tx, nothing), "not full");
+        let long_ago = clock::monotonic().saturating_sub(2 * STALLED).max(Duration::from_nanos(1));
         tx.stopped_since_ns.set(long_ago.as_nanos() as u64);
-        assert!(!stands_still(&tx, |_| tx.packets.add(1)), "full, and moving");
-        assert!(stands_still(&tx, nothing));
-        assert!(!stands_still(&tx, |_| tx.stopped_since_ns.set(0)), "it goes on");
+        assert!(!is_stalled(&tx, |_| tx.packets.add(1)), "full, and moving");
+        assert!(is_stalled(&tx, nothing));
+        assert!(!is_stalled(&tx, |_| tx.stopped_since_ns.set(0)), "it goes on");
     }
 }

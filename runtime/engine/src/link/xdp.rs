@@ -1,4 +1,4 @@
-//! XDP programs on the lanes of a running link. They follow it through resizes.
+//! XDP programs on the lanes of a running link. Programs follow the link through channel changes.
 
 use std::sync::Arc;
 
@@ -9,39 +9,39 @@ use mqnet_wire::Layer;
 use mqnet_xdp::wrap::{Bell, HookConfig, Hooked, InletConfig, Pages, Return, way};
 use mqnet_xdp::{Origin, Program};
 
-use super::{Link, as_source_sees};
+use super::{Link, from_source_side};
 use crate::lane::{Lane, LaneId, Way};
 
-/// Why a program cannot be attached.
+/// Reason why a program cannot be attached or detached.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
-    /// There is one.
+    /// A program is attached already.
     #[error("a program is attached already: detach it first")]
     Busy,
-    /// There is none.
+    /// No program is attached.
     #[error("no program is attached")]
     None,
-    /// Its frames have no Ethernet header.
+    /// The frames of the function have no Ethernet header.
     #[error("it carries IP packets: XDP programs are for Ethernet frames")]
     Layer,
-    /// The system has no more.
+    /// The system has no more event descriptors.
     #[error("no event for the way back: {0}")]
     System(#[from] std::io::Error),
 }
 
 struct Attached {
     program: Arc<Program>,
-    /// Numbers of both netdevs.
+    /// Interface indexes of both netdevs.
     ifindexes: [u32; 2],
 }
 
-/// The programs of a link.
+/// XDP programs of a link.
 #[derive(Default)]
 pub(super) struct Programs {
     attached: [Option<Attached>; 2],
-    /// Hooks and ways back that were told to go.
+    /// Hooks and reinjection paths that are being removed.
     leaving: Vec<Hooked>,
-    /// Those that are in place.
+    /// Hooks and reinjection paths in use.
     placed: [Vec<Hooked>; 2],
 }
 
@@ -59,34 +59,34 @@ struct Rings(Arc<EventFd>);
 
 impl Bell for Rings {
     fn ring(&self) {
-        // An event that cannot be rung is one that was closed: its lane is gone.
+        // Fails only if the eventfd is closed: then its lane is gone.
         let _ = self.0.ring();
     }
 }
 
-/// What goes on the two lanes of a channel.
+/// Parts of a program for the two lanes of a channel.
 struct Pair {
     hook: HookConfig,
     inlet: Return,
     joined: Hooked,
-    bell: Arc<EventFd>,
+    waker: Arc<EventFd>,
 }
 
 impl Link {
-    /// Frames from the peer may wait on the way to our sink.
+    /// True if frames from the peer may wait in front of this end's sink.
     pub(crate) fn peers_way_may_wait(&self) -> bool {
         self.peers_way_has_disciplines() || self.peers_way_has_hooks()
     }
 
-    /// Frames from the peer may wait in pages of a program, of which the peer knows nothing: for it
-    /// they have been taken. With them go those that a program at our end sends back, which must
-    /// not open a sink for new lanes before the old ones have left it.
+    /// True if frames from the peer may wait in a program's pages. For the peer these frames have
+    /// been taken. The same applies to frames that a program at this end reinjects: they must not
+    /// open a sink for new lanes before the old lanes have left it.
     pub(crate) fn peers_way_has_hooks(&self) -> bool {
         let attached = self.programs.attached.iter().any(Option::is_some);
         self.peer_side.is_some() && (attached || self.programs.any_leaving())
     }
 
-    /// The program of a side.
+    /// Program of a side.
     pub fn xdp(&self, side: usize) -> Option<&Arc<Program>> {
         self.programs.attached[side].as_ref().map(|attached| &attached.program)
     }
@@ -97,18 +97,18 @@ impl Link {
         let Some(stats) = self.ends[side].stats().get(usize::from(channel)).cloned() else {
             return Ok(None);
         };
-        let bell = Arc::new(EventFd::new()?);
+        let waker = Arc::new(EventFd::new()?);
         let (hooked, joined) = (Hooked::default(), Hooked::default());
         self.programs.placed[side].extend([hooked.clone(), joined.clone()]);
-        // The program is in front of what cuts frames for the sink.
+        // The program runs before segmentation emulation.
         let way_in = if side == 0 { Way::Forth } else { Way::Back };
-        let plan_in = as_source_sees(plan, way_in);
+        let plan_in = from_source_side(plan, way_in);
         let (arrives, offloads) = (plan_in.rx_frame_max(), plan_in.rx_offloads);
         let frame_max = plan.frame_max;
         let tx_offloads = if side == 0 { plan.tx_offloads } else { plan.rx_offloads };
         let (count, own) = (stats.clone(), joined.clone());
         let config = InletConfig { stats: count, frame_max, tx_offloads, joined: own };
-        let (outlet, inlet) = way(config, Box::new(Rings(bell.clone())));
+        let (outlet, inlet) = way(config, Box::new(Rings(waker.clone())));
         let hook = HookConfig {
             program,
             origin: Origin {
@@ -125,10 +125,10 @@ impl Link {
             outlet,
             hooked,
         };
-        Ok(Some(Pair { hook, inlet, joined, bell }))
+        Ok(Some(Pair { hook, inlet, joined, waker }))
     }
 
-    /// Puts the programs on lanes that do not run yet.
+    /// Installs the programs on lanes that are not attached.
     pub(super) fn hook_lanes(
         &mut self,
         lanes: &mut [Vec<Lane>; 2],
@@ -138,15 +138,16 @@ impl Link {
             self.programs.placed[side].retain(Hooked::is_on);
             for channel in 0..lanes[side].len() {
                 let pair = self.pair(side, channel as u16, plan).map_err(|e| e.to_string())?;
-                let Some(Pair { hook, inlet, joined, bell }) = pair else { continue };
+                let Some(Pair { hook, inlet, joined, waker }) = pair else { continue };
                 lanes[side][channel].hook(hook);
-                lanes[1 - side][channel].join(inlet, joined, bell);
+                lanes[1 - side][channel].join(inlet, joined, waker);
             }
         }
         Ok(())
     }
 
-    /// Attaches a program to what arrives at a side. The workers put it on, between two bursts.
+    /// Attaches a program to frames that arrive at a side. The workers install it between two
+    /// bursts.
     pub fn attach_xdp(
         &mut self,
         side: usize,
@@ -167,35 +168,35 @@ impl Link {
             (0..plan.channels).map(|channel| self.pair(side, channel, &plan)).collect();
         let pairs = pairs.inspect_err(|_| {
             self.programs.attached[side] = None;
-            // What was made so far is on no lane and would never report itself gone.
+            // Hooks created so far are on no lane and would never report their removal.
             self.programs.placed[side].clear();
             self.ends[side].set_xdp(false);
         })?;
         let (way, back) = if side == 0 { (Way::Forth, Way::Back) } else { (Way::Back, Way::Forth) };
         for (channel, pair) in (0..plan.channels).zip(pairs) {
-            let Some(Pair { hook, inlet, joined, bell }) = pair else { continue };
-            // First where frames come back, then where they are sent.
+            let Some(Pair { hook, inlet, joined, waker }) = pair else { continue };
+            // Install the reinjection first, then the program that uses it.
             let join = move |lane: &mut Lane| {
-                lane.join(inlet, joined, bell);
+                lane.join(inlet, joined, waker);
                 Ok(())
             };
             let hook = move |lane: &mut Lane| {
                 lane.hook(hook);
                 Ok(())
             };
-            self.crew.edit(LaneId { set, channel, way: back }, Box::new(join));
-            self.crew.edit(LaneId { set, channel, way }, Box::new(hook));
+            self.workers.edit(LaneId { set, channel, way: back }, Box::new(join));
+            self.workers.edit(LaneId { set, channel, way }, Box::new(hook));
         }
         Ok(())
     }
 
-    /// The numbers of both netdevs, where a function was replaced.
+    /// Sets the interface indexes of both netdevs after a function was replaced.
     pub fn set_ifindexes(&mut self, ifindexes: [u32; 2]) {
         let attached = self.programs.attached.iter_mut().flatten();
         attached.for_each(|attached| attached.ifindexes = ifindexes);
     }
 
-    /// Takes the program of a side off. What it has passed on or sent back still goes its way.
+    /// Detaches the program of a side. Frames that it has passed or reinjected are still sent.
     pub fn detach_xdp(&mut self, side: usize) -> Result<Arc<Program>, XdpError> {
         let attached = self.programs.attached[side].take().ok_or(XdpError::None)?;
         self.ends[side].set_xdp(false);
@@ -214,14 +215,14 @@ impl Link {
                     lane.unhook();
                 }
                 if !has[1 - from] {
-                    lane.part();
+                    lane.unjoin();
                 }
             }
         });
     }
 
-    /// Tries again with what could not go at once.
-    pub(super) fn take_off_left_hooks(&mut self) {
+    /// Retries the removal of hooks that could not be removed immediately.
+    pub(super) fn retry_hook_removal(&mut self) {
         self.programs.leaving.retain(Hooked::is_on);
         if self.programs.any_leaving() {
             self.tidy_hooks();

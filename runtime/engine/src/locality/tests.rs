@@ -5,8 +5,8 @@ use super::*;
 const BUCKETS: usize = 16;
 
 fn at(look: u32) -> Duration {
-    // A link is never as young as its first look would be.
-    Duration::from_secs(1000) + LOOK * look
+    // A link is never as young as the first sample would imply.
+    Duration::from_secs(1000) + SAMPLE_INTERVAL * look
 }
 
 fn sight() -> impl Strategy<Value = Sight> {
@@ -17,9 +17,9 @@ fn sight() -> impl Strategy<Value = Sight> {
     ]
 }
 
-// Goal: a channel counts as seen only when three in four sights were there.
+// Goal: a channel counts as seen only with at least three in four frames.
 #[test]
-fn sights_are_clear_or_not() {
+fn sights_need_a_clear_majority() {
     let of = |counts: &[u64]| Sight::of(counts.iter().copied());
     assert_eq!(of(&[]), Sight::Nowhere);
     assert_eq!(of(&[0, 0, 0]), Sight::Nowhere);
@@ -30,14 +30,14 @@ fn sights_are_clear_or_not() {
     assert_eq!(of(&[u64::MAX, u64::MAX]), Sight::On(0));
 }
 
-// Goal: a bucket moves at the third look in a row on the same channel, no earlier; looks in which
-// it was not seen neither count nor spoil it; another channel, a mixture and its own queue do.
+// Goal: a bucket moves at the third consecutive sample on the same channel, no earlier. Samples
+// without traffic neither count nor reset; another channel, a mixture and its own queue reset.
 #[test]
-fn three_looks_in_a_row() {
+fn buckets_move_after_three_samples() {
     let on = Sight::On(2);
     for between in [Sight::Nowhere, Sight::Mixed, Sight::On(1), Sight::On(0)] {
         let mut policy = Policy::new(1);
-        let mut look = |n, sight| policy.look(at(n), true, &[0], &[sight]);
+        let mut look = |n, sight| policy.decide(at(n), true, &[0], &[sight]);
         assert_eq!(look(0, on), None);
         assert_eq!(look(1, on), None);
         assert_eq!(look(2, between), None);
@@ -46,26 +46,26 @@ fn three_looks_in_a_row() {
     }
 }
 
-// Goal: buckets that were seen on a queue that is gone, and whose turn to move had not come, stay.
+// Goal: buckets with a removed queue as candidate, still waiting for their move, stay.
 #[test]
-fn queues_that_are_gone_are_nowhere() {
+fn removed_queues_get_no_buckets() {
     for queues in [2, 4] {
         let mut policy = Policy::new(2 * MOVES);
         let (table, on) = ([0; 2 * MOVES], [Sight::On(3); 2 * MOVES]);
         let moved = |moves: Option<Moves>| moves.map_or(0, |moves| moves.buckets.len());
         assert_eq!(
-            (0..3).map(|n| moved(policy.look(at(n), true, &table, &on))).sum::<usize>(),
+            (0..3).map(|n| moved(policy.decide(at(n), true, &table, &on))).sum::<usize>(),
             MOVES
         );
-        policy.keep_to(queues);
-        let moves = policy.look(at(3), true, &table, &[Sight::Nowhere; 2 * MOVES]);
+        policy.limit_queues(queues);
+        let moves = policy.decide(at(3), true, &table, &[Sight::Nowhere; 2 * MOVES]);
         assert_eq!(moved(moves), if queues == 4 { MOVES } else { 0 });
     }
 }
 
-// Goal: of two ends that follow each other only the one that leads moves; then both are content.
+// Goal: of two ends that follow each other only the leader moves; then both agree.
 #[test]
-fn two_that_follow_each_other_meet() {
+fn mutual_followers_converge() {
     let mut policies = [Policy::new(BUCKETS), Policy::new(BUCKETS)];
     let mut tables = [[0u16; BUCKETS], [1u16; BUCKETS]];
     let mut moves = [0, 0];
@@ -73,7 +73,7 @@ fn two_that_follow_each_other_meet() {
         let seen = tables;
         for end in 0..2 {
             let sights = seen[1 - end].map(Sight::On);
-            if let Some(m) = policies[end].look(at(look), end == 0, &tables[end], &sights) {
+            if let Some(m) = policies[end].decide(at(look), end == 0, &tables[end], &sights) {
                 m.buckets.iter().for_each(|&bucket| tables[end][bucket] = m.queue);
                 moves[end] += m.buckets.len();
             }
@@ -84,12 +84,12 @@ fn two_that_follow_each_other_meet() {
 
 // Goal: a bucket that is sent on another channel every second moves less and less often.
 #[test]
-fn restless_buckets_are_left_alone() {
+fn restless_buckets_move_less_often() {
     let mut policy = Policy::new(1);
     let (mut table, mut moves) = ([0u16], Vec::new());
     for look in 0..3000 {
         let channel = (look / 10 % 4) as u16;
-        if let Some(m) = policy.look(at(look), true, &table, &[Sight::On(channel)]) {
+        if let Some(m) = policy.decide(at(look), true, &table, &[Sight::On(channel)]) {
             table[0] = m.queue;
             moves.push(look);
         }
@@ -97,34 +97,38 @@ fn restless_buckets_are_left_alone() {
     assert!((3..=12).contains(&moves.len()), "moves at looks {moves:?}");
 }
 
-// Goal: a driver whose frames arrive where its table says is believed, and one whose do not is not;
-// nothing is said before enough has arrived, nor by buckets that have just moved, nor for a few
-// that a rule sends elsewhere.
+// Goal: a driver is trusted if its frames arrive on the queues of its table, and distrusted
+// otherwise. There is no verdict before enough frames have arrived. Buckets that have just moved do
+// not count, and a few frames that a rule steers elsewhere do not matter.
 #[test]
-fn what_a_driver_claims_is_tried() {
+fn driver_hashes_are_verified() {
     let table = [0, 1, 0, 1];
     let news = |on: [[u64; 4]; 2]| on.map(|counts| counts.to_vec());
     let right = news([[30, 0, 10, 0], [0, 20, 0, 0]]);
     let mut trial = Trial::default();
-    assert_eq!(trial.hear(&table, &right), Judgement::Unknown, "the first table is news");
-    assert_eq!(trial.hear(&table, &right), Judgement::Unknown, "60 frames");
-    assert_eq!(trial.hear(&table, &right), Judgement::True);
-    assert_eq!(trial.hear(&table, &news([[0; 4]; 2])), Judgement::True, "still");
-    // All of what moved arrived where it was.
-    assert_eq!(trial.hear(&[1, 1, 1, 1], &news([[90, 0, 90, 0], [0; 4]])), Judgement::True);
-    assert_eq!(trial.hear(&[1; 4], &news([[4, 0, 4, 0], [28; 4]])), Judgement::True, "a rule");
+    assert_eq!(trial.compare(&table, &right), Judgement::Unknown, "the first table is news");
+    assert_eq!(trial.compare(&table, &right), Judgement::Unknown, "60 frames");
+    assert_eq!(trial.compare(&table, &right), Judgement::True);
+    assert_eq!(trial.compare(&table, &news([[0; 4]; 2])), Judgement::True, "still");
+    // All frames of moved buckets arrived on the old queues.
+    assert_eq!(trial.compare(&[1, 1, 1, 1], &news([[90, 0, 90, 0], [0; 4]])), Judgement::True);
+    assert_eq!(trial.compare(&[1; 4], &news([[4, 0, 4, 0], [28; 4]])), Judgement::True, "a rule");
     let strays = Judgement::False { strays: 40, of: 80 };
-    assert_eq!(trial.hear(&[1; 4], &news([[10; 4], [10; 4]])), strays);
-    trial.overlook();
-    assert_eq!(trial.hear(&table, &news([[90; 4], [90; 4]])), Judgement::True, "of another table");
+    assert_eq!(trial.compare(&[1; 4], &news([[10; 4], [10; 4]])), strays);
+    trial.restart();
+    assert_eq!(
+        trial.compare(&table, &news([[90; 4], [90; 4]])),
+        Judgement::True,
+        "of another table"
+    );
     let mut trial = Trial { before: table.to_vec(), ..Trial::default() };
     let wrong = news([[16; 4], [16; 4]]);
-    assert_eq!(trial.hear(&table, &wrong), Judgement::False { strays: 64, of: 128 });
+    assert_eq!(trial.compare(&table, &wrong), Judgement::False { strays: 64, of: 128 });
 }
 
 proptest! {
-    // Goal: whatever is seen, what moves goes to a queue where it was seen and is not, at most so
-    // many at once, and no bucket twice within the least time.
+    // Goal: for all samples, a bucket moves to a queue on which it was seen and that it does not
+    // have, within the limit per sample, and no bucket moves twice within the minimum hold time.
     #[test]
     fn moves_are_bounded(
         looks in prop::collection::vec(prop::collection::vec(sight(), BUCKETS), 1..80),
@@ -133,7 +137,7 @@ proptest! {
         let mut policy = Policy::new(BUCKETS);
         let (mut table, mut last) = ([0u16; BUCKETS], [None; BUCKETS]);
         for (n, sights) in (0u32..).zip(&looks) {
-            let Some(moves) = policy.look(at(n), leads, &table, sights) else { continue };
+            let Some(moves) = policy.decide(at(n), leads, &table, sights) else { continue };
             prop_assert!(!moves.buckets.is_empty() && moves.buckets.len() <= MOVES);
             for bucket in moves.buckets {
                 prop_assert_ne!(table[bucket], moves.queue);

@@ -1,9 +1,9 @@
-//! Frames that gather: a lane whose last poll found few, and no more, is not polled again at once,
-//! if its source wishes so.
+//! Poll hold-off: a lane with few frames in its last poll is not polled again immediately, if its
+//! source requests that.
 //!
-//! Whoever looks for each single frame takes the line in which its sender says that there is one
-//! out of that sender's cache, once for every frame. Behind a kernel that is dear: it tells of a
-//! frame and then waits until all its stores are seen (`sock_def_readable`).
+//! A reader that polls for each single frame takes the cache line with the sender's index out of
+//! the sender's cache, once per frame. With a kernel as sender this is expensive: after publishing
+//! a frame the kernel waits until its stores are visible (`sock_def_readable`).
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use mqnet_netdev::limits::BUDGET;
 
 use crate::lane::{Polled, Rest};
 
-/// As many frames at least are worth the next look at once.
+/// Number of frames in a poll that justifies an immediate next poll.
 const ENOUGH: usize = BUDGET / 2;
 
-/// See the module.
+/// Poll hold-off of a lane; see the module.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Gather {
-    /// They gather until then; 0 while they do not.
+pub(super) struct HoldOff {
+    /// End of the hold-off; 0 if there is none.
     until: Duration,
 }
 
-impl Gather {
-    /// A poll that took few frames out of its source, and had room for more.
+impl HoldOff {
+    /// True for a poll that took few frames from its source and had room for more.
     #[inline]
     pub(super) fn is_worth(polled: &Polled) -> bool {
         (1..ENOUGH).contains(&polled.frames) && polled.rest != Rest::Full
     }
 
-    /// For so long from now on; 0: not at all.
+    /// Starts a hold-off of `time`; 0: none.
     #[inline]
     pub(super) fn begin(&mut self, time: Duration, now: impl FnOnce() -> Duration) {
         if !time.is_zero() {
@@ -36,7 +36,7 @@ impl Gather {
         }
     }
 
-    /// True while nobody is to look. The clock is read only if somebody might not.
+    /// True during a hold-off. The clock is read only if a hold-off was started.
     #[inline]
     pub(super) fn is_on(&mut self, now: impl FnOnce() -> Duration) -> bool {
         if self.until.is_zero() {
@@ -57,23 +57,23 @@ mod tests {
     const TIME: Duration = Duration::from_micros(2);
     const NOW: Duration = Duration::from_secs(1);
 
-    // Goal: few frames are worth a pause; many are not, nor none (what was sent had waited here),
-    // nor is a sink that had no room for more.
+    // Goal: only few frames justify a hold-off. Many frames do not, nor none (sent frames had
+    // waited in the lane), nor a sink without room for more.
     #[test]
-    fn few_frames_are_worth_a_pause() {
-        let worth = |frames, rest| Gather::is_worth(&Polled { frames, sent: 3, rest });
+    fn few_frames_start_a_hold_off() {
+        let worth = |frames, rest| HoldOff::is_worth(&Polled { frames, sent: 3, rest });
         assert!(worth(1, Rest::Empty) && worth(ENOUGH - 1, Rest::Budget));
         assert!(!worth(ENOUGH, Rest::Empty) && !worth(0, Rest::Empty) && !worth(1, Rest::Full));
     }
 
-    // Goal: a pause ends with its time, once, and the next look is at once; one of no time is none.
+    // Goal: a hold-off ends once, after its time; a hold-off of no time is none.
     #[test]
-    fn a_pause_ends() {
-        let mut gather = Gather::default();
-        gather.begin(Duration::ZERO, || panic!("no clock is needed"));
-        assert!(!gather.is_on(|| panic!("nothing gathers")));
-        gather.begin(TIME, || NOW);
-        assert!(gather.is_on(|| NOW + TIME / 2) && !gather.is_on(|| NOW + TIME));
-        assert!(!gather.is_on(|| NOW), "it is over");
+    fn hold_offs_end_once() {
+        let mut hold_off = HoldOff::default();
+        hold_off.begin(Duration::ZERO, || panic!("no clock is needed"));
+        assert!(!hold_off.is_on(|| panic!("nothing gathers")));
+        hold_off.begin(TIME, || NOW);
+        assert!(hold_off.is_on(|| NOW + TIME / 2) && !hold_off.is_on(|| NOW + TIME));
+        assert!(!hold_off.is_on(|| NOW), "it is over");
     }
 }

@@ -1,44 +1,44 @@
-//! Lanes that leave their worker, each when it may.
+//! Lanes that leave their worker, each when its condition holds.
 
 use std::sync::mpsc::Sender;
 
 use crate::lane::{Lane, Rest};
 
-/// When a lane leaves its worker.
+/// Condition under which a lane leaves its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// At once, with whatever it holds: it comes back.
-    AsItIs,
-    /// As soon as it holds no frame of its own.
+    /// Immediately, with all frames that it holds: the lane will be attached again.
+    Immediately,
+    /// As soon as the lane holds no frame of its own.
     Settled,
-    /// When it has found its source empty, or has moved so many frames that none is left of those
-    /// that waited when it was told to leave.
+    /// After the lane found its source empty, or moved so many frames that none of those that
+    /// waited at the request is left.
     Drained {
-        /// Most frames that can wait in its source.
+        /// Most frames that can wait in the source.
         most: u32,
     },
 }
 
-/// A lane that was told to leave.
+/// A lane that is being detached.
 pub(super) struct Leaving {
-    pub(super) as_it_is: bool,
-    /// Frames that may still have waited when it was told; `None`: it does not matter.
+    pub(super) immediately: bool,
+    /// Frames that may remain of those that waited at the request; `None`: not relevant.
     pub(super) left: Option<u32>,
-    pub(super) home: Sender<Lane>,
+    pub(super) reply: Sender<Lane>,
 }
 
 impl Leaving {
-    pub(super) fn begin(lane: &Lane, leave: Leave, home: Sender<Lane>) -> Self {
+    pub(super) fn begin(lane: &Lane, leave: Leave, reply: Sender<Lane>) -> Self {
         let left = match leave {
-            Leave::AsItIs | Leave::Settled => None,
+            Leave::Immediately | Leave::Settled => None,
             Leave::Drained { most } => Some(most),
         };
-        // What has been taken until now was not among what waits.
+        // Frames taken until now were not among the waiting ones.
         lane.taken_of_source(0);
-        Self { as_it_is: leave == Leave::AsItIs, left, home }
+        Self { immediately: leave == Leave::Immediately, left, reply }
     }
 
-    /// True when the lane may go, `moved` frames further on.
+    /// True if the lane may leave, after `moved` more frames.
     pub(super) fn may_go(&mut self, lane: &mut Lane, moved: usize) -> bool {
         let drained = match &mut self.left {
             None => true,
@@ -47,7 +47,7 @@ impl Leaving {
                 *left == 0 || (lane.rest() == Rest::Empty && !lane.source_has_more())
             }
         };
-        if self.as_it_is || (drained && lane.is_settled()) {
+        if self.immediately || (drained && lane.is_settled()) {
             return true;
         }
         if drained {

@@ -1,4 +1,4 @@
-//! From a tap to its reader: a bounded ring of blocks, a record in as many as it needs.
+//! Bounded ring from a tap to its reader: a record occupies as many blocks as it needs.
 
 use std::sync::Arc;
 
@@ -9,69 +9,70 @@ use mqnet_shmem::Span;
 use crate::DropReason;
 use crate::limits::FRAME_MAX;
 
-/// What the ring is counted in: a small frame and its record fit into two.
+/// Unit of the ring in bytes: a small frame and its record fit two blocks.
 const BLOCK: usize = 64;
 type Block = [u8; BLOCK];
 
-/// Time, length, bytes kept, and 1 + the number of the drop reason, or 0.
+/// Size of the record header: time, length, captured bytes, and 1 + the number of the drop reason,
+/// or 0.
 const HEADER: usize = 8 + 4 + 4 + 1;
 
-/// Which way the frames of a tap go, seen from the netdev that is watched.
+/// Direction of the captured frames, relative to the captured netdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// They arrived there.
+    /// The netdev receives the frames.
     Inbound,
-    /// They leave there.
+    /// The netdev sends the frames.
     Outbound,
 }
 
-/// What a tap keeps.
+/// Settings of a tap.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureConfig {
     /// Channel of the queue.
     pub channel: u16,
-    /// Which way its frames go.
+    /// Direction of the frames.
     pub direction: Direction,
-    /// Only frames that are dropped.
+    /// True to capture only dropped frames.
     pub drops_only: bool,
-    /// Bytes kept of each frame; more than the largest frame has are taken as that.
+    /// Maximum captured bytes of a frame; limited to the largest frame.
     pub snaplen: u32,
-    /// Memory for frames that wait for their reader; at least one always fits.
+    /// Ring size in bytes; raised to the size of one record.
     pub ring_bytes: u32,
-    /// Nanoseconds since the epoch.
+    /// Clock, in nanoseconds since the epoch.
     pub clock: fn() -> u64,
 }
 
 /// One captured frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// Nanoseconds since the epoch.
+    /// Capture time in nanoseconds since the epoch.
     pub time_ns: u64,
     /// Channel of the queue.
     pub channel: u16,
-    /// Which way it went.
+    /// Direction of the frame.
     pub direction: Direction,
-    /// Its whole length.
+    /// Full length of the frame.
     pub len: u32,
-    /// What was kept of it.
+    /// Captured bytes.
     pub bytes: Vec<u8>,
-    /// Why it was dropped, if it was.
+    /// Drop reason of a dropped frame.
     pub drop_reason: Option<DropReason>,
 }
 
-/// The end in the data path.
+/// Producer of a capture, in the data path.
 #[derive(Debug)]
 pub struct CaptureTap {
     config: CaptureConfig,
     ring: Producer<Block>,
-    /// Where a record is put together, so that the reader sees whole ones only.
+    /// Buffer in which a record is assembled, so that the reader receives only whole records.
     scratch: Box<[Block]>,
     missed: Arc<Counter>,
-    /// Frames at the front of an RX queue that were captured and are not released yet.
+    /// Frames at the front of an RX queue that are captured and not yet released.
     pub(super) seen: usize,
 }
 
-/// The end of whoever watches. The tap is of no use once it is dropped.
+/// Consumer of a capture. Its tap is abandoned when the reader is dropped.
 #[derive(Debug)]
 pub struct CaptureReader {
     channel: u16,
@@ -79,10 +80,10 @@ pub struct CaptureReader {
     ring: Consumer<Block>,
     scratch: Box<[Block]>,
     missed: Arc<Counter>,
-    told: u64,
+    reported: u64,
 }
 
-/// A tap and its reader.
+/// Makes a tap and its reader.
 pub fn tap(config: CaptureConfig) -> (CaptureTap, CaptureReader) {
     let config = CaptureConfig { snaplen: config.snaplen.min(FRAME_MAX), ..config };
     let record = blocks(config.snaplen as usize);
@@ -96,7 +97,7 @@ pub fn tap(config: CaptureConfig) -> (CaptureTap, CaptureReader) {
         ring: consumer,
         scratch: scratch(),
         missed: missed.clone(),
-        told: 0,
+        reported: 0,
     };
     (CaptureTap { config, ring: producer, scratch: scratch(), missed, seen: 0 }, reader)
 }
@@ -111,7 +112,7 @@ impl CaptureTap {
         self.config.drops_only
     }
 
-    /// True when nobody reads any more: the tap can be taken off for good.
+    /// True when the reader is dropped: the tap can be removed for good.
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.missed) == 1
     }
@@ -120,13 +121,13 @@ impl CaptureTap {
         (self.config.clock)()
     }
 
-    /// Keeps a frame that is dropped by what lies around a queue.
+    /// Captures a frame that a wrapper of the queue drops.
     pub fn dropped(&mut self, reason: DropReason, frame: &[u8]) {
         let now = self.now();
         self.keep(now, frame.len() as u32, Some(reason), Span::of(frame), &[]);
     }
 
-    /// Keeps a frame of `len` bytes that begins in `head` and goes on in `more`.
+    /// Captures a frame of `len` bytes that begins in `head` and continues in `more`.
     pub(super) fn keep(
         &mut self,
         time_ns: u64,
@@ -161,8 +162,9 @@ impl CaptureTap {
 }
 
 impl CaptureReader {
-    /// Takes what was captured since, in order, and says how many frames were missed since because
-    /// the ring was full. It ends even if the tap goes on.
+    /// Takes the frames captured since the last call, in order, and returns the number of frames
+    /// missed since then because the ring was full. Takes only frames that are present at the
+    /// start, so that it ends even if the tap continues.
     pub fn take(&mut self, frames: &mut Vec<Captured>) -> u64 {
         let mut left = self.ring.len();
         while left > 0 && self.ring.pop(&mut self.scratch[..1]) == 1 {
@@ -174,7 +176,7 @@ impl CaptureReader {
             let mut time_ns = [0; 8];
             time_ns.copy_from_slice(&header[..8]);
             let used = blocks(kept);
-            // A record is published whole.
+            // A record is always published whole.
             self.ring.pop(&mut self.scratch[1..used]);
             let bytes = self.scratch[..used].as_flattened()[HEADER..HEADER + kept].to_vec();
             frames.push(Captured {
@@ -188,11 +190,12 @@ impl CaptureReader {
             left = left.saturating_sub(used);
         }
         let missed = self.missed.get();
-        missed - std::mem::replace(&mut self.told, missed)
+        missed - std::mem::replace(&mut self.reported, missed)
     }
 }
 
-/// Takes what several taps have captured since, oldest first, and how many frames they missed.
+/// Takes the frames that several taps captured since the last call, oldest first. Returns the
+/// number of frames they missed.
 pub fn take_all(readers: &mut [CaptureReader], frames: &mut Vec<Captured>) -> u64 {
     let first = frames.len();
     let missed = readers.iter_mut().map(|reader| reader.take(frames)).sum();

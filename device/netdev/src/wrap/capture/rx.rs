@@ -19,7 +19,7 @@ impl RxBrings for Brings {
         let before = burst.frames().len();
         inner.peek(burst, budget)?;
         let shown = &burst.frames()[before..];
-        // What was shown before and not released comes first, and has been captured then.
+        // Frames of the last peek that were not released come first, and are captured already.
         let new = shown.get(tap.seen..).unwrap_or(&[]);
         if !new.is_empty() {
             let now = tap.now();

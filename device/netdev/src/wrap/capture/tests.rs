@@ -16,7 +16,7 @@ use crate::{
 
 static TICKS: AtomicU64 = AtomicU64::new(1);
 
-/// A clock that never shows the same time twice.
+/// A clock that never returns the same time twice.
 fn clock() -> u64 {
     TICKS.fetch_add(1, Ordering::Relaxed)
 }
@@ -26,7 +26,7 @@ fn config(drops_only: bool, snaplen: u32, ring_bytes: u32) -> CaptureConfig {
     CaptureConfig { channel: 3, direction, drops_only, snaplen, ring_bytes, clock }
 }
 
-/// A frame whose bytes tell its number.
+/// A frame with bytes that depend on its number.
 fn bytes(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (number * 7 + i) as u8).collect()
 }
@@ -84,7 +84,7 @@ impl RxBorrows for Fake {
     }
 }
 
-/// A sink with room for some frames that drops some of them and breaks at one.
+/// A sink with limited room that drops some frames and fails at one.
 struct Picky {
     room: usize,
     drop: Vec<Option<DropReason>>,
@@ -138,10 +138,10 @@ fn channel(function: &mut dyn Function) -> Channel {
 }
 
 proptest! {
-    // Goal: whatever is peeked and released in whatever steps, each frame is captured exactly
-    // once, in order and whole, and the inner queue sees every release.
+    // Goal: for any sequence of peeks and releases, each frame is captured exactly once, in order
+    // and whole, and the inner queue receives every release.
     #[test]
-    fn shown_again_is_captured_once(
+    fn repeated_peeks_capture_once(
         lens in proptest::collection::vec(1usize..300, 0..80),
         split in 0usize..300,
         steps in proptest::collection::vec((1usize..=64, 0usize..=64), 1..40),
@@ -177,10 +177,10 @@ proptest! {
         }
     }
 
-    // Goal: captured plus missed is what passed, exactly, however small the ring and however
-    // rarely it is read; what is captured is right to the snap length.
+    // Goal: captured plus missed frames are exactly those that passed, for any ring size and any
+    // reading interval; captured bytes are correct up to the snap length.
     #[test]
-    fn missed_is_exact(
+    fn missed_count_is_exact(
         lens in proptest::collection::vec(1usize..500, 1..200),
         snaplen in 1u32..200,
         ring_bytes in 0u32..4000,
@@ -213,10 +213,10 @@ proptest! {
         }
     }
 
-    // Goal: a tapped TX queue takes the same prefix as a bare one, tells which frames were
-    // dropped and why, and keeps a fault until the frames before it are released.
+    // Goal: a tapped TX queue takes the same prefix as a bare one, reports which frames were
+    // dropped and why, and holds a fault until the frames before it are released.
     #[test]
-    fn drops_at_tx_are_told_apart(
+    fn tx_drops_are_captured_with_reason(
         room in 0usize..70,
         drop in proptest::collection::vec(proptest::option::of(0usize..5), 64),
         fault_at in 0usize..100,
@@ -252,10 +252,10 @@ proptest! {
     }
 }
 
-// Goal: a queue that drops at RX is seen to, with reason, whole length and the bytes that came;
-// a capture of drops leaves the other frames out and counts none of them as missed.
+// Goal: drops at an RX queue are captured, with reason, full length and the received bytes; a
+// capture of drops skips other frames and does not count them as missed.
 #[test]
-fn drops_at_rx() {
+fn rx_drops_are_captured_with_reason() {
     for drops_only in [false, true] {
         let mut fake = Fake::new(&[10, 20, 4000]);
         fake.frames[2].1 = Some(DropReason::TooLong);
@@ -333,10 +333,10 @@ impl TxBrings for Choosy {
     }
 }
 
-// Goal: what a queue with memory drops is captured, of frames that are copied into it and of those
-// that are received for it; it gets every frame whole, and comes out of the tap again.
+// Goal: drops of a queue with memory are captured, both of frames copied into it and of frames
+// received for it; the queue receives every frame whole, and the tap can be removed.
 #[test]
-fn drops_of_a_queue_with_memory() {
+fn drops_of_memory_queues_are_captured() {
     let stats = Arc::<crate::ChannelStats>::default();
     let inner = Choosy { page: Vec::new(), at: 0, stats: stats.clone() };
     let (tap_out, mut reader) = tap(config(true, 2000, 1 << 16));
@@ -361,10 +361,9 @@ fn drops_of_a_queue_with_memory() {
     assert!(unwrap_tx(out).1.is_some());
 }
 
-// Goal: loopback and null queues work under their taps, and a capture makes no payload copy of the
-// engine's of what it does not keep from its place.
+// Goal: loopback and null queues work under taps, and a capture makes no counted payload copy.
 #[test]
-fn real_queues_under_taps() {
+fn taps_make_no_payload_copy() {
     let (mut looped, mut null) = (Loopback::new(1), Null::new(1));
     let (ours, nothing) = (channel(&mut looped), channel(&mut null));
     let (tap_in, mut reader) = tap(config(false, 64, 1 << 16));
@@ -398,10 +397,10 @@ fn real_queues_under_taps() {
     assert_eq!(taken(&mut drops), []);
 }
 
-// Goal: a tap comes off again, asks pass through to the inner queue, and a tap knows when its
-// reader has gone.
+// Goal: a tap can be removed, calls are forwarded to the inner queue, and a tap detects the loss of
+// its reader.
 #[test]
-fn taps_come_off() {
+fn taps_are_removable() {
     let (tap_a, reader) = tap(config(false, 64, 0));
     let (tap_b, _other) = tap(config(false, 64, 0));
     let rx = wrap_rx(Rx::Brings(Box::new(Fake::new(&[1]))), tap_a);
@@ -418,7 +417,7 @@ fn taps_come_off() {
     assert!(none.is_none() && matches!(tx, Tx::Borrows(_)));
 }
 
-// Goal: frames of several taps come in the order of their times.
+// Goal: frames of several taps are returned in the order of their times.
 #[test]
 fn readers_are_merged_by_time() {
     let (mut one, first) = tap(config(false, 64, 4096));

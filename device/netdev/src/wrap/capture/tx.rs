@@ -1,7 +1,7 @@
-//! A tap on a TX queue: what is dropped there.
+//! Taps on TX queues: captures of the frames dropped there.
 //!
-//! Frames are handed on one at a time, so that the queue's own counters tell which one was dropped
-//! and why.
+//! Frames are forwarded one at a time, so that the counters of the queue identify the dropped frame
+//! and the reason.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use mqnet_shmem::{Segments, Span, SpanMut};
 use super::CaptureTap;
 use crate::{Burst, ChannelStats, DropReason, Fault, Fill, Frame, FrameMeta, TxBorrows, TxBrings};
 
-/// What is counted of the drops of a queue.
+/// Snapshot of the drop counters of a queue.
 type Counts = [u64; DropReason::ALL.len()];
 
-/// Who watches a queue.
+/// Observer of the drops of a queue.
 pub(super) struct Watch {
     tap: CaptureTap,
     stats: Arc<ChannelStats>,
-    /// A fault that came after frames had been taken: the next call tells.
+    /// A fault that occurred after frames had been taken; returned by the next call.
     fault: Option<Fault>,
 }
 
@@ -34,8 +34,8 @@ impl Watch {
         DropReason::ALL.map(|reason| self.stats.tx.drops.get(reason))
     }
 
-    /// Keeps a frame if it has been dropped since.
-    fn look(&mut self, before: &Counts, len: u32, head: Span<'_>, more: &[Span<'_>]) {
+    /// Captures a frame if a drop counter has grown since `before`.
+    fn keep_drop(&mut self, before: &Counts, len: u32, head: Span<'_>, more: &[Span<'_>]) {
         let drops = &self.stats.tx.drops;
         let mut all = DropReason::ALL.into_iter().zip(before);
         if let Some((reason, _)) = all.find(|(reason, n)| drops.get(*reason) != **n) {
@@ -44,7 +44,7 @@ impl Watch {
         }
     }
 
-    fn tell_fault(&mut self) -> Result<(), Fault> {
+    fn take_fault(&mut self) -> Result<(), Fault> {
         self.fault.take().map_or(Ok(()), Err)
     }
 
@@ -54,9 +54,9 @@ impl Watch {
         from: usize,
         mut to: impl FnMut(&Burst<'_>) -> Result<usize, Fault>,
     ) -> Result<usize, Fault> {
-        self.tell_fault()?;
+        self.take_fault()?;
         if burst.frames().is_empty() {
-            // What is behind us is asked to go on with what it has in hand.
+            // An empty burst requests progress of a wrapper further down, which may hold a frame.
             return to(burst);
         }
         let mut taken = 0;
@@ -74,7 +74,7 @@ impl Watch {
                     break;
                 }
             }
-            self.look(&before, len, head, more);
+            self.keep_drop(&before, len, head, more);
         }
         Ok(taken)
     }
@@ -98,13 +98,13 @@ impl TxBorrows for Borrows {
     }
 }
 
-/// Around a queue with memory. What is received for it is received into a page of ours, or nothing
-/// would be left to show of a frame that it drops.
+/// Tap on a queue with memory. Frames are received into a private page, because a dropped frame
+/// could not be read back from the queue's memory.
 pub(super) struct Brings {
     pub(super) inner: Box<dyn TxBrings>,
     pub(super) watch: Watch,
     page: Vec<u8>,
-    /// Room that was asked for.
+    /// Size of the last reservation.
     max: u32,
 }
 
@@ -113,7 +113,7 @@ impl Brings {
         Self { inner, watch, page: Vec::new(), max: 0 }
     }
 
-    /// Moves a frame from the page to where it would have been received.
+    /// Copies a frame from the page into the memory of the queue.
     fn place(&mut self, len: u32) -> Result<(), Fault> {
         let Some(mut room) = self.inner.reserve(self.max)? else {
             let what = "a queue has no room any more that it had a moment ago".to_owned();
@@ -145,7 +145,7 @@ impl TxBrings for Brings {
     }
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
-        self.watch.tell_fault()?;
+        self.watch.take_fault()?;
         if self.inner.reserve(max)?.is_none() {
             return Ok(None);
         }
@@ -167,7 +167,7 @@ impl TxBrings for Brings {
             }
         }
         let bytes = Span::of(&self.page).first(frame.len as usize);
-        self.watch.look(&before, frame.len, bytes, &[]);
+        self.watch.keep_drop(&before, frame.len, bytes, &[]);
     }
 
     fn flush(&mut self) -> Result<(), Fault> {

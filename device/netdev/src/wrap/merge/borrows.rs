@@ -1,4 +1,4 @@
-//! Around a queue that moves frames by a system call: it gathers headers and payloads.
+//! Coalescing for a queue that sends frames by a system call, which gathers headers and payloads.
 
 use super::Merger;
 use crate::{Burst, Fault, Fill, TxBorrows};

@@ -1,4 +1,4 @@
-//! Around a queue with memory: the copy into it gathers headers and payloads.
+//! Coalescing for a queue with memory: the copy into it gathers headers and payloads.
 
 use mqnet_shmem::Segments;
 

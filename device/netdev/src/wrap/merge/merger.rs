@@ -1,4 +1,4 @@
-//! From frames as they come to bursts with fewer of them.
+//! Coalesces the frames of a burst into fewer, larger frames.
 
 use std::sync::Arc;
 
@@ -12,54 +12,55 @@ use crate::limits::{BURST_FRAMES, BURST_MORE_PIECES};
 use crate::wrap::pieces::{Pieces, payload, read_head, sums};
 use crate::{Burst, ChannelStats, Fault, Frame, Offloads};
 
-/// Bursts that pass unseen after others have been looked at in vain, at most.
+/// Maximum number of bursts forwarded unseen after an inspection without a match.
 const UNSEEN_MAX: u32 = 64;
 
-/// The headers of a frame that goes out.
+/// Headers of a coalesced frame.
 type Head = [u8; MERGED_HEADERS_MAX];
 
-/// How the queue behind takes frames of a burst from a number on.
+/// Submits the frames of a burst from an index on to the inner queue.
 type To<'a> = dyn FnMut(&Burst<'_>, usize) -> Result<usize, Fault> + 'a;
 
-/// Frames that become one.
+/// Consecutive frames that become one frame.
 struct Run {
     frames: u16,
-    /// Bytes of their headers, and of the frame that they become.
+    /// Bytes of the headers of each frame.
     headers: u16,
     len: u32,
     hdr: VnetHdr,
 }
 
-/// What one burst came to.
+/// Result of one submitted burst.
 struct Sent {
-    /// Frames of the source that were taken.
+    /// Number of source frames taken.
     frames: usize,
-    /// The queue takes no more.
+    /// True if the queue is full.
     is_full: bool,
-    /// Some of them could become one.
+    /// True if some frames could be coalesced.
     found: bool,
 }
 
 pub(super) struct Merger {
     how: Merging,
     stats: Arc<ChannelStats>,
-    /// One for each frame of a burst that goes out.
+    /// Header buffers, one for each coalesced frame of a burst.
     heads: Box<[Head]>,
-    /// Bursts to be passed on unseen.
+    /// Remaining bursts to forward unseen.
     unseen: u32,
-    /// How many the next time.
+    /// Number of bursts to forward unseen after the next inspection without a match.
     next_unseen: u32,
 }
 
-/// Pieces of the payload of a frame behind so many bytes of headers.
+/// Pieces of the payload of a frame after `headers` bytes of headers.
 fn payload_of<'a>(burst: &Burst<'a>, frame: &Frame<'a>, headers: usize) -> Option<Pieces<'a>> {
     let len = (frame.len as usize).checked_sub(headers)?;
     payload(frame.head, burst.more(frame), headers, len)
 }
 
-/// Two frames that may be parts of one, as far as their lengths tell.
-fn look_alike(one: &Frame<'_>, next: &Frame<'_>) -> bool {
-    // Ethernet, IPv4 and UDP have 42 bytes, less without Ethernet: what has no payload is shorter.
+/// True if two frames may be parts of one, judged by their lengths.
+fn may_be_one(one: &Frame<'_>, next: &Frame<'_>) -> bool {
+    // Ethernet, IPv4 and UDP headers have 42 bytes, or 28 without Ethernet; a frame without payload
+    // is not longer.
     next.len <= one.len && next.len > 28 && !one.hdr.is_large() && !next.hdr.is_large()
 }
 
@@ -69,8 +70,8 @@ impl Merger {
         Self { how, stats, heads, unseen: 0, next_unseen: 1 }
     }
 
-    /// Sends the frames from number `from` on; `to` is how the queue behind takes a burst. Returns
-    /// how many were taken.
+    /// Sends the frames from index `from` on; `to` submits a burst to the inner queue. Returns the
+    /// number of frames taken.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -86,11 +87,11 @@ impl Merger {
             self.unseen -= 1;
             return to(burst, from);
         }
-        self.look(burst, from, &mut to)
+        self.inspect(burst, from, &mut to)
     }
 
     #[inline(never)]
-    fn look(&mut self, burst: &Burst<'_>, from: usize, to: &mut To<'_>) -> Result<usize, Fault> {
+    fn inspect(&mut self, burst: &Burst<'_>, from: usize, to: &mut To<'_>) -> Result<usize, Fault> {
         let frames = &burst.frames()[from..];
         let (mut done, mut found) = (0, false);
         let mut failed = None;
@@ -112,11 +113,11 @@ impl Merger {
             (true, _) => (0, 1),
             (false, n) => (n, UNSEEN_MAX.min(2 * n)),
         };
-        // What was taken before must be released by the caller: the next call tells.
+        // The caller must release the frames taken before a fault: the next call returns the fault.
         failed.filter(|_| done == 0).map_or(Ok(done), Err)
     }
 
-    /// One burst of what becomes of the frames from number `from` on.
+    /// Sends one burst made of the frames from index `from` on.
     fn send_some(
         &mut self,
         burst: &Burst<'_>,
@@ -146,7 +147,7 @@ impl Merger {
         stats.tx.merged.add((sent - taken) as u64);
         let is_full = taken < shown;
         if is_full && runs[taken].frames > 1 {
-            // There was no room for a large frame: for some of its parts there may be.
+            // There was no room for a large frame; some of its parts may fit.
             sent += match to(burst, from + sent) {
                 Ok(more) => more,
                 Err(fault) if sent == 0 => return Err(fault),
@@ -158,8 +159,8 @@ impl Merger {
 }
 
 impl Merging {
-    /// What becomes of frames: each in one run, in order. The headers of those that become larger
-    /// are made in `heads`, in order.
+    /// Groups frames into runs, in order. The headers of coalesced frames are written to `heads`,
+    /// in order.
     fn find_runs(
         &self,
         burst: &Burst<'_>,
@@ -172,7 +173,7 @@ impl Merging {
         while at < frames.len() {
             let mut run = Run { frames: 1, headers: 0, len: 0, hdr: VnetHdr::default() };
             let first = known.take();
-            if frames.get(at + 1).is_some_and(|next| look_alike(&frames[at], next))
+            if frames.get(at + 1).is_some_and(|next| may_be_one(&frames[at], next))
                 && let Some(first) = first.or_else(|| self.part(burst, &frames[at]))
             {
                 let mut merge = Merge::new(first, self.frame_max);
@@ -191,8 +192,8 @@ impl Merging {
         runs
     }
 
-    /// Lets frames follow the first of `frames` as long as they continue it. The frame after them
-    /// is returned if it could begin another.
+    /// Appends frames to `merge` as long as they continue the first of `frames`. Returns the next
+    /// frame if it could begin another run.
     fn extend(
         &self,
         burst: &Burst<'_>,
@@ -202,20 +203,20 @@ impl Merging {
     ) -> Option<Part> {
         let mut pieces = None;
         for two in frames.windows(2) {
-            if !look_alike(&two[0], &two[1]) {
+            if !may_be_one(&two[0], &two[1]) {
                 return None;
             }
             let part = self.part(burst, &two[1])?;
             if !merge.goes_on_with(&part) {
                 return Some(part);
             }
-            // Nothing is summed up that would stay alone anyway.
+            // A frame that stays alone needs no checksum verification.
             let before = match pieces {
                 Some(pieces) => pieces,
                 None => sound(burst, &frames[0], first).unwrap_or(BURST_MORE_PIECES),
             };
             let more = sound(burst, &two[1], &part)?;
-            // One burst has room for one frame in so many pieces.
+            // A burst has room for one frame of this number of pieces.
             if before + more > BURST_MORE_PIECES {
                 return Some(part);
             }
@@ -225,7 +226,7 @@ impl Merging {
         None
     }
 
-    /// A frame as a part, if it is of a kind that is taken.
+    /// Parses a frame as a part, if the queue offers segmentation of its kind.
     fn part(&self, burst: &Burst<'_>, frame: &Frame<'_>) -> Option<Part> {
         let (head, n) = read_head::<MERGED_HEADERS_MAX>(frame, burst.more(frame));
         let part = Part::find(frame.hdr, frame.len, &head[..n], self.layer)?;
@@ -238,13 +239,14 @@ impl Merging {
     }
 }
 
-/// In how many pieces the payload of a frame lies, if its checksum is right.
+/// Number of payload pieces of a frame, if its checksum is correct.
 fn sound(burst: &Burst<'_>, frame: &Frame<'_>, part: &Part) -> Option<usize> {
     let pieces = payload_of(burst, frame, part.headers())?;
     part.is_sound(|| sums(&pieces)).then_some(pieces.len())
 }
 
-/// Puts what becomes of the first of `frames` into a burst; false when it is full.
+/// Appends the frame made of the first `run.frames` of `frames` to a burst; false when the burst is
+/// full.
 fn push<'a>(
     out: &mut Burst<'a>,
     burst: &Burst<'a>,

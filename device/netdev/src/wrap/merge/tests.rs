@@ -9,7 +9,7 @@ use super::*;
 use crate::limits::FRAME_MAX;
 use crate::{Armed, Burst, Event, Fault, FrameMeta, Queue, TxBorrows, TxBrings};
 
-/// A queue that takes so many more bytes, and what it took.
+/// A queue with limited room in bytes, and the frames it took.
 #[derive(Default)]
 struct Taken {
     room: usize,
@@ -58,8 +58,8 @@ impl Sink {
         wrap_tx(tx, how, self.stats.clone())
     }
 
-    /// `came` frames are accounted for.
-    fn assert_law(&self, came: usize) {
+    /// Checks that `came` frames are accounted for.
+    fn assert_conservation(&self, came: usize) {
         let tx = &self.stats.tx;
         assert_eq!(came as u64, tx.packets.get() + tx.merged.get(), "rx = tx + merged");
     }
@@ -116,7 +116,7 @@ fn slow_sum(bytes: &[u8]) -> u32 {
     sum
 }
 
-/// A TCP segment over IPv4, whole.
+/// A TCP segment over IPv4 with valid checksums.
 fn tcp(flow: u8, seq: u32, id: u16, flags: u8, payload: usize) -> Vec<u8> {
     let mut frame = vec![0u8; 54];
     frame[12] = 8;
@@ -142,7 +142,7 @@ fn tcp(flow: u8, seq: u32, id: u16, flags: u8, payload: usize) -> Vec<u8> {
     frame
 }
 
-/// What was taken, cut again and finished.
+/// Segments of a taken frame, with checksums filled in.
 fn cut((hdr, bytes): &(VnetHdr, Vec<u8>)) -> Vec<Vec<u8>> {
     if !hdr.is_large() {
         assert_eq!(*hdr, VnetHdr::default());
@@ -160,7 +160,7 @@ fn cut((hdr, bytes): &(VnetHdr, Vec<u8>)) -> Vec<Vec<u8>> {
     (0..cut.count()).map(segment).collect()
 }
 
-/// Whole frames, and where each is split into pieces.
+/// Whole frames, each with the offsets at which it is split into pieces.
 type Given = Vec<(Vec<u8>, Vec<usize>)>;
 
 fn show(given: &[(Vec<u8>, Vec<usize>)], burst: &mut impl FnMut(&Burst<'_>)) {
@@ -206,8 +206,8 @@ fn given() -> impl Strategy<Value = Given> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    // Goal: whatever comes, in whatever pieces, to a queue with whatever room, cut again it is what
-    // came, in order, each frame once; every frame is accounted for; no payload is copied.
+    // Goal: for any frames in any pieces and any room of the queue, segmentation restores the
+    // original frames, in order, each once; every frame is accounted for; no payload is copied.
     #[test]
     fn every_frame_leaves_once(
         given in given(), rooms in prop::collection::vec(0usize..100_000, 1..20), brings: bool,
@@ -222,7 +222,7 @@ proptest! {
             let mut taken = 0;
             show(&given[done..], &mut |burst| taken = tx.submit(burst, 0).unwrap());
             done += taken;
-            sink.assert_law(done);
+            sink.assert_conservation(done);
         }
         prop_assert_eq!(copies::made(), before);
         let taken = sink.taken();
@@ -238,10 +238,10 @@ fn stream(flow: u8, frames: u32) -> Given {
     (0..frames).map(|n| (tcp(flow, 1000 * n, n as u16, 0x10, 1000), Vec::new())).collect()
 }
 
-// Goal: a burst of one flow is one frame, bounded by the largest there may be; a kind of frame that
-// the queue does not take is left alone.
+// Goal: a burst of one flow becomes one frame, bounded by the largest frame; a kind of frame
+// without segmentation offload is not coalesced.
 #[test]
-fn a_burst_becomes_one_frame() {
+fn one_flow_becomes_one_frame() {
     for (takes, frames, merged) in
         [(Offloads::ALL, 1, 63), (Offloads::CSUM.or(Offloads::TSO6), 64, 0)]
     {
@@ -251,7 +251,7 @@ fn a_burst_becomes_one_frame() {
         show(&stream(1, 64), &mut |burst| assert_eq!(tx.submit(burst, 0).unwrap(), 64));
         assert_eq!(sink.taken().frames.len(), frames);
         assert_eq!(sink.stats.tx.merged.get(), merged);
-        sink.assert_law(64);
+        sink.assert_conservation(64);
     }
     let sink = Sink::default();
     let how = Merging { layer: Layer::Ethernet, takes: Offloads::ALL, frame_max: 10_100 };
@@ -262,9 +262,9 @@ fn a_burst_becomes_one_frame() {
     assert_eq!(lengths, [10_054, 10_054, 10_054, 10_054, 10_054, 10_054, 4054]);
 }
 
-// Goal: where there is no room for a large frame, the small ones that fit are sent.
+// Goal: without room for a large frame, the small frames that fit are sent.
 #[test]
-fn small_frames_go_where_large_ones_do_not() {
+fn small_frames_fill_the_rest_of_the_room() {
     let sink = Sink::default();
     let mut tx = sink.wrapped(false, Offloads::ALL);
     sink.taken().room = 5 * 1054 + 100;
@@ -273,13 +273,13 @@ fn small_frames_go_where_large_ones_do_not() {
     sink.taken().room = 1 << 20;
     show(&stream(1, 20)[5..], &mut |burst| assert_eq!(tx.submit(burst, 0).unwrap(), 15));
     assert_eq!((sink.taken().frames.len(), sink.stats.tx.merged.get()), (6, 14));
-    sink.assert_law(20);
+    sink.assert_conservation(20);
 }
 
-// Goal: traffic of which nothing can be merged is hardly looked at after a while, and what can be
-// merged is found soon again.
+// Goal: traffic that cannot be coalesced is rarely inspected after a while, and traffic that can be
+// is detected again soon.
 #[test]
-fn traffic_in_vain_passes_unseen() {
+fn inspection_backs_off() {
     let sink = Sink::default();
     let mut tx = sink.wrapped(false, Offloads::ALL);
     sink.taken().room = usize::MAX;
@@ -299,9 +299,9 @@ fn traffic_in_vain_passes_unseen() {
     assert_eq!(sink.stats.tx.merged.get(), before + 63, "from then on all of it");
 }
 
-// Goal: what the wrapper is told goes to the queue inside, and it can be taken off.
+// Goal: calls are forwarded to the inner queue, and coalescing can be removed.
 #[test]
-fn it_comes_off() {
+fn coalescing_is_removable() {
     for brings in [true, false] {
         let sink = Sink::default();
         let mut tx = unwrap_tx(sink.wrapped(brings, Offloads::ALL));
@@ -311,8 +311,8 @@ fn it_comes_off() {
     }
 }
 
-// Goal: unfinished frames are merged without a look at their payload; wrong checksums never are,
-// whatever flags say of them.
+// Goal: frames with partial checksums are coalesced without reading their payload; frames with
+// wrong checksums never are, for any flags.
 #[test]
 fn wrong_checksums_are_not_merged() {
     let csum = VnetFields { csum_start: 34, csum_offset: 16, ..VnetFields::default() };
@@ -338,9 +338,10 @@ fn wrong_checksums_are_not_merged() {
     }
 }
 
-// Goal: it is of use only for a queue that takes frames much larger than those that come.
+// Goal: coalescing has an effect only for a queue that accepts frames much larger than those that
+// arrive.
 #[test]
-fn when_it_is_of_use() {
+fn coalescing_needs_larger_frames() {
     let how = |takes, frame_max| Merging { layer: Layer::Ethernet, takes, frame_max };
     assert!(how(Offloads::ALL, FRAME_MAX).useful(1500).is_some());
     assert_eq!(how(Offloads::CSUM, FRAME_MAX).useful(1500), None);

@@ -1,4 +1,5 @@
-//! Around a queue that moves frames by a system call: it gathers headers and payload.
+//! Offload emulation for a queue that sends frames by a system call, which gathers headers and
+//! payload.
 
 use super::Finisher;
 use crate::{Burst, Fault, Fill, TxBorrows};

@@ -1,39 +1,39 @@
-//! Around a queue with memory: the copy into it gathers headers and payload.
+//! Offload emulation for a queue with memory: the copy into it gathers headers and payload.
 //!
-//! A source that has no memory cannot receive into the queue's: the frame may have to be cut. It
-//! receives into a page of ours, and such a frame is copied once.
+//! A source without memory cannot receive into the queue's memory, because the frame may have to be
+//! segmented. The source receives into a staging page, and the frame is copied once.
 
 use mqnet_shmem::{Segments, Span, SpanMut};
 
-use super::{Finisher, KEPT, UNWANTED};
+use super::{DISCARD, Finisher, STAGED};
 use crate::{Burst, DropReason, Fault, Fill, FrameMeta, TxBrings};
 
 pub(super) struct Brings {
     inner: Box<dyn TxBrings>,
     finisher: Finisher,
     page: Vec<u8>,
-    /// The frame in the page, while there is no room for all of it.
-    kept: Option<FrameMeta>,
-    /// The queue was found broken when nobody could be told.
+    /// Frame in the page, while the queue has no room for all of it.
+    staged: Option<FrameMeta>,
+    /// A fault detected in a call that cannot return it.
     fault: Option<Fault>,
 }
 
 impl Brings {
     pub(super) fn new(inner: Box<dyn TxBrings>, finisher: Finisher, room: u32) -> Self {
-        Self { inner, finisher, page: vec![0; room as usize], kept: None, fault: None }
+        Self { inner, finisher, page: vec![0; room as usize], staged: None, fault: None }
     }
 
-    /// Sends the frame in the page; false when it is still there.
-    fn send_kept(&mut self) -> Result<bool, Fault> {
+    /// Sends the staged frame; false when it is still staged.
+    fn send_staged(&mut self) -> Result<bool, Fault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
-        let Some(FrameMeta { len, hdr }) = self.kept else { return Ok(true) };
-        let hand = &self.finisher.hand;
-        if hand.is_unwanted() {
-            hand.set(UNWANTED | KEPT, false);
-            self.kept = None;
-            self.finisher.forget();
+        let Some(FrameMeta { len, hdr }) = self.staged else { return Ok(true) };
+        let progress = &self.finisher.progress;
+        if progress.is_discarded() {
+            progress.set(DISCARD | STAGED, false);
+            self.staged = None;
+            self.finisher.clear_progress();
             self.finisher.count_drop(DropReason::SinkFull);
             return Ok(true);
         }
@@ -42,9 +42,9 @@ impl Brings {
         let inner = &mut *self.inner;
         let sent = self.finisher.send(&burst, 0, |burst, from| inner.submit(burst, from))? == 1;
         if sent {
-            self.kept = None;
+            self.staged = None;
         }
-        self.finisher.hand.set(KEPT, !sent);
+        self.finisher.progress.set(STAGED, !sent);
         Ok(sent)
     }
 }
@@ -57,7 +57,7 @@ impl TxBrings for Brings {
     }
 
     fn submit(&mut self, burst: &Burst<'_>, from: usize) -> Result<usize, Fault> {
-        if !self.send_kept()? {
+        if !self.send_staged()? {
             return Ok(0);
         }
         let inner = &mut *self.inner;
@@ -65,9 +65,9 @@ impl TxBrings for Brings {
     }
 
     fn reserve(&mut self, max: u32) -> Result<Option<Segments<'_>>, Fault> {
-        // Backpressure before anything is received, as long as frames are small.
+        // Applies backpressure before a frame is received, as long as frames are small.
         let small = self.finisher.frame_max().min(max);
-        if !self.send_kept()? || self.inner.reserve(small)?.is_none() {
+        if !self.send_staged()? || self.inner.reserve(small)?.is_none() {
             return Ok(None);
         }
         if self.page.len() < max as usize {
@@ -78,9 +78,9 @@ impl TxBrings for Brings {
     }
 
     fn commit(&mut self, frame: &FrameMeta) {
-        self.kept = Some(*frame);
-        self.finisher.hand.set(KEPT, true);
-        self.fault = self.send_kept().err();
+        self.staged = Some(*frame);
+        self.finisher.progress.set(STAGED, true);
+        self.fault = self.send_staged().err();
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
@@ -92,13 +92,13 @@ impl TxBrings for Brings {
     }
 
     fn is_drained(&mut self) -> Result<bool, Fault> {
-        Ok(self.kept.is_none() && self.inner.is_drained()?)
+        Ok(self.staged.is_none() && self.inner.is_drained()?)
     }
 }
 
 impl Drop for Brings {
     fn drop(&mut self) {
-        if self.kept.is_some() {
+        if self.staged.is_some() {
             self.finisher.count_drop(DropReason::LinkClosed);
         }
     }

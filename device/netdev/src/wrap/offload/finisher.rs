@@ -1,4 +1,4 @@
-//! From frames as they come to bursts that the queue behind takes.
+//! Segments and completes the frames of a burst for the inner queue.
 
 use std::sync::Arc;
 
@@ -7,66 +7,67 @@ use mqnet_shmem::Span;
 use mqnet_wire::VnetHdr;
 use mqnet_wire::offload::{Cut, Sum, UNFINISHED_HEADERS_MAX, checksum_end, fill_checksum};
 
-use super::{BEGUN, Finish, InHand};
+use super::{Finish, InHand, PARTIAL};
 use crate::limits::BURST_FRAMES;
 use crate::wrap::pieces::{payload, read_head, sums};
 use crate::{Burst, ChannelStats, DropReason, Fault, Frame, Offloads};
 
-/// Bursts that go out in one call: a frame may become 65,535, and its lane is not alone.
+/// Maximum bursts submitted per call. A frame may become 65,535 segments, and other lanes must run
+/// too.
 const ROUNDS_MAX: u32 = 64;
 
-/// The first bytes of a frame, in private memory.
+/// First bytes of a frame, in private memory.
 type Head = [u8; UNFINISHED_HEADERS_MAX];
 
-/// The first bytes of a frame that comes, read once: a peer can write them at any time, and by
-/// other headers a frame that is half sent would have other segments.
+/// First bytes of an input frame, read once. A peer can write them at any time, and changed headers
+/// of a partly sent frame would yield other segments.
 #[derive(Clone)]
 struct Original {
     head: Head,
     len: usize,
 }
 
-/// A frame of which some segments are sent.
-struct Begun {
+/// Progress of a partly sent frame.
+struct Partial {
     hdr: VnetHdr,
     len: u32,
     original: Original,
-    /// The next segment.
+    /// Number of the next segment.
     next: u32,
 }
 
-/// What has to be done about a frame.
+/// Emulation that a frame needs.
 pub(super) enum Work {
-    /// The field ends here, within what was read.
+    /// Fill in the checksum. The value is the end of the field, within the header bytes read.
     Checksum(usize),
-    /// The field begins here, behind what was read.
+    /// Fill in the checksum. The value is the start of the field, beyond the header bytes read.
     FarChecksum(usize),
     Cut(Cut),
     Drop(DropReason),
 }
 
-/// A frame that goes out.
+/// An output frame.
 struct Made {
-    /// It is all that there is of the frame that it was made of, or the last of it.
+    /// True for the last output frame of an input frame.
     last: bool,
-    /// Its checksum was filled in.
+    /// True if its checksum was filled in.
     summed: bool,
 }
 
-/// How the queue behind takes frames of a burst from a number on.
+/// Submits the frames of a burst from an index on to the inner queue.
 type To<'a> = dyn FnMut(&Burst<'_>, usize) -> Result<usize, Fault> + 'a;
 
-/// What one burst came to.
+/// Result of one submitted burst.
 enum Round {
     Sent {
         made: ArrayVec<Made, BURST_FRAMES>,
         taken: usize,
     },
-    /// The first frame cannot be finished.
+    /// The first frame cannot be segmented or completed.
     Dropped(DropReason),
 }
 
-/// Why no more frames go into a burst.
+/// Reason why a burst ends.
 enum Stop {
     Full,
     Drop(DropReason),
@@ -75,15 +76,15 @@ enum Stop {
 pub(super) struct Finisher {
     how: Finish,
     stats: Arc<ChannelStats>,
-    /// One for each frame of a burst that goes out.
+    /// Header buffers, one for each output frame of a burst.
     heads: Box<[Head]>,
-    /// One for each frame of a burst that comes, beginning with the one that is being sent.
+    /// Original headers, one for each input frame of a burst, beginning with the partly sent frame.
     originals: Box<[Original]>,
-    begun: Option<Begun>,
-    pub(super) hand: InHand,
+    partial: Option<Partial>,
+    pub(super) progress: InHand,
 }
 
-/// A burst that goes out, and what its frames are.
+/// An output burst with the description of its frames.
 struct Out<'a> {
     burst: Burst<'a>,
     made: ArrayVec<Made, BURST_FRAMES>,
@@ -100,9 +101,9 @@ impl<'a> Out<'a> {
         made: Made,
     ) -> Result<(), Stop> {
         if !self.burst.push_pieces(hdr, len, head, more) {
-            // Alone in a burst it has room, unless it is in more pieces than any frame may be.
-            let hopeless = self.made.is_empty();
-            return Err(if hopeless { Stop::Drop(DropReason::BadHeader) } else { Stop::Full });
+            // An empty burst has room for any frame within the limit of pieces.
+            let is_alone = self.made.is_empty();
+            return Err(if is_alone { Stop::Drop(DropReason::BadHeader) } else { Stop::Full });
         }
         self.made.push(made);
         Ok(())
@@ -115,7 +116,8 @@ impl<'a> Out<'a> {
         self.heads.next().ok_or(Stop::Full)
     }
 
-    /// A frame, or its segments from `first` on; of one that is begun the original is known.
+    /// Appends a frame, or its segments from `first` on. `original` is already set if `first` is
+    /// not 0.
     fn add(
         &mut self,
         how: &Finish,
@@ -154,7 +156,8 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// A frame whose checksum field stands at any place: the two bytes are a piece of their own.
+    /// Fills in a checksum at an arbitrary offset: the two bytes of the field become a separate
+    /// piece.
     #[cold]
     fn far_checksum(
         &mut self,
@@ -209,7 +212,7 @@ impl<'a> Out<'a> {
 }
 
 impl Finish {
-    /// What has to be done about a frame that does not pass.
+    /// Emulation that a frame needs which does not pass.
     pub(super) fn work(&self, frame: &Frame<'_>, head: &[u8]) -> Work {
         if frame.hdr.check(frame.len).is_err() {
             return Work::Drop(DropReason::BadHeader);
@@ -237,11 +240,11 @@ impl Finisher {
         let heads = vec![[0; UNFINISHED_HEADERS_MAX]; BURST_FRAMES].into_boxed_slice();
         let original = Original { head: [0; UNFINISHED_HEADERS_MAX], len: 0 };
         let originals = vec![original; BURST_FRAMES].into_boxed_slice();
-        Self { how, stats, heads, originals, begun: None, hand: InHand::default() }
+        Self { how, stats, heads, originals, partial: None, progress: InHand::default() }
     }
 
     pub(super) fn in_hand(&self) -> InHand {
-        self.hand.clone()
+        self.progress.clone()
     }
 
     pub(super) fn how(&self) -> &Finish {
@@ -256,8 +259,8 @@ impl Finisher {
         self.stats.tx.drops.count(reason, 1);
     }
 
-    /// Sends the frames from number `from` on; `to` is how the queue behind takes a burst. Returns
-    /// how many were taken.
+    /// Sends the frames from index `from` on; `to` submits a burst to the inner queue. Returns the
+    /// number of frames taken.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -268,26 +271,26 @@ impl Finisher {
         let (how, mut to) = (&self.how, to);
         let frames = &burst.frames()[from..];
         if frames.iter().all(|frame| how.passes(frame.hdr, frame.len)) {
-            if self.begun.is_some() && !frames.is_empty() {
-                // Another frame comes first than the one that was begun.
-                self.forget();
+            if self.partial.is_some() && !frames.is_empty() {
+                // Another frame comes before the partly sent one.
+                self.clear_progress();
             }
             return to(burst, from);
         }
         self.finish(burst, from, &mut to)
     }
 
-    pub(super) fn forget(&mut self) {
-        self.begun = None;
-        self.hand.set(BEGUN, false);
+    pub(super) fn clear_progress(&mut self) {
+        self.partial = None;
+        self.progress.set(PARTIAL, false);
     }
 
-    /// The segment with which a frame goes on.
+    /// Number of the segment at which sending of a frame resumes.
     fn resume(&mut self, frame: &Frame<'_>, more: &[Span<'_>]) -> u32 {
-        // A lane that dropped the frame has said so.
-        let begun = self.begun.take().filter(|_| self.hand.is_begun());
-        self.forget();
-        let Some(Begun { hdr, len, original, next }) = begun else { return 0 };
+        // A lane that dropped the frame has cleared the progress.
+        let partial = self.partial.take().filter(|_| self.progress.is_begun());
+        self.clear_progress();
+        let Some(Partial { hdr, len, original, next }) = partial else { return 0 };
         let same =
             (hdr, len) == (frame.hdr, frame.len) && read_head(frame, more).0 == original.head;
         if !same {
@@ -297,11 +300,11 @@ impl Finisher {
         next
     }
 
-    /// The first original is that of `frame`.
-    fn note_begun(&mut self, frame: &Frame<'_>, next: u32) {
+    /// Records the progress of `frame`; its original headers are the first in `originals`.
+    fn record_progress(&mut self, frame: &Frame<'_>, next: u32) {
         let original = self.originals[0].clone();
-        self.begun = Some(Begun { hdr: frame.hdr, len: frame.len, original, next });
-        self.hand.set(BEGUN, true);
+        self.partial = Some(Partial { hdr: frame.hdr, len: frame.len, original, next });
+        self.progress.set(PARTIAL, true);
     }
 
     #[inline(never)]
@@ -333,13 +336,13 @@ impl Finisher {
             }
         }
         if next > 0 {
-            self.note_begun(&frames[done], next);
+            self.record_progress(&frames[done], next);
         }
-        // What was taken before must be released by the caller: the next call tells.
+        // The caller must release the frames taken before a fault: the next call returns the fault.
         failed.filter(|_| done == 0).map_or(Ok(done), Err)
     }
 
-    /// One burst of what becomes of `frames`, the first of them from its segment `first` on.
+    /// Sends one burst made of `frames`, the first of them from segment `first` on.
     fn send_some(
         &mut self,
         burst: &Burst<'_>,
@@ -351,8 +354,8 @@ impl Finisher {
         let (made, heads) = (ArrayVec::new(), heads.iter_mut());
         let mut out = Out { burst: Burst::new(), made, heads };
         for (frame, original) in frames.iter().zip(originals) {
-            let begun = (std::mem::take(&mut first), original);
-            match out.add(how, frame, burst.more(frame), begun) {
+            let resumed = (std::mem::take(&mut first), original);
+            match out.add(how, frame, burst.more(frame), resumed) {
                 Ok(()) => {}
                 Err(Stop::Drop(reason)) if out.made.is_empty() => {
                     return Ok(Round::Dropped(reason));
@@ -364,7 +367,7 @@ impl Finisher {
         Ok(Round::Sent { made: out.made, taken })
     }
 
-    /// Counts what the queue behind has taken.
+    /// Counts the output frames that the inner queue has taken.
     fn count(&self, made: &[Made], done: &mut usize, next: &mut u32) {
         for frame in made {
             if frame.last {

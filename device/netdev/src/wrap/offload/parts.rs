@@ -1,4 +1,4 @@
-//! A frame that a queue has refused, sent as finished parts.
+//! Emulation for single frames that a queue has rejected.
 
 use std::sync::Arc;
 
@@ -10,23 +10,24 @@ use super::finisher::{Finisher, Work};
 use crate::wrap::pieces::read_head;
 use crate::{Burst, ChannelStats, Fault, Frame};
 
-/// Cuts single frames for the queue that owns it, which refused them.
+/// Segments and completes single frames for the queue that owns it, which rejected them.
 pub struct Parts(Finisher);
 
 impl Parts {
-    /// For a queue that takes frames as `how` says, and whose channel counts in `stats`.
+    /// Emulation for a queue that accepts frames as `how` describes, and whose channel counts in
+    /// `stats`.
     pub fn new(how: Finish, stats: Arc<ChannelStats>) -> Self {
         Self(Finisher::new(how, stats))
     }
 
-    /// Some parts of a frame are sent, and others are not.
+    /// True if a frame is partly sent.
     pub fn is_begun(&self) -> bool {
-        self.0.hand.is_begun()
+        self.0.progress.is_begun()
     }
 
-    /// Sends the parts of a frame; `to` is how the queue sends a burst of them, which it counts.
-    /// Returns `None` for a frame that cannot be cut or finished, and was not sent, else whether
-    /// the queue took all of it; shown again a frame goes on with its next part.
+    /// Sends the segments of a frame; `to` sends a burst of them, and counts them. Returns `None`
+    /// for a frame that cannot be segmented or completed and was not sent, else true if the queue
+    /// took all of it. A frame that is submitted again resumes with its next segment.
     pub fn send(
         &mut self,
         frame: &Frame<'_>,
@@ -37,8 +38,8 @@ impl Parts {
         let (head, n) = read_head::<UNFINISHED_HEADERS_MAX>(frame, more);
         if how.passes(frame.hdr, frame.len) || matches!(how.work(frame, &head[..n]), Work::Drop(_))
         {
-            // It is another frame than the one of which some parts are sent.
-            self.0.forget();
+            // This frame is not the partly sent one.
+            self.0.clear_progress();
             return Ok(None);
         }
         let mut burst = Burst::new();

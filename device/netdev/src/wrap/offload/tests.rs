@@ -9,12 +9,12 @@ use crate::{Armed, Burst, DropReason, Event, Fault, FrameMeta, Queue, TxBorrows,
 
 const HEADERS: usize = 54;
 
-/// A queue that takes so many more frames, and what it took.
+/// A queue with limited room in frames, and the frames it took.
 #[derive(Default)]
 struct Taken {
     room: usize,
     frames: Vec<(VnetHdr, Vec<u8>)>,
-    /// What is done behind our back once some are taken.
+    /// Concurrent modification, run once some frames are taken.
     tamper: Option<Box<dyn Fn() + Send>>,
 }
 
@@ -51,7 +51,7 @@ impl Sink {
         fits
     }
 
-    /// A wrapper around it.
+    /// A wrapper around the sink.
     fn wrapped(&self, brings: bool, takes: Offloads, frame_max: u32) -> (Tx, InHand) {
         let how = Finish { layer: Layer::Ethernet, takes, frame_max };
         let tx: Tx = match brings {
@@ -61,8 +61,8 @@ impl Sink {
         wrap_tx(tx, how, self.stats.clone(), 0)
     }
 
-    /// `came` frames are accounted for.
-    fn assert_law(&self, came: usize) {
+    /// Checks that `came` frames are accounted for.
+    fn assert_conservation(&self, came: usize) {
         let tx = &self.stats.tx;
         let (left, made) = (tx.packets.get() + tx.drops.total(), tx.segments.get());
         assert_eq!(came as u64 + made, left, "rx + segments = tx + drops");
@@ -122,7 +122,7 @@ fn slow_sum(bytes: &[u8]) -> u32 {
     sum
 }
 
-/// The sum of the pseudo header of a TCP frame over IPv4, and of what `from` begins.
+/// Checksum over the pseudo header of a TCP frame over IPv4 and `rest`.
 fn tcp_sum(frame: &[u8], rest: &[u8]) -> u32 {
     let mut all = frame[26..34].to_vec();
     all.extend([0, 6]);
@@ -131,7 +131,7 @@ fn tcp_sum(frame: &[u8], rest: &[u8]) -> u32 {
     slow_sum(&all)
 }
 
-/// A TCP frame over IPv4 with a payload that nothing else has; unfinished.
+/// A TCP frame over IPv4 with a unique payload and a partial checksum.
 fn tcp(number: u32, payload: usize) -> Vec<u8> {
     let mut frame = vec![0u8; HEADERS];
     frame[12] = 8;
@@ -154,12 +154,12 @@ fn tso(size: u16) -> VnetHdr {
     VnetHdr::new(VnetFields { gso_type: 1, gso_size: size, ..CSUM })
 }
 
-/// What the sink should have of a frame: payloads, each behind the same headers.
+/// An input frame.
 #[derive(Clone, Debug)]
 struct Given {
     hdr: VnetHdr,
     bytes: Vec<u8>,
-    /// Where it is split into pieces.
+    /// Offsets at which the frame is split into pieces.
     cuts: Vec<usize>,
 }
 
@@ -176,7 +176,7 @@ impl Given {
         pieces
     }
 
-    /// Compares with what came, and returns how many frames of it were this one.
+    /// Compares the frame with the output, and returns the number of output frames made from it.
     fn check(&self, came: &[(VnetHdr, Vec<u8>)], takes: Offloads) -> usize {
         let size = match self.hdr.fields().gso_size {
             0 => usize::MAX,
@@ -220,8 +220,8 @@ fn given() -> impl Strategy<Value = Given> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    // Goal: whatever comes, in whatever pieces, to a sink that takes a few frames at a time, each
-    // frame leaves once, whole and in order, as the sink takes it; every frame is accounted for.
+    // Goal: for any frames in any pieces, and a sink with room for a few frames at a time, each
+    // frame is sent once, whole and in order, as the sink accepts it; every frame is accounted for.
     #[test]
     fn every_frame_leaves_once(
         given in prop::collection::vec(given(), 1..80),
@@ -249,7 +249,7 @@ proptest! {
             prop_assert_eq!(shown, done as u64 + sink.stats.tx.segments.get());
         }
         prop_assert!(in_hand.is_empty());
-        sink.assert_law(given.len());
+        sink.assert_conservation(given.len());
         prop_assert_eq!(copies::made(), before, "the wrapper copies no payload");
         let taken = sink.taken();
         let mut at = 0;
@@ -266,10 +266,10 @@ fn submit(tx: &mut Tx, hdr: VnetHdr, bytes: &[u8]) -> usize {
     tx.submit(&burst, 0).unwrap()
 }
 
-// Goal: what is in hand is told while a frame is partly sent; another frame that comes first then
-// is sent from its beginning.
+// Goal: progress is reported while a frame is partly sent; another frame that comes first is sent
+// from its beginning.
 #[test]
-fn a_frame_that_was_begun_is_known() {
+fn partial_frame_is_reported_and_resumed() {
     let sink = Sink::default();
     let (mut tx, in_hand) = sink.wrapped(false, Offloads::NONE, 1500);
     let (one, two) = (tcp(1, 3000), tcp(2, 3000));
@@ -288,9 +288,9 @@ fn a_frame_that_was_begun_is_known() {
     assert_eq!(seqs, [1, 1001, 2001, 1, 2, 1002, 2002].map(seq));
 }
 
-// Goal: a lane that drops a frame which is partly sent says so; the same frame is a new one then.
+// Goal: after a lane drops a partly sent frame, the same frame is sent from its beginning.
 #[test]
-fn a_frame_that_is_given_up_does_not_go_on() {
+fn dropped_partial_frame_restarts() {
     let sink = Sink::default();
     let (mut tx, in_hand) = sink.wrapped(false, Offloads::NONE, 1500);
     sink.taken().room = 2;
@@ -302,10 +302,10 @@ fn a_frame_that_is_given_up_does_not_go_on() {
     assert_eq!(sink.taken().frames.len(), 5);
 }
 
-// Goal: a peer that writes other headers into a frame while it is being cut changes nothing: they
-// were read once. (By longer headers there would be fewer segments than are sent already.)
+// Goal: a peer that changes headers while a frame is segmented has no effect: headers are read
+// once. (Longer headers would yield fewer segments than are sent already.)
 #[test]
-fn headers_that_change_in_between_change_nothing() {
+fn changed_headers_have_no_effect() {
     let sink = Sink::default();
     let (mut tx, _) = sink.wrapped(false, Offloads::NONE, 1500);
     let frame = tcp(1, 65 * 64 - 44);
@@ -313,7 +313,7 @@ fn headers_that_change_in_between_change_nothing() {
     let mut window = Window::new(region.clone(), 0, 8192);
     window.write(0, frame.len() as u32).head.copy_from(Span::of(&frame));
     sink.taken().room = 1000;
-    // The byte with the length of the TCP header: 60 bytes instead of 20.
+    // Byte with the length of the TCP header: 60 bytes instead of 20.
     let doff = 0xf0u64 << (8 * (46 % 8));
     let tamper = move || {
         region.word(40).fetch_or(doff, Ordering::Relaxed);
@@ -324,12 +324,13 @@ fn headers_that_change_in_between_change_nothing() {
     assert_eq!(tx.submit(&burst, 0).unwrap(), 1);
     let payload: usize = sink.taken().frames.iter().map(|(_, cut)| cut.len() - HEADERS).sum();
     assert_eq!((sink.taken().frames.len(), payload), (65, frame.len() - HEADERS));
-    sink.assert_law(1);
+    sink.assert_conservation(1);
 }
 
-// Goal: what cannot be finished is dropped under its reason, and what comes after it is sent.
+// Goal: a frame that cannot be completed is dropped with its reason, and the frames after it are
+// sent.
 #[test]
-fn what_cannot_be_finished_is_dropped() {
+fn incompletable_frames_are_dropped_with_reason() {
     let sink = Sink::default();
     let (mut tx, _) = sink.wrapped(true, Offloads::NONE, 1200);
     sink.taken().room = 100;
@@ -346,12 +347,12 @@ fn what_cannot_be_finished_is_dropped() {
     assert_eq!(drops(DropReason::BadHeader), 2);
     assert_eq!(submit(&mut tx, tso(1000), &frame), 1);
     assert_eq!(sink.taken().frames.len(), 3);
-    sink.assert_law(5);
+    sink.assert_conservation(5);
 }
 
-// Goal: a checksum is filled in wherever the header puts it, in whatever pieces the frame comes.
+// Goal: a checksum is filled in at any offset, for any split into pieces.
 #[test]
-fn checksums_are_filled_in_anywhere() {
+fn checksums_are_filled_in_at_any_offset() {
     for (start, cuts) in [(34, vec![]), (100, vec![150]), (500, vec![516]), (900, vec![7, 910])] {
         for brings in [false, true] {
             let sink = Sink::default();
@@ -375,9 +376,9 @@ fn checksums_are_filled_in_anywhere() {
     }
 }
 
-// Goal: a frame of more segments than any burst has leaves whole, and no call takes long.
+// Goal: a frame with more segments than a burst holds is sent whole, over several bounded calls.
 #[test]
-fn tiny_segments_leave_in_turns() {
+fn many_segments_take_several_calls() {
     let sink = Sink::default();
     let (mut tx, in_hand) = sink.wrapped(false, Offloads::NONE, 1500);
     sink.taken().room = 100_000;
@@ -391,13 +392,13 @@ fn tiny_segments_leave_in_turns() {
     assert_eq!(sink.taken().frames.len(), 60_000);
     let payload: Vec<u8> = sink.taken().frames.iter().map(|(_, cut)| cut[HEADERS]).collect();
     assert!(payload == frame[HEADERS..], "in order, each once");
-    sink.assert_law(1);
+    sink.assert_conservation(1);
 }
 
-// Goal: large frames that the sink takes are cut all the same when they are longer than its
-// largest; others pass untouched, with their ECN bit only where that is taken.
+// Goal: large frames that the sink accepts are segmented nevertheless when they exceed its largest
+// frame; others pass unchanged, with their ECN bit only where the sink accepts it.
 #[test]
-fn only_what_is_not_taken_is_cut() {
+fn only_unsupported_frames_are_segmented() {
     let sink = Sink::default();
     let takes = Offloads::CSUM.or(Offloads::TSO4);
     let (mut tx, _) = sink.wrapped(false, takes, 1500);
@@ -420,10 +421,10 @@ fn receive(tx: &mut Tx, hdr: VnetHdr, bytes: &[u8]) -> bool {
     true
 }
 
-// Goal: a frame that was received for a sink with memory is cut into it; while there is not room
-// for all of it nothing more is received, and it is lost with the wrapper, counted.
+// Goal: a frame received for a sink with memory is segmented into it; until it is sent nothing more
+// is received; it is lost with the wrapper, and counted.
 #[test]
-fn what_is_received_is_cut_too() {
+fn received_frames_are_segmented() {
     let sink = Sink::default();
     let (mut tx, in_hand) = sink.wrapped(true, Offloads::NONE, 1500);
     sink.taken().room = 3;
@@ -440,5 +441,5 @@ fn what_is_received_is_cut_too() {
     assert!(receive(&mut tx, tso(1000), &tcp(9, 5000)));
     drop(tx);
     assert_eq!(sink.stats.tx.drops.get(DropReason::LinkClosed), 1);
-    sink.assert_law(3);
+    sink.assert_conservation(3);
 }

@@ -6,14 +6,14 @@ use mqnet_wire::VnetHdr;
 use super::*;
 use crate::{Armed, Event, FrameMeta, Queue};
 
-/// Frames of which the first byte is the bucket, in pieces of one byte.
+/// Frames with the bucket in the first byte, in pieces of one byte.
 struct Fake(VecDeque<Vec<u8>>);
 
 fn fake(buckets: &[u8]) -> Fake {
     Fake(buckets.iter().map(|&bucket| vec![bucket, bucket, 0]).collect())
 }
 
-/// The bucket that the first two bytes say, and nothing when the frame is not seen whole.
+/// Bucket in the first two bytes; `None` if the frame is not complete.
 fn bucket_of(headers: &[u8]) -> Option<usize> {
     (headers.len() == 3 && headers[0] == headers[1]).then(|| usize::from(headers[0]))
 }
@@ -56,10 +56,10 @@ fn counts(sights: &Sights) -> Vec<u64> {
     sights.counts().collect()
 }
 
-// Goal: one frame of a burst is looked at, another place each time, whole though it lies in pieces;
-// the queue behind shows and releases what it did; and buckets that there are not are nobody's.
+// Goal: one frame of a burst is sampled, at another position each time, and whole across pieces;
+// the inner queue is unaffected; unknown buckets are ignored.
 #[test]
-fn one_frame_of_a_burst() {
+fn one_frame_of_a_burst_is_sampled() {
     let sights = Sights::new(4);
     let inner = Rx::Brings(Box::new(fake(&[0, 1, 2, 9])));
     let Rx::Brings(mut rx) = wrap_rx(inner, sights.clone(), Arc::new(bucket_of)) else {
@@ -78,10 +78,10 @@ fn one_frame_of_a_burst() {
     assert_eq!((burst.frames().len(), counts(&sights)), (0, vec![2, 1, 1, 0]));
 }
 
-// Goal: of frames that are received one by one the first and each eighth after it is looked at, and
-// nothing behind their end.
+// Goal: of frames received one by one the first and each eighth after it is sampled, and nothing
+// behind their end.
 #[test]
-fn one_of_eight_received() {
+fn one_of_eight_received_frames_is_sampled() {
     let sights = Sights::new(4);
     let frames: Vec<u8> = (0..17).map(|i| if i % 8 == 0 { 2 } else { 1 }).collect();
     let inner = Rx::Borrows(Box::new(fake(&frames)));

@@ -1,4 +1,5 @@
-//! A device of a few lines for each layout, which follows the same text and no code of ours.
+//! Minimal device for each layout, written from the specification and independent of the code under
+//! test.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -7,15 +8,15 @@ use mqnet_shmem::Table;
 use super::SIZE;
 use crate::driver::Piece;
 
-/// What a device found: id, and pieces with whether it may write them.
+/// A chain as the device found it: id, and pieces with their writable flag.
 pub(super) type Found = (u16, Vec<(Piece, bool)>);
 
 pub(super) trait Device {
     fn take(&mut self) -> Option<Found>;
     fn give(&mut self, id: u16, len: u32, count: u16);
-    /// Gives back `buffers` of `count` descriptors in all and names only the last.
+    /// Returns `buffers` buffers of `count` descriptors in all by one entry for the last.
     fn give_many(&mut self, last: u16, len: u32, buffers: u16, count: u16);
-    /// The driver wants to hear of what was given since the last call.
+    /// True if the driver requests an interrupt for the buffers returned since the last call.
     fn interrupts(&mut self) -> bool;
     fn want_kicks(&mut self, on: bool);
 }
@@ -25,7 +26,7 @@ pub(super) struct SplitDevice {
     pub(super) event_idx: bool,
     pub(super) taken: u16,
     pub(super) given: u16,
-    pub(super) told: u16,
+    pub(super) checked: u16,
 }
 
 impl Device for SplitDevice {
@@ -62,7 +63,7 @@ impl Device for SplitDevice {
     }
 
     fn give_many(&mut self, last: u16, len: u32, buffers: u16, _count: u16) {
-        // The entry stands where the first one's would, and the index moves on behind all.
+        // The entry is at the position of the first buffer; the index advances past all.
         let used = &self.areas[2];
         let place = 4 + 8 * u32::from(self.given % SIZE);
         used.word(place).store(last.into(), Relaxed);
@@ -73,7 +74,7 @@ impl Device for SplitDevice {
 
     fn interrupts(&mut self) -> bool {
         let avail = &self.areas[1];
-        let old = std::mem::replace(&mut self.told, self.given);
+        let old = std::mem::replace(&mut self.checked, self.given);
         if !self.event_idx {
             return old != self.given && avail.half(0).load(Relaxed) & 1 == 0;
         }
@@ -96,8 +97,8 @@ pub(super) struct PackedDevice {
     pub(super) event_idx: bool,
     pub(super) take: (u16, bool),
     pub(super) give: (u16, bool),
-    /// Places that were used since the driver was told.
-    pub(super) untold: Vec<(u16, bool)>,
+    /// Positions used since the last check for an interrupt.
+    pub(super) unchecked: Vec<(u16, bool)>,
 }
 
 fn step((at, wrap): (u16, bool), by: u16) -> (u16, bool) {
@@ -134,7 +135,7 @@ impl Device for PackedDevice {
         desc.word(place + 8).store(len, Relaxed);
         desc.half(place + 12).store(id, Relaxed);
         desc.half(place + 14).store(if wrap { 0x8080 } else { 0 }, Release);
-        self.untold.push(self.give);
+        self.unchecked.push(self.give);
         self.give = step(self.give, count);
     }
 
@@ -143,7 +144,7 @@ impl Device for PackedDevice {
     }
 
     fn interrupts(&mut self) -> bool {
-        let places = std::mem::take(&mut self.untold);
+        let places = std::mem::take(&mut self.unchecked);
         let ours = self.areas[1].word(0).load(Relaxed);
         match ours >> 16 {
             0 => !places.is_empty(),

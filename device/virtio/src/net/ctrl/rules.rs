@@ -1,4 +1,4 @@
-//! What commands may ask for, and what they leave behind.
+//! Checks of control commands, and the settings that they change.
 
 use crate::Features;
 use crate::net::filter::RxFilter;
@@ -6,46 +6,46 @@ use crate::net::rss::{Hasher, KEY_LEN, Spread, TABLE_MAX, TYPES};
 
 use super::{Command, Refused, RxMode};
 
-/// What a device has agreed on with its driver.
+/// Result of the negotiation with the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Features.
+    /// Negotiated features.
     pub features: Features,
-    /// Most queue pairs.
+    /// Maximum number of queue pairs.
     pub pairs: u16,
 }
 
-/// What commands have set.
+/// State that control commands set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Queue pairs in use.
     pub pairs: u16,
-    /// Which frames pass.
+    /// Receive filter.
     pub filter: RxFilter,
-    /// How hashes are made, whatever for.
+    /// Hash configuration, for RSS and hash reports.
     pub hasher: Hasher,
-    /// Queues by hash; otherwise the device chooses.
+    /// RSS indirection table; `None`: the device selects queues.
     pub spread: Option<Spread>,
-    /// Which unfinished frames the driver takes.
+    /// Offloads that the driver performs.
     pub guest: Features,
-    /// The driver is to announce itself.
+    /// True while the driver should announce itself.
     pub announce: bool,
 }
 
-/// What a command has changed.
+/// Kind of change that a command has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// Queue pairs or offloads: the link.
+    /// Queue pairs or offloads: the link must be negotiated again.
     Link,
-    /// What is let through, or which queue it comes to.
+    /// Receive filter or queue selection.
     Receive,
-    /// The device's own address, and so what is let through.
+    /// The device's own address, and with it the receive filter.
     Address,
-    /// Nothing that anybody has to be told.
+    /// No effect on other parts.
     Nothing,
 }
 
-/// What the commands of each feature need.
+/// Feature that a command requires.
 fn needs(command: &Command) -> Features {
     match command {
         Command::Rx(RxMode::Promisc | RxMode::AllMulti, _) => Features::CTRL_RX,
@@ -66,7 +66,7 @@ fn rule<T>(what: String) -> Result<T, Refused> {
 }
 
 impl Rules {
-    /// How a device begins with its driver.
+    /// Settings after feature negotiation.
     pub fn begin(&self, mac: [u8; 6]) -> Settings {
         Settings {
             pairs: 1,
@@ -78,7 +78,7 @@ impl Rules {
         }
     }
 
-    /// Reads a command and does as it says. A refused one changes nothing.
+    /// Executes a command. A rejected command changes nothing.
     pub fn obey(&self, settings: &mut Settings, bytes: &[u8]) -> Result<Changed, Refused> {
         let command = Command::parse(bytes)?;
         let needed = needs(&command);

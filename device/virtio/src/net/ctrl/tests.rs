@@ -43,9 +43,9 @@ fn commands() -> impl Strategy<Value = Command> {
 }
 
 proptest! {
-    // Goal: what is written is read as what it was; with a byte more or fewer it is refused.
+    // Goal: an encoded command decodes to itself; with a byte more or less it is rejected.
     #[test]
-    fn commands_go_round(command in commands(), extra: u8) {
+    fn commands_round_trip(command in commands(), extra: u8) {
         let bytes = command.to_bytes();
         prop_assert_eq!(Command::parse(&bytes), Ok(command));
         let mut more = bytes.clone();
@@ -56,10 +56,10 @@ proptest! {
         }
     }
 
-    // Goal: no bytes make a device panic, a refused command changes nothing, and what is set is
-    // within the limits of the device.
+    // Goal: no bytes cause a panic, a rejected command changes nothing, and settings stay within
+    // the limits of the device.
     #[test]
-    fn settings_stay_sound(
+    fn settings_stay_within_limits(
         all in prop::collection::vec(
             prop_oneof![
                 commands().prop_map(|command| command.to_bytes()),
@@ -87,7 +87,7 @@ proptest! {
     }
 }
 
-// Goal: commands have the bytes of the specification (written out here once more).
+// Goal: commands have the encoding of the specification (written out independently).
 #[test]
 fn commands_have_their_layout() {
     let bytes = |command: Command| command.to_bytes();
@@ -109,9 +109,9 @@ fn commands_have_their_layout() {
     assert_eq!(offloads, [5, 0, 2, 0, 0, 0, 0, 0, 0x40, 0]);
 }
 
-// Goal: each rule refuses what breaks it, and says with numbers what it was.
+// Goal: each check rejects a violation, with its values.
 #[test]
-fn rules_are_kept() {
+fn violations_are_rejected_with_values() {
     let refused = |command: Command| {
         let rules = rules();
         let before = rules.begin(MAC);
@@ -142,10 +142,9 @@ fn rules_are_kept() {
     assert_eq!(why.to_string(), "a command of mq, which was not negotiated");
 }
 
-// Goal: the number of pairs ends a spread by hash, as the specification has it; how hashes are
-// made stays.
+// Goal: setting the number of pairs ends RSS, as specified; the hash configuration stays.
 #[test]
-fn pairs_end_a_spread() {
+fn pairs_command_ends_rss() {
     let (rules, hasher) = (rules(), Hasher { types: 1, key_len: 40, key: [7; KEY_LEN] });
     let mut settings = rules.begin(MAC);
     let spread = Spread { table: vec![0, 1], unclassified: 0 };

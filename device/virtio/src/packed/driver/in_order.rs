@@ -1,4 +1,4 @@
-//! The driver's end of a packed virtqueue whose device keeps the order (`IN_ORDER`).
+//! Driver side of a packed virtqueue with `IN_ORDER`.
 
 use mqnet_shmem::Table;
 
@@ -8,18 +8,18 @@ use crate::driver::sequence::Sequence;
 use crate::driver::{DriverQueue, Piece, Used};
 use crate::layout::flag;
 
-/// See the module.
+/// Driver side of a packed virtqueue with `IN_ORDER`.
 #[derive(Debug)]
 pub struct InOrder {
     ring: Ring,
     free: u16,
-    /// Descriptors that the device has.
+    /// Number of descriptors that the device has.
     lent: u16,
     buffers: Sequence,
 }
 
 impl InOrder {
-    /// A fresh queue, as of [`Driver::new`](super::Driver::new).
+    /// A new queue; see [`Driver::new`](super::Driver::new).
     pub fn new(queue: u16, size: u16, areas: [Table; 3], event_idx: bool) -> Self {
         let ring = Ring::new(size, areas, event_idx);
         Self { ring, free: size, lent: 0, buffers: Sequence::new(queue, size) }
@@ -37,13 +37,13 @@ impl InOrder {
         self.lent -= slots;
     }
 
-    /// The same as [`hold_used`](DriverQueue::hold_used), whatever there is.
+    /// General case of [`hold_used`](DriverQueue::hold_used).
     #[inline(never)]
     fn hold_next(&mut self) -> Result<Option<Used>, Broken> {
         Ok(self.take_next()?.map(|(_, used)| used))
     }
 
-    /// Takes the next buffer: how many descriptors it had, and what came.
+    /// Takes the next used buffer: its number of descriptors, and the used entry.
     #[inline(always)]
     fn take_next(&mut self) -> Result<Option<(u16, Used)>, Broken> {
         let first = self.ring.take.index;
@@ -70,11 +70,11 @@ impl InOrder {
         Ok(self.buffers.take_of_batch(first))
     }
 
-    /// How many descriptors come back with the buffer that the device named.
+    /// Number of descriptors that return with the named buffer.
     #[inline(always)]
     fn up_to(&self, id: u16) -> Result<u16, Broken> {
         let (_, slots) = self.buffers.up_to(self.ring.take.index, id.into(), self.lent)?;
-        // What lies beyond may look like a buffer of the last round.
+        // Entries beyond the lent descriptors may be stale buffers of the last round.
         if slots > self.lent { Err(self.buffers.not_available(id.into())) } else { Ok(slots) }
     }
 }
@@ -179,14 +179,14 @@ impl DriverQueue for InOrder {
     fn add_again(&mut self, id: u16, piece: Piece) -> u16 {
         let at = self.ring.add.index;
         if at != id {
-            // Others were let go, and this one moves up.
+            // Earlier buffers were released, so that this one gets a new position.
             self.buffers.lend_one(at, piece.len);
         }
         self.write(piece, at, flag::WRITE);
         at
     }
 
-    /// Nothing: which one comes is known, and not whether the device is done with it.
+    /// Always `None`: the id of the next buffer is known, but not if the device has used it.
     #[inline(always)]
     fn coming(&self, _ahead: u16) -> Option<u16> {
         None
@@ -199,7 +199,7 @@ impl DriverQueue for InOrder {
     fn arm(&mut self, after: u16) -> bool {
         let most = if self.buffers.singles { self.lent.max(1) } else { 1 };
         self.ring.arm(after.clamp(1, most));
-        // The only place where the device is sure to have left a mark, if it is done with any.
+        // The device is sure to write a used entry only at this position.
         self.buffers.is_in_batch() || self.lent > 0 && self.ring.used_at(self.ring.take).is_some()
     }
 

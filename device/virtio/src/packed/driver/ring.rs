@@ -1,5 +1,4 @@
-//! A packed ring, as a driver writes and reads it: what does not depend on the order in which
-//! buffers come back.
+//! A packed ring on the driver side, independent of the order in which buffers return.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -9,12 +8,12 @@ use crate::driver::{Piece, passes};
 use crate::layout::{flag, packed as at};
 use crate::packed::cold;
 
-/// A position in the ring, with the wrap counter that goes with it.
+/// A position in the ring, with its wrap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) index: u16,
-    /// The flags of a descriptor that is made available here: `AVAIL` where the wrap counter is
-    /// set, else `USED`.
+    /// Flags of a descriptor that is made available here: `AVAIL` if the wrap counter is set,
+    /// otherwise `USED`.
     mark: u16,
 }
 
@@ -25,10 +24,10 @@ impl Position {
         self.mark == flag::AVAIL
     }
 
-    /// `by` descriptors further; at most one round.
+    /// Position `by` descriptors further; at most one round.
     #[inline(always)]
     pub(super) fn advanced(self, by: u16, size: u16) -> Self {
-        // Twice the longest queue is no more than fits.
+        // The sum cannot overflow: twice the maximum size fits.
         let index = self.index.wrapping_add(by);
         if index < size {
             return Self { index, ..self };
@@ -37,38 +36,38 @@ impl Position {
         Self { index: index - size, mark: self.mark ^ (flag::AVAIL | flag::USED) }
     }
 
-    /// As event areas have it.
+    /// Encodes the position as in event suppression areas.
     fn packed(self) -> u16 {
         self.index | u16::from(self.wrap()) << 15
     }
 }
 
-/// Which buffer a used descriptor is of.
+/// Buffer id of a used descriptor.
 #[inline]
 pub(super) fn id_of(word: u64) -> u16 {
     (word >> 32) as u16
 }
 
-/// See the module.
+/// The areas and positions of a packed ring.
 #[derive(Debug)]
 pub(super) struct Ring {
     desc: Column<[AtomicU64; 2]>,
-    /// What we want to be told of, and what the device does.
+    /// Event suppression areas of the driver and of the device.
     ours: Table,
     theirs: Table,
     pub(super) size: u16,
     event_idx: bool,
-    /// Where the next buffer is added, and where the next one comes back.
+    /// Positions of the next buffer to add and of the next to return.
     pub(super) add: Position,
     pub(super) take: Position,
-    /// The first descriptor that the device must not see yet, and its second half.
-    hidden: Option<(u16, u64)>,
-    /// Descriptors since the device was asked whether it wants to be notified.
-    unasked: u32,
+    /// First descriptor that is not published yet, and its second half.
+    first_added: Option<(u16, u64)>,
+    /// Descriptors since the last check for a notification.
+    unchecked: u32,
 }
 
 impl Ring {
-    /// A fresh ring, whose device is not to interrupt.
+    /// A new ring with interrupts suppressed.
     pub(super) fn new(size: u16, areas: [Table; 3], event_idx: bool) -> Self {
         assert!((1..=crate::layout::SIZE_MAX).contains(&size), "queue size {size}");
         let [desc, ours, theirs] = areas;
@@ -76,24 +75,34 @@ impl Ring {
             panic!("the area of a queue of {size} descriptors is too short or not aligned");
         };
         let (add, take) = (Position::START, Position::START);
-        let ring =
-            Self { desc, ours, theirs, size, event_idx, add, take, hidden: None, unasked: 0 };
+        let ring = Self {
+            desc,
+            ours,
+            theirs,
+            size,
+            event_idx,
+            add,
+            take,
+            first_added: None,
+            unchecked: 0,
+        };
         ring.disarm();
         ring
     }
 
-    /// The second half of the descriptor at `place`, if it has been used by the device.
+    /// Second half of the descriptor at `place`, if the device has used it.
     #[inline(always)]
     pub(super) fn used_at(&self, place: Position) -> Option<u64> {
         // Pairs with the Release store of the device: id and length before, or with, the flags. All
-        // three are read at once, and never again.
+        // three are read in one access, and only once.
         let word = u64::from_le(self.desc.at(place.index)[1].load(Ordering::Acquire));
-        // Both flags are as the wrap counter is: other than when it was made available, USED.
+        // Both flags equal the wrap counter; compared with an available descriptor only USED
+        // differs.
         let change = ((word >> 48) as u16 ^ place.mark) & (flag::AVAIL | flag::USED);
         (change == flag::USED).then_some(word)
     }
 
-    /// Writes one descriptor, and its second half too unless it is the one that hides all after it.
+    /// Writes one descriptor; the second half of the first unpublished descriptor is deferred.
     #[inline(always)]
     pub(super) fn write(&mut self, piece: Piece, id: u16, flags: u16) {
         let place = self.add;
@@ -102,43 +111,44 @@ impl Ring {
         // Relaxed: publish orders all of it before the flags of the first.
         addr.store(piece.at.to_le(), Ordering::Relaxed);
         let word = u64::from(piece.len) | u64::from(id) << 32 | u64::from(flags) << 48;
-        match self.hidden {
-            None => self.hidden = Some((place.index, word)),
+        match self.first_added {
+            None => self.first_added = Some((place.index, word)),
             Some(_) => rest.store(word.to_le(), Ordering::Relaxed),
         }
         self.add = place.advanced(1, self.size);
-        self.unasked = self.unasked.wrapping_add(1);
+        self.unchecked = self.unchecked.wrapping_add(1);
     }
 
-    fn ask(&self, place: u16, flags: u16) {
+    fn write_event(&self, place: u16, flags: u16) {
         let both = u32::from(place) | u32::from(flags) << 16;
         self.ours.word(at::EVENT_OFF_WRAP).store(both.to_le(), Ordering::Relaxed);
     }
 
     #[inline]
     pub(super) fn publish(&mut self) {
-        if let Some((index, word)) = self.hidden.take() {
+        if let Some((index, word)) = self.first_added.take() {
             // Pairs with the Acquire load of the device: every descriptor of the batch before the
-            // flags of its first, which is where the device looks next.
+            // flags of its first, which the device polls.
             self.desc.at(index)[1].store(word.to_le(), Ordering::Release);
         }
     }
 
     #[inline]
     pub(super) fn needs_kick(&mut self) -> bool {
-        // Pairs with the barrier of the device between its asking for a notification and its last
-        // look at the ring: our descriptors before our look at what it asks.
+        // Pairs with the barrier of the device between its request for a notification and its last
+        // read of the ring: our descriptors before our read of the request.
         fence(Ordering::SeqCst);
-        let added = std::mem::take(&mut self.unasked).min(u16::MAX.into()) as u16;
+        let added = std::mem::take(&mut self.unchecked).min(u16::MAX.into()) as u16;
         if added == 0 {
             return false;
         }
-        let asks = u32::from_le(self.theirs.word(at::EVENT_OFF_WRAP).load(Ordering::Relaxed));
-        match (asks >> 16) as u16 & 3 {
+        let request = u32::from_le(self.theirs.word(at::EVENT_OFF_WRAP).load(Ordering::Relaxed));
+        match (request >> 16) as u16 & 3 {
             at::DISABLE => false,
             at::DESC if self.event_idx => {
-                let (event, wrap) = (asks as u16 & 0x7fff, asks & 0x8000 != 0);
-                // In the numbers of this round; what is asked of the last one lies before it.
+                let (event, wrap) = (request as u16 & 0x7fff, request & 0x8000 != 0);
+                // Converts the event to the present round; an event of the previous round has a
+                // lower number.
                 let round = if wrap == self.add.wrap() { 0 } else { self.size };
                 let new = self.add.index;
                 passes(event.wrapping_sub(round), new, new.wrapping_sub(added))
@@ -147,22 +157,22 @@ impl Ring {
         }
     }
 
-    /// Asks for an interrupt when the device is past the `after`th descriptor (at least one) from
-    /// the next one on. Which one that is.
+    /// Requests an interrupt when the device is past the `after`th descriptor (at least one) from
+    /// the next one on. Returns the position of this descriptor.
     pub(super) fn arm(&self, after: u16) -> Position {
         let last = self.take.advanced(after - 1, self.size);
         if self.event_idx {
-            self.ask(last.packed(), at::DESC);
+            self.write_event(last.packed(), at::DESC);
         } else {
-            self.ask(0, at::ENABLE);
+            self.write_event(0, at::ENABLE);
         }
-        // Pairs with the barrier of the device between its used flags and its look at what we ask:
-        // what we ask before our last look.
+        // Pairs with the barrier of the device between its used flags and its read of our request:
+        // our request before our last read.
         fence(Ordering::SeqCst);
         last
     }
 
     pub(super) fn disarm(&self) {
-        self.ask(0, at::DISABLE);
+        self.write_event(0, at::DISABLE);
     }
 }

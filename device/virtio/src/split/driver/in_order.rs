@@ -1,9 +1,9 @@
-//! The driver's end of a split virtqueue whose device keeps the order (`IN_ORDER`).
+//! Driver side of a split virtqueue with `IN_ORDER`.
 //!
-//! Descriptors are used one after the other (virtio 1.3, 2.7.9), so the available ring says the
-//! same in every round while buffers have one descriptor: it is written once, and its lines stay in
-//! the caches of both sides. So do those of descriptors that are as they were in the round before:
-//! of slots that always lie in the same place, with frames as long as the ones before.
+//! Descriptors are used in ring order (virtio 1.3, 2.7.9). While all buffers have one descriptor,
+//! the available ring therefore has the same content in every round: it is written once, and its
+//! cache lines stay shared by both sides. The same applies to descriptors that do not change from
+//! round to round: those of slots with a fixed address and frames of equal length.
 
 use mqnet_shmem::Table;
 
@@ -13,21 +13,21 @@ use crate::driver::sequence::Sequence;
 use crate::driver::{DriverQueue, Piece, Used};
 use crate::layout::flag;
 
-/// See the module.
+/// Driver side of a split virtqueue with `IN_ORDER`.
 #[derive(Debug)]
 pub struct InOrder {
     ring: Ring,
-    /// A position in it.
+    /// Mask from index to descriptor.
     mask: u16,
     free: u16,
-    /// Descriptors that were made available, and that came back; they go round and round.
+    /// Indices of the next descriptor to add and of the next to return; both wrap.
     add: u16,
     back: u16,
     buffers: Sequence,
 }
 
 impl InOrder {
-    /// A fresh queue, as of [`Driver::new`](super::Driver::new).
+    /// A new queue; see [`Driver::new`](super::Driver::new).
     pub fn new(queue: u16, size: u16, areas: [Table; 3], event_idx: bool) -> Self {
         let mut ring = Ring::new(queue, size, areas, event_idx);
         for head in 0..size {
@@ -38,7 +38,7 @@ impl InOrder {
         Self { ring, mask: size - 1, free: size, add: 0, back: 0, buffers }
     }
 
-    /// Adds the buffer that begins at `head`.
+    /// Makes the buffer at `head` available.
     #[inline(always)]
     fn announce(&mut self, head: u16, slots: u16) {
         if self.buffers.singles {
@@ -49,13 +49,13 @@ impl InOrder {
         self.add = self.add.wrapping_add(slots);
     }
 
-    /// The same as [`hold_used`](DriverQueue::hold_used), whatever there is.
+    /// General case of [`hold_used`](DriverQueue::hold_used).
     #[inline(never)]
     fn hold_next(&mut self) -> Result<Option<Used>, Broken> {
         Ok(self.take_next()?.map(|(_, used)| used))
     }
 
-    /// Takes the next buffer: how many descriptors it had, and what came.
+    /// Takes the next used buffer: its number of descriptors, and the used entry.
     #[inline(always)]
     fn take_next(&mut self) -> Result<Option<(u16, Used)>, Broken> {
         let first = self.back & self.mask;
@@ -83,7 +83,7 @@ impl InOrder {
         Ok(self.buffers.take_of_batch(first))
     }
 
-    /// Buffers of which is known that they are used.
+    /// Number of used buffers that are known and not taken.
     #[inline(always)]
     fn waiting(&self) -> u16 {
         self.ring.seen.wrapping_sub(self.ring.taken)
@@ -178,8 +178,8 @@ impl DriverQueue for InOrder {
         let Some([id, _]) = self.ring.entry()? else { return Ok(None) };
         let (first, waiting) = (self.back & self.mask, self.waiting());
         let (buffers, slots, last) = match self.buffers.up_to(first, id, waiting)? {
-            // How many there are the index says, and in which order was promised: of all entries
-            // the first is looked at, and the lines of the others stay with the device.
+            // The index is their number and the order is guaranteed: only the first entry is read,
+            // and the cache lines of the others stay with the device.
             _ if self.buffers.singles => {
                 (waiting, waiting, first.wrapping_add(waiting - 1) & self.mask)
             }
@@ -207,7 +207,7 @@ impl DriverQueue for InOrder {
     fn add_again(&mut self, id: u16, piece: Piece) -> u16 {
         let at = self.add & self.mask;
         if at != id {
-            // Others were let go, and this one moves up.
+            // Earlier buffers were released, so that this one gets a new position.
             self.buffers.lend_one(at, piece.len);
             self.ring.write(at, piece, flag::WRITE, 0);
         }

@@ -1,5 +1,5 @@
-//! The three areas of a split ring, as a driver writes and reads them: what does not depend on the
-//! order in which buffers come back.
+//! The three areas of a split ring on the driver side, independent of the order in which buffers
+//! return.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -9,30 +9,29 @@ use crate::Broken;
 use crate::driver::{Piece, passes};
 use crate::layout::split as at;
 
-/// See the module.
+/// The areas and indices of a split ring.
 #[derive(Debug)]
 pub(super) struct Ring {
     queue: u16,
     desc: Column<[AtomicU64; 2]>,
     available: Column<AtomicU16>,
     entries: Column<[AtomicU32; 2]>,
-    /// The areas of driver and device, for what stands around the two rings.
+    /// Driver area and device area, for the fields around the two rings.
     avail: Table,
     used: Table,
     pub(super) size: u16,
     event_idx: bool,
-    /// Entries of the available ring that are written, that the device sees, and that it was seen
-    /// to be asked about.
+    /// Indices of the available ring: written, published, and checked for a notification.
     pub(super) added: u16,
     pub(super) published: u16,
-    asked: u16,
-    /// Entries of the used ring that were taken, and that there are.
+    checked: u16,
+    /// Indices of the used ring: taken, and last read.
     pub(super) taken: u16,
     pub(super) seen: u16,
 }
 
 impl Ring {
-    /// A fresh ring, whose device is not to interrupt.
+    /// A new ring with interrupts suppressed.
     pub(super) fn new(queue: u16, size: u16, areas: [Table; 3], event_idx: bool) -> Self {
         assert!(size.is_power_of_two() && size <= crate::layout::SIZE_MAX, "queue size {size}");
         let [desc, avail, used] = areas;
@@ -55,7 +54,7 @@ impl Ring {
             event_idx,
             added: 0,
             published: 0,
-            asked: 0,
+            checked: 0,
             taken: 0,
             seen: 0,
         };
@@ -72,14 +71,13 @@ impl Ring {
         rest.store(word.to_le(), Ordering::Relaxed);
     }
 
-    /// The same of one that the device reads, where it is likely to lie there already: a line that
-    /// is not stored to stays in the caches of both sides, and a device that waits for frames would
-    /// wait for it, too (64 B: 19 and 28 M frames a second). What a device has written there, which
-    /// it may not, is written over.
+    /// Writes a device-readable descriptor only if it differs. A cache line without a store stays
+    /// shared by both sides, and a polling device does not miss it. A value that the device wrote
+    /// in violation of the protocol is overwritten.
     #[inline(always)]
     pub(super) fn write_if_new(&self, id: u16, piece: Piece) {
         let [addr, rest] = self.desc.at(id);
-        // The device reads all of it, and `next` is nothing: flags and next are 0.
+        // The piece is device-readable and not chained: flags and next are 0.
         let (at, word) = (piece.at.to_le(), u64::from(piece.len).to_le());
         if addr.load(Ordering::Relaxed) != at || rest.load(Ordering::Relaxed) != word {
             self.write(id, piece, 0, 0);
@@ -93,14 +91,14 @@ impl Ring {
         self.added = self.added.wrapping_add(1);
     }
 
-    /// Looks at the used index; how many entries wait.
+    /// Reads the used index; returns the number of entries that wait.
     #[inline(never)]
-    pub(super) fn look(&mut self) -> Result<u16, Broken> {
+    pub(super) fn read_used_idx(&mut self) -> Result<u16, Broken> {
         // Pairs with the Release store of the device: its entries before its index.
         let index = u16::from_le(self.used.half(at::USED_IDX).load(Ordering::Acquire));
         let waiting = index.wrapping_sub(self.taken);
         let most = self.published.wrapping_sub(self.taken);
-        // One that has gone back is found again when all that was seen before is taken.
+        // An index that moved backwards is detected when all entries seen before are taken.
         let least = self.seen.wrapping_sub(self.taken);
         if waiting > most || waiting < least {
             let what = format!("used index {index} is {waiting} ahead, {most} are possible");
@@ -113,20 +111,20 @@ impl Ring {
     /// The next entry of the used ring, without taking it: id and length, read once.
     #[inline(always)]
     pub(super) fn entry(&mut self) -> Result<Option<[u32; 2]>, Broken> {
-        if self.taken == self.seen && self.look()? == 0 {
+        if self.taken == self.seen && self.read_used_idx()? == 0 {
             return Ok(None);
         }
         Ok(Some(self.entry_at(self.taken)))
     }
 
-    /// The device may go on writing.
+    /// Reads an entry once, because the device may write it concurrently.
     #[inline(always)]
     fn entry_at(&self, number: u16) -> [u32; 2] {
         let entry = self.entries.round(number);
         entry.each_ref().map(|word| u32::from_le(word.load(Ordering::Relaxed)))
     }
 
-    /// The id of the entry `ahead` of the next one, if it is known to be there.
+    /// Id of the entry `ahead` positions after the next one, if it is known to be used.
     #[inline(always)]
     pub(super) fn coming(&self, ahead: u16) -> Option<u16> {
         if self.seen.wrapping_sub(self.taken) <= ahead {
@@ -145,10 +143,10 @@ impl Ring {
 
     #[inline]
     pub(super) fn needs_kick(&mut self) -> bool {
-        // Pairs with the barrier of the device between its asking for a notification and its last
-        // look at the available index: our index before our look at what it asks.
+        // Pairs with the barrier of the device between its request for a notification and its last
+        // read of the available index: our index before our read of the request.
         fence(Ordering::SeqCst);
-        let old = std::mem::replace(&mut self.asked, self.published);
+        let old = std::mem::replace(&mut self.checked, self.published);
         if old == self.published {
             return false;
         }
@@ -170,11 +168,11 @@ impl Ring {
         } else {
             self.avail.half(at::AVAIL_FLAGS).store(0, Ordering::Relaxed);
         }
-        // Pairs with the barrier of the device between its used index and its look at what we ask:
-        // what we ask before our last look.
+        // Pairs with the barrier of the device between its used index and its read of our request:
+        // our request before our last read.
         fence(Ordering::SeqCst);
-        // An index that lies counts as work: the next take finds it out.
-        self.look().map_or(true, |waiting| waiting > after)
+        // An invalid index counts as work: the next take reports it.
+        self.read_used_idx().map_or(true, |waiting| waiting > after)
     }
 
     pub(super) fn disarm(&mut self) {

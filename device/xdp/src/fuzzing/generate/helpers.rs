@@ -1,4 +1,4 @@
-//! Calls of helpers, with what they want.
+//! Calls of helpers with suitable arguments.
 
 use super::{ADD, Generator, Likely, MOV, ST, op};
 use crate::helper;
@@ -72,7 +72,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A pointer to memory in `reg`, and a size in the next.
+    /// Sets `reg` to a memory pointer, and the next register to a size.
     pub(super) fn memory(&mut self, reg: u8) {
         let kinds = [Likely::Value, Likely::Packet];
         let size = match self.find(Likely::Number) {

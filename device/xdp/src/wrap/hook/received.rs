@@ -1,25 +1,25 @@
-//! Frames on their way to the program: completed, cut, or whole.
+//! Processing of received frames: completed, segmented, or unsegmented.
 
 use mqnet_netdev::DropReason;
 use mqnet_wire::VnetHdr;
 
-use super::super::Parcel;
+use super::super::OwnedFrame;
 use super::super::prepare::{Large, Received, complete, cut, segment};
 use super::{DROPS_MAX, HEADROOM, Hook};
 
 impl Hook {
-    /// Takes a frame in that lies in a page behind the headroom; true when one was sent back.
+    /// Accepts a frame behind the headroom of its page; true if a frame was reinjected.
     pub(super) fn take(&mut self, page: Box<[u8]>, len: u32, hdr: VnetHdr, budget: usize) -> bool {
         if self.received.is_empty() && !hdr.is_large() {
             return self.small(page, len, hdr);
         }
         self.received.push_back(Received { page, len, hdr, begun: None });
-        self.work(budget)
+        self.process(budget)
     }
 
-    /// Decides about frames that were received until `budget` of them are ready, or many were
-    /// dropped in a row; true when one was sent back.
-    pub(super) fn work(&mut self, budget: usize) -> bool {
+    /// Processes received frames until `budget` of them are ready, or the limit of drops is
+    /// reached; true if a frame was reinjected.
+    pub(super) fn process(&mut self, budget: usize) -> bool {
         let mut sent = false;
         for _ in 0..DROPS_MAX {
             if self.ready.len() >= budget {
@@ -38,7 +38,7 @@ impl Hook {
 
     fn small(&mut self, mut page: Box<[u8]>, len: u32, hdr: VnetHdr) -> bool {
         if self.program.is_none() {
-            self.ready.push_back(Parcel { page, start: HEADROOM as u32, len, hdr });
+            self.ready.push_back(OwnedFrame { page, start: HEADROOM as u32, len, hdr });
             return false;
         }
         if complete(&mut page[HEADROOM..][..len as usize], hdr).is_none() {
@@ -51,7 +51,7 @@ impl Hook {
     fn large(&mut self, frame: Received) -> bool {
         let Received { page, len, hdr, .. } = frame;
         if self.program.is_none() {
-            self.ready.push_back(Parcel { page, start: HEADROOM as u32, len, hdr });
+            self.ready.push_back(OwnedFrame { page, start: HEADROOM as u32, len, hdr });
             return false;
         }
         match Large::find(&page[HEADROOM..][..len as usize], hdr) {
@@ -63,7 +63,7 @@ impl Hook {
         }
     }
 
-    /// Decides about the next segment of a large frame, which comes first again if it has more.
+    /// Processes the next segment of a GSO frame, and queues the frame again if segments remain.
     fn next_segment(&mut self, mut frame: Received) -> bool {
         let large = &frame.page[HEADROOM..][..frame.len as usize];
         let begun = frame.begun.or_else(|| cut(large, frame.hdr).map(|cut| (cut, 0)));
@@ -89,16 +89,16 @@ impl Hook {
             }
             Some(len) if self.program.is_none() => {
                 let hdr = VnetHdr::default();
-                self.ready.push_back(Parcel { page, start: HEADROOM as u32, len, hdr });
+                self.ready.push_back(OwnedFrame { page, start: HEADROOM as u32, len, hdr });
                 false
             }
             Some(len) => self.decide(page, len, None),
         }
     }
 
-    /// Goes on with frames that were received before.
-    pub(super) fn go_on(&mut self, budget: usize) {
-        if !self.received.is_empty() && self.work(budget) {
+    /// Continues with frames that were received before.
+    pub(super) fn resume(&mut self, budget: usize) {
+        if !self.received.is_empty() && self.process(budget) {
             self.wake();
         }
     }

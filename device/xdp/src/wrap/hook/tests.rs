@@ -1,4 +1,4 @@
-//! Large frames at a program.
+//! Tests of GSO frames with a program.
 
 use mqnet_netdev::Rx;
 use mqnet_wire::VnetFields;
@@ -16,7 +16,7 @@ impl super::super::Bell for Silent {
     fn ring(&self) {}
 }
 
-/// A queue with these frames.
+/// A queue with given frames.
 struct Frames(VecDeque<(Vec<u8>, VnetHdr)>);
 
 impl Queue for Frames {
@@ -79,7 +79,7 @@ impl Bench {
         Self { rx, stats, hooked }
     }
 
-    /// What is shown, which is then released.
+    /// Peeks frames, then releases them.
     fn poll(&mut self, budget: usize) -> Vec<(Vec<u8>, VnetHdr)> {
         let Rx::Brings(rx) = &mut self.rx else { panic!("it brings memory") };
         let mut seen = Vec::new();
@@ -102,8 +102,8 @@ fn large(payload: usize, size: u16) -> (Vec<u8>, VnetHdr) {
     (bytes, hdr)
 }
 
-// Goal: a program without frags sees each segment of a large frame, in order, finished, as many as
-// there is room for, and what is counted says how many there are.
+// Goal: a program without frags receives each segment of a GSO frame, in order and complete, up to
+// the budget, and the counters include all segments.
 #[test]
 fn large_frames_reach_the_program_as_segments() {
     let small = frame(true, false, 100, 0x1111);
@@ -127,7 +127,8 @@ fn large_frames_reach_the_program_as_segments() {
     assert_eq!((xdp.packets.get(), xdp.segments.get(), xdp.drops.get()), (604, 601, 0));
 }
 
-// Goal: a program in xdp.frags gets a large frame whole, and it stays one.
+// Goal: a program in section `xdp.frags` receives a GSO frame unsegmented, and it stays a GSO
+// frame.
 #[test]
 fn frags_programs_get_large_frames_whole() {
     for section in ["xdp.frags", "xdp.frags/name"] {
@@ -138,8 +139,8 @@ fn frags_programs_get_large_frames_whole() {
     }
 }
 
-// Goal: every segment is accounted for when a program drops them, when the queue ends, and when
-// the program goes in the middle of a frame.
+// Goal: every segment is counted when a program drops it, when the queue ends, and when the program
+// is detached in the middle of a frame.
 #[test]
 fn segments_are_accounted_for() {
     let mut bench = Bench::new(vec![large(60_000, 100)], "xdp", 1);
@@ -166,10 +167,10 @@ fn segments_are_accounted_for() {
     assert_eq!(bench.stats.rx.drops.get(DropReason::BadHeader), 1);
 }
 
-// Goal: the checksum of a small frame is complete at the program and behind it, whether it was
-// left out or vouched for.
+// Goal: the checksum of a small frame is complete for the program and afterwards, for NEEDS_CSUM
+// and DATA_VALID.
 #[test]
-fn small_frames_reach_the_program_finished() {
+fn small_frames_reach_the_program_with_complete_checksums() {
     let mut begun = frame(false, true, 100, 0);
     let fields = gso(&mut begun, 50).fields();
     let csum = VnetFields { gso_type: 0, gso_size: 0, hdr_len: 0, ..fields };
@@ -181,10 +182,10 @@ fn small_frames_reach_the_program_finished() {
     assert!(seen.iter().all(|(bytes, hdr)| sum(bytes) == 0xffff && hdr.is_finished()));
 }
 
-// Goal: the header of a large frame that passed a program is that of its bytes, not what a peer
-// wrote.
+// Goal: the header of a GSO frame that passed a program is derived from its bytes, not from the
+// peer's header.
 #[test]
-fn passed_large_frames_are_described_again() {
+fn headers_of_passed_gso_frames_match_their_bytes() {
     let (bytes, hdr) = large(60_000, 1000);
     let wrong = VnetHdr::new(VnetFields { hdr_len: 70, ..hdr.fields() });
     let mut bench = Bench::new(vec![(bytes.clone(), wrong)], "xdp.frags", 2);

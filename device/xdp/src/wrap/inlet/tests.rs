@@ -1,4 +1,4 @@
-//! What is shown first, and what goes to the next lane.
+//! Tests of the order of frames, and of their transfer to the next lane.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use mqnet_netdev::{ChannelStats, Offloads, Rx, null};
 use mqnet_shmem::SpanMut;
 use mqnet_wire::VnetHdr;
 
-use super::super::way::{Bell, InletConfig, Outlet, way};
+use super::super::reinject::{Bell, InletConfig, Outlet, way};
 use super::super::{Hooked, give_returned, join, take_returned};
 use super::*;
 
@@ -16,7 +16,7 @@ impl Bell for Silent {
     fn ring(&self) {}
 }
 
-/// A queue whose frames are the bytes that are left in it.
+/// A queue that returns one frame per byte.
 struct Bytes(Vec<u8>);
 
 impl Queue for Bytes {
@@ -58,11 +58,11 @@ fn around(rx: Rx, frame_max: u32) -> (Rx, Outlet, Hooked, Arc<ChannelStats>) {
 
 fn send(outlet: &mut Outlet, bytes: &[u8]) {
     let page = bytes.to_vec().into_boxed_slice();
-    let parcel = Parcel { page, start: 0, len: bytes.len() as u32, hdr: VnetHdr::default() };
-    outlet.send(parcel).expect("room");
+    let owned = OwnedFrame { page, start: 0, len: bytes.len() as u32, hdr: VnetHdr::default() };
+    outlet.send(owned).expect("room");
 }
 
-/// What is shown, by the first byte of each frame; then the first frames are released.
+/// Peeks frames and releases the first ones; returns the first byte of each peeked frame.
 fn see(rx: &mut Rx, budget: usize, take: usize) -> Vec<u8> {
     let Rx::Brings(rx) = rx else { panic!("it brings memory") };
     let mut seen = Vec::new();
@@ -79,10 +79,10 @@ fn see(rx: &mut Rx, budget: usize, take: usize) -> Vec<u8> {
     seen
 }
 
-// Goal: what a program sends back is shown before what the queue has, but not before a frame
-// that was shown and waits: some of its segments may be sent.
+// Goal: reinjected frames come before those of the queue, but do not overtake a frame that was
+// peeked and waits, because some of its segments may be sent.
 #[test]
-fn a_frame_that_waits_is_not_overtaken() {
+fn waiting_frames_are_not_overtaken() {
     let (mut rx, mut outlet, joined, _) = around(Rx::Brings(Box::new(Bytes(vec![1, 2, 3]))), 9);
     send(&mut outlet, &[100]);
     assert_eq!(see(&mut rx, 8, 1), [100, 1, 2, 3]);
@@ -95,7 +95,7 @@ fn a_frame_that_waits_is_not_overtaken() {
     assert_eq!(see(&mut rx, 8, 2), [102, 2, 3]);
     assert_eq!(see(&mut rx, 8, 1), [3]);
     assert_eq!((see(&mut rx, 8, 0), joined.waiting()), (vec![], 0));
-    // The first of its own waits, too, when another lane's come.
+    // The first reinjected frame also waits when frames of another lane arrive.
     [103, 104].iter().for_each(|&n| send(&mut outlet, &[n]));
     assert_eq!(see(&mut rx, 8, 0), [103, 104]);
     let (other, mut outlet, ..) = around(null::silent_rx(), 9);
@@ -104,9 +104,9 @@ fn a_frame_that_waits_is_not_overtaken() {
     assert_eq!(see(&mut rx, 8, 0), [103, 200, 201, 104]);
 }
 
-// Goal: a lane that is to leave sends what waited then, and no end of what comes.
+// Goal: a closing lane sends the frames that wait, and a bounded number of later ones.
 #[test]
-fn a_lane_that_leaves_comes_to_an_end() {
+fn closing_lane_sends_a_bounded_number_of_frames() {
     let (mut rx, mut outlet, joined, _) = around(Rx::Brings(Box::new(Bytes(vec![]))), 9);
     (0..200).for_each(|n| send(&mut outlet, &[n]));
     joined.close(true);
@@ -120,11 +120,10 @@ fn a_lane_that_leaves_comes_to_an_end() {
     assert_eq!(see(&mut rx, 8, 8).len(), 8);
 }
 
-// Goal: a lane tells that frames are still to be sent, and the lane in its place sends them,
-// but for those that have become too long; each is counted once as sent back, and as lost when
-// nobody can send it.
+// Goal: a lane reports waiting frames, and the replacing lane sends them, except those that are now
+// too long. Each is counted once as reinjected, and as lost if no lane can send it.
 #[test]
-fn what_is_left_goes_to_the_next_lane() {
+fn unsent_frames_move_to_the_next_lane() {
     let (mut old, mut outlet, joined, stats) = around(null::silent_rx(), 9);
     [vec![1], vec![7], vec![2; 9], vec![3]].iter().for_each(|bytes| send(&mut outlet, bytes));
     let Rx::Borrows(queue) = &mut old else { panic!("it has no memory") };
@@ -132,7 +131,7 @@ fn what_is_left_goes_to_the_next_lane() {
     let mut room = Segments::new(SpanMut::of(&mut room), SpanMut::empty());
     assert!(matches!(queue.recv(&mut room), Ok(Recv::Frame(_))));
     assert_eq!(joined.waiting(), 3);
-    // A lane that is to leave takes nothing more in.
+    // A closing lane accepts no more frames.
     joined.close(true);
     send(&mut outlet, &[4]);
     let Rx::Borrows(queue) = &mut old else { panic!("it has no memory") };
@@ -155,10 +154,10 @@ fn what_is_left_goes_to_the_next_lane() {
     assert_eq!((lost, own.tx.xdp_tx.get(), own.tx.xdp_tx_drops.get()), (1, 3, 2));
 }
 
-// Goal: a queue that has lost its memory gives what came back by its order; what was shown before
-// holds nothing back that another lane has left.
+// Goal: a queue that loses its memory returns reinjected frames in order, and earlier peeks do not
+// delay frames adopted from another lane.
 #[test]
-fn a_queue_without_memory_has_shown_nothing() {
+fn peeks_are_void_after_loss_of_memory() {
     let (mut rx, mut outlet, _, _) = around(Rx::Brings(Box::new(Bytes(Vec::new()))), 100);
     send(&mut outlet, &[1]);
     assert_eq!(see(&mut rx, 8, 0), [1]);

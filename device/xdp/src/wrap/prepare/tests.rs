@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An Ethernet frame of TCP or UDP, whose checksum field holds `field`.
+/// An Ethernet frame of TCP or UDP with `field` in its checksum field.
 pub(in crate::wrap) fn frame(is_v6: bool, is_tcp: bool, payload: usize, field: u16) -> Vec<u8> {
     let mut frame = vec![2; 12];
     let transport = if is_tcp { 20 } else { 8 };
@@ -32,7 +32,7 @@ pub(in crate::wrap) fn frame(is_v6: bool, is_tcp: bool, payload: usize, field: u
     frame
 }
 
-/// The header of a frame whose checksum field holds the sum of the pseudo header.
+/// Sets the pseudo header sum in a frame and returns its header.
 fn begin(frame: &mut [u8]) -> VnetHdr {
     find_headers(frame).expect("headers").begin_checksum(frame)
 }
@@ -48,8 +48,8 @@ pub(in crate::wrap) fn gso(frame: &mut [u8], gso_size: u16) -> VnetHdr {
     VnetHdr::new(VnetFields { gso_type, gso_size, hdr_len: headers.payload as u16, ..fields })
 }
 
-/// Ones' complement sum of the transport header, its payload and the pseudo header: 0xffff when
-/// the checksum is right.
+/// Ones' complement sum of pseudo header, transport header and payload: 0xffff for a correct
+/// checksum.
 pub(in crate::wrap) fn sum(frame: &[u8]) -> u32 {
     let headers = find_headers(frame).expect("headers");
     let Headers { ip, is_v6, transport, .. } = headers;
@@ -62,8 +62,8 @@ pub(in crate::wrap) fn sum(frame: &[u8]) -> u32 {
 }
 
 proptest! {
-    // Goal: a program finds complete checksums, whether the sender asked for one, or vouched for
-    // data whose field holds anything, also behind padding.
+    // Goal: a program receives complete checksums, for a partial checksum as well as for vouched
+    // data with any checksum field, also with padding.
     #[test]
     fn checksums_are_complete_before_the_program(
         is_v6: bool, is_tcp: bool, payload in 1usize..1400, field: u16,
@@ -79,9 +79,9 @@ proptest! {
         prop_assert_eq!(&vouched[..wants.len()], &wants[..]);
     }
 
-    // Goal: the segments of a large frame have complete checksums and all of its payload.
+    // Goal: the segments of a GSO frame have complete checksums and the whole payload.
     #[test]
-    fn segments_are_finished(
+    fn segments_have_complete_checksums(
         is_v6: bool, is_tcp: bool, payload in 1usize..9000, size in 64u16..1400,
     ) {
         let mut large = frame(is_v6, is_tcp, payload, 0);
@@ -98,10 +98,10 @@ proptest! {
         prop_assert_eq!(&all[..], &large[how.headers()..]);
     }
 
-    // Goal: after a program has changed addresses, pushed a tag or made IPv6 of IPv4, a large frame
-    // is described by its bytes: its segments are right, and no longer than before.
+    // Goal: after a program changed addresses, pushed a tag or translated IPv4 to IPv6, the new
+    // header matches the bytes: segments are correct and no longer than before.
     #[test]
-    fn changed_large_frames_are_described_again(
+    fn headers_of_changed_gso_frames_match_their_bytes(
         is_v6: bool, is_tcp: bool, tags in 0usize..3, translates: bool, payload in 2000usize..9000,
     ) {
         let mut old = frame(is_v6, is_tcp, payload, 0);
@@ -128,10 +128,10 @@ proptest! {
     }
 }
 
-// Goal: a large frame that a program has cut short or replaced is one of its own making, and what
-// cannot be divided any more is not passed on.
+// Goal: a GSO frame that was truncated or replaced gets the header of a small frame, and one that
+// cannot be segmented any more is not passed.
 #[test]
-fn what_is_no_large_frame_any_more() {
+fn replaced_gso_frames_get_a_small_header() {
     let mut old = frame(false, true, 5000, 0);
     let hdr = gso(&mut old, 1000);
     let large = Large::find(&old, hdr).expect("a large frame");

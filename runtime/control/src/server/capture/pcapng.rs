@@ -35,16 +35,16 @@ const OUTBOUND: u32 = 2;
 /// Writes blocks into memory, little-endian.
 pub(super) struct Writer {
     file: Vec<u8>,
-    /// Frames that were missed since the last frame written.
+    /// Frames missed since the last frame written.
     missed: u64,
-    /// Frames that were missed since the start.
+    /// Frames missed since the start.
     missed_in_all: u64,
     /// Time of the last frame.
     time: u64,
 }
 
 impl Writer {
-    /// Begins a file about one netdev.
+    /// Starts a file about one netdev.
     pub(super) fn new(dev: &str, snaplen: u32) -> Self {
         let mut file = Vec::new();
         Block::begin(&mut file, SECTION_HEADER)
@@ -64,7 +64,7 @@ impl Writer {
         Self { file, missed: 0, missed_in_all: 0, time: 0 }
     }
 
-    /// Adds frames; `missed` were lost before them. Readers take the last statistics of a file.
+    /// Adds frames; `missed` were lost before them. Readers use the last statistics of a file.
     pub(super) fn add(&mut self, frames: &[CapturedFrame], missed: u64) {
         self.missed = self.missed.saturating_add(missed);
         if missed > 0 {
@@ -110,7 +110,7 @@ impl Writer {
     }
 }
 
-/// Block that is being written at the end of a file.
+/// Block at the end of a file, still open.
 struct Block<'a> {
     file: &'a mut Vec<u8>,
     start: usize,
@@ -151,13 +151,13 @@ impl<'a> Block<'a> {
         self
     }
 
-    /// Option; a value longer than the length field allows is cut.
+    /// Writes an option; a value longer than the length field allows is truncated.
     fn option(self, code: u16, value: &[u8]) -> Self {
         let len = u16::try_from(value.len()).unwrap_or(u16::MAX);
         self.u16(code).u16(len).padded(&value[..usize::from(len)])
     }
 
-    /// Writes the block's length behind it and behind its type.
+    /// Writes the block's length behind the block and behind its type.
     fn end(self) {
         let len = (self.file.len() - self.start + 4) as u32;
         self.file[self.start + 4..self.start + 8].copy_from_slice(&len.to_le_bytes());
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    // Goal: the headers of a file are, byte for byte, those of the specification.
+    // Goal: the headers of a file match the specification byte for byte.
     #[test]
     fn file_begins_with_section_and_interface() {
         let expected = [
@@ -235,8 +235,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: every frame comes back from the file with its time, length, bytes, direction and
-        // comment, and what was missed is counted once, on the first frame after the gap.
+        // Goal: every frame is read back from the file with its time, length, bytes, direction and
+        // comment. Missed frames are counted once, on the first frame after the gap.
         #[test]
         fn frames_survive(
             time: u64,

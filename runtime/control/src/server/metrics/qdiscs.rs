@@ -1,11 +1,11 @@
-//! What waits and what was dropped in disciplines.
+//! Metrics of disciplines: backlog and drops.
 
 use mqnet_control_api::Qdisc;
 use prometheus::{IntCounterVec, IntGaugeVec, Registry};
 
 use super::{counter, gauge};
 
-/// The families of disciplines.
+/// Metric families of disciplines.
 pub(super) struct Qdiscs {
     backlog: [IntGaugeVec; 2],
     sent: [IntCounterVec; 2],
@@ -14,7 +14,7 @@ pub(super) struct Qdiscs {
     requeues: IntCounterVec,
 }
 
-/// Leaves that nobody attached share a handle; their parents differ.
+/// Default leaves share a handle; their parents differ.
 const LABELS: [&str; 6] = ["device", "link", "side", "kind", "handle", "parent"];
 
 impl Qdiscs {

@@ -6,7 +6,7 @@ use mqnet_testkit::{Need, has};
 
 use super::*;
 
-/// Keeps what it gets and stops the stream after the last fake frame.
+/// Stores the bytes and stops the stream after the last fake frame.
 struct Taken<'a> {
     bytes: Vec<u8>,
     stop: &'a AtomicBool,
@@ -34,7 +34,7 @@ fn captured(server: &Server, query: &str) -> Vec<u8> {
     taken.bytes
 }
 
-// Goal: a capture ends at once when its reader leaves, though no frame comes any more.
+// Goal: a capture ends immediately when its reader disconnects, even without further frames.
 #[test]
 fn a_capture_ends_with_its_reader() {
     let folder = Folder::new("leaves");
@@ -56,7 +56,7 @@ fn a_capture_ends_with_its_reader() {
     wait_for("the capture has ended", || captures() == 0);
 }
 
-// Goal: tshark reads the file: nanoseconds, directions, comments, cut frames, the gap.
+// Goal: tshark reads the file: nanoseconds, directions, comments, truncated frames, the gap.
 #[test]
 fn tshark_reads_a_capture() {
     if !has(&[Need::Program("tshark")]) {

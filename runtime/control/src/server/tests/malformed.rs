@@ -5,10 +5,10 @@ use mqnet_control_api::ApiError;
 
 use super::*;
 
-/// One request as bytes, and the whole answer.
+/// Sends one request as bytes and returns the whole answer.
 fn raw(socket: &str, request: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
-    // A server that refuses early closes while we write.
+    // A server that rejects early closes the connection during the write.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -31,8 +31,8 @@ fn refused(socket: &str, line: &str, body: &str, status: u16, words: &str) {
 
 const CHANNELS: &str = "PATCH /v1/netdevs/vm0/channels";
 
-// Goal: every malformed request is refused with a 4xx, one line of JSON that names the field and
-// what is allowed, and changes nothing.
+// Goal: every malformed request is rejected with a 4xx and one line of JSON with the field and the
+// allowed values, and changes nothing.
 #[test]
 fn malformed_requests_are_refused() {
     let folder = Folder::new("malformed");
@@ -97,7 +97,7 @@ fn malformed_requests_are_refused() {
     assert_eq!(state(), before);
 }
 
-// Goal: a server is not brought down by clients that send rubbish, half requests or nothing.
+// Goal: clients that send garbage, partial requests or nothing do not stop the server.
 #[test]
 fn rubbish_does_not_stop_the_server() {
     let folder = Folder::new("rubbish");

@@ -14,14 +14,14 @@ fn sum(text: &str, family: &str, label: &str) -> f64 {
     values.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
-// Goal: the counters of a link are those that Prometheus reads, received is transmitted plus
-// drops, and each family has its help and its type.
+// Goal: metrics match the counters of a link, received frames equal transmitted plus dropped ones,
+// and each family has its help and type.
 #[test]
 fn metrics_are_the_counters() {
     let folder = Folder::new("metrics");
     let server = server(&folder);
     add_qdiscs(&server, "vm1");
-    // Lanes of null functions are idle: no other thread counts there.
+    // Lanes of null functions are idle, so no other thread updates the counters.
     let host = server.host.lock().unwrap();
     let entries = &host.links.entries;
     for (n, channel) in (0..).zip(entries[0].link.stats()[0]) {
@@ -62,7 +62,7 @@ fn metrics_are_the_counters() {
     }
 }
 
-// Goal: Prometheus' own tool finds nothing to complain about.
+// Goal: promtool reports no problem.
 #[test]
 fn promtool_agrees() {
     if !has(&[Need::Program("promtool")]) {

@@ -1,4 +1,4 @@
-//! Lanes that cut large frames.
+//! Lanes with segmentation emulation.
 
 use mqnet_netdev::{Offloads, TxBrings};
 use mqnet_shmem::SpanMut;
@@ -62,7 +62,7 @@ impl RxBorrows for Large {
     }
 }
 
-/// What a segment is: the number of its frame, and where its payload begins.
+/// A sink that records each segment as its frame's number and the offset of its payload.
 struct Cuts(Hands, Arc<ChannelStats>);
 
 impl Queue for Cuts {
@@ -128,12 +128,12 @@ impl Cuts {
     }
 }
 
-/// A lane whose source has memory or not, and whose sink has none.
+/// Lane with a source that has memory or not, and a sink without memory.
 pub(super) fn bench(brings: bool) -> Bench {
     bench_of(brings, false)
 }
 
-/// The same with or without memory at the sink.
+/// Like [`bench`], with or without memory at the sink.
 pub(super) fn bench_of(rx_brings: bool, tx_brings: bool) -> Bench {
     let mut bench = Bench::new();
     let (hands, stats) = (bench.hands.clone(), bench.stats.clone());
@@ -154,13 +154,13 @@ pub(super) fn bench_of(rx_brings: bool, tx_brings: bool) -> Bench {
     bench
 }
 
-/// The segments of so many frames, in order.
+/// Segments of the given number of frames, in order.
 pub(super) fn segments(frames: u32) -> Vec<u32> {
     (0..frames).flat_map(|number| [0, 1000, 2000].map(|at| number << 16 | at)).collect()
 }
 
-// Goal: whatever room the sink has from poll to poll, each segment leaves once and in order, with
-// memory at the source or without, with a discipline in front of the sink or without.
+// Goal: for any room of the sink from poll to poll, each segment leaves once and in order, with
+// memory at the source or without, with a discipline or without.
 #[test]
 fn each_segment_leaves_once() {
     for (brings, queued) in [(true, false), (false, false), (true, true), (false, true)] {
@@ -184,10 +184,10 @@ fn each_segment_leaves_once() {
     }
 }
 
-// Goal: a lane that has sent some of a frame does not leave before it has sent the rest; one that
-// is taken apart accounts for what it had taken.
+// Goal: a lane with a partly sent frame does not leave before it has sent the rest; a lane that is
+// closed accounts for the frames that it had taken.
 #[test]
-fn a_lane_finishes_what_it_began() {
+fn lanes_complete_partial_frames() {
     for brings in [true, false] {
         let mut bench = bench(brings);
         bench.hands.world().source.push_back(large(0));
@@ -210,10 +210,10 @@ fn a_lane_finishes_what_it_began() {
     }
 }
 
-// Goal: with a discipline that lets some frames overtake others, one of which segments are sent is
-// not overtaken: no segment is sent twice.
+// Goal: a discipline that reorders frames does not let them overtake a partly sent one: no segment
+// is sent twice.
 #[test]
-fn a_frame_half_sent_is_not_overtaken() {
+fn partial_frames_are_not_overtaken() {
     for first_room in 1..3 {
         let mut bench = bench(true);
         bench.lane = bench.lane.with_qdisc("prio", Layer::Ethernet).unwrap();
@@ -231,7 +231,7 @@ fn a_frame_half_sent_is_not_overtaken() {
         bench.hands.world().room = first_room;
         bench.poll();
         bench.hands.world().source.extend([urgent(2), urgent(3)]);
-        // What has no room waits in the discipline, behind what was begun.
+        // Frames without room wait in the discipline, behind the partly sent one.
         bench.poll();
         bench.hands.world().room = 1;
         bench.poll();
@@ -252,9 +252,9 @@ fn a_frame_half_sent_is_not_overtaken() {
     }
 }
 
-// Goal: a lane whose source is closed still sends the rest of a frame that it has begun.
+// Goal: a lane with a closed source still sends the rest of a partly sent frame.
 #[test]
-fn a_closed_source_still_gives_the_rest() {
+fn partial_frames_of_closed_sources_complete() {
     let mut bench = bench(true);
     bench.lane = bench.lane.with_qdisc("pfifo", Layer::Ethernet).unwrap();
     bench.hands.world().source.extend([large(0), large(1)]);
@@ -267,10 +267,10 @@ fn a_closed_source_still_gives_the_rest() {
     assert_eq!((bench.sink(), bench.hands.world().source.len()), (segments(1), 1));
 }
 
-// Goal: other disciplines in the place of those in which a frame waits of which some segments are
-// sent let nothing overtake it, whatever their order: no segment is sent twice.
+// Goal: replacing disciplines that hold a partly sent frame lets no frame overtake it, for any
+// order: no segment is sent twice.
 #[test]
-fn a_frame_half_sent_stays_first_under_other_disciplines() {
+fn partial_frames_stay_first_after_a_discipline_change() {
     let mut bench = bench(true);
     bench.lane = bench.lane.with_qdisc("pfifo", Layer::Ethernet).unwrap();
     let of_priority = |number: u8, tos: u8| {
@@ -278,13 +278,13 @@ fn a_frame_half_sent_stays_first_under_other_disciplines() {
         frame[15] = tos;
         frame
     };
-    // Taken in, then begun from there.
+    // Enqueued, then partly sent from the discipline.
     bench.hands.world().source.extend([of_priority(0, 8), of_priority(1, 8)]);
     bench.poll();
     bench.hands.world().room = 1;
     bench.poll();
     assert_eq!((bench.sink().len(), bench.hands.world().source.len()), (1, 0));
-    // It would be first, and waits when the order changes.
+    // This frame has priority, and waits when the order changes.
     bench.hands.world().source.push_back(of_priority(2, 0x10));
     bench.poll();
     bench.lane = bench.lane.with_qdisc("prio", Layer::Ethernet).unwrap();

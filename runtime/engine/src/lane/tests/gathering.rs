@@ -1,4 +1,4 @@
-//! Frames that gather, as their source wishes.
+//! Poll hold-off as requested by the source.
 
 use std::sync::mpsc::channel;
 
@@ -18,17 +18,17 @@ fn bench(mut bench: Bench, wish: Duration, frames: u32) -> Bench {
     bench
 }
 
-// Goal: frames gather as their source wishes, but not while some wait in disciplines, nor behind a
-// program, which shows some of what is there.
+// Goal: the lane returns the hold-off of its source, but none while frames wait in disciplines, nor
+// behind a program, which shows only a part of the source.
 #[test]
-fn frames_gather_where_none_wait() {
-    assert_eq!(bench(Bench::with(pfifo(1000)), WISH, 5).lane.gather(), WISH);
+fn hold_off_requires_empty_disciplines() {
+    assert_eq!(bench(Bench::with(pfifo(1000)), WISH, 5).lane.poll_hold_off(), WISH);
     let mut waits = bench(Bench::with(pfifo(1000)), WISH, 20);
-    assert_eq!((waits.lane.waiting(), waits.lane.gather()), (10, Duration::ZERO));
+    assert_eq!((waits.lane.waiting(), waits.lane.poll_hold_off()), (10, Duration::ZERO));
     let mut hooked = bench(Bench::new(), WISH, 0);
     (0..100).for_each(|n| hooked.hands.push(n));
     hooked::hook(&mut hooked, hooked::PASS);
-    assert_eq!((hooked.poll().frames, hooked.lane.gather()), (10, Duration::ZERO));
+    assert_eq!((hooked.poll().frames, hooked.lane.poll_hold_off()), (10, Duration::ZERO));
 }
 
 fn wait_until(mut is_so: impl FnMut() -> bool) {
@@ -37,9 +37,9 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-// Goal: after few frames a worker leaves their lane alone, and no lane that is to leave.
+// Goal: after few frames a worker does not poll their lane, except a lane that is being detached.
 #[test]
-fn a_worker_leaves_them_alone() {
+fn workers_honour_the_hold_off() {
     let bench = bench(Bench::new(), Duration::from_secs(3600), 0);
     let (hands, id) = (bench.hands.clone(), bench.lane.id());
     bench.hands.push(0);
@@ -52,8 +52,8 @@ fn a_worker_leaves_them_alone() {
     let passes = worker.stats().passes.get();
     wait_until(|| worker.stats().passes.get() > passes + 1000);
     assert_eq!(hands.world().sink, [0]);
-    let (home, lanes) = channel();
-    worker.detach(vec![id], Leave::Drained { most: 100 }, &home);
+    let (reply, lanes) = channel();
+    worker.detach(vec![id], Leave::Drained { most: 100 }, &reply);
     lanes.recv().unwrap();
     assert_eq!(hands.world().sink, [0, 1]);
 }

@@ -13,7 +13,7 @@ pub(super) const DROP: i32 = 1;
 pub(super) const PASS: i32 = 2;
 const TX: i32 = 3;
 
-/// A program that decides the same about every frame, and takes large ones whole.
+/// A program with the same verdict for all frames, which accepts multi-buffer frames.
 fn program(verdict: i32) -> Arc<Program> {
     let answer = Insn { code: 0xb7, imm: verdict, ..Insn::default() };
     let exit = Insn { code: 0x95, ..Insn::default() };
@@ -37,13 +37,13 @@ fn way(bench: &Bench) -> (Outlet, Return, Hooked) {
     (outlet, inlet, joined)
 }
 
-/// Puts a program on.
+/// Attaches a program.
 pub(super) fn hook(bench: &mut Bench, verdict: i32) {
     let outlet = way(bench).0;
     hook_with(bench, verdict, outlet);
 }
 
-/// Puts one on that sends back by this way.
+/// Attaches a program that reinjects through `outlet`.
 fn hook_with(bench: &mut Bench, verdict: i32, outlet: Outlet) {
     let config = HookConfig {
         program: program(verdict),
@@ -60,7 +60,7 @@ fn hook_with(bench: &mut Bench, verdict: i32, outlet: Outlet) {
     bench.lane.hook(config);
 }
 
-/// A program of another lane sends frames back by this way, and goes.
+/// Lets a program of another lane reinject frames, and then removes it.
 fn send_back(outlet: Outlet, frames: impl IntoIterator<Item = Vec<u8>>) {
     let mut other = Bench::new();
     other.hands.world().source.extend(frames);
@@ -68,25 +68,24 @@ fn send_back(outlet: Outlet, frames: impl IntoIterator<Item = Vec<u8>>) {
     other.poll();
 }
 
-// Goal: a lane watches the bell of the way back from a program as long as there is that way, and no
-// longer: nobody else closes it.
+// Goal: a lane watches the eventfd of a reinjection path exactly as long as that path exists.
 #[test]
-fn a_bell_goes_with_its_way_back() {
+fn reinjection_wakers_follow_their_path() {
     let mut bench = Bench::new();
     let (outlet, inlet, joined) = way(&bench);
     bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
-    assert_eq!(bench.lane.doors().count(), 1);
-    bench.lane.part();
-    assert_eq!(bench.lane.doors().count(), 1, "the program is still there");
+    assert_eq!(bench.lane.wakers().count(), 1);
+    bench.lane.unjoin();
+    assert_eq!(bench.lane.wakers().count(), 1, "the program is still there");
     drop(outlet);
-    bench.lane.part();
-    assert_eq!(bench.lane.doors().count(), 0);
+    bench.lane.unjoin();
+    assert_eq!(bench.lane.wakers().count(), 0);
 }
 
-// Goal: what a program is put on top of has passed: the rest of a frame that is half sent goes out
-// whatever it says about the others, and the lane comes to its end.
+// Goal: a new program does not see frames that have passed already. The rest of a partly sent frame
+// is sent for any verdict about the others, and the lane settles.
 #[test]
-fn a_frame_half_sent_is_not_the_programs() {
+fn new_programs_do_not_see_partial_frames() {
     let mut bench = finishing::bench(true);
     bench.hands.world().source.extend([0, 1].map(finishing::large));
     bench.hands.world().room = 1;
@@ -100,10 +99,10 @@ fn a_frame_half_sent_is_not_the_programs() {
     assert!(bench.lane.is_settled());
 }
 
-// Goal: a program that drops everything lets other lanes have their turn, and until it has seen
-// all of it nobody takes its source for empty; what it took is counted as taken.
+// Goal: a program that drops everything yields to other lanes. Until it has seen all frames its
+// source does not count as empty; frames that it took are counted as taken.
 #[test]
-fn what_is_dropped_in_a_row_is_no_end() {
+fn dropping_programs_do_not_empty_the_source() {
     let mut bench = Bench::new();
     (0..3000).for_each(|n| bench.hands.push(n));
     hook(&mut bench, DROP);
@@ -122,10 +121,10 @@ fn what_is_dropped_in_a_row_is_no_end() {
     assert!(polls > 1, "{polls}");
 }
 
-// Goal: another program on a lane that still holds what one before it has let pass does not make
-// it forget that, nor see it: the lane leaves when it has sent it.
+// Goal: a new program neither discards nor sees the frames that a previous program has passed. The
+// lane leaves when it has sent them.
 #[test]
-fn a_program_that_was_there_before_counts() {
+fn frames_passed_by_an_earlier_program_are_kept() {
     let mut bench = Bench::new();
     (0..40).for_each(|n| bench.hands.push(n));
     hook(&mut bench, PASS);
@@ -142,7 +141,7 @@ fn a_program_that_was_there_before_counts() {
     assert_eq!((bench.hands.world().source.len(), bench.stats.rx.xdp.drops.get()), (10, 0));
 }
 
-/// A capture of what the sink drops.
+/// Starts a capture of frames that the sink drops.
 fn watch_drops(bench: &mut Bench) -> CaptureReader {
     let direction = Direction::Outbound;
     let (snaplen, ring_bytes) = (64, 1 << 16);
@@ -154,11 +153,11 @@ fn watch_drops(bench: &mut Bench) -> CaptureReader {
 }
 
 // Goal: a large frame that was received when the sink had no room for all of it leaves when there
-// is room, also when its source has a program now and nothing else comes, behind disciplines or a
-// capture or not; with `full=drop` the rest of it is dropped instead, and counted. Either way the
-// lane comes to its end.
+// is room. This holds also when its source has a program now and no other frame arrives, with or
+// without disciplines or a capture. With `full=drop` the rest of it is dropped and counted. In all
+// cases the lane settles.
 #[test]
-fn what_was_received_goes_on_without_a_source() {
+fn received_frames_complete_without_source() {
     let cases = [(false, Full::Stop), (true, Full::Stop), (false, Full::Drop)];
     let sinks = [(false, false), (true, false), (true, true)];
     let all = cases.into_iter().flat_map(|case| sinks.map(|sink| (case, sink)));
@@ -187,10 +186,10 @@ fn what_was_received_goes_on_without_a_source() {
     }
 }
 
-// Goal: what a program of the other side sends back does not overtake a frame that was half sent
-// before there was a way back, and the way back of a program that was there before is not lost.
+// Goal: reinjected frames do not overtake a frame that was partly sent before the reinjection path
+// existed, and frames of an earlier program's path are not lost.
 #[test]
-fn a_way_back_overtakes_nothing() {
+fn reinjected_frames_overtake_none() {
     let mut bench = finishing::bench(true);
     bench.hands.world().source.push_back(finishing::large(0));
     bench.hands.world().room = 1;
@@ -206,10 +205,10 @@ fn a_way_back_overtakes_nothing() {
     assert!(bench.lane.is_settled());
 }
 
-// Goal: frames that came back from a program of the other side are none of the source's: a lane
-// that is to leave when its source has given so many does not take them for these.
+// Goal: reinjected frames do not count as frames of the source, for a lane that leaves after a
+// number of these.
 #[test]
-fn what_came_back_is_not_of_the_source() {
+fn reinjected_frames_do_not_count_as_source_frames() {
     let mut bench = Bench::new();
     let (outlet, inlet, joined) = way(&bench);
     bench.lane.join(inlet, joined, Arc::new(EventFd::new().unwrap()));
@@ -220,10 +219,10 @@ fn what_came_back_is_not_of_the_source() {
     assert_eq!((polled.frames, bench.lane.taken_of_source(polled.frames)), (12, 7));
 }
 
-// Goal: with `full=drop` a frame that came back from a program and is half sent when its lane's
-// source loses its memory is dropped with its rest, and the lane comes to its end.
+// Goal: with `full=drop`, a reinjected and partly sent frame is dropped when its lane's source
+// loses its memory, and the lane settles.
 #[test]
-fn what_came_back_half_sent_may_be_dropped() {
+fn partial_reinjected_frames_may_be_dropped() {
     let mut bench = finishing::bench(false);
     hook(&mut bench, PASS);
     let (outlet, inlet, joined) = way(&bench);
@@ -240,17 +239,16 @@ fn what_came_back_half_sent_may_be_dropped() {
     assert_eq!((bench.sink(), bench.dropped(DropReason::SinkFull)), (vec![0], 2));
 }
 
-// Goal: a lane that receives into memory of its own and is to leave takes what came back from a
-// program of the other side, and then nothing more: it comes to its end though its source never
-// runs dry and its sink is slow.
+// Goal: a lane that receives into its own memory and is being detached takes the reinjected frames,
+// and then no more. It settles although its source is never empty and its sink is slow.
 #[test]
-fn what_came_back_leaves_with_its_lane() {
+fn reinjected_frames_leave_with_their_lane() {
     for merges in [merging::merges(), None] {
-        came_back_leaves_with_its_lane(merges);
+        check_reinjected_frames_leave(merges);
     }
 }
 
-fn came_back_leaves_with_its_lane(merges: Option<Merges>) {
+fn check_reinjected_frames_leave(merges: Option<Merges>) {
     let mut bench = merging::bench(false, false);
     bench.lane.set_merging(merges);
     let (outlet, inlet, joined) = way(&bench);

@@ -1,4 +1,4 @@
-//! Lanes that merge small frames.
+//! Lanes with coalescing.
 
 use mqnet_netdev::limits::FRAME_MAX;
 use mqnet_netdev::wrap::merge::Merging;
@@ -12,7 +12,7 @@ use crate::lane::Merges;
 
 const PAYLOAD: u32 = 1000;
 
-/// A source of segments of one flow; the checksum of what it brings is unfinished.
+/// A source of segments of one flow, with partial checksums.
 struct Segmented(Hands, Vec<Vec<u8>>);
 
 fn begun() -> VnetHdr {
@@ -73,7 +73,7 @@ impl RxBorrows for Segmented {
     }
 }
 
-/// A sink that takes large frames; it notes the numbers of the segments in them.
+/// A sink that accepts large frames and records the numbers of the segments in them.
 struct Stack(Hands, Arc<ChannelStats>, Vec<u8>);
 
 impl Stack {
@@ -183,7 +183,7 @@ fn push(bench: &Bench, numbers: std::ops::Range<u32>) {
     bench.hands.world().source.extend(numbers.map(segment));
 }
 
-/// What has left is what came, from the first on, and all of it is accounted for.
+/// Checks that the first `came` frames left in order, and that all of them are accounted for.
 fn assert_in_order(bench: &Bench, came: u32) {
     let tx = &bench.stats.tx;
     assert_eq!(bench.sink(), (0..came).collect::<Vec<_>>());
@@ -193,7 +193,7 @@ fn assert_in_order(bench: &Bench, came: u32) {
 
 // Goal: in every shape a burst of a flow leaves as one frame.
 #[test]
-fn each_shape_merges() {
+fn every_shape_coalesces() {
     for (rx, tx) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut bench = bench(rx, tx);
         bench.lane.set_merging(merges());
@@ -206,9 +206,9 @@ fn each_shape_merges() {
     }
 }
 
-// Goal: a frame that comes alone leaves in the poll in which it came.
+// Goal: a single frame leaves in the poll in which it arrived.
 #[test]
-fn a_lone_frame_leaves_at_once() {
+fn single_frames_leave_in_the_same_poll() {
     for (rx, tx) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut bench = bench(rx, tx);
         bench.lane.set_merging(merges());
@@ -223,10 +223,10 @@ fn a_lone_frame_leaves_at_once() {
 }
 
 proptest! {
-    // Goal: whatever room the sink has, merging or not, with a discipline or without, switched at
-    // any time: each frame leaves once and in order, and is accounted for.
+    // Goal: for any room of the sink, with coalescing switched at any time, with a discipline or
+    // without: each frame leaves once and in order, and is accounted for.
     #[test]
-    fn switched_at_any_time(
+    fn coalescing_may_change_at_any_time(
         rx: bool, tx: bool, queued: bool,
         steps in prop::collection::vec((0u32..40, 0usize..6, 0u8..6), 1..60),
     ) {
@@ -249,7 +249,7 @@ proptest! {
             let _ = bench.lane.arm().unwrap();
         }
         bench.hands.world().room = usize::MAX;
-        // A poll that sends only what was received before moves nothing from the source.
+        // A poll that sends only frames received before moves no frame from the source.
         for _ in 0..60 {
             bench.poll();
         }
@@ -258,9 +258,9 @@ proptest! {
     }
 }
 
-// Goal: what was received together and not sent is counted when the lane is taken apart.
+// Goal: frames of a batch that are not sent are counted when the lane is closed.
 #[test]
-fn what_waits_together_is_accounted_for() {
+fn batched_frames_are_accounted_for() {
     for tx in [true, false] {
         let mut bench = bench(false, tx);
         bench.lane.set_merging(merges());

@@ -1,4 +1,4 @@
-//! Turns of small frames that are copied.
+//! Polls of several bursts of small frames that are copied.
 
 use mqnet_netdev::TxBrings;
 use mqnet_netdev::limits::{BUDGET, SMALL, TURN};
@@ -29,8 +29,8 @@ impl TxBrings for Sink {
     }
 }
 
-/// A lane between two ends that bring memory, frames of these lengths in its source, and room for
-/// so many in its sink.
+/// Lane between two ends that bring memory, with frames of these lengths in its source and `room`
+/// frames of room in its sink.
 fn bench(lens: impl IntoIterator<Item = u32>, room: usize) -> Bench {
     let mut bench = Bench::new();
     let rx = Rx::Brings(Box::new(Source(bench.hands.clone(), Vec::new())));
@@ -48,10 +48,10 @@ fn bench(lens: impl IntoIterator<Item = u32>, room: usize) -> Bench {
     bench
 }
 
-// Goal: small frames move four budgets at a time, or what is left; others one, also when the first
-// and the last of a burst are small.
+// Goal: a poll moves up to four budgets of small frames, and one budget of others, even when the
+// first and the last of a burst are small.
 #[test]
-fn a_turn_is_longer_of_small_frames() {
+fn small_frames_have_a_larger_budget() {
     let mut small = bench([SMALL; 300], 1000);
     let polled = small.poll();
     assert_eq!((polled.frames, polled.rest), (TURN, Rest::Budget));
@@ -67,9 +67,9 @@ fn a_turn_is_longer_of_small_frames() {
     assert_eq!(ends.poll().frames, BUDGET);
 }
 
-// Goal: an end of the source in the middle of a turn is its end, and a full sink stops it.
+// Goal: a source that becomes empty between bursts ends the poll, and a full sink stops it.
 #[test]
-fn a_turn_ends_with_its_source_or_its_sink() {
+fn polls_end_with_source_or_sink() {
     let mut short = bench([60; 128], 1000);
     let polled = short.poll();
     assert_eq!((polled.frames, polled.rest), (128, Rest::Empty));
@@ -81,10 +81,10 @@ fn a_turn_ends_with_its_source_or_its_sink() {
     assert_eq!(full.hands.world().sink, (0..300).collect::<Vec<u32>>());
 }
 
-// Goal: with full=drop a sink that is full in the middle of a turn is no end of the source: a lane
-// that is told of one would leave with frames in it. What comes next is dropped, and counted.
+// Goal: with full=drop a sink that becomes full between bursts does not make the source count as
+// empty; otherwise a leaving lane would leave frames in it. The next poll drops and counts them.
 #[test]
-fn what_a_full_sink_leaves_of_a_turn_is_dropped_next() {
+fn frames_left_by_a_full_sink_are_dropped_next() {
     let mut bench = bench([60; 300], 100);
     bench.lane.set_full(Full::Drop).unwrap();
     let polled = bench.poll();
@@ -94,9 +94,9 @@ fn what_a_full_sink_leaves_of_a_turn_is_dropped_next() {
     assert_eq!((bench.hands.world().sink.len(), drops), (100, 200));
 }
 
-// Goal: with a discipline that is empty a turn takes no more than the sink's allowance of bytes.
+// Goal: with an empty discipline a poll moves no more than the sink's allowance of bytes.
 #[test]
-fn a_turn_ends_with_its_allowance() {
+fn polls_end_with_the_allowance() {
     let mut lane = bench([60; 300], 1000);
     let polled = lane.lane.move_across::<true>(70 * 60).unwrap();
     assert_eq!((polled.frames, polled.rest), (70, Rest::Full));
@@ -106,10 +106,10 @@ fn a_turn_ends_with_its_allowance() {
     assert_eq!((polled.frames, polled.rest), (166, Rest::Budget));
 }
 
-// Goal: an empty discipline counts every frame of a turn that passes it by, however many bursts the
-// turn has, and what its sink had no room for once it has left.
+// Goal: an empty discipline counts every bypassing frame of all bursts, and frames without room in
+// the sink when they have left.
 #[test]
-fn a_discipline_counts_all_of_a_turn() {
+fn disciplines_count_all_bypassing_frames() {
     let mut bench = bench([60; 700], 400);
     let stats = Arc::<NodeStats>::default();
     let disciplines = counted(Params::Pfifo(Fifo { limit: 1000 }), stats.clone());
@@ -129,10 +129,10 @@ fn a_discipline_counts_all_of_a_turn() {
     assert_eq!(bench.sink(), (0..700).collect::<Vec<_>>());
 }
 
-// Goal: a program may drop many frames for each that it shows, so that behind one a turn is one
-// budget.
+// Goal: a program may drop many frames for each that it shows, so a poll behind a program is
+// limited to one budget.
 #[test]
-fn a_turn_behind_a_program_is_one_budget() {
+fn polls_behind_a_program_have_one_budget() {
     let mut bench = bench([60; 300], 1000);
     hooked::hook(&mut bench, hooked::PASS);
     assert_eq!(bench.poll().frames, BUDGET);

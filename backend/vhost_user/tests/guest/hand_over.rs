@@ -1,4 +1,4 @@
-//! Rings that change hands, devices that die, and guests that move.
+//! Hand-over of rings, crashes of the device, and migration.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ fn numbers(half: &mut mqnet_vhost_user::GuestTx) -> Vec<u8> {
     take(half).unwrap().iter().map(|(_, bytes)| bytes[0]).collect()
 }
 
-// Goal: the next half goes on where the last one stopped, frames that were shown and not released
-// included; a half whose ring is not there finds nothing.
+// Goal: the next half continues where the last one stopped, including frames that were shown and
+// not released; a half without its ring finds no frames.
 #[test]
 fn rings_pass_from_half_to_half() {
     for (shape, _) in shapes(8) {
@@ -54,8 +54,8 @@ fn rings_pass_from_half_to_half() {
     }
 }
 
-// Goal: a half whose frames must wait for those of an older lane leaves the ring to that lane: one
-// that took it would wait for itself.
+// Goal: a held half leaves the ring to the older lane: it would otherwise wait for frames that need
+// the ring it holds.
 #[test]
 fn a_held_half_leaves_the_ring() {
     let (shape, _) = shapes(8).next().unwrap();
@@ -74,8 +74,8 @@ fn a_held_half_leaves_the_ring() {
     assert!(old.reserve(100).unwrap().is_some(), "it was given back");
 }
 
-// Goal: the control thread gets the ring back from a half that sleeps, which wakes for it, and does
-// not take it again before it is offered; the base is where the half stopped.
+// Goal: the control thread gets the ring back from a sleeping half, which wakes for the recall and
+// does not take the ring again before it is offered; the base is the half's position.
 #[test]
 fn rings_are_recalled() {
     for (shape, _) in shapes(8) {
@@ -103,10 +103,10 @@ fn rings_are_recalled() {
     }
 }
 
-// Goal: a ring that is recalled between the first frame of a burst and its end takes along what was
-// given back: the guest gets it, and the next half goes on behind it.
+// Goal: a half that loses its ring to a recall within a burst publishes the used chains first: the
+// guest gets them, and the next half continues after them.
 #[test]
-fn a_recalled_ring_shows_what_was_given_back() {
+fn recalled_ring_publishes_used_chains() {
     for (shape, _) in shapes(8) {
         let mut guest = Guest::new(shape, true);
         for buf in bufs(&mut guest.memory, &[2048; 4], true) {
@@ -135,7 +135,7 @@ fn a_recalled_ring_shows_what_was_given_back() {
     }
 }
 
-/// A region for the queue's chains in flight.
+/// Inflight region of a queue.
 struct Notes {
     region: Arc<Region>,
     len: u32,
@@ -156,7 +156,7 @@ impl Notes {
     }
 }
 
-/// All bytes of the guest's rings and of the notes: what a device that dies leaves behind.
+/// Bytes of the guest's rings and of the inflight region, as a crash leaves them.
 fn memory_image(guest: &Guest, notes: &Notes) -> (Vec<u8>, Vec<u64>) {
     let used = guest.driver.addresses()[2] + 4096 - START;
     let words = (0..notes.len / 8).map(|i| notes.region.word(i as usize * 8));
@@ -164,16 +164,16 @@ fn memory_image(guest: &Guest, notes: &Notes) -> (Vec<u8>, Vec<u64>) {
     (guest.memory.read(START, used as u32), words.collect())
 }
 
-// Goal: a device that died between two polls goes on where it was, although its frontend knows only
-// the base of the beginning: nothing is lost, nothing comes twice.
+// Goal: a device that crashed between two polls continues at its position, although its frontend
+// knows only the initial base: no frame is lost or duplicated.
 #[test]
-fn a_new_life_goes_on() {
+fn restarted_device_continues() {
     for (shape, _) in shapes(8) {
         let mut guest = Guest::new(shape, true);
         let notes = Notes::new(shape);
         guest.cell.take();
         for life in 0..20u8 {
-            // The setup of the beginning: `base` is stale.
+            // `base` is the stale initial value.
             guest.cell.offer(Vring::new(notes.setup(&guest)).unwrap()).unwrap();
             let mut half = guest.tx_half();
             (0..7).for_each(|n| assert!(post(&mut guest, life * 7 + n)));
@@ -193,10 +193,10 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    // Goal: a device that dies at any store of a batch (the oracle: the images before and after,
-    // with any part of the notes and of the later descriptors written) neither loses a buffer nor
-    // uses one twice, whatever of it had become visible. Packed: in split rings nothing but an
-    // index becomes visible.
+    // Goal: a device that crashes at any store of a batch neither loses a buffer nor uses one
+    // twice, whichever stores had become visible. The oracle: the images before and after, with any
+    // part of the inflight region and of the later descriptors written. Packed only: a split ring
+    // publishes a batch by one index.
     #[test]
     fn batches_are_finished_or_undone(
         before in 0u16..20,
@@ -234,8 +234,8 @@ proptest! {
         let new = memory_image(&guest, &notes);
         drop(half);
         guest.cell.take();
-        // The moment of death: the batch is noted, its later descriptors are written; the first
-        // one perhaps, the end of the notes perhaps.
+        // The crash: the batch is recorded and its later descriptors are written; the first
+        // descriptor and the end of the record may be.
         let ring = guest.driver.addresses()[0];
         let first = ring + 16 * u64::from((before * slots as u16) % 12);
         if !first_written {
@@ -265,8 +265,8 @@ proptest! {
     }
 }
 
-/// Puts the notes into the state in which a batch is noted and not finished: by the document, entry
-/// by entry.
+/// Sets the inflight region to a batch that is recorded and not finished, entry by entry as the
+/// vhost-user specification defines it.
 fn unfinish(
     notes: &Notes,
     old: &(Vec<u8>, Vec<u64>),
@@ -298,9 +298,9 @@ fn unfinish(
     }
 }
 
-// Goal: a region of another queue, or too short, is refused with its numbers.
+// Goal: an inflight region of another queue, or one that is too short, is refused with its values.
 #[test]
-fn strange_notes_are_refused() {
+fn invalid_inflight_regions_are_refused() {
     for packed in [false, true] {
         let shape = Shape { packed, size: 8, event_idx: false };
         let guest = Guest::new(shape, true);
@@ -316,10 +316,10 @@ fn strange_notes_are_refused() {
     }
 }
 
-// Goal: during a migration exactly the pages that were written are noted: buffers, used entries,
-// and nothing else; none without a log.
+// Goal: during a migration exactly the written pages are logged: buffers and used entries; none
+// without a log.
 #[test]
-fn written_pages_are_noted() {
+fn written_pages_are_logged() {
     for (shape, mergeable) in shapes(16) {
         let mut guest = Guest::new(shape, mergeable);
         let far = START + (1 << 20);
@@ -346,7 +346,7 @@ fn written_pages_are_noted() {
             .collect();
         let ring = if shape.packed { desc } else { device };
         let mut expected = vec![ring & !4095, (ring + 4) & !4095];
-        // 7012 bytes from 4000 into a page on: 96, 4096, and then 2820, or 808 and 2012.
+        // 7012 bytes from offset 4000 in a page: 96, 4096, and then 2820, or 808 and 2012.
         expected.extend([far, far + 0x1000]);
         if mergeable {
             expected.extend([far + 0x2000, far + 0x10000, far + 0x11000]);

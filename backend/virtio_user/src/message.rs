@@ -1,22 +1,21 @@
-//! Messages that the crate `vhost` cannot send: one number each.
+//! Messages with one number that the crate `vhost` cannot send.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use vhost::vhost_user::message::FrontendReq;
 
-/// Bytes of a header (request, flags, size of the rest: u32 each), and of a number.
+/// Length of a header (request, flags, body size: u32 each), and of a number.
 const HEADER: usize = 12;
 const NUMBER: usize = 8;
-/// In the flags: version 1, an answer is wanted.
+/// Header flags: protocol version 1, reply requested (`NEED_REPLY`).
 const VERSION: u32 = 1;
 const WANTS_ANSWER: u32 = 8;
 
-/// What a driver that has set everything up says of itself: it is there, it knows the device, the
-/// features are agreed on, it is ready.
+/// Device status after setup: ACKNOWLEDGE, DRIVER, FEATURES_OK and DRIVER_OK.
 pub(crate) const READY: u64 = 1 | 2 | 8 | 4;
 
-/// Tells the device a number while nobody else talks to it; `answers`: it says whether it obeyed.
+/// Sends a message while no other message is in progress; with `answers`, awaits its reply.
 pub(crate) fn number(
     mut line: &UnixStream,
     request: FrontendReq,

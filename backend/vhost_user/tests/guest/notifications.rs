@@ -1,4 +1,4 @@
-//! Kicks and interrupts: no more than asked for, and none missed.
+//! Kicks and interrupts: none unrequested, none lost.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use mqnet_wire::VnetHdr;
 
 use crate::bench::{Guest, header, is_rung, shapes, take};
 
-/// A frame of 64 bytes, made available; true when the guest kicks.
+/// Makes a frame of 64 bytes available; true when the guest kicks.
 fn post(guest: &mut Guest) -> bool {
     let at = guest.memory.alloc(76, 64);
     guest.memory.write(at, &header(VnetHdr::default()));
@@ -27,8 +27,8 @@ fn wakes(epoll: &Epoll) -> bool {
     epoll.wait(Some(Duration::ZERO), |_| ()).unwrap() > 0
 }
 
-// Goal: a guest kicks when we sleep and not while we work; each kick wakes the worker that watches
-// the half's one descriptor, also the second and the third, though nobody ever reads it.
+// Goal: a guest kicks while the half is armed, and not while it polls. Each kick wakes the worker
+// that watches the half's event set, although the set is never read.
 #[test]
 fn kicks_wake_a_sleeping_half() {
     for (shape, _) in shapes(8) {
@@ -53,10 +53,10 @@ fn kicks_wake_a_sleeping_half() {
     }
 }
 
-// Goal: a guest is interrupted when it asked for it, once a burst, also over a descriptor that was
-// exchanged meanwhile; and not when it did not ask.
+// Goal: a guest is interrupted once a burst if it requested interrupts, also over a call descriptor
+// that was replaced, and not otherwise.
 #[test]
-fn guests_are_interrupted_when_they_ask() {
+fn guests_are_interrupted_on_request() {
     for (shape, _) in shapes(8) {
         let mut guest = Guest::new(shape, false);
         let call = {
@@ -94,8 +94,8 @@ fn guests_are_interrupted_when_they_ask() {
     }
 }
 
-// Goal: a guest that uses more queues than the link has channels has none that is not served, and
-// none that keeps the others from it.
+// Goal: a half serves all rings of a guest with more queues than the link has channels, and no ring
+// starves another.
 #[test]
 fn one_half_serves_several_rings() {
     let shape = Shape { packed: false, size: 128, event_idx: true };
@@ -122,7 +122,7 @@ fn one_half_serves_several_rings() {
         assert_eq!(half.arm(0).unwrap(), Armed::Sleep);
         while guest.driver.used().is_some() {}
         assert!(post(guest) && wakes(&epoll), "each of them wakes the half");
-        // What was shown and not taken is shown again, of the same ring.
+        // A frame that was shown and not released is shown again, from the same ring.
         for _ in 0..3 {
             let mut burst = mqnet_netdev::Burst::new();
             half.peek(&mut burst, 64).unwrap();
@@ -133,7 +133,7 @@ fn one_half_serves_several_rings() {
     assert_eq!((stats.rx.packets.get(), stats.rx.bytes.get()), (303, 303 * 64));
 }
 
-// Goal: a ring without a kick descriptor is polled: a half never sleeps on it.
+// Goal: a ring without a kick descriptor is polled: its half never sleeps.
 #[test]
 fn rings_without_kicks_are_polled() {
     let guest = Guest::new(Shape { packed: true, size: 8, event_idx: false }, true);
@@ -145,9 +145,9 @@ fn rings_without_kicks_are_polled() {
     assert_eq!(guest.rx_half().arm(1518).unwrap(), Armed::MoreWork);
 }
 
-// Goal: what is no eventfd is refused: a pipe could block us.
+// Goal: a descriptor that is no eventfd is refused: a pipe could block.
 #[test]
-fn pipes_are_no_doorbells() {
+fn non_eventfds_are_refused() {
     let guest = Guest::new(Shape { packed: false, size: 8, event_idx: false }, true);
     for which in 0..2 {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -162,9 +162,9 @@ fn pipes_are_no_doorbells() {
     }
 }
 
-// Goal: two threads that sleep whenever they have nothing to do never sleep both: the order of
-// asking, looking again and telling, in both directions. (The oracle: nobody waits 10 s. A missing
-// barrier is too rare for it on a machine with two cores.)
+// Goal: two threads that sleep when idle never both sleep: each arms, checks again, and only then
+// sleeps, in both directions. (The oracle: no wait takes 10 s. The failure of a missing barrier is
+// probably too rare to be seen with few CPUs.)
 #[test]
 fn two_threads_never_both_sleep() {
     let long = Duration::from_secs(10);

@@ -1,29 +1,29 @@
-//! What the control thread wants of the buffers of all queues.
+//! Buffer setting of a function, from the control thread to all queues.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mqnet_virtio::rxbuf::layout::Wish;
 
-/// A setting, as a queue reads it.
+/// Buffer setting as a queue reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) wish: Wish,
-    /// An XDP program looks at the frames.
+    /// True when an XDP program processes the frames.
     pub(crate) xdp: bool,
-    /// How often something was asked for: who asks again, tries again.
+    /// Number of requests so far. A repeated request starts a new trial.
     pub(crate) number: u32,
 }
 
-/// Written by the control thread, read by every queue of a function.
+/// Buffer setting, written by the control thread and read by every queue.
 #[derive(Debug, Default)]
-pub(crate) struct Knob(AtomicU32);
+pub(crate) struct SettingCell(AtomicU32);
 
 const NUMBER: u32 = 1 << 3;
 
-impl Knob {
-    /// Asks for something, even if it is the same again.
+impl SettingCell {
+    /// Writes a setting. A repeated setting counts as a new request.
     pub(crate) fn set(&self, wish: Wish, xdp: bool) {
-        // Relaxed, here and below: a queue may see it a burst later.
+        // Relaxed suffices in both directions: a queue may use a new setting one burst later.
         let number = self.0.load(Ordering::Relaxed) / NUMBER;
         let word = (number.wrapping_add(1) * NUMBER) | (u32::from(xdp) << 2) | wish as u32;
         self.0.store(word, Ordering::Relaxed);
@@ -44,17 +44,17 @@ impl Knob {
 mod tests {
     use super::*;
 
-    // Goal: every setting is read as it was written, and the same asked again is another one.
+    // Goal: every setting is read as it was written, and a repeated setting is distinguishable.
     #[test]
-    fn settings_are_read_whole() {
-        let knob = Knob::default();
+    fn settings_are_read_as_written() {
+        let cell = SettingCell::default();
         for wish in [Wish::Frag, Wish::Full, Wish::Auto] {
             for xdp in [false, true] {
-                knob.set(wish, xdp);
-                let first = knob.get();
+                cell.set(wish, xdp);
+                let first = cell.get();
                 assert_eq!((first.wish, first.xdp), (wish, xdp));
-                knob.set(wish, xdp);
-                assert_ne!(knob.get(), first);
+                cell.set(wish, xdp);
+                assert_ne!(cell.get(), first);
             }
         }
     }

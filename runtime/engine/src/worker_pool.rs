@@ -1,4 +1,4 @@
-//! The workers of a link, and which lane runs where.
+//! The worker pool of a link, and the assignment of lanes to workers.
 
 use std::io;
 use std::sync::mpsc::{Receiver, channel};
@@ -12,42 +12,42 @@ use crate::lane::{Lane, LaneId};
 use crate::link::{Cpus, LinkConfig, LinkError};
 use crate::worker::{Edit, FaultLine, Leave, Worker, WorkerStats};
 
-/// How long a worker may take to answer.
+/// Time limit for a worker's reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A worker, as others see it.
+/// Public view of a worker.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerView<'a> {
-    /// The CPU that it is pinned to.
+    /// CPU that the worker is pinned to.
     pub cpu: Option<usize>,
     /// Node of that CPU.
     pub node: Option<u32>,
-    /// Its thread, once that runs.
+    /// Thread id, once the thread runs.
     pub thread: Option<u32>,
-    /// How it spends its time.
+    /// Time accounting of the worker.
     pub stats: &'a WorkerStats,
 }
 
-/// The workers of a link.
-pub(crate) struct Crew {
+/// The worker pool of a link.
+pub(crate) struct WorkerPool {
     topology: Topology,
     workers: Vec<Worker>,
     side: Side,
-    /// The devices behind the channels, channel i at device i mod their number; none: unknown.
+    /// Devices behind the channels: channel i belongs to device i mod their number. Empty: unknown.
     homes: Vec<Home>,
     config: LinkConfig,
     line: FaultLine,
 }
 
-impl Crew {
+impl WorkerPool {
     pub(crate) fn new(topology: Topology, side: Side, config: LinkConfig, line: FaultLine) -> Self {
         Self { topology, workers: Vec::new(), side, homes: Vec::new(), config, line }
     }
 
     /// Makes sure that there are workers for `channels` channels. The list only grows, one worker
-    /// a channel up to one a CPU, so that a channel never moves to another worker: its counters
-    /// have one writer, and its old and new lanes run one after the other. For the same reason what
-    /// is said of `side` and `homes` first holds for ever.
+    /// per channel up to one per CPU, so that a channel never moves to another worker: its counters
+    /// have one writer, and its old and new lanes run one after the other. For the same reason the
+    /// first `side` and `homes` stay in force.
     pub(crate) fn grow(&mut self, channels: u16, side: Side, homes: Vec<Home>) -> io::Result<()> {
         if self.workers.is_empty() {
             (self.side, self.homes) = (side, homes);
@@ -68,7 +68,7 @@ impl Crew {
         Ok(())
     }
 
-    /// A CPU for each worker there may be; worker n serves channel n first of all.
+    /// CPU of each possible worker; worker n serves channel n first of all.
     fn places(&self, most: usize) -> Vec<usize> {
         let channels = u16::try_from(most).unwrap_or(u16::MAX);
         let request = Request::new(&self.topology, &self.homes, channels);
@@ -81,7 +81,7 @@ impl Crew {
         worker_of(channel, self.homes.len().max(1), self.workers.len(), round_robin)
     }
 
-    /// Node for the memory of a channel: where it is served, or the nearest with memory.
+    /// NUMA node for a channel's memory: the node of its worker, or the nearest one with memory.
     pub(crate) fn memory_of(&self, channel: u16) -> Option<u32> {
         let cpu = self.workers[self.worker_of(channel)?].cpu?;
         self.topology.node_of(cpu).map(|node| self.topology.memory_near(node))
@@ -98,60 +98,61 @@ impl Crew {
         }
     }
 
-    /// Has something done with a lane, by its worker.
+    /// Runs an edit on a lane, on its worker.
     pub(crate) fn edit(&self, lane: LaneId, edit: Edit) {
         if let Some(worker) = self.worker(lane) {
             worker.edit(lane, edit);
         }
     }
 
-    /// Asks for lanes back; they come through the answer when they may leave.
+    /// Requests lanes back. Each lane arrives on the receiver when it may leave.
     pub(crate) fn detach(&self, lanes: &[LaneId], leave: Leave) -> Receiver<Lane> {
-        let (home, lanes_home) = channel();
+        let (reply, detached) = channel();
         for (number, worker) in self.workers.iter().enumerate() {
             let mine = |lane: &&LaneId| self.worker_of(lane.channel) == Some(number);
             let mine: Vec<LaneId> = lanes.iter().filter(mine).copied().collect();
             if !mine.is_empty() {
-                worker.detach(mine, leave, &home);
+                worker.detach(mine, leave, &reply);
             }
         }
-        lanes_home
+        detached
     }
 
-    /// Takes lanes back that hold nothing.
+    /// Takes lanes back when they hold nothing.
     pub(crate) fn take(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
         self.take_when(lanes, Leave::Settled)
     }
 
-    /// Takes lanes back at once, with what they hold: they are to be attached again.
-    pub(crate) fn take_as_they_are(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
-        self.take_when(lanes, Leave::AsItIs)
+    /// Takes lanes back immediately, with the frames that they hold: the lanes will be attached
+    /// again.
+    pub(crate) fn take_immediately(&self, lanes: &[LaneId]) -> Result<Vec<Lane>, LinkError> {
+        self.take_when(lanes, Leave::Immediately)
     }
 
     /// Takes lanes back when they may leave.
     pub(crate) fn take_when(&self, lanes: &[LaneId], leave: Leave) -> Result<Vec<Lane>, LinkError> {
-        let home = self.detach(lanes, leave);
+        let detached = self.detach(lanes, leave);
         let mut back = Vec::with_capacity(lanes.len());
         while back.len() < lanes.len() {
-            back.push(home.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?);
+            back.push(detached.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?);
         }
         Ok(back)
     }
 
-    /// Takes lanes back when they may leave, if that is soon; otherwise they stay, and those that
-    /// have left are the error.
-    pub(crate) fn take_soon(
+    /// Takes lanes back if all of them may leave within `limit`. Otherwise the rest stays attached,
+    /// and the lanes that have left are the error.
+    pub(crate) fn take_within(
         &self,
         lanes: &[LaneId],
         leave: Leave,
         limit: Duration,
     ) -> Result<Result<Vec<Lane>, Vec<Lane>>, LinkError> {
-        let home = self.detach(lanes, leave);
+        let detached = self.detach(lanes, leave);
         let begin = clock::monotonic();
         let mut back = Vec::with_capacity(lanes.len());
         while back.len() < lanes.len() {
             let left = limit.saturating_sub(clock::monotonic().saturating_sub(begin));
-            let Ok(lane) = home.recv_timeout(left) else { break };
+            let Ok(lane) = detached.recv_timeout(left) else { break };
             back.push(lane);
         }
         if back.len() == lanes.len() {
@@ -162,11 +163,11 @@ impl Crew {
         for _ in &self.workers {
             answers.recv_timeout(PATIENCE).map_err(|_| LinkError::Stuck)?;
         }
-        back.extend(home.try_iter());
+        back.extend(detached.try_iter());
         Ok(Err(back))
     }
 
-    /// Takes every lane back at once.
+    /// Takes every lane back immediately.
     pub(crate) fn take_all(&self) -> Result<Vec<Lane>, LinkError> {
         let mut all = Vec::new();
         for worker in &self.workers {
@@ -175,7 +176,7 @@ impl Crew {
         Ok(all)
     }
 
-    /// Changes when the workers sleep.
+    /// Changes the idle policy of the workers.
     pub(crate) fn set_policy(&mut self, policy: IdlePolicy) {
         self.config.idle = policy;
         for worker in &self.workers {
@@ -205,20 +206,20 @@ mod tests {
 
     use super::*;
 
-    // Goal: workers go to the nodes of the devices that they serve, in the devices' order; of
-    // devices of which nothing is known, to distinct cores from the preferred end, as ever.
+    // Goal: workers go to the nodes of the devices that they serve, in the devices' order. Without
+    // known devices they go to distinct cores from the preferred end.
     #[test]
     fn workers_follow_devices() {
         let (sender, _faults) = channel();
         let line = FaultLine { sender, wake: Arc::new(EventFd::new().unwrap()) };
         let machine = mqnet_topology::synthetic("2x2x2").unwrap();
-        let mut crew = Crew::new(machine, Side::Low, LinkConfig::default(), line);
-        assert_eq!(crew.places(6), [0, 1, 2, 3, 4, 5]);
-        crew.side = Side::High;
-        assert_eq!(crew.places(3), [7, 6, 5]);
-        crew.side = Side::Low;
-        crew.homes = [1, 0].map(|node| Home { node: Some(node), vectors: None }).to_vec();
-        assert_eq!(crew.places(5), [2, 0, 3, 1, 6]);
-        assert_eq!(crew.worker_of(0), None);
+        let mut workers = WorkerPool::new(machine, Side::Low, LinkConfig::default(), line);
+        assert_eq!(workers.places(6), [0, 1, 2, 3, 4, 5]);
+        workers.side = Side::High;
+        assert_eq!(workers.places(3), [7, 6, 5]);
+        workers.side = Side::Low;
+        workers.homes = [1, 0].map(|node| Home { node: Some(node), vectors: None }).to_vec();
+        assert_eq!(workers.places(5), [2, 0, 3, 1, 6]);
+        assert_eq!(workers.worker_of(0), None);
     }
 }

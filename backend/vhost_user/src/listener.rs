@@ -1,4 +1,4 @@
-//! Where a peer comes in: one thread that listens or connects, for ever, and takes messages.
+//! Listener: one thread that accepts or makes connections and handles vhost-user messages.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,82 +17,85 @@ use mqnet_virtio::Features;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt};
 use vhost::vhost_user::{BackendReqHandler, Error};
 
-use crate::commands::Clerk;
+use crate::commands::ControlHandler;
 use crate::config::Meet;
 use crate::early;
 use crate::relay::Relay;
 use crate::state::Shared;
 
-/// Between two attempts to connect.
+/// Delay between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Connections that end sooner are not tried again at once: somebody else may have the socket.
+/// Connections shorter than this are retried with a delay: the socket may belong to another
+/// process.
 const BRIEF: Duration = Duration::from_secs(1);
 /// Delay after a brief connection; each further one doubles it.
 const BRIEF_RETRY: Duration = Duration::from_millis(500);
-/// Longest such delay.
+/// Maximum of that delay.
 const BRIEF_RETRY_LONGEST: Duration = Duration::from_secs(10);
 
-/// Attempts to listen where another process does: it may be one that is being killed.
-const DYING: u32 = 5;
-/// Connections that may wait to be accepted.
+/// Attempts to listen on a path that is in use: its owner may be a process that is terminating.
+const IN_USE_TRIES: u32 = 5;
+/// Backlog of the listening socket.
 const BACKLOG: u16 = 128;
 
-/// Time that the thread has to end: closing a descriptor of a peer can block it.
+/// Time limit for the end of the thread: closing a descriptor of a peer can block it.
 const END_LIMIT: Duration = Duration::from_millis(500);
 
-/// A wait that only the end of the thread ends.
-pub(crate) const FOR_EVER: Duration = Duration::from_secs(3600);
+/// Timeout of a wait that only the end of the thread ends.
+pub(crate) const NO_LIMIT: Duration = Duration::from_secs(3600);
 
-/// How to get a connection.
-enum Way {
+/// Source of connections.
+enum ConnectionSource {
     Listen { listener: UnixListener, socket: Option<SocketFile> },
     Connect(PathBuf),
     Once(Option<UnixStream>),
 }
 
-/// The thread; ends when dropped.
-pub(crate) struct Door {
+/// Handle of the connection thread. Dropping it ends the thread.
+pub(crate) struct Listener {
     end: Arc<EventFd>,
-    talking: Arc<Mutex<Talk>>,
+    connection: Arc<Mutex<Connection>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is said with whom.
+/// Current connection, shared with the handle so that a drop can shut it down.
 #[derive(Default)]
-struct Talk {
-    with: Option<UnixStream>,
+struct Connection {
+    stream: Option<UnixStream>,
     over: bool,
 }
 
-impl Door {
-    /// Opens it. What can be known to be wrong is said here.
+impl Listener {
+    /// Opens the socket and starts the thread. Errors of the configuration are returned here.
     pub(crate) fn open(meet: Meet, shared: Arc<Shared>) -> io::Result<Self> {
-        let way = Way::new(meet)?;
+        let source = ConnectionSource::new(meet)?;
         broker::prepare();
-        let (end, talking) = (Arc::new(EventFd::new()?), Arc::<Mutex<Talk>>::default());
-        let (end_of, talk) = (end.clone(), talking.clone());
-        let keeper = Keeper { end: end_of, talking: talk, shared, refused: 0 };
+        let (end, connection) = (Arc::new(EventFd::new()?), Arc::<Mutex<Connection>>::default());
+        let (end_of, current) = (end.clone(), connection.clone());
+        let connection_thread =
+            ConnectionThread { end: end_of, connection: current, shared, refused: 0 };
         let thread = std::thread::Builder::new().name("vhost-user".to_owned());
         let body = move || {
-            // A peer commands this thread. Its socket may be in a folder of another user.
+            // The peer controls the work of this thread. The socket may be in a directory of
+            // another user.
             if let Err(e) = process::restrict_thread(&[process::Capability::DacOverride]) {
                 tracing::warn!("vhost-user: a thread keeps its privileges: {e}");
             }
-            keeper.run(way);
+            connection_thread.run(source);
         };
         let thread = Some(thread.spawn(body)?);
-        Ok(Self { end, talking, thread })
+        Ok(Self { end, connection, thread })
     }
 }
 
-impl Drop for Door {
+impl Drop for Listener {
     fn drop(&mut self) {
         let _ = self.end.ring();
         {
-            let mut talk = lock(&self.talking);
-            talk.over = true;
-            hang_up(&talk);
+            let mut current = lock(&self.connection);
+            current.over = true;
+            shut_down(&current);
         }
         if let Some(thread) = self.thread.take()
             && !bounded::join(thread, END_LIMIT)
@@ -102,18 +105,18 @@ impl Drop for Door {
     }
 }
 
-fn lock(talk: &Mutex<Talk>) -> std::sync::MutexGuard<'_, Talk> {
-    talk.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(current: &Mutex<Connection>) -> std::sync::MutexGuard<'_, Connection> {
+    current.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn hang_up(talk: &Talk) {
-    if let Some(stream) = &talk.with {
+fn shut_down(current: &Connection) {
+    if let Some(stream) = &current.stream {
         let _ = stream.shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// Connects, and does not wait for whoever listens to have room: a VMM that stands still would keep
-/// the thread, and whoever waits for its end, for ever.
+/// Connects without waiting for room in the backlog: a stopped VMM would block the thread, and the
+/// drop that joins it.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -121,12 +124,14 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(fd.into())
 }
 
-fn listen(path: &Path, access: Access) -> io::Result<Way> {
+fn listen(path: &Path, access: Access) -> io::Result<ConnectionSource> {
     let mut tries = 1;
     loop {
         match listen_at(path, Kind::Stream, access, BACKLOG) {
-            Ok((fd, file)) => return Ok(Way::Listen { listener: fd.into(), socket: Some(file) }),
-            Err(ListenError::InUse(_)) if tries < DYING => poll::pause(RETRY),
+            Ok((fd, file)) => {
+                return Ok(ConnectionSource::Listen { listener: fd.into(), socket: Some(file) });
+            }
+            Err(ListenError::InUse(_)) if tries < IN_USE_TRIES => poll::pause(RETRY),
             Err(e @ ListenError::InUse(_)) => {
                 let why = format!("{e} (the option connect connects to it)");
                 return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
@@ -137,7 +142,7 @@ fn listen(path: &Path, access: Access) -> io::Result<Way> {
     }
 }
 
-impl Way {
+impl ConnectionSource {
     fn new(meet: Meet) -> io::Result<Self> {
         match meet {
             Meet::Listen(path) => listen(&path, Access::default()),
@@ -159,7 +164,7 @@ impl Way {
         })
     }
 
-    /// Why there is nobody, while we wait.
+    /// Status text while no peer is connected.
     fn waiting(&self) -> String {
         match self {
             Self::Listen { socket: Some(socket), .. } => {
@@ -172,16 +177,16 @@ impl Way {
         }
     }
 
-    /// One attempt; waits for it at most as long as `end` is silent.
+    /// Makes one attempt to get a connection; returns early when `end` is signalled.
     fn meet(&mut self, end: &EventFd) -> Option<UnixStream> {
         let (stream, patience) = match self {
             Self::Listen { listener, .. } => {
-                let _ = poll::wait_readable(&[listener.as_fd(), end.as_fd()], FOR_EVER);
+                let _ = poll::wait_readable(&[listener.as_fd(), end.as_fd()], NO_LIMIT);
                 let is_there = poll::is_readable(listener.as_fd()).unwrap_or(false);
                 (is_there.then(|| listener.accept().map(|(stream, _)| stream)), Duration::ZERO)
             }
             Self::Connect(path) => (Some(connect(path)), RETRY),
-            Self::Once(stream) => (stream.take().map(Ok), FOR_EVER),
+            Self::Once(stream) => (stream.take().map(Ok), NO_LIMIT),
         };
         match stream {
             Some(Ok(stream)) => return stream.set_nonblocking(false).is_ok().then_some(stream),
@@ -193,46 +198,46 @@ impl Way {
     }
 }
 
-/// What the thread has.
-struct Keeper {
+/// State of the connection thread.
+struct ConnectionThread {
     end: Arc<EventFd>,
-    talking: Arc<Mutex<Talk>>,
+    connection: Arc<Mutex<Connection>>,
     shared: Arc<Shared>,
-    /// Descriptors that VMMs sent and that stay open.
+    /// Number of refused descriptors of VMMs that stay open.
     refused: usize,
 }
 
-impl Keeper {
-    fn run(mut self, mut way: Way) {
-        let (mut said, mut delay) = (String::new(), None);
+impl ConnectionThread {
+    fn run(mut self, mut source: ConnectionSource) {
+        let (mut reported, mut delay) = (String::new(), None);
         let mut accepted = Bucket::full(rate::connections()[0], clock::monotonic());
         while !self.is_over() {
             if self.refused > REFUSED_MAX {
-                self.absent(refused_text(self.refused), &mut said);
-                let _ = poll::wait_readable(&[self.end.as_fd()], FOR_EVER);
+                self.absent(refused_text(self.refused), &mut reported);
+                let _ = poll::wait_readable(&[self.end.as_fd()], NO_LIMIT);
                 continue;
             }
-            // The reason of a brief connection stays until one lasts.
+            // The reason of a brief connection stays until a connection lasts.
             if delay.is_none() {
-                self.absent(way.waiting(), &mut said);
+                self.absent(source.waiting(), &mut reported);
             }
-            let Some(stream) = way.meet(&self.end) else { continue };
+            let Some(stream) = source.meet(&self.end) else { continue };
             if !accepted.take(rate::connections(), clock::monotonic()) {
                 // Further connections wait in the backlog.
                 let _ = poll::wait_readable(&[self.end.as_fd()], RETRY);
             }
-            if !self.talk_with(&stream) {
+            if !self.set_connection(&stream) {
                 return;
             }
-            said.clear();
+            reported.clear();
             self.shared.lock().absent = None;
-            self.shared.tell();
+            self.shared.wake_control();
             let since = clock::monotonic();
             let why = self.serve(stream);
-            lock(&self.talking).with = None;
+            lock(&self.connection).stream = None;
             self.leave(&format!("the VMM is gone ({why})"));
             let is_brief = clock::monotonic().saturating_sub(since) < BRIEF;
-            delay = (is_brief && matches!(way, Way::Connect(_))).then(|| {
+            delay = (is_brief && matches!(source, ConnectionSource::Connect(_))).then(|| {
                 delay.map_or(BRIEF_RETRY, |delay: Duration| (delay * 2).min(BRIEF_RETRY_LONGEST))
             });
             if let Some(delay) = delay {
@@ -242,25 +247,25 @@ impl Keeper {
     }
 
     fn is_over(&self) -> bool {
-        lock(&self.talking).over
+        lock(&self.connection).over
     }
 
-    fn absent(&self, why: String, said: &mut String) {
-        if *said != why {
+    fn absent(&self, why: String, reported: &mut String) {
+        if *reported != why {
             self.shared.lock().absent = Some(why.clone());
-            self.shared.tell();
-            *said = why;
+            self.shared.wake_control();
+            *reported = why;
         }
     }
 
-    /// False when all is over.
-    fn talk_with(&self, stream: &UnixStream) -> bool {
-        let mut talk = lock(&self.talking);
-        talk.with = stream.try_clone().ok();
-        !talk.over && talk.with.is_some()
+    /// Publishes the connection; false when the handle was dropped.
+    fn set_connection(&self, stream: &UnixStream) -> bool {
+        let mut current = lock(&self.connection);
+        current.stream = stream.try_clone().ok();
+        !current.over && current.stream.is_some()
     }
 
-    /// Takes messages until the connection ends; says why.
+    /// Handles messages until the connection ends; returns the reason.
     fn serve(&mut self, mut line: UnixStream) -> String {
         let (mut relay, stream) = match Relay::new(&line) {
             Ok(both) => both,
@@ -274,21 +279,21 @@ impl Keeper {
     fn serve_with(&self, line: &mut UnixStream, relay: &mut Relay, stream: UnixStream) -> String {
         let mut handler = BackendReqHandler::from_stream(stream, self.shared.clone());
         let mut accepted = false;
-        let mut clerk = Clerk::new(self.shared.clone());
+        let mut control = ControlHandler::new(self.shared.clone());
         loop {
-            if let Err(e) = clerk.serve_until(line) {
+            if let Err(e) = control.serve_until(line) {
                 return e.to_string();
             }
-            let Some(ask) = early::look(line) else { return "disconnected".to_owned() };
-            if let Some(ours) = ask.ours(accepted) {
-                match ask.obey(ours, line, &self.shared) {
+            let Some(header) = early::peek_header(line) else { return "disconnected".to_owned() };
+            if let Some(message) = header.early_message(accepted) {
+                match header.execute(message, line, &self.shared) {
                     Ok(()) => continue,
                     Err(e) => return e.to_string(),
                 }
             }
-            if let Err(e) = relay.pass(ask) {
+            if let Err(e) = relay.pass(header) {
                 if relay.refused > 0 {
-                    tracing::warn!("vhost-user: the connection ends at {ask:?}: {e}");
+                    tracing::warn!("vhost-user: the connection ends at {header:?}: {e}");
                 }
                 return e.to_string();
             }
@@ -301,20 +306,20 @@ impl Keeper {
                 Err(Error::Disconnected) => return "disconnected".to_owned(),
                 Err(Error::SocketBroken(e)) => return e.to_string(),
                 Err(e) => {
-                    tracing::warn!("vhost-user: the connection ends at {ask:?}: {e:?}");
+                    tracing::warn!("vhost-user: the connection ends at {header:?}: {e:?}");
                     return e.to_string();
                 }
             }
-            if ask.is_set_features() {
+            if header.is_set_features() {
                 accepted = self.shared.lock().has(Features::PROTOCOL_FEATURES);
             }
         }
     }
 
-    /// The peer is gone; its rings are given up before another one is let in.
+    /// Takes all rings out of service before another peer is accepted.
     fn leave(&self, why: &str) {
         self.shared.lock().absent = Some(why.to_owned());
-        self.shared.tell();
+        self.shared.wake_control();
         loop {
             match self.shared.pause_all() {
                 Ok(mut state) => {

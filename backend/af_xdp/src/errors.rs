@@ -1,41 +1,41 @@
-//! What failed, in words, with the knob.
+//! Error texts: the failed step and its remedy.
 
 use std::io;
 
-/// What was tried.
+/// Step of a takeover that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Opening a socket.
     Socket,
-    /// So many MiB for the frames of all sockets.
+    /// Allocating the frames of all sockets, in MiB.
     Memory(usize),
     /// A ring of a socket.
     Ring,
-    /// Taking over a queue.
+    /// Binding a socket to a queue.
     Bind {
-        /// Which.
+        /// Index of the queue.
         queue: u32,
-        /// The user insists on it.
+        /// Zero copy is required.
         zero_copy: bool,
     },
-    /// The map and the program.
+    /// Loading the map and the program.
     Program,
-    /// The program to the interface, whose MTU this is.
+    /// Attaching the program to the interface.
     Attach {
-        /// The stack's, not the driver's.
+        /// Generic mode instead of native mode.
         generic: bool,
         /// MTU of the interface.
         mtu: u32,
     },
-    /// The address filter off.
+    /// Disabling the address filter.
     Promiscuous,
-    /// So many queues.
+    /// Setting the number of queues.
     Queues(u16),
 }
 
 const CAPS: &str = "run as root, or setcap cap_net_admin,cap_net_raw,cap_bpf+ep mqnet";
 
-/// What a failed step means on this interface.
+/// Error text of a failed step.
 pub(crate) fn explain(step: Step, interface: &str, error: &io::Error) -> String {
     let code = error.raw_os_error().unwrap_or(0);
     match (step, code) {
@@ -96,7 +96,7 @@ pub(crate) fn explain(step: Step, interface: &str, error: &io::Error) -> String 
     }
 }
 
-/// Parts of frames that do not reach an AF_XDP socket, with the remedy. `has_tags`: the program
+/// Parts of frames that are lost before an AF_XDP socket, with the remedy. `has_tags`: the program
 /// reads VLAN tags from the driver's metadata.
 pub(crate) fn losses(
     interface: &str,
@@ -132,10 +132,9 @@ pub(crate) fn losses(
 mod tests {
     use super::*;
 
-    // Goal: a device whose VLAN tags get lost is named with the knob that helps: on a veth the
-    // peer's.
+    // Goal: lost VLAN tags are reported with the remedy; for a veth, that of its peer.
     #[test]
-    fn lost_tags_name_a_knob() {
+    fn lost_tags_name_a_remedy() {
         let veth = losses("eth7", true, true, false).join("\n");
         assert!(veth.contains("tx off") && veth.contains("PEER txvlan off"), "{veth}");
         assert!(!veth.contains("rxvlan"), "{veth}");
@@ -145,13 +144,13 @@ mod tests {
         assert_eq!(losses("eth7", true, true, true).len(), 1);
     }
 
-    // Goal: what users run into is told with what helps.
+    // Goal: frequent failures are reported with their remedy.
     #[test]
-    fn failures_name_a_knob() {
+    fn failures_name_a_remedy() {
         let say = |step, code| explain(step, "eth7", &io::Error::from_raw_os_error(code));
         let bind = Step::Bind { queue: 3, zero_copy: false };
         let attach = Step::Attach { generic: false, mtu: 9000 };
-        for (step, code, words) in [
+        for (step, code, expected) in [
             (Step::Socket, libc::EPERM, "setcap"),
             (Step::Memory(64), libc::ENOBUFS, "RLIMIT_MEMLOCK"),
             (bind, libc::EBUSY, "queue 3 of eth7 is taken by another AF_XDP socket"),
@@ -164,7 +163,7 @@ mod tests {
             (Step::Queues(9), libc::EINVAL, "ethtool -l eth7"),
         ] {
             let text = say(step, code);
-            assert!(text.contains(words), "{text}");
+            assert!(text.contains(expected), "{text}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! A device that is removed, alone or with its network namespace, and one of its name that is there
-//! again.
+//! Removal of a device, alone or with its network namespace, and attachment to its successor.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,14 +15,14 @@ use crate::open::create;
 use crate::queues::{Opener, Queues};
 use crate::restore::Restore;
 
-/// What the kernel says of a queue without a device (identical on every architecture we know).
+/// Error of a queue without a device (identical on all known Linux architectures).
 const EBADFD: i32 = 77;
 
-/// What is kept of how it was opened.
+/// Origin of the device.
 pub(crate) enum Origin {
-    /// By name.
+    /// Opened by name.
     Named(Box<TapConfig>),
-    /// Somebody else has opened it.
+    /// Opened by another program.
     Inherited,
 }
 
@@ -35,13 +34,13 @@ fn netns_path(origin: &Origin) -> Option<&Path> {
 }
 
 impl TapFunction {
-    /// How the device stands. One that was removed is not made again, because somebody has removed
-    /// it; but when there is one of its name, it is taken. One that was deleted with its network
-    /// namespace is made again in the next namespace of that name.
-    pub(crate) fn look(&mut self, now: Duration) -> LinkStatus {
-        self.view.take_news(self.index);
-        // At every turn, so first by what takes no lock: `identify` waits for the kernel's lock of
-        // all network configuration, which others hold for tenths of a second at a time.
+    /// Returns the state of the device. A removed device is not created again, because its removal
+    /// was intended. A new device of the same name is attached. A device that was deleted with its
+    /// network namespace is created in the next namespace of that name.
+    pub(crate) fn link_status(&mut self, now: Duration) -> LinkStatus {
+        self.view.take_notifications(self.index);
+        // This runs in every iteration, so the lock-free check comes first. `identify` takes the
+        // RTNL lock, which other programs can hold for long.
         if !poll::is_in_error(self.first()).unwrap_or(true) {
             if self.view.netns_is_gone(now) {
                 return self.leave_netns();
@@ -49,20 +48,20 @@ impl TapFunction {
             self.follow(now);
             return LinkStatus::Up { session: self.session };
         }
-        let told = sys::identify(self.first());
-        if !told.is_err_and(|e| e.raw_os_error() == Some(EBADFD)) {
+        let identified = sys::identify(self.first());
+        if !identified.is_err_and(|e| e.raw_os_error() == Some(EBADFD)) {
             return LinkStatus::Up { session: self.session };
         }
         if !self.is_closed() {
             return LinkStatus::Down("the TAP device was removed".to_owned());
         }
-        match self.come_back() {
+        match self.reattach() {
             Ok(()) => LinkStatus::Up { session: self.session },
             Err(why) => LinkStatus::Down(why),
         }
     }
 
-    /// Closes whatever keeps a deleted network namespace in existence.
+    /// Closes all descriptors that keep a deleted network namespace in existence.
     fn leave_netns(&mut self) -> LinkStatus {
         let path = self.view.netns.as_ref().and_then(|netns| netns.path());
         let path = path.map_or(String::new(), |path| format!(" {}", path.display()));
@@ -72,12 +71,12 @@ impl TapFunction {
             if let Err(e) = left {
                 return LinkStatus::Down(format!("{why}: {e}"));
             }
-            self.view.is_homeless = netns_path(&self.origin).is_some();
+            self.view.is_netns_lost = netns_path(&self.origin).is_some();
         }
         LinkStatus::Down(why)
     }
 
-    /// Works in another network namespace from now on; `None`: that of the process.
+    /// Switches to another network namespace; `None` is that of the process.
     pub(crate) fn enter(&mut self, netns: Option<NetNs>) -> Result<(), String> {
         let open = || Ok((Netlink::open()?, LinkMonitor::open()?));
         let opened: std::io::Result<_> = match &netns {
@@ -103,8 +102,8 @@ impl TapFunction {
         if there.as_ref().map(NetNs::inode) == now { Ok(()) } else { self.enter(there) }
     }
 
-    fn come_back(&mut self) -> Result<(), String> {
-        let what = match self.view.is_homeless {
+    fn reattach(&mut self) -> Result<(), String> {
+        let what = match self.view.is_netns_lost {
             true => "the network namespace was deleted",
             false => "the TAP device was removed",
         };
@@ -117,7 +116,7 @@ impl TapFunction {
         let mode = if config.tun { "tun" } else { "tap" };
         let waits =
             removed(&format!("waiting for 'ip tuntap add dev {name} mode {mode} multi_queue'"));
-        let is_made_anew = self.view.is_homeless;
+        let is_made_anew = self.view.is_netns_lost;
         let found = self.netlink.link(&name).ok();
         if !is_made_anew && found.is_none() {
             return Err(waits);
@@ -137,12 +136,12 @@ impl TapFunction {
         };
         let (device, restore) = opened.map_err(|why| removed(&why))?;
         let info = self.netlink.link(&device.name).map_err(|e| removed(&e.to_string()))?;
-        // Otherwise the one that was there was removed just now, and this one was created by
-        // accident: it ends with the descriptor.
+        // Otherwise the found device was removed in between, and `create` made an unwanted one. It
+        // is removed when its descriptor is closed.
         if !is_made_anew && found.is_none_or(|found| found.index != info.index) {
             return Err(waits);
         }
-        self.view.is_homeless = false;
+        self.view.is_netns_lost = false;
         let opener = Opener::of(device.flags, info.index, self.view.reopen()?);
         let queues = Queues::new(device.fds, layer, opener);
         self.renew(queues, restore, info).map_err(|why| removed(&why))

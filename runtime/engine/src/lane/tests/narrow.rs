@@ -1,4 +1,4 @@
-//! Lanes that receive into the memory of a sink that has little of it.
+//! Lanes that receive in place into a sink with little memory.
 
 use mqnet_netdev::limits::{BUDGET, room_for};
 use mqnet_netdev::{Fill, TxBrings};
@@ -14,9 +14,9 @@ struct Ring {
     hands: Hands,
     stats: Arc<ChannelStats>,
     bytes: Vec<u8>,
-    /// Lengths of the frames that nobody has taken.
+    /// Lengths of the frames that the reader has not taken.
     lies: Arc<Mutex<VecDeque<u32>>>,
-    /// What it was asked for before its lane slept.
+    /// Room requested by the last arm.
     need: Arc<AtomicU32>,
 }
 
@@ -130,7 +130,7 @@ impl Narrow {
         while self.bench.poll().moved() > 0 {}
     }
 
-    /// The reader takes frames.
+    /// Takes frames as the reader.
     fn take(&self, frames: usize) {
         let mut lies = self.lies.lock().unwrap();
         let frames = frames.min(lies.len());
@@ -156,11 +156,11 @@ impl Narrow {
     }
 }
 
-// Goal: small frames have all of the sink's memory though the largest one had no room there; what
-// is too much stays in the source, but for a few; the lane sleeps until there is room for the first
-// of those, not for the largest frame.
+// Goal: small frames use all of the sink's memory although the largest one has no room there.
+// Excess frames stay in the source, except for a few. The lane sleeps until there is room for the
+// first of these, not for the largest frame.
 #[test]
-fn small_frames_fill_what_there_is() {
+fn small_frames_use_all_sink_memory() {
     let mut narrow = Narrow::new();
     (0..2000).for_each(|_| narrow.push(100));
     narrow.run();
@@ -179,8 +179,8 @@ fn small_frames_fill_what_there_is() {
     assert!(!narrow.bench.lane.holds_a_frame());
 }
 
-// Goal: large frames are received where they belong, and wait in their source; only the first one
-// that comes after small ones is copied.
+// Goal: large frames are received in place, and wait in their source; only the first one after
+// small frames is copied.
 #[test]
 fn large_frames_are_not_copied() {
     let mut narrow = Narrow::new();
@@ -202,8 +202,7 @@ fn large_frames_are_not_copied() {
     assert!(narrow.copies() <= 19, "{} copies", narrow.copies());
 }
 
-// Goal: of frames that are neither small nor nearly as large as the largest, several lie in the
-// sink's memory at a time.
+// Goal: of medium-sized frames several fit into the sink's memory at a time.
 #[test]
 fn jumbo_frames_are_small_enough() {
     let mut narrow = Narrow::new();
@@ -212,9 +211,9 @@ fn jumbo_frames_are_small_enough() {
     assert!(narrow.lies() >= 8 * 9014, "{}", narrow.lies());
 }
 
-// Goal: with full=drop what comes to a full sink is dropped and counted, nothing is kept back.
+// Goal: with full=drop frames for a full sink are dropped and counted, and none is kept.
 #[test]
-fn tail_drop_drops_what_waits_beside() {
+fn tail_drop_keeps_no_batched_frame() {
     let mut narrow = Narrow::new();
     narrow.bench.lane.set_full(Full::Drop).unwrap();
     (0..2000).for_each(|_| narrow.push(100));
@@ -224,9 +223,9 @@ fn tail_drop_drops_what_waits_beside() {
     assert!(!narrow.bench.lane.holds_a_frame() && narrow.lies() > SIZE - 100);
 }
 
-// Goal: the same with frames of all sizes: none is dropped that the sink has room for.
+// Goal: full=drop with frames of all sizes drops no frame that the sink has room for.
 #[test]
-fn tail_drop_drops_only_what_has_no_room() {
+fn tail_drop_drops_only_frames_without_room() {
     let mut narrow = Narrow::new();
     narrow.bench.lane.set_full(Full::Drop).unwrap();
     narrow.push(20_000);
@@ -237,10 +236,10 @@ fn tail_drop_drops_only_what_has_no_room() {
     assert_eq!((narrow.came_in_order(), narrow.bench.dropped(DropReason::SinkFull)), (13, 0));
 }
 
-// Goal: a lane that is to leave takes nothing that would have to wait in it, so that it can leave
-// although its source never runs dry and its sink is slow; one that stays goes on.
+// Goal: a lane that is being detached receives no frame that would have to wait in it, so that it
+// can leave with a source that is never empty and a slow sink. A lane that stays continues.
 #[test]
-fn a_lane_that_leaves_settles() {
+fn leaving_lanes_settle() {
     let mut narrow = Narrow::new();
     (0..5000).for_each(|_| narrow.push(1514));
     narrow.run();
@@ -258,9 +257,10 @@ fn a_lane_that_leaves_settles() {
     narrow.came_in_order();
 }
 
-// Goal: a discipline that is put on sends what waits beside first, and then decides itself.
+// Goal: a newly installed discipline first sends the frames of the batch, and then decides about
+// the rest.
 #[test]
-fn a_discipline_sends_it_first() {
+fn disciplines_send_batched_frames_first() {
     let mut narrow = Narrow::new();
     (0..1000).for_each(|_| narrow.push(100));
     narrow.run();
@@ -276,10 +276,10 @@ fn a_discipline_sends_it_first() {
 }
 
 proptest! {
-    // Goal: whatever comes and however slowly it is taken, all arrives once and in order, no poll
-    // takes more than its budget, and what waits when the lane is closed is counted.
+    // Goal: for all arrivals and readers, every frame arrives once and in order, no poll exceeds
+    // its budget, and frames that wait when the lane is closed are counted.
     #[test]
-    fn nothing_is_lost_or_overtaken(
+    fn frames_arrive_in_order_for_any_reader(
         steps in prop::collection::vec((0u8..4, 60u32..4500, 1usize..40), 1..120),
         closes: bool,
     ) {

@@ -1,4 +1,4 @@
-//! Location of the interface. Other programs may rename it, move it, and delete its network
+//! Location of the interface. Other programs may rename or move it, or delete its network
 //! namespace.
 
 use std::path::Path;
@@ -13,22 +13,22 @@ use crate::watch::Watch;
 /// Interval of checks that the network namespace exists: the kernel sends no notification.
 const NETNS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Place of the interface.
-pub(crate) struct Place {
-    /// Its name in the configuration.
+/// Location of the interface.
+pub(crate) struct Location {
+    /// Name of the interface in the configuration.
     pub(crate) configured: String,
-    /// Index of the interface that the last session took over: it is followed when it is renamed.
+    /// Index of the interface of the last session, to detect a rename.
     pub(crate) index: Option<u32>,
-    /// Its network namespace, if the configuration names one that exists.
+    /// Network namespace of the interface, if the configuration names one that exists.
     netns: Option<NetNs>,
-    looked: Option<Duration>,
+    checked: Option<Duration>,
     is_deleted: bool,
 }
 
-impl Place {
+impl Location {
     pub(crate) fn new(config: &AfXdpConfig) -> Self {
         let configured = config.interface.clone();
-        Self { configured, index: None, netns: None, looked: None, is_deleted: false }
+        Self { configured, index: None, netns: None, checked: None, is_deleted: false }
     }
 
     /// Opens the sockets that watch the interface in the namespace of `path`.
@@ -37,12 +37,12 @@ impl Place {
         let netns = NetNs::open(path).map_err(failed)?;
         let watch = netns.run(Watch::open).map_err(failed)?;
         let watch = watch.map_err(|e| format!("watching interfaces: {e}"))?;
-        (self.netns, self.looked) = (Some(netns), None);
+        (self.netns, self.checked) = (Some(netns), None);
         Ok(watch)
     }
 
-    /// Forgets the namespace, which was deleted.
-    pub(crate) fn leave(&mut self) {
+    /// Clears the namespace, which was deleted.
+    pub(crate) fn clear(&mut self) {
         (self.netns, self.index) = (None, None);
     }
 
@@ -50,15 +50,15 @@ impl Place {
         self.netns.as_ref().map(NetNs::inode)
     }
 
-    pub(crate) fn is_homeless(&self) -> bool {
+    pub(crate) fn has_no_netns(&self) -> bool {
         self.netns.is_none()
     }
 
     /// True when the network namespace was deleted.
     pub(crate) fn is_gone(&mut self, now: Duration) -> bool {
         let Some(netns) = &mut self.netns else { return false };
-        if self.looked.is_none_or(|then| now.saturating_sub(then) >= NETNS_INTERVAL) {
-            (self.looked, self.is_deleted) = (Some(now), netns.is_gone());
+        if self.checked.is_none_or(|then| now.saturating_sub(then) >= NETNS_INTERVAL) {
+            (self.checked, self.is_deleted) = (Some(now), netns.is_gone());
         }
         self.is_deleted
     }

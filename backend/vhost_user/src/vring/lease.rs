@@ -1,0 +1,112 @@
+//! Ring lease: the cell of a ring, and the ring while a half has it.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqnet_netdev::{Event, Trigger};
+use mqnet_sysio::epoll::{Epoll, Interest};
+use mqnet_virtio::{DeviceRing, on_ring};
+
+use super::{Vring, VringCell};
+
+/// Event set of a half: the eventfds of its cells and the kicks of its rings. It has one
+/// descriptor, so that rings can be exchanged while a worker watches it.
+#[derive(Debug)]
+pub(crate) struct EpollSet {
+    epoll: Epoll,
+}
+
+impl EpollSet {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { epoll: Epoll::new()? })
+    }
+
+    /// Edge-triggered event of the set. The set is never read: each signal of a member triggers it.
+    pub(crate) fn event(&self) -> Event<'_> {
+        Event { fd: self.epoll.as_fd(), trigger: Trigger::Edge }
+    }
+
+    /// Consumes pending events, for a thread that polls the descriptor level-triggered.
+    pub(crate) fn drain(&self) -> io::Result<()> {
+        self.epoll.wait(Some(Duration::ZERO), |_| ()).map(drop)
+    }
+
+    /// Adds or removes the event set of another half.
+    pub(crate) fn set_watched(&self, other: &Self, on: bool) -> io::Result<()> {
+        let fd = other.epoll.as_fd();
+        if on { self.epoll.add(fd, Interest::ReadableEdge, 0) } else { self.epoll.remove(fd) }
+    }
+}
+
+/// Lease of the ring in one cell.
+#[derive(Debug)]
+pub(crate) struct RingLease {
+    cell: Arc<VringCell>,
+    vring: Option<Box<Vring>>,
+}
+
+impl RingLease {
+    pub(crate) fn new(cell: Arc<VringCell>, events: &EpollSet) -> io::Result<Self> {
+        events.epoll.add(cell.wake_event(), Interest::ReadableEdge, 0)?;
+        Ok(Self { cell, vring: None })
+    }
+
+    /// Takes an offered ring, returns a recalled one; true when the ring is here.
+    #[inline]
+    pub(crate) fn is_ready(&mut self, events: &EpollSet) -> io::Result<bool> {
+        if self.vring.is_some() && !self.cell.is_recalled() {
+            Ok(true)
+        } else {
+            self.change(events)
+        }
+    }
+
+    #[cold]
+    fn change(&mut self, events: &EpollSet) -> io::Result<bool> {
+        self.release(events);
+        let Some(vring) = self.cell.take_offered() else { return Ok(false) };
+        let added = vring
+            .kick_fd()
+            .map_or(Ok(()), |kick| events.epoll.add(kick, Interest::ReadableEdge, 0));
+        if let Err(e) = added {
+            // The control thread must find the ring in the cell.
+            self.cell.put_back(vring);
+            return Err(e);
+        }
+        self.vring = Some(vring);
+        Ok(true)
+    }
+
+    /// The ring, if it is here.
+    #[inline]
+    pub(crate) fn vring(&mut self) -> Option<&mut Vring> {
+        self.vring.as_deref_mut()
+    }
+
+    /// The ring, if it is here, and the cell in which violations are recorded.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (Option<&mut Vring>, &VringCell) {
+        (self.vring.as_deref_mut(), &self.cell)
+    }
+
+    /// Returns the ring to the cell.
+    pub(crate) fn release(&mut self, events: &EpollSet) {
+        let Some(mut vring) = self.vring.take() else { return };
+        // The ring may be recalled between the first frame and the end of a burst. The next owner
+        // would use unpublished descriptors again; in a packed ring they are past the position at
+        // which it continues, and would never become available.
+        let wants_interrupt = on_ring!(&mut vring.ring, ring => ring.publish());
+        // After a violation the control thread runs this, and no peer may block it.
+        if wants_interrupt && !self.cell.is_violated() {
+            // A driver that cannot be interrupted polls, or is gone.
+            let _ = vring.call.ring();
+        }
+        if let Some(kick) = vring.kick_fd() {
+            // The descriptor was added when the ring was taken, so its removal cannot fail.
+            let _ = events.epoll.remove(kick);
+        }
+        self.cell.put_back(vring);
+    }
+}

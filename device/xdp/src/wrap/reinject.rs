@@ -1,0 +1,248 @@
+//! XDP_TX reinjection: from a program around an RX queue to the lane that sends through that
+//! netdev.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use mqnet_netdev::wrap::insert::Insert;
+use mqnet_netdev::{ChannelStats, DropReason, Offloads};
+use mqnet_rings::spsc::{Consumer, Producer, ring};
+
+use super::OwnedFrame;
+use super::hook::needed;
+
+/// Capacity of a reinjection path, in frames.
+const DEPTH: u32 = 256;
+
+/// Wakes the worker of the sending lane.
+pub trait Bell: Send {
+    /// Wakes the worker.
+    fn ring(&self);
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// The sending lane sleeps.
+    armed: AtomicBool,
+    /// The receiving end was dropped.
+    closed: AtomicBool,
+}
+
+/// Sending end of a reinjection path, used by the program.
+pub struct Outlet {
+    out: Producer<OwnedFrame>,
+    back: Consumer<Box<[u8]>>,
+    shared: Arc<Shared>,
+    waker: Box<dyn Bell>,
+}
+
+/// Configuration of the receiving end. The counters are those of the sending netdev.
+#[derive(Debug)]
+pub struct InletConfig {
+    /// Statistics of the sending channel.
+    pub stats: Arc<ChannelStats>,
+    /// Largest frame that may be sent.
+    pub frame_max: u32,
+    /// Offloads of the sending netdev.
+    pub tx_offloads: Offloads,
+    /// State of the path, shared with the control thread.
+    pub joined: super::Hooked,
+}
+
+/// Receiving end of a reinjection path, in the sending lane.
+pub struct Return {
+    taken: Consumer<OwnedFrame>,
+    empty: Producer<Box<[u8]>>,
+    shared: Arc<Shared>,
+    pub(super) ready: VecDeque<OwnedFrame>,
+    /// Position of the reinjected frames among the frames of the queue.
+    pub(super) insert: Insert,
+    /// Number of frames that are still accepted before the lane ends.
+    left: Option<u32>,
+    pub(super) config: InletConfig,
+}
+
+/// Reinjected frames that a removed lane had not sent. Unless another lane adopts them, they are
+/// dropped and counted.
+#[derive(Debug)]
+pub struct Returned {
+    unsent: Vec<OwnedFrame>,
+    /// Number of frames in `unsent` that are not counted yet.
+    uncounted: u64,
+    stats: Arc<ChannelStats>,
+}
+
+impl Returned {
+    /// True if there are no frames.
+    pub fn is_empty(&self) -> bool {
+        self.unsent.is_empty()
+    }
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        let lost = self.unsent.len() as u64;
+        if lost > 0 {
+            self.stats.tx.xdp_tx.add(self.uncounted);
+            self.stats.tx.xdp_tx_drops.add(lost);
+            self.stats.tx.drops.count(DropReason::LinkClosed, lost);
+        }
+    }
+}
+
+/// Creates a reinjection path.
+pub fn way(config: InletConfig, waker: Box<dyn Bell>) -> (Outlet, Return) {
+    let (out, taken) = ring(DEPTH);
+    let (empty, back) = ring(DEPTH);
+    let shared = Arc::new(Shared::default());
+    let ready = VecDeque::with_capacity(mqnet_netdev::limits::BURST_FRAMES);
+    let (insert, left) = (Insert::default(), None);
+    let inlet = Return { taken, empty, shared: shared.clone(), ready, insert, left, config };
+    (Outlet { out, back, shared, waker }, inlet)
+}
+
+impl Outlet {
+    /// Sends a frame, or returns its page on failure.
+    pub(super) fn send(&mut self, owned: OwnedFrame) -> Result<(), Box<[u8]>> {
+        if self.shared.closed.load(Ordering::Relaxed) {
+            return Err(owned.page);
+        }
+        self.out.push_one(owned).map_err(|owned| owned.page)
+    }
+
+    /// Next returned page.
+    pub(super) fn page(&mut self) -> Option<Box<[u8]>> {
+        self.back.pop_one()
+    }
+
+    /// Wakes the sending lane after frames were sent.
+    pub(super) fn wake(&self) {
+        // Pairs with the fence in Return::arm: orders the sent frames before the read of `armed`.
+        fence(Ordering::SeqCst);
+        if self.shared.armed.swap(false, Ordering::Relaxed) {
+            self.waker.ring();
+        }
+    }
+}
+
+impl Return {
+    /// Accepts the frames that have arrived.
+    pub(super) fn fill(&mut self) {
+        if !self.config.joined.is_closing() {
+            self.left = None;
+        } else if self.left.is_none() {
+            // Frames that wait now are still sent; later ones go to the replacing lane.
+            self.left = Some(DEPTH);
+        }
+        while self.ready.len() < mqnet_netdev::limits::BURST_FRAMES && self.left != Some(0) {
+            let Some(owned) = self.taken.pop_one() else { break };
+            self.left = self.left.map(|left| left - 1);
+            self.config.stats.tx.xdp_tx.add(1);
+            if owned.len > self.config.frame_max {
+                self.drop_frame(owned, DropReason::TooLong);
+            } else {
+                self.ready.push_back(owned);
+            }
+        }
+        self.publish_waiting();
+    }
+
+    /// Publishes the number of frames that this lane must still send, as far as known.
+    pub(super) fn publish_waiting(&mut self) {
+        let more = self.ready.is_empty() && self.left != Some(0) && !self.taken.is_empty();
+        self.config.joined.set(self.ready.len() + usize::from(more));
+    }
+
+    /// True if the first frame that was peeked and not released is a reinjected one.
+    pub fn own_waits(&self) -> bool {
+        self.insert.own_waits()
+    }
+
+    /// Removes all frames, for the lane that replaces this one.
+    pub(super) fn drain_unsent(&mut self) -> Returned {
+        let mut unsent = Vec::from(std::mem::take(&mut self.ready));
+        let counted = unsent.len();
+        unsent.extend(std::iter::from_fn(|| self.taken.pop_one()));
+        let uncounted = (unsent.len() - counted) as u64;
+        self.publish_waiting();
+        Returned { unsent, uncounted, stats: self.config.stats.clone() }
+    }
+
+    /// Records that frames of the queue were peeked and not released before this end was attached.
+    pub fn queue_waits(&mut self, frames: usize) {
+        if !self.insert.own_waits() && self.insert.lead() < frames {
+            self.insert.show(0, 0, frames);
+        }
+    }
+
+    /// Replaces another receiving end on the same queue; that end receives no more frames.
+    pub(super) fn replace(&mut self, mut left: Self) {
+        self.adopt(left.drain_unsent());
+        self.insert = std::mem::take(&mut left.insert);
+    }
+
+    /// Queues frames of a removed lane before all later ones.
+    pub(super) fn adopt(&mut self, mut returned: Returned) {
+        // This counter has a single writer; the removed lane may have written to the same one.
+        self.config.stats.tx.xdp_tx.add(std::mem::take(&mut returned.uncounted));
+        // Some segments of the first frame may be sent already.
+        let mut at = usize::from(self.insert.own_waits()).min(self.ready.len());
+        for owned in std::mem::take(&mut returned.unsent) {
+            if owned.len > self.config.frame_max {
+                self.drop_frame(owned, DropReason::TooLong);
+            } else if !self.config.tx_offloads.has(needed(owned.hdr)) {
+                self.drop_frame(owned, DropReason::XdpUnsent);
+            } else {
+                self.ready.insert(at, owned);
+                at += 1;
+            }
+        }
+        self.publish_waiting();
+    }
+
+    fn drop_frame(&mut self, owned: OwnedFrame, reason: DropReason) {
+        self.config.stats.tx.xdp_tx_drops.add(1);
+        self.config.stats.tx.drops.count(reason, 1);
+        self.return_page(owned);
+    }
+
+    pub(super) fn return_page(&mut self, owned: OwnedFrame) {
+        // If the sending end was dropped, the ring rejects the page, which frees it.
+        let _ = self.empty.push_one(owned.page);
+    }
+
+    /// Requests a wake; true if frames are present already.
+    pub(super) fn arm(&mut self) -> bool {
+        if !self.ready.is_empty() {
+            return true;
+        }
+        self.shared.armed.store(true, Ordering::Relaxed);
+        // Pairs with the fence in Outlet::wake.
+        fence(Ordering::SeqCst);
+        !self.taken.is_empty()
+    }
+
+    /// True when no frame waits and none can arrive.
+    pub(super) fn is_finished(&mut self) -> bool {
+        // The other owner is the outlet.
+        let alone = Arc::strong_count(&self.shared) == 1;
+        // Pairs with the release in Outlet's drop of `shared`: orders its frames before our reads.
+        fence(Ordering::Acquire);
+        alone && self.ready.is_empty() && self.taken.is_empty()
+    }
+}
+
+impl Drop for Return {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Relaxed);
+        drop(self.drain_unsent());
+        self.config.joined.end();
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        while self.back.pop_one().is_some() {}
+    }
+}
