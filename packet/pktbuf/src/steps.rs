@@ -54,7 +54,9 @@ mod tests {
         // Goal: for every length, handles are copied in order and the bits of each handle are
         // checked.
         #[test]
-        fn copies_in_order_and_checks_every_handle(handles in proptest::collection::vec(any::<u32>(), 0..100)) {
+        fn copies_in_order_and_checks_every_handle(
+            handles in proptest::collection::vec(any::<u32>(), 0..100),
+        ) {
             let mut copied = vec![0; handles.len()];
             let different = copy(&handles, &mut copied, TAG, |raw| *raw, |raw| raw);
             prop_assert_eq!(&copied, &handles);
