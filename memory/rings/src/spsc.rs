@@ -340,7 +340,7 @@ impl<T: Copy + Send> Consumer<T> {
 /// (The rest of a burst is left to the compiler.)
 const ROUND: usize = 16;
 
-/// True for entries that fit into registers by the round.
+/// True if a round of entries fits into registers.
 const fn in_rounds<T>() -> bool {
     size_of::<T>() <= 8
 }

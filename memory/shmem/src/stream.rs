@@ -13,9 +13,9 @@ pub(crate) const fn is_possible() -> bool {
     cfg!(target_arch = "x86_64")
 }
 
-/// Permission for non-temporal stores. Dropping it executes a fence that orders those stores before
-/// all later ones, which a Release store alone does not do. It must be dropped before the stored
-/// data is published.
+/// Permission for non-temporal stores, to be dropped before the stored data is published. The drop
+/// executes a fence that orders those stores before all later ones, which a Release store alone does
+/// not do.
 #[derive(Debug)]
 pub struct Streaming(());
 

@@ -206,8 +206,7 @@ impl PagePool {
     /// Pushes pages to the array, which must have room for them.
     #[inline(always)]
     fn move_in(&mut self, pages: &[Page]) {
-        // One loop copies and checks, which is faster than two. `cached` is raised only after the
-        // check.
+        // One loop copies and checks, which is faster than two; `cached` is raised after the check.
         let room = &mut self.cache[self.cached..][..pages.len()];
         let foreign_bits = steps::copy(pages, room, self.arena.tag(), Page::raw, |raw| raw);
         if foreign_bits & !INDEX_MASK != 0 {
@@ -272,8 +271,7 @@ impl PagePool {
         }
     }
 
-    /// Makes room for half an array by moving the oldest pages out, so that the cache-hot ones
-    /// stay.
+    /// Makes room for half an array by moving the oldest pages out; the hot ones stay.
     fn spill(&mut self) {
         let half = self.bulk().min(self.cached);
         self.spare.extend_from_slice(&self.cache[..half]);
@@ -312,8 +310,7 @@ impl PagePool {
         self.cache_limit = if self.strays == 0 { self.cache_size } else { 0 };
     }
 
-    /// Fills the empty array with recycled pages, else from the arena; returns false when both are
-    /// empty.
+    /// Fills the empty array with recycled pages, else from the arena; false if both are empty.
     #[cold]
     #[inline(never)]
     fn refill(&mut self) -> bool {
