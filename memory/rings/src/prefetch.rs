@@ -42,10 +42,10 @@ pub(crate) fn lines_of(at: usize, len: usize) -> usize {
     if len == 0 { 0 } else { (at % LINE + len).div_ceil(LINE) }
 }
 
-/// Calls `ask` for the first [`LINES_MAX`] lines of a burst: the piece up to the ring's end, then
+/// Calls `fetch` for the first [`LINES_MAX`] lines of a burst: the piece up to the ring's end, then
 /// the piece from its start. A burst of at most one line is skipped.
 #[inline(always)]
-pub(crate) fn burst<T>(one: &[T], two: &[T], ask: impl Fn(*const u8)) {
+pub(crate) fn burst<T>(one: &[T], two: &[T], fetch: impl Fn(*const u8)) {
     if size_of_val(one) + size_of_val(two) <= LINE {
         return;
     }
@@ -54,7 +54,7 @@ pub(crate) fn burst<T>(one: &[T], two: &[T], ask: impl Fn(*const u8)) {
         let mut line = piece.as_ptr().cast::<u8>();
         let lines = lines_of(line.addr(), size_of_val(piece)).min(left);
         for _ in 0..lines {
-            ask(line);
+            fetch(line);
             line = line.wrapping_add(LINE);
         }
         left -= lines;
@@ -115,9 +115,9 @@ mod tests {
             let (two, more) = lines(0, cut);
             expected.extend(more);
             expected.truncate(if n + cut <= 8 { 0 } else { LINES_MAX });
-            let asked = RefCell::new(Vec::new());
-            burst(one, two, |line| asked.borrow_mut().push(line.addr() / LINE));
-            assert_eq!(asked.into_inner(), expected, "{n} from {from}, and {cut}");
+            let fetched = RefCell::new(Vec::new());
+            burst(one, two, |line| fetched.borrow_mut().push(line.addr() / LINE));
+            assert_eq!(fetched.into_inner(), expected, "{n} from {from}, and {cut}");
         }
     }
 

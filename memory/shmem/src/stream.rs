@@ -14,8 +14,8 @@ pub(crate) const fn is_possible() -> bool {
 }
 
 /// Permission for non-temporal stores, to be dropped before the stored data is published. The drop
-/// executes a fence that orders those stores before all later ones, which a Release store alone does
-/// not do.
+/// executes a fence that orders those stores before all later ones; a Release store alone does not
+/// order them.
 #[derive(Debug)]
 pub struct Streaming(());
 

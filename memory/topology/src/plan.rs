@@ -7,8 +7,8 @@ mod xps;
 use crate::{Cpu, Topology};
 use xps::{Queue, spread};
 
-/// End of the CPU list where a process starts to take CPUs. The two ends of a link on one machine use
-/// different sides, so that they share no core while there are enough.
+/// End of the CPU list where a process starts to take CPUs. The two ends of a link on one machine
+/// use different sides, so that they share no core while there are enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
     /// Lowest numbers first.

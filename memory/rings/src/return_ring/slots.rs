@@ -83,8 +83,8 @@ impl Slots {
         // SAFETY: the caller has reserved these slots, and the owner reads none of them before the
         // first.
         unsafe {
-            // The first few entries are written separately, the rest with the batch's own alignment: a
-            // load that spans two recent stores waits until both have completed.
+            // The first few entries are written separately, the rest with the batch's own
+            // alignment: a load that spans two recent stores waits until both have completed.
             let few = one.len().min(4);
             write(&slots[at + 1..at + few], &one[1..few], parity);
             write(&slots[at + few..at + one.len()], &one[few..], parity);
