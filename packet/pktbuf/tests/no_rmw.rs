@@ -27,7 +27,7 @@ fn traffic(pool: &mut PagePool, len: u32, mut free: impl FnMut(&mut PagePool, Fr
 // Goal: the owner executes no atomic read-modify-write per packet, with whole pages and with
 // buffers that share pages.
 #[test]
-fn owner_executes_no_rmw_per_packet() {
+fn none_for_a_packet() {
     for len in [1536, 4096] {
         let mut pool = pool();
         let before = executed();

@@ -293,7 +293,7 @@ fn double_frees_are_caught() {
 // Goal: a pool on the caller's memory uses it in place: bytes written to its pages are read back at
 // the caller's offsets, without a copy.
 #[test]
-fn pool_uses_the_callers_memory_in_place() {
+fn the_callers_memory_is_the_pages() {
     let region = Region::private(10 * 4096, false, None).unwrap();
     let (region, mut rest) = Part::whole(region).shared();
     let (first, mine) = (rest.take(64).unwrap(), rest.take(8 * 4096).unwrap());

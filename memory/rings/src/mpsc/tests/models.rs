@@ -103,7 +103,7 @@ fn two_senders_share_a_slot_again_and_again() {
 // Goal: two senders that do not wait get "full" before they write anything, committed values
 // arrive, and a full ring is never overrun.
 #[test]
-fn two_senders_get_full_before_writing() {
+fn two_senders_are_told_full() {
     bounded(2, || {
         let (control, _) = numbers(1);
         let mut rx = control.attach().unwrap();
@@ -208,7 +208,7 @@ fn resize_keeps_order() {
 // Goal: the same with two senders that race for one slot: no loss, no duplication, order per
 // sender.
 #[test]
-fn resize_keeps_order_of_two_senders() {
+fn a_resize_beside_two_senders() {
     bounded(1, || {
         let (control, bell) = numbers(1);
         let mut rx = control.attach().unwrap();

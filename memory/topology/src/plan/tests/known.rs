@@ -28,7 +28,7 @@ fn distinct_cores_first() {
 // 12 CPUs without a queue (12 channels) or with remote ones (8). Here every CPU has exactly one
 // queue, on its own node, and all queues have equally many CPUs.
 #[test]
-fn every_cpu_has_one_local_queue() {
+fn where_the_kernels_rule_breaks() {
     let machine = synthetic("2x6x2").unwrap();
     let functions = on(&[0, 1]);
     for (channels, each) in [(24, 1), (12, 2), (8, 3), (6, 4), (2, 12)] {
