@@ -1,4 +1,4 @@
-//! `mqnet config check`, as its user meets it.
+//! `mqnet config check` as a command.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,8 +18,8 @@ fn write(folder: &Folder, name: &str, text: &str) {
     std::fs::write(path, text).expect("writing a file");
 }
 
-// Goal: a good configuration is told in one line that names its links, those of conf.d/ too; files
-// there that are no *.toml, or hidden, do not count.
+// Goal: a valid configuration gives one line with its links, including those of conf.d/. Files
+// there that are not *.toml, or hidden, are ignored.
 #[test]
 fn a_good_configuration_is_summed_up() {
     let folder = Folder::create();
@@ -32,8 +32,8 @@ fn a_good_configuration_is_summed_up() {
     assert!(out.ends_with("good: 2 links (one, two) in 2 files\n"), "{out}");
 }
 
-// Goal: each problem is one line on stderr with file, line and column, and the exit code is 2. What
-// only the backends know is told in its place, too.
+// Goal: each problem is one line on stderr with file, line and column, and the exit code is 2.
+// Problems that only backends detect have their position, too.
 #[test]
 fn problems_are_told_with_their_places() {
     let folder = Folder::create();
@@ -56,7 +56,7 @@ fn problems_are_told_with_their_places() {
     assert_eq!(lines[4], twice);
 }
 
-// Goal: a file that is not there, or is no text, is named.
+// Goal: an error names a file that is missing or no text.
 #[test]
 fn what_cannot_be_read_is_named() {
     let folder = Folder::create();

@@ -1,4 +1,4 @@
-//! Flows come to the queue on which whoever takes them sends: `rx-locality=learn`.
+//! `rx-locality=learn`: flows move to the queue on which their receiver sends.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use mqnet_testkit::{Flows, LinkProcess, Need, World, has, until};
 use crate::load::Load;
 use crate::resize::{often, stop_perfect};
 
-/// Flows of each direction, so that many buckets have some of both.
+/// Flows of each direction, so that many buckets have flows of both.
 const FLOWS: usize = 64;
 const PACE: Duration = Duration::from_millis(32);
 
-/// The queue of each bucket of a device.
+/// Indirection table of a device: the queue of each bucket.
 pub(crate) fn table(world: &World, device: &str) -> Vec<u16> {
     let said = world.ask(&format!("ethtool -x {device}")).out;
     let rows = said.lines().filter_map(|line| line.split_once(':'));
@@ -22,15 +22,15 @@ pub(crate) fn table(world: &World, device: &str) -> Vec<u16> {
     table
 }
 
-/// Buckets of `a` that have come to where those of `b` are.
+/// Number of buckets with the same queue at `a` and `b`.
 fn alike(world: &World) -> usize {
     let (a, b) = (table(world, "a"), table(world, "b"));
     a.iter().zip(&b).filter(|(a, b)| a == b).count()
 }
 
-// Goal: when `b` sends its flows on other queues, their other direction follows at `a`, which
-// learns, again and again, under TCP and UDP; nothing is lost, doubled or reordered. What a user
-// sets at `a` stays.
+// Goal: when `b` moves its flows to other queues, their opposite direction follows at the learning
+// end `a`, repeatedly, under TCP and UDP, without loss, duplicates or reordering. A table set by a
+// user at `a` is kept.
 #[test]
 fn flows_follow_the_other_direction() {
     if !has(&[Need::Root]) {
@@ -50,7 +50,7 @@ fn flows_follow_the_other_direction() {
     let idle = table(&world, "a");
     for spread in ["weight 0 0 0 1", "equal 1", "weight 1 1 1 1"] {
         world.tell(&format!("ethtool -X b {spread}"));
-        // A quarter is alike anyway; the others are those with a flow of `b`.
+        // A quarter matches anyway; the others are the buckets with a flow of `b`.
         let count = until("flows follow", || Some(alike(&world)).filter(|count| *count >= 64));
         load.go_on(1000);
         println!("{spread}: {count} buckets are alike, {} then", alike(&world));
@@ -68,7 +68,7 @@ fn flows_follow_the_other_direction() {
     stop_perfect(pair);
 }
 
-// Goal: what cannot follow is refused, with the reason.
+// Goal: `learn` is refused with the reason where it is not supported.
 #[test]
 fn only_tables_can_follow() {
     if !has(&[Need::Root]) {
@@ -82,7 +82,7 @@ fn only_tables_can_follow() {
     assert!(said.err.contains("rx-locality=on: must be off or learn"), "{said:?}");
 }
 
-/// Frames that came to each queue of the device of the end.
+/// Frames received by each queue of the device of the end.
 fn arrived(link: &LinkProcess) -> Vec<u64> {
     let before = link.lines().len();
     let line = link.wait_for("the next status", |lines| {
@@ -92,9 +92,9 @@ fn arrived(link: &LinkProcess) -> Vec<u64> {
     channels.map(|one| one["a-to-b"]["rx-packets"].as_u64().expect("a number")).collect()
 }
 
-// Goal: rules bring flows to their queue, whatever is in the table, and let go of them, again and
-// again in mid-flow; nothing is lost, doubled or reordered. They are shown as ethtool shows them,
-// and queues that they name cannot be taken away.
+// Goal: flow rules override the table when added and release the flows when removed, repeatedly
+// under traffic, without loss, duplicates or reordering. Rules are printed in the format of
+// ethtool, and queues that they name cannot be removed.
 #[test]
 fn rules_move_flows_in_mid_flow() {
     if !has(&[Need::Root]) {

@@ -1,5 +1,5 @@
-//! Frames that an end sends unfinished, whatever the other end takes: the engine finishes them, and
-//! a real kernel takes what comes.
+//! Offload emulation: frames with requested segmentation or checksums are completed by the engine
+//! for every other end, and a real kernel accepts the result.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -19,8 +19,7 @@ use mqnet_xdp::{Mode, Program, Selector};
 
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("python3")];
 
-/// A TAP that says of itself what a test wants: that it takes less than it does, or sends what
-/// nobody agreed on.
+/// TAP with arbitrary announced offloads: fewer than supported on TX, or more than agreed on RX.
 struct Told {
     inner: TapFunction,
     rx: Offloads,
@@ -39,7 +38,7 @@ impl Function for Told {
     }
 
     fn open(&mut self, plan: &Plan) -> Result<Vec<Channel>, OpenError> {
-        // The kernel is told how large its frames may be, as a guest never is.
+        // The kernel is told its frame limit, unlike a guest.
         self.inner.open(&Plan { frame_max: plan.rx_frame_max(), ..plan.clone() })
     }
 
@@ -70,8 +69,8 @@ impl Function for Told {
     mqnet_netdev::forward_facets!(inner);
 }
 
-/// The TAP of host `number`, which sends everything unfinished when it is `stubborn`, and takes
-/// only `tx`.
+/// TAP of host `number`; with `stubborn` it sends frames with offloads regardless of the agreement,
+/// and it accepts only `tx`.
 fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> Told {
     let address = |text: String| text.parse().expect("an address");
     let config = TapConfig {
@@ -89,7 +88,7 @@ fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> T
     Told { inner, rx, tx, fixed }
 }
 
-/// A link that a thread drives.
+/// Link that is run by a thread.
 struct Driven {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -99,12 +98,12 @@ struct Driven {
 }
 
 impl Driven {
-    /// Starts it; `ups` tells the plan when it is up.
+    /// Starts a link; the receiver yields the plan when the link is up.
     fn start(a: Box<dyn Function>, b: Box<dyn Function>) -> (Self, mpsc::Receiver<Plan>) {
         Self::start_with(a, b, |_| ())
     }
 
-    /// The same, with something done before it is up.
+    /// Starts a link after a call of `before`.
     fn start_with(
         a: Box<dyn Function>,
         b: Box<dyn Function>,
@@ -140,7 +139,7 @@ impl Driven {
         (Self { stop, thread: Some(thread), asks, answers, stats }, ups)
     }
 
-    /// Asks for something else, and waits until it is so.
+    /// Requests a change, and waits until it is made.
     fn change(&self, wish: Wish) {
         self.asks.send(wish).expect("a running link");
         let answer = self.answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
@@ -155,7 +154,7 @@ impl Driven {
         sums
     }
 
-    /// Ends it; the conservation check holds.
+    /// Ends the link; the conservation check must hold.
     fn end(mut self) {
         self.halt();
         let sums = self.forth();
@@ -177,13 +176,14 @@ impl Drop for Driven {
     }
 }
 
-/// Checksums that a host found wrong.
+/// Checksum errors detected by a host.
 pub(crate) fn corrupt(host: &Host) -> u64 {
     let names = ["TcpInCsumErrors", "UdpInCsumErrors", "Udp6InCsumErrors", "IpInHdrErrors"];
     names.iter().map(|name| host.protocol(name)).sum()
 }
 
-/// Sends datagrams of 1200 bytes, fifty in one call, which the kernel cuts or leaves to its device.
+/// Script that sends datagrams of 1200 bytes, fifty per call, which the kernel or its device
+/// segments.
 const SEND: &str = "import socket,sys
 family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET
 s = socket.socket(family, socket.SOCK_DGRAM)
@@ -206,7 +206,7 @@ for number in range(1000):
 print('all', flush=True)
 ";
 
-/// Large datagrams leave host `a` in one call, and arrive in order at host `b`, each once.
+/// Sends large datagrams from host `a` in one call; host `b` must receive each once, in order.
 pub(crate) fn datagrams(world: &World, address: &str) {
     use std::io::{BufRead, BufReader};
     let mut receiver = world.b.command(&["python3", "-c", RECEIVE, address]);
@@ -219,7 +219,7 @@ pub(crate) fn datagrams(world: &World, address: &str) {
     assert_eq!(last.as_deref(), Some("all"));
 }
 
-/// Streams and datagrams from `a` to `b`, all of whose checksums the kernel of `b` checks.
+/// Sends streams and datagrams from `a` to `b`; the kernel of `b` verifies all checksums.
 fn traffic(world: &World) {
     for address in ["10.0.0.2", "fd00::2"] {
         let stream = Stream::start(&world.a, &world.b, address);
@@ -236,8 +236,8 @@ fn assert_cut(forth: LaneSums) {
     assert!(forth.segments > 3 * forth.rx_packets, "most of what came was large");
 }
 
-// Goal: a kernel that sends large frames without asking reaches a kernel that takes none, or only
-// unfinished checksums: every stream and datagram arrives whole, every checksum is right.
+// Goal: a kernel that always sends large frames reaches a kernel that accepts none, or only
+// checksum offload: every stream and datagram arrives complete, every checksum is correct.
 #[test]
 fn a_kernel_takes_what_was_cut() {
     if !has(&NEEDS) {
@@ -259,8 +259,7 @@ fn a_kernel_takes_what_was_cut() {
     }
 }
 
-// Goal: a program at the end that sends large frames sees them as they arrive, before they are cut
-// for the other end, and lets them pass.
+// Goal: an XDP program at the end that sends large frames sees them unsegmented and passes them.
 #[test]
 fn a_program_sees_what_is_cut_behind_it() {
     if !has(&crate::xdp::NEEDS) {
@@ -283,8 +282,8 @@ fn a_program_sees_what_is_cut_behind_it() {
     link.end();
 }
 
-// Goal: a program that does not take large frames gets none, though both ends exchange them: no
-// frame is longer than the MTU, and every checksum is right at an end that checks it.
+// Goal: an XDP program without fragment support gets no large frames, although both ends exchange
+// them: no frame is longer than the MTU, and every checksum is correct at an end that verifies it.
 #[test]
 fn programs_without_frags_get_frames_of_the_mtu() {
     if !has(&crate::xdp::NEEDS) {
@@ -314,8 +313,8 @@ fn programs_without_frags_get_frames_of_the_mtu() {
     }
 }
 
-// Goal: channels come and go while frames are cut: the lanes of every set cut, and no byte of a
-// stream is lost or wrong; what the user switches off is cut too.
+// Goal: channels come and go while frames are segmented: the lanes of every set segment, and no
+// byte of a stream is lost or wrong. Offloads disabled by the user are emulated, too.
 #[test]
 fn channels_change_while_frames_are_cut() {
     if !has(&NEEDS) {
@@ -342,8 +341,8 @@ fn channels_change_while_frames_are_cut() {
     link.end();
 }
 
-// Goal: large frames reach a kernel across a bridge whose far end takes none: they are finished
-// before they enter it, into its ring.
+// Goal: large frames reach a kernel across a bridge with a far end that accepts none: they are
+// segmented before they enter its ring.
 #[test]
 fn a_bridge_carries_what_was_cut() {
     if !has(&NEEDS) {

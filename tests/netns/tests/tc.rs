@@ -1,4 +1,4 @@
-//! `mqnet tc` beside the real tc.
+//! `mqnet tc` compared with the real tc.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
@@ -7,7 +7,7 @@ use std::process::Command;
 use mqnet_testkit::{Folder, Host, Need, World, has, program, said};
 use serde_json::{Value, json};
 
-/// A process that says of a netdev what a kernel says of a device.
+/// Process that reports the qdiscs of a kernel device as those of its netdev.
 struct Parrot {
     socket: String,
 }
@@ -32,7 +32,7 @@ impl Parrot {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let mut lines = BufReader::new(&stream).lines();
-                // One that only looks whether somebody listens says nothing.
+                // A liveness probe sends no request.
                 let Some(Ok(first)) = lines.next() else { continue };
                 let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
                 while lines.next().and_then(Result::ok).is_some_and(|line| !line.is_empty()) {}
@@ -59,7 +59,7 @@ fn real(host: &Host, words: &str) -> String {
     host.run(&words)
 }
 
-/// A pair of devices that have carried something and carry nothing any more.
+/// Creates a pair of devices that have carried traffic and are idle.
 fn tired_pair(host: &Host) {
     for line in [
         "ip link add v0 numtxqueues 4 type veth peer name v1",
@@ -71,8 +71,8 @@ fn tired_pair(host: &Host) {
     }
 }
 
-// Goal: what the tc of this machine prints of a kernel's disciplines, `mqnet tc` prints from the
-// same numbers, byte by byte: the numbers of `tc -j` are the whole of what it needs.
+// Goal: `mqnet tc` prints the same bytes as the installed tc from the same numbers: the numbers of
+// `tc -j` are sufficient.
 #[test]
 fn a_kernels_numbers_look_alike() {
     if !has(&[Need::Root, Need::Program("tc")]) {
@@ -96,7 +96,7 @@ fn a_kernels_numbers_look_alike() {
     ];
     for (number, setup) in setups.into_iter().enumerate() {
         real(host, &format!("qdisc add dev v0 {setup}"));
-        // Neighbour discovery and the like: something to count, then silence.
+        // Neighbour discovery and similar traffic is counted; then the device is idle.
         std::thread::sleep(std::time::Duration::from_millis(200));
         host.run(&["ip", "link", "set", "v1", "down"]);
         let numbers = real(host, "-s -j qdisc show dev v0");
@@ -112,7 +112,7 @@ fn a_kernels_numbers_look_alike() {
             "qdisc show dev v0 parent 1:3",
             "qdisc show dev v0 handle 1:",
         ] {
-            // The other form of a burst in JSON is tc's own, and nobody's number.
+            // The second form of a burst in JSON is computed by tc.
             assert_eq!(parrot.tc(words), real(host, words), "{setup}: {words}");
         }
         host.run(&["ip", "link", "set", "v1", "up"]);
