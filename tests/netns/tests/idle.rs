@@ -37,8 +37,8 @@ fn huge_pages() -> String {
     format!(" (huge pages of shared memory: {})", setting.trim())
 }
 
-// Goal: an idle link uses less than 1 % of a core, and less than 24 MiB, also after traffic has
-// touched all of its memory.
+// Goal: an idle link uses less than 1 % of a core and at most [`RESIDENT_MAX_KIB`], also after
+// traffic has touched all of its memory.
 #[test]
 fn an_idle_link_is_cheap() {
     if !has(&[Need::Root]) {
