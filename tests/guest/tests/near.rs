@@ -27,7 +27,7 @@ fn bucket_of(to: u8) -> usize {
     bucket(&frame, Layer::Ethernet).unwrap()
 }
 
-/// For each channel an address with a flow in its bucket of the indirection table.
+/// Address for each channel, with a flow that the indirection table steers to that channel.
 fn destinations() -> Vec<String> {
     let of = |channel| (10..=250).find(|to| bucket_of(*to) % CHANNELS == channel).unwrap();
     (0..CHANNELS).map(|channel| format!("10.9.0.{}", of(channel))).collect()

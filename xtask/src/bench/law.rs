@@ -62,7 +62,8 @@ impl Law {
         self.law.lambda * f64::from(cpus)
     }
 
-    /// Value of this scaling law, with its range from the largest serial share of a round to the smallest.
+    /// Value of this scaling law, with its range from the largest serial share of a round to the
+    /// smallest.
     fn spread(&self, cpus: u32) -> Option<Figure> {
         let [least, _, most] = self.sigma;
         let figure = Figure::of(&[self.with(most, cpus), self.at(cpus), self.with(least, cpus)]);

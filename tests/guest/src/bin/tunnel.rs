@@ -1,7 +1,7 @@
 //! VPN without cryptography: packets of a TUN device are sent in UDP datagrams.
 //!
-//! Like most VPNs, it reads one packet, sends it, and waits while its socket is full. Meantime the
-//! kernel queues or drops packets, as selected by `--backpressure`.
+//! Like most VPNs, it reads one packet, sends it, and waits while its socket is full. In that time
+//! the kernel queues or drops packets, as selected by `--backpressure`.
 
 #![forbid(unsafe_code)]
 
