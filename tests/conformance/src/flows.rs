@@ -76,7 +76,7 @@ pub struct Flows {
     state: Arc<Mutex<State>>,
     stats: Vec<Arc<ChannelStats>>,
     /// Events signalled when a queue gets a frame.
-    bells: Vec<Arc<EventFd>>,
+    events: Vec<Arc<EventFd>>,
 }
 
 impl Default for Flows {
@@ -95,8 +95,9 @@ impl Flows {
             ..State::default()
         };
         let stats = (0..CHANNELS_MAX).map(|_| Arc::default()).collect();
-        let bells = (0..CHANNELS_MAX).map(|_| Arc::new(EventFd::new().expect("eventfd"))).collect();
-        Self { state: Arc::new(Mutex::new(state)), stats, bells }
+        let events =
+            (0..CHANNELS_MAX).map(|_| Arc::new(EventFd::new().expect("eventfd"))).collect();
+        Self { state: Arc::new(Mutex::new(state)), stats, events }
     }
 
     /// Locked state of the host.
@@ -116,7 +117,7 @@ impl Flows {
         *number += 1;
         state.queues[queue].push_back(frame);
         state.sent += 1;
-        self.bells[queue].ring().expect("a bell");
+        self.events[queue].ring().expect("a bell");
     }
 }
 
@@ -196,9 +197,9 @@ impl Function for Flows {
         let channel = |queue: u16| {
             let stats = self.stats[usize::from(queue)].clone();
             let state = self.state.clone();
-            let bell = self.bells[usize::from(queue)].clone();
+            let event = self.events[usize::from(queue)].clone();
             let shown = Vec::new();
-            let rx = FlowsRx { queue, state: state.clone(), bell, shown, stats: stats.clone() };
+            let rx = FlowsRx { queue, state: state.clone(), event, shown, stats: stats.clone() };
             Channel {
                 rx: Rx::Brings(Box::new(rx)),
                 tx: Tx::Borrows(Box::new(FlowsTx { queue, state, stats })),
@@ -236,7 +237,7 @@ impl Flows {
 struct FlowsRx {
     queue: u16,
     state: Arc<Mutex<State>>,
-    bell: Arc<EventFd>,
+    event: Arc<EventFd>,
     shown: Vec<[u8; FRAME]>,
     stats: Arc<ChannelStats>,
 }
@@ -248,7 +249,7 @@ impl Queue for FlowsRx {
     }
 
     fn event(&self) -> Option<Event<'_>> {
-        Some(Event { fd: self.bell.as_fd(), trigger: Trigger::Edge })
+        Some(Event { fd: self.event.as_fd(), trigger: Trigger::Edge })
     }
 }
 

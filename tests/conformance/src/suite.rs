@@ -202,24 +202,24 @@ pub fn counters_add_up(rig: &mut Rig) {
 }
 
 /// Number of a kept frame; the payload is verified.
-fn number_of_kept(kept: &Kept, home: &Returner) -> Option<u32> {
+fn number_of_kept(kept: &Kept, returner: &Returner) -> Option<u32> {
     let mut bytes = vec![0; kept.len() as usize];
     let mut at = 0;
     for piece in kept.pieces() {
-        at += piece.span(home).read_header(&mut bytes[at..]);
+        at += piece.span(returner).read_header(&mut bytes[at..]);
     }
     assert_eq!(at, bytes.len(), "pieces do not add up");
     number_of(&bytes)
 }
 
 /// Verifies kept frames again and returns them, on another thread.
-fn keeper(home: &Returner) -> (mpsc::Sender<(u32, Kept)>, JoinHandle<()>) {
-    let (mut home, (to, from)) = (home.clone(), mpsc::channel::<(u32, Kept)>());
+fn verifier(returner: &Returner) -> (mpsc::Sender<(u32, Kept)>, JoinHandle<()>) {
+    let (mut returner, (to, from)) = (returner.clone(), mpsc::channel::<(u32, Kept)>());
     let thread = std::thread::spawn(move || {
         for (number, kept) in from {
-            assert_eq!(number_of_kept(&kept, &home), Some(number), "it changed");
-            kept.give_back(&mut home);
-            home.flush();
+            assert_eq!(number_of_kept(&kept, &returner), Some(number), "it changed");
+            kept.give_back(&mut returner);
+            returner.flush();
         }
     });
     (to, thread)
@@ -227,7 +227,7 @@ fn keeper(home: &Returner) -> (mpsc::Sender<(u32, Kept)>, JoinHandle<()>) {
 
 /// Keeps all ready frames without a copy and returns the test frames; releases other frames. The
 /// flag is true when frames remain that cannot be kept.
-fn keep_all(rig: &mut Rig, home: &mut Returner) -> (Vec<(u32, Kept)>, bool) {
+fn keep_all(rig: &mut Rig, returner: &mut Returner) -> (Vec<(u32, Kept)>, bool) {
     let Rx::Brings(rx) = &mut rig.rx else { return (Vec::new(), false) };
     let mut all = Vec::new();
     loop {
@@ -241,12 +241,12 @@ fn keep_all(rig: &mut Rig, home: &mut Returner) -> (Vec<(u32, Kept)>, bool) {
         assert_eq!(copies::made(), before, "{}: keeping copies", rig.name);
         let left = shown > kept.len();
         for one in kept {
-            match number_of_kept(&one, home) {
+            match number_of_kept(&one, returner) {
                 Some(number) => all.push((number, one)),
-                None => one.give_back(home),
+                None => one.give_back(returner),
             }
         }
-        home.flush();
+        returner.flush();
         if left || shown == 0 {
             return (all, left);
         }
@@ -257,13 +257,13 @@ fn keep_all(rig: &mut Rig, home: &mut Returner) -> (Vec<(u32, Kept)>, bool) {
 /// and are returned by another thread. Returns false when the queue cannot keep frames.
 pub fn kept_frames_stay(rig: &mut Rig) -> bool {
     let Rx::Brings(rx) = &mut rig.rx else { return false };
-    let Some(mut home) = rx.returner() else {
+    let Some(mut returner) = rx.returner() else {
         assert_eq!(rig.send(&[frame(0, 60)]), 1);
         assert!(keep_nothing(rig), "{}: what is kept could not be given back", rig.name);
         return false;
     };
     let max = rig.frame_max as usize;
-    let (to, thread) = keeper(&home);
+    let (to, thread) = verifier(&returner);
     let (mut held, mut sent, mut expected) = (VecDeque::new(), 0u32, 0u32);
     let deadline = Instant::now() + 6 * PATIENCE;
     while expected < 5000 {
@@ -273,7 +273,7 @@ pub fn kept_frames_stay(rig: &mut Rig) -> bool {
             let frames: Vec<_> = (sent..sent + 16).map(|n| frame(n, len(n))).collect();
             sent += rig.send(&frames) as u32;
         }
-        for (number, kept) in keep_all(rig, &mut home).0 {
+        for (number, kept) in keep_all(rig, &mut returner).0 {
             assert_eq!(number, expected, "{}: out of order", rig.name);
             expected += 1;
             held.push_back((number, kept));
@@ -300,7 +300,7 @@ fn keep_nothing(rig: &mut Rig) -> bool {
 /// again.
 pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
     let Rx::Brings(rx) = &mut rig.rx else { return };
-    let Some(mut home) = rx.returner() else { return };
+    let Some(mut returner) = rx.returner() else { return };
     let (mut held, mut sent, mut expected) = (Vec::new(), 0u32, 0u32);
     let deadline = Instant::now() + 6 * PATIENCE;
     let mut send = |rig: &mut Rig| {
@@ -313,7 +313,7 @@ pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
     for _ in 0..3 {
         loop {
             let taken = send(rig);
-            let (kept, left) = keep_all(rig, &mut home);
+            let (kept, left) = keep_all(rig, &mut returner);
             let is_full = !taken && kept.is_empty();
             held.extend(kept);
             if left || is_full {
@@ -333,7 +333,7 @@ pub fn keeping_too_much_is_an_outcome(rig: &mut Rig) {
             }
             expect_next(rig, &mut expected);
         }
-        let (to, thread) = keeper(&home);
+        let (to, thread) = verifier(&returner);
         held.drain(..).for_each(|one| to.send(one).expect("a keeper"));
         drop(to);
         thread.join().expect("every frame stayed as it was");

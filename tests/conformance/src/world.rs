@@ -161,7 +161,7 @@ impl World {
     }
 
     /// Asserts the conservation check of every direction, once no frame is in flight.
-    pub fn law(mut self) {
+    pub fn assert_conserved(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for sender in self.senders.drain(..) {
             sender.join().expect("a sender");

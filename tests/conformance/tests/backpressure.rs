@@ -92,7 +92,7 @@ fn a_stopped_queue_is_in_nobodys_way() {
         match seed <= LOSSLESS {
             true => assert!(world.finish() > 1000),
             // A leaf may have been full before the stall ended.
-            false => world.law(),
+            false => world.assert_conserved(),
         }
     }
 }
@@ -135,7 +135,7 @@ fn nothing_stays_stopped() {
 // Goal: when links flap while frames wait in qdiscs, every lost frame is counted once, and traffic
 // continues afterwards.
 #[test]
-fn flaps_lose_nothing_uncounted() {
+fn flaps_count_every_lost_frame() {
     for (seed, words) in (21u64..).zip(ROOTS) {
         let mut world = World::new(seed, None);
         let mut dice = seed * 7919;
@@ -159,14 +159,14 @@ fn flaps_lose_nothing_uncounted() {
             let all: Vec<u32> = (0..FLOWS).collect();
             until_they_move(&mut world, end, "every flow goes on", &all);
         }
-        world.law();
+        world.assert_conserved();
     }
 }
 
 // Goal: a link that ends while its peer is stalled delivers all accepted frames as soon as the peer
 // resumes: nothing is dropped in its lanes and qdiscs, nothing is lost in its rings.
 #[test]
-fn an_end_in_good_order_loses_nothing() {
+fn orderly_end_loses_nothing() {
     for (seed, words) in (41u64..).zip(ROOTS) {
         let mut world = World::new(seed, None);
         attach(&mut world, 0, words);
@@ -188,7 +188,7 @@ fn an_end_in_good_order_loses_nothing() {
         let lost: u64 = stats[1].iter().map(|s| s.tx.lost.get()).sum();
         assert!(taken > 100, "hardly any traffic: {taken}");
         assert_eq!((received, dropped, refused, lost), (taken, 0, 0, 0));
-        world.law();
+        world.assert_conserved();
     }
 }
 
@@ -233,6 +233,6 @@ fn changes_reach_lanes_after_every_kind_of_root() {
         let before: u64 = arrived(&world, 1).iter().sum();
         pass(&mut world, Duration::from_millis(50));
         assert_eq!(arrived(&world, 1).iter().sum::<u64>(), before, "{roots:?}");
-        world.law();
+        world.assert_conserved();
     }
 }

@@ -135,7 +135,7 @@ fn a_device_that_is_down_drops() {
 
 // Goal: a removed device is a fault, not a queue that stays full.
 #[test]
-fn a_device_that_is_gone_is_a_fault() {
+fn removed_device_is_a_fault() {
     each_way(|io| {
         let mut rig = rigs::taps_written(io);
         run("ip link del ta");

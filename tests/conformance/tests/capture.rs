@@ -49,7 +49,7 @@ fn whole_suite(make: &mut dyn FnMut() -> Rig) {
 
 // Goal: loopback and bridge keep the contract under a capture, also when every burst is partial.
 #[test]
-fn the_suite_under_taps() {
+fn loopback_and_bridge_under_capture() {
     whole_suite(&mut rigs::loopback);
     whole_suite(&mut || rigs::ntb(2 << 20));
     whole_suite(&mut || rigs::ntb(80 << 10));
@@ -57,7 +57,7 @@ fn the_suite_under_taps() {
 
 // Goal: a TAP keeps the contract under a capture.
 #[test]
-fn a_kernel_device_under_taps() {
+fn tap_under_capture() {
     let own_network = {
         // Opens files, which the suite counts.
         let _alone = alone();
@@ -111,7 +111,7 @@ fn crosses(mut from: Rig, mut to: Rig, copies_per_frame: u64) {
 // Exception: a frame received into the memory of a sink with captured drops is copied once, since
 // the sink may drop it.
 #[test]
-fn lanes_under_taps() {
+fn lanes_under_capture() {
     let _alone = alone();
     crosses(rigs::ntb(2 << 20), rigs::ntb(2 << 20), 1);
     crosses(rigs::ntb(2 << 20), rigs::loopback(), 1);

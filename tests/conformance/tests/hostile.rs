@@ -80,7 +80,7 @@ impl Hw for Spy {
 /// Victim that returns all frames, and a peer that can write its memory.
 struct Arena {
     victim: NtbFunction,
-    liar: NtbFunction,
+    attacker: NtbFunction,
     seen: Arc<Mutex<Option<MemoryWindows>>>,
     echo: Loopback,
     now: Duration,
@@ -103,13 +103,13 @@ impl Arena {
         let seen = Arc::new(Mutex::new(None));
         let spy = Spy { inner: Memfd::new(&path, WINDOW, CHANNELS), seen: seen.clone() };
         let mut victim = NtbFunction::memfd(&config, seed);
-        let mut liar = NtbFunction::with_hw("liar".into(), Box::new(spy), None, seed ^ 0xffff);
+        let mut attacker = NtbFunction::with_hw("liar".into(), Box::new(spy), None, seed ^ 0xffff);
         let echo = Loopback::new(CHANNELS);
         let caps = Caps { wanted: Some(CHANNELS), ..echo.caps() };
         victim.set_partner(&caps);
-        liar.set_partner(&caps);
+        attacker.set_partner(&caps);
         let now = Duration::from_secs(1);
-        Self { victim, liar, seen, echo, now, seed, faults: 0, _folder: folder }
+        Self { victim, attacker, seen, echo, now, seed, faults: 0, _folder: folder }
     }
 
     /// Next value of xorshift; a failing run is reproduced by its seed.
@@ -124,7 +124,7 @@ impl Arena {
     fn poll(&mut self) -> (LinkStatus, LinkStatus) {
         self.now += Duration::from_millis(20);
         let victim = self.victim.poll_link(self.now);
-        (victim, self.liar.poll_link(self.now))
+        (victim, self.attacker.poll_link(self.now))
     }
 
     fn bring_up(&mut self) -> Life {
@@ -147,7 +147,7 @@ impl Arena {
                 )
             });
             let lanes = lanes.collect();
-            return Life { lanes, peer: self.liar.open(&plan).expect("open") };
+            return Life { lanes, peer: self.attacker.open(&plan).expect("open") };
         }
         panic!("the victim does not take another peer");
     }
@@ -166,12 +166,12 @@ impl Arena {
     }
 
     /// Writes one invalid value, polls the victim, and restores the link.
-    fn lie(&mut self, offset: usize, value: u64) {
+    fn inject(&mut self, offset: usize, value: u64) {
         let mut life = self.bring_up();
         self.traffic(&mut life, 3).expect("honest traffic");
         let windows = self.seen.lock().unwrap().clone().expect("windows");
         windows.outbound.word(offset).store(value, Ordering::SeqCst);
-        if self.traffic_after_a_lie(&mut life).is_err() {
+        if self.poll_after_injection(&mut life).is_err() {
             self.faults += 1;
         }
         // An invalid scratchpad is detected here, or has no effect any more.
@@ -182,11 +182,11 @@ impl Arena {
             back.into_queues(Duration::ZERO);
         }
         self.victim.close("the test is over");
-        self.liar.close("the test is over");
+        self.attacker.close("the test is over");
     }
 
     /// Polls the victim only: the peer's own queues may fail on the invalid value.
-    fn traffic_after_a_lie(&mut self, life: &mut Life) -> Result<(), String> {
+    fn poll_after_injection(&mut self, life: &mut Life) -> Result<(), String> {
         for _ in 0..3 {
             poll_victim(life)?;
         }
@@ -234,10 +234,10 @@ fn descriptors() -> usize {
 // Goal: every shared word, set to the edges of its range and to random values, costs at most the
 // link.
 #[test]
-fn every_shared_word_may_lie() {
+fn invalid_shared_words_cost_at_most_the_link() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut arena = Arena::new(0x5eed_0001);
-    arena.lie(0, 0);
+    arena.inject(0, 0);
     let before = descriptors();
     let ring = geometry().ring;
     let words = [control::TAIL, control::CREDIT, control::TAKEN, control::RX_ARM, control::TX_ARM];
@@ -251,28 +251,28 @@ fn every_shared_word_may_lie() {
             }
             values.push(arena.random());
             for value in values {
-                arena.lie(WINDOW_AT + geometry().control(qp, word), value);
+                arena.inject(WINDOW_AT + geometry().control(qp, word), value);
             }
         }
     }
     for pad in 0..PADS {
         for value in [0, 1, 2, 3, 4, 5, u64::from(u32::MAX), arena.random()] {
-            arena.lie(pad * 8, value);
+            arena.inject(pad * 8, value);
         }
     }
     for word in (0..MAILBOX / 2).step_by(8) {
         for value in [0, 2, 4, u64::MAX, arena.random()] {
-            arena.lie(WINDOW_AT + word, value);
+            arena.inject(WINDOW_AT + word, value);
         }
     }
-    arena.lie(0, 0);
+    arena.inject(0, 0);
     assert_eq!(descriptors(), before, "descriptors left behind");
     assert!(arena.faults > 50, "only {} lies were noticed: does the test lie?", arena.faults);
 }
 
 // Goal: invalid indices of the current generation are detected.
 #[test]
-fn indices_of_the_right_generation_may_lie() {
+fn invalid_indices_of_the_current_generation_are_detected() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut arena = Arena::new(0x5eed_0002);
     let ring = u64::from(geometry().ring);
@@ -287,7 +287,7 @@ fn indices_of_the_right_generation_may_lie() {
             let at = |word| windows.outbound.word(control(word));
             let generation = at(control::TAIL).load(Ordering::SeqCst) >> 32;
             at(word).store(generation << 32 | index, Ordering::SeqCst);
-            let mut fault = arena.traffic_after_a_lie(&mut life).err();
+            let mut fault = arena.poll_after_injection(&mut life).err();
             // Credits are read only when room is short: send until it is.
             for _ in 0..if word == control::CREDIT { 200 } else { 0 } {
                 fault = fault.or(arena.traffic(&mut life, 20).err());
@@ -295,7 +295,7 @@ fn indices_of_the_right_generation_may_lie() {
             noticed += u32::from(fault.is_some());
             drop(life);
             arena.victim.close("over");
-            arena.liar.close("over");
+            arena.attacker.close("over");
         }
     }
     assert_eq!(noticed, 10, "wrong indices that were noticed");
@@ -304,7 +304,7 @@ fn indices_of_the_right_generation_may_lie() {
 // Goal: arbitrary ring content costs at most the link: single changed record headers, and random
 // values over the whole ring.
 #[test]
-fn the_ring_may_hold_anything() {
+fn arbitrary_ring_content_costs_at_most_the_link() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut arena = Arena::new(0x5eed_0003);
     let geometry = geometry();
@@ -331,12 +331,12 @@ fn the_ring_may_hold_anything() {
             };
             word.store(value, Ordering::SeqCst);
         }
-        if arena.traffic_after_a_lie(&mut life).is_err() {
+        if arena.poll_after_injection(&mut life).is_err() {
             arena.faults += 1;
         }
         drop(life);
         arena.victim.close("over");
-        arena.liar.close("over");
+        arena.attacker.close("over");
     }
     assert!(arena.faults > 100, "only {} of 300 were noticed", arena.faults);
 }

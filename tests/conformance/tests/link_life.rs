@@ -94,7 +94,7 @@ proptest! {
     // Goal: after any history of closes and restarts the two ends handshake again, agree on the
     // same plan and the same generation, and can open every channel.
     #[test]
-    fn the_link_always_heals(history in prop::collection::vec(event(), 0..80)) {
+    fn link_recovers_after_every_history(history in prop::collection::vec(event(), 0..80)) {
         let mut world = World::new();
         for (side, event) in history {
             world.apply(side, event);
@@ -126,7 +126,7 @@ proptest! {
 
 // Goal: an early peer is detected immediately, and waiting for an absent one costs next to nothing.
 #[test]
-fn a_peer_that_does_not_come_is_looked_for_less_often() {
+fn absent_peer_is_polled_less_often() {
     let folder = Folder::new();
     let config = |path: &str| NtbConfig { path: folder.0.join(path), window: 1 << 20, mtu: None };
     let bridge = Box::new(NtbFunction::memfd(&config("x.sock"), 1));

@@ -20,7 +20,7 @@ fn resizes_with_failures_lose_nothing() {
 // Goal: resizes lose no frame that waits in a qdisc in front of a sink: one qdisc for each channel,
 // one for all, and one that delays frames, so that a change always finds some waiting.
 #[test]
-fn resizes_lose_nothing_that_waits_in_disciplines() {
+fn resizes_keep_frames_in_qdiscs() {
     for (seed, words) in [
         (1u64, "pfifo limit 1000000"),
         (2, "fq_codel limit 1000000 target 10s interval 100s memory_limit 1gb"),
@@ -100,7 +100,7 @@ fn an_idle_link_wakes_after_a_change() {
 // Goal: two concurrent, different requests both get an answer, and both ends settle on the smaller
 // request.
 #[test]
-fn both_ends_ask_at_once() {
+fn concurrent_requests_settle_on_the_smaller() {
     for seed in 41..46 {
         let mut world = World::new(seed, None);
         let now = clock::monotonic();
@@ -126,7 +126,7 @@ fn both_ends_ask_at_once() {
 
 // Goal: ring sizes and MTU change like channels, alone and together with them.
 #[test]
-fn rings_and_mtu_change_in_mid_flow() {
+fn rings_and_mtu_change_under_traffic() {
     let mut world = World::new(11, None);
     for (round, kib) in [16u32, 256, 32, 1024].into_iter().enumerate() {
         let rings = RingWish { rx: Some(kib << 10), tx: None };
@@ -151,7 +151,7 @@ fn rings_and_mtu_change_in_mid_flow() {
 
 // Goal: an impossible request is refused immediately with the limits, and changes nothing.
 #[test]
-fn the_impossible_is_refused() {
+fn impossible_requests_are_refused() {
     let mut world = World::new(21, None);
     let tiny = RingWish { rx: Some(512), tx: None };
     let why = world.ask(1, Wish { rings: tiny, ..Wish::default() }).unwrap_err();

@@ -219,7 +219,7 @@ mod tests {
 
     // Goal: the error of a failed command contains its output.
     #[test]
-    fn a_failed_command_tells_why() {
+    fn error_of_a_failed_command_contains_its_output() {
         assert_eq!(run(Command::new("echo").arg("fine")).unwrap(), "fine\n");
         let error = run(Command::new("ls").arg("/no/such/folder")).unwrap_err().to_string();
         assert!(error.contains("/no/such/folder"), "{error}");

@@ -110,7 +110,7 @@ fn run(guest: Guest, world: &World, manner: &str, late_most: u64) -> Outcome {
     assert_eq!(back.join().unwrap(), whole, "damaged on the way out");
     assert!(said.ends_with("== done\n"), "{said}");
     let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
-    end.assert_law();
+    end.assert_conserved();
     assert_eq!((end.out().tx_lost, end.back().tx_lost), (0, 0), "{end:?}");
     let channels = end.channels();
     assert_eq!(channels.len(), 2, "{end:?}");
@@ -124,7 +124,7 @@ fn run(guest: Guest, world: &World, manner: &str, late_most: u64) -> Outcome {
 // in both directions, channels change under traffic, and the NIC returns to the kernel after an
 // orderly end and after a kill. An unsupported NIC is refused with a reason.
 #[test]
-fn a_card_copies_nothing() {
+fn virtio_net_is_zero_copy() {
     if !possible(Kernel::V7_3) {
         return;
     }
@@ -138,7 +138,7 @@ fn a_card_copies_nothing() {
 // Goal: the same on the oldest kernel, which copies, and maps the rings of sockets only before they
 // are bound.
 #[test]
-fn an_old_kernel_copies() {
+fn old_kernel_copies() {
     if !possible(Kernel::V6_1) {
         return;
     }
@@ -150,7 +150,7 @@ fn an_old_kernel_copies() {
 // Goal: the same with the driver of common hardware: its queues, table, rings and interrupts are
 // used and restored.
 #[test]
-fn an_intel_card_copies_nothing() {
+fn igb_is_zero_copy() {
     if !possible(Kernel::V7_3) {
         return;
     }
@@ -216,5 +216,5 @@ fn tables_of_two_cards_follow() {
     assert!(!said.contains("came to others") && !said.contains("flows stay"), "{said}");
     assert!(said.contains("tables again\n") && said.ends_with("== done\n"), "{said}");
     let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
-    end.assert_law();
+    end.assert_conserved();
 }

@@ -103,7 +103,7 @@ fn killed(mut guest: Running, link: &LinkProcess) {
 // directions unchanged and no datagram is duplicated while channels change from 1 to 4. After a
 // kill the next guest gets a new link. The idle link is polled.
 #[test]
-fn a_guest_that_looks() {
+fn guest_without_interrupts_polls() {
     if !possible(Kernel::V6_1) {
         return;
     }

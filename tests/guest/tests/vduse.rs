@@ -45,7 +45,7 @@ fn a_group_has_worked(outcome: &Outcome, said: &str) {
         assert!(frames.parse::<u64>().unwrap() > MANY, "{count}: {said}");
     }
     let end = EndTable(serde_json::from_str(&outcome.text("group.json").unwrap()).unwrap());
-    end.assert_law();
+    end.assert_conserved();
     assert!(said.ends_with("== done\n"), "{said}");
 }
 
@@ -72,7 +72,7 @@ fn nothing_is_dropped_outside(outcome: &Outcome) {
 // same netdev. At the end nothing remains, and no frame is unaccounted for. Two devices form a
 // group.
 #[test]
-fn the_engine_is_a_card_of_its_own_kernel() {
+fn vduse_device_on_the_newest_kernel() {
     let kernel = Kernel::V7_3;
     let Some(guest) = guest(kernel, include_str!("../scripts/vduse.sh")) else { return };
     let outcome = run(kernel, guest);
@@ -96,7 +96,7 @@ fn the_engine_is_a_card_of_its_own_kernel() {
     assert!(said.contains("another process has it"), "a second engine got the card: {said}");
     a_group_has_worked(&outcome, said);
     let end = EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap());
-    end.assert_law();
+    end.assert_conserved();
     assert_eq!((end.out().tx_lost, end.back().tx_lost), (0, 0), "{end:?}");
 }
 
@@ -104,7 +104,7 @@ fn the_engine_is_a_card_of_its_own_kernel() {
 // kernel fragments datagrams until its offload is enabled; two devices form a group. Queues and
 // life cycle keep the contract.
 #[test]
-fn an_older_kernel_has_the_card_too() {
+fn vduse_device_on_an_older_kernel() {
     let kernel = Kernel::V6_12;
     let Some(guest) = guest(kernel, include_str!("../scripts/vduse_short.sh")) else { return };
     let suite = mqnet_guest::build_one("mqnet-conformance", "conformance-vduse").unwrap();
@@ -150,7 +150,7 @@ fn follows(kernel: Kernel) {
     let remaps = said.lines().find_map(|line| line.strip_prefix("remapped ")).expect("a count");
     assert!(remaps.parse::<u32>().unwrap() >= REMAPS, "{said}");
     assert!(said.contains("link 0\n") && said.ends_with("== done\n"), "{said}");
-    EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap()).assert_law();
+    EndTable(serde_json::from_str(&outcome.text("end.json").unwrap()).unwrap()).assert_conserved();
     // Up once at first, and once after the rings were unmapped: a short move is not detected as a
     // link change. (A move of more than 0.3 s is.)
     let events = outcome.text("link.jsonl").unwrap();
@@ -162,12 +162,12 @@ fn follows(kernel: Kernel) {
 // runs, together or separately, adds memory and removes it. Every request is answered from the
 // current addresses, and the link stays up, with the messages of the newest kernel.
 #[test]
-fn the_card_follows_a_memory_that_moves() {
+fn device_follows_moved_memory() {
     follows(Kernel::V7_3);
 }
 
 // Goal: the same with the messages of the older interface.
 #[test]
-fn the_card_follows_a_memory_that_moves_on_an_older_kernel() {
+fn device_follows_moved_memory_on_an_older_kernel() {
     follows(Kernel::V6_12);
 }

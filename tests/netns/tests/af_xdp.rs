@@ -102,7 +102,7 @@ impl Rig {
     fn stop(self) -> EndTable {
         self.link.wait_quiet();
         let table = self.link.stop();
-        table.assert_law();
+        table.assert_conserved();
         table
     }
 }
@@ -141,7 +141,7 @@ fn traffic_crosses_a_nic() {
         let Rig { world, link } = rig;
         link.wait_quiet();
         let table = link.stop();
-        table.assert_law();
+        table.assert_conserved();
         let used = table.channels().iter().filter(|(_, back)| back.rx_packets > 0).count();
         assert!(used > 1, "{options}: one channel has it all: {}", table.0);
         assert_eq!(program(&world.a, "nic"), None);
@@ -172,7 +172,7 @@ fn two_nics_are_a_wire() {
     back.finish().assert_perfect("back");
     link.wait_quiet();
     let table = link.stop();
-    table.assert_law();
+    table.assert_conserved();
     assert_eq!((table.out().drops, table.back().drops, outside(&table)), (0, 0, 0), "{}", table.0);
 }
 
@@ -228,7 +228,7 @@ fn channels_change_under_traffic() {
 
 // Goal: a killed process leaves nothing at the NIC, and the next one attaches to it.
 #[test]
-fn nothing_is_left_of_a_killed_link() {
+fn killed_link_leaves_nothing_behind() {
     if !root() {
         return;
     }
@@ -245,7 +245,7 @@ fn nothing_is_left_of_a_killed_link() {
 // Goal: the loss of a NIC (down, no carrier, changed MTU, deleted) is reported, and the NIC is
 // attached again when it is back.
 #[test]
-fn a_nic_goes_and_comes_back() {
+fn nic_is_attached_again_after_loss() {
     if !root() {
         return;
     }
@@ -280,7 +280,7 @@ fn a_nic_goes_and_comes_back() {
 // Goal: an interface that cannot be attached is reported with the option to change, and is attached
 // when possible.
 #[test]
-fn refusals_name_a_knob() {
+fn refusals_name_an_option() {
     if !root() {
         return;
     }
@@ -307,7 +307,7 @@ fn refusals_name_a_knob() {
 
 // Goal: a foreign XDP program is kept and reported.
 #[test]
-fn a_foreign_program_is_left_alone() {
+fn foreign_program_is_kept() {
     if !root() || !has(&[Need::Program("clang")]) {
         return;
     }
@@ -333,7 +333,7 @@ fn queues(host: &Host) -> [u32; 2] {
 
 // Goal: queues are set on request, all are served, and the old number is restored.
 #[test]
-fn queues_are_set_and_put_back() {
+fn queues_are_set_and_restored() {
     if !root() {
         return;
     }
@@ -342,7 +342,7 @@ fn queues_are_set_and_put_back() {
     rig.flows_cross(100);
     let Rig { world, link } = rig;
     let table = link.stop();
-    table.assert_law();
+    table.assert_conserved();
     assert_eq!(table.channels().len(), 2, "{}", table.0);
     assert_eq!(queues(&world.a), [4, 4]);
     // The queues to remove had sockets a moment before.
@@ -357,7 +357,7 @@ fn queues_are_set_and_put_back() {
 // Goal: while an interface cannot be attached, its queues are set once and not at each attempt,
 // which would reset many NICs. Then they are served, or the old number is restored.
 #[test]
-fn queues_stay_set_while_a_take_over_fails() {
+fn queues_stay_set_while_attach_fails() {
     if !root() || !has(&[Need::Program("clang")]) {
         return;
     }
@@ -387,7 +387,7 @@ fn queues_stay_set_while_a_take_over_fails() {
 // Goal: settings that a killed process has left at a NIC are found, reported, and restored by the
 // next process or by the doctor; later changes by others are kept.
 #[test]
-fn a_killed_link_is_tidied_up_after() {
+fn settings_of_a_killed_link_are_restored() {
     if !root() {
         return;
     }
@@ -435,7 +435,7 @@ fn senders(host: &Host, nic: &str) -> Vec<u64> {
 // Goal: an interface in another network namespace is placed like a local one: each CPU sends on the
 // queue that its worker serves, `show` and `plan` report it, and XPS is restored at the end.
 #[test]
-fn a_nic_elsewhere_is_placed() {
+fn nic_in_another_namespace_is_placed() {
     if !root() {
         return;
     }
@@ -456,7 +456,7 @@ fn a_nic_elsewhere_is_placed() {
     assert_eq!(planned[0]["channels"].as_array().map(Vec::len), Some(4), "{planned}");
     let Rig { world, link } = rig;
     link.wait_quiet();
-    link.stop().assert_law();
+    link.stop().assert_conserved();
     assert_eq!(senders(&world.a, "nic"), [0; 4]);
 }
 
@@ -530,7 +530,7 @@ for _ in range(5):
 
 // Goal: a VLAN tag that the veth peer keeps out of band is in the frame that arrives.
 #[test]
-fn native_xdp_puts_vlan_tags_back() {
+fn native_xdp_restores_vlan_tags() {
     use std::io::{BufRead, BufReader};
     let needs = [Need::Root, Need::Program("clang"), Need::Program("tc"), Need::Program("python3")];
     let types = std::fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();

@@ -36,11 +36,11 @@ struct Held {
 }
 
 /// Number of a kept datagram after verification of its bytes; `None` for another frame.
-fn number_of(kept: &Kept, home: &Returner) -> Option<u32> {
+fn number_of(kept: &Kept, returner: &Returner) -> Option<u32> {
     let mut bytes = vec![0; kept.len() as usize];
     let mut at = 0;
     for piece in kept.pieces() {
-        at += piece.span(home).read_header(&mut bytes[at..]);
+        at += piece.span(returner).read_header(&mut bytes[at..]);
     }
     let said = bytes.get(HEADERS..)?;
     let number = u32::from_le_bytes(said.get(..4)?.try_into().ok()?);
@@ -55,7 +55,7 @@ fn number_of(kept: &Kept, home: &Returner) -> Option<u32> {
 /// RX queues of an interface, and their returners.
 struct Queues {
     rx: Vec<Box<dyn RxBrings>>,
-    homes: Vec<Returner>,
+    returners: Vec<Returner>,
 }
 
 impl Queues {
@@ -66,25 +66,25 @@ impl Queues {
         });
         let caps = function.caps();
         let plan = Plan::join(&caps, &caps).expect("a plan");
-        let (mut rx, mut homes) = (Vec::new(), Vec::new());
+        let (mut rx, mut returners) = (Vec::new(), Vec::new());
         for Channel { rx: one, .. } in function.open(&plan).expect("channels") {
             let Rx::Brings(mut one) = one else { panic!("it brings memory") };
-            homes.push(one.returner().expect("a way home"));
+            returners.push(one.returner().expect("a way home"));
             rx.push(one);
         }
         assert_eq!(rx.len(), 4);
-        Self { rx, homes }
+        Self { rx, returners }
     }
 
     /// Keeps all ready frames.
     fn keep(&mut self) -> Vec<Held> {
         let mut all = Vec::new();
-        for (channel, (rx, home)) in self.rx.iter_mut().zip(&mut self.homes).enumerate() {
+        for (channel, (rx, returner)) in self.rx.iter_mut().zip(&mut self.returners).enumerate() {
             rx.peek(&mut Burst::new(), 64).expect("peek");
             while let Some(kept) = rx.keep().expect("keep") {
-                match number_of(&kept, home) {
+                match number_of(&kept, returner) {
                     Some(number) => all.push(Held { channel, number, kept }),
-                    None => kept.give_back(home),
+                    None => kept.give_back(returner),
                 }
             }
         }
@@ -93,13 +93,13 @@ impl Queues {
 
     /// Verifies frames again and returns them, all from another thread.
     fn give_back(&self, held: impl IntoIterator<Item = Held, IntoIter: Send>) {
-        let (mut homes, held) = (self.homes.clone(), held.into_iter());
+        let (mut returners, held) = (self.returners.clone(), held.into_iter());
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 for Held { channel, number, kept } in held {
-                    let home = &mut homes[channel];
-                    assert_eq!(number_of(&kept, home), Some(number), "it changed");
-                    kept.give_back(home);
+                    let returner = &mut returners[channel];
+                    assert_eq!(number_of(&kept, returner), Some(number), "it changed");
+                    kept.give_back(returner);
                 }
             });
         });
@@ -165,13 +165,13 @@ fn rig() -> Option<(World, AfXdpFunction, Sender)> {
 }
 
 /// Polls the interface until it is down, and closes it.
-fn goes_down(function: &mut AfXdpFunction, queues: Queues) -> Vec<Returner> {
+fn wait_down(function: &mut AfXdpFunction, queues: Queues) -> Vec<Returner> {
     until("the interface is down", || {
         let status = function.poll_link(clock::monotonic());
         matches!(status, LinkStatus::Down(_)).then_some(())
     });
     function.close("it is down");
-    queues.homes
+    queues.returners
 }
 
 // Goal: datagrams in one and in several chunks are kept and held while the rings wrap many times,
@@ -197,38 +197,42 @@ fn kept_frames_outlive_the_interface() {
     let mut queues = Queues::open(&mut function);
     let held = sender.carry(&mut queues, 100, 16);
     set("down");
-    let homes = goes_down(&mut function, queues);
-    let check = |held: &VecDeque<Held>, homes: &[Returner]| {
+    let returners = wait_down(&mut function, queues);
+    let check = |held: &VecDeque<Held>, returners: &[Returner]| {
         for one in held {
-            assert_eq!(number_of(&one.kept, &homes[one.channel]), Some(one.number), "it changed");
+            assert_eq!(
+                number_of(&one.kept, &returners[one.channel]),
+                Some(one.number),
+                "it changed"
+            );
         }
     };
-    check(&held, &homes);
+    check(&held, &returners);
     set("up");
     // Same sockets: frames kept earlier belong to the same pools.
     let mut queues = Queues::open(&mut function);
     let more = sender.carry(&mut queues, 10 * u32::from(RING), 8);
-    check(&held, &homes);
+    check(&held, &returners);
     queues.give_back(held);
-    check(&more, &queues.homes);
+    check(&more, &queues.returners);
     let new = sender.carry(&mut queues, 10 * u32::from(RING), 16);
     queues.give_back(new);
     // Another MTU needs new sockets and new pools.
     for (host, device) in [(&world.a, "nic"), (&world.b, "peer")] {
         host.run(&["ip", "link", "set", device, "mtu", "9100"]);
     }
-    let homes = goes_down(&mut function, queues);
-    check(&more, &homes);
+    let returners = wait_down(&mut function, queues);
+    check(&more, &returners);
     let mut queues = Queues::open(&mut function);
     let last = sender.carry(&mut queues, 100, 16);
-    check(&more, &homes);
-    let old = Queues { rx: Vec::new(), homes };
+    check(&more, &returners);
+    let old = Queues { rx: Vec::new(), returners };
     old.give_back(more);
     world.a.run(&["ip", "link", "del", "nic"]);
-    let homes = goes_down(&mut function, queues);
+    let returners = wait_down(&mut function, queues);
     drop(function);
-    check(&last, &homes);
-    Queues { rx: Vec::new(), homes }.give_back(last);
+    check(&last, &returners);
+    Queues { rx: Vec::new(), returners }.give_back(last);
 }
 
 // Goal: a channel of several queues keeps no frames, since a returner belongs to one queue. The

@@ -57,7 +57,7 @@ fn state(control: &Control) -> Vec<Value> {
 // Goal: invalid arguments are refused with exit code 2 before any action, in a line that names the
 // field and the allowed values.
 #[test]
-fn bad_words_are_refused() {
+fn invalid_arguments_are_refused() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -118,7 +118,7 @@ fn bad_words_are_refused() {
 // Goal: invalid requests get 4xx and a JSON body that names the error, and change nothing. Bytes
 // that are not HTTP get at most 400.
 #[test]
-fn bad_requests_are_refused() {
+fn invalid_requests_are_refused() {
     if !has(&[Need::Root]) {
         return;
     }

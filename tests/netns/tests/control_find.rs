@@ -126,7 +126,7 @@ fn the_callers_namespace_decides_within_one_daemon() {
 // Goal: without a running mqnet each verb reports that in one line and exits with 1; ethtool exits
 // with the codes and texts of the real one.
 #[test]
-fn nobody_is_told() {
+fn missing_process_is_reported() {
     let control = Control::create();
     for words in VERBS {
         let said = control.say(&verb(words, "none"));
@@ -150,7 +150,7 @@ fn nobody_is_told() {
 /// For an unknown device, text and exit code are those of the installed ethtool, except for the
 /// offset in its netlink request.
 #[test]
-fn a_missing_device_is_told_as_ethtool_does() {
+fn unknown_device_is_reported_like_ethtool() {
     if !has(&[Need::Program("ethtool")]) {
         return;
     }

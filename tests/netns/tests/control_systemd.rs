@@ -23,7 +23,7 @@ fn told(manager: &UnixDatagram, words: &str) -> String {
 // Goal: READY is sent when the links exist and the socket answers; the watchdog is notified, a
 // reload is bracketed by notifications, and the end is reported.
 #[test]
-fn the_service_manager_is_told() {
+fn service_manager_is_notified() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -53,7 +53,7 @@ fn the_service_manager_is_told() {
 // Goal: the daemon serves a socket inherited from systemd; the first client starts the daemon and
 // gets a response.
 #[test]
-fn a_socket_of_systemd_is_taken_over() {
+fn socket_of_systemd_is_served() {
     if !has(&[Need::Root, Need::Program("systemd-socket-activate")]) {
         return;
     }

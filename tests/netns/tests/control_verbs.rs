@@ -49,7 +49,7 @@ fn largest(world: &World, control: &Control, dev: &str) -> u64 {
 // Goal: an offload disabled at the end of a bridge is disabled at the TAP behind it, as the
 // kernel's ethtool shows, and no large frame is sent there any more. Enabling restores it.
 #[test]
-fn an_offload_goes_and_comes() {
+fn offload_is_disabled_and_enabled() {
     if !has(&[Need::Root, Need::Program("ethtool"), Need::Program("tshark")]) {
         return;
     }
@@ -178,7 +178,7 @@ fn the_netdev_family_is_steady() {
 
 // Goal: settings are reported as they were set, on both kinds of device.
 #[test]
-fn what_is_set_is_shown() {
+fn settings_are_reported() {
     if !has(&[Need::Root]) {
         return;
     }

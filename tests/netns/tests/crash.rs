@@ -50,9 +50,9 @@ fn a_peer_killed_a_hundred_times() {
     back.finish();
     victim.wait_quiet();
     let victim = victim.stop();
-    victim.assert_law();
+    victim.assert_conserved();
     let survivor = survivor.stop();
-    survivor.assert_law();
+    survivor.assert_conserved();
     println!("frames of the survivor: out {:?}, back {:?}", survivor.out(), survivor.back());
     // The victim's table covers its last run only, the survivor's covers all.
     assert!(survivor.back().rx_packets > victim.out().tx_packets);
@@ -82,7 +82,7 @@ fn either_end_may_die() {
     flow.wait_more(UNDER_WAY);
     flow.finish();
     for end in ends {
-        end.stop().assert_law();
+        end.stop().assert_conserved();
     }
 }
 

@@ -169,7 +169,7 @@ fn netns(verb: &str, host: &Host) {
 // Goal: a deleted network namespace takes the link down and is freed: the link keeps no reference.
 // The device is created again in the next namespace of that name.
 #[test]
-fn a_deleted_namespace_is_left() {
+fn deleted_namespace_is_released() {
     if !has(&[Need::Root]) {
         return;
     }

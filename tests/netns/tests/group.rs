@@ -54,7 +54,7 @@ fn received(world: &World, device: &str) -> u64 {
 }
 
 /// Asserts the conservation check over all channels: a replacement queue counts in its own channel.
-fn assert_law(table: &EndTable) {
+fn assert_conserved(table: &EndTable) {
     for lane in [table.out(), table.back()] {
         assert_eq!(lane.in_flight, 0, "{lane:?}");
         assert_eq!(lane.in_flight(lane.drops.into()), 0, "{lane:?}");
@@ -95,7 +95,7 @@ fn channels_stay_on_their_members() {
     let after = ["b0", "b1"].map(|device| received(&world, device));
     assert!(before.iter().zip(after).all(|(before, after)| after > before + 100), "{after:?}");
     flows.finish().assert_perfect("a to the group");
-    link.stop().assert_law();
+    link.stop().assert_conserved();
 }
 
 /// Promised maximum of the pause when a member is lost, in ms.
@@ -153,7 +153,7 @@ fn a_group_goes_on_without_a_member() {
     assert_eq!((tally.doubled, tally.wrong, tally.reordered), (0, 0, 0), "{tally:?}");
     assert_eq!((link.ups(), link.downs()), (1, Vec::new()));
     let table = link.stop();
-    assert_law(&table);
+    assert_conserved(&table);
     // On a busy machine the kernel drops and counts frames in front of the link.
     let elsewhere = table.dropped_outside() + table.out().drops;
     assert!(tally.lost() <= 64 + elsewhere, "more than was on its way: {tally:?}, {elsewhere}");
@@ -196,7 +196,7 @@ fn a_group_ends_with_a_member() {
     world.b.run(&["ip", "tuntap", "add", "dev", "b1", "mode", "tap", "multi_queue"]);
     link.wait_up(2);
     (0..3).for_each(cross);
-    link.stop().assert_law();
+    link.stop().assert_conserved();
 }
 
 // Goal: with rx-locality=learn each member's own table follows the traffic sent to that member,
@@ -266,5 +266,5 @@ fn tables_of_members_follow() {
     });
     let tally = flows.finish();
     assert_eq!((tally.doubled, tally.wrong, tally.reordered), (0, 0, 0), "{tally:?}");
-    assert_law(&link.stop());
+    assert_conserved(&link.stop());
 }

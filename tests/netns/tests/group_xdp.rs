@@ -146,5 +146,5 @@ fn a_group_of_nics_ends_with_one() {
     link.wait_up(2);
     cross();
     link.wait_quiet();
-    link.stop().assert_law();
+    link.stop().assert_conserved();
 }

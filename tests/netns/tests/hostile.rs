@@ -189,9 +189,9 @@ fn full_doorbells_block_nothing() {
             let window = 1 << 20;
             let memory = memory_file("peer", window + 4096, false).expect("memory");
             seal_size(memory.as_fd()).expect("seals");
-            let bells = [full_event(), full_event()];
+            let doorbells = [full_event(), full_event()];
             let fds: Vec<BorrowedFd<'_>> =
-                [&memory, &bells[0], &bells[1]].map(|fd| fd.as_fd()).into();
+                [&memory, &doorbells[0], &doorbells[1]].map(|fd| fd.as_fd()).into();
             let word = |n: u32| n.to_le_bytes();
             let hello = [b"mqnetntb".as_slice(), &word(1), &word(window as u32), &word(2)].concat();
             let _ = peer.send(&hello, &fds);
@@ -309,7 +309,7 @@ fn paths_that_do_not_open_are_refused() {
 
 /// Silent connections to the control socket delay no other client.
 #[test]
-fn silent_clients_delay_nobody() {
+fn silent_clients_delay_no_other_client() {
     if !has(&NEEDS) {
         return;
     }
@@ -445,7 +445,7 @@ fn stopped_peers(kind: &str, of_peer: &str) {
 
 /// Stopped virtio device.
 #[test]
-fn stopped_devices_delay_nobody() {
+fn stopped_devices_delay_no_other_link() {
     if has(&NEEDS) {
         stopped_peers("virtio-user:", "vhost-user");
     }
@@ -453,7 +453,7 @@ fn stopped_devices_delay_nobody() {
 
 /// Stopped vhost-user front end.
 #[test]
-fn stopped_drivers_delay_nobody() {
+fn stopped_drivers_delay_no_other_link() {
     if has(&NEEDS) {
         stopped_peers("vhost-user:", "virtio-user");
     }
@@ -461,7 +461,7 @@ fn stopped_drivers_delay_nobody() {
 
 /// Stopped other end of a bridge.
 #[test]
-fn stopped_bridges_delay_nobody() {
+fn stopped_bridges_delay_no_other_link() {
     if has(&NEEDS) {
         stopped_peers("ntb:", "ntb");
     }

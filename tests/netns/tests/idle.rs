@@ -90,7 +90,7 @@ fn waiting_for_a_peer_is_cheap() {
     let used = idle_ticks(a.pid());
     println!("waiting for a peer: {used} ticks of 10 ms in {WATCHED:?}");
     assert!(used < TICKS_MAX, "{used} ticks in {WATCHED:?}");
-    a.stop().assert_law();
+    a.stop().assert_conserved();
 }
 
 // Goal: kicks are counted on both ends, and under load they are far fewer than frames.

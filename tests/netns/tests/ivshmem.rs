@@ -113,8 +113,8 @@ fn ends_and_server_are_killed() {
     flow.wait_more(UNDER_WAY);
     flow.finish();
     survivor.wait_quiet();
-    survivor.stop().assert_law();
-    victim.stop().assert_law();
+    survivor.stop().assert_conserved();
+    victim.stop().assert_conserved();
 }
 
 // Goal: a peer that is frozen for longer than the timeout is disconnected although its process
@@ -139,7 +139,7 @@ fn a_frozen_end_thaws() {
     flow.finish();
     pair.a.wait_quiet();
     for end in [pair.a, pair.b] {
-        end.stop().assert_law();
+        end.stop().assert_conserved();
     }
 }
 
@@ -171,6 +171,6 @@ fn a_file_for_both() {
     flow.finish();
     for end in [pair.a, pair.b] {
         end.wait_quiet();
-        end.stop().assert_law();
+        end.stop().assert_conserved();
     }
 }

@@ -49,8 +49,8 @@ fn the_smaller_number_of_channels_wins() {
     b.wait_up(1);
     assert_eq!((combined(&world.a, "a"), combined(&world.b, "b")), (3, 3));
     let (a, b) = (a.stop(), b.stop());
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
 }
 
 // Goal: large frames are offered to the kernel: segmentation offload is on while the link is up.
@@ -91,7 +91,7 @@ fn the_carrier_follows_the_link() {
     a.wait_lost(1);
     until("the carrier is off", || (!world.a.has_carrier("a")).then_some(()));
     assert!(world.b.device("b").is_none(), "the TAP of a dead process is still there");
-    a.stop().assert_law();
+    a.stop().assert_conserved();
 }
 
 // Goal: `persist` keeps the TAP and its address when its process dies, and the next process uses it
@@ -114,5 +114,5 @@ fn a_persistent_tap_outlives_its_process() {
     assert_eq!((combined(&world.a, "a"), combined(&world.b, "b")), (2, 2));
     until("the carrier is on", || world.a.has_carrier("a").then_some(()));
     a.stop();
-    b.stop().assert_law();
+    b.stop().assert_conserved();
 }

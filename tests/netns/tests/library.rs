@@ -117,7 +117,7 @@ fn wire(world: &World) {
 
 /// Asserts `taken + segments = sent + merged + drops + waiting` (the public form of the
 /// conservation check).
-fn assert_law(way: Way) {
+fn assert_conserved(way: Way) {
     let left = way.sent + way.merged + way.dropped + way.waiting;
     assert_eq!(way.taken + way.segments, left, "{way:?}");
 }
@@ -150,7 +150,7 @@ fn a_tunnel_of_two_programs() {
     std::thread::sleep(Duration::from_millis(100));
     let ((a_out, a_in, _), (b_out, b_in, _)) = (a.stop(), b.stop());
     for way in [a_out, a_in, b_out, b_in] {
-        assert_law(way);
+        assert_conserved(way);
         assert_eq!((way.dropped, way.waiting), (0, 0), "{way:?}");
     }
     assert!(a_out.sent > (20 << 20) / 1400 && b_in.taken <= a_out.sent, "{a_out:?} {b_in:?}");
@@ -173,7 +173,7 @@ fn flood_a_slow_path(qdisc: &str) {
     let (sent, _) = datagrams.finish();
     let (out, _, outside) = a.stop();
     let (_, came, _) = b.stop();
-    assert_law(out);
+    assert_conserved(out);
     assert!(out.stops > 0, "the path was never full: {out:?}");
     assert!(came.taken <= out.sent && came.dropped == 0, "{out:?} {came:?}");
     if qdisc.is_empty() {
@@ -386,7 +386,7 @@ fn a_device_that_is_removed_is_a_failure() {
 
 // Goal: invalid options are refused by name, and nothing is left behind.
 #[test]
-fn nonsense_is_refused_by_knob() {
+fn invalid_options_are_refused_by_name() {
     if !has(&[Need::Root]) {
         return;
     }

@@ -70,7 +70,7 @@ impl<'a> Load<'a> {
             Flows::start(b, a, "10.0.0.1", FLOWS, PACE),
         ];
         let load = Self { hosts, before, flows, streams, worst: Vec::new() };
-        load.go_on(1000);
+        load.wait_more(1000);
         load.take_worst();
         load
     }
@@ -81,7 +81,7 @@ impl<'a> Load<'a> {
 
     /// Waits until `datagrams` more datagrams have arrived in both directions.
     #[track_caller]
-    pub(crate) fn go_on(&self, datagrams: u64) {
+    pub(crate) fn wait_more(&self, datagrams: u64) {
         self.flows.iter().for_each(|flows| flows.wait_more(datagrams));
     }
 
@@ -91,7 +91,7 @@ impl<'a> Load<'a> {
     pub(crate) fn during<T>(&mut self, datagrams: u64, what: impl FnOnce() -> T) -> T {
         self.take_worst();
         let result = what();
-        self.go_on(datagrams);
+        self.wait_more(datagrams);
         let [a, b] = self.take_worst();
         let (silence, delay) = (a.silence.max(b.silence), a.delay.max(b.delay));
         self.worst.push(Worst { silence, delay });
@@ -165,7 +165,7 @@ fn spread(mut times: Vec<Duration>) -> String {
 
 /// Asserts that no counter of an end, in total or of a channel, ever decreased.
 #[track_caller]
-pub(crate) fn assert_never_back(end: &LinkProcess) {
+pub(crate) fn assert_monotonic(end: &LinkProcess) {
     let lines = end.lines();
     let mut last: Vec<Lane> = Vec::new();
     let mut looked = 0;

@@ -27,7 +27,7 @@ fn two_taps(world: &World) -> LinkProcess {
 }
 
 /// Disables segmentation offload: the kernel of a host segments in software.
-fn cut_small(host: &Host, dev: &str) {
+fn disable_segmentation(host: &Host, dev: &str) {
     host.run(&["ethtool", "-K", dev, "tso", "off", "gso", "off", "tx-udp-segmentation", "off"]);
 }
 
@@ -40,7 +40,7 @@ fn streams(world: &World, bytes: u64) {
     }
 }
 
-fn assert_merged(lane: &Lane) {
+fn assert_coalesced(lane: &Lane) {
     let (came, left) = (lane.rx_bytes / lane.rx_packets, lane.tx_bytes / lane.tx_packets);
     println!("frames of {came} bytes came, frames of {left} left: {lane:?}");
     assert!(came <= 1600, "{came}: the source was to bring small frames");
@@ -50,7 +50,7 @@ fn assert_merged(lane: &Lane) {
 
 fn end(world: &World, link: LinkProcess) -> EndTable {
     let end = link.stop();
-    end.assert_law();
+    end.assert_conserved();
     assert_eq!((corrupt(&world.a), corrupt(&world.b)), (0, 0), "wrong checksums");
     end
 }
@@ -58,53 +58,53 @@ fn end(world: &World, link: LinkProcess) -> EndTable {
 // Goal: small frames of one kernel arrive as large ones at a kernel that accepts these, with
 // complete or offloaded checksums. Every byte of the streams is correct.
 #[test]
-fn small_frames_of_a_kernel_are_merged() {
+fn small_frames_of_a_kernel_are_coalesced() {
     if !has(&NEEDS) {
         return;
     }
     for checksums in ["on", "off"] {
         let world = World::create();
         let link = two_taps(&world);
-        cut_small(&world.a, "a");
+        disable_segmentation(&world.a, "a");
         world.a.run(&["ethtool", "-K", "a", "tx", checksums]);
-        cut_small(&world.a, "a");
+        disable_segmentation(&world.a, "a");
         streams(&world, 24 << 20);
         let end = end(&world, link);
-        assert_merged(&end.out());
+        assert_coalesced(&end.out());
         assert!(end.out().merged > 4 * end.out().tx_packets, "{}", end.0);
     }
 }
 
 // Goal: frames are also coalesced across a bridge, at the end of the receiving kernel.
 #[test]
-fn small_frames_of_a_bridge_are_merged() {
+fn small_frames_of_a_bridge_are_coalesced() {
     if !has(&NEEDS) {
         return;
     }
     let world = World::create();
     let pair = world.pair(|end| end.channels(2));
-    cut_small(&world.a, "a");
+    disable_segmentation(&world.a, "a");
     streams(&world, 24 << 20);
     let (a, b) = pair.stop();
-    assert_merged(&b.back());
+    assert_coalesced(&b.back());
     assert_eq!((a.out().merged, b.out().merged), (0, 0), "a bridge is no stack");
     assert_eq!((corrupt(&world.a), corrupt(&world.b)), (0, 0), "wrong checksums");
 }
 
 // Goal: coalesced datagrams arrive separately, each once and in order.
 #[test]
-fn merged_datagrams_arrive_one_by_one() {
+fn coalesced_datagrams_arrive_separately() {
     if !has(&NEEDS) {
         return;
     }
     let world = World::create();
     let link = two_taps(&world);
-    cut_small(&world.a, "a");
+    disable_segmentation(&world.a, "a");
     // Datagrams have no backpressure: the kernel's own ring must hold them all.
     world.a.run(&["ip", "link", "set", "dev", "a", "txqueuelen", "5000"]);
     for address in ["10.0.0.2", "fd00::2"] {
         // While the kernel resolves its neighbour it queues only few datagrams.
-        turns(&world, address, 3);
+        round_trips(&world, address, 3);
         datagrams(&world, address);
     }
     let end = end(&world, link);
@@ -113,7 +113,7 @@ fn merged_datagrams_arrive_one_by_one() {
 }
 
 /// Request and response of one byte: no other frame is in flight that could flush a held one.
-fn turns(world: &World, address: &str, number: u32) {
+fn round_trips(world: &World, address: &str, number: u32) {
     let listener = world.b.within(|| TcpListener::bind((address, 0))).expect("a listener");
     let meeting = listener.local_addr().expect("its address");
     let mut ours = world.a.within(|| TcpStream::connect(meeting)).expect("a connection");
@@ -140,10 +140,10 @@ fn a_lone_frame_is_not_held_back() {
     }
     let world = World::create();
     let link = two_taps(&world);
-    cut_small(&world.a, "a");
+    disable_segmentation(&world.a, "a");
     let again = |host: &Host| host.protocol("TcpRetransSegs");
     let before = [again(&world.a), again(&world.b)];
-    turns(&world, "10.0.0.2", 2000);
+    round_trips(&world, "10.0.0.2", 2000);
     assert_eq!([again(&world.a), again(&world.b)], before, "segments sent again");
     let end = end(&world, link);
     assert_eq!((end.out().merged, end.back().merged), (0, 0), "{}", end.0);
@@ -159,13 +159,13 @@ fn shown(world: &World, dev: &str) -> String {
 // Goal: coalescing is switched off and on under traffic: off, frames pass unchanged; on, they are
 // coalesced again. No byte is lost or wrong while channels come and go.
 #[test]
-fn merging_is_switched_under_traffic() {
+fn coalescing_is_switched_under_traffic() {
     if !has(&NEEDS) {
         return;
     }
     let world = World::create();
     let link = two_taps(&world);
-    cut_small(&world.a, "a");
+    disable_segmentation(&world.a, "a");
     assert_eq!(shown(&world, "a"), "generic-receive-offload: on");
     let load = ["10.0.0.2", "fd00::2"].map(|ip| Stream::start(&world.a, &world.b, ip));
     for turn in 0..8u32 {
@@ -179,7 +179,7 @@ fn merging_is_switched_under_traffic() {
         assert_eq!(merged(), before);
         world.tell(&format!("ethtool -L a combined {}", 1 + turn % 3));
         // A change announces the features of the device to the kernel again.
-        cut_small(&world.a, "a");
+        disable_segmentation(&world.a, "a");
         world.tell("ethtool -K a gro on");
         assert_eq!(shown(&world, "a"), "generic-receive-offload: on");
         until("frames are merged again", || (merged() > before).then_some(()));

@@ -52,14 +52,14 @@ fn flows_follow_the_other_direction() {
         world.tell(&format!("ethtool -X b {spread}"));
         // A quarter matches anyway; the others are the buckets with a flow of `b`.
         let count = until("flows follow", || Some(alike(&world)).filter(|count| *count >= 64));
-        load.go_on(1000);
+        load.wait_more(1000);
         println!("{spread}: {count} buckets are alike, {} then", alike(&world));
     }
     assert_ne!(table(&world, "a"), idle);
     world.tell("ethtool -X a equal 2");
     world.tell("ethtool -X b weight 0 0 1 1");
     let set = table(&world, "a");
-    load.go_on(10_000);
+    load.wait_more(10_000);
     assert_eq!(table(&world, "a"), set, "a table that a user set has changed");
     for (flows, which) in flows.into_iter().zip(["forth", "back"]) {
         flows.finish().assert_perfect(which);
@@ -96,7 +96,7 @@ fn arrived(link: &LinkProcess) -> Vec<u64> {
 // under traffic, without loss, duplicates or reordering. Rules are printed in the format of
 // ethtool, and queues that they name cannot be removed.
 #[test]
-fn rules_move_flows_in_mid_flow() {
+fn rules_move_flows_under_traffic() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -107,7 +107,7 @@ fn rules_move_flows_in_mid_flow() {
         let words = format!("ethtool -N a flow-type udp4 action {queue} loc 7");
         assert_eq!(load.during(200, || world.tell(&words)), "", "{words}");
         let before = arrived(&pair.a);
-        load.go_on(2000);
+        load.wait_more(2000);
         let after = arrived(&pair.a);
         let news: Vec<u64> =
             after.iter().zip(&before).map(|(after, before)| after - before).collect();
@@ -126,7 +126,7 @@ fn rules_move_flows_in_mid_flow() {
     assert!(refused.code == Some(1) && refused.err.contains(text), "{refused:?}");
     load.during(200, || world.tell("ethtool -N a delete 7"));
     let before = arrived(&pair.a);
-    load.go_on(2000);
+    load.wait_more(2000);
     let after = arrived(&pair.a);
     let used = after.iter().zip(&before).filter(|(after, before)| after > before).count();
     assert!(used > 1, "the table has its flows again: {before:?} {after:?}");

@@ -20,14 +20,14 @@ use mqnet_xdp::{Mode, Program, Selector};
 const NEEDS: [Need; 2] = [Need::Root, Need::Program("python3")];
 
 /// TAP with arbitrary announced offloads: fewer than supported on TX, or more than agreed on RX.
-struct Told {
+struct WithOffloads {
     inner: TapFunction,
     rx: Offloads,
     tx: Offloads,
     fixed: Offloads,
 }
 
-impl Function for Told {
+impl Function for WithOffloads {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -71,7 +71,7 @@ impl Function for Told {
 
 /// TAP of host `number`; with `stubborn` it sends frames with offloads regardless of the agreement,
 /// and it accepts only `tx`.
-fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> Told {
+fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> WithOffloads {
     let address = |text: String| text.parse().expect("an address");
     let config = TapConfig {
         name: device.to_owned(),
@@ -85,7 +85,7 @@ fn tap(host: &Host, device: &str, number: u8, stubborn: bool, tx: Offloads) -> T
     let inner = TapFunction::open(config).expect("a TAP");
     let fixed = if stubborn { inner.caps().rx_offloads } else { Offloads::NONE };
     let rx = if stubborn { fixed } else { Offloads::NONE };
-    Told { inner, rx, tx, fixed }
+    WithOffloads { inner, rx, tx, fixed }
 }
 
 /// Link that is run by a thread.
@@ -230,7 +230,7 @@ fn traffic(world: &World) {
     assert_eq!((corrupt(&world.a), corrupt(&world.b)), (0, 0), "wrong checksums");
 }
 
-fn assert_cut(forth: LaneSums) {
+fn assert_segmented(forth: LaneSums) {
     println!("{forth:?}");
     assert_eq!(forth.dropped(), 0);
     assert!(forth.segments > 3 * forth.rx_packets, "most of what came was large");
@@ -239,7 +239,7 @@ fn assert_cut(forth: LaneSums) {
 // Goal: a kernel that always sends large frames reaches a kernel that accepts none, or only
 // checksum offload: every stream and datagram arrives complete, every checksum is correct.
 #[test]
-fn a_kernel_takes_what_was_cut() {
+fn kernel_accepts_segmented_frames() {
     if !has(&NEEDS) {
         return;
     }
@@ -252,7 +252,7 @@ fn a_kernel_takes_what_was_cut() {
         assert!(plan.rx_offloads.any_large() && plan.rx_emulation.cuts, "{plan:?}");
         assert_eq!(plan.mirrored().tx_offloads, takes);
         traffic(&world);
-        assert_cut(link.forth());
+        assert_segmented(link.forth());
         let sums: u64 = link.stats[1].iter().map(|stats| stats.tx.checksums.get()).sum();
         assert_eq!(sums > 0, takes == Offloads::NONE, "{sums} checksums");
         link.end();
@@ -261,7 +261,7 @@ fn a_kernel_takes_what_was_cut() {
 
 // Goal: an XDP program at the end that sends large frames sees them unsegmented and passes them.
 #[test]
-fn a_program_sees_what_is_cut_behind_it() {
+fn program_sees_unsegmented_frames() {
     if !has(&crate::xdp::NEEDS) {
         return;
     }
@@ -277,7 +277,7 @@ fn a_program_sees_what_is_cut_behind_it() {
     let plan = up.recv_timeout(Duration::from_secs(60)).expect("the link is up");
     assert!(plan.rx_emulation.cuts && plan.frame_max < 2000, "{plan:?}");
     traffic(&world);
-    assert_cut(link.forth());
+    assert_segmented(link.forth());
     assert!(link.stats[0].iter().any(|stats| stats.rx.xdp.packets.get() > 0), "no program ran");
     link.end();
 }
@@ -302,7 +302,7 @@ fn programs_without_frags_get_frames_of_the_mtu() {
         });
         up.recv_timeout(Duration::from_secs(60)).expect("the link is up");
         traffic(&world);
-        assert_cut(link.forth());
+        assert_segmented(link.forth());
         let [longest, failed] = [0u32, 1].map(|key| {
             let value = program.maps()[0].get(&key.to_le_bytes()).expect("an entry").concat();
             u64::from_le_bytes(value.try_into().expect("8 bytes"))
@@ -316,7 +316,7 @@ fn programs_without_frags_get_frames_of_the_mtu() {
 // Goal: channels come and go while frames are segmented: the lanes of every set segment, and no
 // byte of a stream is lost or wrong. Offloads disabled by the user are emulated, too.
 #[test]
-fn channels_change_while_frames_are_cut() {
+fn channels_change_while_frames_are_segmented() {
     if !has(&NEEDS) {
         return;
     }
@@ -344,7 +344,7 @@ fn channels_change_while_frames_are_cut() {
 // Goal: large frames reach a kernel across a bridge with a far end that accepts none: they are
 // segmented before they enter its ring.
 #[test]
-fn a_bridge_carries_what_was_cut() {
+fn bridge_carries_segmented_frames() {
     if !has(&NEEDS) {
         return;
     }
@@ -362,7 +362,7 @@ fn a_bridge_carries_what_was_cut() {
     let plan = far_up.recv_timeout(Duration::from_secs(60)).expect("the far end is up");
     assert!(plan.rx_emulation.is_none() && plan.rx_offloads == Offloads::NONE, "{plan:?}");
     traffic(&world);
-    assert_cut(near.forth());
+    assert_segmented(near.forth());
     assert_eq!(far.forth().segments, 0);
     near.end();
     far.end();

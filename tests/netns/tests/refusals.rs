@@ -34,8 +34,8 @@ fn different_mtus_are_refused_on_both_sides() {
     let b = world.end_b().tap("mtu=9000").spawn();
     a.wait_up(1);
     b.wait_up(1);
-    a.stop().assert_law();
-    b.stop().assert_law();
+    a.stop().assert_conserved();
+    b.stop().assert_conserved();
 }
 
 // Goal: an end without a configured MTU uses the peer's.
@@ -52,8 +52,8 @@ fn an_open_mtu_follows_the_peer() {
     let mtu =
         |host: &mqnet_testkit::Host, device| host.device(device).expect("a TAP")["mtu"].clone();
     assert_eq!((mtu(&world.a, "a"), mtu(&world.b, "b")), (9000.into(), 9000.into()));
-    a.stop().assert_law();
-    b.stop().assert_law();
+    a.stop().assert_conserved();
+    b.stop().assert_conserved();
 }
 
 // Goal: a window too small for any frame is refused before anything is opened, with a size and a
@@ -89,7 +89,7 @@ fn a_window_too_small_for_the_peer_is_refused() {
 // Goal: a third process at a socket in use gets a reason, and the two connected ones are not
 // affected.
 #[test]
-fn a_third_process_is_turned_away() {
+fn third_process_is_refused() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -111,8 +111,8 @@ fn a_third_process_is_turned_away() {
     pair.b.stop();
     pair.a.wait_up(2);
     third.wait_up(1);
-    third.stop().assert_law();
-    pair.a.stop().assert_law();
+    third.stop().assert_conserved();
+    pair.a.stop().assert_conserved();
 }
 
 // Goal: the stale socket of a killed process is replaced.
@@ -162,8 +162,8 @@ fn a_missing_folder_is_named() {
     std::fs::create_dir(&inner).expect("a folder");
     a.wait_up(1);
     b.wait_up(1);
-    a.stop().assert_law();
-    b.stop().assert_law();
+    a.stop().assert_conserved();
+    b.stop().assert_conserved();
 }
 
 // Goal: each invalid argument is refused with exit code 2 and the wrong word.
@@ -205,7 +205,7 @@ fn bad_addresses_are_refused() {
 
 // Goal: a system error ends with exit code 1 and a text that names the object.
 #[test]
-fn what_the_system_refuses_is_named() {
+fn system_errors_name_the_object() {
     if !has(&[Need::Root]) {
         return;
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mqnet_testkit::{Host, Need, Pair, World, has, until};
 
-use crate::load::{Load, NO_CHANGE, assert_never_back};
+use crate::load::{Load, NO_CHANGE, assert_monotonic};
 
 /// Datagrams in each direction between two changes.
 const BETWEEN: u64 = 200;
@@ -37,7 +37,7 @@ const FEW: u64 = 16;
 pub(crate) fn stop_perfect(pair: Pair) {
     pair.a.wait_quiet();
     assert_eq!((pair.a.ups(), pair.b.ups()), (1, 1), "the link went down meanwhile");
-    [&pair.a, &pair.b].into_iter().for_each(assert_never_back);
+    [&pair.a, &pair.b].into_iter().for_each(assert_monotonic);
     for end in [&pair.a, &pair.b] {
         let (out, back) = end.next_status();
         let lost = [&out, &back].map(|lane| (lane.drops, lane.tx_lost));

@@ -33,14 +33,14 @@ fn different_wishes_settle_on_the_smaller() {
     wait_channels(&world, 2);
     assert_eq!(world.tell("ethtool -L a combined 8"), "");
     wait_channels(&world, 8);
-    load.go_on(500);
+    load.wait_more(500);
     load.finish_perfect("different wishes");
     stop_perfect(mqnet_testkit::Pair { a, b });
 }
 
 // Goal: a request made while the link is down applies from its start.
 #[test]
-fn a_wish_waits_for_the_link() {
+fn request_applies_when_the_link_comes_up() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -61,7 +61,7 @@ fn a_wish_waits_for_the_link() {
 // Goal: a peer that does not answer causes an error with a reason and no other effect, whichever
 // end leads. The refused change works once the peer resumes.
 #[test]
-fn a_peer_that_stands_still() {
+fn frozen_peer_fails_a_change_without_effect() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -102,7 +102,7 @@ fn a_peer_that_stands_still() {
 // Goal: after an end is killed during a change, repeatedly and at different moments, the link comes
 // up, both ends agree, and TCP continues.
 #[test]
-fn killed_in_the_middle_of_a_change() {
+fn end_killed_during_a_change_recovers() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -141,7 +141,7 @@ fn killed_in_the_middle_of_a_change() {
         stream.finish();
     }
     for end in ends {
-        end.stop().assert_law();
+        end.stop().assert_conserved();
     }
 }
 
@@ -217,7 +217,7 @@ fn inherited_queues_are_the_limit() {
     for channels in [1, 2, 1, 2] {
         assert_eq!(world.tell(&format!("ethtool -L a combined {channels}")), "");
         wait_channels(&world, channels);
-        load.go_on(200);
+        load.wait_more(200);
     }
     let refused = world.ask("ethtool -L a combined 3");
     assert_eq!(refused.code, Some(1));
@@ -261,8 +261,8 @@ fn two_taps_of_one_process() {
     load.finish_perfect("two TAPs of one process");
     assert_eq!(kernel_channels(&world.a, "a"), 1);
     link.wait_quiet();
-    crate::load::assert_never_back(&link);
+    crate::load::assert_monotonic(&link);
     let end: EndTable = link.stop();
-    end.assert_law();
+    end.assert_conserved();
     assert_eq!((end.out().drops, end.back().drops), (0, 0), "{}", end.0);
 }

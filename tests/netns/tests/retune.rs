@@ -35,7 +35,7 @@ fn bridge(world: &World, end: &LinkProcess, flag: &str, rest: &str) -> String {
 
 // Goal: rings shrink and grow on either end without loss; both ends report the new size.
 #[test]
-fn rings_change_in_mid_flow() {
+fn rings_change_under_traffic() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -65,7 +65,7 @@ fn rings_change_in_mid_flow() {
 // Goal: the MTU changes in both directions with large frames on, and with all of them off, where
 // the largest frame changes, too; the devices of both kernels follow.
 #[test]
-fn the_mtu_changes_in_mid_flow() {
+fn mtu_changes_under_traffic() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -92,7 +92,7 @@ fn the_mtu_changes_in_mid_flow() {
 // Goal: the indirection table changes under traffic without reordering. Channels in a user's table
 // cannot be removed, with the text of ethtool.
 #[test]
-fn flows_are_spread_otherwise() {
+fn indirection_table_changes_under_traffic() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -113,7 +113,7 @@ fn flows_are_spread_otherwise() {
     assert!(refused.code == Some(1) && refused.err.starts_with(text), "{refused:?}");
     assert_eq!(world.tell("ethtool -L a combined 6"), "");
     wait_channels(&world, 6);
-    load.go_on(BETWEEN);
+    load.wait_more(BETWEEN);
     world.tell("ethtool -X a default");
     assert_eq!(world.tell("ethtool -L a combined 2"), "");
     load.finish_perfect("another spread");

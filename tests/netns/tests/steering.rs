@@ -134,7 +134,7 @@ fn queues_of(frames: &[(u16, Vec<u8>)]) -> Vec<u16> {
 // Goal: every frame of the stack (IPv4, IPv6, TCP, and its own control traffic) arrives in the
 // queue given by the table, and all queues are used.
 #[test]
-fn frames_arrive_where_the_table_says() {
+fn frames_arrive_in_the_queue_of_the_table() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -213,7 +213,7 @@ fn a_moved_bucket_moves_its_flows() {
 
 // Goal: the program stays attached until it is removed, also after its loader has closed it.
 #[test]
-fn steering_can_be_taken_away() {
+fn steering_stays_until_detached() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -255,7 +255,7 @@ const CHILD: &str = "MQNET_TEST_STEERING_CHILD";
 
 // Goal: loading without permission reports the missing capability.
 #[test]
-fn loading_needs_the_right_to() {
+fn loading_needs_permission() {
     if std::env::var_os(CHILD).is_some() {
         let error =
             Steering::load(&spread(2), Layer::Ethernet).expect_err("loading without the right to");
@@ -266,7 +266,7 @@ fn loading_needs_the_right_to() {
     if !has(&[Need::Root]) {
         return;
     }
-    let name = "steering::loading_needs_the_right_to";
+    let name = "steering::loading_needs_permission";
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").uid(65534).gid(65534);
     let output = run_command(&mut command);

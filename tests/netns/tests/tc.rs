@@ -8,7 +8,7 @@ use mqnet_testkit::{Folder, Host, Need, World, has, program, said};
 use serde_json::{Value, json};
 
 /// Process that reports the qdiscs of a kernel device as those of its netdev.
-struct Parrot {
+struct Replay {
     socket: String,
 }
 
@@ -24,7 +24,7 @@ fn answer(path: &str, dev: &str, qdiscs: &Value) -> Value {
     }
 }
 
-impl Parrot {
+impl Replay {
     fn start(folder: &Folder, name: &str, dev: &str, qdiscs: Value) -> Self {
         let path = folder.file(name);
         let listener = UnixListener::bind(&path).expect("a socket");
@@ -60,7 +60,7 @@ fn real(host: &Host, words: &str) -> String {
 }
 
 /// Creates a pair of devices that have carried traffic and are idle.
-fn tired_pair(host: &Host) {
+fn idle_pair(host: &Host) {
     for line in [
         "ip link add v0 numtxqueues 4 type veth peer name v1",
         "ip addr add 10.77.0.1/24 dev v0",
@@ -80,7 +80,7 @@ fn a_kernels_numbers_look_alike() {
     }
     let world = World::create();
     let host = &world.a;
-    tired_pair(host);
+    idle_pair(host);
     let setups = [
         "root handle 1: pfifo limit 7",
         "root handle 1: bfifo limit 10240",
@@ -101,7 +101,7 @@ fn a_kernels_numbers_look_alike() {
         host.run(&["ip", "link", "set", "v1", "down"]);
         let numbers = real(host, "-s -j qdisc show dev v0");
         let numbers = serde_json::from_str(&numbers).expect("JSON");
-        let parrot = Parrot::start(world.folder(), &format!("{number}.sock"), "v0", numbers);
+        let replay = Replay::start(world.folder(), &format!("{number}.sock"), "v0", numbers);
         for words in [
             "qdisc show dev v0",
             "-s qdisc show dev v0",
@@ -113,7 +113,7 @@ fn a_kernels_numbers_look_alike() {
             "qdisc show dev v0 handle 1:",
         ] {
             // The second form of a burst in JSON is computed by tc.
-            assert_eq!(parrot.tc(words), real(host, words), "{setup}: {words}");
+            assert_eq!(replay.tc(words), real(host, words), "{setup}: {words}");
         }
         host.run(&["ip", "link", "set", "v1", "up"]);
         let place = if setup == "clsact" { "clsact" } else { "root" };

@@ -86,7 +86,7 @@ fn disciplines_change_under_traffic_without_loss() {
 // Goal: the backlog of a deleted qdisc arrives, also when the channels change before it has left:
 // at the receiver's end the peer requests that change.
 #[test]
-fn a_backlog_outlives_its_discipline_and_its_channels() {
+fn backlog_outlives_its_qdisc_and_its_channels() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -108,7 +108,7 @@ fn a_backlog_outlives_its_discipline_and_its_channels() {
 
 // Goal: the same at the bridge's end of the link.
 #[test]
-fn disciplines_in_front_of_a_bridge_lose_nothing() {
+fn qdiscs_in_front_of_a_bridge_lose_nothing() {
     if !has(&[Need::Root]) {
         return;
     }

@@ -109,7 +109,7 @@ fn a_small_window_carries_tcp() {
 
 // Goal: an end that is stopped under traffic still prints a consistent table.
 #[test]
-fn the_law_holds_in_mid_flow() {
+fn conservation_holds_under_traffic() {
     if !has(&[Need::Root]) {
         return;
     }

@@ -135,7 +135,7 @@ fn inherited_queues_need_no_privilege() {
 
 // Goal: an inherited descriptor that is no TAP queue is refused with its number.
 #[test]
-fn inherited_nonsense_is_refused() {
+fn inherited_descriptor_without_tap_is_refused() {
     let script = "exec 5</dev/null; exec \"$0\" link tap:a,fd=5 null:";
     let mut command = Command::new("sh");
     let output = mqnet_testkit::run_command(command.args(["-c", script]).arg(program()));

@@ -110,14 +110,14 @@ fn carrier_follows_the_far_side() {
     near.wait_down("far has no carrier");
     world.b.run(&["ip", "link", "set", "peer", "up"]);
     near.wait_up(2);
-    far.stop().assert_law();
-    near.stop().assert_law();
+    far.stop().assert_conserved();
+    near.stop().assert_conserved();
 }
 
 // Goal: a third end gets one notice that both ends are taken, and takes the place of one that
 // leaves.
 #[test]
-fn third_end_is_told_once() {
+fn third_end_is_notified_once() {
     if !has(&[Need::Root]) {
         return;
     }
@@ -176,7 +176,7 @@ fn relative_paths_are_the_users() {
 
 // Goal: `why` and `show` report recent drops with the option to change.
 #[test]
-fn recent_drops_are_told() {
+fn recent_drops_are_reported() {
     if !has(&[Need::Root]) {
         return;
     }

@@ -110,7 +110,7 @@ fn programs_come_and_go_without_loss() {
 // that direction sleeps. This includes the third lane, with an event that may have the number of
 // the first. The conservation check holds in both directions.
 #[test]
-fn a_reflector_sends_back() {
+fn reflected_frames_leave_through_their_origin() {
     if !has(&NEEDS) {
         return;
     }
@@ -136,7 +136,7 @@ fn a_reflector_sends_back() {
 
 // Goal: a program that fails verification is refused in one line, and nothing changes.
 #[test]
-fn an_evil_program_is_refused() {
+fn invalid_program_is_refused() {
     if !has(&NEEDS) {
         return;
     }

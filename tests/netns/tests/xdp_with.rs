@@ -67,14 +67,14 @@ fn resizes_keep_the_program() {
     }
     let (a, b) = pair.stop();
     assert_eq!((a.out().drops, a.out().tx_lost), (sent, 0), "{}", a.0);
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
 }
 
 // Goal: XDP_TX frames survive changes of the number of channels, whichever direction changes its
 // lanes first: the program of the other direction still sends to old lanes.
 #[test]
-fn resizes_lose_nothing_that_a_program_sends_back() {
+fn resizes_keep_reinjected_frames() {
     if !has(&NEEDS) {
         return;
     }
@@ -108,7 +108,7 @@ fn resizes_lose_nothing_that_a_program_sends_back() {
         world.tell(&format!("xdp detach {dev}"));
     }
     let end = link.stop();
-    end.assert_law();
+    end.assert_conserved();
     // A frame that finds the reinjection queue full is counted as `xdp-unsent`, without waiting, as
     // in Linux.
     for way in ["a-to-b", "b-to-a"] {
@@ -119,7 +119,7 @@ fn resizes_lose_nothing_that_a_program_sends_back() {
 // Goal: while more frames are reinjected than the queue holds, changes of the number of channels
 // complete at both ends of a bridge, and every frame is accounted for.
 #[test]
-fn resizes_end_under_a_flood_that_a_program_sends_back() {
+fn resizes_complete_under_a_reinjection_flood() {
     if !has(&NEEDS) {
         return;
     }
@@ -137,15 +137,15 @@ fn resizes_end_under_a_flood_that_a_program_sends_back() {
     pair.a.wait_quiet();
     world.tell("xdp detach a");
     let (a, b) = pair.stop();
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
     assert!(a.0["b-to-a"]["drops"]["link-closed"].is_null(), "{}", a.0);
 }
 
 // Goal: an indirection table cannot change while frames passed by a program wait for a frozen peer:
 // the change is refused, and every channel continues when the peer resumes.
 #[test]
-fn a_refused_table_leaves_every_lane() {
+fn refused_table_keeps_every_lane() {
     if !has(&NEEDS) {
         return;
     }
@@ -172,14 +172,14 @@ fn a_refused_table_leaves_every_lane() {
     world.tell(&format!("ethtool -X a weight {weights}"));
     pair.a.wait_quiet();
     let (a, b) = pair.stop();
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
 }
 
 // Goal: a capture of drops contains the frames dropped by a program, with the reason, in either
 // order of attaching. A full capture contains only the passed frames.
 #[test]
-fn captures_see_what_programs_do() {
+fn captures_contain_drops_of_programs() {
     if !has(&[Need::Root, Need::Program("clang"), Need::Program("tshark")]) {
         return;
     }
@@ -238,7 +238,7 @@ fn captures_see_what_programs_do() {
 // Goal: a qdisc behind a program counts only the passed frames, under traffic, while both come and
 // go.
 #[test]
-fn disciplines_get_what_passes() {
+fn qdiscs_get_passed_frames() {
     if !has(&NEEDS) {
         return;
     }
@@ -261,8 +261,8 @@ fn disciplines_get_what_passes() {
     pair.a.wait_quiet();
     let (a, b) = pair.stop();
     assert_eq!((a.out().drops, a.back().drops), (5, 0), "{}", a.0);
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
 }
 
 // Goal: unsegmented frames of up to 64 KiB pass a program that reads and writes both of their ends,
@@ -287,6 +287,6 @@ fn large_frames_pass_a_program() {
     pair.a.wait_quiet();
     let (a, b) = pair.stop();
     assert_eq!((a.out().drops, a.out().tx_lost), (0, 0), "{}", a.0);
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
 }

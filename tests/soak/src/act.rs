@@ -34,7 +34,7 @@ impl Site {
             }
             Action::Mtu { dev, to } => {
                 let name = self.shape.devs[dev].name;
-                self.tell(&format!("set {name} mtu {to}"));
+                self.verb_ok(&format!("set {name} mtu {to}"));
                 self.undo.insert((Setting::Mtu, dev), format!("set {name} mtu 1500"));
             }
             Action::Spread { dev, of } => {
@@ -43,7 +43,7 @@ impl Site {
             }
             Action::Discipline { dev, which } => {
                 let name = self.shape.devs[dev].name;
-                self.tell(&format!("tc qdisc replace dev {name} root {}", DISCIPLINES[which]));
+                self.verb_ok(&format!("tc qdisc replace dev {name} root {}", DISCIPLINES[which]));
                 let undo = format!("tc qdisc del dev {name} root");
                 self.undo.insert((Setting::Discipline, dev), undo);
             }
@@ -57,9 +57,9 @@ impl Site {
             Action::Member { dev } => self.member(dev),
             Action::Delete { path } => {
                 let name = self.shape.paths[path].kind;
-                self.tell(&format!("del {name}"));
+                self.verb_ok(&format!("del {name}"));
                 self.forget(path);
-                self.tell("reload");
+                self.verb_ok("reload");
                 self.wait_up();
             }
             Action::Kill { process, pause_ms } => {
@@ -73,13 +73,13 @@ impl Site {
 
     fn set(&mut self, setting: Setting, dev: usize, flag: &str, words: &str, undo: &str) {
         let name = self.shape.devs[dev].name;
-        self.tell(&format!("ethtool {flag} {name} {words}"));
+        self.verb_ok(&format!("ethtool {flag} {name} {words}"));
         self.undo.insert((setting, dev), format!("ethtool {flag} {name} {undo}"));
     }
 
     /// Current number of channels of a netdev.
     fn channels(&self, dev: usize) -> u16 {
-        let shown = self.ask(&format!("ethtool --json -l {}", self.shape.devs[dev].name)).out;
+        let shown = self.verb(&format!("ethtool --json -l {}", self.shape.devs[dev].name)).out;
         let shown: Value = serde_json::from_str(&shown).expect("JSON of ethtool -l");
         shown[0]["combined"].as_u64().expect("a number of channels") as u16
     }
@@ -108,12 +108,12 @@ impl Site {
         let grows = to > self.queues;
         // testpmd must keep serving the queues that the driver is about to leave.
         if !grows {
-            self.tell(&ours);
+            self.verb_ok(&ours);
         }
         self.queues = to;
         testpmd::set_queues(&self.lives[testpmd::PROCESS].running, to);
         if grows {
-            self.tell(&ours);
+            self.verb_ok(&ours);
         }
         self.wait_up();
     }
@@ -121,9 +121,9 @@ impl Site {
     fn program(&mut self, dev: usize) {
         let name = self.shape.devs[dev].name;
         if self.programs.remove(&dev) {
-            self.tell(&format!("xdp detach {name}"));
+            self.verb_ok(&format!("xdp detach {name}"));
         } else if let Some(object) = &self.object {
-            self.tell(&format!("xdp attach {name} {}", object.display()));
+            self.verb_ok(&format!("xdp attach {name} {}", object.display()));
             self.programs.insert(dev);
         }
     }
@@ -135,7 +135,7 @@ impl Site {
             return;
         }
         let words = format!("ethtool --set-priv-flags {name} full-page-rx");
-        let said = self.ask(&format!("{words} on"));
+        let said = self.verb(&format!("{words} on"));
         // Refused when the pool has too few pages; then nothing has changed.
         assert!(said.code == Some(0) || said.err.contains("page"), "{words} on: {said:?}");
         self.undo.insert((Setting::Layout, dev), format!("{words} off"));
@@ -167,7 +167,7 @@ impl Site {
     fn reload(&mut self, channels: u16) {
         self.other = !self.other;
         self.write_config(self.other.then_some(channels));
-        self.tell("reload");
+        self.verb_ok("reload");
     }
 
     fn stall(&self, at: usize, ms: u64) {
@@ -254,7 +254,7 @@ impl Site {
 
     fn undo_one(&mut self, key: (Setting, usize)) {
         if let Some(words) = self.undo.remove(&key) {
-            self.tell(&words);
+            self.verb_ok(&words);
         }
     }
 

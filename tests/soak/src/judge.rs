@@ -17,10 +17,10 @@ use crate::testpmd::{self, Counted};
 /// without completing it.
 const TWICE_MAX: u64 = 64 * 8;
 
-const WAYS: [&str; 2] = ["a-to-b", "b-to-a"];
+const DIRECTIONS: [&str; 2] = ["a-to-b", "b-to-a"];
 
 /// Counters of all links while no frame is in flight.
-pub(crate) struct Rest {
+pub(crate) struct Snapshot {
     /// Statistics by name of the link.
     stats: BTreeMap<&'static str, Value>,
     /// Restart count of each process at that time.
@@ -43,7 +43,7 @@ fn drops(lane: &Value) -> u64 {
 }
 
 /// Conservation check: number of frames in flight.
-fn balance(lane: &Value) -> i128 {
+fn frames_in_flight(lane: &Value) -> i128 {
     LaneCounters::read(|row| number(lane, &row.json())).in_flight(drops(lane).into())
 }
 
@@ -56,11 +56,11 @@ fn counted(site: &Site) -> Option<Counted> {
 
 /// Asserts that the conservation check holds with no frame in flight, and that the channels add up.
 #[track_caller]
-fn assert_law(link: &str, stats: &Value) {
-    for way in WAYS {
+fn assert_conserved(link: &str, stats: &Value) {
+    for way in DIRECTIONS {
         let lane = &stats[way];
         assert!(lane.is_object(), "{link}: no {way} in {stats}");
-        let flight = balance(lane);
+        let flight = frames_in_flight(lane);
         assert_eq!(flight, 0, "{link} {way}: frames in = frames out + drops: {lane}");
         assert_eq!(lane["in-flight"], 0, "{link} {way}: in flight at rest: {lane}");
         let channels = stats["channels"].as_array().expect("channels");
@@ -81,15 +81,16 @@ fn assert_law(link: &str, stats: &Value) {
 
 /// Frames received by all lanes, to detect movement between two samples.
 fn moved(stats: &BTreeMap<&'static str, Value>) -> Vec<u64> {
-    let of = |stats: &Value| WAYS.map(|way| number(&stats[way], "rx-packets"));
+    let of = |stats: &Value| DIRECTIONS.map(|way| number(&stats[way], "rx-packets"));
     stats.values().flat_map(of).collect()
 }
 
 fn at_rest(stats: &BTreeMap<&'static str, Value>) -> bool {
-    let stopped = |channel: &Value| WAYS.iter().any(|way| channel[way]["state"] == "stopped");
+    let stopped = |channel: &Value| DIRECTIONS.iter().any(|way| channel[way]["state"] == "stopped");
     stats.values().all(|stats| {
         let channels = stats["channels"].as_array().map_or(&[][..], Vec::as_slice);
-        WAYS.iter().all(|way| balance(&stats[*way]) == 0) && !channels.iter().any(stopped)
+        DIRECTIONS.iter().all(|way| frames_in_flight(&stats[*way]) == 0)
+            && !channels.iter().any(stopped)
     })
 }
 
@@ -101,7 +102,7 @@ fn kernel_drops(host: &Host, devices: &[&str]) -> u64 {
     devices.iter().map(of).sum()
 }
 
-impl Rest {
+impl Snapshot {
     /// Waits until no frame is in flight, and reads all counters.
     #[track_caller]
     pub(crate) fn take(site: &Site) -> Self {
@@ -116,7 +117,7 @@ impl Rest {
             last = now;
             if start.elapsed() > DEADLINE {
                 // Reports the condition that fails; otherwise traffic does not end.
-                stats.iter().for_each(|(link, stats)| assert_law(link, stats));
+                stats.iter().for_each(|(link, stats)| assert_conserved(link, stats));
                 panic!("the links do not come to rest");
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -142,8 +143,10 @@ impl Rest {
     fn counted(&self, path: usize, links: &[(&'static str, bool)]) -> u64 {
         let of = |(link, _): &(&'static str, bool)| {
             let stats = &self.stats[link];
-            let lanes: u64 =
-                WAYS.iter().map(|way| drops(&stats[*way]) + number(&stats[*way], "tx-lost")).sum();
+            let lanes: u64 = DIRECTIONS
+                .iter()
+                .map(|way| drops(&stats[*way]) + number(&stats[*way], "tx-lost"))
+                .sum();
             lanes + number(stats, "dropped-outside-a") + number(stats, "dropped-outside-b")
         };
         let foreign =
@@ -163,12 +166,12 @@ impl Rest {
 pub(crate) fn round(
     site: &Site,
     plan: &Round,
-    before: &Rest,
-    after: &Rest,
+    before: &Snapshot,
+    after: &Snapshot,
     tallies: &[[Tally; 2]],
 ) {
     for (link, stats) in &after.stats {
-        assert_law(link, stats);
+        assert_conserved(link, stats);
     }
     assert_eq!(before.corrupt, after.corrupt, "wrong checksums arrived");
     let calm = !plan.is_rough() && before.lives == after.lives;
@@ -191,7 +194,7 @@ pub(crate) fn round(
             let lost: u64 = tallies[at].iter().map(Tally::lost).sum();
             let kind = path.kind;
             assert!(lost <= counted, "{kind}: {lost} datagrams missing, {counted} drops counted");
-            never_back(path, before, after);
+            assert_monotonic(path, before, after);
             across(path, before, after);
         }
     }
@@ -199,10 +202,10 @@ pub(crate) fn round(
 
 /// Asserts that no counter decreases.
 #[track_caller]
-fn never_back(path: &Path, before: &Rest, after: &Rest) {
+fn assert_monotonic(path: &Path, before: &Snapshot, after: &Snapshot) {
     for (link, _) in path.links {
         let (then, now) = (&before.stats[link], &after.stats[link]);
-        for way in WAYS {
+        for way in DIRECTIONS {
             for key in LaneCounters::TABLE.iter().map(LaneCounter::json) {
                 let (then, now) = (number(&then[way], &key), number(&now[way], &key));
                 assert!(now >= then, "{link} {way}: {key} went back from {then} to {now}");
@@ -213,7 +216,7 @@ fn never_back(path: &Path, before: &Rest, after: &Rest) {
 
 /// Asserts that each frame sent by one process was received by the other.
 #[track_caller]
-fn across(path: &Path, before: &Rest, after: &Rest) {
+fn across(path: &Path, before: &Snapshot, after: &Snapshot) {
     let [(a, _), (b, _)] = path.links else { return };
     let foreign = before.foreign.zip(after.foreign);
     for (way, (from, to)) in [(a, b), (b, a)].into_iter().enumerate() {

@@ -182,7 +182,7 @@ impl Site {
     }
 
     /// Runs a verb; repeats it on a temporary refusal.
-    pub(crate) fn ask(&self, words: &str) -> Said {
+    pub(crate) fn verb(&self, words: &str) -> Said {
         until(words, || {
             let list: Vec<&str> = words.split(' ').collect();
             let said = self.control.say(&list);
@@ -198,8 +198,8 @@ impl Site {
 
     /// Runs a verb that must succeed.
     #[track_caller]
-    pub(crate) fn tell(&self, words: &str) {
-        let said = self.ask(words);
+    pub(crate) fn verb_ok(&self, words: &str) {
+        let said = self.verb(words);
         assert_eq!(said.code, Some(0), "`mqnet {words}`: {}{}", said.out, said.err);
     }
 
@@ -207,7 +207,7 @@ impl Site {
     #[track_caller]
     pub(crate) fn stats(&self) -> BTreeMap<&'static str, Value> {
         let read = |name: &'static str| {
-            let said = self.ask(&format!("stats --json {name}"));
+            let said = self.verb(&format!("stats --json {name}"));
             let list: Value = serde_json::from_str(&said.out)
                 .unwrap_or_else(|e| panic!("statistics of {name}: {e}: {said:?}"));
             (name, list[0].clone())

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use mqnet_testkit::{Tally, World, has, until, waiting_descriptor_kinds};
 
-use crate::judge::{self, Rest};
+use crate::judge::{self, Snapshot};
 use crate::memory::{self, Kinds, Sample};
 use crate::report::{self, Entry, Failure};
 use crate::rig::Site;
-use crate::schedule::{self, Told};
+use crate::schedule::{self, ActionText};
 use crate::shape::{Rig, Shape};
 use crate::traffic::Traffic;
 
@@ -193,7 +193,7 @@ fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
     let plan = schedule::round(board.settings.seed, &site.shape, number);
     board
         .note(at, format!("round {number}{}", if plan.flood { ", TCP at full speed" } else { "" }));
-    let before = Rest::take(site);
+    let before = Snapshot::take(site);
     site.gave_up.set(false);
     let start = |path| Traffic::start(&site.world, path, plan.flood);
     let traffic: Vec<Traffic> = site.shape.paths.iter().map(start).collect();
@@ -202,10 +202,10 @@ fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
         if !chosen.is_empty() && !chosen.contains(&nth) {
             continue;
         }
-        board.note(at, format!("[{nth}] {}", Told(action, &site.shape)));
+        board.note(at, format!("[{nth}] {}", ActionText(action, &site.shape)));
         site.act(action);
         board.entry(at).actions += 1;
-        traffic.iter().for_each(Traffic::goes_on);
+        traffic.iter().for_each(Traffic::wait_progress);
         site.assert_alive();
     }
     board.note(at, "everything is put back".to_owned());
@@ -217,11 +217,11 @@ fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
             site.touch();
         }
     }
-    traffic.iter().for_each(Traffic::goes_on);
+    traffic.iter().for_each(Traffic::wait_progress);
     board.note(at, "traffic ends".to_owned());
-    let come: Vec<[u64; 4]> = traffic.iter().map(Traffic::come).collect();
+    let received: Vec<[u64; 4]> = traffic.iter().map(Traffic::received).collect();
     let tallies: Vec<[Tally; 2]> = traffic.into_iter().map(Traffic::finish).collect();
-    let after = Rest::take(site);
+    let after = Snapshot::take(site);
     judge::round(site, &plan, &before, &after, &tallies);
     site.assert_alive();
     let mut entry = board.entry(at);
@@ -230,7 +230,7 @@ fn round(board: &Board<'_>, at: usize, site: &mut Site, number: u64) {
     entry.datagrams += tallies.iter().flatten().map(|tally| tally.received).sum::<u64>();
     entry.reordered += tallies.iter().flatten().map(|tally| tally.reordered).sum::<u64>();
     entry.lost += tallies.iter().flatten().map(Tally::lost).sum::<u64>();
-    entry.tcp_bytes += come.iter().map(|come| come[2] + come[3]).sum::<u64>();
+    entry.tcp_bytes += received.iter().map(|received| received[2] + received[3]).sum::<u64>();
 }
 
 /// Takes a memory sample of every process.

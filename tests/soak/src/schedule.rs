@@ -131,7 +131,7 @@ pub(crate) fn round(seed: u64, shape: &Shape, number: u64) -> Round {
     if rough {
         for _ in 0..2 {
             let at = rng.below(ACTIONS);
-            if let Some(action) = rude(&mut rng, shape) {
+            if let Some(action) = lossy(&mut rng, shape) {
                 actions[at] = action;
             }
         }
@@ -143,7 +143,7 @@ fn calm(rng: &mut Rng, shape: &Shape) -> Action {
     let stalling: Vec<usize> =
         (0..shape.processes.len()).filter(|&at| shape.processes[at].stalls).collect();
     let others = if shape.rig == Rig::Daemon { 2 } else { 1 };
-    let changes: Vec<(usize, Can)> = options(shape, |can| !is_rude(can));
+    let changes: Vec<(usize, Can)> = options(shape, |can| !is_lossy(can));
     // A stall, and a reload, as often as every sixth change.
     let at = rng.below(6 + others);
     match at {
@@ -156,7 +156,7 @@ fn calm(rng: &mut Rng, shape: &Shape) -> Action {
     }
 }
 
-fn is_rude(can: Can) -> bool {
+fn is_lossy(can: Can) -> bool {
     matches!(can, Can::Flap | Can::Member | Can::Queues(_))
 }
 
@@ -201,13 +201,13 @@ fn change(rng: &mut Rng, dev: usize, can: Can) -> Action {
 }
 
 /// Random action that loses frames, if the rig has one.
-fn rude(rng: &mut Rng, shape: &Shape) -> Option<Action> {
+fn lossy(rng: &mut Rng, shape: &Shape) -> Option<Action> {
     let mut all: Vec<Action> = Vec::new();
     let pause_ms = rng.pick(&[0, 0, 30, 400]);
     for (process, _) in shape.processes.iter().enumerate().filter(|(_, p)| p.mortal) {
         all.push(Action::Kill { process, pause_ms });
     }
-    for (dev, can) in options(shape, is_rude) {
+    for (dev, can) in options(shape, is_lossy) {
         all.push(change(rng, dev, can));
     }
     if shape.rig == Rig::Daemon {
@@ -217,9 +217,9 @@ fn rude(rng: &mut Rng, shape: &Shape) -> Option<Action> {
 }
 
 /// Text of an action, with the names of its shape.
-pub(crate) struct Told<'a>(pub(crate) &'a Action, pub(crate) &'a Shape);
+pub(crate) struct ActionText<'a>(pub(crate) &'a Action, pub(crate) &'a Shape);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for ActionText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(action, shape) = *self;
         let name = |dev: &usize| shape.devs[*dev].name;
@@ -285,7 +285,7 @@ mod tests {
             let shape = Shape::of(rig, &[], 4).expect("a shape");
             let all: Vec<Action> = (0..400).flat_map(|n| round(4, &shape, n).actions).collect();
             let texts: Vec<String> =
-                all.iter().map(|action| Told(action, &shape).to_string()).collect();
+                all.iter().map(|action| ActionText(action, &shape).to_string()).collect();
             for dev in &shape.devs {
                 let named = texts.iter().filter(|text| text.contains(dev.name)).count();
                 assert!(named >= dev.can.len(), "{rig:?}: {} is named {named} times", dev.name);

@@ -43,12 +43,12 @@ impl Traffic {
             Flows::start(from, to, address, FLOWS, PACE)
         });
         let traffic = Self { kind: path.kind, flows, streams };
-        traffic.goes_on();
+        traffic.wait_progress();
         traffic
     }
 
     /// Received datagrams and bytes, in each direction.
-    pub(crate) fn come(&self) -> [u64; 4] {
+    pub(crate) fn received(&self) -> [u64; 4] {
         let [a, b] = self.flows.each_ref().map(Flows::received);
         let [c, d] = self.streams.each_ref().map(Stream::received);
         [a, b, c, d]
@@ -56,11 +56,11 @@ impl Traffic {
 
     /// Waits until every flow makes progress.
     #[track_caller]
-    pub(crate) fn goes_on(&self) {
-        let before = self.come();
+    pub(crate) fn wait_progress(&self) {
+        let before = self.received();
         let start = Instant::now();
         loop {
-            let now = self.come();
+            let now = self.received();
             let more: Vec<u64> = now.iter().zip(before).map(|(now, then)| now - then).collect();
             if more[..2].iter().all(|&n| n >= ALIVE) && more[2..].iter().all(|&n| n > 0) {
                 return;

@@ -63,7 +63,7 @@ mod tests {
 
     // Goal: an absent program is reported, and a present one is not.
     #[test]
-    fn a_missing_program_is_missing() {
+    fn missing_program_is_reported() {
         assert!(Need::Program("sh").missing().is_none());
         let reason = Need::Program("mqnet-no-such-program").missing();
         assert_eq!(reason.as_deref(), Some("needs the program mqnet-no-such-program"));

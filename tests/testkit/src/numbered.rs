@@ -273,7 +273,7 @@ mod tests {
 
     // Goal: new, late and duplicate numbers are distinguished, and only a perfect tally passes.
     #[test]
-    fn numbers_are_judged() {
+    fn numbers_are_classified() {
         let mut seen = Seen::default();
         let judged = [0, 1, 3, 2, 3, 70, 2].map(|number| seen.note(number));
         let (new, late, doubled) = ((true, false), (true, true), (false, false));

@@ -87,7 +87,7 @@ impl EndTable {
 
     /// Asserts the conservation check, and that the channels add up to the total.
     #[track_caller]
-    pub fn assert_law(&self) {
+    pub fn assert_conserved(&self) {
         let channels = self.channels();
         let zero = || (Lane::default(), Lane::default());
         let sum = channels.iter().fold(zero(), |(o, b), c| (o.plus(&c.0), b.plus(&c.1)));
@@ -109,8 +109,8 @@ impl EndTable {
 /// the link may be counted as lost and still be received.
 #[track_caller]
 pub fn assert_pair(a: &EndTable, b: &EndTable) {
-    a.assert_law();
-    b.assert_law();
+    a.assert_conserved();
+    b.assert_conserved();
     for (from, to) in [(a, b), (b, a)] {
         let (sent, taken) = (from.out(), to.back());
         let least = sent.tx_packets - sent.tx_lost;
@@ -152,7 +152,7 @@ mod tests {
 
     // Goal: the conservation check passes a valid table and fails one that lost a frame.
     #[test]
-    fn the_law_can_fail() {
+    fn conservation_check_can_fail() {
         let a = table(lane(10, 8, 1), lane(5, 5, 0));
         let fails = |b: &EndTable| std::panic::catch_unwind(|| assert_pair(&a, b)).is_err();
         assert!(!fails(&table(lane(5, 5, 0), lane(7, 7, 0))));

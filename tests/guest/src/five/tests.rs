@@ -49,7 +49,7 @@ fn the_document_is_read() {
 // Goal: a difference consists of the lines of one side only. A documented one passes; a new one and
 // one that no longer exists are reported.
 #[test]
-fn what_the_document_does_not_say_is_complained_about() {
+fn undocumented_differences_are_reported() {
     let known = probe("flags", &["a | b", "exit 0"], &["exit 0"]);
     assert!(compared(vec![known.clone()]).complaints().is_empty());
     let new = probe("rings", &["x"], &["y"]);
@@ -92,7 +92,7 @@ fn ends_of_tests_are_read() {
 
 // Goal: the table has a row for each request, with the reason of a difference.
 #[test]
-fn the_table_says_why() {
+fn table_contains_reasons() {
     let probes = vec![
         probe("flags", &["a | b"], &[]),
         probe("long-name", &["a"], &["a"]),
@@ -113,7 +113,7 @@ fn program(line: &str) -> Program {
 
 // Goal: a mark selects the runs of a program, and is not sent to the guest.
 #[test]
-fn marks_say_when_a_program_runs() {
+fn marks_select_the_runs_of_a_program() {
     let when = |mark: &str| program(&format!("{mark}drivers/net/hw tso.py 0 2 60")).when;
     assert_eq!(["", "-", "~"].map(when), [When::Tests, When::Comparison, When::Choice]);
     assert_eq!(program("-drivers/net/hw tso.py 0 2 60").label(), "hw/tso");

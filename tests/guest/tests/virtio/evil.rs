@@ -25,7 +25,7 @@ fn is_frozen(pid: u32) -> bool {
 // Goal: when the file of a guest's memory loses its pages under traffic, the device is closed with
 // a visible reason, and another link of the same process is not affected.
 #[test]
-fn memory_that_vanishes_closes_one_card() {
+fn removed_guest_memory_closes_one_device() {
     if !possible(Kernel::V6_1) {
         return;
     }

@@ -14,7 +14,7 @@ const FILE: usize = 4 << 20;
 const MEANWHILE: u64 = 100;
 
 /// Words after `word` on a line of the guest.
-fn told<'a>(said: &'a str, word: &str) -> Vec<&'a str> {
+fn values_of<'a>(said: &'a str, word: &str) -> Vec<&'a str> {
     let line = said.lines().find_map(|line| line.strip_prefix(word));
     line.unwrap_or_else(|| panic!("no {word} in {said}")).split_whitespace().collect()
 }
@@ -41,7 +41,7 @@ fn look(world: &World) -> Seen {
     Seen { channels: channels.expect("channels"), features, frames }
 }
 
-fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
+fn operations_of_a_guest(kernel: Kernel, packed: bool, pairs: u16) {
     if !possible(kernel) {
         return;
     }
@@ -73,7 +73,7 @@ fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
     assert!(said.contains("tcp-segmentation-offload: on"), "{said}");
     assert!(said.contains("fq_codel worked\n"), "{said}");
     assert_eq!(said.matches("receiver").count(), 4, "a stream is missing: {said}");
-    let [rx, tx, "combined", combined] = told(said, "counted ")[..] else { panic!("{said}") };
+    let [rx, tx, "combined", combined] = values_of(said, "counted ")[..] else { panic!("{said}") };
     assert_eq!(combined, seen.channels.to_string());
     assert!(seen.features.contains("tcp-segmentation-offload: on"), "{}", seen.features);
     for (guest, ours) in [rx, tx].iter().zip(seen.frames) {
@@ -101,11 +101,11 @@ fn a_guest_lives_well(kernel: Kernel, packed: bool, pairs: u16) {
 // channels 200 times and switches features, and survives down, up and rebinding under a flood.
 #[test]
 fn an_old_guest_on_split_rings() {
-    a_guest_lives_well(Kernel::V6_1, false, 4);
+    operations_of_a_guest(Kernel::V6_1, false, 4);
 }
 
 // Goal: the same with a new kernel, packed rings, and fewer CPUs than queue pairs.
 #[test]
 fn a_new_guest_on_packed_rings() {
-    a_guest_lives_well(Kernel::V7_3, true, 8);
+    operations_of_a_guest(Kernel::V7_3, true, 8);
 }

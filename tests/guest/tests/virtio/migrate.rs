@@ -63,7 +63,7 @@ fn migrate(monitor: &mut Monitor, channel: &str) -> (Duration, u64) {
     (start.elapsed(), info["downtime"].as_u64().unwrap_or(0))
 }
 
-fn a_guest_moves(kernel: Kernel, packed: bool) {
+fn guest_migrates(kernel: Kernel, packed: bool) {
     if !possible(kernel) {
         return;
     }
@@ -117,11 +117,11 @@ fn a_guest_moves(kernel: Kernel, packed: bool) {
 // the migration is unchanged at the destination, and nothing is duplicated.
 #[test]
 fn a_move_over_split_rings() {
-    a_guest_moves(Kernel::V6_1, false);
+    guest_migrates(Kernel::V6_1, false);
 }
 
 // Goal: the same with packed rings.
 #[test]
 fn a_move_over_packed_rings() {
-    a_guest_moves(Kernel::V7_3, true);
+    guest_migrates(Kernel::V7_3, true);
 }

@@ -33,7 +33,7 @@ fn two_guests_and_one_copy() {
 
 // Goal: the same with non-temporal stores for every frame.
 #[test]
-fn two_guests_past_the_cache() {
+fn two_guests_with_non_temporal_stores() {
     two_guests("streamed");
 }
 

@@ -15,7 +15,7 @@ const KILLS: usize = 5;
 /// Largest number of frames in progress at a kill: a burst of each direction.
 const IN_HAND: usize = 64;
 
-fn we_are_killed(kernel: Kernel, packed: bool) {
+fn mqnet_is_killed(kernel: Kernel, packed: bool) {
     if !possible(kernel) {
         return;
     }
@@ -61,13 +61,13 @@ fn we_are_killed(kernel: Kernel, packed: bool) {
 // duplicated.
 #[test]
 fn killed_over_split_rings() {
-    we_are_killed(Kernel::V6_1, false);
+    mqnet_is_killed(Kernel::V6_1, false);
 }
 
 // Goal: the same with packed rings, with positions that QEMU does not store.
 #[test]
 fn killed_over_packed_rings() {
-    we_are_killed(Kernel::V7_3, true);
+    mqnet_is_killed(Kernel::V7_3, true);
 }
 
 /// Guest that sends numbered datagrams until it is killed.
@@ -80,7 +80,7 @@ fn counting(kernel: Kernel, packed: bool, socket: &Path, name: &str) -> Running 
 // Goal: QEMU is killed under traffic, and another guest, with rings of the other layout, attaches
 // to the same mqnet process and finds no state of the previous one.
 #[test]
-fn another_guest_comes() {
+fn another_guest_attaches_after_a_kill() {
     if !possible(Kernel::V6_1) {
         return;
     }
